@@ -1,0 +1,3 @@
+module github.com/ponos-tools/ponos
+
+go 1.26
