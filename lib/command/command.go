@@ -1,0 +1,164 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Cmd is a program to run, as an argument list: no shell is involved.
+type Cmd struct {
+	Name    string
+	Args    []string
+	Env     []string // nil: that of this process
+	Dir     string
+	Stdin   io.Reader
+	Stdout  io.Writer // nil: captured in Result.Stdout
+	Stderr  io.Writer // nil: captured in Result.Stderr, at most maxStderr bytes
+	Timeout time.Duration
+	// ExtraFiles are open in the program as descriptors 3, 4, …
+	ExtraFiles []*os.File
+	// DieWithParent kills the program (not what it has started) at once when
+	// this process ends in whatever way.
+	DieWithParent bool
+}
+
+// Result is what a program printed, as far as it was captured.
+type Result struct{ Stdout, Stderr []byte }
+
+// A Runner runs programs. System is the real one.
+type Runner interface {
+	Run(ctx context.Context, c Cmd) (Result, error)
+}
+
+// System runs programs on this machine.
+var System Runner = system{}
+
+// ExitError reports a program that ran and failed.
+type ExitError struct {
+	Name   string
+	Code   int            // exit status; -1 if a signal ended it
+	Signal syscall.Signal // 0 if it exited
+	Stderr string
+}
+
+func (e *ExitError) Error() string {
+	how := fmt.Sprintf("exit status %d", e.Code)
+	if e.Signal != 0 {
+		how = fmt.Sprintf("ended by signal %d (%v)", int(e.Signal), e.Signal)
+	}
+	if s := strings.TrimSpace(e.Stderr); s != "" {
+		return fmt.Sprintf("%s: %s: %s", e.Name, how, s)
+	}
+	return fmt.Sprintf("%s: %s", e.Name, how)
+}
+
+// NotFoundError reports a program that could not be started.
+type NotFoundError struct {
+	Name string
+	err  error
+}
+
+func (e *NotFoundError) Error() string {
+	switch {
+	case errors.Is(e.err, exec.ErrNotFound), errors.Is(e.err, fs.ErrNotExist):
+		return e.Name + ": program not found"
+	case errors.Is(e.err, fs.ErrPermission):
+		return e.Name + ": program may not be executed"
+	}
+	return e.Name + ": " + e.err.Error()
+}
+func (e *NotFoundError) Unwrap() error { return e.err }
+
+// TimeoutError reports a program that was killed because its time was up.
+type TimeoutError struct {
+	Name    string
+	Timeout time.Duration
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("%s: no answer within %v", e.Name, e.Timeout)
+}
+
+// maxStderr bounds what is kept of a program's complaints.
+const maxStderr = 64 << 10
+
+// afterKill is how long the pipes of a killed program are still read, as
+// something it has started may keep them open.
+const afterKill = 2 * time.Second
+
+type system struct{}
+
+// Run runs c to its end.
+func (system) Run(ctx context.Context, c Cmd) (Result, error) {
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, &TimeoutError{c.Name, c.Timeout})
+		defer cancel()
+	}
+	var out bytes.Buffer
+	var complaints tail
+	p := exec.CommandContext(ctx, c.Name, c.Args...)
+	p.Env, p.Dir, p.Stdin, p.ExtraFiles = c.Env, c.Dir, c.Stdin, c.ExtraFiles
+	if p.Stdout = c.Stdout; c.Stdout == nil {
+		p.Stdout = &out
+	}
+	if p.Stderr = c.Stderr; c.Stderr == nil {
+		p.Stderr = &complaints
+	}
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.Cancel = func() error { return syscall.Kill(-p.Process.Pid, syscall.SIGKILL) }
+	p.WaitDelay = afterKill
+	err := run(p, c.DieWithParent)
+	result := Result{out.Bytes(), complaints.Bytes()}
+	if err == nil {
+		return result, nil
+	}
+	if ctx.Err() != nil {
+		return result, fmt.Errorf("%w", context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		e := &ExitError{Name: c.Name, Code: exit.ExitCode(), Stderr: string(result.Stderr)}
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = ws.Signal()
+		}
+		return result, e
+	}
+	if p.Process == nil {
+		return result, fault.Hint(&NotFoundError{c.Name, err}, fmt.Sprintf("is %q installed and in PATH?", c.Name))
+	}
+	return result, fmt.Errorf("%s: %w", c.Name, err)
+}
+
+// Path returns where a program is found in PATH.
+func Path(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
+	}
+	return path, nil
+}
+
+// tail keeps the last maxStderr bytes written to it.
+type tail struct{ b []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if over := len(t.b) - maxStderr; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) Bytes() []byte { return t.b }

@@ -1,0 +1,91 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+func sh(script string) Cmd { return Cmd{Name: "sh", Args: []string{"-c", script}} }
+
+func TestRunKeepsStreamsApart(t *testing.T) {
+	got, err := System.Run(t.Context(), sh("echo data; echo talk >&2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.Stdout) != "data\n" || string(got.Stderr) != "talk\n" {
+		t.Errorf("stdout %q, stderr %q", got.Stdout, got.Stderr)
+	}
+}
+
+func TestRunTellsFailuresApart(t *testing.T) {
+	_, err := System.Run(t.Context(), sh("echo no room >&2; exit 3"))
+	var exit *ExitError
+	if !errors.As(err, &exit) || exit.Code != 3 || err.Error() != "sh: exit status 3: no room" {
+		t.Errorf("got %v", err)
+	}
+	_, err = System.Run(t.Context(), sh("kill -TERM $$"))
+	if !errors.As(err, &exit) || exit.Signal != syscall.SIGTERM {
+		t.Errorf("got %v", err)
+	}
+	_, err = System.Run(t.Context(), Cmd{Name: "no-such-program"})
+	var missing *NotFoundError
+	if !errors.As(err, &missing) || err.Error() != "no-such-program: program not found" || fault.HintOf(err) == "" {
+		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
+	}
+}
+
+// What the program has started must not outlive the time limit, nor keep Run
+// waiting by holding the pipe open.
+func TestRunKillsTheGroup(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	c := sh("sleep 60 & echo $! > '" + pidFile + "'; wait")
+	c.Timeout = 300 * time.Millisecond
+	_, err := System.Run(t.Context(), c)
+	var late *TimeoutError
+	if !errors.As(err, &late) {
+		t.Fatalf("got %v; want a TimeoutError", err)
+	}
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil || strings.Contains(string(state), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %d is alive", pid)
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := System.Run(ctx, sh("sleep 60")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStderrIsBounded(t *testing.T) {
+	got, err := System.Run(t.Context(), sh("head -c 300000 /dev/zero >&2; echo end >&2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Stderr) > maxStderr || !strings.HasSuffix(string(got.Stderr), "end\n") {
+		t.Errorf("%d bytes kept", len(got.Stderr))
+	}
+}

@@ -1,0 +1,76 @@
+// Package queue is where tasks come from: the interface, and what its
+// implementations share. Queues are queue/arkindex and queue/spool.
+package queue
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// What a queue may say of a task. Both mean that the agent has no business with
+// it any more.
+var (
+	ErrGone    = errors.New("the queue has no such task")
+	ErrNotMine = errors.New("the task is assigned to another agent")
+)
+
+// A Queue hands out work and is told how it went. An error is of kind
+// fault.Unavailable if the queue cannot be reached or refuses, and wraps ErrGone
+// or ErrNotMine where that is what it says.
+type Queue interface {
+	// Register makes this agent known and readies everything below. It may be
+	// called at any time and any number of times.
+	Register(ctx context.Context) (Identity, error)
+
+	// Actions is what the queue wants done by this agent, the oldest wish first.
+	// It is also the heartbeat. An action is repeated until the queue is told of a
+	// state that answers it.
+	Actions(ctx context.Context) ([]task.Action, error)
+
+	// Task is the definition of a task that is assigned to this agent.
+	Task(ctx context.Context, id task.ID) (task.Task, error)
+
+	// Claim takes a task before it is started, where several agents share a
+	// queue. ErrNotMine: another one was faster.
+	Claim(ctx context.Context, id task.ID) error
+
+	// SetState reports a state, and for a human why. To report the same again
+	// does no harm.
+	SetState(ctx context.Context, id task.ID, state task.State, reason string) error
+
+	// PutLog replaces the published log of a task.
+	PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
+
+	// Artifacts lists what a finished task has made.
+	Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error)
+	// GetArtifact writes one of those to a file, from its beginning.
+	GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to *os.File) error
+	// PutArtifact publishes one file. To publish the same again does no harm.
+	PutArtifact(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error
+	// GetFile writes one of the task's files to a file, from its beginning.
+	GetFile(ctx context.Context, f task.File, to *os.File) error
+
+	// Offline is what a task needs that will have no network.
+	Offline(ctx context.Context, t task.Task) (Offline, error)
+}
+
+// Identity is who this agent is to the queue.
+type Identity struct {
+	Agent    string // the agent's id
+	Hostname string
+	Farm     string
+}
+
+// Offline replaces what a worker would ask the queue for while it runs. The zero
+// value says that the task asks for nothing.
+type Offline struct {
+	Configuration []byte            // contents of the file given to the worker by its configuration flag; nil: none
+	Schema        []byte            // OpenAPI document of the queue; nil: none
+	SchemaEnv     string            // variable that names the file with Schema
+	Env           map[string]string // variables to set
+	Unset         []string          // variables to take away
+}

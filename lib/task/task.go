@@ -1,0 +1,136 @@
+package task
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ID names a task. It is safe as a file name and as an argument: 1 to 64 ASCII
+// letters, digits, '-' and '_', the first one a letter or digit. Arkindex and
+// the spool use UUIDs.
+type ID string
+
+// maxID is the longest id in bytes.
+const maxID = 64
+
+// ParseID checks an id that comes from outside.
+func ParseID(s string) (ID, error) {
+	switch {
+	case s == "":
+		return "", fmt.Errorf("task id is empty")
+	case len(s) > maxID:
+		return "", fmt.Errorf("task id %.20q… is longer than %d characters", s, maxID)
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '-' && c != '_') {
+			return "", fmt.Errorf("task id %q has a %q: want letters, digits, '-' and '_'", s, c)
+		}
+	}
+	return ID(s), nil
+}
+
+// State is the state of a task, as the queue names it.
+type State string
+
+// The states. Agents report Running and the final ones but Cancelled.
+const (
+	Unscheduled State = "unscheduled"
+	Pending     State = "pending"
+	Running     State = "running"
+	Completed   State = "completed"
+	Failed      State = "failed" // the task's own error: a non-zero exit code
+	Error       State = "error"  // an error of the system: no resources, node lost, time limit
+	Stopping    State = "stopping"
+	Stopped     State = "stopped"
+	Cancelled   State = "cancelled"
+)
+
+// Final reports whether a task in this state is over.
+func (s State) Final() bool {
+	switch s {
+	case Completed, Failed, Error, Stopped, Cancelled:
+		return true
+	}
+	return false
+}
+
+// Known reports whether s is one of the states.
+func (s State) Known() bool {
+	switch s {
+	case Unscheduled, Pending, Running, Stopping:
+		return true
+	}
+	return s.Final()
+}
+
+// Parent is a task whose artifacts another one reads.
+type Parent struct {
+	ID   ID     `json:"id"`
+	Slug string `json:"slug,omitempty"`
+}
+
+// File is a file that a task needs: a model or a data set.
+type File struct {
+	Name string `json:"name"` // a plain file name
+	URL  string `json:"url"`  // may hold a signature: never to be printed
+}
+
+// Source is where a task's code is: a revision of a git repository, or a
+// directory. Both empty: the command needs no code of its own.
+type Source struct {
+	Repository string `json:"repository,omitempty"`
+	Revision   string `json:"revision,omitempty"`
+	Directory  string `json:"directory,omitempty"`
+}
+
+// Task is all that is known of a task. Only ID is always there.
+type Task struct {
+	ID          ID
+	Slug        string
+	State       State // "" if the queue does not say
+	Process     string
+	Run         int
+	Agent       string // the agent it is assigned to, "" if the queue does not say
+	Source      Source
+	Worker      string // slug of the worker within the repository's configuration
+	Image       string // Docker image, for runners that use one
+	Command     []string
+	Env         map[string]string // holds tokens: never to be printed
+	RequiresGPU bool
+	Parents     []Parent
+	Files       []File
+	TTL         time.Duration // longest run time; 0: no limit
+}
+
+// Label is how a task is shown to people: its slug, else its id.
+func (t Task) Label() string {
+	if t.Slug != "" {
+		return Clean(t.Slug)
+	}
+	return string(t.ID)
+}
+
+// Artifact is a file that a task has made.
+type Artifact struct {
+	Path        string // slash-separated, relative, within the task's work directory
+	Size        int64  // bytes
+	ContentType string
+}
+
+// Clean makes outside text fit for one line of a terminal or a log: control
+// characters become spaces, and it is cut at 200 bytes.
+func Clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return strings.TrimSpace(s)
+}
