@@ -3,6 +3,7 @@ module github.com/ponos-tools/ponos
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.6.0
 	github.com/mitchellh/go-homedir v1.1.0
 	github.com/olekukonko/tablewriter v1.1.5
 	github.com/rogpeppe/go-internal v1.16.0
