@@ -32,13 +32,16 @@ type Config struct {
 	Hostname       string // "": that of this machine
 	LogContentType string // Content-Type of a log; "": none is sent
 
-	Hardware *Hardware                                  // what is declared at registration; nil: this machine
-	Load     func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
-	HTTP     *http.Client                               // nil: one with the limits that we need
-	Logger   *slog.Logger                               // nil: nothing is logged
-	Now      func() time.Time                           // nil: time.Now
-	Waits    []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
-	Sleep    func(context.Context, time.Duration) error // nil: really sleep
+	Hardware *Hardware // what is declared at registration; nil: this machine
+	// DeclareGPU declares a GPU even if the hardware has none, so that tasks come
+	// that need one: they will run elsewhere.
+	DeclareGPU bool
+	Load       func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
+	HTTP       *http.Client                               // nil: one with the limits that we need
+	Logger     *slog.Logger                               // nil: nothing is logged
+	Now        func() time.Time                           // nil: time.Now
+	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
+	Sleep      func(context.Context, time.Duration) error // nil: really sleep
 }
 
 // Queue implements queue.Queue. It may be used by several goroutines.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
@@ -68,7 +69,7 @@ func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 	waiting, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	if held, err := lock.TryLockContext(waiting, 50*time.Millisecond); held {
-		defer lock.Unlock() //nolint:errcheck // the end of the process unlocks as well
+		defer func() { _ = lock.Unlock() }() // so does the end of the process
 	} else if ctx.Err() != nil {
 		return identity{}, context.Cause(ctx)
 	} else {
@@ -122,17 +123,23 @@ func (q *Queue) refresh(ctx context.Context, id identity) (identity, error) {
 
 // create registers the agent, under its known id if it has one.
 func (q *Queue) create(ctx context.Context, agent string) (identity, error) {
-	hardware := q.cfg.Hardware
-	if hardware == nil {
-		h := machine()
-		hardware = &h
+	var hardware Hardware
+	if q.cfg.Hardware != nil {
+		hardware = *q.cfg.Hardware
+	} else {
+		hardware = machine()
 	}
 	if hardware.GPUs == nil {
 		hardware.GPUs = []GPU{}
 	}
+	if q.cfg.DeclareGPU && len(hardware.GPUs) == 0 {
+		// The same one each time, or the farm would seem to grow.
+		id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(q.cfg.FarmID+"/"+q.cfg.Hostname))
+		hardware.GPUs = []GPU{{ID: id.String(), Name: "by " + firstOf(q.cfg.Mode, "the runner")}}
+	}
 	body := registration{
 		ID: agent, FarmID: q.cfg.FarmID, Seed: q.cfg.Seed,
-		Hostname: q.cfg.Hostname, Mode: q.cfg.Mode, Hardware: *hardware,
+		Hostname: q.cfg.Hostname, Mode: q.cfg.Mode, Hardware: hardware,
 	}
 	var answer struct {
 		ID flexible `json:"id"`

@@ -1,7 +1,6 @@
 package arkindex
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -207,12 +206,6 @@ func withoutOperation(doc []byte, id string) ([]byte, error) {
 	}
 	d["paths"] = raw
 	return json.Marshal(d)
-}
-
-// plausibleOpenAPI is a cheap look before a large document is decoded.
-func plausibleOpenAPI(doc []byte) bool {
-	doc = bytes.TrimSpace(doc)
-	return len(doc) > 0 && doc[0] == '{' && bytes.Contains(doc, []byte(`"operationId"`))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

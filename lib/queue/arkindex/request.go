@@ -180,7 +180,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // what was read is complete or an error already
+	defer resp.Body.Close()
 	if into == nil {
 		return nil
 	}
@@ -194,18 +194,18 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 	case len(bytes.TrimSpace(answer)) == 0:
 		return fmt.Errorf("%s: answer is empty", what)
 	}
+	// The answer is not quoted: there may be a token in it.
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
+		return fmt.Errorf("%s: answer is HTML, not JSON", what)
+	case !json.Valid(answer):
+		return fmt.Errorf("%s: answer of %d bytes is not JSON", what, len(answer))
+	}
 	if raw, ok := into.(*[]byte); ok {
 		*raw = answer
 		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		// The answer is not quoted: there may be a token in it.
-		switch {
-		case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
-			return fmt.Errorf("%s: answer is HTML, not JSON", what)
-		case !json.Valid(answer):
-			return fmt.Errorf("%s: answer of %d bytes is not JSON", what, len(answer))
-		}
 		return fmt.Errorf("%s: answer: %s", what, task.Clean(err.Error()))
 	}
 	return nil
@@ -221,11 +221,11 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return resp, nil
 	}
-	defer resp.Body.Close() //nolint:errcheck // the status counts
+	defer resp.Body.Close()
 	words, _ := io.ReadAll(io.LimitReader(resp.Body, maxWords))
 	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), after: retryAfter(resp, q.cfg.Now())}
 	_, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
-	e.words = q.scrub(explanation(words), token)
+	e.words = q.scrub(explanation(words), token, req.URL.RawQuery, req.URL.Query().Get("X-Amz-Signature"))
 	if resp.StatusCode < 400 {
 		if to, err := resp.Location(); err == nil {
 			e.words = "redirected to " + address(to)

@@ -160,7 +160,7 @@ func (q *Queue) getSchema(ctx context.Context, target *url.URL) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // what was read is complete or an error already
+	defer resp.Body.Close()
 	doc, err := io.ReadAll(io.LimitReader(resp.Body, maxSchema+1))
 	if err != nil {
 		return nil, plain(err)

@@ -215,14 +215,14 @@ func notGone(err error) error {
 // Claim does nothing: the instance assigns a task to one agent.
 func (q *Queue) Claim(context.Context, task.ID) error { return nil }
 
-// SetState reports a state. The instance knows the graph of the states and
-// refuses a jump over running, which a task makes that is over before we look;
-// then the step between is reported first.
-func (q *Queue) SetState(ctx context.Context, id task.ID, state task.State, _ string) error {
-	if !state.Known() {
-		return fmt.Errorf("task %s: state %.20q is not known", id, state)
+// Report reports a state; the instance takes neither reason nor exit code. It
+// knows the graph of the states and refuses a jump over running, which a task
+// makes that is over before we look; then the step between is reported first.
+func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
+	if !r.State.Known() {
+		return fmt.Errorf("task %s: state %.20q is not known", id, r.State)
 	}
-	err := q.patchState(ctx, id, state)
+	err := q.patchState(ctx, id, r.State)
 	if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
 		return err
 	}
@@ -231,13 +231,13 @@ func (q *Queue) SetState(ctx context.Context, id task.ID, state task.State, _ st
 		return err
 	}
 	switch is := task.State(strings.ToLower(string(now.State))); {
-	case is == state:
+	case is == r.State:
 		return nil
-	case (is == task.Pending || is == task.Unscheduled) && (state == task.Completed || state == task.Failed || state == task.Error):
+	case (is == task.Pending || is == task.Unscheduled) && (r.State == task.Completed || r.State == task.Failed || r.State == task.Error):
 		if q.patchState(ctx, id, task.Running) != nil {
 			return err
 		}
-		return q.patchState(ctx, id, state)
+		return q.patchState(ctx, id, r.State)
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		if err != nil {
 			return watch.explain(ctx, err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // what was read is complete or an error already
+		defer resp.Body.Close()
 		body := io.Reader(resp.Body)
 		if want >= 0 {
 			body = io.LimitReader(body, want+1)

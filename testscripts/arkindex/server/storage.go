@@ -1,4 +1,4 @@
-package arkindextest
+package server
 
 import (
 	"crypto/hmac"

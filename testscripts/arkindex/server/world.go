@@ -1,4 +1,4 @@
-package arkindextest
+package server
 
 import (
 	"encoding/json"
@@ -11,16 +11,16 @@ type World struct {
 	Seed   string `json:"seed"`
 	Key    []byte `json:"key"` // signs URLs
 
-	Agents     []*Agent             `json:"agents"`
-	Tasks      []*Task              `json:"tasks"`
-	WorkerRuns []*WorkerRun         `json:"worker_runs"`
-	Elements   []*Element           `json:"elements"`
-	Secrets    map[string]string    `json:"secrets"`
-	Models     map[string]string    `json:"models"`   // model version id: storage key
-	Storage    map[string][]byte    `json:"storage"`  // key: contents
-	Published  []Publication        `json:"published"`
-	Activities map[string]string    `json:"activities"` // worker run id + " " + element id: state
-	Clock      time.Duration        `json:"clock"`      // how far the server's clock is ahead
+	Agents     []*Agent          `json:"agents"`
+	Tasks      []*Task           `json:"tasks"`
+	WorkerRuns []*WorkerRun      `json:"worker_runs"`
+	Elements   []*Element        `json:"elements"`
+	Secrets    map[string]string `json:"secrets"`
+	Models     map[string]string `json:"models"`  // model version id: storage key
+	Storage    map[string][]byte `json:"storage"` // key: contents
+	Published  []Publication     `json:"published"`
+	Activities map[string]string `json:"activities"` // worker run id + " " + element id: state
+	Clock      time.Duration     `json:"clock"`      // how far the server's clock is ahead
 }
 
 // Agent is a registered agent.
@@ -135,7 +135,7 @@ type Request struct {
 	Auth      string `json:"auth"`  // scheme of the Authorization header
 	Type      string `json:"content_type"`
 	Length    int64  `json:"length"`
-	Body      string `json:"body"` // its beginning
+	Body      string `json:"body"`   // its beginning
 	Status    int    `json:"status"` // 0: the connection was cut
 	Fault     string `json:"fault,omitempty"`
 }
