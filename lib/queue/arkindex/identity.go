@@ -12,11 +12,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
 )
 
@@ -65,11 +65,10 @@ func (q *Queue) me(ctx context.Context) (identity, error) {
 // renew replaces a token that the instance has refused; "" if there is none.
 func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 	q.openapi(ctx)
-	lock := flock.New(q.cfg.IdentityFile+".lock", flock.SetPermissions(0o600))
 	waiting, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	if held, err := lock.TryLockContext(waiting, 50*time.Millisecond); held {
-		defer func() { _ = lock.Unlock() }() // so does the end of the process
+	if held, err := lock.Wait(waiting, q.cfg.IdentityFile+".lock"); err == nil {
+		defer held.Close()
 	} else if ctx.Err() != nil {
 		return identity{}, context.Cause(ctx)
 	} else {
