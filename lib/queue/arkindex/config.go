@@ -56,8 +56,10 @@ type Queue struct {
 	schema   *schema
 
 	tasksMu sync.Mutex
-	tasks   map[task.ID]known      // what is kept of definitions
-	owners  map[string]task.ID     // which task a file's URL was given to
+	tasks   map[task.ID]known  // what is kept of definitions
+	owners  map[string]task.ID // which task a file's URL was given to
+	kept    []task.Action      // what the file of particulars holds, once it was read
+	read    bool
 	readers map[task.ID]credential // a child's credential, to read its parent's artifacts
 }
 

@@ -40,15 +40,33 @@ const maxIdentity = 1 << 20
 // two processes register at worst.
 const lockTime = 30 * time.Second
 
-// Register makes the agent known, unless the identity file says that it is:
-// then the instance is only asked for its OpenAPI document. No other operation
-// needs it to have been called.
+// Register makes the agent known, unless the identity file says that it is. In
+// any case the instance is asked for its OpenAPI document, which shows whether it
+// can be reached. No other operation needs it to have been called.
 func (q *Queue) Register(ctx context.Context) (queue.Identity, error) {
+	err := q.repeat(ctx, func() error { return q.reach(ctx) })
+	if err != nil {
+		return queue.Identity{}, fault.Wrap(fault.Unavailable, err)
+	}
 	id, err := q.me(ctx)
 	if err != nil {
 		return queue.Identity{}, fault.Wrap(fault.Unavailable, err)
 	}
 	return queue.Identity{Agent: id.Agent, Hostname: id.Hostname, Farm: id.Farm}, nil
+}
+
+// reach renews the OpenAPI document. Only that the instance cannot be reached is
+// an error: it may well have no such document.
+func (q *Queue) reach(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.schema == nil {
+		q.schema = q.cachedSchema(q.cfg.Now())
+	}
+	if err := q.fetchSchema(ctx, q.cfg.Now()); passing(err) {
+		return err
+	}
+	return nil
 }
 
 // me returns the identity from memory, the file or, at last, the instance.

@@ -151,7 +151,7 @@ func (q *Queue) resolved(ctx context.Context, t task.Task, list []setting) ([]se
 		}
 		c := call{op: "RetrieveSecret", path: map[string]string{"name": name}, as: asTask(t)}
 		if err := q.do(ctx, c, &answer); err != nil {
-			return nil, fmt.Errorf("secret %q of task %s: %w", task.Clean(name), t.ID, notGone(err))
+			return nil, fmt.Errorf("secret %q of task %s: %w", task.Clean(name), t.ID, final(err))
 		}
 		if answer.Content == nil {
 			return nil, fault.Errorf(fault.Unavailable, "secret %q of task %s: answer has none", task.Clean(name), t.ID)

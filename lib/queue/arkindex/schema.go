@@ -66,7 +66,7 @@ func (q *Queue) openapi(ctx context.Context) *schema {
 		age = schemaAgain
 	}
 	if q.schema == nil || now.Sub(q.schema.asked) > age {
-		q.fetchSchema(ctx, now)
+		_ = q.fetchSchema(ctx, now) // the request itself will tell
 	}
 	return q.schema
 }
@@ -77,7 +77,7 @@ func (q *Queue) moved(ctx context.Context, id string, was operation) (operation,
 	q.mu.Lock()
 	now := q.cfg.Now()
 	if q.schema == nil || now.Sub(q.schema.asked) > schemaAgain {
-		q.fetchSchema(ctx, now)
+		_ = q.fetchSchema(ctx, now) // then nothing has moved
 	}
 	q.mu.Unlock()
 	is := q.operation(ctx, id)
@@ -85,7 +85,7 @@ func (q *Queue) moved(ctx context.Context, id string, was operation) (operation,
 }
 
 // fetchSchema asks the instance; if that fails, what was known stays. q.mu is held.
-func (q *Queue) fetchSchema(ctx context.Context, now time.Time) {
+func (q *Queue) fetchSchema(ctx context.Context, now time.Time) error {
 	doc, operations, err := q.downloadSchema(ctx)
 	if err != nil {
 		q.log.Debug("no OpenAPI document, well-known paths are used", "error", err)
@@ -93,12 +93,13 @@ func (q *Queue) fetchSchema(ctx context.Context, now time.Time) {
 			q.schema = &schema{}
 		}
 		q.schema.asked = now
-		return
+		return err
 	}
 	q.schema = &schema{doc: doc, operations: operations, asked: now}
 	if err := renameio.WriteFile(q.schemaFile(), doc, 0o600); err != nil {
 		q.log.Warn("OpenAPI document is not kept", "error", err)
 	}
+	return nil
 }
 
 // cachedSchema reads the cache file. Whatever is wrong with it, the instance is

@@ -54,6 +54,7 @@ func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
 
 // detailed adds the particulars of the tasks that are to be started.
 func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Action, error) {
+	q.loadParticulars()
 	failures := make([]error, len(actions))
 	slots := make(chan struct{}, definitions)
 	var wg sync.WaitGroup
@@ -75,8 +76,8 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 				failures[i] = err
 				return
 			}
-			actions[i].Slug, actions[i].RequiresGPU = t.Slug, t.RequiresGPU
-			actions[i].Process, actions[i].Repository = t.Process, t.Source.Repository
+			actions[i] = *particulars(t)
+			actions[i].Kind = task.Start
 		})
 	}
 	wg.Wait()
@@ -90,11 +91,27 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 			good = append(good, a)
 		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
 			q.log.Info("start is ignored", "error", err)
-		default:
+		case fault.Is(err, fault.Unavailable):
 			q.log.Warn("start waits for the next turn", "error", err)
+		default:
+			// Waiting will not mend it; who starts it finds the same and can report it.
+			q.log.Warn("task cannot be started", "error", err)
+			good = append(good, a)
 		}
 	}
+	q.keepParticulars(good)
 	return good, nil
+}
+
+// particulars is what people filter actions by. An address may hold a password,
+// which stays behind.
+func particulars(t task.Task) *task.Action {
+	repository := t.Source.Repository
+	if u, err := url.Parse(repository); err == nil && u.User != nil {
+		u.User = nil
+		repository = u.String()
+	}
+	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository)}
 }
 
 func (q *Queue) recall(id task.ID) known {
@@ -129,7 +146,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 		}
 		var parent definition
 		if err := q.taskCall(ctx, p.ID, call{op: "RetrieveTask", as: asTask(t)}, &parent); err != nil {
-			return task.Task{}, fmt.Errorf("parent of task %s: %w", id, notGone(err))
+			return task.Task{}, fmt.Errorf("parent of task %s: %w", id, final(err))
 		}
 		t.Parents[i].Slug = task.Clean(string(parent.Slug))
 	}
@@ -147,7 +164,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 		return task.Task{}, err
 	}
 	q.note(id, func(k *known) {
-		k.action = &task.Action{ID: id, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: t.Source.Repository}
+		k.action = particulars(t)
 		for _, f := range t.Files {
 			q.owners[f.URL] = id
 		}
@@ -204,10 +221,13 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 	return err
 }
 
-// notGone keeps what is said of a parent from being taken for the task itself.
-func notGone(err error) error {
-	if errors.Is(err, queue.ErrGone) || errors.Is(err, queue.ErrNotMine) {
-		return fault.Errorf(fault.Unavailable, "%s", err.Error())
+// final is for what a task needs beside its definition: if the application
+// itself refuses that, the task cannot be run, now or later. What is said of a
+// parent must not be taken for the task itself.
+func final(err error) error {
+	var e *statusError
+	if errors.As(err, &e) && e.json && e.code >= 400 && e.code < 500 && e.code != http.StatusTooManyRequests {
+		return fault.Errorf(fault.Failed, "%s", e.Error())
 	}
 	return err
 }

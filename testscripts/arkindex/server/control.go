@@ -181,7 +181,7 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(s.Artifact(query.Get("task"), query.Get("path")))
 		case "GET requests":
 			for _, q := range s.Requests(query.Get("operation")) {
-				_, _ = fmt.Fprintf(w, "%s %s %s %d %s %s\n", q.Method, orDash(q.Operation), orDash(q.Who), q.Status, orDash(q.Fault), q.Body)
+				_, _ = fmt.Fprintf(w, "%s %s %s by %s: %d %s %s\n", q.Method, orDash(q.Operation), orDash(q.Who), orDash(q.Program), q.Status, orDash(q.Fault), q.Body)
 			}
 		case "GET published":
 			s.Do(func(world *World) {

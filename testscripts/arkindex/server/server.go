@@ -167,6 +167,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Operation: x.op, Method: r.Method, Path: r.URL.Path, Query: shownQuery(r.URL.Query()),
 		Type: r.Header.Get("Content-Type"), Length: r.ContentLength, Body: string(body[:min(len(body), 4096)]),
 	}
+	record.Program, _, _ = strings.Cut(r.UserAgent(), "/")
 	record.Auth, _, _ = strings.Cut(r.Header.Get("Authorization"), " ")
 	var a answer
 	switch {

@@ -130,9 +130,10 @@ type Request struct {
 	Operation string `json:"operation"` // operation id, or "" for an address that there is not
 	Method    string `json:"method"`
 	Path      string `json:"path"`
-	Query     string `json:"query"` // without a signature
-	Who       string `json:"who"`   // agent, task SLUG, or "" for nobody
-	Auth      string `json:"auth"`  // scheme of the Authorization header
+	Query     string `json:"query"`   // without a signature
+	Who       string `json:"who"`     // agent, task SLUG, or "" for nobody
+	Auth      string `json:"auth"`    // scheme of the Authorization header
+	Program   string `json:"program"` // User-Agent, without its version
 	Type      string `json:"content_type"`
 	Length    int64  `json:"length"`
 	Body      string `json:"body"`   // its beginning
