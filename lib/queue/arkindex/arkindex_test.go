@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -420,6 +422,109 @@ func TestReport(t *testing.T) {
 	b.refusal(err, "Transition from state completed to state running is forbidden.")
 	if n := len(b.waits); n > 0 {
 		t.Errorf("waited %d times", n)
+	}
+}
+
+// The answer to a report may be lost on its way.
+func TestReportWithLostAnswer(t *testing.T) {
+	b := setup(t, server.Options{})
+	id := b.add(&server.Task{Slug: "one"})[0]
+	b.actions()
+	for _, state := range []task.State{task.Running, task.Completed} {
+		b.server.Break(server.Fault{Operation: "PartialUpdateTask", Kind: "lost"})
+		if err := b.report(id, state); err != nil {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+	if got := b.history("one"); got != "unscheduled,pending,running,completed" {
+		t.Errorf("history %s", got)
+	}
+}
+
+func TestModel(t *testing.T) {
+	b := setup(t, server.Options{})
+	version := server.NewID()
+	b.addSpec(server.Spec{Models: map[string]string{version: "training/m.tar.zst"}, Storage: map[string]string{"training/m.tar.zst": "weights"}})
+	id := b.add(&server.Task{Slug: "one", Env: map[string]string{"ARKINDEX_MODEL_VERSION": version}})[0]
+	b.actions()
+	got, err := b.q.Task(t.Context(), id)
+	if err != nil || len(got.Files) != 1 || got.Files[0].Name != arkindex.ModelArchive {
+		t.Fatalf("files %+v, %v", got.Files, err)
+	}
+	b.server.ExpireURLs()
+	if got := b.download(func(to *os.File) error { return b.q.GetFile(t.Context(), got.Files[0], to) }); got != "weights" {
+		t.Errorf("model holds %q", got)
+	}
+}
+
+// A file of any size goes and comes in pieces.
+func TestStreaming(t *testing.T) {
+	const size = 64 << 20
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPut && (n != size || r.ContentLength != size) {
+			http.Error(w, fmt.Sprint(n), http.StatusBadRequest)
+		}
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Length", fmt.Sprint(size))
+			_, _ = io.CopyN(w, zeros{}, size)
+		}
+	}))
+	defer store.Close()
+	b := setup(t, server.Options{})
+	id := b.add(&server.Task{Slug: "one"})[0]
+	b.actions()
+	mine, _ := b.server.Task("one")
+	b.server.Do(func(w *server.World) {
+		w.Tasks[0].Raw = json.RawMessage(`{"id": "` + mine.ID + `", "s3_logs_put_url": "` + store.URL + `/log"}`)
+	})
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	q := b.another() // b.q still has the URL of before
+	if err := q.PutLog(t.Context(), id, f); err != nil {
+		t.Error(err)
+	}
+	if err := q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if info, err := f.Stat(); err != nil || info.Size() != size {
+		t.Errorf("file has %d bytes, %v", info.Size(), err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
+		t.Errorf("%d MiB of memory for %d MiB of file", used>>20, size>>20)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestStall(t *testing.T) {
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "10")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer store.Close()
+	b := setup(t, server.Options{}, func(c *arkindex.Config) { c.Stall, c.Waits = 50*time.Millisecond, []time.Duration{0} })
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stands still")
+	if len(b.waits) != 1 {
+		t.Errorf("tried again %d times; want once", len(b.waits))
 	}
 }
 

@@ -41,6 +41,7 @@ type Config struct {
 	Logger     *slog.Logger                               // nil: nothing is logged
 	Now        func() time.Time                           // nil: time.Now
 	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
+	Stall      time.Duration                              // how long a transfer may stand still; 0: 2 minutes
 	Sleep      func(context.Context, time.Duration) error // nil: really sleep
 }
 
@@ -102,6 +103,9 @@ func New(cfg Config) (*Queue, error) {
 	}
 	if cfg.Waits == nil {
 		cfg.Waits = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+	}
+	if cfg.Stall == 0 {
+		cfg.Stall = 2 * time.Minute
 	}
 	if cfg.Sleep == nil {
 		cfg.Sleep = sleep

@@ -13,10 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// stall is how long a transfer may stand still. How long it takes in all is
-// not bounded: files are large.
-const stall = 2 * time.Minute
-
 // put uploads a file to a presigned URL, from its beginning to the end that it
 // has now: a log may grow meanwhile.
 func (q *Queue) put(ctx context.Context, signed, contentType string, from io.ReadSeeker) error {
@@ -28,7 +24,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		if _, err := from.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		ctx, watch := watched(ctx)
+		ctx, watch := watched(ctx, q.cfg.Stall)
 		defer watch.stop()
 		var body io.Reader = http.NoBody
 		if size > 0 {
@@ -62,7 +58,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		if _, err := to.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		ctx, watch := watched(ctx)
+		ctx, watch := watched(ctx, q.cfg.Stall)
 		defer watch.stop()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 		if err != nil {
@@ -111,18 +107,20 @@ func (d *diskWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-var errStall = errors.New("nothing has come or gone for " + stall.String())
+var errStall = errors.New("transfer stands still")
 
-// watch ends a transfer that stands still.
+// watch ends a transfer that stands still. How long it takes in all is not
+// bounded: files are large.
 type watch struct {
+	limit time.Duration
 	timer *time.Timer
 	end   context.CancelCauseFunc
 }
 
-func watched(ctx context.Context) (context.Context, *watch) {
+func watched(ctx context.Context, limit time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watch{end: cancel}
-	w.timer = time.AfterFunc(stall, func() { cancel(errStall) })
+	w := &watch{limit: limit, end: cancel}
+	w.timer = time.AfterFunc(limit, func() { cancel(errStall) })
 	return ctx, w
 }
 
@@ -150,7 +148,7 @@ type watchedReader struct {
 func (r *watchedReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if n > 0 {
-		r.w.timer.Reset(stall)
+		r.w.timer.Reset(r.w.limit)
 	}
 	return n, err
 }
