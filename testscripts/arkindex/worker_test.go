@@ -82,9 +82,7 @@ func place(t *testing.T, q *arkindex.Queue, tk task.Task) (data string, env []st
 	if err := os.Symlink(string(tk.ID), filepath.Join(data, "current")); err != nil {
 		t.Fatal(err)
 	}
-	parents := map[task.ID]string{}
 	for _, p := range tk.Parents {
-		parents[p.ID] = p.Slug
 		dir := filepath.Join(data, string(p.ID))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -100,14 +98,10 @@ func place(t *testing.T, q *arkindex.Queue, tk task.Task) (data string, env []st
 	for _, file := range tk.Files {
 		fetch(t, filepath.Join(data, "extra_files", file.Name), func(f *os.File) error { return q.GetFile(t.Context(), file, f) })
 	}
-	compact, err := json.Marshal(parents)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, value := range tk.Env {
 		env = append(env, name+"="+value)
 	}
-	return data, append(env, "PONOS_DATA="+data, "PONOS_TASK="+string(tk.ID), "TASK_PARENTS="+string(compact),
+	return data, append(env, "PONOS_DATA="+data, "PONOS_TASK="+string(tk.ID),
 		"PYTHONPATH="+workerDir, "PYTHONDONTWRITEBYTECODE=1", "HOME="+data, "PATH="+os.Getenv("PATH"))
 }
 

@@ -379,7 +379,7 @@ func TestTaskThatCannotRun(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	_, err := b.q.Task(t.Context(), id)
-	if fault.KindOf(err) != fault.Failed || !strings.Contains(fmt.Sprint(err), "404 Not Found: Not found.") || errors.Is(err, queue.ErrGone) {
+	if fault.KindOf(err) != fault.Failed || !errors.Is(err, queue.ErrBroken) || !strings.Contains(fmt.Sprint(err), "404 Not Found: Not found.") || errors.Is(err, queue.ErrGone) {
 		t.Errorf("got %v", err)
 	}
 	b.server.Break(server.Fault{Operation: "RetrieveWorkerRun", Kind: "status", Status: 503, Count: -1})
@@ -730,6 +730,10 @@ func TestExpiredFile(t *testing.T) {
 	b.server.ExpireURLs()
 	err = b.another().GetFile(t.Context(), got.Files[0], f)
 	b.refusal(err, `file "m": GET http://localhost`)
+	b.server.Do(func(w *server.World) { delete(w.Storage, "m") })
+	if err := b.q.GetFile(t.Context(), got.Files[0], f); !errors.Is(err, queue.ErrBroken) {
+		t.Errorf("a file that is not there: %v", err)
+	}
 }
 
 func TestHostile(t *testing.T) {
@@ -763,8 +767,8 @@ func TestHostile(t *testing.T) {
 		}
 		b.server.Do(func(w *server.World) { tk.Agent = w.Agents[0].ID })
 		_, err := b.q.Task(t.Context(), task.ID(id))
-		if err == nil {
-			t.Errorf("%s: accepted", name)
+		if errors.Is(err, queue.ErrBroken) != (name != "half object") {
+			t.Errorf("%s: got %v", name, err)
 			continue
 		}
 		b.oneLine(err)
@@ -781,7 +785,7 @@ func TestHostile(t *testing.T) {
 		if got := b.actions(); !slices.Equal(got, want) {
 			t.Errorf("%s: passed on: %+v", name, got)
 		}
-		if n := strings.Count(b.log.String(), "\n"); n != 1 {
+		if n := strings.Count(b.log.String(), "\n"); n != 1-len(want) {
 			t.Errorf("%s: %d lines of log: %s", name, n, b.log.String())
 		}
 	}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -78,7 +80,7 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 	var artifacts []task.Artifact
 	for _, a := range all {
 		if !insidePath(a.Path) {
-			return nil, fault.Errorf(fault.Failed, "artifact %.80q of task %s: want a path within its directory", a.Path, id)
+			return nil, broken("artifact %.80q of task %s: want a path within its directory", a.Path, id)
 		}
 		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
 	}
@@ -86,11 +88,11 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 }
 
 // insidePath reports whether a path is relative, plain and stays where it is put.
-func insidePath(path string) bool {
-	if len(path) > 4096 {
+func insidePath(name string) bool {
+	if len(name) > 4096 {
 		return false
 	}
-	for segment := range strings.SplitSeq(path, "/") {
+	for segment := range strings.SplitSeq(name, "/") {
 		if !plainName(segment) {
 			return false
 		}
@@ -190,7 +192,7 @@ func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, missing(err))
 	}
 	return nil
 }
@@ -198,11 +200,21 @@ func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to
 // keepKind makes an error one of the queue, unless it is known for another,
 // such as a full disk.
 func keepKind(err error) error {
-	var broken *brokenError
-	if status(err) != 0 || errors.As(err, &broken) {
+	var cut *brokenError
+	if status(err) != 0 || errors.As(err, &cut) {
 		return fault.Wrap(fault.Unavailable, err)
 	}
 	return err
+}
+
+// missing is keepKind for what a task needs: if the store itself says that it is
+// not there, the task cannot be run.
+func missing(err error) error {
+	var e *statusError
+	if errors.As(err, &e) && e.code == http.StatusNotFound && (e.json || e.store) {
+		return broken("%w", err)
+	}
+	return keepKind(err)
 }
 
 // PutArtifact announces a file and uploads it. One that is there already, from
@@ -213,7 +225,8 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 		return err
 	}
 	if a.ContentType == "" {
-		a.ContentType = "application/octet-stream"
+		kind, _, _ := strings.Cut(mime.TypeByExtension(path.Ext(a.Path)), ";")
+		a.ContentType = firstOf(kind, "application/octet-stream")
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
@@ -359,7 +372,7 @@ func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("file %q: %w", task.Clean(f.Name), keepKind(err))
+		return fmt.Errorf("file %q: %w", task.Clean(f.Name), missing(err))
 	}
 	return nil
 }

@@ -75,12 +75,12 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
-	split, err := splitCommand(s)
-	if err != nil {
-		return fmt.Errorf("command %w", err)
+	if *w = nil; strings.TrimSpace(s) == "" {
+		return nil
 	}
+	split, err := task.SplitCommand(s)
 	*w = split
-	return nil
+	return err
 }
 
 // files is a map of names to URLs, or a list of objects with both.

@@ -54,6 +54,17 @@ func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error)
 	if o.Configuration, err = configurationFile(settings); err != nil {
 		return queue.Offline{}, fmt.Errorf("configuration of task %s: %w", t.ID, err)
 	}
+	// It cannot ask for its parents either. Workers that know this variable have it
+	// from machines without a shared file system.
+	parents := map[task.ID]string{}
+	for _, p := range t.Parents {
+		parents[p.ID] = p.Slug
+	}
+	list, err := json.Marshal(parents) // sorted by id
+	if err != nil {
+		return queue.Offline{}, err
+	}
+	o.Env["TASK_PARENTS"] = string(list)
 	set := func(name string, value flexible) {
 		if value != "" && !strings.ContainsRune(string(value), 0) {
 			o.Env[name] = string(value)

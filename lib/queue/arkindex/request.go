@@ -49,6 +49,7 @@ type statusError struct {
 	code    int
 	words   string // what the server says, fit for one line
 	json    bool   // it says so in JSON: the application answers, not something in front of it
+	store   bool   // it says so as an object store does
 	after   time.Duration
 }
 
@@ -223,7 +224,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	}
 	defer resp.Body.Close()
 	words, _ := io.ReadAll(io.LimitReader(resp.Body, maxWords))
-	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), after: retryAfter(resp, q.cfg.Now())}
+	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), store: bytes.Contains(words, []byte("<Error>")), after: retryAfter(resp, q.cfg.Now())}
 	_, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	e.words = q.scrub(explanation(words), token, req.URL.RawQuery, req.URL.Query().Get("X-Amz-Signature"))
 	if resp.StatusCode < 400 {

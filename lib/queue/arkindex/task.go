@@ -91,12 +91,11 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 			good = append(good, a)
 		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
 			q.log.Info("start is ignored", "error", err)
-		case fault.Is(err, fault.Unavailable):
-			q.log.Warn("start waits for the next turn", "error", err)
-		default:
-			// Waiting will not mend it; who starts it finds the same and can report it.
-			q.log.Warn("task cannot be started", "error", err)
+		case errors.Is(err, queue.ErrBroken):
+			// Waiting will not mend it; who starts it finds the same and reports it.
 			good = append(good, a)
+		default:
+			q.log.Warn("start waits for the next turn", "error", err)
 		}
 	}
 	q.keepParticulars(good)
@@ -156,7 +155,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	}
 	if run != nil {
 		if t.Source, err = run.source(); err != nil {
-			return task.Task{}, fmt.Errorf("task %s: %w", id, err)
+			return task.Task{}, broken("task %s: %w", id, err)
 		}
 		t.Worker = task.Clean(string(run.Version.Worker.Slug))
 	}
@@ -186,11 +185,11 @@ func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, erro
 		return task.Task{}, "", err
 	}
 	t, logURL, err := parseDefinition(raw)
-	if err != nil {
-		return task.Task{}, "", fmt.Errorf("task %s: %w", id, err)
+	if err == nil && t.ID != id {
+		err = fmt.Errorf("definition is that of task %s", t.ID)
 	}
-	if t.ID != id {
-		return task.Task{}, "", fmt.Errorf("task %s: definition is that of task %s", id, t.ID)
+	if err != nil {
+		return task.Task{}, "", broken("task %s: %w", id, err)
 	}
 	if t.Agent != "" && t.Agent != me.Agent {
 		return task.Task{}, "", fault.Errorf(fault.Unavailable, "task %s: %w", id, queue.ErrNotMine)
@@ -227,10 +226,21 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 func final(err error) error {
 	var e *statusError
 	if errors.As(err, &e) && e.json && e.code >= 400 && e.code < 500 && e.code != http.StatusTooManyRequests {
-		return fault.Errorf(fault.Failed, "%s", e.Error())
+		return broken("%s", e.Error())
 	}
 	return err
 }
+
+// broken makes an error of a task that can never be run.
+func broken(format string, args ...any) error {
+	return fault.Wrap(fault.Failed, &brokenTask{fmt.Errorf(format, args...)})
+}
+
+// brokenTask is queue.ErrBroken with the reason alone as its text.
+type brokenTask struct{ err error }
+
+func (e *brokenTask) Error() string   { return e.err.Error() }
+func (e *brokenTask) Unwrap() []error { return []error{queue.ErrBroken, e.err} }
 
 // Claim does nothing: the instance assigns a task to one agent.
 func (q *Queue) Claim(context.Context, task.ID) error { return nil }
