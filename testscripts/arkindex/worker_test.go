@@ -299,16 +299,3 @@ func offlineEnv(t *testing.T, data string, env []string, schemaEnv string, schem
 	}
 	return append(kept, schemaEnv+"="+filepath.Join(data, "schema.json"))
 }
-
-// The repository that tasks are started from holds the worker, and leads to the
-// packages of the tests.
-func TestRepository(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "worker")
-	if commit := repository(t, dir); len(commit) != 40 {
-		t.Errorf("commit %q", commit)
-	}
-	script, err := os.ReadFile(filepath.Join(dir, "install_ponos_slurm.sh"))
-	if err != nil || !strings.Contains(string(script), "'"+site(t)+"'") {
-		t.Errorf("%s, %v", script, err)
-	}
-}
