@@ -56,9 +56,17 @@ func taskOf(comment string) (task.ID, bool) {
 }
 
 // Jobs asks squeue once, and sacct at most once.
-func (r *Runner) Jobs(ctx context.Context, known []runner.Ref) ([]runner.Job, error) {
-	rows, err := r.client.Queue(ctx, r.uid)
-	if err != nil {
+func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	var rows []slurm.Job
+	var err error
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		rows, err = r.client.Queue(ctx, r.uid)
+	}()
+	known, knownErr := remembered()
+	<-asked
+	if err = errors.Join(err, knownErr); err != nil {
 		return nil, err
 	}
 	now := r.now()
