@@ -50,8 +50,8 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if err := a.Store.SaveKnown(known); err != nil {
 		failures = append(failures, err)
 	}
-	if err := errors.Join(append([]error{queueErr}, failures...)...); err != nil && queueErr != nil {
-		return nil, err
+	if queueErr != nil {
+		failures = append([]error{queueErr}, failures...)
 	}
 	hasJob := make(map[task.ID]bool, len(known))
 	for _, k := range known {

@@ -31,7 +31,8 @@ type Queue interface {
 
 	// Actions is what the queue wants done by this agent, the oldest wish first.
 	// It is also the heartbeat. An action is repeated until the queue is told of a
-	// state that answers it.
+	// state that answers it. Actions beside an error are good all the same: the
+	// error tells of others that are not.
 	Actions(ctx context.Context) ([]task.Action, error)
 
 	// Task is the definition of a task that is assigned to this agent.

@@ -383,9 +383,11 @@ func TestTaskThatCannotRun(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	b.server.Break(server.Fault{Operation: "RetrieveWorkerRun", Kind: "status", Status: 503, Count: -1})
-	if got := b.actions(); len(got) != 0 {
+	got, err := b.q.Actions(t.Context())
+	if len(got) != 0 {
 		t.Errorf("passed on: %+v", got)
 	}
+	b.refusal(err, "start waits for the next turn: worker run of task "+string(id)+": GET")
 	_, err = b.q.Task(t.Context(), id)
 	b.refusal(err, "503 Service Unavailable")
 }
@@ -775,20 +777,35 @@ func TestHostile(t *testing.T) {
 		if strings.Contains(err.Error(), "secret-token") {
 			t.Errorf("%s: error quotes the definition: %v", name, err)
 		}
-		b.log.Reset()
 		// Whoever starts it will find the same, and report it; but an answer that is
 		// no answer may be better next time.
 		want := []task.Action{{Kind: task.Start, ID: task.ID(id)}}
 		if name == "half object" {
 			want = nil
 		}
-		if got := b.actions(); !slices.Equal(got, want) {
-			t.Errorf("%s: passed on: %+v", name, got)
+		got, err := b.q.Actions(t.Context())
+		if !slices.Equal(got, want) || (err != nil) != (name == "half object") {
+			t.Errorf("%s: passed on: %+v, %v", name, got, err)
 		}
-		if n := strings.Count(b.log.String(), "\n"); n != 1-len(want) {
-			t.Errorf("%s: %d lines of log: %s", name, n, b.log.String())
+		if err != nil {
+			b.oneLine(err)
 		}
 	}
+}
+
+// An action that is no good does not hold up the others.
+func TestHostileAction(t *testing.T) {
+	b := setup(t, server.Options{})
+	id := b.add(&server.Task{Slug: "good"})[0]
+	b.actions()
+	b.server.Do(func(w *server.World) {
+		w.Tasks = append(w.Tasks, &server.Task{ID: "../../x\n", Slug: "evil", State: "pending", Agent: w.Agents[0].ID})
+	})
+	got, err := b.q.Actions(t.Context())
+	if len(got) != 1 || got[0].ID != id || err == nil {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	b.oneLine(err)
 }
 
 func TestRedirects(t *testing.T) {

@@ -46,14 +46,12 @@ func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
 	}
-	for _, err := range bad {
-		q.log.Warn("action is ignored", "error", err)
-	}
-	return q.detailed(ctx, actions)
+	good, failures := q.detailed(ctx, actions)
+	return good, errors.Join(append(bad, failures...)...)
 }
 
 // detailed adds the particulars of the tasks that are to be started.
-func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Action, error) {
+func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []task.Action, problems []error) {
 	q.loadParticulars()
 	failures := make([]error, len(actions))
 	slots := make(chan struct{}, definitions)
@@ -82,9 +80,8 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, []error{context.Cause(ctx)}
 	}
-	var good []task.Action
 	for i, a := range actions {
 		switch err := failures[i]; {
 		case err == nil:
@@ -95,11 +92,11 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 			// Waiting will not mend it; who starts it finds the same and reports it.
 			good = append(good, a)
 		default:
-			q.log.Warn("start waits for the next turn", "error", err)
+			problems = append(problems, fmt.Errorf("start waits for the next turn: %w", err))
 		}
 	}
 	q.keepParticulars(good)
-	return good, nil
+	return good, problems
 }
 
 // particulars is what people filter actions by. An address may hold a password,

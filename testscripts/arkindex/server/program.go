@@ -92,6 +92,7 @@ func flagSet(name string) (*flag.FlagSet, *Options) {
 	flags.DurationVar(&opt.URLLife, "url-life", 0, "life of a presigned URL")
 	flags.BoolVar(&opt.Moved, "moved", false, "agents' operations are elsewhere")
 	flags.BoolVar(&opt.NoDocument, "no-document", false, "no OpenAPI document")
+	flags.BoolVar(&opt.AnyHost, "any-host", false, "tasks that need a GPU go to agents without one")
 	flags.BoolVar(&opt.Paginated, "paginated", false, "artifacts are listed in pages")
 	flags.StringVar(&opt.GitDir, "git", "", "directory of bare repositories to serve under /git/")
 	flags.StringVar(&opt.LogType, "log-type", "", "Content-Type that logs are signed for")

@@ -25,6 +25,7 @@ type Options struct {
 	NoDocument   bool          // there is no OpenAPI document
 	Paginated    bool          // artifacts are listed in pages of two
 	LogType      string        // Content-Type that URLs for logs are signed for; "": any
+	AnyHost      bool          // tasks that need a GPU go to agents without one, too
 	GitDir       string        // directory of bare repositories, served under /git/
 	StateFile    string        // keeps the world between two runs of the server
 	Now          func() time.Time
