@@ -793,6 +793,33 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// What is wrong with a definition can be read in the task's log.
+func TestLogOfBrokenTask(t *testing.T) {
+	b := setup(t, server.Options{})
+	id := b.add(&server.Task{Slug: "one"})[0]
+	b.actions()
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got, _ := io.ReadAll(r.Body)
+		b.server.Do(func(w *server.World) { w.Storage["here"] = got })
+	}))
+	defer store.Close()
+	b.server.Do(func(w *server.World) {
+		w.Tasks[0].Raw = json.RawMessage(`{"id": "` + string(id) + `", "command": "'", "s3_logs_put_url": "` + store.URL + `"}`)
+	})
+	if err := b.another().PutLog(t.Context(), id, strings.NewReader("no good")); err != nil {
+		t.Error(err)
+	}
+	b.server.Do(func(w *server.World) {
+		if string(w.Storage["here"]) != "no good" {
+			t.Errorf("log holds %q", w.Storage["here"])
+		}
+		w.Tasks[0].Raw = json.RawMessage(`{"id": "` + string(id) + `", "s3_logs_put_url": "ftp://x"}`)
+	})
+	if err := b.another().PutLog(t.Context(), id, strings.NewReader("nowhere")); err != nil {
+		t.Error(err)
+	}
+}
+
 // An action that is no good does not hold up the others.
 func TestHostileAction(t *testing.T) {
 	b := setup(t, server.Options{})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -30,7 +31,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	signed := k.logURL
 	if signed == "" || q.cfg.Now().Sub(k.logAt) > logURLAge {
 		var err error
-		if _, signed, err = q.define(ctx, id); err != nil {
+		if signed, err = q.logURL(ctx, id); err != nil {
 			return fmt.Errorf("publishing the log: %w", err)
 		}
 	}
@@ -40,7 +41,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	}
 	err := q.put(ctx, signed, q.cfg.LogContentType, log)
 	if refused(err) {
-		if _, signed, err = q.define(ctx, id); err == nil {
+		if signed, err = q.logURL(ctx, id); err == nil {
 			err = q.put(ctx, signed, q.cfg.LogContentType, log)
 		}
 	}
@@ -48,6 +49,17 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 		return fault.Errorf(fault.Unavailable, "task %s: publishing the log: %w", id, err)
 	}
 	return nil
+}
+
+// logURL asks where the log goes. A task whose definition is no good has a log all
+// the same, which says so.
+func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
+	_, signed, err := q.define(ctx, id)
+	if errors.Is(err, queue.ErrBroken) {
+		q.log.Debug("definition is no good, its log is published", "error", err)
+		return signed, nil
+	}
+	return signed, err
 }
 
 // refused reports whether a presigned URL is not taken, which mostly means that

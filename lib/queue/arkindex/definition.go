@@ -218,6 +218,21 @@ func parseDefinition(raw []byte) (task.Task, string, error) {
 	return t, logs, nil
 }
 
+// parseLogURL finds the URL for the log in a definition that is no good
+// otherwise; "" if even that is not to be had.
+func parseLogURL(raw []byte, id task.ID) string {
+	var d struct {
+		ID     json.RawMessage `json:"id"`
+		LogURL json.RawMessage `json:"s3_logs_put_url"`
+	}
+	var logs, is string
+	if json.Unmarshal(raw, &d) != nil || json.Unmarshal(d.ID, &is) != nil || is != string(id) ||
+		json.Unmarshal(d.LogURL, &logs) != nil || !webAddress(logs) {
+		return ""
+	}
+	return logs
+}
+
 func referenceID(references ...*reference) string {
 	for _, r := range references {
 		if r != nil && r.ID != "" {

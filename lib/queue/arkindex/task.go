@@ -171,7 +171,8 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
-// define fetches a definition and checks whose task it is.
+// define fetches a definition and checks whose task it is. The URL for the log
+// comes with queue.ErrBroken as well.
 func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, error) {
 	me, err := q.me(ctx)
 	if err != nil {
@@ -186,7 +187,7 @@ func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, erro
 		err = fmt.Errorf("definition is that of task %s", t.ID)
 	}
 	if err != nil {
-		return task.Task{}, "", broken("task %s: %w", id, err)
+		return task.Task{}, parseLogURL(raw, id), broken("task %s: %w", id, err)
 	}
 	if t.Agent != "" && t.Agent != me.Agent {
 		return task.Task{}, "", fault.Errorf(fault.Unavailable, "task %s: %w", id, queue.ErrNotMine)
