@@ -23,7 +23,7 @@ var (
 
 // A Queue hands out work and is told how it went. An error is of kind
 // fault.Unavailable if the queue cannot be reached or refuses, and wraps one of the
-// above where that is what it says.
+// above where that is what it says. It does not name the task, which the caller knows.
 type Queue interface {
 	// Register makes this agent known and readies everything below. It may be
 	// called at any time and any number of times.

@@ -387,7 +387,7 @@ func TestTaskThatCannotRun(t *testing.T) {
 	if len(got) != 0 {
 		t.Errorf("passed on: %+v", got)
 	}
-	b.refusal(err, "start waits for the next turn: worker run of task "+string(id)+": GET")
+	b.refusal(err, "task "+string(id)+": start waits for the next turn: worker run: GET")
 	_, err = b.q.Task(t.Context(), id)
 	b.refusal(err, "503 Service Unavailable")
 }
@@ -731,7 +731,7 @@ func TestExpiredFile(t *testing.T) {
 	defer f.Close()
 	b.server.ExpireURLs()
 	err = b.another().GetFile(t.Context(), got.Files[0], f)
-	b.refusal(err, `file "m": GET http://localhost`)
+	b.refusal(err, `GET http://localhost`)
 	b.server.Do(func(w *server.World) { delete(w.Storage, "m") })
 	if err := b.q.GetFile(t.Context(), got.Files[0], f); !errors.Is(err, queue.ErrBroken) {
 		t.Errorf("a file that is not there: %v", err)

@@ -46,7 +46,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 		}
 	}
 	if err != nil {
-		return fault.Errorf(fault.Unavailable, "task %s: publishing the log: %w", id, err)
+		return fault.Errorf(fault.Unavailable, "publishing the log: %w", err)
 	}
 	return nil
 }
@@ -87,12 +87,12 @@ const (
 func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error) {
 	all, err := q.list(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("artifacts: %w", err)
+		return nil, fmt.Errorf("list of artifacts: %w", err)
 	}
 	var artifacts []task.Artifact
 	for _, a := range all {
 		if !insidePath(a.Path) {
-			return nil, broken("artifact %.80q of task %s: want a path within its directory", a.Path, id)
+			return nil, broken("artifact %.80q: want a path within its directory", a.Path)
 		}
 		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
 	}
@@ -132,28 +132,28 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 				Next    flexible        `json:"next"`
 			}
 			if err := json.Unmarshal(raw, &answer); err != nil || answer.Results == nil {
-				return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts is no list", id)
+				return nil, fault.Errorf(fault.Unavailable, "answer is no list")
 			}
 			page, next = answer.Results, string(answer.Next)
 		}
 		var some []published
 		if err := json.Unmarshal(page, &some); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: %s", id, task.Clean(err.Error()))
+			return nil, fault.Errorf(fault.Unavailable, "answer is no list: %s", task.Clean(err.Error()))
 		}
 		all = append(all, some...)
 		if len(all) > maxArtifacts {
-			return nil, fault.Errorf(fault.Unavailable, "task %s has more than %d artifacts", id, maxArtifacts)
+			return nil, fault.Errorf(fault.Unavailable, "more than %d artifacts", maxArtifacts)
 		}
 		if next == "" {
 			return all, nil
 		}
 		at, err := url.Parse(next)
 		if err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: next page has no address", id)
+			return nil, fault.Errorf(fault.Unavailable, "next page has no address")
 		}
 		query = at.Query()
 	}
-	return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts has more than %d pages", id, maxPages)
+	return nil, fault.Errorf(fault.Unavailable, "more than %d pages", maxPages)
 }
 
 // asReader runs f with the credential that surely may read a task's artifacts:
@@ -203,10 +203,7 @@ func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, missing(err))
-	}
-	return nil
+	return missing(err)
 }
 
 // keepKind makes an error one of the queue, unless it is known for another,
@@ -222,6 +219,9 @@ func keepKind(err error) error {
 // missing is keepKind for what a task needs: if the store itself says that it is
 // not there, the task cannot be run.
 func missing(err error) error {
+	if err == nil {
+		return nil
+	}
 	var e *statusError
 	if errors.As(err, &e) && e.code == http.StatusNotFound && (e.json || e.store) {
 		return broken("%w", err)
@@ -242,10 +242,10 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
-		return fmt.Errorf("artifact %.80q of task %s: want a path within its directory", a.Path, id)
+		return fmt.Errorf("artifact %.80q: want a path within its directory", a.Path)
 	}
 	if err := q.publish(ctx, id, a, from); err != nil {
-		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+		return fmt.Errorf("artifact %q: %w", task.Clean(a.Path), keepKind(err))
 	}
 	return nil
 }
@@ -368,7 +368,7 @@ func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 	from, err := url.Parse(f.URL)
 	if err != nil || !webAddress(f.URL) {
-		return fmt.Errorf("file %q has no http or https URL", task.Clean(f.Name))
+		return errors.New("no http or https URL")
 	}
 	err = q.get(ctx, from, nobody, -1, to)
 	q.tasksMu.Lock()
@@ -383,8 +383,5 @@ func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("file %q: %w", task.Clean(f.Name), missing(err))
-	}
-	return nil
+	return missing(err)
 }

@@ -52,7 +52,7 @@ func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error)
 		return queue.Offline{}, err
 	}
 	if o.Configuration, err = configurationFile(settings); err != nil {
-		return queue.Offline{}, fmt.Errorf("configuration of task %s: %w", t.ID, err)
+		return queue.Offline{}, err
 	}
 	// It cannot ask for its parents either. Workers that know this variable have it
 	// from machines without a shared file system.
@@ -93,11 +93,11 @@ func (q *Queue) settings(ctx context.Context, t task.Task, run *workerRun) ([]se
 		err := q.do(ctx, call{op: "RetrieveWorkerRunConfiguration", path: id, as: asTask(t)}, &answer)
 		switch {
 		case err == nil && answer.Configuration == nil:
-			return nil, fault.Errorf(fault.Unavailable, "configuration of task %s: answer has none", t.ID)
+			return nil, fault.Errorf(fault.Unavailable, "answer has no configuration")
 		case err == nil:
 			return q.resolved(ctx, t, *answer.Configuration)
 		case status(err) != http.StatusBadRequest && status(err) != http.StatusNotFound:
-			return nil, fmt.Errorf("configuration of task %s: %w", t.ID, err)
+			return nil, final(err)
 		}
 	}
 	return q.resolved(ctx, t, run.merged())
@@ -162,10 +162,10 @@ func (q *Queue) resolved(ctx context.Context, t task.Task, list []setting) ([]se
 		}
 		c := call{op: "RetrieveSecret", path: map[string]string{"name": name}, as: asTask(t)}
 		if err := q.do(ctx, c, &answer); err != nil {
-			return nil, fmt.Errorf("secret %q of task %s: %w", task.Clean(name), t.ID, final(err))
+			return nil, fmt.Errorf("secret %q: %w", task.Clean(name), final(err))
 		}
 		if answer.Content == nil {
-			return nil, fault.Errorf(fault.Unavailable, "secret %q of task %s: answer has none", task.Clean(name), t.ID)
+			return nil, fault.Errorf(fault.Unavailable, "secret %q: answer has none", task.Clean(name))
 		}
 		value, err := secretValue(name, *answer.Content)
 		if err != nil {

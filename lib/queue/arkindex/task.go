@@ -87,12 +87,12 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 		case err == nil:
 			good = append(good, a)
 		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
-			q.log.Info("start is ignored", "error", err)
+			q.log.Info("start is ignored", "task", a.ID, "error", err)
 		case errors.Is(err, queue.ErrBroken):
 			// Waiting will not mend it; who starts it finds the same and reports it.
 			good = append(good, a)
 		default:
-			problems = append(problems, fmt.Errorf("start waits for the next turn: %w", err))
+			problems = append(problems, fmt.Errorf("task %s: start waits for the next turn: %w", a.ID, err))
 		}
 	}
 	q.keepParticulars(good)
@@ -142,7 +142,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 		}
 		var parent definition
 		if err := q.taskCall(ctx, p.ID, call{op: "RetrieveTask", as: asTask(t)}, &parent); err != nil {
-			return task.Task{}, fmt.Errorf("parent of task %s: %w", id, final(err))
+			return task.Task{}, fmt.Errorf("parent %s: %w", p.ID, final(err))
 		}
 		t.Parents[i].Slug = task.Clean(string(parent.Slug))
 	}
@@ -152,7 +152,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	}
 	if run != nil {
 		if t.Source, err = run.source(); err != nil {
-			return task.Task{}, broken("task %s: %w", id, err)
+			return task.Task{}, broken("%w", err)
 		}
 		t.Worker = task.Clean(string(run.Version.Worker.Slug))
 	}
@@ -187,10 +187,10 @@ func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, erro
 		err = fmt.Errorf("definition is that of task %s", t.ID)
 	}
 	if err != nil {
-		return task.Task{}, parseLogURL(raw, id), broken("task %s: %w", id, err)
+		return task.Task{}, parseLogURL(raw, id), broken("%w", err)
 	}
 	if t.Agent != "" && t.Agent != me.Agent {
-		return task.Task{}, "", fault.Errorf(fault.Unavailable, "task %s: %w", id, queue.ErrNotMine)
+		return task.Task{}, "", fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}
 	q.note(id, func(k *known) { k.logURL, k.logAt, k.as = logURL, q.cfg.Now(), asTask(t) })
 	return t, logURL, nil
@@ -211,9 +211,9 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 	}
 	switch e.code {
 	case http.StatusNotFound:
-		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrGone, err)
+		return fault.Errorf(fault.Unavailable, "%w (%w)", queue.ErrGone, err)
 	case http.StatusForbidden:
-		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrNotMine, err)
+		return fault.Errorf(fault.Unavailable, "%w (%w)", queue.ErrNotMine, err)
 	}
 	return err
 }
@@ -248,7 +248,7 @@ func (q *Queue) Claim(context.Context, task.ID) error { return nil }
 // makes that is over before we look; then the step between is reported first.
 func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if !r.State.Known() {
-		return fmt.Errorf("task %s: state %.20q is not known", id, r.State)
+		return fmt.Errorf("state %.20q is not known", r.State)
 	}
 	err := q.patchState(ctx, id, r.State)
 	if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
