@@ -607,6 +607,20 @@ func TestUnreachable(t *testing.T) {
 	b.web.Close()
 	_, err := b.q.Actions(t.Context())
 	b.refusal(err, "connection refused")
+	// What has been waited for in vain is not waited for again so soon.
+	first := len(b.waits)
+	_, err = b.q.Actions(t.Context())
+	b.refusal(err, "connection refused")
+	if first != 5 || len(b.waits) != first {
+		t.Errorf("waited %d times, then %d", first, len(b.waits)-first)
+	}
+	b.now = b.now.Add(time.Minute)
+	_, err = b.q.Actions(t.Context())
+	b.refusal(err, "connection refused")
+	if len(b.waits) != 2*first {
+		t.Errorf("after a minute waited %d times", len(b.waits)-first)
+	}
+	b.now = b.now.Add(time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.waits = nil

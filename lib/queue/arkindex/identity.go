@@ -44,7 +44,7 @@ const lockTime = 30 * time.Second
 // any case the instance is asked for its OpenAPI document, which shows whether it
 // can be reached. No other operation needs it to have been called.
 func (q *Queue) Register(ctx context.Context) (queue.Identity, error) {
-	err := q.repeat(ctx, func() error { return q.reach(ctx) })
+	err := q.repeat(ctx, q.base.Host, func() error { return q.reach(ctx) })
 	if err != nil {
 		return queue.Identity{}, fault.Wrap(fault.Unavailable, err)
 	}

@@ -135,14 +135,30 @@ func (q *Queue) persist(ctx context.Context, o operation, c call, as credential,
 			return err
 		}
 	}
-	return q.repeat(ctx, func() error { return q.once(ctx, o.Method, target, body, as, into) })
+	return q.repeat(ctx, target.Host, func() error { return q.once(ctx, o.Method, target, body, as, into) })
 }
 
-// repeat runs f again while it fails in a way that may pass.
-func (q *Queue) repeat(ctx context.Context, f func() error) error {
+// awayTime is how long a host is not waited for again that has been in vain. A
+// turn that has a thousand tasks to report must not wait a thousand times.
+const awayTime = 30 * time.Second
+
+// repeat runs f, which speaks to a host, again while it fails in a way that may
+// pass.
+func (q *Queue) repeat(ctx context.Context, host string, f func() error) error {
 	for i := 0; ; i++ {
 		err := f()
-		if err == nil || ctx.Err() != nil || !passing(err) || i == len(q.cfg.Waits) {
+		if err == nil || !passing(err) {
+			q.away.Delete(host)
+			return err
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if since, ok := q.away.Load(host); ok && q.cfg.Now().Sub(since.(time.Time)) < awayTime {
+			return err
+		}
+		if i == len(q.cfg.Waits) {
+			q.away.Store(host, q.cfg.Now())
 			return err
 		}
 		wait := q.cfg.Waits[i]
