@@ -54,11 +54,27 @@ func turn() {
 // and the program turn. COMMIT and REPOSITORY are those of the real worker. The
 // configuration is in PONOS_CONFIG once the server is up.
 func TestScripts(t *testing.T) {
+	t.Parallel()
+	scripts(t, ".", nil)
+}
+
+// TestSlurm runs the scripts of slurm/ with the agent in Slurm mode.
+func TestSlurm(t *testing.T) {
+	t.Parallel()
+	scripts(t, "slurm", harness.Cluster(t))
+}
+
+func scripts(t *testing.T, dir string, cluster map[string]string) {
+	t.Helper()
 	git := t.TempDir()
 	commit := repository(t, filepath.Join(git, "worker.git"))
 	harness.Run(t, harness.Options{
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
-			i := &instance{git: git, file: filepath.Join(env.WorkDir, "arkindex.url")}
+			i := &instance{git: git, file: filepath.Join(env.WorkDir, "arkindex.url"), slurm: cluster != nil}
+			for name, value := range cluster {
+				env.Setenv(name, value)
+			}
 			env.Values[instanceKey{}] = i
 			env.Defer(i.down)
 			env.Setenv("ARKINDEX_SERVER", i.file)
@@ -75,6 +91,7 @@ type instanceKey struct{}
 // instance is the server of one script.
 type instance struct {
 	git, file string
+	slurm     bool
 	mu        sync.Mutex
 	handler   *server.Server
 	address   string
@@ -135,6 +152,10 @@ func arkindexCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func (i *instance) configuration(work string) string {
-	return fmt.Sprintf("url: http://%s/\nfarm_id: %s\nseed: %s\nmode: local\ndata_dir: %s/data\npid_file: %s/ponos.pid\n",
-		i.address, server.FarmID, server.Seed, work, work)
+	mode := "mode: local\n"
+	if i.slurm {
+		mode = "slurm: {base: {time: 10}, cpu: {partition: cpu}, gpu: {partition: gpu, gres: 'gpu:1'}}\n"
+	}
+	return fmt.Sprintf("url: http://%s/\nfarm_id: %s\nseed: %s\ndata_dir: %s/data\npid_file: %s/ponos.pid\n",
+		i.address, server.FarmID, server.Seed, work, work) + mode
 }
