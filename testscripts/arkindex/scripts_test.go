@@ -79,6 +79,7 @@ func scripts(t *testing.T, dir string, cluster map[string]string) {
 			env.Defer(i.down)
 			env.Setenv("ARKINDEX_SERVER", i.file)
 			env.Setenv("COMMIT", commit)
+			env.Setenv("DOLLAR", "$")
 			env.Setenv("PONOS_CONFIG", filepath.Join(env.WorkDir, "ponos.yaml"))
 			return nil
 		},

@@ -104,6 +104,11 @@ func (b *bench) actions() []task.Action {
 	return actions
 }
 
+func (b *bench) agent() (id string) {
+	b.server.Do(func(w *server.World) { id = w.Agents[0].ID })
+	return id
+}
+
 func (b *bench) history(id string) string {
 	t, _ := b.server.Task(id)
 	return strings.Join(t.History, ",")
@@ -420,8 +425,26 @@ func TestReport(t *testing.T) {
 	if err := b.report(ids[1], task.Completed); err != nil {
 		t.Fatal(err)
 	}
-	err := b.report(ids[1], task.Running)
-	b.refusal(err, "Transition from state completed to state running is forbidden.")
+	// A preempted job waits again. The queue knows no way back.
+	for _, state := range []task.State{task.Running, task.Pending, task.Running, task.Pending} {
+		if err := b.report(ids[2], state); err != nil {
+			t.Errorf("back to %s: %v", state, err)
+		}
+	}
+	// It ends just when somebody wants it stopped.
+	if err := b.server.Stop("back"); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []task.State{task.Running, task.Completed, task.Stopped, task.Completed} {
+		if err := b.report(ids[2], state); err != nil {
+			t.Errorf("%s while stopping: %v", state, err)
+		}
+	}
+	if got := b.history("back"); got != "unscheduled,pending,running,stopping,stopped" {
+		t.Errorf("history %s", got)
+	}
+	err := b.report(b.add(&server.Task{Slug: "odd", State: "pending", Agent: b.agent()})[0], task.Stopped)
+	b.refusal(err, "Transition from state pending to state stopped is forbidden.")
 	if n := len(b.waits); n > 0 {
 		t.Errorf("waited %d times", n)
 	}

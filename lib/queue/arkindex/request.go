@@ -186,7 +186,6 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "ponos")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -230,6 +229,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 
 // send performs a request; an answer other than 2xx is an error.
 func (q *Queue) send(req *http.Request) (*http.Response, error) {
+	req.Header.Set("User-Agent", "ponos")
 	what := shown(req)
 	resp, err := q.api.Do(req)
 	if err != nil {
@@ -255,6 +255,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 // sendQuietly is send for requests that carry no credential and whose refusal
 // nobody needs explained.
 func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
+	req.Header.Set("User-Agent", "ponos")
 	resp, err := q.api.Do(req)
 	if err != nil {
 		return nil, &brokenError{shown(req), plain(err)}

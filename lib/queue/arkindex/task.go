@@ -244,8 +244,8 @@ func (e *brokenTask) Unwrap() []error { return []error{queue.ErrBroken, e.err} }
 func (q *Queue) Claim(context.Context, task.ID) error { return nil }
 
 // Report reports a state; the instance takes neither reason nor exit code. It
-// knows the graph of the states and refuses a jump over running, which a task
-// makes that is over before we look; then the step between is reported first.
+// knows a graph of the states and refuses other steps. Where both sides are right,
+// this finds the way: see detour.
 func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if !r.State.Known() {
 		return fmt.Errorf("state %.20q is not known", r.State)
@@ -258,16 +258,38 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if q.taskCall(ctx, id, call{op: "RetrieveTask"}, &now) != nil {
 		return err
 	}
-	switch is := task.State(strings.ToLower(string(now.State))); {
-	case is == r.State:
-		return nil
-	case (is == task.Pending || is == task.Unscheduled) && (r.State == task.Completed || r.State == task.Failed || r.State == task.Error):
-		if q.patchState(ctx, id, task.Running) != nil {
+	is := task.State(strings.ToLower(string(now.State)))
+	steps, ok := detour(is, r.State)
+	if !ok {
+		return err
+	}
+	q.log.Debug("state is not taken as it is", "task", id, "queue", is, "state", r.State, "instead", steps)
+	for _, step := range steps {
+		if err := q.patchState(ctx, id, step); err != nil {
 			return err
 		}
-		return q.patchState(ctx, id, r.State)
 	}
-	return err
+	return nil
+}
+
+// detour says what to report for a task that the queue has in one state, if it
+// refuses the state that the task is in; none is fine as well.
+func detour(is, want task.State) (steps []task.State, ok bool) {
+	switch {
+	case is == want:
+		return nil, true
+	case is.Final():
+		return nil, true // somebody has decided; what becomes of the job changes nothing
+	case is == task.Stopping && want.Final():
+		return []task.State{task.Stopped}, true // it ended while somebody wanted it stopped
+	case is == task.Stopping:
+		return nil, true
+	case is == task.Running && want == task.Pending:
+		return nil, true // Slurm runs it again; the queue knows no way back
+	case (is == task.Pending || is == task.Unscheduled) && want.Final() && want != task.Stopped:
+		return []task.State{task.Running, want}, true // over before we looked
+	}
+	return nil, false
 }
 
 func (q *Queue) patchState(ctx context.Context, id task.ID, state task.State) error {
