@@ -294,7 +294,8 @@ func detour(is, want task.State) (steps []task.State, ok bool) {
 
 func (q *Queue) patchState(ctx context.Context, id task.ID, state task.State) error {
 	body := map[string]string{"state": string(state)}
-	if err := q.taskCall(ctx, id, call{op: "PartialUpdateTask", body: body}, nil); err != nil {
+	var answer []byte
+	if err := q.taskCall(ctx, id, call{op: "PartialUpdateTask", body: body}, &answer); err != nil {
 		return fmt.Errorf("reporting %s: %w", state, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -46,7 +47,10 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		if err != nil {
 			return watch.explain(ctx, err)
 		}
-		_ = resp.Body.Close()
+		defer resp.Body.Close()
+		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+			return fmt.Errorf("%s: answer is HTML: it is not from an object store", shown(req))
+		}
 		return nil
 	})
 }
