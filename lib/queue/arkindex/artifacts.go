@@ -118,7 +118,7 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 	query := url.Values{}
 	for range maxPages {
 		var raw []byte
-		err := q.asReader(id, func(as credential) error {
+		err := q.asReader(ctx, id, func(as credential) error {
 			return q.taskCall(ctx, id, call{op: "ListArtifacts", query: query, as: as}, &raw)
 		})
 		if err != nil {
@@ -158,7 +158,7 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 
 // asReader runs f with the credential that surely may read a task's artifacts:
 // its own or its child's. If that is not taken any more, the agent's is.
-func (q *Queue) asReader(id task.ID, f func(credential) error) error {
+func (q *Queue) asReader(ctx context.Context, id task.ID, f func(credential) error) error {
 	q.tasksMu.Lock()
 	as := q.readers[id]
 	if as.token == "" {
@@ -170,7 +170,18 @@ func (q *Queue) asReader(id task.ID, f func(credential) error) error {
 			return err
 		}
 	}
-	return f(credential{})
+	me, err := q.me(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(credential{scheme: q.cfg.AuthScheme, token: me.Access})
+	if status(err) != http.StatusUnauthorized {
+		return err
+	}
+	if me, err = q.renew(ctx, me.Access); err != nil {
+		return err
+	}
+	return f(credential{scheme: q.cfg.AuthScheme, token: me.Access})
 }
 
 // GetArtifact downloads one artifact.
@@ -179,31 +190,15 @@ func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to
 	if a.Size > 0 {
 		want = a.Size
 	}
-	params := map[string]string{"id": string(id), "path": a.Path}
-	err := q.asReader(id, func(as credential) error {
-		if as.token == "" {
-			me, err := q.me(ctx)
-			if err != nil {
-				return err
-			}
-			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
-		}
-		o := q.operation(ctx, "DownloadArtifact")
-		from, err := o.url(q.base, params, nil)
-		if err != nil {
-			return err
-		}
-		err = q.get(ctx, from, as, want, to)
-		if status(err) == http.StatusUnauthorized && as.scheme == q.cfg.AuthScheme {
-			me, failed := q.renew(ctx, as.token)
-			if failed != nil {
-				return failed
-			}
-			err = q.get(ctx, from, credential{scheme: q.cfg.AuthScheme, token: me.Access}, want, to)
-		}
+	from, err := q.artifactURL(ctx, id, a.Path)
+	if err != nil {
 		return err
-	})
-	return missing(err)
+	}
+	return missing(q.asReader(ctx, id, func(as credential) error { return q.get(ctx, from, as, want, to) }))
+}
+
+func (q *Queue) artifactURL(ctx context.Context, id task.ID, path string) (*url.URL, error) {
+	return q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
 }
 
 // keepKind makes an error one of the queue, unless it is known for another,
@@ -329,7 +324,7 @@ func (q *Queue) find(ctx context.Context, id task.ID, path string) (published, b
 func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (published, error) {
 	var created published
 	body := map[string]any{"path": a.Path, "content_type": a.ContentType, "size": a.Size}
-	err := q.asReader(id, func(as credential) error {
+	err := q.asReader(ctx, id, func(as credential) error {
 		return q.taskCall(ctx, id, call{op: "CreateArtifact", body: body, as: as}, &created)
 	})
 	return created, err
@@ -337,18 +332,11 @@ func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (publ
 
 // arrived reports whether the contents of an artifact can be had.
 func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
-	from, err := q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
+	from, err := q.artifactURL(ctx, id, path)
 	if err != nil {
 		return false
 	}
-	err = q.asReader(id, func(as credential) error {
-		if as.token == "" {
-			me, err := q.me(ctx)
-			if err != nil {
-				return err
-			}
-			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
-		}
+	err = q.asReader(ctx, id, func(as credential) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 		if err != nil {
 			return err

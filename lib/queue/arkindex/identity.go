@@ -118,6 +118,9 @@ func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
+	if id.Agent != "" && id.Agent != fresh.Agent {
+		q.log.Warn("the queue knows this agent by another id now, and may give its tasks to others", "before", id.Agent, "now", fresh.Agent)
+	}
 	return fresh, q.keep(fresh)
 }
 

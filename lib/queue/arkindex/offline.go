@@ -185,14 +185,35 @@ func secretValue(name, content string) (json.RawMessage, error) {
 			return json.RawMessage(content), nil
 		}
 	case ".yaml", ".yml":
+		var node yaml.Node
 		var value any
-		if yaml.Unmarshal([]byte(content), &value) == nil {
+		if yaml.Unmarshal([]byte(content), &node) != nil {
+			break
+		}
+		oldBooleans(&node)
+		if node.Decode(&value) == nil {
 			if asJSON, err := json.Marshal(value); err == nil {
 				return asJSON, nil
 			}
 		}
 	}
 	return json.Marshal(content)
+}
+
+// oldBooleans makes booleans of the words that are booleans in YAML 1.1, which is
+// what workers read.
+func oldBooleans(node *yaml.Node) {
+	if node.Kind == yaml.ScalarNode && node.Style == 0 && node.ShortTag() == "!!str" {
+		switch node.Value {
+		case "yes", "Yes", "YES", "on", "On", "ON":
+			node.Tag, node.Value = "!!bool", "true"
+		case "no", "No", "NO", "off", "Off", "OFF":
+			node.Tag, node.Value = "!!bool", "false"
+		}
+	}
+	for _, child := range node.Content {
+		oldBooleans(child)
+	}
 }
 
 // configurationFile writes the settings in the two forms that workers read at

@@ -186,6 +186,50 @@ func TestArtifacts(t *testing.T) {
 	}
 }
 
+// Who may read an artifact is not the same everywhere: the agent tries its own
+// credential where a task's is not taken.
+func TestArtifactCredentials(t *testing.T) {
+	b := setup(t, server.Options{})
+	ids := b.add(&server.Task{Slug: "maker"}, &server.Task{Slug: "other"})
+	b.actions()
+	a := task.Artifact{Path: "a.json"}
+	b.server.Break(server.Fault{Operation: "CreateArtifact", Kind: "status", Status: 403})
+	if err := b.q.PutArtifact(t.Context(), ids[0], a, strings.NewReader("A")); err != nil {
+		t.Fatal(err)
+	}
+	b.server.Break(server.Fault{Operation: "DownloadArtifact", Kind: "status", Status: 401})
+	get := func(to *os.File) error { return b.q.GetArtifact(t.Context(), ids[0], a, to) }
+	if got := b.download(get); got != "A" {
+		t.Errorf("got %q", got)
+	}
+	b.server.ExpireTokens(false)
+	b.q = b.another()
+	if list, err := b.q.Artifacts(t.Context(), ids[0]); err != nil || len(list) != 1 || list[0].ContentType != "application/json" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	b.server.ExpireTokens(false)
+	if got := b.download(get); got != "A" {
+		t.Errorf("got %q", got)
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := b.q.GetArtifact(t.Context(), ids[0], task.Artifact{Path: "none"}, f); !errors.Is(err, queue.ErrBroken) {
+		t.Errorf("an artifact that is not there: %v", err)
+	}
+	if err := b.q.PutArtifact(t.Context(), ids[0], task.Artifact{Path: "../b"}, strings.NewReader("B")); err == nil {
+		t.Error("a path that leads out is taken")
+	}
+	for _, path := range []string{"../x", "/etc/x", "a//b", "a/\n"} {
+		b.server.Do(func(w *server.World) { w.Tasks[1].Artifacts = []*server.Artifact{{Path: path}} })
+		if list, err := b.q.Artifacts(t.Context(), ids[1]); !errors.Is(err, queue.ErrBroken) {
+			t.Errorf("path %q: %+v, %v", path, list, err)
+		}
+	}
+}
+
 func TestExpiredFile(t *testing.T) {
 	b := setup(t, server.Options{})
 	b.addSpec(server.Spec{Storage: map[string]string{"m": "model"}})
