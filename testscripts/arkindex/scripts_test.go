@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,31 +55,40 @@ func turn() {
 // and the program turn. COMMIT and REPOSITORY are those of the real worker. The
 // configuration is in PONOS_CONFIG once the server is up.
 func TestScripts(t *testing.T) {
-	t.Parallel()
-	scripts(t, ".", nil)
+	w := serveWorker(t)
+	t.Run("local", func(t *testing.T) {
+		t.Parallel()
+		w.scripts(t, ".", nil)
+	})
+	// The agent in Slurm mode.
+	t.Run("slurm", func(t *testing.T) {
+		t.Parallel()
+		w.scripts(t, "slurm", harness.Cluster(t))
+	})
 }
 
-// TestSlurm runs the scripts of slurm/ with the agent in Slurm mode.
-func TestSlurm(t *testing.T) {
-	t.Parallel()
-	scripts(t, "slurm", harness.Cluster(t))
-}
-
-func scripts(t *testing.T, dir string, cluster map[string]string) {
+func (w worker) scripts(t *testing.T, dir string, cluster map[string]string) {
 	t.Helper()
-	git := t.TempDir()
-	commit := repository(t, filepath.Join(git, "worker.git"))
 	harness.Run(t, harness.Options{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
-			i := &instance{git: git, file: filepath.Join(env.WorkDir, "arkindex.url"), slurm: cluster != nil}
+			i := &instance{file: filepath.Join(env.WorkDir, "arkindex.url"), slurm: cluster != nil}
 			for name, value := range cluster {
 				env.Setenv(name, value)
 			}
 			env.Values[instanceKey{}] = i
 			env.Defer(i.down)
 			env.Setenv("ARKINDEX_SERVER", i.file)
-			env.Setenv("COMMIT", commit)
+			env.Setenv("COMMIT", w.commit)
+			env.Setenv("REPOSITORY", w.url)
+			// Environments can be shared by agents, and are here: each takes seconds.
+			data := filepath.Join(env.WorkDir, "data")
+			if err := os.Mkdir(data, 0o700); err != nil {
+				return err
+			}
+			if err := os.Symlink(w.environments, filepath.Join(data, "environments")); err != nil {
+				return err
+			}
 			env.Setenv("DOLLAR", "$")
 			env.Setenv("PONOS_CONFIG", filepath.Join(env.WorkDir, "ponos.yaml"))
 			return nil
@@ -87,16 +97,32 @@ func scripts(t *testing.T, dir string, cluster map[string]string) {
 	})
 }
 
+// worker is the repository of the real worker, served for all scripts.
+type worker struct{ url, commit, environments string }
+
+func serveWorker(t *testing.T) worker {
+	t.Helper()
+	dir := t.TempDir()
+	w := worker{commit: repository(t, filepath.Join(dir, "worker.git")), environments: filepath.Join(dir, "environments")}
+	if err := os.Mkdir(w.environments, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(web.Close)
+	w.url = web.URL + "/worker.git"
+	return w
+}
+
 type instanceKey struct{}
 
 // instance is the server of one script.
 type instance struct {
-	git, file string
-	slurm     bool
-	mu        sync.Mutex
-	handler   *server.Server
-	address   string
-	web       *http.Server
+	file    string
+	slurm   bool
+	mu      sync.Mutex
+	handler *server.Server
+	address string
+	web     *http.Server
 }
 
 func (i *instance) up(args []string) error {
@@ -104,7 +130,7 @@ func (i *instance) up(args []string) error {
 	defer i.mu.Unlock()
 	if i.handler == nil {
 		var err error
-		if i.handler, err = server.NewFromFlags(append(args, "-git", i.git)); err != nil {
+		if i.handler, err = server.NewFromFlags(args); err != nil {
 			return err
 		}
 		i.address = "127.0.0.1:0"
@@ -139,7 +165,6 @@ func arkindexCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: arkindex up [flags] | down | add file")
 	case args[0] == "up":
 		ts.Check(i.up(args[1:]))
-		ts.Setenv("REPOSITORY", "http://"+i.address+"/git/worker.git")
 		ts.Check(os.WriteFile(ts.Getenv("PONOS_CONFIG"), []byte(i.configuration(ts.Getenv("WORK"))), 0o600))
 	case args[0] == "down":
 		i.down()
