@@ -44,7 +44,7 @@ func setup(env *testscript.Env, more string) error {
 	return os.WriteFile(path, []byte(fmt.Sprintf(config, dir)+more), 0o600)
 }
 
-var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent}
+var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended}
 
 func TestLocal(t *testing.T) {
 	harness.Run(t, harness.Options{Dir: "local", Cmds: cmds, Setup: func(env *testscript.Env) error { return setup(env, "") }})
@@ -145,6 +145,18 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 			<-ended
 		}
 	})
+}
+
+// ended PIDFILE fails if the process whose id is in a file lives. One that nobody
+// has reaped yet has ended.
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ended pidfile")
+	}
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(ts.ReadFile(args[0])) + "/stat")
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		ts.Fatalf("process of %s lives: %s", args[0], stat)
+	}
 }
 
 // killLocalJobs ends the processes that jobs of a failed test have left.
