@@ -20,7 +20,7 @@ import (
 // to carry over.
 func scene(t *testing.T, legacy bool) (*server.Server, *httptest.Server, *arkindex.Queue) {
 	t.Helper()
-	s, err := server.New(server.Options{})
+	s, err := server.New(server.Options{NoDocument: legacy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +246,8 @@ func TestRealWorkerOnlineAndOffline(t *testing.T) {
 	}
 }
 
+// An older instance has four configurations to merge. This one has no OpenAPI
+// document either, which the worker cannot do without.
 func TestRealWorkerOfflineOfOlderInstance(t *testing.T) {
 	_, web, q := scene(t, true)
 	runParent(t, q)
