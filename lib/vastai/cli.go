@@ -1,0 +1,337 @@
+package vastai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// CLI runs the vastai program, with the credentials that it has.
+type CLI struct {
+	Run  command.Runner
+	Path string // of the program; default: vastai, in PATH
+	URL  string // "": the program's own
+	// Wait is how long to wait before a call is repeated the first time, and Tries how
+	// often it is made.
+	Wait  time.Duration
+	Tries int
+	calls atomic.Int64
+}
+
+// NewCLI returns the transport by the vastai program.
+func NewCLI(run command.Runner, address string) *CLI {
+	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), Wait: 2 * time.Second, Tries: 4}
+}
+
+// Name is "cli".
+func (c *CLI) Name() string { return "cli" }
+
+// Calls is how often the program was run.
+func (c *CLI) Calls() int64 { return c.calls.Load() }
+
+const (
+	cliTime   = 30 * time.Second
+	orderTime = 2 * time.Minute
+)
+
+// once runs the program. It ends with status 0 whatever happens, so an answer is one
+// only if nothing is said on standard error and what is on standard output is JSON.
+func (c *CLI) once(ctx context.Context, op string, args ...string) ([]byte, error) {
+	return c.run(ctx, op, command.Cmd{Name: c.Path, Args: args, Timeout: cliTime})
+}
+
+// common are the options of every call: the program would repeat calls by itself.
+var common = []string{"--raw", "--retry", "1", "--no-color"}
+
+func (c *CLI) environ() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return c.URL != "" && strings.HasPrefix(v, "VAST_URL=") })
+	if c.URL != "" {
+		env = append(env, "VAST_URL="+c.URL)
+	}
+	return append(env, "VASTAI_NO_UPDATE_CHECK=1", "LC_ALL=C.UTF-8", "PYTHONIOENCODING=utf-8", "COLUMNS=200")
+}
+
+func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd) ([]byte, error) {
+	cmd.Env = c.environ()
+	if cmd.Stdin == nil {
+		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
+	}
+	c.calls.Add(1)
+	result, err := c.Run.Run(ctx, cmd)
+	var missing *command.NotFoundError
+	if errors.As(err, &missing) {
+		return nil, fault.Hint(fault.Wrap(fault.Unavailable, err), "install it with \"pip install vastai\", or set vast_api.api_key for the API")
+	}
+	if said, ok := complaint(result.Stderr); ok {
+		kind := outcome(said.Status, said.Words)
+		if kind == nil {
+			kind = ErrUnknown
+		}
+		return nil, failed(op, kind, said.Status, said.Words)
+	}
+	if err != nil {
+		var exit *command.ExitError
+		words := "the vastai program gave no answer"
+		if errors.As(err, &exit) {
+			words = "the vastai program failed: " + lastLine(exit.Stderr)
+			if exit.Code == 2 {
+				return nil, failed(op, ErrInvalid, 0, words)
+			}
+		}
+		return nil, failed(op, ErrUnknown, 0, words)
+	}
+	return bytes.TrimSpace(result.Stdout), nil
+}
+
+type complained struct {
+	Error  bool   `json:"error"`
+	Status int    `json:"status_code"`
+	Words  string `json:"msg"`
+}
+
+// complaint finds the one line that the program prints of an error.
+func complaint(stderr []byte) (complained, bool) {
+	for line := range bytes.Lines(stderr) {
+		var said complained
+		if json.Unmarshal(line, &said) == nil && said.Error {
+			return said, true
+		}
+	}
+	return complained{}, false
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// repeat makes a call that may be made again without harm, and wants JSON.
+func (c *CLI) repeat(ctx context.Context, op string, args ...string) ([]byte, error) {
+	wait := c.Wait
+	for try := 1; ; try++ {
+		raw, err := c.once(ctx, op, args...)
+		if err == nil && !json.Valid(raw) {
+			// Prose, as when a session has expired.
+			err = failed(op, ErrUnknown, 0, "the vastai program printed no JSON: "+string(raw[:min(len(raw), 200)]))
+		}
+		if err == nil || try >= c.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || !pause(ctx, wait) {
+			return raw, err
+		}
+		wait *= 2
+	}
+}
+
+// Account is who the program's key belongs to.
+func (c *CLI) Account(ctx context.Context) (Account, error) {
+	raw, err := c.repeat(ctx, "account", append([]string{"show", "user"}, common...)...)
+	if err != nil {
+		return Account{}, err
+	}
+	return parseAccount(raw)
+}
+
+// Search returns offers.
+func (c *CLI) Search(ctx context.Context, s Search) ([]Offer, error) {
+	query, err := s.Filters.query()
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	args := []string{"search", "offers", query, "--no-default", "--type", "on-demand", "--storage", strconv.FormatFloat(s.Disk, 'f', -1, 64), "--order", "dph_total"}
+	if s.Limit > 0 {
+		args = append(args, "--limit", strconv.Itoa(s.Limit))
+	}
+	raw, err := c.repeat(ctx, "search", append(args, common...)...)
+	if err != nil {
+		return nil, err
+	}
+	offers, err := parseOffers(raw)
+	if err != nil {
+		return nil, failed("search", nil, 0, err.Error())
+	}
+	return offers, nil
+}
+
+// launch runs the program's own code with arguments that come on standard input:
+// the variables of a task hold tokens, which every user of a machine could read in
+// an argument list.
+const launch = `import json, sys
+sys.argv = json.load(sys.stdin)
+from vastai.cli.main import main
+main()`
+
+// Create orders an instance, once.
+func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error) {
+	if err := o.Check(); err != nil {
+		return Created{}, err
+	}
+	env, err := envFlag(o.Env)
+	if err != nil {
+		return Created{}, err
+	}
+	python, err := c.interpreter()
+	if err != nil {
+		return Created{}, err
+	}
+	argv := []string{"vastai", "create", "instance", strconv.FormatInt(offer, 10), "--image", o.Image, "--disk", strconv.FormatFloat(o.Disk, 'f', -1, 64),
+		"--label", o.Label, "--env", env, "--entrypoint", o.Entrypoint, "--cancel-unavail"}
+	if o.Login != "" {
+		argv = append(argv, "--login", o.Login)
+	}
+	argv = append(append(append(argv, common...), "--args"), o.Args...)
+	stdin, err := json.Marshal(argv)
+	if err != nil {
+		return Created{}, err
+	}
+	raw, err := c.run(ctx, "order", command.Cmd{Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime})
+	if err != nil {
+		return Created{}, err
+	}
+	return parseCreated(raw)
+}
+
+// interpreter is the Python that the program says it runs with.
+func (c *CLI) interpreter() (string, error) {
+	path := c.Path
+	if !strings.ContainsRune(path, '/') {
+		var err error
+		if path, err = command.Path(path); err != nil {
+			return "", fault.Wrap(fault.Unavailable, err)
+		}
+	}
+	refuse := func(why string) (string, error) {
+		return "", fault.Hint(fault.Errorf(fault.Unavailable, "the vastai program %q: %s, so that nothing can be ordered without showing tokens to other users", path, why),
+			"set vast_api.api_key (or api_key_file), and vast_api.via: api")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return refuse("it cannot be read")
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, _ := io.ReadFull(f, head)
+	line, _, _ := strings.Cut(string(head[:n]), "\n")
+	python, ok := strings.CutPrefix(line, "#!")
+	python = strings.TrimSpace(python)
+	if !ok || !strings.HasPrefix(python, "/") || strings.ContainsAny(python, " \t") || !strings.Contains(python[strings.LastIndexByte(python, '/'):], "python") {
+		return refuse("it is no Python program with an interpreter of its own")
+	}
+	return python, nil
+}
+
+// envFlag is the value of --env for variables. The program reads it with a small
+// parser that loses what it does not expect, so it is read back here the same way.
+func envFlag(env map[string]string) (string, error) {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		words = append(words, "-e "+name+"='"+env[name]+"'")
+	}
+	flag := strings.Join(words, " ")
+	if read := readEnvFlag(flag); !maps.Equal(read, env) {
+		var lost []string
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			alone := map[string]string{name: env[name]}
+			if !maps.Equal(readEnvFlag("-e "+name+"='"+env[name]+"'"), alone) || strings.Count(env[name], `"`)%2 == 1 {
+				lost = append(lost, name)
+			}
+		}
+		return "", fault.Hint(
+			fmt.Errorf("%w: the vastai program would lose the value of %s, which has quotes in it", ErrInvalid, strings.Join(lost, ", ")),
+			"set vast_api.api_key (or api_key_file), and vast_api.via: api")
+	}
+	return flag, nil
+}
+
+// readEnvFlag reads --env as the program does.
+func readEnvFlag(s string) map[string]string {
+	var words []string
+	var word strings.Builder
+	single, double := false, false
+	for _, r := range s {
+		switch {
+		case r == ' ' && !single && !double:
+			words = append(words, word.String())
+			word.Reset()
+			continue
+		case r == '\'':
+			single = !single
+		case r == '"':
+			double = !double
+		}
+		word.WriteRune(r)
+	}
+	words = append(words, word.String())
+	env := map[string]string{}
+	for i := 0; i < len(words); i++ {
+		if words[i] != "-e" || i+1 == len(words) {
+			continue
+		}
+		i++
+		if name, value, ok := strings.Cut(words[i], "="); ok {
+			env[name] = strings.Trim(value, `'"`)
+		}
+	}
+	return env
+}
+
+// List returns all instances, or those of a label. The program's own way to read
+// all pages turns odd answers into an empty list; page by page it prints them as
+// they are.
+func (c *CLI) List(ctx context.Context, label string) ([]Instance, error) {
+	return collect(label, func(after string) ([]byte, error) {
+		args := []string{"show", "instances", "--limit", "25"}
+		if label != "" {
+			args = append(args, "--label", label)
+		}
+		if after != "" {
+			args = append(args, "--next-token", after)
+		}
+		return c.repeat(ctx, "list of instances", append(args, common...)...)
+	})
+}
+
+// Destroy asks for the end of an instance. The program prints nothing then.
+func (c *CLI) Destroy(ctx context.Context, id int64) error {
+	op := fmt.Sprintf("destroy %d", id)
+	wait := c.Wait
+	for try := 1; ; try++ {
+		raw, err := c.once(ctx, op, append([]string{"destroy", "instance", strconv.FormatInt(id, 10), "-y"}, common...)...)
+		switch {
+		case isGone(err):
+			return nil
+		case err == nil && bytes.Contains(raw, []byte(`"success": false`)), err == nil && bytes.Contains(raw, []byte("Aborted")):
+			return failed(op, ErrUnknown, 0, string(raw))
+		case err == nil:
+			return nil
+		case try >= c.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || !pause(ctx, wait):
+			return err
+		}
+		wait *= 2
+	}
+}
+
+// Log returns the last lines of an instance's output. The program prints text, and
+// waits some seconds for it by itself.
+func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
+	op := fmt.Sprintf("log of %d", id)
+	text, err := c.once(ctx, op, append([]string{"logs", strconv.FormatInt(id, 10), "--tail", strconv.Itoa(lines)}, common...)...)
+	switch {
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrInvalid):
+		return nil, failed(op, ErrNotReady, status(err), "")
+	case err != nil:
+		return nil, err
+	}
+	return text, nil
+}

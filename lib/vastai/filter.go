@@ -1,0 +1,419 @@
+package vastai
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/spelling"
+)
+
+// Condition is one comparison of a filter, in the API's own units: megabytes and
+// seconds. Value is a float64, bool or string, or a list of those.
+type Condition struct {
+	Field string
+	Op    string
+	Value any
+	Text  string // as it was written
+}
+
+// Filters are conditions that all hold.
+type Filters []Condition
+
+type kind byte
+
+const (
+	number kind = 'n'
+	truth  kind = 'b'
+	text   kind = 's'
+)
+
+// fields are the fields that offers can be filtered by.
+var fields = map[string]kind{
+	"bw_nvlink": number, "compute_cap": number, "cpu_arch": text, "cpu_cores": number, "cpu_cores_effective": number,
+	"cpu_ghz": number, "cpu_ram": number, "cuda_max_good": number, "datacenter": truth, "direct_port_count": number,
+	"driver_version": text, "disk_bw": number, "disk_space": number, "dlperf": number, "dlperf_per_dphtotal": number,
+	"dph_total": number, "dph_base": number, "duration": number, "flops_per_dphtotal": number, "gpu_arch": text,
+	"gpu_display_active": truth, "gpu_frac": number, "gpu_mem_bw": number, "gpu_name": text, "gpu_ram": number,
+	"gpu_total_ram": number, "gpu_max_power": number, "gpu_max_temp": number, "has_avx": truth, "host_id": number,
+	"ask_contract_id": number, "inet_down": number, "inet_down_cost": number, "inet_up": number, "inet_up_cost": number,
+	"machine_id": number, "min_bid": number, "mobo_name": text, "num_gpus": number, "pci_gen": number, "pcie_bw": number,
+	"reliability": number, "reliability2": number, "score": number, "storage_cost": number, "static_ip": truth,
+	"total_flops": number, "ubuntu_version": text, "os_version": text, "verification": text, "verified": truth,
+	"vms_enabled": truth, "geolocation": text, "cluster_id": number, "hosting_type": number,
+}
+
+var aliases = map[string]string{
+	"cuda_vers": "cuda_max_good", "display_active": "gpu_display_active", "dlperf_usd": "dlperf_per_dphtotal",
+	"dph": "dph_total", "flops_usd": "flops_per_dphtotal", "id": "ask_contract_id",
+}
+
+// own are fields that the agent sets itself.
+var own = []string{"rentable", "rented", "external", "type", "order", "limit", "allocated_storage"}
+
+// multipliers turn the units of the CLI's language into those of the API.
+var multipliers = map[string]float64{"cpu_ram": 1000, "gpu_ram": 1000, "gpu_total_ram": 1000, "duration": 86400}
+
+var operators = map[string]string{
+	"=": "eq", "==": "eq", "eq": "eq", "!=": "neq", "neq": "neq", "noteq": "neq", "not eq": "neq", "<": "lt", "lt": "lt",
+	"<=": "lte", "lte": "lte", ">": "gt", "gt": "gt", ">=": "gte", "gte": "gte", "in": "in", "notin": "notin", "nin": "notin",
+	"not in": "notin",
+}
+
+var token = regexp.MustCompile(`^\s*([A-Za-z0-9_]+)\s*(==|!=|<=|>=|=>|=<|=|<|>|\s(?:not\s+in|not\s+eq|noteq|notin|nin|neq|in)\s)\s*(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s\[\]"'=<>!]+)`)
+
+// ParseQuery reads filters in the query language of the CLI, where memory is in GB
+// and durations are in days. Its error holds every problem.
+func ParseQuery(query string) (Filters, error) {
+	var out Filters
+	var errs []error
+	rest := query
+	for strings.TrimSpace(rest) != "" {
+		m := token.FindStringSubmatch(rest)
+		if m == nil {
+			errs = append(errs, fmt.Errorf("%.60q is no comparison such as gpu_ram>=24", strings.TrimSpace(rest)))
+			break
+		}
+		rest = rest[len(m[0]):]
+		if rest != "" && !strings.ContainsAny(rest[:1], " \t\n") {
+			errs = append(errs, fmt.Errorf("%.60q: a blank is missing behind %q", strings.TrimSpace(m[0]+rest), strings.TrimSpace(m[0])))
+			break
+		}
+		var value any
+		switch v := m[3]; v[0] {
+		case '[':
+			var list []any
+			for item := range strings.SplitSeq(strings.Trim(v, "[]"), ",") {
+				if item = strings.Trim(strings.TrimSpace(item), `"'`); item != "" {
+					list = append(list, spaced(item))
+				}
+			}
+			value = list
+		case '"', '\'':
+			value = spaced(v[1 : len(v)-1])
+		default:
+			value = spaced(v)
+		}
+		op := strings.Join(strings.Fields(m[2]), " ")
+		c, err := condition(m[1], op, value, true)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c.Text = strings.Join(strings.Fields(m[0]), " ")
+		out = append(out, c)
+	}
+	errs = append(errs, out.contradictions()...)
+	return out, errors.Join(errs...)
+}
+
+// spaced is a word of the query language: GPU names have blanks there as '_'.
+func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
+// ParseMap reads filters as the API has them: {field: {operator: value}} or
+// {field: value}, in megabytes and seconds. Its error holds every problem.
+func ParseMap(m map[string]any) (Filters, error) {
+	var out Filters
+	var errs []error
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		comparisons, ok := m[name].(map[string]any)
+		if !ok {
+			comparisons = map[string]any{"eq": m[name]}
+		}
+		if len(comparisons) == 0 {
+			errs = append(errs, fmt.Errorf("%s: it has no operator", name))
+		}
+		ops := make([]string, 0, len(comparisons))
+		for op := range comparisons {
+			ops = append(ops, op)
+		}
+		slices.Sort(ops)
+		for _, op := range ops {
+			c, err := condition(name, op, comparisons[op], false)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			c.Text = fmt.Sprintf("%s %s %v", c.Field, c.Op, c.Value)
+			out = append(out, c)
+		}
+	}
+	errs = append(errs, out.contradictions()...)
+	return out, errors.Join(errs...)
+}
+
+// condition checks one comparison. In the CLI's language some units differ.
+func condition(field, op string, value any, cli bool) (Condition, error) {
+	name := field
+	if a, ok := aliases[field]; ok {
+		name = a
+	}
+	if slices.Contains(own, name) {
+		return Condition{}, fmt.Errorf("%s: the agent sets this itself", field)
+	}
+	k, ok := fields[name]
+	if !ok {
+		known := make([]string, 0, len(fields))
+		for f := range fields {
+			known = append(known, f)
+		}
+		slices.Sort(known)
+		if near := spelling.Nearest(field, known); near != "" {
+			return Condition{}, fmt.Errorf("%s: unknown field; did you mean %q?", field, near)
+		}
+		return Condition{}, fmt.Errorf("%s: unknown field", field)
+	}
+	operator, ok := operators[op]
+	if !ok {
+		return Condition{}, fmt.Errorf("%s: unknown operator %q; it is one of eq neq gt gte lt lte in notin", field, op)
+	}
+	ordered := operator == "gt" || operator == "gte" || operator == "lt" || operator == "lte"
+	if ordered && k != number && name != "driver_version" {
+		return Condition{}, fmt.Errorf("%s: operator %s needs a number, and this is a %s", field, operator, kindName(k))
+	}
+	c := Condition{Field: name, Op: operator}
+	list, isList := value.([]any)
+	if wants := operator == "in" || operator == "notin"; wants != isList {
+		if wants {
+			return Condition{}, fmt.Errorf("%s: operator %s wants a list", field, operator)
+		}
+		return Condition{}, fmt.Errorf("%s: operator %s does not take a list", field, operator)
+	}
+	if !isList {
+		list = []any{value}
+	}
+	if len(list) == 0 {
+		return Condition{}, fmt.Errorf("%s: the list is empty", field)
+	}
+	converted := make([]any, len(list))
+	for i, v := range list {
+		typed, err := convert(name, k, v, cli)
+		if err != nil {
+			return Condition{}, fmt.Errorf("%s: %w", field, err)
+		}
+		converted[i] = typed
+	}
+	if c.Value = converted[0]; isList {
+		c.Value = converted
+	}
+	if name == "num_gpus" && (operator != "eq" || c.Value != 1.0) {
+		return Condition{}, errors.New("num_gpus: it is always 1")
+	}
+	return c, nil
+}
+
+func kindName(k kind) string {
+	return map[kind]string{number: "number", truth: "truth value", text: "text"}[k]
+}
+
+func convert(field string, k kind, v any, cli bool) (any, error) {
+	if v == nil {
+		return nil, errors.New("the value is missing")
+	}
+	s := fmt.Sprint(v)
+	if _, nested := v.(map[string]any); nested || strings.TrimSpace(s) == "" {
+		return nil, errors.New("want a plain value")
+	}
+	switch k {
+	case number:
+		f, err := strconv.ParseFloat(strings.ReplaceAll(s, " ", "_"), 64)
+		if _, isBool := v.(bool); err != nil || isBool || math.IsNaN(f) || math.IsInf(f, 0) {
+			return nil, fmt.Errorf("%.40q is no number", s)
+		}
+		if m, ok := multipliers[field]; ok && cli {
+			if f > 100000 {
+				return nil, fmt.Errorf("%v is too much: in a query the unit is GB or days", f)
+			}
+			f *= m
+		} else if ok && field != "duration" && f > 0 && f < 512 {
+			return nil, fmt.Errorf("%v is too little: in a map the unit is MB, as the API has it", f)
+		}
+		return f, plausible(field, f)
+	case truth:
+		switch strings.ToLower(s) {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+		return nil, fmt.Errorf("%.40q is neither true nor false", s)
+	}
+	if field == "driver_version" {
+		return driver(s)
+	}
+	if !cli {
+		s = spaced(s)
+	}
+	return s, nil
+}
+
+// plausible finds numbers in the wrong unit.
+func plausible(field string, f float64) error {
+	switch {
+	case (field == "reliability" || field == "reliability2" || field == "gpu_frac") && f > 1:
+		return fmt.Errorf("%v is more than 1: it is a fraction, such as 0.98", f)
+	case field == "cuda_max_good" && f > 100:
+		return fmt.Errorf("%v is no version of CUDA such as 12.4", f)
+	case field == "compute_cap" && f > 0 && f < 100:
+		return fmt.Errorf("%v is too little: 8.9 is written 890", f)
+	}
+	return nil
+}
+
+// driver turns a version X.Y.Z into the number that the API compares.
+func driver(s string) (any, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f >= 1e6 {
+		return f, nil
+	}
+	parts := strings.Split(s, ".")
+	n := 0.0
+	for _, p := range parts {
+		v, err := strconv.ParseUint(p, 10, 32)
+		if err != nil || v > 999 || len(parts) != 3 {
+			return nil, fmt.Errorf("%.40q is no version such as 535.86.05", s)
+		}
+		n = n*1000 + float64(v)
+	}
+	return n, nil
+}
+
+// contradictions are conditions that no offer can meet together.
+func (f Filters) contradictions() []error {
+	type span struct {
+		low, high         float64
+		lowText, highText string
+	}
+	spans := map[string]span{}
+	var errs []error
+	for _, c := range f {
+		v, ok := c.Value.(float64)
+		if !ok {
+			continue
+		}
+		s, seen := spans[c.Field]
+		if !seen {
+			s = span{low: math.Inf(-1), high: math.Inf(1)}
+		}
+		low, high := math.Inf(-1), math.Inf(1)
+		switch c.Op {
+		case "eq":
+			low, high = v, v
+		case "gt":
+			low = math.Nextafter(v, math.Inf(1))
+		case "gte":
+			low = v
+		case "lt":
+			high = math.Nextafter(v, math.Inf(-1))
+		case "lte":
+			high = v
+		}
+		if low > s.low {
+			s.low, s.lowText = low, c.Text
+		}
+		if high < s.high {
+			s.high, s.highText = high, c.Text
+		}
+		if s.low > s.high {
+			errs = append(errs, fmt.Errorf("%s: %q and %q contradict each other", c.Field, s.lowText, s.highText))
+			s = span{low: math.Inf(-1), high: math.Inf(1)}
+		}
+		spans[c.Field] = s
+	}
+	return errs
+}
+
+// Has reports whether there is a condition on a field.
+func (f Filters) Has(field string) bool {
+	return slices.ContainsFunc(f, func(c Condition) bool { return c.Field == field })
+}
+
+// Complete adds what holds for all orders: one GPU, free, on the market itself, and
+// verified unless the filters say something about that.
+func (f Filters) Complete() Filters {
+	out := slices.Clone(f)
+	add := func(field string, value any) {
+		out = append(out, Condition{Field: field, Op: "eq", Value: value, Text: fmt.Sprintf("%s eq %v", field, value)})
+	}
+	if !f.Has("verified") && !f.Has("verification") {
+		add("verified", true)
+	}
+	if !f.Has("num_gpus") {
+		add("num_gpus", 1.0)
+	}
+	add("rentable", true)
+	add("external", false)
+	return out
+}
+
+// body is the filters as the API takes them.
+func (f Filters) body() map[string]any {
+	body := map[string]any{}
+	for _, c := range f {
+		comparisons, ok := body[c.Field].(map[string]any)
+		if !ok {
+			comparisons = map[string]any{}
+			body[c.Field] = comparisons
+		}
+		comparisons[c.Op] = c.Value
+	}
+	return body
+}
+
+// query is the filters in the language of the CLI.
+func (f Filters) query() (string, error) {
+	symbols := map[string]string{"eq": "=", "neq": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "notin": " notin "}
+	var words []string
+	for _, c := range f {
+		one := func(v any) (string, error) {
+			switch v := v.(type) {
+			case float64:
+				if m, ok := multipliers[c.Field]; ok {
+					v /= m
+				}
+				if c.Field == "driver_version" {
+					n := int64(v)
+					return fmt.Sprintf("%d.%d.%d", n/1000000, n/1000%1000, n%1000), nil
+				}
+				return strconv.FormatFloat(v, 'f', -1, 64), nil
+			case bool:
+				return strconv.FormatBool(v), nil
+			}
+			s := fmt.Sprint(v)
+			if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. ") != "" {
+				return "", fmt.Errorf("%s: the CLI cannot express %.40q; use vast_api.via: api", c.Field, s)
+			}
+			return strings.ReplaceAll(s, " ", "_"), nil
+		}
+		field, value := c.Field, ""
+		if list, ok := c.Value.([]any); ok {
+			if _, scaled := multipliers[field]; scaled {
+				return "", fmt.Errorf("%s: the CLI cannot take a list here; use vast_api.via: api", field)
+			}
+			var items []string
+			for _, item := range list {
+				s, err := one(item)
+				if err != nil {
+					return "", err
+				}
+				items = append(items, s)
+			}
+			value = "[" + strings.Join(items, ",") + "]"
+		} else {
+			var err error
+			if value, err = one(c.Value); err != nil {
+				return "", err
+			}
+		}
+		words = append(words, field+symbols[c.Op]+value)
+	}
+	return strings.Join(words, " "), nil
+}

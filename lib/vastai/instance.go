@@ -1,0 +1,144 @@
+package vastai
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// page is one answer of the list of instances.
+type page struct {
+	Success   *bool             `json:"success"`
+	Instances []json.RawMessage `json:"instances"`
+	Total     *int              `json:"total_instances"`
+	Found     *int              `json:"instances_found"`
+	Next      *string           `json:"next_token"`
+}
+
+// maxPages bounds a list: 25 instances each.
+const maxPages = 400
+
+// collect reads all pages. A page that does not say success, has no list, or a
+// count that does not match, makes the whole list an error.
+func collect(label string, get func(after string) ([]byte, error)) ([]Instance, error) {
+	for attempt := 0; ; attempt++ {
+		list, err := collectOnce(label, get)
+		// Instances come and go between two pages; once more then.
+		if !errors.Is(err, errMoved) || attempt == 1 {
+			return list, err
+		}
+	}
+}
+
+var errMoved = errors.New("the list changed while it was read")
+
+func collectOnce(label string, get func(after string) ([]byte, error)) ([]Instance, error) {
+	var list []Instance
+	seen := map[int64]bool{}
+	total, after := 0, ""
+	for range maxPages {
+		raw, err := get(after)
+		if err != nil {
+			return nil, err
+		}
+		var p page
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return nil, failed("list of instances", nil, 0, "the answer is no page of instances")
+		}
+		switch {
+		case p.Success == nil || !*p.Success:
+			return nil, failed("list of instances", nil, 0, "the answer does not say success")
+		case p.Instances == nil:
+			return nil, failed("list of instances", nil, 0, "the answer has no instances, not even none")
+		case p.Total == nil:
+			return nil, failed("list of instances", nil, 0, "the answer does not say how many there are")
+		}
+		for _, row := range p.Instances {
+			i, err := parseInstance(row)
+			if err != nil {
+				return nil, failed("list of instances", nil, 0, err.Error())
+			}
+			if !seen[i.ID] {
+				seen[i.ID] = true
+				list = append(list, i)
+			}
+		}
+		total = *p.Total
+		if p.Next == nil || *p.Next == "" {
+			// With a filter, the total is of all instances on some servers.
+			if label == "" && total != len(seen) {
+				return nil, failed("list of instances", errMoved, 0, "")
+			}
+			return ofLabel(list, label), nil
+		}
+		if *p.Next == after || len(p.Instances) == 0 {
+			return nil, failed("list of instances", nil, 0, "the pages do not end")
+		}
+		after = *p.Next
+	}
+	return nil, failed("list of instances", nil, 0, "there are too many pages")
+}
+
+// ofLabel filters ourselves what the server was asked to filter.
+func ofLabel(list []Instance, label string) []Instance {
+	if label == "" {
+		return list
+	}
+	out := []Instance{}
+	for _, i := range list {
+		if i.Label == label {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func parseInstance(raw []byte) (Instance, error) {
+	var row map[string]any
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return Instance{}, errors.New("an instance is no object")
+	}
+	str := func(name string) string {
+		s, _ := row[name].(string)
+		return strings.TrimSpace(s)
+	}
+	num := func(name string) float64 {
+		f, _ := row[name].(float64)
+		return f
+	}
+	i := Instance{
+		ID: flexID(row["id"]), Label: str("label"), Machine: flexID(row["machine_id"]), Actual: str("actual_status"),
+		Intended: str("intended_status"), Current: str("cur_state"), Message: clean(str("status_msg")), GPU: str("gpu_name"),
+		Price: num("dph_total"), Storage: num("storage_total_cost"), UpCost: num("inet_up_cost"), DownCost: num("inet_down_cost"),
+		variables: variables(row["extra_env"]),
+	}
+	if i.ID <= 0 {
+		return Instance{}, errors.New("an instance has no id")
+	}
+	if s := num("start_date"); s > 0 && s < 1e11 {
+		seconds, part := math.Modf(s)
+		i.Started = time.Unix(int64(seconds), int64(part*1e9))
+	}
+	return i, nil
+}
+
+// variables reads extra_env, which is a list of pairs or an object.
+func variables(v any) map[string]string {
+	out := map[string]string{}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			out[name], _ = value.(string)
+		}
+	case []any:
+		for _, pair := range v {
+			if p, ok := pair.([]any); ok && len(p) == 2 {
+				name, _ := p[0].(string)
+				out[name], _ = p[1].(string)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,189 @@
+package vastai
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Offer is a machine that can be rented.
+type Offer struct {
+	ID          int64
+	Machine     int64
+	GPU         string
+	Price       float64 // dollars an hour, with the disk
+	Reliability float64
+	DownCost    float64 // dollars a GB
+	UpCost      float64
+	Location    string
+	Verified    bool
+	Duration    float64 // seconds for which it can be rented; 0: not known
+	row         map[string]any
+}
+
+// Number returns a field of the offer, or 0.
+func (o Offer) Number(field string) float64 {
+	f, _ := o.row[field].(float64)
+	return f
+}
+
+// parseOffers reads a list of offers. Whatever is no offer is an error: the list
+// is used to spend money.
+func parseOffers(raw []byte) ([]Offer, error) {
+	var rows []map[string]any
+	if err := json.Unmarshal(raw, &rows); err != nil {
+		return nil, errors.New("the list of offers is no list of objects")
+	}
+	if rows == nil {
+		return nil, errors.New("there is no list of offers")
+	}
+	offers := make([]Offer, 0, len(rows))
+	for _, row := range rows {
+		o := Offer{row: row}
+		o.ID = int64(o.Number("id"))
+		price, hasPrice := row["dph_total"].(float64)
+		if o.ID <= 0 || !hasPrice || price < 0 {
+			return nil, errors.New("an offer lacks its id or its price")
+		}
+		o.Price, o.Machine = price, int64(o.Number("machine_id"))
+		o.GPU, _ = row["gpu_name"].(string)
+		o.Location, _ = row["geolocation"].(string)
+		if o.Reliability = o.Number("reliability"); o.Reliability == 0 {
+			o.Reliability = o.Number("reliability2")
+		}
+		o.DownCost, o.UpCost, o.Duration = o.Number("inet_down_cost"), o.Number("inet_up_cost"), o.Number("duration")
+		o.Verified = row["verification"] == "verified"
+		offers = append(offers, o)
+	}
+	return offers, nil
+}
+
+// Failing returns the first condition that an offer does not meet, or nil. A field
+// that the offer does not tell counts as met, but for the number of GPUs.
+func (f Filters) Failing(o Offer) *Condition {
+	for i := range f {
+		if !f[i].Holds(o) {
+			return &f[i]
+		}
+	}
+	return nil
+}
+
+// Holds reports whether an offer meets the condition.
+func (c Condition) Holds(o Offer) bool {
+	var have any
+	switch c.Field {
+	case "verified":
+		v, known := o.row["verification"].(string)
+		if !known {
+			return true
+		}
+		have = v == "verified"
+	case "datacenter":
+		v, known := o.row["hosting_type"].(float64)
+		if !known {
+			return true
+		}
+		have = v == 1
+	case "geolocation":
+		_, code, ok := strings.Cut(o.Location, ",")
+		if !ok {
+			code = o.Location
+		}
+		have = strings.TrimSpace(code)
+	case "driver_version":
+		v, _ := o.row["driver_version"].(string)
+		n, err := driver(v)
+		if err != nil {
+			return true
+		}
+		have = n
+	case "reliability":
+		have = o.Reliability
+	case "ask_contract_id":
+		have = float64(o.ID)
+	default:
+		v, ok := o.row[c.Field]
+		if !ok || v == nil {
+			return c.Field != "num_gpus"
+		}
+		have = v
+	}
+	return compare(have, c.Op, c.Value)
+}
+
+func compare(have any, op string, want any) bool {
+	if list, ok := want.([]any); ok {
+		in := slices.ContainsFunc(list, func(w any) bool { return equal(have, w) })
+		return in == (op == "in")
+	}
+	switch op {
+	case "eq":
+		return equal(have, want)
+	case "neq":
+		return !equal(have, want)
+	}
+	h, ok1 := have.(float64)
+	w, ok2 := want.(float64)
+	if !ok1 || !ok2 {
+		return false
+	}
+	switch op {
+	case "gt":
+		return h > w
+	case "gte":
+		return h >= w
+	case "lt":
+		return h < w
+	case "lte":
+		return h <= w
+	}
+	return false
+}
+
+func equal(have, want any) bool {
+	if h, ok := have.(string); ok {
+		return strings.EqualFold(spaced(h), spaced(fmt.Sprint(want)))
+	}
+	return have == want
+}
+
+// Estimate is what a task is expected to be.
+type Estimate struct {
+	Hours float64
+	Down  float64 // GB: image and models
+	Up    float64 // GB: artifacts
+}
+
+// Cost is what a task would cost with an offer, in dollars.
+func (e Estimate) Cost(o Offer) float64 {
+	return o.Price*e.Hours + o.DownCost*e.Down + o.UpCost*e.Up
+}
+
+// Rank sorts offers by the cost of the task, and by reliability among equals.
+func (e Estimate) Rank(offers []Offer) {
+	slices.SortStableFunc(offers, func(a, b Offer) int {
+		// Differences below a hundredth of a cent are none.
+		costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
+		return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// Row is the offer's fields as the market tells them.
+func (o Offer) Row() map[string]any { return o.row }
+
+// flexID reads an id that may come as a number or a string.
+func flexID(v any) int64 {
+	switch v := v.(type) {
+	case float64:
+		return int64(v)
+	case string:
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return n
+	}
+	return 0
+}

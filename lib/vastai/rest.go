@@ -1,0 +1,352 @@
+package vastai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultURL is the market.
+const DefaultURL = "https://console.vast.ai"
+
+// REST is the market's own API.
+type REST struct {
+	URL string // default: DefaultURL
+	Key string
+	// Wait is how long to wait before a request is repeated the first time, and Tries how
+	// often it is made. What orders an instance is never repeated.
+	Wait   time.Duration
+	Tries  int
+	Client *http.Client
+	calls  atomic.Int64
+}
+
+// Bounds of what is read and waited for.
+const (
+	maxAnswer = 32 << 20
+	maxLog    = 4 << 20
+	callTime  = time.Minute
+	// A log is uploaded by its host after it was asked for.
+	logTries = 8
+)
+
+// NewREST returns the REST transport.
+func NewREST(address, key string) *REST {
+	if address == "" {
+		address = DefaultURL
+	}
+	return &REST{
+		URL: strings.TrimRight(address, "/"), Key: key, Wait: 2 * time.Second, Tries: 4,
+		Client: &http.Client{
+			Timeout: callTime,
+			// A redirect would lose a body, and might take the key elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Name is "api".
+func (r *REST) Name() string { return "api" }
+
+// Calls is how many requests were made so far.
+func (r *REST) Calls() int64 { return r.calls.Load() }
+
+// once makes one request and returns the body of a JSON answer with status 200.
+func (r *REST) once(ctx context.Context, op, method, path string, body any) ([]byte, error) {
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		in = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, in)
+	if err != nil {
+		return nil, failed(op, ErrInvalid, 0, "the address is no good")
+	}
+	req.Header.Set("Authorization", "Bearer "+r.Key)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "ponos")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	r.calls.Add(1)
+	resp, err := r.Client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the address
+		}
+		return nil, failed(op, ErrUnknown, 0, err.Error())
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil || len(raw) > maxAnswer {
+		return nil, failed(op, ErrUnknown, 0, "the answer broke off")
+	}
+	if resp.StatusCode != http.StatusOK {
+		words := wordsOf(raw)
+		kind := outcome(resp.StatusCode, words)
+		if kind == nil {
+			kind = ErrUnknown // a redirect, say
+		}
+		return nil, failed(op, kind, resp.StatusCode, words)
+	}
+	if !json.Valid(raw) {
+		return nil, failed(op, ErrUnknown, resp.StatusCode, "the answer is not JSON")
+	}
+	return raw, nil
+}
+
+// wordsOf is what an answer that is no success says.
+func wordsOf(raw []byte) string {
+	var said struct {
+		Error  any `json:"error"`
+		Msg    any `json:"msg"`
+		Detail any `json:"detail"`
+	}
+	if json.Unmarshal(raw, &said) != nil {
+		return string(raw[:min(len(raw), 300)])
+	}
+	var words []string
+	for _, v := range []any{said.Error, said.Msg, said.Detail} {
+		if s, ok := v.(string); ok && s != "" {
+			words = append(words, s)
+		}
+	}
+	return strings.Join(words, ": ")
+}
+
+// repeat makes a request that may be made again without harm.
+func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([]byte, error) {
+	wait := r.Wait
+	for try := 1; ; try++ {
+		raw, err := r.once(ctx, op, method, path, body)
+		if err == nil || try >= r.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || ctx.Err() != nil {
+			return raw, err
+		}
+		if !pause(ctx, wait+time.Duration(rand.Int64N(int64(wait)/4+1))) {
+			return nil, err
+		}
+		wait *= 2
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Account is who the key belongs to.
+func (r *REST) Account(ctx context.Context) (Account, error) {
+	raw, err := r.repeat(ctx, "account", http.MethodGet, "/api/v0/users/current/", nil)
+	if err != nil {
+		return Account{}, err
+	}
+	return parseAccount(raw)
+}
+
+func parseAccount(raw []byte) (Account, error) {
+	var a struct {
+		ID     int64    `json:"id"`
+		Credit *float64 `json:"credit"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil || a.Credit == nil {
+		return Account{}, failed("account", nil, 0, "the answer does not tell the credit")
+	}
+	return Account{a.ID, *a.Credit}, nil
+}
+
+// Search returns offers.
+func (r *REST) Search(ctx context.Context, s Search) ([]Offer, error) {
+	body := s.Filters.body()
+	body["order"], body["type"], body["allocated_storage"] = [][]string{{"dph_total", "asc"}}, "on-demand", s.Disk
+	if s.Limit > 0 {
+		body["limit"] = s.Limit
+	}
+	raw, err := r.repeat(ctx, "search", http.MethodPost, "/api/v0/bundles/", body)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Offers json.RawMessage `json:"offers"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Offers == nil {
+		return nil, failed("search", nil, 0, "the answer has no offers, not even none")
+	}
+	offers, err := parseOffers(answer.Offers)
+	if err != nil {
+		return nil, failed("search", nil, 0, err.Error())
+	}
+	return offers, nil
+}
+
+// Create orders an instance, once.
+func (r *REST) Create(ctx context.Context, offer int64, o Order) (Created, error) {
+	if err := o.Check(); err != nil {
+		return Created{}, err
+	}
+	body := map[string]any{
+		"client_id": "me", "image": o.Image, "env": o.Env, "price": nil, "disk": o.Disk, "label": o.Label, "extra": nil,
+		"onstart": o.Entrypoint, "args": o.Args, "runtype": "args", "image_login": nil, "python_utf8": false, "lang_utf8": false,
+		"use_jupyter_lab": false, "jupyter_dir": nil, "force": false,
+		// Rather no instance than one that is stopped, and billed.
+		"cancel_unavail": true, "template_hash_id": nil, "user": nil, "target_state": "running",
+	}
+	if o.Login != "" {
+		body["image_login"] = o.Login
+	}
+	raw, err := r.once(ctx, "order", http.MethodPut, "/api/v0/asks/"+strconv.FormatInt(offer, 10)+"/", body)
+	if err != nil {
+		return Created{}, err
+	}
+	return parseCreated(raw)
+}
+
+// parseCreated reads the answer to an order.
+func parseCreated(raw []byte) (Created, error) {
+	var answer struct {
+		Success  *bool           `json:"success"`
+		Contract json.RawMessage `json:"new_contract"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return Created{}, failed("order", ErrUnknown, 0, "the answer is no object")
+	}
+	var id any
+	_ = json.Unmarshal(answer.Contract, &id) // none is handled below
+	created := Created{ID: flexID(id)}
+	words := wordsOf(raw)
+	switch {
+	case answer.Success != nil && *answer.Success && created.ID > 0:
+		return created, nil
+	case created.ID > 0:
+		return created, failed("order", ErrOfferGone, 0, "there is a contract, but no success: "+words)
+	case answer.Success != nil && !*answer.Success:
+		if kind := outcome(http.StatusBadRequest, words); kind != nil {
+			return created, failed("order", kind, 0, words)
+		}
+	}
+	return created, failed("order", ErrUnknown, 0, "the answer names no instance")
+}
+
+// List returns all instances, or those of a label.
+func (r *REST) List(ctx context.Context, label string) ([]Instance, error) {
+	return collect(label, func(after string) ([]byte, error) {
+		query := url.Values{"order_by": {`[{"col":"id","dir":"asc"}]`}, "limit": {"25"}}
+		if label != "" {
+			filter, err := json.Marshal(map[string]any{"label": map[string]string{"eq": label}})
+			if err != nil {
+				return nil, err
+			}
+			query.Set("select_filters", string(filter))
+		}
+		if after != "" {
+			query.Set("after_token", after)
+		}
+		return r.repeat(ctx, "list of instances", http.MethodGet, "/api/v1/instances/?"+query.Encode(), nil)
+	})
+}
+
+// Destroy asks for the end of an instance.
+func (r *REST) Destroy(ctx context.Context, id int64) error {
+	raw, err := r.repeat(ctx, fmt.Sprintf("destroy %d", id), http.MethodDelete, fmt.Sprintf("/api/v0/instances/%d/", id), map[string]any{})
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return succeeded(fmt.Sprintf("destroy %d", id), raw)
+}
+
+// isGone reports whether a call failed because there is no such instance. A 404 can
+// mean a bad key as well.
+func isGone(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && strings.Contains(e.words, "no_such_instance")
+}
+
+func succeeded(op string, raw []byte) error {
+	var answer struct {
+		Success bool `json:"success"`
+	}
+	if json.Unmarshal(raw, &answer) != nil || !answer.Success {
+		return failed(op, ErrUnknown, 0, wordsOf(raw))
+	}
+	return nil
+}
+
+// Log asks for the output of an instance, and fetches it when it is there.
+func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
+	op := fmt.Sprintf("log of %d", id)
+	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})
+	if err != nil {
+		var e *callError
+		if errors.As(err, &e) && strings.Contains(e.words, "is starting") {
+			return nil, failed(op, ErrNotReady, 0, "")
+		}
+		return nil, err
+	}
+	var answer struct {
+		URL string `json:"result_url"`
+	}
+	if json.Unmarshal(raw, &answer) != nil || answer.URL == "" {
+		return nil, failed(op, ErrNotReady, 0, wordsOf(raw))
+	}
+	wait := r.Wait / 8
+	for range logTries {
+		if !pause(ctx, wait) {
+			break
+		}
+		text, err := r.fetch(ctx, answer.URL)
+		if err == nil {
+			return text, nil
+		}
+		if !errors.Is(err, ErrNotReady) {
+			return nil, failed(op, ErrNotReady, 0, err.Error())
+		}
+		wait = min(wait*2, 2*r.Wait)
+	}
+	return nil, failed(op, ErrNotReady, 0, "")
+}
+
+// fetch reads a log. The key stays here: the address is another host's.
+func (r *REST) fetch(ctx context.Context, address string) ([]byte, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("the address of the log is no good")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, errors.New("the address of the log is no good")
+	}
+	r.calls.Add(1)
+	resp, err := r.Client.Do(req)
+	if err != nil {
+		return nil, ErrNotReady
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, ErrNotReady
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxLog))
+	if err != nil { // cut off: as good as not there yet
+		return nil, ErrNotReady
+	}
+	return text, nil
+}
