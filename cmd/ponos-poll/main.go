@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,6 +72,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	})
 	defer stop()
 	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	parts.Agent.Ended = p.ended
 	if every == 0 {
 		return p.turn(turns)
 	}
@@ -91,11 +93,31 @@ type poller struct {
 	repeat time.Duration
 	passed map[task.ID]passed
 	broken bool // nobody reads the actions any more
+
+	mu   sync.Mutex
+	over []task.Outcome
+}
+
+// ended takes down what a task has cost, for the end of the turn.
+func (p *poller) ended(o task.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = append(p.over, o)
 }
 
 // turn takes one turn and prints its actions.
 func (p *poller) turn(ctx context.Context) error {
 	actions, err := p.parts.Agent.Poll(ctx)
+	p.mu.Lock()
+	over := p.over
+	p.over = nil
+	p.mu.Unlock()
+	for _, o := range over {
+		if writeErr := app.PrintJSONLine(p.out, o); writeErr != nil {
+			p.broken = true
+			return fmt.Errorf("standard output: %w", writeErr)
+		}
+	}
 	now := time.Now()
 	current := make(map[task.ID]passed, len(actions))
 	for _, a := range actions {

@@ -140,7 +140,11 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 	if err := parts.Agent.Runner.Check(c.Context); err != nil {
 		return err
 	}
-	r.check(parts.Agent.Runner.Name(), "ready", nil)
+	detail := "ready"
+	if d, ok := parts.Agent.Runner.(interface{ Detail() string }); ok {
+		detail = d.Detail()
+	}
+	r.check(parts.Agent.Runner.Name(), detail, nil)
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {
 		job, err := parts.SubmitDaemon(c.Context, every)
 		if err != nil {

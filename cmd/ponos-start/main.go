@@ -87,6 +87,14 @@ func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout io.Writ
 	if err != nil {
 		return err
 	}
+	if parts.Vast != nil {
+		words, err := parts.Vast.Plan(ctx, s)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n", id, s.Label, words)
+		return err
+	}
 	script, err := os.ReadFile(s.Script)
 	if err != nil {
 		return err

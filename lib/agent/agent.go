@@ -32,6 +32,8 @@ type Agent struct {
 	ConfigFlag   string // before the configuration file of a worker without network
 	LocalCode    bool   // repositories on this machine's file systems are allowed
 	Now          func() time.Time
+	// Ended is told of each task that is over and has cost something.
+	Ended func(task.Outcome)
 }
 
 func (a *Agent) now() time.Time {
@@ -79,6 +81,9 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 			log.Say(level, "task %s: %s", r.State, r.Reason)
 		} else {
 			log.Say(level, "task %s", r.State)
+		}
+		if r.Cost > 0 {
+			log.Say("INFO", "cost: about $%.4f", r.Cost)
 		}
 	}
 	if err := log.Close(); err != nil {

@@ -32,9 +32,9 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 		}
 		return step{report: task.Report{State: job.State, Reason: job.Reason}}
 	}
-	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode}
+	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Cost: job.Cost}
 	if job.Cancelled && stopping {
-		r = task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}
+		r = task.Report{State: task.Stopped, Reason: "stopped as the queue asked", Cost: job.Cost}
 	}
 	return step{report: r, end: true}
 }

@@ -219,6 +219,11 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (*
 	if err != nil {
 		return &k, err
 	}
+	if a.Ended != nil && r.Cost > 0 {
+		o := a.outcome("ended", Record{ID: k.ID, Slug: k.Slug, Job: k.Job}, r.Reason)
+		o.State, o.Cost = r.State, r.Cost
+		a.Ended(o)
+	}
 	return nil, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -35,6 +36,9 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	variables, err := checkEnv(t.Env)
 	if err != nil {
 		return err
+	}
+	if remote, ok := a.Runner.(runner.Remote); ok {
+		return placeRemote(d, t, variables, remote)
 	}
 	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
 	if t.Source.Repository != "" {
@@ -83,6 +87,19 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		}
 	}
 	return nil
+}
+
+// placeRemote puts into a task's directory what a remote runner needs.
+func placeRemote(d Dir, t task.Task, variables map[string]string, remote runner.Remote) error {
+	t.Env = variables
+	env, command, err := remote.Place(t)
+	if err != nil {
+		return &taskError{err}
+	}
+	if err := d.replace(envFile, zeroEnded(assignments(env)), 0o600); err != nil {
+		return err
+	}
+	return d.replace(commandFile, zeroEnded(command), 0o600)
 }
 
 // stripUser takes what may be a token out of a URL.

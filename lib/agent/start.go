@@ -127,6 +127,9 @@ func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) r
 		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), GPU: t.RequiresGPU,
 		Attempt: record.Attempt, Before: record.Before,
 	}
+	if _, ok := a.Runner.(runner.Remote); ok {
+		s.Script, s.Image = "", t.Image
+	}
 	if held != nil {
 		s.Hold = held.File()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -60,8 +61,8 @@ const (
 	stopFile    = "stop"     // somebody wants the task stopped
 	headFile    = "head.log" // the agent's lines before the job's output
 	tailFile    = "tail.log" // and behind it
-	envFile     = "env"      // variables of the job, each ended by a zero byte
-	commandFile = "command"  // words of the command, each ended by a zero byte
+	envFile     = runner.EnvFile
+	commandFile = runner.CommandFile
 	scriptFile  = "job.sh"
 	viewDir     = "view" // what PONOS_DATA names
 	workDir     = "work" // the job's own copy of the source

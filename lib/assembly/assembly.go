@@ -25,6 +25,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -36,7 +37,9 @@ type Parts struct {
 	Slurm  *slurm.Client // nil in local mode
 	// SlurmRunner is the agent's runner in Slurm mode.
 	SlurmRunner *slurmrunner.Runner
-	log         *logging
+	// Vast is the agent's runner in vast mode.
+	Vast *vastrunner.Runner
+	log  *logging
 }
 
 // Options are what the tools differ in.
@@ -80,6 +83,11 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		p.Slurm = &slurm.Client{}
 		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
 		run = p.SlurmRunner
+	case "vast":
+		if p.Vast, err = newVast(ctx, p); err != nil {
+			return nil, err
+		}
+		run = p.Vast
 	default:
 		worker, err := Sibling("ponos-start")
 		if err != nil {
@@ -124,8 +132,8 @@ func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err 
 	ark, err := arkindex.New(arkindex.Config{
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
 		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
-		// Slurm's GPUs are elsewhere.
-		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0,
+		// GPUs of Slurm and of rented machines are elsewhere.
+		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0 || c.Mode == "vast",
 	})
 	return ark, false, err
 }

@@ -28,6 +28,12 @@ type program struct {
 }
 
 func programs(c config.Config) []program {
+	if c.Mode == "vast" { // tasks run from images
+		if c.Vast.Via == "cli" {
+			return []program{{"vastai", [2]int{1, 0}, false}}
+		}
+		return nil
+	}
 	list := []program{{"git", [2]int{2, 20}, false}, {c.Environment.Python, [2]int{3, 8}, false}, {"bash", [2]int{4, 4}, false}}
 	if c.Mode == "slurm" {
 		for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol"} {

@@ -49,15 +49,16 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	switch c.Mode {
 	case "":
 		c.Mode = "local"
-		if c.seen["slurm"] {
+		if c.seen["vast_api"] {
+			c.Mode = "vast"
+		} else if c.seen["slurm"] {
 			c.Mode = "slurm"
 		}
-	case "slurm", "local":
-	case "vast":
-		problem("mode", `"vast" is not part of this version; it is "slurm" or "local"`)
+	case "slurm", "local", "vast":
 	default:
-		problem("mode", `%q is neither "slurm" nor "local"`, c.Mode)
+		problem("mode", `%q is none of "slurm", "vast" and "local"`, c.Mode)
 	}
+	c.finishVast(problem, path)
 	if level := strings.ToUpper(c.Logging.Level); !contains(levels, level) {
 		problem("logging.level", "%q is none of %s", c.Logging.Level, strings.Join(levels, ", "))
 	} else {

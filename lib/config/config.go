@@ -24,7 +24,7 @@ type Config struct {
 	FarmID  string `yaml:"farm_id"` // UUID of the farm
 	Seed    string `yaml:"seed"`    // secret of the farm
 	Queue   string `yaml:"queue"`   // arkindex, or spool:DIR
-	Mode    string `yaml:"mode"`    // slurm or local
+	Mode    string `yaml:"mode"`    // slurm, vast or local
 	DataDir string `yaml:"data_dir"`
 	PIDFile string `yaml:"pid_file"`
 
@@ -33,6 +33,7 @@ type Config struct {
 	Arkindex    Arkindex    `yaml:"arkindex"`
 	Slurm       Slurm       `yaml:"slurm"`
 	Local       Local       `yaml:"local"`
+	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
 
@@ -95,6 +96,7 @@ func Default() Config {
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
 		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute)},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
+		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),
 		Environment: Environment{
 			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
@@ -151,7 +153,7 @@ func Load(flag string) (Config, error) {
 		return Config{}, err
 	}
 	info, err := f.Stat()
-	if err == nil && (c.Seed != "" || c.Sentry.DSN != "") && info.Mode()&0o077 != 0 {
+	if err == nil && (c.Seed != "" || c.Sentry.DSN != "" || c.Vast.APIKey != "" || len(c.Vast.ExtraEnv) > 0) && info.Mode()&0o077 != 0 {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
 	}
 	return c, nil

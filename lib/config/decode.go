@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"sort"
 	"strconv"
@@ -110,6 +111,12 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 	case *Options:
 		d.options(node, target, key)
 		return
+	case *OfferFilters:
+		d.filters(node, target, key)
+		return
+	case *map[string]string:
+		d.texts(node, target, key)
+		return
 	case *Duration:
 		if node.Kind != yaml.ScalarNode {
 			d.at(node.Line, key, "want a duration such as 30s, 10m, 12h or 30d")
@@ -136,6 +143,13 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetInt(int64(n))
+	case reflect.Float64:
+		n, err := strconv.ParseFloat(node.Value, 64)
+		if node.Kind != yaml.ScalarNode || err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
+			d.at(node.Line, key, "want a number")
+			return
+		}
+		v.SetFloat(n)
 	}
 }
 

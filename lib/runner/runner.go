@@ -1,5 +1,5 @@
 // Package runner is where tasks run: the interface, and what its implementations
-// share. Runners are runner/slurm and runner/local.
+// share. Runners are runner/slurm, runner/local and runner/vast.
 package runner
 
 import (
@@ -49,7 +49,8 @@ type Submission struct {
 	Task    task.ID
 	Label   string // for people: the slug
 	Dir     string // directory of the task
-	Script  string // path of the job script
+	Script  string // path of the job script; "" for a Remote runner
+	Image   string // for a Remote runner
 	GPU     bool
 	Attempt int
 	Hold    *os.File // the lock of the task
@@ -80,8 +81,27 @@ type Job struct {
 	// was itself.
 	Cancelled bool
 	Adopted   bool // Start has found it, not made it
+	// Cost is what the job has cost in dollars, once it is over and if it costs
+	// anything by itself.
+	Cost      float64
 	Submitted time.Time
 }
+
+// A Remote runner runs a task's image elsewhere, where the agent can put nothing: no
+// code is prepared for it. It finds what Place has said in the task's directory, in
+// EnvFile and CommandFile, and puts the output of its jobs into Output itself.
+type Remote interface {
+	// Place returns the variables and the command of a task. Its errors are the
+	// task's own.
+	Place(t task.Task) (env map[string]string, command []string, err error)
+}
+
+// EnvFile and CommandFile are files in a task's directory: variables of the job, and
+// the words of its command, each ended by a zero byte.
+const (
+	EnvFile     = "env"
+	CommandFile = "command"
+)
 
 // Output is the file in a task's directory that the output of its jobs goes to.
 const Output = "job.out"

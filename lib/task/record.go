@@ -40,12 +40,14 @@ type Action struct {
 
 // Outcome is one line between the tools: what became of an action.
 type Outcome struct {
-	Event  string `json:"event"` // started, adopted, stopped, skipped, deferred, failed
-	ID     ID     `json:"id"`
-	Slug   string `json:"slug,omitempty"`
-	Runner string `json:"runner,omitempty"`
-	Job    string `json:"job,omitempty"` // the runner's own name of the job
-	Reason string `json:"reason,omitempty"`
+	Event  string  `json:"event"` // started, adopted, stopped, skipped, deferred, failed, ended
+	ID     ID      `json:"id"`
+	Slug   string  `json:"slug,omitempty"`
+	Runner string  `json:"runner,omitempty"`
+	Job    string  `json:"job,omitempty"` // the runner's own name of the job
+	Reason string  `json:"reason,omitempty"`
+	State  State   `json:"state,omitempty"`        // of ended
+	Cost   float64 `json:"cost_dollars,omitempty"` // of ended
 }
 
 // MaxLine is the longest line in bytes that is read as a record.

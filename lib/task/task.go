@@ -69,8 +69,9 @@ func (s State) Known() bool {
 // Report is how a task is, and why.
 type Report struct {
 	State    State
-	Reason   string // for people; "" where there is nothing to say
-	ExitCode int    // of the task's command; meaningful in Completed and Failed
+	Reason   string  // for people; "" where there is nothing to say
+	ExitCode int     // of the task's command; meaningful in Completed and Failed
+	Cost     float64 // dollars; 0: nothing, or not known
 }
 
 // Parent is a task whose artifacts another one reads.

@@ -1,0 +1,177 @@
+// Command vast-offers shows what the filters of the configuration would find now.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+const name = "vast-offers"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:      name,
+		Usage:     "show what machines a task would be started on now, the best first",
+		ArgsUsage: "[FILTER...]",
+		Description: "Searches the market with vast_api.offer_filters of the configuration, or with the\n" +
+			"filters given as arguments, as ponos-start would.",
+		Examples: "vast-offers\nvast-offers --explain\nvast-offers 'gpu_ram>=40 reliability>0.99'",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.BoolFlag{Name: "explain", Aliases: []string{"e"}, Usage: "show for each filter how many offers it removes"},
+			&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 20, Usage: "show at most `N` offers; 0: all"},
+			app.JSONFlag(),
+		},
+		Action: func(c *cli.Context) error { return offers(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// row is an offer as it is printed.
+type row struct {
+	Offer       int64   `json:"offer"`
+	Machine     int64   `json:"machine"`
+	GPU         string  `json:"gpu"`
+	Price       float64 `json:"dollars_per_hour"`
+	Cost        float64 `json:"expected_cost_dollars"`
+	Reliability float64 `json:"reliability"`
+	Location    string  `json:"location"`
+}
+
+// count is what a filter removes.
+type count struct {
+	Filter  string `json:"filter"`
+	Removes int    `json:"removes"`
+	Alone   int    `json:"alone"`
+}
+
+func offers(c *cli.Context, stdout, stderr io.Writer) error {
+	if c.Int("limit") < 0 {
+		return fault.Errorf(fault.Usage, "--limit must not be negative, not %d", c.Int("limit"))
+	}
+	cfg, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
+	}
+	r, err := assembly.NewVast(cfg, nil)
+	if err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		if r.Filters, err = vastai.ParseQuery(strings.Join(c.Args().Slice(), " ")); err != nil {
+			return fault.Wrap(fault.Usage, err)
+		}
+	}
+	shunned, err := r.Shunned()
+	if err != nil {
+		return err
+	}
+	if c.Bool("explain") {
+		return explain(c, r, stdout)
+	}
+	found, err := r.API.Search(c.Context, vastai.Search{Filters: r.All(), Disk: r.Disk})
+	if err != nil {
+		return err
+	}
+	good, why := r.Choose(found, shunned)
+	rows := []row{}
+	for i, o := range good {
+		if n := c.Int("limit"); n > 0 && i == n {
+			break
+		}
+		rows = append(rows, row{o.ID, o.Machine, o.GPU, o.Price, r.Estimate.Cost(o), o.Reliability, o.Location})
+	}
+	if c.Bool("json") {
+		if err := app.PrintJSON(stdout, rows); err != nil {
+			return err
+		}
+	} else {
+		t := app.Table{Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"}, Right: []int{0, 1, 3, 4, 5}}
+		for _, o := range rows {
+			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), o.GPU, fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
+		}
+		if err := t.Print(stdout); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		return fault.Hint(fault.Errorf(fault.Failed, "no offer will do: %s", why), `"vast-offers --explain" tells what each filter removes`)
+	}
+	return nil
+}
+
+// explainLimit is how many offers are looked at.
+const explainLimit = 1000
+
+// explain searches without filters, once, and counts here.
+func explain(c *cli.Context, r *vastrunner.Runner, stdout io.Writer) error {
+	all := r.All()
+	var free vastai.Filters
+	for _, f := range all {
+		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
+			free = append(free, f)
+		}
+	}
+	found, err := r.API.Search(c.Context, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit})
+	if err != nil {
+		return err
+	}
+	counts := []count{}
+	left := 0
+	removedBy := make([][]int, len(found))
+	for i, o := range found {
+		for k, f := range all {
+			if !f.Holds(o) {
+				removedBy[i] = append(removedBy[i], k)
+			}
+		}
+		if len(removedBy[i]) == 0 {
+			left++
+		}
+	}
+	for k, f := range all {
+		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
+			continue
+		}
+		n := count{Filter: f.Text}
+		for _, by := range removedBy {
+			for _, b := range by {
+				if b == k {
+					n.Removes++
+					if len(by) == 1 {
+						n.Alone++
+					}
+				}
+			}
+		}
+		counts = append(counts, n)
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(stdout, map[string]any{"offers": len(found), "left": left, "filters": counts})
+	}
+	t := app.Table{Header: []string{"filter", "removes", "alone"}, Right: []int{1, 2}}
+	for _, n := range counts {
+		t.Add(n.Filter, fmt.Sprint(n.Removes), fmt.Sprint(n.Alone))
+	}
+	if err := t.Print(stdout); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\n%d of %d offers are left.\n", left, len(found))
+	return err
+}

@@ -1,0 +1,128 @@
+// Command vast-reap finds and destroys instances that no task wants.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+)
+
+const name = "vast-reap"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: "find instances of this agent that no task wants, and destroy them",
+		Description: "Shows the instances that carry this agent's label and that no task wants; with\n" +
+			"--destroy it destroys them. Exits 1 when it has found some.",
+		Examples: "vast-reap\nvast-reap --destroy --max 3\nvast-reap --agent a1b2c3d4e --older 1h",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.BoolFlag{Name: "destroy", Usage: "destroy what was found"},
+			&cli.IntFlag{Name: "max", Value: 10, Usage: "destroy at most `N` instances"},
+			&cli.StringFlag{Name: "older", Value: "10m", Usage: "leave instances alone that are younger than `DURATION`"},
+			&cli.StringFlag{Name: "agent", Usage: "look for instances of the agent `NAME`: one whose host is lost"},
+			app.JSONFlag(),
+		},
+		Action: func(c *cli.Context) error { return reap(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// row is an instance as it is printed.
+type row struct {
+	Instance  int64   `json:"instance"`
+	Label     string  `json:"label"`
+	Status    string  `json:"status"`
+	Price     float64 `json:"dollars_per_hour"`
+	Age       float64 `json:"age_seconds"`
+	Reason    string  `json:"reason"`
+	Destroyed bool    `json:"destroyed"`
+}
+
+func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+	}
+	older, err := config.ParseDuration(c.String("older"))
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--older: %w", err)
+	}
+	if c.Int("max") < 1 {
+		return fault.Errorf(fault.Usage, "--max must be at least 1, not %d", c.Int("max"))
+	}
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	r := parts.Vast
+	if r == nil {
+		return fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", parts.Config.Mode)
+	}
+	if c.IsSet("agent") {
+		if _, ok := vastrunner.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
+			return fault.Errorf(fault.Usage, "--agent %q: it is no agent's name", c.String("agent"))
+		}
+		r.Agent = c.String("agent")
+	}
+	found, err := r.Unwanted(c.Context, older)
+	if err != nil {
+		return err
+	}
+	rows := []row{}
+	var failures []error
+	destroyed := 0
+	for _, u := range found {
+		line := row{u.Instance.ID, u.Instance.Label, u.Instance.Actual, u.Instance.Price, u.Age.Seconds(), u.Reason, false}
+		if c.Bool("destroy") && destroyed < c.Int("max") {
+			if err := r.Reap(c.Context, u); err != nil {
+				failures = append(failures, err)
+			} else {
+				line.Destroyed = true
+				destroyed++
+			}
+		}
+		rows = append(rows, line)
+	}
+	if err := show(c, rows, stdout); err != nil {
+		return err
+	}
+	switch {
+	case len(failures) > 0:
+		return errors.Join(failures...)
+	case len(found) > destroyed && c.Bool("destroy"):
+		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", destroyed, len(found))
+	case len(found) > 0:
+		return fault.Exit(int(fault.Failed), nil)
+	}
+	return nil
+}
+
+func show(c *cli.Context, rows []row, stdout io.Writer) error {
+	if c.Bool("json") {
+		return app.PrintJSON(stdout, rows)
+	}
+	t := app.Table{Header: []string{"instance", "label", "status", "$/hour", "age", "why", "destroyed"}, Right: []int{0, 3, 4}}
+	for _, i := range rows {
+		done := "no"
+		if i.Destroyed {
+			done = "yes"
+		}
+		age := time.Duration(i.Age * float64(time.Second)).Round(time.Second)
+		t.Add(fmt.Sprint(i.Instance), i.Label, i.Status, fmt.Sprintf("%.4f", i.Price), age.String(), i.Reason, done)
+	}
+	return t.Print(stdout)
+}

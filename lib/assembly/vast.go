@@ -1,0 +1,88 @@
+package assembly
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// newVast puts the runner of rented machines together. It asks nobody yet.
+func newVast(ctx context.Context, p *Parts) (*vastrunner.Runner, error) {
+	r, err := NewVast(p.Config, p.log.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if r.Agent = p.Config.Vast.Agent; r.Agent == "" {
+		name, err := agentName(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		// Its hash: labels are short, and host names nobody's business.
+		r.Agent, _, _ = strings.Cut(name, "-")
+	}
+	return r, nil
+}
+
+// NewVast is the runner of rented machines without the agent's name.
+func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
+	v := c.Vast
+	filters, err := VastFilters(c)
+	if err != nil {
+		return nil, err
+	}
+	api, err := VastAPI(c)
+	if err != nil {
+		return nil, err
+	}
+	return &vastrunner.Runner{
+		API: api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
+		Limits: vastrunner.Limits{
+			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
+			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
+		},
+		Shun: time.Duration(v.ShunTime), Spacing: time.Duration(v.CreateInterval), Settle: time.Duration(v.Settle),
+		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,
+	}, nil
+}
+
+// VastFilters are the filters of the configuration.
+func VastFilters(c config.Config) (filters vastai.Filters, err error) {
+	if c.Vast.OfferFilters.Map != nil {
+		filters, err = vastai.ParseMap(c.Vast.OfferFilters.Map)
+	} else {
+		filters, err = vastai.ParseQuery(c.Vast.OfferFilters.Query)
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "%s: vast_api.offer_filters: %w", c.Path, err)
+	}
+	return filters, nil
+}
+
+// VastAPI is the transport of the configuration.
+func VastAPI(c config.Config) (vastai.API, error) {
+	v := c.Vast
+	if v.Via == "cli" {
+		cli := vastai.NewCLI(command.System, v.URL)
+		cli.Wait = time.Duration(v.CreateInterval)
+		return cli, nil
+	}
+	key, err := v.Key()
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "vast_api.api_key_file: %w", err)
+	}
+	if key == "" {
+		return nil, fault.Errorf(fault.Usage, "vast_api: there is no key in api_key or api_key_file")
+	}
+	rest := vastai.NewREST(v.URL, key)
+	rest.Wait = time.Duration(v.CreateInterval)
+	return rest, nil
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Vast is how tasks run on rented machines. Amounts are in dollars, sizes in GB.
+type Vast struct {
+	APIKey       string            `yaml:"api_key"`
+	APIKeyFile   string            `yaml:"api_key_file"`
+	Via          string            `yaml:"via"` // api or cli; "": api with a key, else cli
+	URL          string            `yaml:"url"`
+	Agent        string            `yaml:"agent"` // whose instances these are; "": made of host, user and data_dir
+	OfferFilters OfferFilters      `yaml:"offer_filters"`
+	Disk         float64           `yaml:"disk"`
+	ImageLogin   string            `yaml:"image_login"`
+	ExtraEnv     map[string]string `yaml:"extra_env"`
+	Commands     map[string]string `yaml:"commands"` // pattern of a task's slug: command of its image
+
+	ExpectedTime Duration `yaml:"expected_time"` // of a task; offers are ranked by its cost
+	Download     float64  `yaml:"download"`      // of a task: image and models
+	Upload       float64  `yaml:"upload"`
+
+	MaxPricePerHour   float64  `yaml:"max_price_per_hour"` // 0: no limit, as below
+	MaxCostPerTask    float64  `yaml:"max_cost_per_task"`
+	MaxInstances      int      `yaml:"max_instances"`
+	MaxCreatesPerHour int      `yaml:"max_creates_per_hour"`
+	CreditFloor       float64  `yaml:"credit_floor"`
+	BootTimeout       Duration `yaml:"boot_timeout"`
+	MaxRuntime        Duration `yaml:"max_runtime"`
+
+	ShunTime       Duration `yaml:"shun_time"`       // how long a machine is avoided after a fault
+	CreateInterval Duration `yaml:"create_interval"` // between two orders, and first wait of a repeated request
+	Settle         Duration `yaml:"settle"`          // how long a new instance may be missing from lists
+	LogInterval    Duration `yaml:"log_interval"`
+	StopWait       Duration `yaml:"stop_wait"`
+}
+
+// OfferFilters are filters as they stand in the file: a query of the CLI, or a map as
+// the API has it.
+type OfferFilters struct {
+	Query string
+	Map   map[string]any
+}
+
+func defaultVast() Vast {
+	return Vast{
+		Disk: 40, ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
+		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
+		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
+		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second),
+	}
+}
+
+func (d *decoder) filters(node *yaml.Node, target *OfferFilters, key string) {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		target.Query = node.Value
+	case yaml.MappingNode:
+		if err := node.Decode(&target.Map); err != nil {
+			d.at(node.Line, key, "%v", err)
+		}
+	default:
+		d.at(node.Line, key, "want a query such as \"gpu_ram>=24 reliability>0.98\", or a mapping of fields to comparisons")
+	}
+}
+
+func (d *decoder) texts(node *yaml.Node, target *map[string]string, key string) {
+	if node.Kind != yaml.MappingNode {
+		d.at(node.Line, key, "want a mapping of names to values")
+		return
+	}
+	*target = map[string]string{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		k, v := node.Content[i], node.Content[i+1]
+		if v.Kind != yaml.ScalarNode {
+			d.at(v.Line, key+"."+k.Value, "want a plain value")
+			continue
+		}
+		(*target)[k.Value] = v.Value
+	}
+}
+
+func (c *Config) finishVast(problem func(key, format string, args ...any), file func(key string, p *string)) {
+	v := &c.Vast
+	file("vast_api.api_key_file", &v.APIKeyFile)
+	if v.APIKey != "" && v.APIKeyFile != "" {
+		problem("vast_api.api_key_file", "there is an api_key as well; give one of them")
+	}
+	switch v.Via {
+	case "":
+		if v.Via = "cli"; v.APIKey != "" || v.APIKeyFile != "" {
+			v.Via = "api"
+		}
+	case "api":
+		if v.APIKey == "" && v.APIKeyFile == "" && c.Mode == "vast" {
+			problem("vast_api.via", "\"api\" needs api_key or api_key_file")
+		}
+	case "cli":
+	default:
+		problem("vast_api.via", "%q is neither \"api\" nor \"cli\"", v.Via)
+	}
+	if strings.ContainsAny(v.APIKey, " \t\r\n") {
+		problem("vast_api.api_key", "it has a blank or a line break")
+	}
+	if v.URL != "" {
+		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
+			problem("vast_api.url", "it is no https URL: the key must not travel in the clear")
+		}
+	}
+	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "") {
+		problem("vast_api.agent", "%q: want at most 32 letters, digits, '-' and '_'", v.Agent)
+	}
+	for key, n := range map[string]float64{
+		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
+		"max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour), "credit_floor": v.CreditFloor,
+	} {
+		if n < 0 || n != n {
+			problem("vast_api."+key, "%v is negative", n)
+		}
+	}
+	if v.Disk < 8 || v.Disk > 100000 {
+		problem("vast_api.disk", "%v: want at least 8 GB", v.Disk)
+	}
+	for key, d := range map[string]Duration{"boot_timeout": v.BootTimeout, "max_runtime": v.MaxRuntime, "expected_time": v.ExpectedTime} {
+		if d < Duration(time.Second) {
+			problem("vast_api."+key, "want at least 1s: an instance costs money for as long as it is there")
+		}
+	}
+	for pattern := range v.Commands {
+		if _, err := path.Match(pattern, ""); err != nil {
+			problem("vast_api.commands", "%q is no pattern", pattern)
+		}
+	}
+	for name, value := range v.ExtraEnv {
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || strings.ContainsRune(value, 0) {
+			problem("vast_api.extra_env", "%.40q is no name of a variable", name)
+		}
+	}
+}
+
+// Key is the key of the account, "" if there is none.
+func (v Vast) Key() (string, error) {
+	if v.APIKeyFile == "" {
+		return v.APIKey, nil
+	}
+	b, err := os.ReadFile(v.APIKeyFile)
+	return strings.TrimSpace(string(b)), err
+}

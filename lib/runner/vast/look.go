@@ -1,0 +1,435 @@
+package vast
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// Bounds of one turn, so that it ends: what is left over is for the next one.
+const (
+	turnCalls  = 25 // requests of a turn in which nothing ends
+	maxEndings = 20
+)
+
+// graces of states that say nothing by themselves.
+const (
+	oddGrace  = 5 * time.Minute // a host that is offline or unknown
+	lostGrace = 2 * time.Minute // a job of which there is no trace at all
+	deadLooks = 3               // looks at a container that has ended without a word
+)
+
+// view is one look at the market.
+type view struct {
+	began    time.Time
+	all      []vastai.Instance
+	byTask   map[string][]vastai.Instance // by order's name
+	logs     int                          // how many logs may still be read
+	endings  int
+	ordering bool // an order was made in this turn
+}
+
+// Jobs lists all instances once, and does for each order what follows.
+func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	v := &view{began: r.now(), byTask: map[string][]vastai.Instance{}, endings: maxEndings}
+	list, err := r.API.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	v.all = list
+	v.logs = max(1, (turnCalls-1-(len(list)+24)/25)/2)
+	for _, i := range list {
+		if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent {
+			o := order{Task: l.Task, Attempt: l.Attempt}
+			v.byTask[o.name()] = append(v.byTask[o.name()], i)
+		}
+	}
+	known, err := remembered()
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.orders()
+	if err != nil {
+		return nil, err
+	}
+	dirs := map[task.ID]string{}
+	for _, ref := range known {
+		dirs[ref.Task] = ref.Dir
+	}
+	// Whoever was read least recently comes first.
+	var orders []*order
+	open := map[string]bool{}
+	for _, name := range names {
+		if o, err := r.read(ordersDir, name); err == nil {
+			orders = append(orders, o)
+			open[name] = true
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(orders, func(a, b *order) int { return a.LogAt.Compare(b.LogAt) })
+	var jobs []runner.Job
+	seen := map[string]bool{}
+	for _, o := range orders {
+		job, ok, err := r.settle(ctx, v, o.name(), dirs[o.Task])
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			jobs = append(jobs, job)
+			seen[job.ID] = true
+		}
+	}
+	for name, instances := range v.byTask {
+		if open[name] {
+			continue
+		}
+		job, ok, err := r.stray(ctx, name, instances, known)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			jobs = append(jobs, job)
+			seen[job.ID] = true
+		}
+	}
+	for _, ref := range known {
+		if !seen[ref.Job] {
+			job := r.traceless(ref)
+			if l, ok := ParseLabel(ref.Job); ok && job.Lost && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
+				job.Lost = false // somebody works on its order
+			}
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}
+
+// traceless is a job that has neither an order nor an instance.
+func (r *Runner) traceless(ref runner.Ref) runner.Job {
+	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
+	if l, ok := ParseLabel(ref.Job); ok {
+		if o, err := r.read(doneDir, (&order{Task: l.Task, Attempt: l.Attempt}).name()); err == nil {
+			return r.state(o, true) // its end was never told
+		}
+	}
+	if !ref.Missing.IsZero() && r.now().Sub(ref.Missing) >= lostGrace {
+		job.State, job.Reason = task.Error, "the instance is gone without a trace"
+		return job
+	}
+	job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the instance"
+	return job
+}
+
+// stray is an instance with this agent's label, but without an open order: one that
+// was destroyed and is back or still there, or one whose order was lost with the
+// state directory.
+func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Instance, known []runner.Ref) (runner.Job, bool, error) {
+	held, err := r.hold(name, 0)
+	if errors.Is(err, lock.ErrHeld) {
+		return runner.Job{}, false, nil
+	}
+	if err != nil {
+		return runner.Job{}, false, err
+	}
+	defer held.Close()
+	if _, err := r.read(ordersDir, name); err == nil {
+		return runner.Job{}, false, nil // ponos-start was faster
+	}
+	o, err := r.read(doneDir, name)
+	if err == nil {
+		for _, i := range instances {
+			o.doom(i.ID)
+		}
+		r.say("an instance has to go that was thought to be gone", o)
+		return runner.Job{}, false, r.save(o)
+	}
+	l, _ := ParseLabel(instances[0].Label)
+	o = &order{Task: l.Task, Attempt: l.Attempt, Number: l.Number, Rebuilt: true}
+	for _, ref := range known {
+		if ref.Task == l.Task {
+			o.Dir = ref.Dir
+		}
+	}
+	r.choose(o, instances)
+	if o.Nonce == "" { // not made by Start
+		return runner.Job{}, false, nil
+	}
+	r.say("order rebuilt", o)
+	return r.state(o, true), true, errors.Join(r.save(o), r.journal(o, "created", 0))
+}
+
+// settle does what follows for one order.
+func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.Job, bool, error) {
+	held, err := r.hold(name, 0)
+	if errors.Is(err, lock.ErrHeld) { // being started or stopped
+		o, err := r.read(ordersDir, name)
+		if err != nil || o.Instance == 0 {
+			return runner.Job{}, false, nil
+		}
+		job := r.state(o, true)
+		job.Unknown = true
+		return job, true, nil
+	}
+	if err != nil {
+		return runner.Job{}, false, err
+	}
+	defer held.Close()
+	o, err := r.read(ordersDir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return runner.Job{}, false, nil
+	}
+	if err != nil {
+		return runner.Job{}, false, err
+	}
+	if dir != "" {
+		o.Dir = dir
+	}
+	if o.Dir == "" { // adopted by the agent since
+		o.Dir = filepath.Join(filepath.Dir(r.Dir), "tasks", string(o.Task))
+	}
+	if !o.Created.Before(v.begun()) || !o.Intent.IsZero() && !o.Intent.Before(v.begun()) {
+		return r.state(o, true), o.Instance != 0, nil // younger than the list
+	}
+	instances := v.byTask[name]
+	if err := r.sweep(ctx, v, o, instances); err != nil {
+		return runner.Job{}, false, err
+	}
+	before := o.End
+	switch {
+	case o.End != nil:
+	case o.Instance == 0:
+		if fresh := r.fresh(o, instances); len(fresh) > 0 {
+			r.choose(o, fresh)
+			r.say("order found", o)
+			err = errors.Join(r.save(o), r.journal(o, "created", 0))
+		} else if o.Tries > 0 && !o.Rebuilt {
+			err = r.again(ctx, v, o)
+		}
+	default:
+		err = r.observe(ctx, v, o, instances)
+	}
+	if err != nil {
+		return runner.Job{}, false, err
+	}
+	if o.End != nil && before == nil {
+		// What has ended must not cost a minute more.
+		if err := r.sweep(ctx, v, o, instances); err != nil {
+			return runner.Job{}, false, err
+		}
+	}
+	if err := r.save(o); err != nil {
+		return runner.Job{}, false, err
+	}
+	job := r.state(o, true)
+	if o.End != nil && len(o.Doomed) == 0 && (o.Intent.IsZero() || r.now().Sub(o.Intent) > 2*r.Settle) {
+		if err := r.close(o); err != nil {
+			return runner.Job{}, false, err
+		}
+	}
+	return job, o.Instance != 0 || o.Tries > 0, nil
+}
+
+func (v *view) begun() time.Time { return v.began }
+
+// fresh are the instances of an order with its present label.
+func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
+	label := r.label(o.Task, o.Attempt, o.Number)
+	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return i.Label != label || o.isDoomed(i.ID) })
+}
+
+// sweep destroys what an order has no use for, and forgets what two lists did not
+// show. What fails is tried again in the next turn.
+func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
+	label := r.label(o.Task, o.Attempt, o.Number)
+	for _, i := range instances {
+		// With an instance, or at the end, any other one is one too many.
+		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || i.Label != label) {
+			o.doom(i.ID)
+		}
+	}
+	if o.End != nil && o.Instance != 0 {
+		o.doom(o.Instance)
+	}
+	if len(o.Doomed) == 0 {
+		return nil
+	}
+	if err := r.save(o); err != nil {
+		return err
+	}
+	var rest []doomed
+	for _, d := range o.Doomed {
+		there := slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
+		switch {
+		case !there && d.Seen.Before(v.began):
+			d.Absent++
+		case there:
+			d.Absent = 0
+			if v.endings > 0 {
+				v.endings--
+				if err := r.destroy(ctx, o, d.ID); err != nil {
+					r.warn("an instance could not be destroyed; it is tried again", o, err)
+				}
+			}
+		}
+		d.Seen = v.began
+		if d.Absent < 2 {
+			rest = append(rest, d)
+		}
+	}
+	o.Doomed = rest
+	return nil
+}
+
+func (r *Runner) warn(what string, o *order, err error) {
+	if r.Log != nil {
+		r.Log.Warn(what, "task", o.Task, "instance", o.Instance, "error", err)
+	}
+}
+
+// again orders another instance for a task that has lost one before it ran.
+func (r *Runner) again(ctx context.Context, v *view, o *order) error {
+	if v.ordering { // one in a turn
+		return nil
+	}
+	v.ordering = true
+	found, err := r.lookUp(ctx, o)
+	if err == nil && !found {
+		err = r.place(ctx, o)
+	}
+	switch {
+	case errors.Is(err, runner.ErrRefused):
+		return r.finish(o, end{State: task.Error, Reason: err.Error()})
+	case err != nil:
+		o.Status = "another machine is wanted: " + err.Error()
+		r.warn("no other machine yet", o, err)
+	}
+	return nil
+}
+
+// finish notes how a task has ended.
+func (r *Runner) finish(o *order, e end) error {
+	e.At, e.Cost = r.now(), o.cost(r.now())
+	o.End = &e
+	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
+	return errors.Join(r.save(o), r.journal(o, "ended", 0))
+}
+
+// fault gives up an instance whose machine is at fault.
+func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	o.Status = why
+	if err := errors.Join(r.journal(o, "fault", 0), r.shun(ctx, o.Machine)); err != nil {
+		return err
+	}
+	r.say("machine at fault", o, "reason", why)
+	o.Spent = o.cost(r.now())
+	o.doom(o.Instance)
+	o.Instance, o.Ran, o.Odd, o.Absent, o.Dead = 0, time.Time{}, time.Time{}, 0, 0
+	o.Number++
+	if o.Tries >= maxTries || o.Rebuilt {
+		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
+	}
+	if err := r.sweep(ctx, v, o, instances); err != nil {
+		return err
+	}
+	return r.again(ctx, v, o)
+}
+
+// signs of a fault in what a host says while it loads an image.
+var (
+	machineFaults = []string{
+		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device", "failed to resolve", "no such host",
+		"i/o timeout", "unexpected eof", "toomanyrequests", "pull rate limit",
+	}
+	imageFaults = []string{
+		"manifest unknown", "manifest for", "pull access denied", "unauthorized", "repository does not exist", "invalid reference format",
+	}
+)
+
+func says(message string, signs []string) bool {
+	message = strings.ToLower(message)
+	return slices.ContainsFunc(signs, func(s string) bool { return strings.Contains(message, s) })
+}
+
+// observe looks at the instance of an order.
+func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
+	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
+	now := r.now()
+	if at < 0 {
+		// Lists lag, so it takes two, and some time since the order.
+		if o.Absent++; o.Absent < 2 || now.Sub(o.Created) < r.Settle {
+			return nil
+		}
+		if o.Ran.IsZero() {
+			return r.fault(ctx, v, o, "the instance has disappeared", instances)
+		}
+		return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared: its host was lost, or somebody has destroyed it"})
+	}
+	i := v.all[at]
+	o.Absent = 0
+	o.fill(i)
+	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
+		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})
+	}
+	stopped := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
+	switch {
+	case i.Actual == "running" || i.Actual == "exited":
+		o.Odd = time.Time{}
+		if o.Ran.IsZero() {
+			o.Ran = now
+		}
+		if limit := r.Limits.Runtime; limit > 0 && now.Sub(o.Ran) > limit+time.Minute {
+			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
+		}
+		return r.listen(ctx, v, o, stopped || i.Actual == "exited", stopped)
+	case stopped && !o.Ran.IsZero():
+		return r.listen(ctx, v, o, true, true)
+	case stopped:
+		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
+	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
+		return r.booting(ctx, v, o, i, instances)
+	case i.Actual == "rebooting" || i.Actual == "recycling":
+		return nil
+	}
+	// unknown, offline, and whatever else there may be.
+	if o.Odd.IsZero() {
+		o.Odd = now
+	}
+	o.Status = "the host is " + i.Actual
+	if now.Sub(o.Odd) < oddGrace {
+		return nil
+	}
+	if o.Ran.IsZero() {
+		return r.fault(ctx, v, o, "the host is "+i.Actual, instances)
+	}
+	return r.finish(o, end{State: task.Error, Reason: "the host was lost: it is " + i.Actual})
+}
+
+// booting is an instance whose container does not run yet.
+func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instance, instances []vastai.Instance) error {
+	if !o.Ran.IsZero() { // after a restart of the host: the wrapper will tell
+		return nil
+	}
+	switch {
+	case says(i.Message, imageFaults):
+		return r.finish(o, end{State: task.Error, Reason: "the image cannot be had: " + i.Message})
+	case says(i.Message, machineFaults):
+		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
+	case r.Limits.Boot > 0 && r.now().Sub(o.Created) > r.Limits.Boot:
+		return r.fault(ctx, v, o, "the image was not loaded within boot_timeout", instances)
+	}
+	o.Status = "the machine loads the image"
+	return nil
+}

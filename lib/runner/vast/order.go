@@ -1,0 +1,304 @@
+package vast
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// order is all that is known of one attempt of a task. It holds no secret: variables
+// and command stay in the task's directory.
+type order struct {
+	Task    task.ID `json:"task"`
+	Attempt int     `json:"attempt"`
+	Slug    string  `json:"slug,omitempty"`
+	Dir     string  `json:"dir,omitempty"` // of the task
+	Image   string  `json:"image,omitempty"`
+	Nonce   string  `json:"nonce"`
+	// Number counts the labels that were used: another one for another instance.
+	Number  int       `json:"number"`
+	Tries   int       `json:"tries"`             // instances that were had
+	Intent  time.Time `json:"intent,omitzero"`   // since when there may be an instance
+	Looked  int       `json:"looked,omitempty"`  // how often it was looked up in vain
+	Offer   int64     `json:"offer,omitempty"`   // what was ordered
+	Machine int64     `json:"machine,omitempty"` // and where it is
+	GPU     string    `json:"gpu,omitempty"`
+	Price   float64   `json:"price,omitempty"`   // dollars an hour
+	Traffic float64   `json:"traffic,omitempty"` // dollars, of image and models
+
+	Instance int64     `json:"instance,omitempty"`
+	Created  time.Time `json:"created,omitzero"`
+	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
+	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
+	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
+	Absent   int       `json:"absent,omitempty"`
+	LogAt    time.Time `json:"log_at,omitzero"` // when its log was last read
+	Status   string    `json:"status,omitempty"`
+
+	End    *end     `json:"end,omitempty"`
+	Doomed []doomed `json:"doomed,omitempty"`
+	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
+	// Foreign is an order that was rebuilt from an instance: what is needed to order
+	// another one is lost.
+	Rebuilt bool `json:"rebuilt,omitempty"`
+}
+
+// end is how a task has ended.
+type end struct {
+	At        time.Time  `json:"at"`
+	State     task.State `json:"state"`
+	Code      int        `json:"code"`
+	Reason    string     `json:"reason,omitempty"`
+	Cancelled bool       `json:"cancelled,omitempty"`
+	Cost      float64    `json:"cost"`
+}
+
+// doomed is an instance that has to go.
+type doomed struct {
+	ID     int64     `json:"id"`
+	Absent int       `json:"absent,omitempty"`
+	Seen   time.Time `json:"seen,omitzero"` // list that showed or missed it last
+}
+
+const (
+	ordersDir, doneDir = "orders", "done"
+	journalFile        = "journal.jsonl"
+)
+
+func newNonce() (string, error) {
+	b := make([]byte, 8)
+	_, err := rand.Read(b)
+	return hex.EncodeToString(b), err
+}
+
+func (o *order) name() string { return string(o.Task) + "." + strconv.Itoa(o.Attempt) }
+
+// job is the job's name: the same whatever instance the task is on.
+func (r *Runner) job(o *order) string { return r.label(o.Task, o.Attempt, 1) }
+
+func (r *Runner) prefix() string { return "ponos:" + r.Agent + ":" }
+
+// label marks an instance.
+func (r *Runner) label(id task.ID, attempt, number int) string {
+	l := r.prefix() + string(id) + ":" + strconv.Itoa(attempt)
+	if number > 1 {
+		l += "." + strconv.Itoa(number)
+	}
+	return l
+}
+
+// Label is what a label says: whose instance it is.
+type Label struct {
+	Agent   string
+	Task    task.ID
+	Attempt int
+	Number  int
+}
+
+// ParseLabel reads the label of an instance of an agent of this project.
+func ParseLabel(s string) (Label, bool) {
+	p := strings.Split(s, ":")
+	if len(p) != 4 || p[0] != "ponos" || p[1] == "" {
+		return Label{}, false
+	}
+	id, err := task.ParseID(p[2])
+	if err != nil {
+		return Label{}, false
+	}
+	attempt, number, dotted := strings.Cut(p[3], ".")
+	a, err := strconv.Atoi(attempt)
+	n := 1
+	if err == nil && dotted {
+		n, err = strconv.Atoi(number)
+	}
+	return Label{p[1], id, a, n}, err == nil && a > 0 && n > 0
+}
+
+func (r *Runner) orderPath(dir, name string) string { return filepath.Join(r.Dir, dir, name+".json") }
+
+// hold takes the lock of an order.
+func (r *Runner) hold(name string, wait time.Duration) (*lock.Lock, error) {
+	return lock.TryFor(filepath.Join(r.Dir, ordersDir, name+".lock"), wait)
+}
+
+func (r *Runner) read(dir, name string) (*order, error) {
+	b, err := os.ReadFile(r.orderPath(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	o := &order{}
+	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
+		return nil, fmt.Errorf("%s: it is no order", r.orderPath(dir, name))
+	}
+	return o, nil
+}
+
+// save replaces the file of an order; it is on disk when save returns.
+func (r *Runner) save(o *order) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(r.orderPath(ordersDir, o.name()), append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Join(r.Dir, ordersDir)))
+}
+
+// orders are the names of all orders that are not closed.
+func (r *Runner) orders() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(r.Dir, ordersDir))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// close puts an order away of which nothing is left on the market.
+func (r *Runner) close(o *order) error {
+	if err := r.journal(o, "gone", 0); err != nil {
+		return err
+	}
+	err := os.Rename(r.orderPath(ordersDir, o.name()), r.orderPath(doneDir, o.name()))
+	_ = os.Remove(filepath.Join(r.Dir, ordersDir, o.name()+".lock"))
+	return err
+}
+
+// Entry is a line of the journal.
+type Entry struct {
+	Time     time.Time `json:"time"`
+	Event    string    `json:"event"` // intent created fault ended destroy gone
+	Task     task.ID   `json:"task"`
+	Slug     string    `json:"slug,omitempty"`
+	Attempt  int       `json:"attempt"`
+	Instance int64     `json:"instance,omitempty"`
+	Machine  int64     `json:"machine,omitempty"`
+	GPU      string    `json:"gpu,omitempty"`
+	Price    float64   `json:"dollars_per_hour,omitempty"`
+	State    string    `json:"state,omitempty"`
+	Cost     float64   `json:"cost_dollars,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// journal appends a line to the journal; it is on disk when journal returns.
+func (r *Runner) journal(o *order, event string, instance int64) error {
+	e := Entry{
+		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance, Machine: o.Machine, GPU: o.GPU,
+		Price: o.Price,
+	}
+	if instance == 0 {
+		e.Instance = o.Instance
+	}
+	if o.End != nil {
+		e.State, e.Cost, e.Reason = string(o.End.State), o.End.Cost, o.End.Reason
+	} else if event == "fault" {
+		e.Cost, e.Reason = o.cost(r.now()), o.Status
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(r.Dir, journalFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// cost is what the order has cost until now, as far as the agent can tell: the price
+// by the hour from the order on, which is more than what is billed while the image is
+// loaded, and the traffic of the image.
+func (o *order) cost(now time.Time) float64 {
+	if o.Instance == 0 {
+		return o.Spent
+	}
+	return o.Spent + hours(now.Sub(o.Created))*o.Price + o.Traffic
+}
+
+func (o *order) doom(id int64) {
+	if id > 0 && !o.isDoomed(id) {
+		o.Doomed = append(o.Doomed, doomed{ID: id})
+	}
+}
+
+func (o *order) isDoomed(id int64) bool {
+	return slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.ID == id })
+}
+
+// take makes an instance that was found the order's.
+func (o *order) take(i vastai.Instance, now time.Time) {
+	o.Instance, o.Created, o.Absent, o.Looked, o.Intent = i.ID, i.Started, 0, 0, time.Time{}
+	if o.Created.IsZero() || o.Created.After(now) {
+		o.Created = now
+	}
+	o.fill(i)
+	o.Tries++
+}
+
+func (o *order) fill(i vastai.Instance) {
+	if i.Price > 0 {
+		o.Price = i.Price
+	}
+	if o.Machine = i.Machine; i.GPU != "" {
+		o.GPU = i.GPU
+	}
+	if nonce := i.Env(nonceEnv); nonce != "" {
+		o.Nonce = nonce
+	}
+}
+
+// creates are the times of the last orders of instances, and the machines that are
+// shunned.
+type market struct {
+	Creates []time.Time         `json:"creates,omitempty"`
+	Shunned map[int64]time.Time `json:"shunned,omitempty"` // until when
+}
+
+func (r *Runner) readMarket() (market, error) {
+	m := market{Shunned: map[int64]time.Time{}}
+	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	now := r.now()
+	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
+	for id, until := range m.Shunned {
+		if now.After(until) {
+			delete(m.Shunned, id)
+		}
+	}
+	if m.Shunned == nil {
+		m.Shunned = map[int64]time.Time{}
+	}
+	return m, err
+}
+
+func (r *Runner) writeMarket(m market) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(r.Dir, "market.json"), b, 0o600, renameio.WithTempDir(r.Dir))
+}

@@ -1,0 +1,89 @@
+package vast
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// Unwanted is an instance that no task wants.
+type Unwanted struct {
+	Instance vastai.Instance
+	Label    Label
+	Age      time.Duration // 0: not known
+	Reason   string
+}
+
+// Unwanted finds the instances with this agent's label that no task wants, and that
+// are older than a time: ponos-start may be about to write younger ones down. It
+// looks at one whole list, or fails.
+func (r *Runner) Unwanted(ctx context.Context, older time.Duration) ([]Unwanted, error) {
+	list, err := r.API.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var out []Unwanted
+	for _, i := range list {
+		l, ok := ParseLabel(i.Label)
+		if !ok || l.Agent != r.Agent {
+			continue
+		}
+		u := Unwanted{Instance: i, Label: l}
+		if !i.Started.IsZero() {
+			if u.Age = r.now().Sub(i.Started); u.Age < older {
+				continue
+			}
+		}
+		if u.Reason, err = r.unwanted(i, l); err != nil {
+			return nil, err
+		}
+		if u.Reason != "" {
+			out = append(out, u)
+		}
+	}
+	slices.SortFunc(out, func(a, b Unwanted) int { return int(a.Instance.ID - b.Instance.ID) })
+	return out, nil
+}
+
+// unwanted says why no task wants an instance, or "".
+func (r *Runner) unwanted(i vastai.Instance, l Label) (string, error) {
+	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	o, err := r.read(ordersDir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if o, err = r.read(doneDir, name); err == nil {
+			return "its task is over, and the instance was thought to be gone", nil
+		}
+		return "the journal does not know it", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case o.End != nil:
+		return "its task is over: " + string(o.End.State), nil
+	case o.isDoomed(i.ID):
+		return "another instance runs its task", nil
+	case o.Instance != 0 && o.Instance != i.ID:
+		return "another instance runs its task", nil
+	}
+	// The order may have been rebuilt from the instance itself.
+	if _, err := os.Stat(filepath.Join(filepath.Dir(r.Dir), "tasks", string(l.Task), "task.json")); errors.Is(err, fs.ErrNotExist) {
+		return "the agent has no such task", nil
+	}
+	return "", nil
+}
+
+// Reap destroys an instance.
+func (r *Runner) Reap(ctx context.Context, u Unwanted) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
+	return r.destroy(ctx, o, u.Instance.ID)
+}

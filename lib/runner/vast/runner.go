@@ -1,0 +1,301 @@
+package vast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"encoding/json"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// Limits bound what is spent.
+type Limits struct {
+	PricePerHour   float64 // dollars; each of these: 0 is no limit
+	CostPerTask    float64
+	Instances      int
+	CreatesPerHour int
+	CreditFloor    float64
+	Boot           time.Duration // from an order until its container runs
+	Runtime        time.Duration // of a task
+}
+
+// Runner runs tasks on rented machines.
+type Runner struct {
+	API      vastai.API
+	Dir      string // where orders and the journal are
+	Agent    string // whose instances these are, in their labels
+	Filters  vastai.Filters
+	Estimate vastai.Estimate
+	Limits   Limits
+	Disk     float64 // GB
+	Login    string  // for private images
+	ExtraEnv map[string]string
+	// Commands are for images whose tasks name none: patterns of slugs, and commands.
+	Commands    map[string]string
+	Shun        time.Duration // how long a machine is avoided after a fault
+	Spacing     time.Duration // between two orders
+	Settle      time.Duration // how long a new instance may be missing from lists
+	LogInterval time.Duration
+	StopWait    time.Duration
+	Log         *slog.Logger
+	Now         func() time.Time
+
+	detail string
+}
+
+// maxTries is on how many machines a task is tried.
+const maxTries = 4
+
+// Name is "vast".
+func (r *Runner) Name() string { return "vast" }
+
+func (r *Runner) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+func (r *Runner) prepare() error {
+	for _, d := range []string{ordersDir, doneDir} {
+		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// All are the filters of a search, with the price.
+func (r *Runner) All() vastai.Filters {
+	all := r.Filters.Complete()
+	if r.Limits.PricePerHour > 0 {
+		all = append(all, vastai.Condition{Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour, Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour)})
+	}
+	return all
+}
+
+// Check asks who the account is, and has the market check the filters.
+func (r *Runner) Check(ctx context.Context) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	account, err := r.API.Account(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1}); err != nil {
+		if errors.Is(err, vastai.ErrInvalid) {
+			return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
+		}
+		return err
+	}
+	r.detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
+	if account.Credit < r.Limits.CreditFloor {
+		r.detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
+	}
+	return nil
+}
+
+// Detail is what the last Check has found.
+func (r *Runner) Detail() string { return r.detail }
+
+// reserved are variables that the market sets itself, or that mean something there.
+var reserved = []string{
+	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
+	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
+}
+
+// Place says what a task needs on a rented machine: what it has in a container of
+// this machine, and what makes its worker fetch for itself what the agent cannot put
+// there.
+func (r *Runner) Place(t task.Task) (env map[string]string, command []string, err error) {
+	if t.Image == "" {
+		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else")
+	}
+	if command = t.Command; len(command) == 0 {
+		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
+			if ok, err := path.Match(pattern, t.Slug); err == nil && ok {
+				if command, err = task.SplitCommand(r.Commands[pattern]); err != nil {
+					return nil, nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
+				}
+				break
+			}
+		}
+	}
+	if len(command) == 0 {
+		return nil, nil, errors.New("the task names no command, and that of an image cannot be known from here; set vast_api.commands")
+	}
+	env = maps.Clone(t.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, r.ExtraEnv)
+	for _, name := range reserved {
+		delete(env, name)
+	}
+	parents := map[string]string{}
+	for _, p := range t.Parents {
+		slug := p.Slug
+		if slug == "" {
+			slug = string(p.ID)
+		}
+		parents[string(p.ID)] = slug
+	}
+	b, err := json.Marshal(parents) // sorted, and without blanks
+	if err != nil {
+		return nil, nil, err
+	}
+	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
+	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
+	if limit := r.runtime(t.TTL); limit > 0 {
+		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
+	}
+	o := vastai.Order{Image: t.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: max(r.Disk, vastai.MinDisk)}
+	return env, command, o.Check()
+}
+
+func (r *Runner) runtime(ttl time.Duration) time.Duration {
+	if limit := r.Limits.Runtime; limit > 0 && (ttl == 0 || limit < ttl) {
+		return limit
+	}
+	return ttl
+}
+
+// Start orders an instance for a task, unless it has one.
+func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	if err := r.prepare(); err != nil {
+		return runner.Job{}, err
+	}
+	name := string(s.Task) + "." + strconv.Itoa(s.Attempt)
+	held, err := r.hold(name, 30*time.Second)
+	if errors.Is(err, lock.ErrHeld) {
+		return runner.Job{}, fmt.Errorf("%w: somebody works on its order", runner.ErrLater)
+	}
+	if err != nil {
+		return runner.Job{}, err
+	}
+	defer held.Close()
+	o, err := r.read(ordersDir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if o, err = r.read(doneDir, name); err == nil { // over, and the agent's record lost
+			return r.state(o, true), nil
+		}
+		o, err = &order{Task: s.Task, Attempt: s.Attempt, Number: 1}, nil
+		o.Nonce, err = newNonce()
+	}
+	if err != nil {
+		return runner.Job{}, err
+	}
+	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+	if o.Instance != 0 || o.End != nil {
+		return r.state(o, true), r.save(o)
+	}
+	adopted, err := r.lookUp(ctx, o)
+	if err != nil {
+		return runner.Job{}, err
+	}
+	if adopted {
+		return r.state(o, true), nil
+	}
+	if err := r.place(ctx, o); err != nil {
+		return runner.Job{}, err
+	}
+	return r.state(o, false), nil
+}
+
+// lookUp finds the instance of an order whose outcome is not known. If there is
+// none after all, it readies the order for another label.
+func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
+	list, err := r.API.List(ctx, r.label(o.Task, o.Attempt, o.Number))
+	if err != nil {
+		return false, err
+	}
+	list = slices.DeleteFunc(list, func(i vastai.Instance) bool { return o.isDoomed(i.ID) })
+	if len(list) > 0 {
+		r.choose(o, list)
+		r.say("order found", o)
+		return true, errors.Join(r.save(o), r.journal(o, "created", 0))
+	}
+	if o.Intent.IsZero() {
+		return false, nil
+	}
+	o.Looked++
+	if wait := r.Settle - r.now().Sub(o.Intent); wait > 0 || o.Looked < 2 {
+		if err := r.save(o); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: it is not known yet whether an order has gone through", runner.ErrLater)
+	}
+	// Should it turn up later, its label says that it is not wanted.
+	o.Number++
+	o.Intent, o.Looked = time.Time{}, 0
+	return false, r.save(o)
+}
+
+// choose makes one of several instances the order's; the others have to go.
+func (r *Runner) choose(o *order, list []vastai.Instance) {
+	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
+	o.take(list[0], r.now())
+	for _, i := range list[1:] {
+		o.doom(i.ID)
+	}
+}
+
+func (r *Runner) say(what string, o *order, more ...any) {
+	if r.Log != nil {
+		r.Log.Info(what, append([]any{"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", o.Price}, more...)...)
+	}
+}
+
+// state is the job of an order.
+func (r *Runner) state(o *order, adopted bool) runner.Job {
+	job := runner.Job{Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1)}
+	switch {
+	case o.End != nil:
+		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Cost = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.End.Cost
+	case !o.Odd.IsZero() && !o.Ran.IsZero():
+		job.State, job.Unknown = task.Running, true
+	case !o.Ran.IsZero():
+		job.State, job.Reason = task.Running, ""
+	}
+	return job
+}
+
+// environment reads what Place has said, from the task's directory.
+func environment(dir string) (env map[string]string, command []string, err error) {
+	words := func(name string) ([]string, error) {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		text := strings.TrimSuffix(string(b), "\x00")
+		if err != nil || text == "" && len(b) == 0 {
+			return nil, err
+		}
+		return strings.Split(text, "\x00"), nil
+	}
+	variables, err := words(runner.EnvFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	env = map[string]string{}
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	command, err = words(runner.CommandFile)
+	return env, command, err
+}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// container is the process of a running instance.
+type container struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func (c *container) kill() {
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	<-c.done
+}
+
+// run starts an instance's container. The lock must be held.
+func (s *Server) run(i *Instance) {
+	if i.proc != nil || !i.Destroyed.IsZero() || s.closed {
+		return
+	}
+	i.Actual, i.Message, i.runSince = "running", "success, running "+i.Image, s.now()
+	i.Runs++
+	if s.opt.Dir == "" {
+		return
+	}
+	dir := filepath.Join(s.opt.Dir, strconv.FormatInt(i.ID, 10))
+	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o755); err != nil {
+		i.Message = err.Error()
+		return
+	}
+	out, err := os.OpenFile(filepath.Join(dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		i.Message = err.Error()
+		return
+	}
+	cmd := exec.Command(i.Entry, i.Args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append([]string{
+		"CONTAINER_ID=" + strconv.FormatInt(i.ID, 10), "CONTAINER_API_KEY=" + i.Key, "VAST_CONTAINERLABEL=C." + strconv.FormatInt(i.ID, 10),
+		"GPU_COUNT=1", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),
+	}, s.opt.Env...)
+	for name, value := range i.Env {
+		// In a container this is a place of its own.
+		if name == "PONOS_DATA" && value == "/data" {
+			value = filepath.Join(dir, "data")
+		}
+		if name == "VAST_URL" {
+			value = s.opt.URL
+		}
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if _, ok := i.Env["VAST_URL"]; !ok {
+		cmd.Env = append(cmd.Env, "VAST_URL="+s.opt.URL)
+	}
+	if err := cmd.Start(); err != nil {
+		_ = out.Close()
+		i.Actual, i.Message, i.runSince = "created", "Error response from daemon: OCI runtime create failed: "+strings.ReplaceAll(err.Error(), "\n", " "), time.Time{}
+		return
+	}
+	_ = out.Close()
+	c := &container{cmd, make(chan struct{})}
+	i.proc = c
+	gen := i.gen
+	go func() {
+		_ = cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a container ends with its first process
+		close(c.done)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i.gen != gen || i.proc != c {
+			return
+		}
+		i.proc, i.Actual = nil, "exited"
+		i.GPUTime += s.now().Sub(i.runSince)
+		i.runSince = time.Time{}
+		// What ends is started again, for as long as nobody says otherwise.
+		time.AfterFunc(s.opt.Restart, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if i.gen == gen && i.Intended == "running" {
+				s.run(i)
+			}
+		})
+	}()
+}
+
+// halt ends an instance's container. The lock must be held.
+func (s *Server) halt(i *Instance, actual, intended string) {
+	i.gen++
+	if i.proc != nil {
+		_ = syscall.Kill(-i.proc.cmd.Process.Pid, syscall.SIGKILL)
+		i.proc = nil
+	}
+	if !i.runSince.IsZero() {
+		i.GPUTime += s.now().Sub(i.runSince)
+		i.runSince = time.Time{}
+	}
+	i.Actual, i.Intended = actual, intended
+}
+
+// Crash ends the first process of an instance's container, as the host does.
+func (s *Server) Crash(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.find(id); i != nil && i.proc != nil {
+		_ = syscall.Kill(-i.proc.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}

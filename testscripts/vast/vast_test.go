@@ -1,0 +1,282 @@
+package vast
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+func TestMain(m *testing.M) {
+	// Whatever is not on this machine is refused.
+	for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		os.Setenv(name, "http://127.0.0.1:9")
+	}
+	for _, name := range []string{"no_proxy", "NO_PROXY"} {
+		os.Setenv(name, "127.0.0.1,localhost")
+	}
+	os.Unsetenv("VAST_API_KEY")
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "vast-offers", "vast-reap")
+}
+
+// world is a market, a control plane, and an agent's configuration.
+type world struct {
+	t      *testing.T
+	dir    string
+	market *server.Server
+	queue  *arkindex.Server
+	url    string // of the market
+	env    []string
+	via    string
+}
+
+// settings of a test: short times, as nothing is far away.
+const settings = `url: %s/
+farm_id: %s
+seed: %s
+data_dir: %s/data
+pid_file: %s/ponos.pid
+logging: {path: "%s/agent.log", task_format: "[agent %%(levelname)s] %%(message)s"}
+mode: vast
+vast_api:
+  url: %s
+  agent: tester
+  offer_filters: "gpu_ram>=20 reliability>0.9"
+  create_interval: 80ms
+  settle: 400ms
+  log_interval: 100ms
+  stop_wait: 5s
+  boot_timeout: 3s
+  disk: 20
+`
+
+type options struct {
+	via   string // api or cli
+	extra string // lines of vast_api
+	boot  time.Duration
+	fake  bool // containers do not run
+}
+
+func newWorld(t *testing.T, o options) *world {
+	t.Helper()
+	dir := t.TempDir()
+	if o.boot == 0 {
+		o.boot = 60 * time.Millisecond
+	}
+	containers := filepath.Join(dir, "containers")
+	if o.fake {
+		containers = ""
+	}
+	w := &world{t: t, dir: dir, via: o.via}
+	w.market = server.New(server.Options{
+		Dir: containers, Credit: 50, Boot: o.boot, Scale: 600,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "no_proxy=127.0.0.1", "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9"},
+	})
+	web := httptest.NewServer(w.market)
+	t.Cleanup(web.Close)
+	t.Cleanup(w.market.Close)
+	w.market.SetURL(web.URL)
+	w.url = web.URL
+	q, err := arkindex.New(arkindex.Options{AnyHost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.queue = q
+	ark := httptest.NewServer(q)
+	t.Cleanup(ark.Close)
+	text := fmt.Sprintf(settings, ark.URL, arkindex.FarmID, arkindex.Seed, dir, dir, dir, w.url)
+	home := filepath.Join(dir, "home")
+	w.env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home+"/c", "XDG_CACHE_HOME="+home+"/k", "XDG_STATE_HOME="+home+"/s",
+		"PONOS_CONFIG="+filepath.Join(dir, "ponos.yaml"), "TZ=UTC", "LC_ALL=C", "VAST_URL="+w.url)
+	if o.via == "cli" {
+		key := filepath.Join(home, "c/vastai/vast_api_key")
+		if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(key, []byte(server.Key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.env = append(w.env, "PATH="+filepath.Join(client(t), "bin")+":"+os.Getenv("PATH"))
+	} else {
+		key := filepath.Join(dir, "key")
+		if err := os.WriteFile(key, []byte(server.Key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text += "  api_key_file: key\n"
+	}
+	text += o.extra
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ponos.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// offers adds n offers, each a little dearer than the one before.
+func (w *world) offers(n int) {
+	for i := range n {
+		w.market.AddOffer(int64(31000001+i), map[string]any{"dph_base": 0.30 + float64(i)/100})
+	}
+}
+
+// task adds a task with a shell script for a command.
+func (w *world) task(slug, script string) {
+	w.t.Helper()
+	command, _ := json.Marshal([]string{"sh", "-c", script})
+	err := w.queue.Add(arkindex.Spec{Tasks: []*arkindex.Task{{
+		Slug: slug, Image: "registry.example.org/worker:1", Command: command, RequiresGPU: true, Env: map[string]string{"SECRET": secret},
+	}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// secret must be nowhere to be read.
+const secret = "hush-this-is-a-task-token"
+
+// run runs a command line and returns what it prints, and its status.
+func (w *world) run(line string) (stdout, stderr string, code int) {
+	w.t.Helper()
+	cmd := exec.Command("bash", "-c", "set -o pipefail; "+line)
+	cmd.Env, cmd.Dir = w.env, w.dir
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err != nil {
+		code = cmd.ProcessState.ExitCode()
+	}
+	return out.String(), errs.String(), code
+}
+
+const turn = "ponos-poll | ponos-stop | ponos-start"
+
+// until takes turns of the agent until a condition holds, and returns all that it
+// has printed.
+func (w *world) until(what string, condition func() bool) string {
+	w.t.Helper()
+	all := ""
+	for deadline := time.Now().Add(40 * time.Second); ; {
+		out, errs, _ := w.run(turn)
+		all += out + errs
+		if condition() {
+			return all
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within 40s: %s\n%s\n%s", what, all, w.tell())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (w *world) state(slug string) string {
+	t, _ := w.queue.Task(slug)
+	return t.State
+}
+
+func (w *world) history(slug string) string {
+	t, _ := w.queue.Task(slug)
+	return strings.Join(t.History, ",")
+}
+
+func final(state string) bool {
+	return state == "completed" || state == "failed" || state == "error" || state == "stopped"
+}
+
+// settled takes turns until tasks are over and the agent has nothing left on the
+// market, as far as it knows.
+func (w *world) settled(slugs ...string) string {
+	w.t.Helper()
+	return w.until("tasks over, orders closed", func() bool {
+		for _, slug := range slugs {
+			if !final(w.state(slug)) {
+				return false
+			}
+		}
+		open, _ := filepath.Glob(filepath.Join(w.dir, "data/state/vast/orders/*.json"))
+		return len(open) == 0
+	})
+}
+
+// check holds what must be after every scenario.
+func (w *world) check(ideal int, slugs ...string) {
+	w.t.Helper()
+	for _, i := range w.market.Alive() {
+		w.t.Errorf("instance %d (%s, %s) is left", i.ID, i.Label, i.Actual)
+	}
+	for _, slug := range slugs {
+		n := 0
+		for _, state := range strings.Split(w.history(slug), ",") {
+			if final(state) {
+				n++
+			}
+		}
+		if n != 1 {
+			w.t.Errorf("task %s has %d final states: %s", slug, n, w.history(slug))
+		}
+	}
+	// Of two instances of a task, one at most has cost more than its disk and image.
+	if n := len(w.market.Instances()); n > ideal+1 {
+		w.t.Errorf("%d instances were ordered, %d are enough", n, ideal)
+	}
+	w.noSecrets()
+	if w.t.Failed() {
+		w.t.Log(w.tell())
+	}
+}
+
+// noSecrets looks for secrets where nobody may find one.
+func (w *world) noSecrets() {
+	w.t.Helper()
+	keys := []string{server.Key, secret}
+	for _, i := range w.market.Instances() {
+		keys = append(keys, i.Key)
+	}
+	err := filepath.WalkDir(w.dir, func(path string, e os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(w.dir, path)
+		if err != nil || e.IsDir() {
+			if rel == "containers" || rel == "home" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if rel == "key" || rel == "ponos.yaml" || filepath.Base(rel) == "env" {
+			return nil
+		}
+		b, _ := os.ReadFile(path)
+		for _, key := range keys {
+			if strings.Contains(string(b), key) {
+				w.t.Errorf("%s holds a secret", rel)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// tell is what one wants to know when something went wrong.
+func (w *world) tell() string {
+	var b strings.Builder
+	for _, i := range w.market.Instances() {
+		fmt.Fprintf(&b, "instance %d %s actual %q intended %q runs %d destroyed %v\n", i.ID, i.Label, i.Actual, i.Intended, i.Runs, !i.Destroyed.IsZero())
+		log, _ := os.ReadFile(filepath.Join(w.dir, "containers", fmt.Sprint(i.ID), "log"))
+		b.Write(log)
+	}
+	for _, name := range []string{"agent.log", "data/state/vast/journal.jsonl"} {
+		text, _ := os.ReadFile(filepath.Join(w.dir, name))
+		fmt.Fprintf(&b, "-- %s\n%s", name, text)
+	}
+	return b.String()
+}
