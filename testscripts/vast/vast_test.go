@@ -37,6 +37,7 @@ type world struct {
 	url    string // of the market
 	env    []string
 	via    string
+	others int // instances that are somebody else's
 }
 
 // settings of a test: short times, as nothing is far away.
@@ -212,6 +213,9 @@ func (w *world) settled(slugs ...string) string {
 func (w *world) check(ideal int, slugs ...string) {
 	w.t.Helper()
 	for _, i := range w.market.Alive() {
+		if i.Label == "mine" {
+			continue
+		}
 		w.t.Errorf("instance %d (%s, %s) is left", i.ID, i.Label, i.Actual)
 	}
 	for _, slug := range slugs {
@@ -226,8 +230,16 @@ func (w *world) check(ideal int, slugs ...string) {
 		}
 	}
 	// Of two instances of a task, one at most has cost more than its disk and image.
-	if n := len(w.market.Instances()); n > ideal+1 {
+	if n := len(w.market.Instances()) - w.others; n > ideal+1 {
 		w.t.Errorf("%d instances were ordered, %d are enough", n, ideal)
+	}
+	if alive := len(w.market.Alive()); alive != w.others {
+		w.t.Errorf("%d instances of others are left, of %d", alive, w.others)
+	}
+	// An attempt: the price of the dearest offer for ten seconds of these tests.
+	attempt := 0.40*w.market.Hours(10*time.Second) + 0.05
+	if cost, most := w.market.Meter("ponos:"), float64(ideal+1)*attempt; cost > most {
+		w.t.Errorf("the meter shows $%.3f, and $%.3f would be one attempt more than is needed", cost, most)
 	}
 	w.noSecrets()
 	if w.t.Failed() {

@@ -336,7 +336,7 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 	r.say("machine at fault", o, "reason", why)
 	o.Spent = o.cost(r.now())
 	o.doom(o.Instance)
-	o.Instance, o.Ran, o.Odd, o.Absent, o.Dead = 0, time.Time{}, time.Time{}, 0, 0
+	o.Instance, o.Ran, o.Odd, o.Missing, o.Absent, o.Dead = 0, time.Time{}, time.Time{}, time.Time{}, 0, 0
 	o.Number++
 	if o.Tries >= maxTries || o.Rebuilt {
 		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
@@ -369,7 +369,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	now := r.now()
 	if at < 0 {
 		// Lists lag, so it takes two, and some time since the order.
-		if o.Absent++; o.Absent < 2 || now.Sub(o.Created) < r.Settle {
+		if o.Absent++; o.Missing.IsZero() {
+			o.Missing = now
+		}
+		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
 		if o.Ran.IsZero() {
@@ -378,7 +381,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared: its host was lost, or somebody has destroyed it"})
 	}
 	i := v.all[at]
-	o.Absent = 0
+	o.Absent, o.Missing = 0, time.Time{}
 	o.fill(i)
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
 		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})

@@ -47,6 +47,7 @@ type order struct {
 	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
 	Absent   int       `json:"absent,omitempty"`
+	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
 	LogAt    time.Time `json:"log_at,omitzero"` // when its log was last read
 	Status   string    `json:"status,omitempty"`
 

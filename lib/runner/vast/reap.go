@@ -56,7 +56,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label) (string, error) {
 	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if o, err = r.read(doneDir, name); err == nil {
+		if _, err := r.read(doneDir, name); err == nil {
 			return "its task is over, and the instance was thought to be gone", nil
 		}
 		return "the journal does not know it", nil

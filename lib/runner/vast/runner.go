@@ -196,7 +196,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		if o, err = r.read(doneDir, name); err == nil { // over, and the agent's record lost
 			return r.state(o, true), nil
 		}
-		o, err = &order{Task: s.Task, Attempt: s.Attempt, Number: 1}, nil
+		o = &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
 		o.Nonce, err = newNonce()
 	}
 	if err != nil {

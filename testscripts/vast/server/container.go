@@ -41,9 +41,10 @@ func (s *Server) run(i *Instance) {
 		i.Message = err.Error()
 		return
 	}
-	cmd := exec.Command(i.Entry, i.Args...)
+	// Bounded, should the tests be killed.
+	cmd := exec.Command("timeout", append([]string{"--foreground", "-s", "KILL", "300", i.Entry}, i.Args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append([]string{
 		"CONTAINER_ID=" + strconv.FormatInt(i.ID, 10), "CONTAINER_API_KEY=" + i.Key, "VAST_CONTAINERLABEL=C." + strconv.FormatInt(i.ID, 10),
 		"GPU_COUNT=1", "HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"),

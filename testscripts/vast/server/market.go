@@ -265,7 +265,7 @@ func (s *Server) list(query url.Values) answer {
 		if i.ID > after {
 			if len(rows) == limit {
 				if next == nil {
-					next = fmt.Sprintf("t%d", int64(rows[len(rows)-1].(map[string]any)["id"].(int64)))
+					next = fmt.Sprintf("t%d", rows[len(rows)-1].(map[string]any)["id"])
 				}
 			} else {
 				rows = append(rows, s.row(i))

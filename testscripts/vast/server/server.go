@@ -50,6 +50,10 @@ type Fault struct {
 	// After answers with Status and Body after the request has taken effect.
 	After bool
 	Delay time.Duration
+	// Deny says success: false of what was done.
+	Deny bool
+	// Hit is told of each request that this fault is for.
+	Hit chan<- struct{}
 }
 
 // Request is a request as it is recorded.
@@ -210,14 +214,19 @@ func (s *Server) Requests(pattern string) []Request {
 	return out
 }
 
-// Meter is what all instances have cost so far, in dollars: the GPU while it ran,
+// Hours is a time of these tests by the market's clock, in hours.
+func (s *Server) Hours(d time.Duration) float64 { return d.Hours() * s.opt.Scale }
+
+// Meter is what all instances whose labels begin so have cost so far, in dollars: the GPU while it ran,
 // the disk from order to destruction, and the image's traffic.
-func (s *Server) Meter() float64 {
+func (s *Server) Meter(label string) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	total := 0.0
 	for _, i := range s.instances {
-		total += s.cost(i)
+		if strings.HasPrefix(i.Label, label) {
+			total += s.cost(i)
+		}
 	}
 	return total
 }
@@ -284,6 +293,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	fault := s.fault(r)
 	s.mu.Unlock()
+	if fault != nil && fault.Hit != nil {
+		fault.Hit <- struct{}{}
+	}
 	if fault != nil && fault.Delay > 0 {
 		time.Sleep(fault.Delay)
 	}
@@ -295,6 +307,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if fault != nil && fault.After {
 			a = answer{fault.Status, fault.Type, []byte(fault.Body)}
 		}
+	}
+	if fault != nil && fault.Deny {
+		a.body = []byte(strings.Replace(string(a.body), `"success":true`, `"success":false,"msg":"bid too low"`, 1))
 	}
 	if a.kind == "" {
 		a.kind = "application/json"

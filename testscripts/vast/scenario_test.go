@@ -1,0 +1,293 @@
+package vast
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+// scenario is something that goes wrong on the market, and how a task ends then.
+type scenario struct {
+	name    string
+	script  string
+	extra   string
+	prepare func(w *world)
+	// during is called while turns are taken, until it says that it is done.
+	during func(w *world) bool
+	state  string
+	log    string // must be in the task's log
+	ideal  int    // instances that are needed
+}
+
+const (
+	asks  = "^/api/v0/asks/"
+	lists = "^/api/v1/instances/"
+	one   = `^/api/v0/instances/\d+/`
+)
+
+// running reports whether the only instance's container runs.
+func running(w *world) (server.Instance, bool) {
+	for _, i := range w.market.Alive() {
+		if i.Actual == "running" && strings.HasPrefix(i.Label, "ponos:") {
+			return i, true
+		}
+	}
+	return server.Instance{}, false
+}
+
+var scenarios = []scenario{
+	{name: "offer taken", state: "completed", prepare: func(w *world) {
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 2, Status: 404, Body: `{"success":false,"error":"invalid_args","msg":"error 404/3603: no_such_ask Instance type by id 1 is not available."}`})
+	}},
+	{name: "answer lost", state: "completed", prepare: func(w *world) {
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Lose: true})
+	}},
+	{name: "answer lost and listed late", state: "completed", prepare: func(w *world) {
+		w.market.Lag = 250 * time.Millisecond
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 502, Body: "<html>", Type: "text/html"})
+	}},
+	{name: "no success but a contract", state: "completed", ideal: 2, prepare: func(w *world) {
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Deny: true})
+	}},
+	{name: "no contract in the answer", state: "completed", prepare: func(w *world) {
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 200, Body: `{"success":true}`})
+	}},
+	{name: "odd and empty lists", script: "sleep 2; echo done", state: "completed", during: func(w *world) bool {
+		if _, ok := running(w); !ok {
+			return false
+		}
+		for _, body := range []string{`{}`, `[]`, `<html>`, `{"success":true,"instances_found":0}`, `{"success":false,"instances":[],"total_instances":0}`,
+			`{"success":true,"instances":[],"total_instances":0,"next_token":null}`, `{"success":true,"instances":[],"total_instances":7,"next_token":null}`} {
+			w.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: body})
+		}
+		return true
+	}},
+	{name: "second page fails", script: "sleep 2; echo done", state: "completed", prepare: func(w *world) {
+		w.strangers(26)
+		w.market.Break(server.Fault{Method: "GET", Path: lists + ".*after_token", Skip: 2, Times: 9, Status: 500, Body: "oops", Type: "text/plain"})
+	}},
+	{name: "destroy does nothing at first", state: "completed", prepare: func(w *world) {
+		w.market.Do(func() { w.market.DeafDestroys, w.market.Linger = 2, 300*time.Millisecond })
+	}},
+	{name: "boot never ends", state: "completed", ideal: 2, prepare: func(w *world) {
+		w.market.Machine(1, server.Machine{Stuck: true})
+	}},
+	{name: "machine at fault", state: "completed", ideal: 2, prepare: func(w *world) {
+		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
+	}},
+	{name: "image at fault", state: "error", log: "the image cannot be had", prepare: func(w *world) {
+		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error: manifest unknown"})
+	}},
+	{name: "host lost", script: "echo begun; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {
+		i, ok := running(w)
+		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
+			w.market.Vanish(i.ID)
+			return true
+		}
+		return false
+	}},
+	{name: "container restarts in the middle", script: "echo begun; sleep 60", state: "error", log: "restarted in the middle", during: func(w *world) bool {
+		i, ok := running(w)
+		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
+			w.market.Crash(i.ID)
+			return true
+		}
+		return false
+	}},
+	{name: "container restarts after the end", script: "echo once; exit 5", state: "failed", log: "once", prepare: func(w *world) {
+		// Its own stop does nothing, its log is not there, and it is started again.
+		w.market.Break(server.Fault{Method: "PUT", Path: one, Status: 503, Body: "no"})
+		w.market.Do(func() { w.market.LogAfter = -1 })
+	}, during: func(w *world) bool {
+		i, ok := running(w)
+		if ok && strings.Contains(w.container(i.ID), "PONOS-EXIT") {
+			w.market.Crash(i.ID)
+			time.Sleep(700 * time.Millisecond)
+			w.market.Do(func() { w.market.LogAfter = 1 })
+			return true
+		}
+		return false
+	}},
+	{name: "storm of 429", script: "sleep 1; echo done", state: "completed", prepare: func(w *world) {
+		w.market.Break(server.Fault{Path: "^/api/v0/bundles", Times: 2, Status: 429, Body: "API requests too frequent", Type: "text/plain"})
+		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Status: 429, Body: `{"detail":"API requests too frequent endpoint threshold=4.5"}`})
+		w.market.Break(server.Fault{Method: "DELETE", Path: one, Times: 5, Status: 429, Body: "API requests too frequent", Type: "text/plain"})
+		w.market.Break(server.Fault{Path: lists, Times: 5, Status: 429, Body: "API requests too frequent", Type: "text/plain"})
+	}},
+	{name: "credit gone", state: "completed", prepare: func(w *world) { w.market.SetCredit(0.5) }, during: func(w *world) bool {
+		if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 {
+			w.t.Errorf("%d orders without credit", n)
+		}
+		w.market.SetCredit(50)
+		return true
+	}},
+}
+
+// strangers rents instances that are somebody else's.
+func (w *world) strangers(n int) {
+	for i := range n {
+		w.market.AddOffer(int64(90000+i), map[string]any{"verification": "unverified"})
+		req, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/api/v0/asks/%d/", w.url, 90000+i), strings.NewReader(`{"image":"x","disk":10,"label":"mine","onstart":"sleep","args":["100"]}`))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+server.Key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != 200 {
+			w.t.Fatal(resp, err)
+		}
+		_ = resp.Body.Close()
+	}
+	w.others = n
+}
+
+func (w *world) container(id int64) string {
+	b, _ := os.ReadFile(fmt.Sprintf("%s/containers/%d/log", w.dir, id))
+	return string(b)
+}
+
+func TestScenarios(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		for _, s := range scenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, options{via: via, extra: s.extra})
+				w.offers(5)
+				if s.script == "" {
+					s.script = "echo done"
+				}
+				w.task("task", s.script)
+				if s.prepare != nil {
+					s.prepare(w)
+				}
+				if s.during != nil {
+					w.until("the moment of the scenario", func() bool { return s.during(w) })
+				}
+				w.settled("task")
+				if got := w.state("task"); got != s.state {
+					t.Errorf("task is %s, want %s", got, s.state)
+				}
+				want := s.log
+				if want == "" {
+					want = "done\n"
+				}
+				if log := string(w.queue.Log("task")); !strings.Contains(log, want) || strings.Count(log, "once") > 1 {
+					t.Errorf("log:\n%s", log)
+				}
+				w.check(max(1, s.ideal), "task")
+			})
+		}
+	})
+}
+
+// TestKilled kills the tool that talks to the market or the queue, at each request
+// that it makes: before it has an effect, and after.
+func TestKilled(t *testing.T) {
+	for _, step := range []struct{ name, method, path string }{
+		{"looking up", "GET", lists + ".*select_filters"}, {"searching", "POST", "^/api/v0/bundles/"}, {"ordering", "PUT", asks},
+		{"listing", "GET", lists}, {"asking for a log", "PUT", "^/api/v0/instances/request_logs/"}, {"fetching a log", "GET", "^/logs/"},
+		{"destroying", "DELETE", one},
+	} {
+		for _, effect := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s effect %v", step.name, effect), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, options{via: "api"})
+				w.offers(5)
+				w.task("task", "echo done")
+				hit := make(chan struct{}, 100)
+				f := server.Fault{Method: step.method, Path: step.path, Times: 1, Hit: hit, Delay: 300 * time.Millisecond}
+				if !effect {
+					f.Status, f.Body = 503, "never"
+				}
+				w.market.Break(f)
+				killed := false
+				for range 100 {
+					if killed = w.killedTurn(hit); killed {
+						break
+					}
+				}
+				if !killed {
+					t.Fatal("the request was never made")
+				}
+				w.settled("task")
+				if got := w.state("task"); got != "completed" {
+					t.Errorf("task is %s", got)
+				}
+				if log := string(w.queue.Log("task")); strings.Count(log, "done\n") != 1 {
+					t.Errorf("log:\n%s", log)
+				}
+				w.check(1, "task")
+			})
+		}
+	}
+}
+
+// killedTurn takes a turn and kills all its tools at once as soon as hit says so.
+func (w *world) killedTurn(hit <-chan struct{}) bool {
+	cmd := exec.Command("bash", "-c", turn)
+	cmd.Env, cmd.Dir = w.env, w.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(over) }()
+	select {
+	case <-hit:
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-over
+		return true
+	case <-over:
+		time.Sleep(30 * time.Millisecond)
+		return false
+	}
+}
+
+// A stop destroys the instance, with what its log says until then.
+func TestStop(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via})
+		w.offers(2)
+		w.task("task", "echo begun; sleep 100")
+		w.market.Do(func() { w.market.DeafDestroys = 1 })
+		w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+		if err := w.queue.Stop("task"); err != nil {
+			t.Fatal(err)
+		}
+		w.settled("task")
+		if got := w.state("task"); got != "stopped" {
+			t.Errorf("task is %s", got)
+		}
+		w.check(1, "task")
+	})
+}
+
+// With the state directory lost, the instance is found again by its label.
+func TestStateLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	w.offers(2)
+	w.task("task", "echo begun; sleep 2; echo done")
+	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+	if err := os.RemoveAll(w.dir + "/data/state/vast"); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"tasks", "done", "known.jsonl"} {
+		if err := os.RemoveAll(w.dir + "/data/state/" + dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("task over", func() bool { return final(w.state("task")) && len(w.market.Alive()) == 0 })
+	w.settled("task")
+	if got := w.state("task"); got != "completed" || !strings.Contains(string(w.queue.Log("task")), "begun\ndone\n") {
+		t.Errorf("task is %s\n%s", got, w.queue.Log("task"))
+	}
+	w.check(1, "task")
+}
