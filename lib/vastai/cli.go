@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -309,8 +310,8 @@ func (c *CLI) Destroy(ctx context.Context, id int64) error {
 	for try := 1; ; try++ {
 		raw, err := c.once(ctx, op, append([]string{"destroy", "instance", strconv.FormatInt(id, 10), "-y"}, common...)...)
 		switch {
-		case isGone(err):
-			return nil
+		case isGone(err), status(err) == 404 && !errors.Is(err, ErrAuth):
+			return nil // the program does not tell the code of the error; lists will show what is true
 		case err == nil && bytes.Contains(raw, []byte(`"success": false`)), err == nil && bytes.Contains(raw, []byte("Aborted")):
 			return failed(op, ErrUnknown, 0, string(raw))
 		case err == nil:
@@ -333,5 +334,21 @@ func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	return text, nil
+	return utf8Again(text), nil
+}
+
+// utf8Again undoes that the program takes UTF-8 for Latin-1 where a log comes without
+// a character set.
+func utf8Again(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		if r > 0xff {
+			return text
+		}
+		b = append(b, byte(r))
+	}
+	if !utf8.Valid(b) {
+		return text
+	}
+	return b
 }

@@ -17,7 +17,7 @@ func transports(t *testing.T, test func(t *testing.T, via string)) {
 
 func TestNormalRun(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
-		w := newWorld(t, options{via: via})
+		w := newWorld(t, options{via: via, program: true})
 		w.offers(3)
 		w.task("good", `echo hello from $PONOS_TASK; echo "$TASK_BOOTSTRAP $TASK_PARENTS $PONOS_DATA key=[$CONTAINER_API_KEY]"; sleep 1; echo bye`)
 		w.task("bad", "echo going down; exit 7")

@@ -85,7 +85,7 @@ var scenarios = []scenario{
 	{name: "image at fault", state: "error", log: "the image cannot be had", prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error: manifest unknown"})
 	}},
-	{name: "host lost", script: "echo begun; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {
+	{name: "host lost", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {
 		i, ok := running(w)
 		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
 			w.market.Vanish(i.ID)
@@ -93,7 +93,7 @@ var scenarios = []scenario{
 		}
 		return false
 	}},
-	{name: "container restarts in the middle", script: "echo begun; sleep 60", state: "error", log: "restarted in the middle", during: func(w *world) bool {
+	{name: "container restarts in the middle", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "restarted in the middle", during: func(w *world) bool {
 		i, ok := running(w)
 		if ok && strings.Contains(string(w.queue.Log("task")), "begun") {
 			w.market.Crash(i.ID)
@@ -255,7 +255,7 @@ func TestStop(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via})
 		w.offers(2)
-		w.task("task", "echo begun; sleep 100")
+		w.task("task", "echo begun; echo; echo more; sleep 100")
 		w.market.Do(func() { w.market.DeafDestroys = 1 })
 		w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
 		if err := w.queue.Stop("task"); err != nil {
@@ -274,7 +274,7 @@ func TestStateLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{via: "api"})
 	w.offers(2)
-	w.task("task", "echo begun; sleep 2; echo done")
+	w.task("task", "echo begun; echo; echo more; sleep 2; echo done")
 	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
 	if err := os.RemoveAll(w.dir + "/data/state/vast"); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestStateLost(t *testing.T) {
 	}
 	w.until("task over", func() bool { return final(w.state("task")) && len(w.market.Alive()) == 0 })
 	w.settled("task")
-	if got := w.state("task"); got != "completed" || !strings.Contains(string(w.queue.Log("task")), "begun\ndone\n") {
+	if got := w.state("task"); got != "completed" || !strings.Contains(string(w.queue.Log("task")), "done\n") {
 		t.Errorf("task is %s\n%s", got, w.queue.Log("task"))
 	}
 	w.check(1, "task")

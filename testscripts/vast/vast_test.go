@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Setenv(name, "127.0.0.1,localhost")
 	}
 	os.Unsetenv("VAST_API_KEY")
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "vast-offers", "vast-reap")
+	harness.Main(m, map[string]func(){"quick-python": quickPython}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "vast-offers", "vast-reap")
 }
 
 // world is a market, a control plane, and an agent's configuration.
@@ -65,6 +65,8 @@ type options struct {
 	extra string // lines of vast_api
 	boot  time.Duration
 	fake  bool // containers do not run
+	// program is for the vastai program as it is, which takes its time to load.
+	program bool
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -106,7 +108,11 @@ func newWorld(t *testing.T, o options) *world {
 		if err := os.WriteFile(key, []byte(server.Key), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.env = append(w.env, "PATH="+filepath.Join(client(t), "bin")+":"+os.Getenv("PATH"))
+		if o.program {
+			w.env = append(w.env, "PATH="+filepath.Join(client(t), "bin")+":"+os.Getenv("PATH"))
+		} else if err := w.quickClient(); err != nil {
+			t.Fatal(err)
+		}
 	} else {
 		key := filepath.Join(dir, "key")
 		if err := os.WriteFile(key, []byte(server.Key+"\n"), 0o600); err != nil {

@@ -51,10 +51,14 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 		return r.finish(o, verdict(*said))
 	}
 	if !over {
-		o.Dead = 0
+		o.Dead, o.DeadAt = 0, time.Time{}
 		return nil
 	}
-	if o.Dead++; o.Dead < deadLooks {
+	if o.Dead++; o.DeadAt.IsZero() {
+		o.DeadAt = now
+	}
+	// It may be started again, and its log may lag behind.
+	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
 	reason := "the container has ended, and nobody knows how"

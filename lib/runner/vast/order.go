@@ -46,9 +46,10 @@ type order struct {
 	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
 	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
+	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
 	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
-	LogAt    time.Time `json:"log_at,omitzero"` // when its log was last read
+	LogAt    time.Time `json:"log_at,omitzero"`  // when its log was last read
 	Status   string    `json:"status,omitempty"`
 
 	End    *end     `json:"end,omitempty"`
