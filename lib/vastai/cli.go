@@ -244,7 +244,7 @@ func envFlag(env map[string]string) (string, error) {
 		var lost []string
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			alone := map[string]string{name: env[name]}
-			if !maps.Equal(readEnvFlag("-e "+name+"='"+env[name]+"'"), alone) || strings.Count(env[name], `"`)%2 == 1 {
+			if strings.Contains(env[name], "'") || !maps.Equal(readEnvFlag("-e "+name+"='"+env[name]+"'"), alone) || strings.Count(env[name], `"`)%2 == 1 {
 				lost = append(lost, name)
 			}
 		}

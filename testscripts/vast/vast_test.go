@@ -67,6 +67,7 @@ type options struct {
 	fake  bool // containers do not run
 	// program is for the vastai program as it is, which takes its time to load.
 	program bool
+	scale   float64 // of the market's clock; default: ten minutes a second
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -75,14 +76,18 @@ func newWorld(t *testing.T, o options) *world {
 	if o.boot == 0 {
 		o.boot = 60 * time.Millisecond
 	}
+	if o.scale == 0 {
+		o.scale = 600
+	}
 	containers := filepath.Join(dir, "containers")
 	if o.fake {
 		containers = ""
 	}
 	w := &world{t: t, dir: dir, via: o.via}
 	w.market = server.New(server.Options{
-		Dir: containers, Credit: 50, Boot: o.boot, Scale: 600,
-		Env: []string{"PATH=" + os.Getenv("PATH"), "no_proxy=127.0.0.1", "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9"},
+		Dir: containers, Credit: 50, Boot: o.boot, Scale: o.scale,
+		Env: []string{"PATH=" + os.Getenv("PATH"), "no_proxy=127.0.0.1,localhost", "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
+			"PYTHONPATH=" + filepath.Join(harness.Root(), "testscripts/arkindex/worker"), "PYTHONDONTWRITEBYTECODE=1"},
 	})
 	web := httptest.NewServer(w.market)
 	t.Cleanup(web.Close)

@@ -27,6 +27,7 @@ type environment struct {
 
 var (
 	clientEnv = &environment{name: "vast", requirements: "testscripts/vast/requirements.txt"}
+	workerEnv = &environment{name: "arkindex", requirements: "testscripts/arkindex/worker/requirements.txt"}
 )
 
 // client is the virtual environment of the real vastai program.

@@ -163,6 +163,9 @@ func (r *Runner) Place(t task.Task) (env map[string]string, command []string, er
 	}
 	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
+	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
+		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // else the worker does not fetch it
+	}
 	if limit := r.runtime(t.TTL); limit > 0 {
 		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
 	}

@@ -51,8 +51,8 @@ func (s *Server) run(i *Instance) {
 	}, s.opt.Env...)
 	for name, value := range i.Env {
 		// In a container this is a place of its own.
-		if name == "PONOS_DATA" && value == "/data" {
-			value = filepath.Join(dir, "data")
+		if value == "/data" || strings.HasPrefix(value, "/data/") {
+			value = filepath.Join(dir, value)
 		}
 		if name == "VAST_URL" {
 			value = s.opt.URL

@@ -1,0 +1,79 @@
+package vast
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+func lines(s string) [][]byte { return slices.Collect(bytes.Lines([]byte(s))) }
+
+func TestMerge(t *testing.T) {
+	for _, c := range []struct{ known, shown, want string }{
+		{"", "a\nb\n", "a\nb\n"},
+		{"a\nb\n", "a\nb\nc\n", "c\n"},
+		{"a\nb\nc\n", "b\nc\nd\n", "d\n"},
+		{"a\nb\nc\n", "a\nb\n", ""}, // an older snapshot
+		{"a\nb\nc\n", "a\nb\nc\n", ""},
+		{"a\nlong line\nc\n", "ne\nc\nd\n", "d\n"}, // its first line is cut
+		{"a\nb\n", "x\ny\n", "[some lines are missing here]\nx\ny\n"},
+		{"a\n", "", ""},
+	} {
+		if got := string(bytes.Join(merge(lines(c.known), lines(c.shown)), nil)); got != c.want {
+			t.Errorf("merge(%q, %q) = %q; want %q", c.known, c.shown, got, c.want)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	text := "one\nPONOS-EXIT other 0\n\nPONOS-EXIT n1 3\n"
+	got, said := split([]byte(text), "n1")
+	if string(bytes.Join(got, nil)) != "one\nPONOS-EXIT other 0\n" || said == nil || said.code != 3 {
+		t.Errorf("%q, %+v", got, said)
+	}
+	if _, said := split([]byte("PONOS-EXIT n1 lost\n"), "n1"); said == nil || said.word != "lost" {
+		t.Errorf("%+v", said)
+	}
+	for _, bad := range []string{"PONOS-EXIT n1 999\n", "PONOS-EXIT n1 \n", "x PONOS-EXIT n1 0\n", "PONOS-EXIT  0\n"} {
+		if _, said := split([]byte(bad), "n1"); said != nil {
+			t.Errorf("%q: %+v", bad, said)
+		}
+	}
+}
+
+func TestWrapperLeavesRoomForACommand(t *testing.T) {
+	if len(wrapper) > vastai.MaxArgs-1500 {
+		t.Errorf("the wrapper has %d bytes of %d", len(wrapper), vastai.MaxArgs)
+	}
+}
+
+func TestParseLabel(t *testing.T) {
+	r := &Runner{Agent: "a1"}
+	for _, number := range []int{1, 2, 13} {
+		if l, ok := ParseLabel(r.label("t-1", 4, number)); !ok || l != (Label{"a1", "t-1", 4, number}) {
+			t.Errorf("%+v, %v", l, ok)
+		}
+	}
+	for _, bad := range []string{"", "x", "ponos:a:b", "ponos::t:1", "ponos:a:../x:1", "ponos:a:t:0", "ponos:a:t:1.0", "ponos:a:t:1:2", "other:a:t:1"} {
+		if _, ok := ParseLabel(bad); ok {
+			t.Errorf("%q is no label", bad)
+		}
+	}
+}
+
+func FuzzMerge(f *testing.F) {
+	f.Add("a\nb\n", "b\nc\n")
+	f.Fuzz(func(t *testing.T, known, shown string) {
+		k, s := lines(known), lines(shown)
+		more := merge(k, s)
+		if len(s) > 0 && len(k) > 0 && !strings.HasSuffix(string(bytes.Join(append(slices.Clone(k), more...), nil)), string(s[len(s)-1])) && !contains(k, s[min(1, len(s)):]) && !contains(k, s) {
+			t.Errorf("%q and %q: %q", known, shown, more)
+		}
+		if again := merge(append(slices.Clone(k), more...), s); len(k) > 0 && len(again) > 0 && string(again[0]) != "[some lines are missing here]\n" && !bytes.Equal(bytes.Join(more, nil), nil) && contains(append(slices.Clone(k), more...), s) {
+			t.Errorf("read twice, %q is added", again)
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package vastai
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseQuery(t *testing.T) {
+	got, err := ParseQuery(`gpu_ram>=24 gpu_name=RTX_4090 duration > 2 geolocation in [FR,DE] verified=true driver_version>=535.86.05 cuda_vers!=12.1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"gpu_ram": map[string]any{"gte": 24000.0}, "gpu_name": map[string]any{"eq": "RTX 4090"}, "duration": map[string]any{"gt": 172800.0},
+		"geolocation": map[string]any{"in": []any{"FR", "DE"}}, "verified": map[string]any{"eq": true}, "driver_version": map[string]any{"gte": 535086005.0},
+		"cuda_max_good": map[string]any{"neq": 12.1},
+	}
+	if body := got.body(); !reflect.DeepEqual(body, want) {
+		t.Errorf("got %v\nwant %v", body, want)
+	}
+	// What is written for the CLI is read as the same again.
+	query, err := got.query()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseQuery(query)
+	if err != nil || !reflect.DeepEqual(again.body(), want) {
+		t.Errorf("%q: %v, %v", query, again.body(), err)
+	}
+}
+
+func TestFiltersThatAreNoGood(t *testing.T) {
+	for query, want := range map[string]string{
+		"gpu_rma>=24":                   `unknown field; did you mean "gpu_ram"?`,
+		"gpu_ram=>24":                   "unknown operator",
+		"gpu_name>4090":                 "needs a number",
+		"static_ip=perhaps":             "neither true nor false",
+		"gpu_ram>=much":                 "is no number",
+		"gpu_ram>=24 gpu_ram<=12":       "contradict each other",
+		"reliability>98":                "it is a fraction",
+		"cuda_max_good>=1280":           "no version of CUDA",
+		"compute_cap>=8":                "8.9 is written 890",
+		"num_gpus>=2":                   "it is always 1",
+		"rentable=true":                 "the agent sets this itself",
+		"driver_version>=535":           "no version such as",
+		"gpu_ram in []":                 "empty",
+		"gpu_ram":                       "is no comparison",
+		"gpu_ram>=24 || gpu_name=x":     "is no comparison",
+		"gpu_ram>=200000":               "in a query the unit is GB",
+		"gpu_ram = [1,2]":               "does not take a list",
+		"gpu_name in RTX_4090":          "wants a list",
+		"gpu_name=\"a\"b":               "a blank is missing",
+		"dph<1 dph_total=2 gpu_ramm<=1": "unknown field",
+	} {
+		if _, err := ParseQuery(query); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", query, err, want)
+		}
+	}
+	for want, m := range map[string]map[string]any{
+		"in a map the unit is MB": {"gpu_ram": map[string]any{"gte": 24}},
+		"the value is missing":    {"gpu_ram": nil},
+		"has no operator":         {"gpu_ram": map[string]any{}},
+		"want a plain value":      {"gpu_name": map[string]any{"eq": map[string]any{"x": 1}}},
+	} {
+		if _, err := ParseMap(m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v; want %q", m, err, want)
+		}
+	}
+	// All problems at once.
+	if _, err := ParseQuery("gpu_rma>=1 num_gpus=3"); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFailing(t *testing.T) {
+	offers, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 1, "gpu_ram": 24564, "verification": "verified", "geolocation": "France, FR",
+		"driver_version": "570.86.10", "reliability2": 0.99, "hosting_type": 0, "gpu_name": "RTX 4090"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]bool{
+		"gpu_ram>=24": true, "gpu_ram>=40": false, "geolocation=FR": true, "geolocation notin [FR,DE]": false, "reliability>0.98": true, "reliability>0.995": false,
+		"driver_version>=570.86.10": true, "driver_version<535.1.1": false, "datacenter=true": false, "gpu_name=RTX_4090": true, "verified=false": false, "cpu_ghz>9": true,
+	} {
+		f, err := ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Failing(offers[0]) == nil; got != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+	// An offer with two GPUs is never taken, whatever the market says.
+	two, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 2}]`))
+	if err != nil || Filters(nil).Complete().Failing(two[0]) == nil {
+		t.Error("two GPUs")
+	}
+	for _, bad := range []string{`{}`, `null`, `[1]`, `[{"id": 1}]`, `[{"dph_total": 1}]`, `[{"id":1,"dph_total":-1}]`, ``} {
+		if _, err := parseOffers([]byte(bad)); err == nil {
+			t.Errorf("%s became offers", bad)
+		}
+	}
+}
+
+func TestRank(t *testing.T) {
+	offers := []Offer{{ID: 1, Price: 0.30, DownCost: 0.04}, {ID: 2, Price: 0.40, Reliability: 0.9}, {ID: 3, Price: 0.40, Reliability: 0.99}, {ID: 4, Price: 0.5}}
+	Estimate{Hours: 1, Down: 10}.Rank(offers)
+	if offers[0].ID != 3 || offers[1].ID != 2 || offers[3].ID != 1 {
+		t.Errorf("%+v", offers)
+	}
+}
+
+func TestCleanHidesSecrets(t *testing.T) {
+	key := strings.Repeat("0123456789abcdef", 4)
+	got := clean("bad key " + key + " at https://s3.example.org/x?sig=1 Bearer abc\x1b[31m\n")
+	if strings.Contains(got, key) || strings.Contains(got, "s3.") || strings.Contains(got, "abc") || strings.ContainsAny(got, "\x1b\n") {
+		t.Error(got)
+	}
+}
+
+func FuzzParseQuery(f *testing.F) {
+	f.Add(`gpu_ram>=24 gpu_name="RTX 4090" geolocation notin [FR, DE]`)
+	f.Add("dph<=0.5 verified=any")
+	f.Fuzz(func(t *testing.T, query string) {
+		filters, err := ParseQuery(query)
+		if err != nil {
+			return
+		}
+		text, err := filters.query()
+		if err != nil {
+			return
+		}
+		again, err := ParseQuery(text)
+		if err != nil || len(again) != len(filters) {
+			t.Errorf("%q became %q: %v", query, text, err)
+		}
+	})
+}
+
+func FuzzReadAnswers(f *testing.F) {
+	f.Add([]byte(`{"success":true,"instances":[{"id":1,"label":"x","extra_env":[["a","b"]]}],"total_instances":1,"next_token":null}`))
+	f.Add([]byte(`{"success":true,"new_contract":7,"instance_api_key":"x"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		list, err := collect("", func(string) ([]byte, error) { return raw, nil })
+		if err == nil && list == nil && !strings.Contains(string(raw), "instances") {
+			t.Errorf("%q became an empty list", raw)
+		}
+		_, _ = parseOffers(raw)
+		if c, err := parseCreated(raw); err == nil && c.ID <= 0 {
+			t.Errorf("%q became an order", raw)
+		}
+	})
+}
+
+func FuzzEnvFlag(f *testing.F) {
+	f.Add("A", `{"x":"y z"}`, "B", "it's")
+	f.Fuzz(func(t *testing.T, a, va, b, vb string) {
+		env := map[string]string{a: va, b: vb}
+		flag, err := envFlag(env)
+		if err == nil && !reflect.DeepEqual(readEnvFlag(flag), env) {
+			t.Errorf("%q lost something", flag)
+		}
+	})
+}

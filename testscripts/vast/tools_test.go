@@ -1,0 +1,177 @@
+package vast
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+func TestOffers(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, fake: true})
+		w.offers(2)
+		w.market.AddOffer(41, map[string]any{"gpu_ram": 12000, "dph_base": 0.1})
+		w.market.AddOffer(42, map[string]any{"verification": "unverified", "dph_base": 0.1})
+		w.market.AddOffer(43, map[string]any{"dph_base": 3})
+		w.market.AddOffer(44, map[string]any{"dph_base": 0.305, "inet_down_cost": 0.05})
+		out, errs, code := w.run("vast-offers")
+		want := "   OFFER  MACHINE  GPU       $/HOUR  EXPECTED $  RELIABILITY  LOCATION\n" +
+			"31000001        1  RTX 4090  0.3041      0.3281       0.9971  France, FR\n" +
+			"31000002        2  RTX 4090  0.3141      0.3381       0.9971  France, FR\n" +
+			"      44       44  RTX 4090  0.3091      0.8131       0.9971  France, FR\n"
+		if code != 0 || errs != "" || out != want {
+			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
+		}
+		out, errs, code = w.run("vast-offers --json -n1")
+		var rows []map[string]any
+		if err := json.Unmarshal([]byte(out), &rows); err != nil || code != 0 || errs != "" || len(rows) != 1 || rows[0]["offer"] != 31000001.0 {
+			t.Errorf("%d %s%s %v", code, out, errs, err)
+		}
+		out, errs, code = w.run("vast-offers --explain")
+		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified eq true            1      1\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
+		if code != 0 || errs != "" || out != want {
+			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
+		}
+		for line, status := range map[string]int{"vast-offers 'gpu_ram>=400'": 1, "vast-offers gpu_rma=3": 2, "vast-offers -n -1": 2} {
+			if out, errs, code := w.run(line); code != status || out != "" || !strings.HasPrefix(errs, "vast-offers: ") {
+				t.Errorf("%s: %d %q %q", line, code, out, errs)
+			}
+		}
+		w.market.Break(server.Fault{Path: "bundles", Status: 500, Body: "x"})
+		if out, errs, code := w.run("vast-offers"); code != 3 || out != "" || errs == "" {
+			t.Errorf("%d %q %q", code, out, errs)
+		}
+		if n := len(w.market.Requests("PUT /api/v0/asks")); n > 0 {
+			t.Errorf("%d orders", n)
+		}
+	})
+}
+
+func TestReap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", scale: 1})
+	w.offers(3)
+	w.task("task", "echo begun; echo; echo more; sleep 100")
+	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+	out, errs, code := w.run("vast-reap --older 0s")
+	if code != 0 || out != "" || errs != "" {
+		t.Errorf("nothing to find: %d %q %q", code, out, errs)
+	}
+	// The agent forgets all, and has never had the task; other agents' are not touched.
+	w.strangers(2)
+	for _, dir := range []string{"data/state/vast", "data/state/tasks/" + w.id("task")} {
+		if err := os.RemoveAll(filepath.Join(w.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.market.Break(server.Fault{Path: lists, Status: 200, Body: `{}`})
+	if out, _, code := w.run("vast-reap --older 0s --destroy"); code != 3 || out != "" {
+		t.Errorf("odd list: %d %q", code, out)
+	}
+	w.market.Mend()
+	if out, _, code := w.run("vast-reap --older 0s"); code != 1 || !strings.Contains(out, "the journal does not know it") || !strings.Contains(out, "  no\n") {
+		t.Errorf("dry run: %d %q", code, out)
+	}
+	if out, _, code := w.run("vast-reap --older 0s --agent somebody"); code != 0 || out != "" {
+		t.Errorf("another agent's: %d %q", code, out)
+	}
+	if n := len(w.market.Alive()); n != 3 {
+		t.Fatalf("%d are alive", n)
+	}
+	out, _, code = w.run("vast-reap --older 0s --destroy --json")
+	if code != 1 || !strings.Contains(out, `"destroyed": true`) {
+		t.Errorf("destroy: %d %q", code, out)
+	}
+	if n := len(w.market.Alive()); n != 2 {
+		t.Errorf("%d are alive", n)
+	}
+	for line, status := range map[string]int{"vast-reap x": 2, "vast-reap --older soon": 2, "vast-reap --max 0": 2, "vast-reap --agent a:b": 2} {
+		if out, errs, code := w.run(line); code != status || out != "" || errs == "" {
+			t.Errorf("%s: %d %q %q", line, code, out, errs)
+		}
+	}
+	w.noSecrets()
+}
+
+func (w *world) id(slug string) string {
+	t, _ := w.queue.Task(slug)
+	return t.ID
+}
+
+// Limits hold: no more instances than allowed, none without credit, none too dear.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", extra: "  max_instances: 1\n  max_price_per_hour: 0.305\n"})
+	w.offers(2)
+	w.task("one", "sleep 1; echo done")
+	w.task("two", "echo done")
+	w.until("one runs", func() bool { _, ok := running(w); return ok })
+	if n := len(w.market.Alive()); n != 1 {
+		t.Errorf("%d instances", n)
+	}
+	w.until("one is over", func() bool { return final(w.state("one")) || final(w.state("two")) })
+	// The other offer is too dear.
+	for range 5 {
+		w.run(turn)
+	}
+	if n := len(w.market.Instances()); n != 1 {
+		t.Errorf("%d instances were ordered", n)
+	}
+	w.market.AddOffer(500, map[string]any{"dph_base": 0.2})
+	w.settled("one", "two")
+	w.check(2, "one", "two")
+}
+
+// A task that runs too long is ended by its own instance, without the agent.
+func TestDeadMan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", extra: "  max_runtime: 2s\n"})
+	w.offers(1)
+	w.task("task", "echo begun; sleep 100")
+	w.until("it runs", func() bool { _, ok := running(w); return ok })
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
+		if _, ok := running(w); !ok {
+			break
+		}
+	}
+	if i := w.market.Alive(); len(i) != 1 || i[0].Actual != "exited" || i[0].Intended != "stopped" {
+		t.Errorf("%+v", i)
+	}
+	w.settled("task")
+	if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "begun\n") || !strings.Contains(log, "longer than max_runtime") {
+		t.Errorf("task is %s\n%s", w.state("task"), log)
+	}
+	w.check(1, "task")
+}
+
+func TestConfiguration(t *testing.T) {
+	t.Parallel()
+	for extra, want := range map[string]string{
+		"  via: api\n  max_cost_per_task: -1\n": "vast_api.max_cost_per_task: -1 is negative",
+		"  viaa: api\n":                         `vast_api.viaa: unknown key; did you mean "via"?`,
+		"  api_key: x\n":                        "there is an api_key as well",
+		"  extra_env: {A B: x}\n":               "is no name of a variable",
+		"  max_runtime: 0s\n":                   "an instance costs money",
+	} {
+		w := newWorld(t, options{via: "api", fake: true, extra: extra})
+		if out, errs, code := w.run("ponos-setup"); code != 2 || !strings.Contains(errs, want) || strings.Contains(out+errs, server.Key) {
+			t.Errorf("%q: %d %s%s", extra, code, out, errs)
+		}
+	}
+	w := newWorld(t, options{via: "api", fake: true})
+	w.market.Break(server.Fault{Path: "bundles", Status: 400, Body: "gpu_ram is not a valid search key", Type: "text/plain"})
+	if _, errs, code := w.run("ponos-setup"); code != 2 || !strings.Contains(errs, "gpu_ram is not a valid search key") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "key"), []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := w.run("ponos-setup"); code != 3 || !strings.Contains(errs, "the key is not accepted") || !strings.Contains(errs, "hint: check vast_api.api_key") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
