@@ -37,11 +37,11 @@ test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 15m ./testscripts/...
 
 lint: $(TOOLDIR)/golangci-lint ## check style and architecture
-	@test -z "$$(gofmt -l cmd lib testscripts)" || { gofmt -l cmd lib testscripts; exit 1; }
+	@test -z "$$(gofmt -l cmd lib testscripts completions)" || { gofmt -l cmd lib testscripts completions; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
 
 fmt: ## format the source
-	gofmt -w cmd lib testscripts
+	gofmt -w cmd lib testscripts completions
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...

@@ -28,7 +28,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name:  name,
 		Usage: "check the configuration, and make the agent ready to work",
 		Description: "Checks configuration, programs and directories, registers with the queue, and\n" +
-			"lists the tasks that run. With slurm.daemon, submits the agent as a job of Slurm.",
+			"lists the tasks that run. With slurm.daemon, submits the agent as a job.",
 		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
