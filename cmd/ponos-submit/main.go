@@ -3,9 +3,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
@@ -105,6 +108,10 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 		var err error
 		if dir, err = config.Expand(dir); err != nil {
 			return nil, err
+		}
+		// Where nothing is to be put, a misspelt name must not make a spool.
+		if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && (c.Bool("list") || c.IsSet("stop")) {
+			return nil, fault.Errorf(fault.Usage, "--spool: %q is no spool", dir)
 		}
 	}
 	return spool.Open(dir)
