@@ -66,7 +66,7 @@ func TestSlurm(t *testing.T) {
 		for name, value := range vars {
 			env.Setenv(name, value)
 		}
-		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 30s}\n")
+		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s}\n")
 	}})
 }
 
