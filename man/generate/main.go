@@ -44,17 +44,21 @@ var bold = regexp.MustCompile(`\\fB[^\\]*\\fP`)
 
 // tidy mends what go-md2man leaves: words are broken at their syllables, as .TH
 // undoes the .nh before it; hyphens of options and examples are typographic ones,
-// that a shell does not know; and lines are as long as in the source.
+// that a shell does not know; lines are as long as in the source; and blank lines
+// double the space; and lines are stretched to the margin.
 func tidy(page string) string {
 	var out strings.Builder
-	example, blank, tag := false, true, false
+	example, blank, tag := false, false, false
 	for line := range strings.Lines(page) {
 		line = strings.TrimRight(line, " \n")
 		switch {
-		case line == ".nh" || line == "" && blank && !example:
+		case line == ".nh":
+			continue
+		case line == "" && !example:
+			blank = true // before a macro, that has space of its own, it is left out
 			continue
 		case strings.HasPrefix(line, ".TH "):
-			line += "\n.nh"
+			line += "\n.nh\n.ad l"
 		case line == ".EX":
 			example = true
 		case line == ".EE":
@@ -67,7 +71,10 @@ func tidy(page string) string {
 				line = fill(line)
 			}
 		}
-		blank, tag = line == "", line == ".TP"
+		if blank && !strings.HasPrefix(line, ".") {
+			out.WriteString(".PP\n")
+		}
+		blank, tag = false, line == ".TP"
 		out.WriteString(line + "\n")
 	}
 	return out.String()
