@@ -42,10 +42,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // bold is text that is typed as it stands.
 var bold = regexp.MustCompile(`\\fB[^\\]*\\fP`)
 
-// tidy mends what go-md2man leaves: words are broken at their syllables, as .TH
-// undoes the .nh before it; hyphens of options and examples are typographic ones,
-// that a shell does not know; lines are as long as in the source; and blank lines
-// double the space; and lines are stretched to the margin.
+// tidy mends what go-md2man leaves. Words are broken at their syllables, as .TH
+// undoes the .nh before it, and lines are stretched to the margin; hyphens of options
+// and examples are typographic ones, that a shell does not know; lines are as long as
+// in the source; blank lines double the space before macros.
 func tidy(page string) string {
 	var out strings.Builder
 	example, blank, tag := false, false, false
