@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -103,7 +104,7 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	var errs []error
 	for _, check := range r.Checks {
 		if !check.OK {
-			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, check.Detail), check.Hint))
+			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, strings.TrimPrefix(check.Detail, check.Name+": ")), check.Hint))
 		}
 	}
 	return errors.Join(errs...)
