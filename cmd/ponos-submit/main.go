@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -170,6 +171,7 @@ func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(all, func(a, b spool.Entry) int { return a.Created.Compare(b.Created) })
 	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}}
 	for _, e := range all {
 		if asJSON {
