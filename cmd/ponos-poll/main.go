@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -72,7 +73,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	defer stop()
 	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	if every == 0 {
-		return p.turn(turns)
+		return errors.Join(p.turn(turns), parts.TidyDaily())
 	}
 	return p.loop(c.Context, turns, every)
 }
@@ -121,7 +122,6 @@ func (p *poller) turn(ctx context.Context) error {
 // loop takes turns until a signal comes. What goes wrong is told and tried again;
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
-	tidied := time.Time{}
 	for {
 		err := p.turn(turns)
 		switch {
@@ -133,11 +133,8 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 			app.Report(p.stderr, name, err)
 			p.parts.Problem(err)
 		}
-		if time.Since(tidied) > time.Hour {
-			if err := p.parts.Tidy(); err != nil {
-				app.Report(p.stderr, name, err)
-			}
-			tidied = time.Now()
+		if err := p.parts.TidyDaily(); err != nil {
+			app.Report(p.stderr, name, err)
 		}
 		select {
 		case <-signal.Done():

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,7 +70,10 @@ func submit(c *cli.Context, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fault.Errorf(fault.Usage, "--stop: %w", err)
 		}
-		return s.RequestStop(id)
+		if err := s.RequestStop(id); err != nil {
+			return fmt.Errorf("task %s: %w", id, err)
+		}
+		return nil
 	}
 	e, err := entry(c, s)
 	if err != nil {
@@ -171,7 +173,6 @@ func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(all, func(a, b spool.Entry) int { return a.Created.Compare(b.Created) })
 	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}}
 	for _, e := range all {
 		if asJSON {
