@@ -55,7 +55,7 @@ func TestParseNodesForms(t *testing.T) {
 		"NodeName=a RealMemory=-5":           "no number",
 		"NodeName= CPUTot=1":                 "without a name",
 		"PartitionName=x":                    "does not begin with NodeName=",
-		"NodeName=a RealMemory=999999999999": "",
+		"NodeName=a RealMemory=99999999999": "",
 	} {
 		_, err := ParseNodes(strings.NewReader(text))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
