@@ -133,8 +133,8 @@ func TestParsePartitions(t *testing.T) {
 func TestParseMemberships(t *testing.T) {
 	got, err := ParseMemberships(openTestdata(t, "22.05.8/assoc_alice.txt"))
 	want := []Membership{
-		{"research", "", []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
-		{"iea@a100", "", []string{"normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
+		{"testbed", "research", "", []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
+		{"testbed", "iea@a100", "", []string{"normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
