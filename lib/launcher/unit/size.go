@@ -130,7 +130,7 @@ var sizeUnits = []sizeUnit{
 // one decimal.
 func ShortSize(n int64) string {
 	exact := FormatSize(n)
-	if len(exact) <= 7 {
+	if len(exact) <= 9 {
 		return exact
 	}
 	i := slices.IndexFunc(sizeUnits, func(u sizeUnit) bool { return u.bytes%10 == 0 && n >= u.bytes })
