@@ -73,7 +73,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				reasons = nil
 				ok := c.matches(g, a, why)
 				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
-				if p.complete && len(g.gpus) > 0 && len(a.GPUs) == 0 {
+				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
 					cand.class |= classWasteful
 				}
 				order++

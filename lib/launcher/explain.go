@@ -122,3 +122,54 @@ func (g *group) describe() string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// Info is what there is to tell of a launcher.
+type Info struct {
+	Skipped    bool // it has none of the tags, or is not of the kind, asked for
+	Partitions []string
+	Has        string
+}
+
+// Inspect tells what a launcher has, asking Slurm if that is needed.
+func (s *Search) Inspect(ctx context.Context, l *Launcher) (Info, error) {
+	if why := s.skips(l); why != nil {
+		return Info{Skipped: why.Code != "disabled"}, nil
+	}
+	if l.Entry.Kind == file.Local {
+		return Info{Has: l.machine.describe()}, nil
+	}
+	err := s.ask(ctx, l)
+	info := Info{}
+	nodes, known := 0, true
+	for _, p := range l.partitions {
+		if len(p.refused) == 0 {
+			info.Partitions = append(info.Partitions, p.name)
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range l.partitions {
+		for _, g := range p.groups {
+			if g.nodes == 0 {
+				known = false
+			}
+			for _, h := range g.names() {
+				if !seen[h] {
+					seen[h] = true
+					nodes++
+				}
+			}
+			nodes += max(0, g.nodes-len(g.names()))
+		}
+	}
+	switch {
+	case !known && nodes == 0:
+		info.Has = "nodes"
+	case !known:
+		info.Has = fmt.Sprintf("%d or more nodes", nodes)
+	case nodes == 1:
+		info.Has = "1 node"
+	default:
+		info.Has = fmt.Sprintf("%d nodes", nodes)
+	}
+	return info, err
+}

@@ -41,9 +41,8 @@ type partition struct {
 	hardMax  time.Duration // the partition's own time limit; 0: none
 }
 
-// Classes of partitions known from Slurm, which have no priorities of their own. A
-// job is not put into a worse class if a better one can take it, and never into
-// two at once.
+// Classes of candidates of equal priority. A job is not put into a worse class if a
+// better one can take it, and never into two at once.
 const (
 	classPreemptible = 1 // its jobs may be ended for others
 	classWasteful    = 2 // it has GPUs and the request none
@@ -150,6 +149,9 @@ func newLauncher(e *file.Entry) *Launcher {
 	for i := range e.Partitions {
 		from := &e.Partitions[i]
 		p := &partition{name: from.Name, order: i, priority: from.Priority, choices: choices(from, rules)}
+		if from.Preemptible {
+			p.class = classPreemptible
+		}
 		if from.Disabled {
 			p.refused = append(p.refused, Reason{"disabled", "the partition is disabled in the file"})
 		}

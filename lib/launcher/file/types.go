@@ -78,6 +78,7 @@ type Partition struct {
 	Configuration Configuration
 	Priority      int
 	Disabled      bool
+	Preemptible   bool // its jobs may be ended for others
 }
 
 // Nodes are alike nodes of a partition.

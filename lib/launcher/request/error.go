@@ -8,6 +8,7 @@ import (
 
 // Error is a request that cannot be understood.
 type Error struct {
+	Name    string // where the request is from, "": "request"
 	Text    string // the whole request
 	Offset  int    // where in Text, in bytes
 	Message string // such as: unknown unit "X"
@@ -18,7 +19,11 @@ type Error struct {
 // Error is the position, the message, and below them the line with a caret.
 func (e *Error) Error() string {
 	line, column, text := e.place()
-	message := fmt.Sprintf("request:%d:%d: %s", line, column, e.Message)
+	name := e.Name
+	if name == "" {
+		name = "request"
+	}
+	message := fmt.Sprintf("%s:%d:%d: %s", name, line, column, e.Message)
 	if e.Want != "" {
 		message += ": expected " + e.Want
 	}
