@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
-	"github.com/ponos-tools/ponos/lib/nearest"
+	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // find prints the best launcher.
@@ -24,7 +24,7 @@ func (s *session) find(c *cli.Context) error {
 	}
 	if !slices.Contains(launcher.Formats, format) {
 		err := usage("--format: %q is none of %s", format, strings.Join(launcher.Formats, ", "))
-		if near := nearest.Name(format, launcher.Formats); near != "" {
+		if near := spelling.Nearest(format, launcher.Formats); near != "" {
 			err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 		}
 		return err
@@ -87,7 +87,7 @@ func misspeltCommand(c *cli.Context, err error) error {
 	for _, sub := range c.App.Commands {
 		names = append(names, sub.Name)
 	}
-	if near := nearest.Name(word, names); near != "" {
+	if near := spelling.Nearest(word, names); near != "" {
 		return fault.Hint(err, fmt.Sprintf("did you mean the command %q?", near))
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/nearest"
+	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // session is one run of the tool.
@@ -99,7 +99,7 @@ func (s *session) checkTags(c *cli.Context, f *file.File, tags []string) {
 			continue
 		}
 		hint := ""
-		if near := nearest.Name(tag, known); near != "" {
+		if near := spelling.Nearest(tag, known); near != "" {
 			hint = fmt.Sprintf("; did you mean %q?", near)
 		}
 		s.note(c, "warning: no launcher has the tag %q%s", tag, hint)

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
-	"github.com/ponos-tools/ponos/lib/nearest"
+	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // checkSlurm looks for what is well written but does not fit together.
@@ -33,7 +33,7 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 		for _, q := range p.QOS {
 			if len(defined) > 0 && !slices.Contains(defined, q) {
 				hint := ""
-				if near := nearest.Name(q, defined); near != "" {
+				if near := spelling.Nearest(q, defined); near != "" {
 					hint = fmt.Sprintf("did you mean %q?", near)
 				}
 				d.add(at(p.Pos), true, hint, "partition %q: the qos %q is not described below \"qos\"", p.Name, q)
@@ -110,7 +110,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 		at := &yaml.Node{Line: e.Line, Column: e.Column}
 		if !slices.Contains(ids, e.Connector) {
 			hint := "it goes into connectors.yaml beside the file"
-			if near := nearest.Name(e.Connector, ids); near != "" {
+			if near := spelling.Nearest(e.Connector, ids); near != "" {
 				hint = fmt.Sprintf("did you mean %q?", near)
 			}
 			d.add(at, false, hint, "%s: no connector %q", name(e), e.Connector)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
-	"github.com/ponos-tools/ponos/lib/nearest"
+	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // Bounds on a file, against mistakes and malice: aliases can make a small file
@@ -127,8 +128,9 @@ func (d *decoder) mapping(n *yaml.Node, what string, known fields) {
 		for name := range known {
 			names = append(names, name)
 		}
+		slices.Sort(names)
 		hint := ""
-		if near := nearest.Name(key.Value, names); near != "" {
+		if near := spelling.Nearest(key.Value, names); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
 		}
 		d.add(key, false, hint, "%s has no key %q", what, key.Value)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
-	"github.com/ponos-tools/ponos/lib/nearest"
+	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
 // Bounds on what a request may ask, against mistakes and malice.
@@ -476,7 +476,7 @@ func (p *parser) warn(offset int, message string) {
 
 // suggest is the hint for a misspelt word, or "".
 func suggest(word string, candidates []string) string {
-	if near := nearest.Name(word, candidates); near != "" {
+	if near := spelling.Nearest(word, candidates); near != "" && len(word) > 1 {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""

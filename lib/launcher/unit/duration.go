@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ func DurationUnitNames() []string {
 	for name := range durationUnits {
 		names = append(names, name)
 	}
+	slices.Sort(names)
 	return names
 }
 
