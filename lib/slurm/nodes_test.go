@@ -171,6 +171,16 @@ func TestParseStartEstimate(t *testing.T) {
 	}
 }
 
+func TestParseJobEnd(t *testing.T) {
+	code, signal, err := ParseJobEnd("JobId=8 JobName=sh JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 Command=ExitCode=1:0")
+	if code != 0 || signal != 9 || err != nil {
+		t.Errorf("%d, %v, %v; want 0, 9", code, signal, err)
+	}
+	if _, _, err := ParseJobEnd("slurm_load_jobs error: Invalid job id specified"); err == nil {
+		t.Error("no ExitCode: want an error")
+	}
+}
+
 func FuzzParseShow(f *testing.F) {
 	for _, name := range []string{"show_nodes.txt", "show_nodes_oneline.txt", "show_partitions.txt"} {
 		text, err := os.ReadFile(filepath.Join("testdata/22.05.8", name))

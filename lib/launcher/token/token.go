@@ -93,8 +93,7 @@ func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err 
 	if w.Count > w.Total {
 		return nil, fmt.Errorf("%d are wanted, and there are only %d", w.Count, w.Total)
 	}
-	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o666)
-	if err != nil {
+	if f, err = open(path); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -128,6 +127,23 @@ func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err 
 			return f, err
 		}
 	}
+}
+
+// open opens the file of a token. In a directory that others may write to, they may
+// use the token as well.
+func open(path string) (*os.File, error) {
+	// Without O_CREATE first: with it, the kernel may refuse another user's file.
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err == nil {
+		_ = f.Chmod(0o600 | info.Mode().Perm()&0o022*3)
+	}
+	return f, nil
 }
 
 func pause(ctx context.Context, wait bool) error {
