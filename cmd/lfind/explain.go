@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,7 @@ type explainRow struct {
 	Partition   string            `json:"partition,omitempty"`
 	QOS         string            `json:"qos,omitempty"`
 	Account     string            `json:"account,omitempty"`
+	Defaults    []string          `json:"defaults,omitempty"`
 	Nodes       string            `json:"nodes,omitempty"`
 	Features    []string          `json:"features,omitempty"`
 	Has         string            `json:"has,omitempty"`
@@ -90,7 +92,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 		for i, r := range row.Reasons {
 			why[i] = r.Text
 		}
-		cells := []string{row.Launcher, dash(row.Partition), dash(row.QOS), dash(row.Account), dash(shorten(row.Nodes)), dash(row.Has), string(row.Verdict), strings.Join(why, "; ")}
+		cells := []string{row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account), dash(shorten(row.Nodes)), dash(row.Has), string(row.Verdict), strings.Join(why, "; ")}
 		if alternatives {
 			cells = append([]string{strconv.Itoa(row.Alternative + 1)}, cells...)
 		}
@@ -111,6 +113,14 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 	}
 	_, err := fmt.Fprintf(s.stdout, "\n%s: %s\n", app.Sanitize(answer.Launcher.Name), app.Sanitize(what))
 	return err
+}
+
+// byDefault puts what need not be asked for into parentheses.
+func byDefault(row launcher.Row, what, name string) string {
+	if slices.Contains(row.Defaults, what) {
+		return "(" + name + ")"
+	}
+	return dash(name)
 }
 
 // shorten keeps a long node list from filling the terminal.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -13,7 +14,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 )
 
-func main() { os.Exit(app.Main(run)) }
+func main() {
+	// A run is over before garbage is worth collecting; the limit is for a convert of
+	// something enormous.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(512 << 20)
+	os.Exit(app.Main(run))
+}
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	s := &session{stdin: stdin, stdout: stdout, stderr: stderr}

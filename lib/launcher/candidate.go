@@ -108,11 +108,11 @@ func (p *partition) explainGroup(g *group, a *request.Alternative, reasons []Rea
 	would := false
 	for i := range p.choices {
 		c := &p.choices[i]
-		if c.qos != "" && !slices.Contains(qos, c.qos) {
-			qos = append(qos, c.qos)
+		if c.isQOS != "" && !slices.Contains(qos, c.isQOS) {
+			qos = append(qos, c.isQOS)
 		}
-		if c.account != "" && !slices.Contains(accounts, c.account) {
-			accounts = append(accounts, c.account)
+		if c.isAccount != "" && !slices.Contains(accounts, c.isAccount) {
+			accounts = append(accounts, c.isAccount)
 		}
 		more = more[:0]
 		would = c.matches(g, a, func(code, format string, args ...any) {
@@ -122,7 +122,8 @@ func (p *partition) explainGroup(g *group, a *request.Alternative, reasons []Rea
 	if !would {
 		reasons = append(reasons, more...)
 	}
-	names := &choice{qos: strings.Join(qos, ","), account: strings.Join(accounts, ",")}
+	joined, accountsJoined := strings.Join(qos, ","), strings.Join(accounts, ",")
+	names := &choice{qos: joined, isQOS: joined, account: accountsJoined, isAccount: accountsJoined}
 	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
 }
 

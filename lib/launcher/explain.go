@@ -18,9 +18,10 @@ type Row struct {
 	Launcher    string
 	Kind        file.Kind
 	Partition   string
-	QOS         string // "": the default, or any if Partition does not match at all
+	QOS         string // several, joined by commas, where the nodes do not match with any
 	Account     string
-	Nodes       string // a node list, or how many
+	Defaults    []string // "qos", "account": what need not be asked for
+	Nodes       string   // a node list, or how many
 	Features    []string
 	Has         string // CPUs, memory and GPUs of a node
 	Verdict     Verdict
@@ -81,8 +82,14 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 	for _, c := range all {
 		g := c.group
 		row := Row{
-			Launcher: l.Name, Kind: file.Slurm, Partition: g.partition.name, QOS: c.choice.qos, Account: c.choice.account,
+			Launcher: l.Name, Kind: file.Slurm, Partition: g.partition.name, QOS: c.choice.isQOS, Account: c.choice.isAccount,
 			Nodes: g.nodeList(), Features: g.features, Has: g.describe(), Verdict: c.verdict, Reasons: c.reasons,
+		}
+		if c.choice.qos == "" && row.QOS != "" {
+			row.Defaults = append(row.Defaults, "qos")
+		}
+		if c.choice.account == "" && row.Account != "" {
+			row.Defaults = append(row.Defaults, "account")
 		}
 		if row.Verdict == Yes && !take {
 			row.spare()

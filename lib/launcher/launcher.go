@@ -22,6 +22,7 @@ type Launcher struct {
 	err        error        // why it could not be
 	features   map[string]featureFigures
 	regexes    []file.Regex
+	guessing   bool // regexes are commonRegexes
 }
 
 // partition is a partition of a Slurm launcher.
@@ -286,6 +287,9 @@ func (l *Launcher) feature(name string) featureFigures {
 		}
 	}
 	for _, r := range l.regexes {
+		if l.guessing && !maybeGPU(name) {
+			break
+		}
 		m := r.Match.FindStringSubmatch(name)
 		if m == nil {
 			continue

@@ -35,11 +35,22 @@ var commonRegexes = func() []file.Regex {
 	return all
 }()
 
+// maybeGPU reports whether one of commonRegexes could match a name. It spares them
+// the names of thousands of racks and switches.
+func maybeGPU(name string) bool {
+	for i := 0; i+2 < len(name); i++ {
+		if c := name[i] | 0x20; c == 'g' && name[i+1]|0x20 == 'p' || c == 'v' && name[i+1]|0x20 == 'r' {
+			return true
+		}
+	}
+	return false
+}
+
 // addSlurm adds to the partitions of the file what Slurm has said. What the file
 // says of a partition stays; its nodes are joined by those that Slurm knows.
 func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	if len(l.regexes) == 0 {
-		l.regexes = commonRegexes
+		l.regexes, l.guessing = commonRegexes, true
 	}
 	described := map[string]*partition{}
 	inherited := map[string]file.Configuration{}

@@ -68,7 +68,7 @@ func parseNode(record string) (Node, error) {
 		}
 	}
 	var memory int64
-	eachField(record, func(key, value string) {
+	eachField(record, func(key, value string) bool {
 		switch key {
 		case "NodeName":
 			text(0, &n.Name, value)
@@ -89,6 +89,7 @@ func parseNode(record string) (Node, error) {
 		case "MemSpecLimit":
 			count(8, &reserved, value)
 		}
+		return key != "BootTime" // what comes behind is how the node is used
 	})
 	if err == nil && n.Name == "" {
 		err = fmt.Errorf("a node without a name")
@@ -102,8 +103,16 @@ func parseNode(record string) (Node, error) {
 
 // readText reads the whole output of a command, within reason.
 func readText(r io.Reader) (string, error) {
-	const limit = 1 << 30
 	var b strings.Builder
+	if whole, ok := r.(interface {
+		Len() int
+		io.WriterTo
+	}); ok {
+		b.Grow(whole.Len())
+		_, err := whole.WriteTo(&b)
+		return b.String(), err
+	}
+	const limit = 1 << 30
 	n, err := io.Copy(&b, io.LimitReader(r, limit))
 	if err == nil && n == limit {
 		err = fmt.Errorf("more than %d bytes", limit)

@@ -50,11 +50,11 @@ func TestParseNodesForms(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"NodeName=a\nslurm_load_node error":  "line 2",
-		"NodeName=a\nNodeName=b CPUTot=x":    "line 2",
-		"NodeName=a RealMemory=-5":           "no number",
-		"NodeName= CPUTot=1":                 "without a name",
-		"PartitionName=x":                    "does not begin with NodeName=",
+		"NodeName=a\nslurm_load_node error": "line 2",
+		"NodeName=a\nNodeName=b CPUTot=x":   "line 2",
+		"NodeName=a RealMemory=-5":          "no number",
+		"NodeName= CPUTot=1":                "without a name",
+		"PartitionName=x":                   "does not begin with NodeName=",
 		"NodeName=a RealMemory=99999999999": "",
 	} {
 		_, err := ParseNodes(strings.NewReader(text))

@@ -73,9 +73,9 @@ func parsePartition(record string) (Partition, error) {
 		return n
 	}
 	seen := map[string]bool{}
-	eachField(record, func(key, value string) {
+	eachField(record, func(key, value string) bool {
 		if seen[key] {
-			return
+			return true
 		}
 		seen[key] = true
 		switch key {
@@ -125,6 +125,7 @@ func parsePartition(record string) (Partition, error) {
 		case "PreemptMode":
 			p.Preemptible = value != "OFF" && orEmpty(value) != ""
 		}
+		return true
 	})
 	if err == nil && p.Name == "" {
 		err = fmt.Errorf("a partition without a name")

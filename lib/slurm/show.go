@@ -38,20 +38,20 @@ func eachRecord(command, text, first string, each func(line int, record string) 
 	return nil
 }
 
-// eachField calls each with the key and the value of each KEY=VALUE word of a record,
-// in their order. Values of free text, such as a reason, are cut at the first
-// blank; they come last, so that the first of equal keys is the true one.
-func eachField(record string, each func(key, value string)) {
-	for record != "" {
-		end := strings.IndexAny(record, " \t\r\n")
-		word := record
-		if end >= 0 {
-			word, record = record[:end], record[end+1:]
-		} else {
-			record = ""
+// eachField calls each with the key and the value of each KEY=VALUE word of a
+// record, in their order, until it returns false. Values of free text, such as a
+// reason, are cut at the first blank; they come last, so that the first of equal
+// keys is the true one.
+func eachField(record string, each func(key, value string) bool) {
+	for i := 0; i < len(record); i++ {
+		start, eq := i, -1
+		for ; i < len(record) && record[i] > ' '; i++ {
+			if record[i] == '=' && eq < 0 {
+				eq = i
+			}
 		}
-		if eq := strings.IndexByte(word, '='); eq > 0 {
-			each(word[:eq], word[eq+1:])
+		if eq > start && !each(record[start:eq], record[eq+1:i]) {
+			return
 		}
 	}
 }

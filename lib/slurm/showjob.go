@@ -14,9 +14,9 @@ func JobEndArgs(id string) []string { return []string{"--oneliner", "show", "job
 // signal.
 func ParseJobEnd(text string) (code int, signal syscall.Signal, err error) {
 	found := false
-	eachField(text, func(key, value string) {
-		if key != "ExitCode" || found {
-			return
+	eachField(text, func(key, value string) bool {
+		if key != "ExitCode" {
+			return true
 		}
 		c, s, _ := strings.Cut(value, ":")
 		n, err1 := strconv.Atoi(c)
@@ -24,6 +24,7 @@ func ParseJobEnd(text string) (code int, signal syscall.Signal, err error) {
 		if found = err1 == nil && err2 == nil; found {
 			code, signal = n, syscall.Signal(m)
 		}
+		return false
 	})
 	if !found {
 		return 0, 0, parseError("scontrol show job", 1, "%w", fmt.Errorf("there is no ExitCode"))

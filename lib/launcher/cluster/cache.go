@@ -12,8 +12,12 @@ import (
 	"time"
 )
 
-// MaxAge is how long an answer is good for.
-const MaxAge = 5 * time.Minute
+// MaxAge is how long an answer is good for, and MaxAgePartial how long one that
+// lacks something.
+const (
+	MaxAge        = 5 * time.Minute
+	MaxAgePartial = time.Minute
+)
 
 // Cache keeps snapshots in files, one for each key. It is a help, never a need:
 // whatever is wrong with it is as if it were empty.
@@ -37,7 +41,11 @@ func (c Cache) Get(ctx context.Context, key string, ask func(context.Context) (*
 	path := filepath.Join(c.Dir, "cluster-"+hex.EncodeToString(sum[:8]))
 	if !c.Refresh {
 		if s, err := read(path); err == nil {
-			if age := c.Now().Sub(s.Time); age >= 0 && age < MaxAge {
+			limit := MaxAge
+			if s.Note != "" {
+				limit = MaxAgePartial
+			}
+			if age := c.Now().Sub(s.Time); age >= 0 && age < limit {
 				return s, nil
 			}
 		}
@@ -46,9 +54,7 @@ func (c Cache) Get(ctx context.Context, key string, ask func(context.Context) (*
 	if err != nil {
 		return nil, err
 	}
-	if s.Note == "" { // what is missing is asked for again
-		_ = write(path, s)
-	}
+	_ = write(path, s)
 	return s, nil
 }
 
