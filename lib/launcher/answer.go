@@ -104,7 +104,8 @@ func (b *builder) begin() bool {
 		b.way, b.types, b.exclude = w, nil, nil
 		if w.typed {
 			b.types = types
-		} else if ambiguous(g, b.a) {
+		}
+		if b.ambiguous(g) {
 			continue
 		}
 		b.in, b.clause, b.forbidden = map[*partition]bool{p: true}, map[string]bool{}, map[*partition]bool{}
@@ -164,7 +165,7 @@ func (b *builder) ways(clauses, typed bool) []way {
 // ask for, match in the partition too.
 func (b *builder) hasPlainSibling() bool {
 	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
-		return g.clause == "" && !b.bad.has(g) && matchNode(&g.figures, b.a, nil)
+		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil)
 	})
 }
 
@@ -188,19 +189,46 @@ func (b *builder) typesOf(g *group) ([]gresCount, bool) {
 }
 
 // ambiguous reports whether a job on a node of the group could be given GPUs that
-// it has not asked for.
-func ambiguous(g *group, a *request.Alternative) bool {
-	if len(g.gpus) < 2 {
+// it has not asked for. Without types it can be given any of them.
+func (b *builder) ambiguous(g *group) bool {
+	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
+	var given []gpu // those it can be given, as many as it asks for
+	seen := map[string]int{}
 	for i := range g.gpus {
-		for j := range a.GPUs {
-			if !fits(&g.gpus[i], &a.GPUs[j]) {
-				return true
+		x := g.gpus[i]
+		if b.way.typed {
+			t := slices.IndexFunc(b.types, func(t gresCount) bool { return t.name == x.gres })
+			if t < 0 {
+				continue
 			}
+			x.count = min(x.count, b.types[t].count)
+		}
+		seen[x.gres]++
+		given = append(given, x)
+	}
+	fit := true
+	for i := range given {
+		for j := range b.a.GPUs {
+			fit = fit && fits(&given[i], &b.a.GPUs[j])
 		}
 	}
-	return false
+	if fit {
+		return false
+	}
+	for _, n := range seen {
+		if n > 1 || !b.way.typed {
+			return true
+		}
+	}
+	return assign(given, b.a.GPUs) == nil
+}
+
+// offends reports whether a node that is unfit could get the job, or the wrong
+// GPUs for it, if nothing else kept it out.
+func (b *builder) offends(g *group) bool {
+	return !b.refusedByType(g) && (b.bad.groups[g] || b.ambiguous(g))
 }
 
 // refusedByType reports whether Slurm itself keeps the job off a node, as it has
@@ -223,27 +251,24 @@ func (b *builder) refusedByType(g *group) bool {
 	return false
 }
 
-// landing are the nodes of a partition that do not match, but could get the job if
+// landing are the nodes of a partition that could get the job, but should not, if
 // nothing but the partition were asked for.
 func (b *builder) landing(p *partition) []*group {
 	var all []*group
-	for _, g := range b.bad.in(p) {
-		if !b.refusedByType(g) {
+	for _, g := range b.bad.byPartition[p] {
+		if b.offends(g) {
 			all = append(all, g)
 		}
-	}
-	if !b.way.typed {
-		all = append(all, b.bad.ambiguousIn(p)...)
 	}
 	return all
 }
 
-// clashes are the nodes in p that do not match but have all features of g, and the
-// other partitions where there are such.
+// clashes are the nodes in p that should not get the job, but have all features of
+// g, and the other partitions where there are such.
 func (b *builder) clashes(g *group, p *partition) (here []*group, elsewhere []*partition) {
 	for _, o := range b.bad.with(g.features) {
 		switch {
-		case b.refusedByType(o):
+		case !b.offends(o):
 		case o.partition == p || b.in[o.partition]:
 			here = append(here, o)
 		default:
@@ -294,7 +319,7 @@ func (b *builder) add(c *candidate) *Reason {
 		return &Reason{"other_cores", "its memory would need another number of CPUs"}
 	case b.way.typed && (!typed || !slices.Equal(types, b.types)):
 		return &Reason{"other_type", "its GPUs would have to be asked for by another type"}
-	case !b.way.typed && ambiguous(g, b.a):
+	case b.ambiguous(g):
 		return &Reason{"other_type", "its GPUs would have to be asked for by their type"}
 	case c.choice.maxDuration > 0 != (b.first.choice.maxDuration > 0):
 		return &Reason{"other_qos", "its time limit comes from elsewhere"}
@@ -394,7 +419,7 @@ func (b *builder) fewClauses() []string {
 		}
 	}
 	for f := range count {
-		if slices.ContainsFunc(b.bad.with([]string{f}), func(g *group) bool { return b.in[g.partition] && !b.refusedByType(g) }) {
+		if slices.ContainsFunc(b.bad.with([]string{f}), func(g *group) bool { return b.in[g.partition] && b.offends(g) }) {
 			delete(count, f)
 		}
 	}

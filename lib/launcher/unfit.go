@@ -6,18 +6,18 @@ import (
 
 // unfit are the nodes of a launcher that do not match a request, but that Slurm
 // itself would not keep a job off which asks for the GPUs, CPUs and memory of the
-// request: those that --constraint has to keep out.
+// request: those that --constraint has to keep out. With them are nodes that do
+// match, but have several kinds of GPUs, of which a job could get the wrong ones.
 type unfit struct {
-	groups      map[*group]bool
+	groups      map[*group]bool // true: does not match
 	byPartition map[*partition][]*group
 	byFeature   map[string][]*group
-	mixed       map[*partition][]*group // they match, but could give the wrong GPUs
 }
 
 // newUnfit finds them. Where the QoS decides how long a job may be, the nodes' own
 // limit does not count.
 func newUnfit(l *Launcher, a *request.Alternative, qosDecides bool) *unfit {
-	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}, map[*partition][]*group{}}
+	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}}
 	wanted := a.GPUCount()
 	for _, p := range l.partitions {
 		for _, g := range p.groups {
@@ -25,13 +25,11 @@ func newUnfit(l *Launcher, a *request.Alternative, qosDecides bool) *unfit {
 				continue
 			}
 			late := !qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
-			if !late && matchNode(&g.figures, a, nil) && g.allowed(a.Where) {
-				if ambiguous(g, a) {
-					u.mixed[p] = append(u.mixed[p], g)
-				}
+			matches := !late && matchNode(&g.figures, a, nil) && g.allowed(a.Where)
+			if matches && len(g.gpus) < 2 {
 				continue
 			}
-			u.groups[g] = true
+			u.groups[g] = !matches
 			u.byPartition[p] = append(u.byPartition[p], g)
 			for _, f := range g.features {
 				u.byFeature[f] = append(u.byFeature[f], g)
@@ -55,10 +53,6 @@ func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) boo
 	}
 	return g.cores > 0 && a.Cores > g.cores || l.Entry.UseMemory && g.memory > 0 && a.Memory > g.memory
 }
-
-func (u *unfit) has(g *group) bool                 { return u.groups[g] }
-func (u *unfit) in(p *partition) []*group          { return u.byPartition[p] }
-func (u *unfit) ambiguousIn(p *partition) []*group { return u.mixed[p] }
 
 // with are those that have all of some features, which are sorted.
 func (u *unfit) with(features []string) []*group {
