@@ -183,7 +183,11 @@ func (b *builder) typesOf(g *group) ([]gresCount, bool) {
 		if g.gpus[i].gres == "" {
 			return nil, false
 		}
-		types = append(types, gresCount{g.gpus[i].gres, n})
+		if j := slices.IndexFunc(types, func(t gresCount) bool { return t.name == g.gpus[i].gres }); j >= 0 {
+			types[j].count += n
+		} else {
+			types = append(types, gresCount{g.gpus[i].gres, n})
+		}
 	}
 	return types, true
 }

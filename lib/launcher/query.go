@@ -108,7 +108,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		from := &s.Groups[i]
 		var features []string
 		if from.Features != "" {
-			features = strings.Split(from.Features, ",")
+			features = strings.FieldsFunc(from.Features, func(r rune) bool { return r == ',' })
 		}
 		fromFeatures := group{}
 		fromFeatures.setFeatures(features)

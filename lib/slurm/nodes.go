@@ -91,8 +91,8 @@ func parseNode(record string) (Node, error) {
 		}
 		return key != "BootTime" // what comes behind is how the node is used
 	})
-	if err == nil && n.Name == "" {
-		err = fmt.Errorf("a node without a name")
+	if err == nil && (n.Name == "" || strings.ContainsAny(n.Name, ",[]")) {
+		err = fmt.Errorf("%.60q is no name of a node", n.Name)
 	}
 	n.CPUs, n.Memory = int(total), max(0, memory-reserved)<<20
 	if effective > 0 {

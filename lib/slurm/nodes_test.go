@@ -53,7 +53,7 @@ func TestParseNodesForms(t *testing.T) {
 		"NodeName=a\nslurm_load_node error": "line 2",
 		"NodeName=a\nNodeName=b CPUTot=x":   "line 2",
 		"NodeName=a RealMemory=-5":          "no number",
-		"NodeName= CPUTot=1":                "without a name",
+		"NodeName= CPUTot=1":                "is no name",
 		"PartitionName=x":                   "does not begin with NodeName=",
 		"NodeName=a RealMemory=99999999999": "",
 	} {

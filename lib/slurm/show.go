@@ -45,7 +45,7 @@ func eachRecord(command, text, first string, each func(line int, record string) 
 func eachField(record string, each func(key, value string) bool) {
 	for i := 0; i < len(record); i++ {
 		start, eq := i, -1
-		for ; i < len(record) && record[i] > ' '; i++ {
+		for ; i < len(record) && record[i] > ' ' && record[i] != 0x7f; i++ {
 			if record[i] == '=' && eq < 0 {
 				eq = i
 			}
