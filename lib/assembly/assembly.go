@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
@@ -116,7 +117,14 @@ func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err 
 		q, err := spool.New(dir, name)
 		return q, true, err
 	}
-	return nil, false, fault.Errorf(fault.Usage, "queue %q is not part of this build", p.Config.Queue)
+	c := p.Config
+	ark, err := arkindex.New(arkindex.Config{
+		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
+		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
+		// Slurm's GPUs are elsewhere.
+		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0,
+	})
+	return ark, false, err
 }
 
 // agentName names this agent in a spool: the same for as long as its jobs can be

@@ -46,7 +46,7 @@ func openLogging(c config.Config, o Options) (*logging, error) {
 		}
 		writers, l.file = append(writers, f), f
 	}
-	handler := slog.Handler(slog.DiscardHandler)
+	var handler slog.Handler = slog.DiscardHandler
 	if len(writers) > 0 {
 		handler = slog.NewTextHandler(io.MultiWriter(writers...), &slog.HandlerOptions{Level: levels[c.Logging.Level]})
 	}
