@@ -60,7 +60,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 	}
 	if err := s.ask(ctx, l); err != nil {
 		row.Reasons = []Reason{{"unreachable", fmt.Sprintf("Slurm could not be asked: %v", err)}}
-		return nil, []Row{row}, err
+		return nil, []Row{row}, l.unreachable(ctx, err)
 	}
 	if l.Entry.Kind == file.Local {
 		row.Nodes, row.Has = "1", l.machine.describe()
@@ -146,6 +146,9 @@ func (s *Search) Inspect(ctx context.Context, l *Launcher) (Info, error) {
 		return Info{Has: l.machine.describe()}, nil
 	}
 	err := s.ask(ctx, l)
+	if err != nil {
+		err = l.unreachable(ctx, err)
+	}
 	info := Info{}
 	nodes, known := 0, true
 	for _, p := range l.partitions {

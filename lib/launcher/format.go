@@ -68,7 +68,7 @@ func (o Options) environment() string {
 	var b strings.Builder
 	var rest []string
 	for i, option := range o {
-		if name := variables[option.Name]; name != "" {
+		if name := variables[option.Name]; name != "" && !option.Bare {
 			fmt.Fprintf(&b, "export %s=%s\n", name, Quote(option.Value))
 		} else {
 			rest = append(rest, o.Args()[i])

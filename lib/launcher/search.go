@@ -45,11 +45,16 @@ func (s *Search) ask(ctx context.Context, l *Launcher) error {
 		l.addSlurm(snapshot)
 		return nil
 	}
-	if ctx.Err() == nil {
-		err = fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
-	}
 	l.err = err
 	return err
+}
+
+// unreachable is the error of a search that Slurm's silence ends.
+func (l *Launcher) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
 }
 
 // Find returns the best answer, or nil if there is none. The request's
@@ -62,7 +67,7 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 				continue
 			}
 			if err := s.ask(ctx, l); err != nil {
-				return nil, err
+				return nil, l.unreachable(ctx, err)
 			}
 			if answer := l.find(a); answer != nil {
 				answer.Alternative = i
@@ -121,7 +126,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 				continue
 			}
 			if err := s.ask(ctx, l); err != nil {
-				return nil, err
+				return nil, l.unreachable(ctx, err)
 			}
 			for _, answer := range l.findAll(a, limit-len(all)) {
 				answer.Alternative = i

@@ -154,7 +154,7 @@ func TestExplainDocumented(t *testing.T) {
 		"manual/biggpus/ no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
 		"manual/smallgpus/ no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
 		"manual/gpu_p4/qos_gpu-t3,qos_gpu-t4 no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 28GiB on (min_mem_ratio 0.7 of 40GiB)",
-		"auto// no: unreachable: Slurm could not be asked: launcher \"auto\": scontrol: no controller",
+		"auto// no: unreachable: Slurm could not be asked: scontrol: no controller",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
