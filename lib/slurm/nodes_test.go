@@ -1,9 +1,12 @@
 package slurm
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +67,42 @@ func TestParseNodesForms(t *testing.T) {
 	}
 	if got, err := ParseNodes(strings.NewReader("No nodes in the system\n")); err != nil || len(got) != 0 {
 		t.Errorf("no nodes: %v, %v", got, err)
+	}
+}
+
+func TestNodesWriter(t *testing.T) {
+	for _, name := range []string{"22.05.8/show_nodes.txt", "22.05.8/show_nodes_oneline.txt"} {
+		text, err := io.ReadAll(openTestdata(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ParseNodes(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{1, 7, 100, 1000} {
+			var w NodesWriter
+			for chunk := range slices.Chunk(text, size) {
+				if _, err := w.Write(chunk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := w.Nodes(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s in pieces of %d bytes: %+v, %v", name, size, got, err)
+			}
+		}
+	}
+	var w NodesWriter
+	for _, line := range []string{"NodeName=a\n", "  State=IDLE\n", "NodeName=b\n", "NodeName=c CPUTot=x\n", "NodeName=d\n"} {
+		if _, err := w.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Nodes(); err == nil || !strings.Contains(err.Error(), "line 4 ") {
+		t.Errorf("an odd line in the middle: %v", err)
+	}
+	if _, err := new(NodesWriter).Write(make([]byte, maxNodeRecord+1)); err == nil {
+		t.Error("endless rubbish is taken in")
 	}
 }
 

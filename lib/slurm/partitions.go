@@ -43,7 +43,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 		return nil, err
 	}
 	var partitions []Partition
-	err = eachRecord("scontrol show partitions", text, "PartitionName=", func(line int, record string) error {
+	err = eachRecord("scontrol show partitions", 0, text, "PartitionName=", func(line int, record string) error {
 		p, err := parsePartition(record)
 		if err != nil {
 			return parseError("scontrol show partitions", line, "%w", err)

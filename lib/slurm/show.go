@@ -6,10 +6,10 @@ import (
 
 // eachRecord takes the output of "scontrol show" apart, be it of one line for each
 // record or of several: it calls each with the text of one record, from its first
-// key on, and with the number of its first line. Every record begins with first,
-// such as "NodeName=", at the beginning of a line.
-func eachRecord(command, text, first string, each func(line int, record string) error) error {
-	start, startLine, line := -1, 0, 0
+// key on, and with the number of its first line, of which there were some before.
+// Every record begins with first, such as "NodeName=", at the beginning of a line.
+func eachRecord(command string, before int, text, first string, each func(line int, record string) error) error {
+	start, startLine, line := -1, 0, before
 	for pos := 0; pos < len(text); {
 		line++
 		end := pos + strings.IndexByte(text[pos:], '\n') + 1

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -25,10 +26,14 @@ type Asker struct {
 const timeout = time.Minute
 
 func (a Asker) output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return a.Slurm.Output(ctx, timeout, a.program(name), args...)
+}
+
+func (a Asker) program(name string) string {
 	if a.Dir != "" && name != "id" {
-		name = path.Join(a.Dir, name)
+		return path.Join(a.Dir, name)
 	}
-	return a.Slurm.Output(ctx, timeout, name, args...)
+	return name
 }
 
 // Ask runs scontrol and sacctmgr side by side. Without nodes and partitions there
@@ -38,12 +43,13 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	var wait sync.WaitGroup
 	var nodesErr, partitionsErr, accountingErr error
 	wait.Go(func() {
-		out, err := a.output(ctx, "scontrol", slurm.NodesArgs()...)
+		var read slurm.NodesWriter
+		_, err := a.Slurm.Command(ctx, command.Cmd{Name: a.program("scontrol"), Args: slurm.NodesArgs(), Stdout: &read, Timeout: timeout})
 		if err != nil {
 			nodesErr = err
 			return
 		}
-		nodes, err := slurm.ParseNodes(bytes.NewReader(out))
+		nodes, err := read.Nodes()
 		s.Groups, nodesErr = GroupNodes(nodes), err
 	})
 	wait.Go(func() {

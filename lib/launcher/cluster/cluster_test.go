@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,6 +24,10 @@ func (a answers) Run(_ context.Context, c command.Cmd) (command.Result, error) {
 		if strings.HasPrefix(line, prefix) {
 			if words, failed := strings.CutPrefix(out, "fail: "); failed {
 				return command.Result{}, &command.ExitError{Name: c.Name, Code: 1, Stderr: words}
+			}
+			if c.Stdout != nil {
+				_, err := io.WriteString(c.Stdout, out)
+				return command.Result{}, err
 			}
 			return command.Result{Stdout: []byte(out)}, nil
 		}
