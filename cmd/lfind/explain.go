@@ -47,7 +47,7 @@ func (s *session) explain(c *cli.Context) error {
 		return err
 	}
 	rows, answer, searchErr := search.Explain(c.Context, r)
-	if c.Context.Err() != nil {
+	if c.Err() != nil {
 		return searchErr
 	}
 	if c.Bool("json") {
@@ -129,7 +129,7 @@ func shorten(nodes string) string {
 	if len(nodes) <= limit {
 		return nodes
 	}
-	return nodes[:limit-1] + "…"
+	return nodes[:limit-3] + "..."
 }
 
 func dash(s string) string {
@@ -171,7 +171,7 @@ func (s *session) list(c *cli.Context) error {
 	var failed error
 	for _, l := range search.Launchers {
 		info, err := search.Inspect(c.Context, l)
-		if c.Context.Err() != nil {
+		if c.Err() != nil {
 			return err
 		}
 		if info.Skipped {

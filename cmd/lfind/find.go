@@ -62,7 +62,7 @@ func (s *session) find(c *cli.Context) error {
 	}
 	out, err := answer.Options.Write(format)
 	if err != nil {
-		return fault.Hint(fault.Wrap(fault.Usage, err), "with --format args0 it is safe: lfind --format args0 … | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
+		return fault.Hint(fault.Wrap(fault.Usage, err), "with --format args0 it is safe: lfind --format args0 ... | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
 	}
 	switch {
 	case answer.Local():

@@ -96,12 +96,13 @@ func (s *session) wait(c *cli.Context, answer *launcher.Answer, host string, arg
 	// sbatch outlives a signal to lfind until its job is known and cancelled.
 	own, stop := context.WithCancel(context.WithoutCancel(c.Context))
 	defer stop()
-	ended := make(chan error, 1)
+	var result error
+	ended := make(chan struct{})
 	go func() {
-		_, err := run.Run(own, command.Cmd{
+		_, result = run.Run(own, command.Cmd{
 			Name: argv[0], Args: argv[1:], Stdin: strings.NewReader(script), Stdout: id, Stderr: &stderr, Env: os.Environ(),
 		})
-		ended <- err
+		close(ended)
 	}()
 	copied := make(chan struct{})
 	if output != nil {
@@ -112,8 +113,9 @@ func (s *session) wait(c *cli.Context, answer *launcher.Answer, host string, arg
 	}
 	var err error
 	select {
-	case err = <-ended:
-	case <-c.Context.Done():
+	case <-ended:
+		err = result
+	case <-c.Done():
 		s.cancel(c, answer, run, id)
 		stop()
 		<-ended

@@ -115,7 +115,7 @@ func (g *group) nodeList() string {
 	return ""
 }
 
-// describe writes what a node has for people: "8 CPUs, 16G, 4×a100".
+// describe writes what a node has for people: "8 CPUs, 16G, 4 x a100".
 func (g *group) describe() string {
 	var parts []string
 	if g.cores > 0 {

@@ -29,7 +29,7 @@ func (o Options) Write(format string) (string, error) {
 	case "args":
 		for _, arg := range o.Args() {
 			if strings.ContainsAny(arg, " \t\n*?[]\\") {
-				return "", fmt.Errorf("%s would be changed by the shell in $(…)", Quote(arg))
+				return "", fmt.Errorf("%s would be changed by the shell in $(...)", Quote(arg))
 			}
 		}
 		return strings.Join(o.Args(), " ") + "\n", nil

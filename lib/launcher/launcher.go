@@ -39,7 +39,6 @@ type partition struct {
 	maxNodes int // 0: no limit
 	maxCores int // on each node; 0: no limit
 	maxMem   int64
-	hardMax  time.Duration // the partition's own time limit; 0: none
 }
 
 // Classes of candidates of equal priority. A job is not put into a worse class if a

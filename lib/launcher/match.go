@@ -254,7 +254,7 @@ func describeGPUs(have []gpu) string {
 		g := &have[i]
 		var s string
 		if g.count != anyNumber {
-			s = fmt.Sprintf("%d×", g.count)
+			s = fmt.Sprintf("%d x ", g.count)
 		}
 		name := firstOf(g.model, g.gres)
 		switch {

@@ -26,7 +26,7 @@ const (
 // terms are the words a term can begin with, as messages list them.
 var terms = []string{"cuda", "gpu", "mps", "rocm", "cpu", "duration", "nodes", "partition", "feature", "qos", "account", "host"}
 
-const wantTerm = "cuda(…), gpu(…), cpu(…), duration=…, nodes=…, partition=…, feature=… or \"(\""
+const wantTerm = "cuda(...), gpu(...), cpu(...), duration=..., nodes=..., partition=..., feature=... or \"(\""
 
 // Parse reads a request.
 func Parse(text string) (Request, error) {
@@ -213,10 +213,10 @@ func (p *parser) cpu() (Alternative, error) {
 	return a, err
 }
 
-// arguments reads "(" [ NAME "=" … { "," NAME "=" … } ] ")"; a later argument of
+// arguments reads "(" [ NAME "=" ... { "," NAME "=" ... } ] ")"; a later argument of
 // the same name replaces an earlier one.
 func (p *parser) arguments(call string, names []string, read func(name string) error) error {
-	want := strings.Join(names, "=… or ") + "=…"
+	want := strings.Join(names, "=... or ") + "=..."
 	if err := p.expect('(', `"("`); err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func TestParseErrors(t *testing.T) {
 		{"cuda(mem=4G", "1:12", "the request ends here", ""},
 		{"cuda", "1:5", `expected "("`, ""},
 		{"cuda(mem)", "1:9", `unexpected ")": expected "="`, ""},
-		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=… or model=…`, ""},
+		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=... or model=...`, ""},
 		{"cuda(cores=2)", "1:6", `cuda() has no "cores"`, ""},
 		{"cuda(MEM=4G)", "1:6", `cuda() has no "MEM"`, `did you mean "mem"?`},
 		{"CUDA(mem=4G)", "1:1", `unknown word "CUDA"`, `did you mean "cuda"?`},
