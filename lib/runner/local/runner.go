@@ -181,8 +181,7 @@ func (r *Runner) stranger(path string) (runner.Ref, bool) {
 // look tells the state of a job by its files.
 func (r *Runner) look(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
-	_, err := os.Stat(filepath.Join(ref.Dir, "cancelled."+ref.Job))
-	job.Cancelled = err == nil
+	job.Cancelled = cancelled(ref.Dir, ref.Job)
 	if finished(ref, &job) {
 		return job
 	}
@@ -208,6 +207,12 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 		job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the job"
 	}
 	return job
+}
+
+// cancelled reports whether somebody has cancelled a job.
+func cancelled(dir, job string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cancelled."+job))
+	return err == nil
 }
 
 // finished fills in the end of a job that has left its exit code.
@@ -247,7 +252,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		switch {
 		case err != nil:
 			return err
-		case !held && (job.State.Final() || time.Since(start) > time.Second):
+		case !held && job.State.Final(): // a worker that takes it now finds it cancelled
 			return nil
 		case time.Since(start) > r.StopWait:
 			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)
