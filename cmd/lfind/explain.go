@@ -76,7 +76,7 @@ func (s *session) explain(c *cli.Context) error {
 	case searchErr != nil:
 		return unreachable(searchErr)
 	case answer == nil:
-		return nothing(r, "")
+		return fault.Hint(nothing(search, r), search.Misspelt(r))
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (s *session) find(c *cli.Context) error {
 		return unreachable(err)
 	}
 	if answer == nil {
-		return nothing(r, `"lfind explain" says why`)
+		return nothing(search, r)
 	}
 	if err := override(c, &answer.Options); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // the terminal are its own.
 func (s *session) runCommand(c *cli.Context) error {
 	if len(s.command) == 0 {
-		return fault.Hint(usage("a command is missing"), "lfind run 'cuda()' -- python train.py")
+		return fault.Hint(usage("a command is missing"), `it stands behind "--": lfind run 'cuda()' -- python train.py`)
 	}
 	if boolean(c, "wait") && boolean(c, "attach") {
 		return usage("-w/--wait cannot be combined with -a/--attach")
@@ -46,7 +46,7 @@ func (s *session) runCommand(c *cli.Context) error {
 		return unreachable(err)
 	}
 	if answer == nil {
-		return nothing(r, `"lfind explain" says why`)
+		return nothing(search, r)
 	}
 	if err := override(c, &answer.Options); err != nil {
 		return err
@@ -57,6 +57,9 @@ func (s *session) runCommand(c *cli.Context) error {
 		return s.runLocal(c, f, answer, host)
 	case boolean(c, "attach"):
 		argv := append([]string{program(answer, "srun")}, answer.Options.Args()...)
+		if s.onTerminal() {
+			argv = append(argv, "--pty")
+		}
 		return s.become(c, host, append(append(argv, "--"), s.command...))
 	}
 	return s.submit(c, answer, host)
@@ -108,7 +111,7 @@ func tokens(f *file.File, l *launcher.Launcher) ([]token.Want, error) {
 func (s *session) become(c *cli.Context, host string, argv []string, keep ...*os.File) error {
 	if host != "" {
 		argv = launcher.OverSSH(host, argv)
-		if app.IsTerminal(s.stdin) && app.IsTerminal(s.stdout) {
+		if s.onTerminal() {
 			argv = append([]string{argv[0], "-t"}, argv[1:]...)
 		}
 	}
@@ -122,6 +125,8 @@ func (s *session) become(c *cli.Context, host string, argv []string, keep ...*os
 	}
 	return err
 }
+
+func (s *session) onTerminal() bool { return app.IsTerminal(s.stdin) && app.IsTerminal(s.stdout) }
 
 func (s *session) printCommand(argv []string) error {
 	quoted := make([]string, len(argv))

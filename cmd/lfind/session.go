@@ -209,6 +209,10 @@ func isOption(name string) bool {
 }
 
 // nothing is the error that no launcher matches.
-func nothing(r request.Request, hint string) error {
+func nothing(s *launcher.Search, r request.Request) error {
+	hint := s.Misspelt(r)
+	if hint == "" {
+		hint = `"lfind explain" says why`
+	}
 	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
@@ -147,9 +148,9 @@ type Query struct {
 }
 
 // FindOptions returns the options of sbatch with which a job gets what is asked
-// for. Launchers that are not of Slurm are left out. That nothing is found is an
-// error of kind fault.Failed, a bad request or file one of kind fault.Usage, and a
-// Slurm that cannot be asked one of kind fault.Unavailable.
+// for. Launchers that are not of Slurm, or of a Slurm elsewhere, are left out. That
+// nothing is found is an error of kind fault.Failed, a bad request or file one of
+// kind fault.Usage, and a Slurm that cannot be asked one of kind fault.Unavailable.
 func FindOptions(ctx context.Context, q Query) (Options, error) {
 	r, err := request.Parse(q.Spec)
 	if err != nil {
@@ -161,12 +162,17 @@ func FindOptions(ctx context.Context, q Query) (Options, error) {
 	}
 	s := q.World.Search(f)
 	s.Tags, s.Kind = q.Tags, file.Slurm
+	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
 	answer, err := s.Find(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if answer == nil {
-		return nil, fault.Errorf(fault.Failed, "no launcher matches %q", q.Spec)
+		hint := s.Misspelt(r)
+		if hint == "" {
+			hint = `"lfind explain" says why`
+		}
+		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 	}
 	return answer.Options, nil
 }

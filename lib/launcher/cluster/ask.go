@@ -22,11 +22,18 @@ type Asker struct {
 	Now   func() time.Time
 }
 
-// timeout bounds each command.
-const timeout = time.Minute
+// timeout bounds each command; accounting, which can be done without, has less.
+const (
+	timeout           = time.Minute
+	accountingTimeout = 15 * time.Second
+)
 
 func (a Asker) output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return a.Slurm.Output(ctx, timeout, a.program(name), args...)
+	limit := timeout
+	if name == "sacctmgr" {
+		limit = accountingTimeout
+	}
+	return a.Slurm.Output(ctx, limit, a.program(name), args...)
 }
 
 func (a Asker) program(name string) string {
