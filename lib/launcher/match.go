@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -151,7 +153,26 @@ func words(name string) []string {
 // assign gives each GPU asked for one that is there, and returns how many of each
 // of have are taken, or nil if it cannot be done. It looks for a maximum flow from
 // the requests to the GPUs: both sides are few, as alike ones are counted together.
+// The smallest GPU that will do is taken first.
 func assign(have []gpu, want []request.GPU) []int {
+	if !slices.IsSortedFunc(have, bySize) {
+		sorted := slices.Clone(have)
+		slices.SortStableFunc(sorted, bySize)
+		of := assign(sorted, want)
+		if of == nil {
+			return nil
+		}
+		taken := make([]int, len(have))
+		for i := range have {
+			for j := range sorted {
+				if sorted[j] == have[i] && of[j] > 0 {
+					taken[i], of[j] = of[j], 0
+					break
+				}
+			}
+		}
+		return taken
+	}
 	flow := make([][]int, len(want)) // of request i, how many go to GPUs j
 	taken := make([]int, len(have))
 	for i := range flow {
@@ -168,6 +189,8 @@ func assign(have []gpu, want []request.GPU) []int {
 	}
 	return taken
 }
+
+func bySize(a, b gpu) int { return cmp.Compare(max(a.memory, a.most), max(b.memory, b.most)) }
 
 // augment finds room for up to n of request i, moving other requests where that
 // makes room, and returns for how many it did.
