@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
 )
 
-const rounds = 3000
+const rounds = 800
 
 // randomFile describes a Slurm cluster by chance, with many features and nodes that
 // are alike but for one figure. With unique, each group has a feature of its own.

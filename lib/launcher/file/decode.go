@@ -21,7 +21,7 @@ import (
 // stand for an endless one.
 const (
 	maxSize     = 64 << 20
-	maxNodes    = 4 << 20
+	maxNodes    = 1 << 20
 	maxProblems = 100
 	maxDepth    = 64
 )
