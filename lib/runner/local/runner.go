@@ -246,7 +246,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		}
 	}
 	start := time.Now()
-	for signal := syscall.SIGTERM; ; {
+	asked := false
+	for {
 		job := r.look(ref)
 		held, err := lock.Held(filepath.Join(ref.Dir, jobLock))
 		switch {
@@ -257,11 +258,16 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		case time.Since(start) > r.StopWait:
 			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)
 		}
+		signal := syscall.Signal(0)
 		if time.Since(start) > r.StopWait/3 {
 			signal = syscall.SIGKILL
+		} else if !asked {
+			signal = syscall.SIGTERM
 		}
-		if err := kill(ref.Dir, signal); err != nil {
-			return err
+		if signal != 0 {
+			if asked, err = kill(ref.Dir, signal); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -272,24 +278,25 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 }
 
 // kill sends a signal to the processes of a job, unless its process id belongs to
-// another process by now.
-func kill(dir string, signal syscall.Signal) error {
+// another process by now. It reports whether it was sent: a job that is about to
+// begin has no process yet.
+func kill(dir string, signal syscall.Signal) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(dir, pidFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid < 2 || startOf(pid) != started {
-		return nil
+		return false, nil
 	}
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("process group %d: %w", pid, err)
+		return false, fmt.Errorf("process group %d: %w", pid, err)
 	}
-	return nil
+	return true, nil
 }
 
 // startOf is when a process was started, in the kernel's own units; "" if there is
