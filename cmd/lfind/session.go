@@ -124,6 +124,9 @@ const maxRequest = 1 << 20
 // request reads the requests that the arguments name.
 func (s *session) request(c *cli.Context) (request.Request, error) {
 	args := c.Args().Slice()
+	if c.Command.Name != "run" { // "run" was the value of a flag
+		args = append(args, s.command...)
+	}
 	if len(args) == 0 {
 		if app.IsTerminal(s.stdin) {
 			return request.Request{}, fault.Hint(usage("a request is missing"), `for example: lfind 'cuda(mem=14G) * 2 & duration=4h'; see "lfind --help"`)

@@ -108,7 +108,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		from := &s.Groups[i]
 		var features []string
 		if from.Features != "" {
-			features = strings.FieldsFunc(from.Features, func(r rune) bool { return r == ',' })
+			features = slices.DeleteFunc(strings.Split(from.Features, ","), func(name string) bool { return !file.IsFeature(name) })
 		}
 		fromFeatures := group{}
 		fromFeatures.setFeatures(features)

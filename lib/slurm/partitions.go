@@ -127,8 +127,8 @@ func parsePartition(record string) (Partition, error) {
 		}
 		return true
 	})
-	if err == nil && p.Name == "" {
-		err = fmt.Errorf("a partition without a name")
+	if err == nil && (p.Name == "" || strings.Contains(p.Name, ",")) {
+		err = fmt.Errorf("%.60q is no name of a partition", p.Name)
 	}
 	return p, err
 }

@@ -70,5 +70,5 @@ func commaList(value string) []string {
 	if value = orEmpty(value); value == "" || strings.EqualFold(value, "ALL") {
 		return nil
 	}
-	return strings.Split(value, ",")
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 }

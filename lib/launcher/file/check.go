@@ -105,9 +105,14 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 	for _, t := range f.Tokens {
 		counts[t.ID] = t.Count
 	}
+	first := map[string]int{}
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		at := &yaml.Node{Line: e.Line, Column: e.Column}
+		if line := first[e.ID]; line > 0 && e.ID != "" {
+			d.warn(at, "%s has the id of the one in line %d", name(e), line)
+		}
+		first[e.ID] = e.Line
 		if !slices.Contains(ids, e.Connector) {
 			hint := "it goes into connectors.yaml beside the file"
 			if near := spelling.Nearest(e.Connector, ids); near != "" {

@@ -70,6 +70,7 @@ func TestProblems(t *testing.T) {
 		{"slurm:\n  - {id: x, features_regex: ['(?=a)'], query_slurm: true}", "is no regular expression"},
 		{"slurm: [{id: x, partitions: {'a,b': {}}}]", `"a,b" is no name of a partition`},
 		{"slurm: [{id: x, partitions: {p: {nodes: [{hosts: ['n[1-'] }]}}}]", "hosts:"},
+		{"slurm: [{id: x, partitions: {p: {nodes: [{features: ['a&b'] }]}}}]", `"a&b" is no name of a feature`},
 		{"slurm: [{id: x, qos: {q: {max_duration: 2months}}, query_slurm: true}]", `max_duration: unknown unit "months"`},
 		{"slurm: [{id: x, configuration: {gpu: {min_mem_ratio: 2}}, query_slurm: true}]", "min_mem_ratio must be from 0 to 1, not 2"},
 		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, not "gtx"`},
@@ -115,6 +116,7 @@ func TestWarnings(t *testing.T) {
 		{"slurm: [{id: x, features_regex: ['GPU(?P<cuda_count>\\d+)'], partitions: {p: {nodes: [{features: [GPU48GB]}]}}}]", `matches only the beginning of the feature "GPU48GB"`},
 		{"slurm: [{id: x, features_regex: ['GPU(?P<count>\\d+)'], query_slurm: true}]", `the group "count" has no meaning`},
 		{"local: [{gpus: [{model: a, memory: 4G}]}]", "a GPU without count"},
+		{"local:\n- id: a\n- id: a", `launcher "a" has the id of the one in line 2`},
 	} {
 		f, err := Parse("l.yaml", []byte(c.yaml), nil, nil)
 		if err != nil || !strings.Contains(fmt.Sprint(f.Warnings), c.want) {

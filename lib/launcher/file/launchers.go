@@ -118,7 +118,7 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 		d.list(n, "nodes", func(item *yaml.Node) {
 			var g Nodes
 			known := d.configurationField(&g.Configuration)
-			known["features"] = d.strings(&g.Features, "features")
+			known["features"] = d.features(&g.Features)
 			known["count"] = d.count(&g.Count, "count")
 			known["hosts"] = d.hosts(&g.Hosts)
 			d.mapping(item, "a group of nodes", known)
@@ -128,6 +128,21 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 	}
 	d.mapping(n, "a partition", known)
 	return p
+}
+
+// IsFeature reports whether --constraint can ask for a feature of that name.
+func IsFeature(name string) bool { return name != "" && !strings.ContainsAny(name, "&|()[]*, \t") }
+
+// features reads names of features.
+func (d *decoder) features(to *[]string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		d.strings(to, "features")(n)
+		for _, name := range *to {
+			if !IsFeature(name) {
+				d.fail(n, "%q is no name of a feature", name)
+			}
+		}
+	}
 }
 
 func (d *decoder) hosts(to *[]string) func(*yaml.Node) {
