@@ -89,6 +89,12 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be asked for at once"})
 			continue
 		}
+		for _, c := range matching {
+			if c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition) {
+				c.verdict = Spare
+				c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be asked for at once"})
+			}
+		}
 		return b.answer()
 	}
 	return nil
