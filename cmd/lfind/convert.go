@@ -43,7 +43,7 @@ func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) 
 		in = f
 	case path == "" && isDevice(s.stdin):
 		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: time.Now}.Ask(c.Context)
-		return snapshot, unreachable(err)
+		return snapshot, err
 	}
 	snapshot, err := convert.Read(in)
 	return snapshot, fault.Wrap(fault.Usage, err)

@@ -74,7 +74,7 @@ func (s *session) explain(c *cli.Context) error {
 	case err != nil:
 		return err
 	case searchErr != nil:
-		return unreachable(searchErr)
+		return unreachable(f, searchErr)
 	case answer == nil:
 		return fault.Hint(nothing(search, r), search.Misspelt(r))
 	}
@@ -215,7 +215,7 @@ func (s *session) list(c *cli.Context) error {
 		err = t.Print(s.stdout)
 	}
 	if err == nil && failed != nil {
-		return fault.Wrap(fault.Unavailable, failed)
+		return unreachable(f, failed)
 	}
 	return err
 }

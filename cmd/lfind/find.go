@@ -48,7 +48,7 @@ func (s *session) find(c *cli.Context) error {
 		answer, err = search.Find(c.Context, r)
 	}
 	if err != nil {
-		return unreachable(err)
+		return unreachable(f, err)
 	}
 	if answer == nil {
 		return nothing(search, r)
@@ -94,8 +94,14 @@ func misspeltCommand(c *cli.Context, err error) error {
 }
 
 // unreachable says what can be done without Slurm.
-func unreachable(err error) error {
-	if fault.Is(err, fault.Unavailable) && fault.HintOf(err) == "" {
+func unreachable(f *file.File, err error) error {
+	if !fault.Is(err, fault.Unavailable) {
+		return err
+	}
+	if len(f.Entries) == 0 {
+		return fault.Hint(err, "Slurm is asked where there is no launchers.yaml; that is looked for in "+strings.Join(launcher.World{}.Files(), ", "))
+	}
+	if fault.HintOf(err) == "" {
 		return fault.Hint(err, `ask Slurm's controller with "scontrol ping"; --tags and --kind keep to other launchers`)
 	}
 	return err

@@ -43,7 +43,7 @@ func (s *session) runCommand(c *cli.Context) error {
 	}
 	answer, err := search.Find(c.Context, r)
 	if err != nil {
-		return unreachable(err)
+		return unreachable(f, err)
 	}
 	if answer == nil {
 		return nothing(search, r)
