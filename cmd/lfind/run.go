@@ -77,7 +77,11 @@ func (s *session) runLocal(c *cli.Context, f *file.File, answer *launcher.Answer
 	}
 	var held []*os.File
 	if len(wants) > 0 {
-		held, err = token.Take(c.Context, token.Dir(os.Getenv), wants, !boolean(c, "no-wait"))
+		held, err = token.Take(c.Context, token.Dir(os.Getenv), wants, false)
+		if errors.Is(err, token.ErrTaken) && !boolean(c, "no-wait") {
+			s.note(c, "note: waiting for the tokens of launcher %q", answer.Launcher.Name)
+			held, err = token.Take(c.Context, token.Dir(os.Getenv), wants, true)
+		}
 		switch {
 		case errors.Is(err, token.ErrTaken):
 			return fault.Hint(fault.Wrap(fault.Busy, err), "without --no-wait, lfind waits until they are free")
