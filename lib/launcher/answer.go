@@ -56,18 +56,36 @@ type gresCount struct {
 	count int
 }
 
+// attempt is what decides whether nodes can be told from others.
+type attempt struct {
+	partition  *partition
+	clause     string
+	qosDecides bool
+	gpus       string
+}
+
+var notSeparable = Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"}
+
 // build makes the best answer of the matching candidates, best first, and marks
 // those that are in it. Without one, each has the reason why.
 func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
 	unfits := map[bool]*unfit{}
+	tried := map[attempt]bool{}
 	for _, first := range matching {
 		qosDecides := first.choice.maxDuration > 0
+		// What could not be told apart once cannot be for nodes like it.
+		same := attempt{first.group.partition, first.group.clause, qosDecides, fmt.Sprint(first.group.gpus)}
+		if l.Entry.UseFeatures && tried[same] {
+			first.reasons = append(first.reasons, notSeparable)
+			continue
+		}
+		tried[same] = true
 		if unfits[qosDecides] == nil {
 			unfits[qosDecides] = newUnfit(l, a, qosDecides)
 		}
 		b := &builder{l: l, a: a, first: first, bad: unfits[qosDecides]}
 		if !b.begin() {
-			first.reasons = append(first.reasons, Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"})
+			first.reasons = append(first.reasons, notSeparable)
 			continue
 		}
 		for _, c := range matching {
@@ -304,8 +322,12 @@ func (b *builder) excludeAll(groups []*group, p *partition) bool {
 	for _, h := range hosts {
 		out[h] = true
 	}
+	left := make(map[*group]bool, len(groups))
+	for _, g := range groups {
+		left[g] = true
+	}
 	for _, g := range p.groups {
-		if !slices.Contains(groups, g) && slices.ContainsFunc(g.names(), func(h string) bool { return out[h] }) {
+		if !left[g] && slices.ContainsFunc(g.names(), func(h string) bool { return out[h] }) {
 			return false
 		}
 	}
