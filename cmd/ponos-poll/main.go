@@ -26,13 +26,13 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name:  name,
-		Usage: "look after the jobs of all tasks, and print what the queue wants done",
+		Usage: "look after all jobs, and print what the queue wants done",
 		Description: "Reports states and logs of the tasks that run, and prints the queue's actions as\n" +
 			"JSON lines: one turn, or with --every one after the other.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION` (such as 10s or 1m), until a signal comes"},
+			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION`, such as 10s or 1m"},
 			app.VerboseFlag(),
 		},
 		Action: func(c *cli.Context) error { return poll(c, stdout, stderr) },
