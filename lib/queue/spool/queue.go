@@ -186,6 +186,9 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
 		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files,
 	}
+	if _, err := os.Stat(q.path(stopDir, string(id))); err == nil && !t.State.Final() {
+		t.State = task.Stopping
+	}
 	for _, parent := range e.After {
 		p := task.Parent{ID: parent}
 		if pe, err := q.Find(parent); err == nil {
