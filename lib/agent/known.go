@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,58 +40,57 @@ type Known struct {
 
 const knownFile = "known.jsonl"
 
-// cache is what known.jsonl holds: a line for each change, of which the last one
-// of a task counts. So a turn writes no more than has changed.
+// cache is what is known of known.jsonl: it holds a line for each change, of which
+// the last one of a task counts, so that a turn writes no more than has changed.
 type cache struct {
-	known   map[task.ID]Known
 	lines   int
 	damaged bool
+	stale   []task.ID // tasks in it that have no directory any more
 }
 
 // readCache reads the cache. One that is missing or damaged is made anew by and by.
-func (s *Store) readCache() (cache, error) {
+func (s *Store) readCache() (known []Known, index map[task.ID]int, c cache, err error) {
 	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return cache{}, err
+		return nil, nil, c, err
 	}
-	c := cache{lines: bytes.Count(b, []byte{'\n'})}
-	c.known = make(map[task.ID]Known, c.lines)
-	for line := range bytes.Lines(b) {
-		k, err := parseKnown(line)
-		switch {
-		case err != nil || line[len(line)-1] != '\n':
+	text := string(b)
+	c.lines = strings.Count(text, "\n")
+	known = make([]Known, 0, c.lines)
+	index = make(map[task.ID]int, c.lines)
+	for line := range strings.Lines(text) {
+		k, ok := parseKnown(line)
+		if !ok {
 			c.damaged = true
-		case k.Job == "":
-			delete(c.known, k.ID)
-		default:
-			c.known[k.ID] = k
+			continue
+		}
+		k.cached = true
+		if i, ok := index[k.ID]; ok {
+			known[i] = k
+		} else {
+			index[k.ID] = len(known)
+			known = append(known, k)
 		}
 	}
-	return c, nil
+	return known, index, c, nil
 }
 
-func parseKnown(line []byte) (Known, error) {
-	k := Known{cached: true}
-	err := json.Unmarshal(line, &k)
-	return k, err
-}
-
-// loadKnown returns the tasks with jobs: those of the cache, and those that were
-// started since it was written.
-func (s *Store) loadKnown() ([]Known, cache, error) {
-	c, err := s.readCache()
+// loadKnown returns the tasks with jobs, and where each is: those of the cache, and
+// those that were started since it was written.
+func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
+	known, index, c, err := s.readCache()
 	if err != nil {
-		return nil, c, err
+		return nil, nil, c, err
 	}
 	ids, err := s.IDs()
 	if err != nil {
-		return nil, c, err
+		return nil, nil, c, err
 	}
-	known := make([]Known, 0, len(ids))
+	cached := len(known)
+	present := make([]bool, cached)
 	for _, id := range ids {
-		if k, ok := c.known[id]; ok {
-			known = append(known, k)
-			delete(c.known, id)
+		if i, ok := index[id]; ok && known[i].Job != "" {
+			present[i] = true
 			continue
 		}
 		r, err := s.Task(id).Read()
@@ -98,17 +98,35 @@ func (s *Store) loadKnown() ([]Known, cache, error) {
 			continue // being prepared, or not yet submitted
 		}
 		if err != nil {
-			return nil, c, err
+			return nil, nil, c, err
 		}
 		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
 	}
-	return known, c, nil
+	at := 0
+	for i := range known {
+		k := known[i]
+		if i < cached && !present[i] {
+			if k.Job != "" {
+				c.stale = append(c.stale, k.ID)
+			}
+			if index[k.ID] == i {
+				delete(index, k.ID)
+			}
+			continue
+		}
+		if at != i {
+			known[at] = k
+		}
+		index[k.ID] = at
+		at++
+	}
+	return known[:at], index, c, nil
 }
 
 // saveKnown brings the cache up to date. Nobody depends on its being on disk: what
 // is not there is found out and reported again.
 func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
-	for id := range c.known { // without a directory any more
+	for _, id := range c.stale {
 		changes = append(changes, Known{ID: id})
 	}
 	if len(changes) == 0 && !c.damaged {

@@ -106,14 +106,13 @@ func (m *memory) has(id task.ID) bool {
 
 // remember loads the tasks with jobs, and looks at their output.
 func (a *Agent) remember() (*memory, error) {
-	known, cache, err := a.Store.loadKnown()
+	known, index, cache, err := a.Store.loadKnown()
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{known: known, index: make(map[task.ID]int, len(known)), refs: make([]runner.Ref, len(known)), cache: cache}
+	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.index[k.ID] = i
 		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
 	}
 	return m, a.Store.lookAtOutputs(known)

@@ -30,9 +30,11 @@ type world struct {
 	ended map[int]bool
 }
 
-func newWorld(tb testing.TB, tasks int) *world {
+func newWorld(tb testing.TB, tasks int) *world { return newWorldIn(tb, tasks, tb.TempDir()) }
+
+func newWorldIn(tb testing.TB, tasks int, dir string) *world {
 	tb.Helper()
-	w := &world{tb: tb, dir: tb.TempDir(), tasks: tasks, ended: map[int]bool{}}
+	w := &world{tb: tb, dir: dir, tasks: tasks, ended: map[int]bool{}}
 	w.path = installFakes(tb) + string(os.PathListSeparator) + os.Getenv("PATH")
 	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\n", w.dir)
 	w.must(os.WriteFile(w.file("ponos.yaml"), []byte(config), 0o600))
