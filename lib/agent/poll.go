@@ -41,7 +41,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		defer close(answered)
 		actions, queueErr = a.actions(ctx, remember)
 	}()
-	jobs, err := a.Runner.Jobs(ctx, refs(remember))
+	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	<-answered
 	if err != nil {
 		return nil, errors.Join(err, queueErr)
@@ -104,7 +104,7 @@ func (m *memory) has(id task.ID) bool {
 	return ok
 }
 
-// remember loads the tasks with jobs, and looks at their output.
+// remember loads the tasks with jobs.
 func (a *Agent) remember() (*memory, error) {
 	known, index, cache, err := a.Store.loadKnown()
 	if err != nil {
@@ -115,17 +115,18 @@ func (a *Agent) remember() (*memory, error) {
 		k := &known[i]
 		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
 	}
-	return m, a.Store.lookAtOutputs(known)
+	return m, nil
 }
 
-// refs is what the runner must know.
-func refs(remember func() (*memory, error)) func() ([]runner.Ref, error) {
+// refs is what the runner must know. While it asks, there is time for a look at the
+// tasks' output.
+func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, error) {
 	return func() ([]runner.Ref, error) {
 		m, err := remember()
 		if err != nil {
 			return nil, err
 		}
-		return m.refs, nil
+		return m.refs, a.Store.lookAtOutputs(m.known)
 	}
 }
 
@@ -398,7 +399,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	}
 	defer turn.Close()
 	remember := sync.OnceValues(a.remember)
-	jobs, err := a.Runner.Jobs(ctx, refs(remember))
+	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	if err != nil {
 		return nil, err
 	}
