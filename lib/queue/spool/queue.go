@@ -191,7 +191,7 @@ func (q *Queue) setAside(path, name string, why error) error {
 
 // Task returns a task that is new or taken by this agent.
 func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
-	e, err := q.Find(id)
+	e, err := q.find(id)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -210,6 +210,21 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		t.Parents = append(t.Parents, p)
 	}
 	return t, nil
+}
+
+// find is Find, without a search through all active tasks for one that is new or
+// taken by this agent.
+func (q *Queue) find(id task.ID) (Entry, error) {
+	if _, err := os.Stat(q.path(doneDir, string(id)+".json")); errors.Is(err, fs.ErrNotExist) {
+		if e, err := q.read(q.activePath(id)); err == nil {
+			e.Agent = q.Agent
+			return e, nil
+		}
+		if e, err := q.read(q.path(newDir, string(id)+".json")); err == nil {
+			return e, nil
+		}
+	}
+	return q.Find(id)
 }
 
 // Claim takes a new task by renaming its file.
@@ -232,7 +247,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	path := q.activePath(id)
 	e, err := q.read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		found, err := q.Find(id)
+		found, err := q.find(id)
 		if err != nil {
 			return err
 		}
