@@ -196,7 +196,16 @@ func (e *evidence) matches(r slurm.Record) bool {
 
 // Start submits the job, unless there is one already.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	rows, err := r.listing.fresh(ctx)
+	// Whoever else has submitted a job for this task has done so before the task was
+	// locked, so tasks that are started together share a look. Only where somebody
+	// was killed over it, a submission may still be on its way.
+	var rows []slurm.Job
+	var err error
+	if s.Again || s.Locked.IsZero() {
+		rows, err = r.listing.fresh(ctx)
+	} else {
+		rows, err = r.listing.since(ctx, s.Locked)
+	}
 	if err != nil {
 		return runner.Job{}, err
 	}
