@@ -53,7 +53,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	after := a.settle(ctx, m, jobs)
 	failures := after.failures
 	if queueErr != nil {
-		return nil, errors.Join(append([]error{queueErr}, failures...)...)
+		failures = append([]error{queueErr}, failures...)
 	}
 	adopted := make(map[task.ID]bool, len(after.adopted))
 	for _, k := range after.adopted {

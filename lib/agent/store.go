@@ -195,3 +195,10 @@ func (d Dir) StopRequested() bool {
 	_, err := os.Stat(d.file(stopFile))
 	return err == nil
 }
+
+// forgetStop removes the mark of a stop that is older than a time, and reports
+// whether it was.
+func (d Dir) forgetStop(before time.Time) bool {
+	info, err := os.Stat(d.file(stopFile))
+	return err == nil && info.ModTime().Before(before) && os.Remove(d.file(stopFile)) == nil
+}

@@ -11,16 +11,20 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// What a queue may say of a task. Both mean that the agent has no business with
-// it any more.
+// What a queue may say of a task. The first two mean that the agent has no
+// business with it any more.
 var (
 	ErrGone    = errors.New("the queue has no such task")
 	ErrNotMine = errors.New("the task is assigned to another agent")
+	// ErrBroken is for what can never be: a task whose definition is no good, or that
+	// needs what is not there; an artifact that the queue refuses. To try again does
+	// not help.
+	ErrBroken = errors.New("this can never be done")
 )
 
 // A Queue hands out work and is told how it went. An error is of kind
-// fault.Unavailable if the queue cannot be reached or refuses, and wraps ErrGone
-// or ErrNotMine where that is what it says.
+// fault.Unavailable if the queue cannot be reached or refuses, and wraps one of the
+// above where that is what it says. It does not name the task, which the caller knows.
 type Queue interface {
 	// Register makes this agent known and readies everything below. It may be
 	// called at any time and any number of times.
@@ -28,7 +32,8 @@ type Queue interface {
 
 	// Actions is what the queue wants done by this agent, the oldest wish first.
 	// It is also the heartbeat. An action is repeated until the queue is told of a
-	// state that answers it.
+	// state that answers it. Actions beside an error are good all the same: the
+	// error tells of others that are not.
 	Actions(ctx context.Context) ([]task.Action, error)
 
 	// Task is the definition of a task that is assigned to this agent.
