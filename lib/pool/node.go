@@ -36,6 +36,7 @@ type Node struct {
 	gone    bool    // is not in the pool
 	bucket  int     // index in Pool.buckets[free.CPUs]
 	running map[*Slot]struct{}
+	numbers []bool // numbers of slots in use
 }
 
 // group is a range of cpus that are near each other.
@@ -47,7 +48,10 @@ type Slot struct {
 	Task *Task
 	CPUs []int    // ids, ascending
 	GPUs []string // as the task must be told
-	End  int64    // when it will be over at the latest, in the caller's unit; 0: not known
+	// Number tells the slots of a node that are in use at a time apart: the least
+	// one from 1 that is free.
+	Number int
+	End    int64 // when it will be over at the latest, in the caller's unit; 0: not known
 
 	need    Need
 	cpuAt   []int
@@ -136,6 +140,14 @@ func (n *Node) take(t *Task) *Slot {
 			s.GPUs = append(s.GPUs, n.gpus[i].ID)
 		}
 	}
+	for s.Number < len(n.numbers) && n.numbers[s.Number] {
+		s.Number++
+	}
+	if s.Number == len(n.numbers) {
+		n.numbers = append(n.numbers, false)
+	}
+	n.numbers[s.Number] = true
+	s.Number++
 	n.free = n.free.minus(need)
 	n.running[s] = struct{}{}
 	return s
@@ -206,6 +218,7 @@ func (n *Node) put(s *Slot) {
 	for _, i := range s.gpuAt {
 		n.gpuBusy[i] = false
 	}
+	n.numbers[s.Number-1] = false
 	n.free = n.free.plus(s.need)
 	delete(n.running, s)
 }

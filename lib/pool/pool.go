@@ -422,7 +422,7 @@ func (p *Pool) Release(s *Slot) {
 // Follow gives the slot of a task that has ended to its follower.
 func (p *Pool) Follow(s *Slot, t *Task) *Slot {
 	next := &Slot{
-		Node: s.Node, Task: t, CPUs: s.CPUs, GPUs: s.GPUs,
+		Node: s.Node, Task: t, CPUs: s.CPUs, GPUs: s.GPUs, Number: s.Number,
 		need: s.need, cpuAt: s.cpuAt, gpuAt: s.gpuAt, beside: s.beside, release: s.release,
 	}
 	s.release = true

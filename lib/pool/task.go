@@ -28,6 +28,8 @@ type Spec struct {
 	// Argv says that the text of the task is an argument list, its words
 	// separated by NUL, to be run without a shell.
 	Argv bool
+	// SlotMark says that "{%}" in the text stands for the number of the slot.
+	SlotMark bool
 }
 
 // Extra is what few tasks have.

@@ -165,6 +165,8 @@ type Run struct {
 	Need    pool.Need `json:"n"`
 	CPUs    []int     `json:"p,omitempty"`
 	GPUs    []string  `json:"g,omitempty"`
+	Slot    int       `json:"k,omitempty"` // its number
+	Mark    bool      `json:"m,omitempty"` // "{%}" stands for it in Text
 	Follow  bool      `json:"f,omitempty"` // on the slot of a task with that need
 	Timeout float64   `json:"t,omitempty"` // seconds
 	ID      Text      `json:"i,omitempty"`

@@ -119,6 +119,10 @@ func stdinFile(text string) (*os.File, error) {
 // argv is what to run: the command itself where that means the same as a shell
 // would make of it.
 func (w *worker) argv(r *wire.Run) ([]string, error) {
+	if r.Mark {
+		r.Mark = false
+		r.Text = wire.Text(strings.ReplaceAll(string(r.Text), "{%}", strconv.Itoa(r.Slot)))
+	}
 	if r.Argv {
 		return strings.Split(string(r.Text), "\x00"), nil
 	}
@@ -190,6 +194,7 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 		"JOBPOOL_SEQ="+strconv.FormatInt(r.Seq, 10),
 		"JOBPOOL_ATTEMPT="+strconv.Itoa(int(r.Attempt)),
 		"JOBPOOL_NODE="+w.setup.Node,
+		"JOBPOOL_SLOT="+strconv.Itoa(r.Slot),
 		"JOBPOOL_TASK="+w.taskName(r.Key),
 		"JOBPOOL_CPUS="+machine.FormatList(r.CPUs),
 		"JOBPOOL_NCPUS="+strconv.Itoa(r.Need.CPUs),
@@ -330,7 +335,7 @@ func (w *worker) end(j *job, d *wire.Done) {
 		d.What = j.why
 	}
 	if next := w.follower(j.run.Need); next != nil {
-		next.run.CPUs, next.run.GPUs = j.run.CPUs, j.run.GPUs
+		next.run.CPUs, next.run.GPUs, next.run.Slot = j.run.CPUs, j.run.GPUs, j.run.Slot
 		d.Next = &next.run.Key
 		w.ready = append(w.ready, next)
 	}

@@ -247,13 +247,21 @@ func (w *worker) run(r *wire.Run) {
 		w.out.Send(&wire.Message{Back: &r.Key})
 		return
 	}
+	if j := w.jobs[r.Key]; j != nil {
+		// What it was to follow had ended before it came. If it has got the place of
+		// another meanwhile, the head hears of that.
+		if w.unqueue(j) {
+			j.queued, j.run = false, *r
+			w.jobs[r.Key] = j
+			w.ready = append(w.ready, j)
+		}
+		return
+	}
 	j := &job{run: *r}
 	w.jobs[r.Key] = j
 	if r.Follow {
 		j.queued = true
 		w.queue[r.Need] = append(w.queue[r.Need], j)
-		// What it was to follow may have ended meanwhile: the head hears of that
-		// and sends the task again.
 		return
 	}
 	w.ready = append(w.ready, j)
