@@ -222,3 +222,6 @@ func (n *Node) put(s *Slot) {
 	n.free = n.free.plus(s.need)
 	delete(n.running, s)
 }
+
+// HasRoom reports whether a task with that need could start there now.
+func (n *Node) HasRoom(need Need) bool { return need.fits(n.free) }

@@ -112,6 +112,19 @@ func (in *Reader) Next() (*pool.Task, error) {
 	}
 }
 
+// Ready reports whether the next line is there already.
+func (in *Reader) Ready() bool {
+	if in.args != nil {
+		return true
+	}
+	end := byte('\n')
+	if in.Null {
+		end = 0
+	}
+	b, _ := in.r.Peek(in.r.Buffered())
+	return bytes.IndexByte(b, end) >= 0
+}
+
 func (in *Reader) bad(text string, err error) error {
 	return &BadTask{Seq: in.seq, Where: fmt.Sprintf("%s:%d", in.Name, in.line), Text: text, Err: err}
 }

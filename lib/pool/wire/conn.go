@@ -105,6 +105,9 @@ func (c *Writer) run() {
 	}
 }
 
+// ErrProtocol reports a worker of another version.
+var ErrProtocol = errors.New("versions differ")
+
 // ErrTooLong reports a line over MaxLine.
 var ErrTooLong = errors.New("line is too long")
 
@@ -130,7 +133,7 @@ func (c *Reader) Greeting() (*Hello, error) {
 				return nil, fmt.Errorf("greeting cannot be read: %w", err)
 			}
 			if h.Protocol != Protocol {
-				return nil, fmt.Errorf("worker is version %q, protocol %d; want protocol %d", h.Version, h.Protocol, Protocol)
+				return nil, fmt.Errorf("%w: worker is version %q, protocol %d; want protocol %d", ErrProtocol, h.Version, h.Protocol, Protocol)
 			}
 			return h, nil
 		}
@@ -138,7 +141,7 @@ func (c *Reader) Greeting() (*Hello, error) {
 			seen = append(seen, text)
 		}
 		if err != nil {
-			return nil, errors.Join(quote("connection ended without a greeting", seen))
+			return nil, quote("connection ended without a greeting", seen)
 		}
 	}
 	return nil, quote("no greeting in the first 64 KiB", seen)

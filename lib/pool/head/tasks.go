@@ -1,0 +1,557 @@
+package head
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	reader "github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// heldTask has failed and waits for the user.
+type heldTask struct {
+	task   *pool.Task
+	record *journal.Record
+}
+
+func sorted(m map[int64]*attempt) []*attempt {
+	out := make([]*attempt, 0, len(m))
+	for _, a := range m {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b *attempt) int { return cmp.Compare(a.task.Seq, b.task.Seq) })
+	return out
+}
+
+// take puts what was read into the queue.
+func (h *head) take(batch []input) {
+	for _, in := range batch {
+		var bad *reader.BadTask
+		switch {
+		case in.err == nil:
+			h.add(in.task)
+		case errors.As(in.err, &bad):
+			h.bad++
+			if h.bad <= 10 {
+				h.Message("%v", bad)
+			} else if h.bad == 11 {
+				h.Message("there are more bad tasks, which the journal has")
+			}
+			h.lastSeq = bad.Seq
+			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
+			if h.History.Get(t.Seq).State == journal.OK {
+				h.skip(t)
+				continue
+			}
+			h.refuse(t, bad.Err.Error())
+		case errors.Is(in.err, io.EOF):
+			h.eof = true
+		default:
+			h.eof = true
+			h.inputErr = fault.Wrap(fault.Usage, in.err)
+			h.stop(draining, "the input cannot be read", 2)
+		}
+	}
+}
+
+// add takes a task in, unless it was done before.
+func (h *head) add(t *pool.Task) {
+	h.lastSeq = max(h.lastSeq, t.Seq)
+	h.stats.seen++
+	if h.resumed(t) {
+		return
+	}
+	if !h.deps.add(t) {
+		h.refuse(t, fmt.Sprintf("id %q is that of another task", t.ID()))
+		return
+	}
+	h.ready(t)
+}
+
+// resumed looks a task up in what runs before have done.
+func (h *head) resumed(t *pool.Task) bool {
+	if h.History == nil {
+		return false
+	}
+	e := h.History.Get(t.Seq)
+	hash := journal.Hash(t)
+	if h.ResumeByText {
+		if h.History.TakeText(hash, !h.RetryFailed) {
+			h.skip(t)
+			return true
+		}
+		return false
+	}
+	t.Attempt = e.Attempt
+	if e.Hash != 0 && e.Hash != hash && !h.ForceResume {
+		h.inputErr = fault.Hint(fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, journal.Command(t), t.Seq),
+			"the list has changed: use --resume-by text, or --force-resume if that is meant")
+		h.stop(draining, "the input is not that of the run before", 2)
+		return true
+	}
+	switch {
+	case e.State == journal.OK, e.State == journal.Ended && !h.RetryFailed:
+		h.skip(t)
+		if e.State == journal.Ended {
+			h.stats.failedBefore++
+		}
+		return true
+	case h.foreign.take(t):
+		return true
+	}
+	return false
+}
+
+// skip leaves out what is done.
+func (h *head) skip(t *pool.Task) {
+	h.stats.skipped++
+	h.printer.skip(t.Seq)
+	state := h.History.Get(t.Seq).State
+	_ = h.deps.add(t)
+	h.release(t, state != journal.Ended)
+}
+
+// ready queues a task if nothing keeps it from running.
+func (h *head) ready(t *pool.Task) {
+	switch h.deps.state(t) {
+	case depsFailed:
+		h.cancelTask(t, "what it depends on has not succeeded")
+	case depsWait:
+		h.deps.wait(t)
+	case depsMet:
+		h.pool.Push(t)
+	}
+}
+
+// schedule starts what can start.
+func (h *head) schedule() {
+	if h.phase != running || h.paused || h.printer.choked() {
+		return
+	}
+	for s := h.pool.Next(); s != nil; s = h.pool.Next() {
+		h.start(s.Task, s, s.Node.Data.(*conn))
+	}
+	if h.pool.Waiting() == 0 {
+		h.evenOut()
+		return
+	}
+	if h.opening == 0 {
+		for _, t := range h.pool.Misfits() {
+			h.refuse(t, "it fits no node: it wants "+needs(t.Spec.Need))
+		}
+	}
+	for _, c := range h.conns {
+		h.fill(c)
+	}
+}
+
+func needs(n pool.Need) string {
+	s := fmt.Sprintf("%d CPUs", n.CPUs)
+	if n.GPUs > 0 {
+		s += fmt.Sprintf(", %d GPUs", n.GPUs)
+	}
+	if n.Mem > 0 {
+		s += ", " + reader.FormatSize(n.Mem)
+	}
+	return s
+}
+
+// fill gives a node a few tasks more than it has room for, so that it need not
+// wait for the head when one ends. Long tasks do not need that.
+func (h *head) fill(c *conn) {
+	window := c.window()
+	if c.queued >= window {
+		return
+	}
+	needs := map[pool.Need]bool{}
+	for _, s := range c.n.Slots() {
+		needs[s.Need()] = true
+	}
+	for need := range needs {
+		for c.queued < window {
+			t := h.pool.Follower(c.n, need)
+			if t == nil {
+				break
+			}
+			h.start(t, nil, c)
+		}
+	}
+}
+
+// window is how many tasks may be queued at a node: what it ends in the time of
+// a few journeys there and back.
+func (c *conn) window() int {
+	running := len(c.attempts) - c.queued
+	if !c.measured || c.duration > 2 || running == 0 {
+		return 0
+	}
+	n := int(float64(running) / max(c.duration, 1e-5) * 0.03)
+	return min(max(n, 2, running/4), 512)
+}
+
+// start hands a task to a node; without a slot it is to follow another.
+func (h *head) start(t *pool.Task, s *pool.Slot, c *conn) {
+	t.Attempt++
+	a := &attempt{task: t, conn: c, slot: s, sent: time.Now()}
+	h.active[t.Seq], c.attempts[t.Seq] = a, a
+	h.stats.attempts++
+	if h.stats.attempts == 1 {
+		h.stats.first = time.Now()
+	}
+	h.Journal.Sent(c.name(), t.Attempt, t.Seq)
+	need := t.Spec.Need
+	if s == nil {
+		c.backlog[need] = append(c.backlog[need], a)
+		c.queued++
+	} else if d := cmp.Or(t.Spec.Time, t.Spec.Timeout); d > 0 {
+		s.End = time.Now().Add(d).UnixMicro()
+	}
+	c.send(&wire.Message{Run: h.message(a)})
+}
+
+func (h *head) message(a *attempt) *wire.Run {
+	t := a.task
+	r := &wire.Run{
+		Key: a.key(), Text: wire.Text(t.Text), Argv: t.Spec.Argv, Mark: t.Spec.SlotMark, Dir: wire.Text(t.Spec.Dir),
+		Env: wire.Texts(t.Spec.Env), Need: t.Spec.Need, Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
+	}
+	if a.slot != nil {
+		r.CPUs, r.GPUs, r.Slot = a.slot.CPUs, a.slot.GPUs, a.slot.Number
+	}
+	if x := t.Extra; x != nil {
+		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
+	}
+	return r
+}
+
+// unqueue takes an attempt out of its node's backlog.
+func (c *conn) unqueue(a *attempt) {
+	need := a.task.Spec.Need
+	q := c.backlog[need]
+	if i := slices.Index(q, a); i >= 0 {
+		c.queued--
+		if len(q) == 1 {
+			delete(c.backlog, need)
+		} else {
+			c.backlog[need] = slices.Delete(q, i, i+1)
+		}
+	}
+}
+
+// done handles the end of a task at its node.
+func (h *head) done(c *conn, d *wire.Done) {
+	a := c.attempts[d.Seq]
+	if a == nil || a.task.Attempt != d.Attempt {
+		return
+	}
+	delete(c.attempts, d.Seq)
+	delete(h.active, d.Seq)
+	h.passSlot(c, a, d.Next)
+	if d.What == "" {
+		if d.What = wire.OK; d.Exit != 0 || d.Signal != 0 {
+			d.What = wire.Failed
+		}
+	}
+	c.average(d.Seconds)
+	r := newRecord(a.task, c.name(), d)
+	if d.What == wire.OK {
+		h.measure(a.task.Spec.Need, d.Seconds)
+	}
+	h.judge(c, r)
+	out := output{bytes: [2][]byte{d.Out, d.Err}}
+	if d.OutSize+d.ErrSize > 0 {
+		out.conn, out.size = c, [2]int64{d.OutSize, d.ErrSize}
+	}
+	h.settle(a.task, c.n, r, out)
+}
+
+// passSlot gives the slot of a task that has ended to the next one.
+func (h *head) passSlot(c *conn, a *attempt, next *wire.Key) {
+	if a.slot == nil {
+		c.unqueue(a) // ended before it started
+		return
+	}
+	if next != nil {
+		if b := c.attempts[next.Seq]; b != nil && b.task.Attempt == next.Attempt {
+			c.unqueue(b)
+			if b.slot != nil { // was given another when it was not yet known to have one
+				h.pool.Release(b.slot)
+			}
+			b.slot = h.pool.Follow(a.slot, b.task)
+			return
+		}
+	}
+	if q := c.backlog[a.task.Spec.Need]; len(q) > 0 && next == nil {
+		// It was on its way when this one ended.
+		b := q[0]
+		c.unqueue(b)
+		b.slot = h.pool.Follow(a.slot, b.task)
+		c.send(&wire.Message{Run: h.message(b)})
+		return
+	}
+	h.pool.Release(a.slot)
+}
+
+func (c *conn) average(seconds float64) {
+	if !c.measured {
+		c.duration, c.measured = seconds, true
+		return
+	}
+	c.duration += (seconds - c.duration) / 16
+}
+
+// evenOut takes tasks back that wait at a node while another has room.
+func (h *head) evenOut() {
+	for _, c := range h.conns {
+		for need, q := range c.backlog {
+			if len(q) == 0 || !h.roomElsewhere(c, need) {
+				continue
+			}
+			a := q[len(q)-1]
+			c.recall(a)
+		}
+	}
+}
+
+// recall asks for a task back, if it has not started.
+func (c *conn) recall(a *attempt) {
+	if !a.recalled {
+		a.recalled = true
+		k := a.key()
+		c.send(&wire.Message{Unrun: &k})
+	}
+}
+
+func (h *head) roomElsewhere(c *conn, need pool.Need) bool {
+	for _, o := range h.conns {
+		if o != c && !o.n.Closed() && o.n.HasRoom(need) {
+			return true
+		}
+	}
+	return false
+}
+
+// back requeues a task that a node has not started.
+func (h *head) back(c *conn, k wire.Key) {
+	a := c.attempts[k.Seq]
+	if a == nil || a.task.Attempt != k.Attempt {
+		return
+	}
+	delete(c.attempts, k.Seq)
+	delete(h.active, k.Seq)
+	if a.slot == nil {
+		c.unqueue(a)
+	} else {
+		h.pool.Release(a.slot)
+	}
+	h.Journal.Add(&journal.Record{Kind: journal.Try, Time: now(), Seq: k.Seq, Attempt: k.Attempt, Node: c.name(), What: "unrun", Hash: journal.FormatHash(journal.Hash(a.task))})
+	a.task.Attempt--
+	h.stats.attempts--
+	h.pool.Push(a.task)
+}
+
+func newRecord(t *pool.Task, node string, d *wire.Done) *journal.Record {
+	return &journal.Record{
+		Kind: journal.End, Time: now(), Seq: d.Seq, Attempt: d.Attempt, Hash: journal.FormatHash(journal.Hash(t)), ID: t.ID(),
+		Node: node, What: d.What, Exit: d.Exit, Signal: d.Signal, Start: d.Start, Seconds: d.Seconds,
+		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error,
+	}
+}
+
+// settle decides what an ended attempt means for its task.
+func (h *head) settle(t *pool.Task, at *pool.Node, r *journal.Record, out output) {
+	h.stats.usage(r, t)
+	again := func(avoid *pool.Node) {
+		h.printer.discard(r, out)
+		r.Kind = journal.Try
+		h.Journal.Add(r)
+		t.Avoid = avoid
+		h.pool.Push(t)
+	}
+	stopped := h.phase >= stopping
+	switch r.What {
+	case wire.Lost:
+		h.stats.lost++
+		t.Losses++
+		if stopped {
+			h.leave(t, r, out)
+			return
+		}
+		if int(t.Losses) <= h.LostRetries {
+			again(nil)
+			return
+		}
+	case wire.Stopped:
+		if h.phase < stopping { // only its node was told to end
+			h.stats.lost++
+			t.Losses++
+			if int(t.Losses) <= h.LostRetries {
+				again(nil)
+				return
+			}
+			r.What = wire.Lost
+			break
+		}
+		h.leave(t, r, out)
+		return
+	case wire.NoStart:
+		// It had no effect yet, so another node may try, once.
+		if t.Avoid == nil && len(h.conns) > 1 && h.phase == running {
+			again(at)
+			return
+		}
+	case wire.Failed, wire.Timeout:
+		t.Fails++
+		if int(t.Fails) <= h.Retries && h.phase == running {
+			again(at)
+			return
+		}
+	}
+	if h.Hold && h.phase == running && (r.What == wire.Failed || r.What == wire.Timeout || r.What == wire.NoStart || r.What == wire.Lost) {
+		h.printer.discard(r, out)
+		h.hold(t, r)
+		return
+	}
+	h.endTask(t, r, out)
+}
+
+// leave keeps a task for the next run.
+func (h *head) leave(t *pool.Task, r *journal.Record, out output) {
+	r.Kind = journal.Try
+	h.Journal.Add(r)
+	h.stats.left++
+	h.printer.print(t, r, out)
+}
+
+func (h *head) hold(t *pool.Task, r *journal.Record) {
+	r.Kind = journal.Try
+	h.Journal.Add(r)
+	if len(h.held) == 0 {
+		h.Message("task %d is on hold: it %s; see %q", t.Seq, describe(r), "jobpool ctl list")
+	}
+	h.held[t.Seq] = &heldTask{t, r}
+}
+
+// endTask writes the end of a task, which happens once.
+func (h *head) endTask(t *pool.Task, r *journal.Record, out output) {
+	r.Kind = journal.End
+	h.Journal.Add(r)
+	h.Journal.Ended(t, r)
+	h.stats.end(t, r)
+	if waiters := h.waiters[t.Seq]; t.Extra != nil && t.Extra.Capture {
+		h.printer.skip(t.Seq)
+		h.printer.collect(t, r, out, func(text [2][]byte) {
+			h.remember(r, text)
+			for _, f := range waiters {
+				f(r, text)
+			}
+		})
+	} else {
+		h.printer.print(t, r, out)
+		h.remember(r, [2][]byte{})
+		for _, f := range waiters {
+			f(r, [2][]byte{})
+		}
+	}
+	delete(h.waiters, t.Seq)
+	h.release(t, r.What == wire.OK)
+	h.checkHalt()
+}
+
+// release lets go what waited for a task.
+func (h *head) release(t *pool.Task, ok bool) {
+	for _, next := range h.deps.finish(t, ok) {
+		h.ready(next)
+	}
+}
+
+// refuse ends a task that can never run.
+func (h *head) refuse(t *pool.Task, why string) {
+	if h.bad == 0 && h.stats.refused < 10 {
+		h.Message("task %d: %s", t.Seq, why)
+	}
+	h.stats.refused++
+	h.endUnrun(t, wire.Refused, why)
+}
+
+// cancelTask ends a task that shall not run.
+func (h *head) cancelTask(t *pool.Task, why string) { h.endUnrun(t, wire.Cancelled, why) }
+
+func (h *head) endUnrun(t *pool.Task, what wire.Outcome, why string) {
+	h.endTask(t, &journal.Record{
+		Time: now(), Seq: t.Seq, Attempt: t.Attempt, Hash: journal.FormatHash(journal.Hash(t)), ID: t.ID(),
+		What: what, Exit: 125, Start: now(), Error: wire.Text(why),
+	}, output{})
+}
+
+// cancelUnmet ends what waits for tasks that do not exist, or for each other.
+func (h *head) cancelUnmet() {
+	for _, t := range h.deps.takeAll() {
+		h.Message("task %d: it waits for %s, which never ends", t.Seq, h.deps.unmet(t))
+		h.cancelTask(t, "it waits for "+h.deps.unmet(t)+", which never ends")
+	}
+}
+
+// checkHalt gives up when enough has failed, or succeeded.
+func (h *head) checkHalt() {
+	s, halt := &h.stats, h.Halt
+	failed := s.failed + s.cancelled
+	ended := failed + s.done
+	var why string
+	code := 1
+	switch {
+	case h.phase != running:
+		return
+	case halt.Fail > 0 && failed >= int64(halt.Fail):
+		why = strconv.FormatInt(failed, 10) + " tasks have failed"
+	case halt.Percent > 0 && failed >= 3 && failed*100 >= int64(halt.Percent)*max(ended, s.seen*btoi(h.eof)):
+		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
+	case halt.Success > 0 && s.done >= int64(halt.Success):
+		why, code = strconv.FormatInt(s.done, 10)+" tasks have succeeded", 0
+	default:
+		return
+	}
+	if halt.Now {
+		h.stop(stopping, why, code)
+		return
+	}
+	h.stop(draining, why, code)
+}
+
+func btoi(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// describe says how an attempt has ended, after "it".
+func describe(r *journal.Record) string {
+	switch r.What {
+	case wire.OK:
+		return "succeeded"
+	case wire.NoStart:
+		return "could not be started: " + string(r.Error)
+	case wire.Timeout:
+		return "took too long"
+	case wire.Lost:
+		return "was lost: " + string(r.Error)
+	case wire.Refused, wire.Cancelled, wire.Stopped:
+		if r.Error != "" {
+			return string(r.What) + ": " + string(r.Error)
+		}
+		return "was " + string(r.What)
+	}
+	if r.Signal != 0 {
+		return fmt.Sprintf("was ended by signal %d", r.Signal)
+	}
+	return fmt.Sprintf("failed with exit status %d", r.Exit)
+}
