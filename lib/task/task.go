@@ -66,6 +66,13 @@ func (s State) Known() bool {
 	return s.Final()
 }
 
+// Report is how a task is, and why.
+type Report struct {
+	State    State
+	Reason   string // for people; "" where there is nothing to say
+	ExitCode int    // of the task's command; meaningful in Completed and Failed
+}
+
 // Parent is a task whose artifacts another one reads.
 type Parent struct {
 	ID   ID     `json:"id"`
@@ -78,12 +85,12 @@ type File struct {
 	URL  string `json:"url"`  // may hold a signature: never to be printed
 }
 
-// Source is where a task's code is: a revision of a git repository, or a
-// directory. Both empty: the command needs no code of its own.
+// Source is where a task's code is: a revision of a git repository, or an
+// archive. Both empty: the command needs no code of its own.
 type Source struct {
 	Repository string `json:"repository,omitempty"`
 	Revision   string `json:"revision,omitempty"`
-	Directory  string `json:"directory,omitempty"`
+	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
 }
 
 // Task is all that is known of a task. Only ID is always there.
