@@ -93,6 +93,8 @@ type Policy struct {
 	KeepOrder      bool
 	Tag            bool
 	Quiet          bool
+	Verbose        bool
+	Batch          bool // in a Slurm job, whose log is to tell how it went
 	Progress       Progress
 	Status         string // file
 	Resume         string // command that goes on with the run, for messages

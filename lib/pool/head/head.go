@@ -372,7 +372,7 @@ func (h *head) finish() *Result {
 		c.flush()
 	}
 	r := h.result()
-	if !h.Quiet {
+	if h.tells(r) {
 		h.clearProgress()
 		for _, line := range h.summary(r) {
 			h.Message("%s", line)
@@ -394,6 +394,15 @@ func (h *head) finish() *Result {
 		r.Err = err
 	}
 	return r
+}
+
+// tells reports whether there is something to say at the end: all went well in a
+// moment is not.
+func (h *head) tells(r *Result) bool {
+	if h.Quiet || r.Why == "the output was closed" {
+		return false
+	}
+	return h.Verbose || h.Batch || r.Exit != 0 || r.Lost > 0 || r.Err != nil || time.Since(h.began) > 10*time.Second
 }
 
 // isBadTask reports an error after which the input goes on.

@@ -222,21 +222,41 @@ func (in *Reader) nextArguments() (*pool.Task, error) {
 
 // Object is a task as JSON.
 type Object struct {
-	ID       jsonText          `json:"id"`
-	Cmd      string            `json:"cmd"`
-	Argv     []string          `json:"argv"`
-	CPUs     *jsonText         `json:"cpus"`
-	GPUs     *jsonText         `json:"gpus"`
-	Mem      *jsonSize         `json:"mem"`
-	Timeout  *jsonText         `json:"timeout"`
-	Time     *jsonText         `json:"time"`
-	Priority *jsonText         `json:"priority"`
-	Cwd      *string           `json:"cwd"`
-	Env      map[string]string `json:"env"`
-	After    jsonList          `json:"after"`
-	Stdin    string            `json:"stdin"`
-	Tag      string            `json:"tag"`
-	Capture  bool              `json:"capture"`
+	ID       jsonText          `json:"id,omitempty"`
+	Cmd      string            `json:"cmd,omitempty"`
+	Argv     []string          `json:"argv,omitempty"`
+	CPUs     *jsonText         `json:"cpus,omitempty"`
+	GPUs     *jsonText         `json:"gpus,omitempty"`
+	Mem      *jsonSize         `json:"mem,omitempty"`
+	Timeout  *jsonText         `json:"timeout,omitempty"`
+	Time     *jsonText         `json:"time,omitempty"`
+	Priority *jsonText         `json:"priority,omitempty"`
+	Cwd      *string           `json:"cwd,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	After    jsonList          `json:"after,omitempty"`
+	Stdin    string            `json:"stdin,omitempty"`
+	Tag      string            `json:"tag,omitempty"`
+	Capture  bool              `json:"capture,omitempty"`
+}
+
+// Set sets what is not empty.
+func (o *Object) Set(cpus, gpus, mem, timeout string) error {
+	for _, x := range []struct {
+		to   **jsonText
+		text string
+	}{{&o.CPUs, cpus}, {&o.GPUs, gpus}, {&o.Timeout, timeout}} {
+		if x.text != "" {
+			v := jsonText(x.text)
+			*x.to = &v
+		}
+	}
+	if mem == "" {
+		return nil
+	}
+	n, err := ParseSize(mem)
+	size := jsonSize(n)
+	o.Mem = &size
+	return err
 }
 
 // jsonText is a string or a number.
