@@ -23,7 +23,9 @@ func runFlags() []cli.Flag {
 	flag := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.BoolFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
-	list := func(name, usage string) cli.Flag { return &cli.StringSliceFlag{Name: name, Usage: usage} }
+	list := func(name, usage string, aliases ...string) cli.Flag {
+		return &cli.StringSliceFlag{Name: name, Aliases: aliases, Usage: usage}
+	}
 	return []cli.Flag{
 		// Input.
 		str("arg-file", "read from `FILE` instead of standard input", "a"),
@@ -41,7 +43,7 @@ func runFlags() []cli.Flag {
 		str("shell", "run commands with `SHELL`, or none (/bin/sh)"),
 		// Where.
 		str("jobs", "run at most `N` CPUs' worth of tasks on each node", "j"),
-		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine"),
+		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine", "S"),
 		str("via", "reach nodes by `HOW`: auto, srun, ssh or local (auto)"),
 		str("via-cmd", "reach nodes by `CMD` with {host} and {worker} in it"),
 		list("ssh-opt", "give `OPTION` to ssh"),

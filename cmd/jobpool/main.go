@@ -35,7 +35,7 @@ func tool() app.Tool {
 		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the Slurm job it is in, on those of
 other hosts, or of this machine. With a template, the lines are arguments that take the place of {}.`,
 		Examples: `jobpool < commands.txt
-ls *.gz | jobpool -k zcat {} '|' wc
+ls *.gz | jobpool -k 'zcat {} | wc -l'
 jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
 jobpool ctl status`,
 		Flags:  runFlags(),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -285,6 +286,9 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 		cfg.ConnectAtOnce = 16
 	}
 	cfg.Resume = resumeCommand(os.Args, dir)
+	if source != nil && r.readsStdin() {
+		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
+	}
 	cfg.Batch = r.place.job != ""
 	if r.place.job != "" {
 		client := &slurm.Client{}
@@ -351,6 +355,21 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		}
 	}
 	return d, nil
+}
+
+// readsStdin reports whether the tasks come from standard input.
+func (r *runner) readsStdin() bool {
+	name := r.c.String("arg-file")
+	return (name == "" || name == "-") && !slices.Contains(r.c.Args().Slice(), ":::")
+}
+
+// stdinName is the file that standard input is, or a word that stands for it.
+func stdinName() string {
+	name, err := os.Readlink("/proc/self/fd/0")
+	if st, e := os.Stat(name); err == nil && e == nil && st.Mode().IsRegular() {
+		return shell.Quote(name)
+	}
+	return "INPUT"
 }
 
 // resumeCommand is the command line that goes on with this run; %s is how.

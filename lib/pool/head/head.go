@@ -336,10 +336,10 @@ func (h *head) signal(s os.Signal) {
 		case 1:
 			h.stop(draining, "interrupted", 128+int(syscall.SIGINT))
 			if len(h.active) > 0 {
-				h.Message("interrupted: waiting for %d running tasks; interrupt again to end them", len(h.active))
+				h.Message("interrupted: waiting for %s; interrupt again to end them", plural(int64(len(h.active)), "task"))
 			}
 		case 2:
-			h.Message("interrupted: ending %d tasks; interrupt again to kill them", len(h.active))
+			h.Message("interrupted: ending %s; interrupt again to kill them", plural(int64(len(h.active)), "task"))
 			h.stop(stopping, "interrupted", 128+int(syscall.SIGINT))
 		default:
 			h.stop(killing, "interrupted", 128+int(syscall.SIGINT))
@@ -360,7 +360,7 @@ func (h *head) signal(s os.Signal) {
 // drain lets what runs end and starts nothing new.
 func (h *head) drain(why string) {
 	if h.phase == running {
-		h.Message("%s: %d tasks run, nothing new is started", why, len(h.active))
+		h.Message("%s: nothing new is started, waiting for %s", why, plural(int64(len(h.active)), "task"))
 	}
 	h.stop(draining, why, exitLeft)
 }

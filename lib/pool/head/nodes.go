@@ -329,7 +329,7 @@ func (h *head) nodeLost(c *conn, why string) {
 	h.pool.RemoveNode(c.n)
 	h.printer.lost(c)
 	if h.phase < stopping && !n.released {
-		h.Message("node %s: lost with %d tasks: %s", c.name(), len(c.attempts), oneLine(errors.New(why)))
+		h.Message("node %s: lost with %s: %s", c.name(), plural(int64(len(c.attempts)), "task"), oneLine(errors.New(why)))
 	}
 	h.record(n, "lost", why)
 	n.lost++

@@ -88,8 +88,8 @@ func (h *head) status() *Status {
 		}
 		st.Nodes = append(st.Nodes, ns)
 	}
-	if h.eof && st.Rate > 0 {
-		st.ETA = float64(st.Running+st.Waiting) / st.Rate
+	if rate := s.average(); h.eof && rate > 0 {
+		st.ETA = float64(st.Running+st.Waiting) / rate
 	}
 	return st
 }
@@ -195,7 +195,7 @@ func (h *head) clearProgress() {
 func (h *head) summary(r *Result) []string {
 	s := &h.stats
 	wall := time.Since(h.began)
-	parts := []string{fmt.Sprintf("%d tasks succeeded", r.Done)}
+	parts := []string{plural(r.Done, "task") + " succeeded"}
 	add := func(n int64, what string) {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
@@ -218,7 +218,7 @@ func (h *head) summary(r *Result) []string {
 			reader.Seconds(wall), float64(r.Done+r.Failed)/wall.Seconds(), 100*s.busy/h.allocated(), 100*s.cpu/h.allocated()))
 	}
 	if s.lost > 0 {
-		out = append(out, fmt.Sprintf("%d attempts were lost with their nodes, and may have run in part", s.lost))
+		out = append(out, plural(s.lost, "attempt")+" lost with the node: run again, so part of that work may have been done twice")
 	}
 	if len(s.slowest) > 0 && s.slowest[0].seconds >= 1 {
 		out = append(out, "slowest:")
@@ -250,6 +250,13 @@ func (h *head) summary(r *Result) []string {
 		out = append(out, fmt.Sprintf("to go on: %s", fmt.Sprintf(h.Resume, how)))
 	}
 	return out
+}
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // allocated is the CPU seconds the nodes were there for.

@@ -89,6 +89,19 @@ func (s *stats) rate() float64 {
 	return float64(sum) / math.Max(1, math.Min(since, float64(len(s.recent)-1)))
 }
 
+// average is the rate to expect: the one of lately, or of all the run if little
+// has ended lately.
+func (s *stats) average() float64 {
+	var sum int64
+	for _, n := range s.recent {
+		sum += n
+	}
+	if sum >= 20 {
+		return s.rate()
+	}
+	return float64(s.done+s.failed) / math.Max(1, time.Since(s.first).Seconds())
+}
+
 // histogram counts durations in classes a fifth apart.
 type histogram struct {
 	counts [160]int32
@@ -169,7 +182,7 @@ func (h *head) checkEnd(t time.Time) {
 	if h.end.IsZero() || t.Before(h.end.Add(-h.margin)) || h.phase >= stopping {
 		return
 	}
-	h.Message("the time of the job is nearly over: ending %d tasks", len(h.active))
+	h.Message("the time of the job is nearly over: ending %s", plural(int64(len(h.active)), "task"))
 	h.stop(stopping, "the time of the job was over", exitLeft)
 }
 

@@ -87,6 +87,7 @@ func Run(o Options) error {
 	}
 	defer w.logs.close()
 	w.take(first[1:])
+	w.startReady()
 	err := w.loop(messages)
 	w.endOrphans()
 	w.logs.flush()
