@@ -105,7 +105,7 @@ func TestSpreadAndPack(t *testing.T) {
 		p.Push(&Task{Seq: 9, Spec: spec(1)})
 		q = append(q, p.Next())
 		// After the first, a and b both have two free; spread takes either.
-		if got := started(q); got != want && !(place != Pack && got == " 1@a[0] 2@a[1]") {
+		if got := started(q); got != want && (place == Pack || got != " 1@a[0] 2@a[1]") {
 			t.Errorf("place %d:%s; want%s", place, got, want)
 		}
 	}

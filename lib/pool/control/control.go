@@ -158,7 +158,7 @@ func (c *client) write() {
 	defer c.c.Close()
 	for {
 		c.mu.Lock()
-		for len(c.out) == 0 && !(c.closed && c.open <= 0) {
+		for len(c.out) == 0 && (!c.closed || c.open > 0) {
 			c.ready.Wait()
 		}
 		out := c.out

@@ -224,7 +224,7 @@ func (h *head) runTask(r *Request, a *Answer) {
 	h.lastSeq = t.Seq
 	h.stats.seen++
 	if !h.deps.add(t) {
-		h.refuse(t, fmt.Sprintf("id %q is that of another task", t.ID()))
+		h.refuseTwin(t)
 		return
 	}
 	h.ready(t)

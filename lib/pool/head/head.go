@@ -73,7 +73,7 @@ type head struct {
 	journErr   error
 	releaseAt  time.Time
 	began      time.Time
-	input      chan []input
+	input      chan []entry
 	gone       float64 // CPU seconds of nodes that went
 	recent     map[int64]*TaskEnd
 	recentSeqs []int64
@@ -81,7 +81,7 @@ type head struct {
 	statusAt   time.Time
 }
 
-type input struct {
+type entry struct {
 	task *pool.Task
 	err  error
 }
@@ -118,15 +118,15 @@ func (h *head) startInput() {
 		h.eof = true
 		return
 	}
-	h.input = make(chan []input)
+	h.input = make(chan []entry)
 	out := h.input
 	go func() {
 		defer close(out)
 		for {
-			var batch []input
+			var batch []entry
 			for len(batch) < 256 {
 				t, err := h.Source.Next()
-				batch = append(batch, input{t, err})
+				batch = append(batch, entry{t, err})
 				// What is there must not wait for what a pipe brings later.
 				if err != nil && !isBadTask(err) || !h.Source.Ready() {
 					break

@@ -20,7 +20,6 @@ type nodeState struct {
 	dropped    bool
 	released   bool
 	ok         int64 // tasks that ended well there
-	ended      int64
 	lost       int64
 	quarantine bool
 }
@@ -314,6 +313,7 @@ func (h *head) nodeLost(c *conn, why string) {
 			how = err.Error()
 		}
 		closed <- how
+		_ = c.w.Close()
 	}()
 	select { // most often it has ended already, and says how
 	case how := <-closed:

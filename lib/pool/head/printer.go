@@ -133,9 +133,8 @@ func (p *printer) inOrder(it *item) {
 		p.skip(it.key.Seq)
 		return
 	}
-	if n := it.out.length(); n > 0 && p.memory+n > maxStored && p.store(it) == nil {
-		n = 0
-	} else {
+	n := it.out.length()
+	if n == 0 || p.memory+n <= maxStored || p.store(it) != nil {
 		p.memory += n
 	}
 	p.stored[it.key.Seq] = it

@@ -38,7 +38,7 @@ func (h *head) releaseIdle(t time.Time) {
 		return
 	}
 	h.releaseAt = t.Add(30 * time.Second)
-	links := make([]Link, 0, len(idle))
+	left := make([]*conn, 0, len(idle))
 	for _, c := range idle {
 		c.node.released = true
 		c.send(&wire.Message{Bye: true})
@@ -49,17 +49,18 @@ func (h *head) releaseIdle(t time.Time) {
 		h.pool.RemoveNode(c.n)
 		h.drop(c)
 		h.record(c.node, "released", "")
-		links = append(links, c.link)
+		left = append(left, c)
 	}
 	go func() {
-		for _, l := range links { // the step must have ended
-			l.Close()
+		for _, c := range left { // the step must have ended
+			_ = c.w.Close()
+			c.link.Close()
 		}
 		if err := h.Release(h.ctx, keep); err != nil {
 			h.send(func(h *head) { h.Message("nodes cannot be given back: %v", err) })
 			return
 		}
-		h.send(func(h *head) { h.Message("gave %d idle nodes back", len(links)) })
+		h.send(func(h *head) { h.Message("gave %d idle nodes back", len(left)) })
 	}()
 }
 

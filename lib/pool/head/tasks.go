@@ -32,7 +32,7 @@ func sorted(m map[int64]*attempt) []*attempt {
 }
 
 // take puts what was read into the queue.
-func (h *head) take(batch []input) {
+func (h *head) take(batch []entry) {
 	for _, in := range batch {
 		var bad *reader.BadTask
 		switch {
@@ -70,7 +70,7 @@ func (h *head) add(t *pool.Task) {
 		return
 	}
 	if !h.deps.add(t) {
-		h.refuse(t, fmt.Sprintf("id %q is that of another task", t.ID()))
+		h.refuseTwin(t)
 		return
 	}
 	h.ready(t)
@@ -133,7 +133,7 @@ func (h *head) ready(t *pool.Task) {
 
 // schedule starts what can start.
 func (h *head) schedule() {
-	if h.phase != running || h.paused || h.printer.choked() {
+	if h.phase != running || h.paused || h.printer.choked() || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
 		return
 	}
 	for s := h.pool.Next(); s != nil; s = h.pool.Next() {
@@ -480,6 +480,14 @@ func (h *head) refuse(t *pool.Task, why string) {
 	}
 	h.stats.refused++
 	h.endUnrun(t, wire.Refused, why)
+}
+
+// refuseTwin ends a task whose id another has, without ending that one's.
+func (h *head) refuseTwin(t *pool.Task) {
+	id, x := t.ID(), *t.Extra
+	x.ID = ""
+	t.Extra = &x
+	h.refuse(t, fmt.Sprintf("id %q is that of another task", id))
 }
 
 // cancelTask ends a task that shall not run.

@@ -80,7 +80,7 @@ func (t *template) fill(whole string, fields []string, seq int64) (text string, 
 		return "", false, errors.New("command is empty")
 	}
 	// A lone "{}" is a whole command line.
-	return text, !t.line && !(len(t.words) == 1 && t.words[0] == "{}"), nil
+	return text, !t.line && (len(t.words) != 1 || t.words[0] != "{}"), nil
 }
 
 func edit(s, how string) string {

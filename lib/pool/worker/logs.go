@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,6 +85,7 @@ func (l *logs) later(f func()) {
 func (l *logs) flush() { l.idle.Wait() }
 
 func (l *logs) close() {
+	close(l.work)
 	for _, c := range l.free {
 		c.discard()
 	}
@@ -282,7 +284,7 @@ func piece(path string, offset int64) ([]byte, error) {
 	defer f.Close()
 	b := make([]byte, wire.Piece)
 	n, err := f.ReadAt(b, offset)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return b[:n], err

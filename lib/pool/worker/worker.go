@@ -86,6 +86,7 @@ func Run(o Options) error {
 		return err
 	}
 	defer w.logs.close()
+	defer w.null.Close()
 	w.take(first[1:])
 	w.startReady()
 	err := w.loop(messages)
