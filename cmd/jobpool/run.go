@@ -299,7 +299,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 			cfg.Release = release(client, r.place.job, dir)
 		}
 	}
-	if r.policy.Serve {
+	if r.policy.Serve && !r.policy.Quiet {
 		r.talk.message("serving in %s", dir)
 	}
 	result := head.Run(ctx, cfg)

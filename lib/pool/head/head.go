@@ -335,11 +335,11 @@ func (h *head) signal(s os.Signal) {
 		switch h.interrupt {
 		case 1:
 			h.stop(draining, "interrupted", 128+int(syscall.SIGINT))
-			if len(h.active) > 0 {
-				h.Message("interrupted: waiting for %s; interrupt again to end them", plural(int64(len(h.active)), "task"))
+			if n := h.runs(); n > 0 {
+				h.Message("interrupted: waiting for %s; interrupt again to end them", plural(n, "task"))
 			}
 		case 2:
-			h.Message("interrupted: ending %s; interrupt again to kill them", plural(int64(len(h.active)), "task"))
+			h.Message("interrupted: ending %s; interrupt again to kill them", plural(h.runs(), "task"))
 			h.stop(stopping, "interrupted", 128+int(syscall.SIGINT))
 		default:
 			h.stop(killing, "interrupted", 128+int(syscall.SIGINT))
@@ -357,10 +357,23 @@ func (h *head) signal(s os.Signal) {
 	}
 }
 
+// runs is the number of tasks that run, as far as is known.
+func (h *head) runs() int64 {
+	n := len(h.active)
+	for _, c := range h.conns {
+		n -= c.queued
+	}
+	return int64(n)
+}
+
 // drain lets what runs end and starts nothing new.
 func (h *head) drain(why string) {
 	if h.phase == running {
-		h.Message("%s: nothing new is started, waiting for %s", why, plural(int64(len(h.active)), "task"))
+		waits := ""
+		if n := h.runs(); n > 0 {
+			waits = ", waiting for " + plural(n, "task")
+		}
+		h.Message("%s: nothing new is started%s", why, waits)
 	}
 	h.stop(draining, why, exitLeft)
 }

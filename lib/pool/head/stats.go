@@ -182,7 +182,7 @@ func (h *head) checkEnd(t time.Time) {
 	if h.end.IsZero() || t.Before(h.end.Add(-h.margin)) || h.phase >= stopping {
 		return
 	}
-	h.Message("the time of the job is nearly over: ending %s", plural(int64(len(h.active)), "task"))
+	h.Message("the time of the job is nearly over: ending %s", plural(h.runs(), "task"))
 	h.stop(stopping, "the time of the job was over", exitLeft)
 }
 
@@ -202,7 +202,7 @@ func (h *head) result() *Result {
 	}
 	if r.Exit == exitLeft && left == 0 && h.eof {
 		r.Why = ""
-		if r.Exit = 0; s.failed+s.cancelled+s.failedBefore > 0 {
+		if r.Exit = 0; s.failed+s.cancelled+s.failedBefore > 0 && !h.Serve { // who asked for them knows
 			r.Exit = 1
 		}
 	}

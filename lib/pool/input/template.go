@@ -20,11 +20,16 @@ type template struct {
 
 var place = regexp.MustCompile(`\{(\d*)(|\.|/|//|/\.)\}|\{#\}`)
 
-// newTemplate reads a template. One word with blanks in it is a command line for
-// a shell; several words are run as they are. Without a place for the argument it
-// goes to the end.
+// newTemplate reads a template. If its first word can hardly be the name of a
+// program, having blanks or signs of the shell in it, all of it is a command line
+// for the shell; other words are run as they are. Without a place for the argument
+// it goes to the end.
 func newTemplate(words []string) *template {
-	t := &template{words: words, line: len(words) == 1 && strings.ContainsAny(words[0], " \t\n|&;<>()$`")}
+	t := &template{words: words, line: strings.ContainsAny(words[0], " \t\n|&;<>()$`")}
+	if t.line {
+		words = []string{strings.Join(words, " ")}
+		t.words = words
+	}
 	has := false
 	for _, w := range words {
 		t.slot = t.slot || strings.Contains(w, "{%}")

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -104,7 +105,7 @@ func Load(dir string) (*History, error) {
 	defer f.Close()
 	h, err := Read(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s:%w", name, err)
+		return nil, fault.Errorf(fault.Usage, "%s:%w", name, err)
 	}
 	return h, nil
 }
@@ -208,7 +209,7 @@ func LoadJoblog(name string) (*History, error) {
 	defer f.Close()
 	h, err := ReadJoblog(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s:%w", name, err)
+		return nil, fault.Errorf(fault.Usage, "%s:%w", name, err)
 	}
 	return h, nil
 }
