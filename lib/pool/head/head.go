@@ -32,6 +32,8 @@ type attempt struct {
 	started float64
 	pid     int
 	why     wire.Outcome // why it was told to end
+	// unsent is what the node is to be told of it, until the journal has it.
+	unsent *wire.Message
 	// recalled says that the node was asked to give it back.
 	recalled bool
 }
@@ -213,19 +215,38 @@ func (h *head) flush() {
 		h.paused, h.pausedAt, h.journErr = true, time.Now(), err
 		h.Message("journal: %v: nothing new is started", err)
 	}
-	if err != nil {
-		return // the nodes wait with it
-	}
 	for _, c := range h.conns {
-		c.flush()
+		c.flush(err == nil)
+	}
+}
+
+// takeBack requeues what was to be sent and cannot be, as the journal does not
+// have it.
+func (h *head) takeBack() {
+	for _, c := range h.conns {
+		for _, m := range c.runs {
+			a := c.attempts[m.Run.Seq]
+			if a == nil {
+				continue
+			}
+			delete(c.attempts, m.Run.Seq)
+			delete(h.active, m.Run.Seq)
+			if a.slot == nil {
+				c.unqueue(a)
+			} else {
+				h.pool.Release(a.slot)
+			}
+			h.stats.attempts--
+			h.pool.Push(a.task)
+		}
+		c.runs = nil
 	}
 }
 
 // finished reports whether the run is over.
 func (h *head) finished() bool {
-	if h.paused && time.Since(h.pausedAt) > journalPatience && len(h.active) == 0 {
+	if h.paused && time.Since(h.pausedAt) > journalPatience {
 		h.stop(draining, "the journal cannot be written", 1)
-		return true
 	}
 	if len(h.active) == 0 && h.phase >= draining {
 		h.printer.rest()
@@ -277,6 +298,9 @@ func (h *head) stop(to phase, why string, exit int) {
 		return
 	}
 	h.phase = to
+	if h.paused {
+		h.takeBack()
+	}
 	for _, c := range h.conns {
 		for _, q := range c.backlog {
 			for _, a := range q {
@@ -382,7 +406,7 @@ func (h *head) drain(why string) {
 func (h *head) finish() *Result {
 	for _, c := range h.conns {
 		c.send(&wire.Message{Bye: true})
-		c.flush()
+		c.flush(true)
 	}
 	r := h.result()
 	if h.tells(r) {

@@ -562,7 +562,7 @@ func TestServe(t *testing.T) {
 			}
 			ask(requests, &Request{Op: "drain"})
 		}()
-		l.want(l.run(""), 0, 1, 0, 1)
+		l.want(l.run(""), 0, 1, 0, 0)
 	})
 }
 

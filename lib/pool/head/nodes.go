@@ -32,7 +32,8 @@ type conn struct {
 	link     Link
 	w        *wire.Writer
 	hello    *wire.Hello
-	out      []*wire.Message // sent when the journal is written
+	runs     []*wire.Message // tasks, sent when the journal has them
+	out      []*wire.Message // the rest
 	attempts map[int64]*attempt
 	backlog  map[pool.Need][]*attempt
 	queued   int
@@ -50,7 +51,18 @@ func (c *conn) name() string { return c.node.spec.Name }
 
 func (c *conn) send(m *wire.Message) { c.out = append(c.out, m) }
 
-func (c *conn) flush() {
+// flush sends what is queued; tasks only if the journal has them.
+func (c *conn) flush(written bool) {
+	if written {
+		for _, m := range c.runs {
+			if a := c.attempts[m.Run.Seq]; a != nil {
+				a.unsent = nil
+			}
+			c.w.Send(m)
+		}
+		clear(c.runs)
+		c.runs = c.runs[:0]
+	}
 	for _, m := range c.out {
 		c.w.Send(m)
 	}

@@ -42,7 +42,7 @@ func (h *head) releaseIdle(t time.Time) {
 	for _, c := range idle {
 		c.node.released = true
 		c.send(&wire.Message{Bye: true})
-		c.flush()
+		c.flush(true)
 		c.gone = true
 		c.node.conn = nil
 		h.gone += time.Since(c.node.up).Seconds() * float64(c.n.Total().CPUs)

@@ -214,7 +214,8 @@ func (h *head) start(t *pool.Task, s *pool.Slot, c *conn) {
 	} else if d := cmp.Or(t.Spec.Time, t.Spec.Timeout); d > 0 {
 		s.End = time.Now().Add(d).UnixMicro()
 	}
-	c.send(&wire.Message{Run: h.message(a)})
+	a.unsent = &wire.Message{Run: h.message(a)}
+	c.runs = append(c.runs, a.unsent)
 }
 
 func (h *head) message(a *attempt) *wire.Run {
@@ -294,7 +295,11 @@ func (h *head) passSlot(c *conn, a *attempt, next *wire.Key) {
 		b := q[0]
 		c.unqueue(b)
 		b.slot = h.pool.Follow(a.slot, b.task)
-		c.send(&wire.Message{Run: h.message(b)})
+		if b.unsent != nil {
+			b.unsent.Run = h.message(b)
+		} else {
+			c.send(&wire.Message{Run: h.message(b)})
+		}
 		return
 	}
 	h.pool.Release(a.slot)

@@ -283,6 +283,16 @@ func (w *worker) cannotStart(j *job, err error) {
 		if errors.Is(err, e) && (j.tries < patience || w.runs()) && j.why == "" && !w.ending {
 			j.tries++
 			w.again = append(w.again, j)
+			// What it has open may be what others lack.
+			if j.out != nil {
+				j.out.discard()
+				j.out = nil
+			}
+			if j.stdin != nil {
+				j.stdin.Close()
+				j.stdin = nil
+			}
+			w.logs.shrink()
 			return
 		}
 	}

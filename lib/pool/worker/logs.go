@@ -86,9 +86,7 @@ func (l *logs) flush() { l.idle.Wait() }
 
 func (l *logs) close() {
 	close(l.work)
-	for _, c := range l.free {
-		c.discard()
-	}
+	l.shrink()
 }
 
 // LogFile is the name of a task's log below the run directory.
@@ -156,6 +154,9 @@ func (c *capture) close() {
 
 // discard removes what nobody needs any more.
 func (c *capture) discard() {
+	if c.shared {
+		return
+	}
 	c.close()
 	if c.keep {
 		return
@@ -203,6 +204,14 @@ func (l *logs) inOrder(f func()) {
 		return
 	}
 	f()
+}
+
+// shrink closes what is kept to be used again.
+func (l *logs) shrink() {
+	for _, c := range l.free {
+		c.discard()
+	}
+	l.free = nil
 }
 
 // recycle uses the files of a task again, unless something that is still alive
