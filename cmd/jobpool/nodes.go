@@ -66,7 +66,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		if p.kind == transport.BySrun {
 			p.job = job
 		}
-	case via == "local" || getenv("JOBPOOL_NODE") != "" || job == "" || getenv("SLURM_JOB_NODELIST") == "":
+	case via == "local" || getenv("JOBPOOL_NODE") != "" || job == "" || getenv("SLURM_JOB_NODELIST") == "" && getenv("SLURM_HET_SIZE") == "":
 		if via == "ssh" {
 			return nil, fault.Errorf(fault.Usage, "--via ssh needs --nodes or a Slurm job")
 		}

@@ -34,6 +34,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- c.Wait() }()
+		heads := killed["head"]
 		victims := []string{"worker", connection, "worker", connection, "head"}
 		if start > 2 {
 			victims = nil // let it end
@@ -76,7 +77,8 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 			}
 		}
 		err := <-done
-		if c.ProcessState.ExitCode() == 0 {
+		// salloc reports success when what it runs is killed.
+		if c.ProcessState.ExitCode() == 0 && killed["head"] == heads {
 			break
 		}
 		t.Logf("start %d: %v\n%s", start, err, log.String())

@@ -94,10 +94,14 @@ func (p *pool) endsOnce(n int) {
 			}
 		}
 	}
+	var wrong []string
 	for seq := int64(1); seq <= int64(n); seq++ {
 		if ends[seq] != 1 {
-			p.Errorf("task %d ended %d times", seq, ends[seq])
+			wrong = append(wrong, fmt.Sprintf("%d: %d", seq, ends[seq]))
 		}
+	}
+	if wrong != nil {
+		p.Errorf("%d tasks have not ended once, but so often: %v", len(wrong), wrong[:min(10, len(wrong))])
 	}
 }
 

@@ -76,6 +76,7 @@ type head struct {
 	releaseAt  time.Time
 	began      time.Time
 	input      chan []entry
+	limbo      int     // tasks of which it is not yet clear why they have ended
 	gone       float64 // CPU seconds of nodes that went
 	recent     map[int64]*TaskEnd
 	recentSeqs []int64
@@ -248,10 +249,10 @@ func (h *head) finished() bool {
 	if h.paused && time.Since(h.pausedAt) > journalPatience {
 		h.stop(draining, "the journal cannot be written", 1)
 	}
-	if len(h.active) == 0 && h.phase >= draining {
+	if len(h.active)+h.limbo == 0 && h.phase >= draining {
 		h.printer.rest()
 	}
-	if len(h.active) > 0 || h.printer.busy() && h.phase < killing {
+	if len(h.active) > 0 || h.limbo > 0 || h.printer.busy() && h.phase < killing {
 		return false
 	}
 	if h.phase >= draining {

@@ -45,6 +45,7 @@ type conn struct {
 	quick    int // failures in less than a second, in a row
 	idle     time.Time
 	gone     bool
+	term     bool // its worker is told to end
 }
 
 func (c *conn) name() string { return c.node.spec.Name }
@@ -306,6 +307,7 @@ func (h *head) nodeSignal(c *conn, name string) {
 	case "USR1":
 		h.drain("drained by SIGUSR1 at node " + c.name())
 	case "TERM":
+		c.term = true
 		h.record(c.node, "term", "the worker got SIGTERM")
 		h.pool.Close(c.n)
 	}

@@ -271,7 +271,33 @@ func (h *head) done(c *conn, d *wire.Done) {
 	if d.OutSize+d.ErrSize > 0 {
 		out.conn, out.size = c, [2]int64{d.OutSize, d.ErrSize}
 	}
+	if h.mayBeStopped(d) {
+		h.limbo++
+		time.AfterFunc(doubt, func() { h.send(func(h *head) { h.judgeLate(c, a.task, r, out) }) })
+		return
+	}
 	h.settle(a.task, c.n, r, out)
+}
+
+// doubt is how long it may take to learn that the node or the job is being ended,
+// after a task was.
+const doubt = 1500 * time.Millisecond
+
+// mayBeStopped reports whether a task may have been ended by whoever ends the job:
+// Slurm signals all processes at once, and tasks end sooner than the head hears of
+// it.
+func (h *head) mayBeStopped(d *wire.Done) bool {
+	killed := d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9
+	return d.What == wire.Failed && killed && (h.Batch || len(h.nodes) > 1)
+}
+
+// judgeLate settles such a task.
+func (h *head) judgeLate(c *conn, t *pool.Task, r *journal.Record, out output) {
+	h.limbo--
+	if h.phase >= stopping || c.gone || c.term {
+		r.What = wire.Stopped
+	}
+	h.settle(t, c.n, r, out)
 }
 
 // passSlot gives the slot of a task that has ended to the next one.
