@@ -46,14 +46,19 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if err != nil {
 		return nil, errors.Join(err, queueErr)
 	}
+	// The queue has answered before it was told of the ends that this turn finds:
+	// what had a job when the turn began is not to be started by that answer.
+	hasJob := make(map[task.ID]bool, len(known))
+	for _, k := range known {
+		hasJob[k.ID] = true
+	}
 	known, failures := a.settle(ctx, known, jobs)
 	if err := a.Store.SaveKnown(known); err != nil {
 		failures = append(failures, err)
 	}
-	if err := errors.Join(append([]error{queueErr}, failures...)...); err != nil && queueErr != nil {
-		return nil, err
+	if queueErr != nil {
+		failures = append([]error{queueErr}, failures...)
 	}
-	hasJob := make(map[task.ID]bool, len(known))
 	for _, k := range known {
 		hasJob[k.ID] = true
 	}
@@ -301,4 +306,51 @@ func contains(list []string, s string) bool {
 		}
 	}
 	return false
+}
+
+// Running is a task that has a job, as the agent sees it after a look.
+type Running struct {
+	Known
+	State  task.State
+	Reason string
+}
+
+// Adopt looks at all jobs as a turn does, without asking the queue for actions,
+// and returns the tasks that have jobs.
+func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
+	turn, err := a.Store.TryTurn()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, fault.Errorf(fault.Busy, "a turn is under way in %q", a.Store.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	var known []Known
+	jobs, err := a.Runner.Jobs(ctx, func() (refs []runner.Ref, err error) {
+		known, refs, err = a.remember()
+		return refs, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	known, failures := a.settle(ctx, known, jobs)
+	failures = append(failures, a.Store.SaveKnown(known))
+	seen := map[task.ID]runner.Job{}
+	for _, job := range jobs {
+		seen[job.Task] = job
+	}
+	var running []Running
+	for _, k := range known {
+		if k.Foreign {
+			continue
+		}
+		job := seen[k.ID]
+		state := job.State
+		if job.Unknown || state == "" {
+			state = "unknown"
+		}
+		running = append(running, Running{k, state, job.Reason})
+	}
+	return running, errors.Join(failures...)
 }

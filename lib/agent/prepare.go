@@ -13,8 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -55,6 +57,11 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}
 	variables["PONOS_TASK"] = string(t.ID)
 	variables["PONOS_DATA"] = d.file(viewDir)
+	// The queue thinks of a container, whose data is at /data. Base-worker opens this
+	// file before anything else.
+	if path, ok := strings.CutPrefix(variables["TASK_ELEMENTS"], "/data/"); ok {
+		variables["TASK_ELEMENTS"] = filepath.Join(d.file(viewDir), path)
+	}
 	if t.RequiresGPU {
 		more, err := a.offline(ctx, d, t, variables)
 		if err != nil {
@@ -133,25 +140,25 @@ func zeroEnded(words []string) []byte {
 func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[string]string) ([]string, error) {
 	o, err := a.Queue.Offline(ctx, t)
 	if err != nil {
-		return nil, fmt.Errorf("configuration of the task: %w", err)
+		return nil, lasting(fmt.Errorf("configuration of the task: %w", err))
 	}
 	maps.Copy(variables, o.Env)
 	for _, name := range o.Unset {
 		delete(variables, name)
 	}
 	if o.Schema != nil {
-		if err := d.replace("schema.json", o.Schema, 0o600); err != nil {
+		if err := d.replace(schemaFile, o.Schema, 0o600); err != nil {
 			return nil, err
 		}
-		variables[o.SchemaEnv] = d.file("schema.json")
+		variables[o.SchemaEnv] = d.file(schemaFile)
 	}
 	if o.Configuration == nil || a.ConfigFlag == "" {
 		return nil, nil
 	}
-	if err := d.replace("configuration.yaml", o.Configuration, 0o600); err != nil {
+	if err := d.replace(configurationFile, o.Configuration, 0o600); err != nil {
 		return nil, err
 	}
-	return []string{a.ConfigFlag, d.file("configuration.yaml")}, nil
+	return []string{a.ConfigFlag, d.file(configurationFile)}, nil
 }
 
 // view makes the directory that PONOS_DATA names, as workers expect it: current and
@@ -182,12 +189,14 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		}
 	}
 	for _, f := range t.Files {
-		path, err := a.fetchFile(ctx, f, log)
+		paths, err := a.fetchFile(ctx, f, log)
 		if err != nil {
 			return err
 		}
-		if err := link(path, filepath.Join(view, "extra_files", f.Name)); err != nil {
-			return err
+		for _, path := range paths {
+			if err := link(path, filepath.Join(view, "extra_files", filepath.Base(path))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -243,10 +252,11 @@ func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir stri
 	return nil
 }
 
-// fetchFile gets a model or data set, once for all tasks that need it.
-func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) (string, error) {
+// fetchFile gets a model or data set, once for all tasks that need it. Of an
+// archive, it returns what is in it.
+func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]string, error) {
 	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
-		return "", taskErrorf("file %q: that is no plain file name", task.Clean(f.Name))
+		return nil, taskErrorf("file %q: that is no plain file name", task.Clean(f.Name))
 	}
 	// The signature of a presigned URL changes from task to task, the object does
 	// not.
@@ -255,27 +265,59 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) (strin
 	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
 	path := filepath.Join(dir, f.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
 	l, err := lock.Wait(ctx, filepath.Join(dir, ".lock"))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer l.Close()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	unpacked := filepath.Join(dir, ".unpacked")
+	if paths, err := listDir(unpacked); err == nil {
+		return paths, nil
 	}
-	log.Say("INFO", "downloading %s", task.Clean(f.Name))
-	if err := download(path, func(to *os.File) error { return a.Queue.GetFile(ctx, f, to) }); err != nil {
-		return "", lasting(fmt.Errorf("file %q: %w", task.Clean(f.Name), err))
+	if _, err := os.Stat(path); err != nil {
+		log.Say("INFO", "downloading %s", task.Clean(f.Name))
+		if err := download(path, func(to *os.File) error { return a.Queue.GetFile(ctx, f, to) }); err != nil {
+			return nil, lasting(fmt.Errorf("file %q: %w", task.Clean(f.Name), err))
+		}
 	}
-	return path, nil
+	if !strings.HasSuffix(f.Name, ".tar.zst") {
+		return []string{path}, nil
+	}
+	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
+		return nil, err
+	}
+	ok, err := archive.Unpack(path, unpacked+".new")
+	if err != nil {
+		return nil, taskErrorf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if !ok { // in spite of its name, a plain file
+		return []string{path}, os.RemoveAll(unpacked + ".new")
+	}
+	if err := os.Rename(unpacked+".new", unpacked); err != nil {
+		return nil, err
+	}
+	return listDir(unpacked)
+}
+
+// listDir lists the paths in a directory.
+func listDir(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(entries))
+	for i, e := range entries {
+		paths[i] = filepath.Join(dir, e.Name())
+	}
+	return paths, nil
 }
 
 // lasting makes an error the task's own if trying again cannot help: what the task
 // needs is not there.
 func lasting(err error) error {
-	if forgotten(err) {
+	if forgotten(err) || errors.Is(err, queue.ErrBroken) {
 		return &taskError{err}
 	}
 	return err

@@ -12,17 +12,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Parts is an agent with what it is made of.
@@ -116,13 +120,35 @@ func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err 
 		q, err := spool.New(dir, name)
 		return q, true, err
 	}
-	return nil, false, fault.Errorf(fault.Usage, "queue %q is not part of this build", p.Config.Queue)
+	c := p.Config
+	ark, err := arkindex.New(arkindex.Config{
+		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
+		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
+		// Slurm's GPUs are elsewhere.
+		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0,
+	})
+	return ark, false, err
 }
 
 // agentName names this agent in a spool: the same for as long as its jobs can be
 // found by it, even if its state directory is lost. Jobs of Slurm are found on
 // every host of the cluster, processes only on this one.
 func agentName(ctx context.Context, p *Parts) (string, error) {
+	// Asked for once: every turn has to do without more calls of Slurm.
+	cache := filepath.Join(p.Config.StateDir(), "agent."+p.Config.Mode)
+	if b, err := os.ReadFile(cache); err == nil {
+		if id, err := task.ParseID(strings.TrimSpace(string(b))); err == nil {
+			return string(id), nil
+		}
+	}
+	name, err := deriveName(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	return name, renameio.WriteFile(cache, []byte(name+"\n"), 0o600)
+}
+
+func deriveName(ctx context.Context, p *Parts) (string, error) {
 	place, err := os.Hostname()
 	if err != nil {
 		return "", err

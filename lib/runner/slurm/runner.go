@@ -133,7 +133,7 @@ func strangers(rows []slurm.Job, known map[task.ID]bool) []*slurm.Job {
 }
 
 func better(a, b *slurm.Job) bool {
-	aliveA, aliveB := isAlive(a), isAlive(b)
+	aliveA, aliveB := Alive(a), Alive(b)
 	if aliveA != aliveB {
 		return aliveA
 	}
@@ -142,7 +142,8 @@ func better(a, b *slurm.Job) bool {
 	return older == aliveA
 }
 
-func isAlive(job *slurm.Job) bool {
+// Alive reports whether a job has not ended.
+func Alive(job *slurm.Job) bool {
 	if job.State == "SUSPENDED" {
 		return true
 	}
@@ -155,7 +156,7 @@ func isAlive(job *slurm.Job) bool {
 func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, err error) {
 	var ids []string
 	for i := range all {
-		if all[i].queue == nil || !isAlive(all[i].queue) {
+		if all[i].queue == nil || !Alive(all[i].queue) {
 			ids = append(ids, all[i].ref.Job)
 		}
 	}
@@ -168,7 +169,7 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 	// Accounting that does not answer is like accounting that lags.
 	for i := range all {
 		e := &all[i]
-		if e.queue != nil && isAlive(e.queue) {
+		if e.queue != nil && Alive(e.queue) {
 			continue
 		}
 		e.noAccounting = none
@@ -265,7 +266,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		}
 		i := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ID == ref.Job })
 		// An odd listing does not show it: scancel knows better.
-		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !isAlive(&rows[i])) || i < 0 && cancelled {
+		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !Alive(&rows[i])) || i < 0 && cancelled {
 			return nil
 		}
 		if !cancelled {
