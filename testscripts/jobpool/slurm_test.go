@@ -110,6 +110,7 @@ func TestUnequalNodes(t *testing.T) {
 // The time limit ends a run in time for the batch script to submit itself again;
 // the next job goes on with it.
 func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
+	t.Parallel()
 	p := inSlurm(t, nil)
 	var b strings.Builder
 	for range 16 {
@@ -184,8 +185,9 @@ func TestSignalToTheSteps(t *testing.T) {
 
 // Nodes that are not needed any more go back to Slurm while the tail runs.
 func TestReleaseIdleNodes(t *testing.T) {
+	t.Parallel()
 	p := inSlurm(t, nil)
-	job := p.batch("printf 'sleep 14\\ntrue\\ntrue\\n' | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	job := p.batch("printf 'sleep 12\\ntrue\\ntrue\\n' | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("a node is given back", func() bool { return strings.Contains(p.output(), "gave 1 idle nodes back") })
 	if nodes := p.slurm("squeue", "-h", "-j", job, "-o", "%N"); nodes != "cpu1" {
 		t.Errorf("the job has %s; want cpu1", nodes)
