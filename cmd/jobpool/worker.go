@@ -38,6 +38,6 @@ func workerAction(c *cli.Context) error {
 			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
 		},
 		Processes: func(threads int) worker.Processes { return command.NewSpawner(threads) },
-		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans,
+		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
 	})
 }

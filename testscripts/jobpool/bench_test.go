@@ -121,14 +121,15 @@ func BenchmarkThroughput(b *testing.B) {
 		})
 	}
 	if onPath("parallel") {
-		add("GNU parallel -j2", 500, func(n int) *exec.Cmd {
+		add("GNU parallel -j2", 300, func(n int) *exec.Cmd {
 			c := exec.Command("parallel", "--will-cite", "-j2", "--joblog", filepath.Join(dir, "joblog"))
 			c.Stdin = lines(dir, n)
 			return c
 		})
 		if options != "" {
 			control := "ssh " + options + " -o ControlMaster=auto -o ControlPersist=60 -o ControlPath=" + filepath.Join(dir, "c-%p")
-			add("GNU parallel ControlMaster", 200, func(n int) *exec.Cmd {
+			b.Cleanup(func() { _ = exec.Command("ssh", options, "-o", "ControlPath="+filepath.Join(dir, "c-%p"), "-O", "exit", "n1").Run() })
+			add("GNU parallel ControlMaster", 60, func(n int) *exec.Cmd {
 				c := exec.Command("parallel", "--will-cite", "--ssh", control, "--sshlogin", "2/n1")
 				c.Stdin = lines(dir, n)
 				return c

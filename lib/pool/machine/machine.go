@@ -5,7 +5,9 @@ package machine
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -233,12 +235,21 @@ func Hostname() string {
 
 // Orphans returns the processes that came to this one because their parent has
 // ended. They come to the main thread, which must not start any itself.
-func Orphans() []int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+//
+// It is asked for after each task, so the file is kept open.
+func Orphans() func() []int {
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	if err != nil {
 		return nil
 	}
-	return fields(b)
+	b := make([]byte, 64<<10)
+	return func() []int {
+		n, err := f.ReadAt(b, 0)
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return nil
+		}
+		return fields(b[:n])
+	}
 }
 
 // Children returns the children of all threads of this process.

@@ -96,7 +96,7 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 			return nil, err
 		}
 	}
-	l.Stdout, l.Stderr = j.out.files[0].Fd(), j.out.files[1].Fd()
+	l.Stdout, l.Stderr = uintptr(j.out.files[0]), uintptr(j.out.files[1])
 	return l, nil
 }
 

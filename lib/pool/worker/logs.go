@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -16,10 +17,49 @@ import (
 // capture is where the output of one task goes: standard output and standard
 // error.
 type capture struct {
-	files  [2]*os.File
+	files  [2]descriptor
 	path   [2]string // "": nobody will ask for it
 	shared bool      // the null device
 	keep   bool      // the files are the user's
+}
+
+// descriptor is an open file. os.File would ask the system for more than is
+// needed, for each of many short tasks.
+type descriptor int
+
+const noFile descriptor = -1
+
+func openFile(name string, flags int, mode uint32) (descriptor, error) {
+	for {
+		fd, err := syscall.Open(name, flags|syscall.O_CREAT|syscall.O_RDWR|syscall.O_APPEND|syscall.O_CLOEXEC, mode)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return noFile, &os.PathError{Op: "open", Path: name, Err: err}
+		default:
+			return descriptor(fd), nil
+		}
+	}
+}
+
+func (d descriptor) size() int64 {
+	var st syscall.Stat_t
+	if syscall.Fstat(int(d), &st) != nil {
+		return 0
+	}
+	return st.Size
+}
+
+// ReadAt makes a descriptor an io.ReaderAt.
+func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
+	n, err := syscall.Pread(int(d), b, at)
+	switch {
+	case err != nil:
+		return 0, err
+	case n < len(b):
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // logs is where the output of the tasks of this node goes.
@@ -43,7 +83,8 @@ type logs struct {
 
 func newLogs(w *worker, mode wire.Output) (*logs, error) {
 	l := &logs{w: w, mode: mode, made: map[int64]bool{}, held: map[wire.Key]*capture{}}
-	l.null = &capture{files: [2]*os.File{w.null, w.null}, shared: true}
+	null := descriptor(w.null.Fd())
+	l.null = &capture{files: [2]descriptor{null, null}, shared: true}
 	dir := filepath.Join(string(w.setup.Run), "logs")
 	if mode.Files || mode.Merged {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -112,11 +153,11 @@ func (l *logs) open(j *job) (*capture, error) {
 			}
 			l.made[shard] = true
 		}
-		c := &capture{keep: true}
+		c := &capture{files: [2]descriptor{noFile, noFile}, keep: true}
 		for i := range c.files {
 			c.path[i] = filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, key.Attempt, i == 1))
 			var err error
-			if c.files[i], err = os.OpenFile(c.path[i], os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC, 0o666); err != nil {
+			if c.files[i], err = openFile(c.path[i], syscall.O_TRUNC, 0o666); err != nil {
 				c.close()
 				return nil, err
 			}
@@ -131,12 +172,12 @@ func (l *logs) open(j *job) (*capture, error) {
 		l.free = l.free[:n-1]
 		return c, nil
 	}
-	c := &capture{}
+	c := &capture{files: [2]descriptor{noFile, noFile}}
 	for i := range c.files {
 		l.number++
 		c.path[i] = filepath.Join(l.w.Temp, fmt.Sprint(l.number))
 		var err error
-		if c.files[i], err = os.OpenFile(c.path[i], os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_EXCL, 0o600); err != nil {
+		if c.files[i], err = openFile(c.path[i], syscall.O_EXCL, 0o600); err != nil {
 			c.discard()
 			return nil, err
 		}
@@ -145,9 +186,10 @@ func (l *logs) open(j *job) (*capture, error) {
 }
 
 func (c *capture) close() {
-	for _, f := range c.files {
-		if f != nil && !c.shared {
-			f.Close()
+	for i, f := range c.files {
+		if f != noFile && !c.shared {
+			_ = syscall.Close(int(f))
+			c.files[i] = noFile
 		}
 	}
 }
@@ -222,7 +264,7 @@ func (l *logs) recycle(c *capture) {
 		return
 	}
 	for _, f := range c.files {
-		if f.Truncate(0) != nil {
+		if f.size() > 0 && syscall.Ftruncate(int(f), 0) != nil {
 			c.discard()
 			return
 		}
@@ -235,9 +277,7 @@ func (l *logs) recycle(c *capture) {
 func (l *logs) inline(key wire.Key, c *capture, d *wire.Done) (held bool) {
 	var size [2]int64
 	for i, f := range c.files {
-		if st, err := f.Stat(); err == nil {
-			size[i] = st.Size()
-		}
+		size[i] = f.size()
 	}
 	if size[0]+size[1] > wire.Inline || l.w.lost && size[0]+size[1] > 0 && l.w.spool != nil {
 		d.OutSize, d.ErrSize = size[0], size[1]
