@@ -61,7 +61,7 @@ func runAction(serve bool) cli.ActionFunc {
 		t := &talk{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
 		switch {
 		case policy.Quiet || progress == 3:
-		case progress == 1 || progress == 0 && t.terminal:
+		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || c.IsSet("arg-file") || slices.Contains(c.Args().Slice(), ":::")):
 			policy.Progress = head.ProgressTerminal
 		default:
 			policy.Progress = head.ProgressLines

@@ -128,7 +128,9 @@ func BenchmarkThroughput(b *testing.B) {
 		})
 		if options != "" {
 			control := "ssh " + options + " -o ControlMaster=auto -o ControlPersist=60 -o ControlPath=" + filepath.Join(dir, "c-%p")
-			b.Cleanup(func() { _ = exec.Command("ssh", options, "-o", "ControlPath="+filepath.Join(dir, "c-%p"), "-O", "exit", "n1").Run() })
+			b.Cleanup(func() {
+				_ = exec.Command("ssh", options, "-o", "ControlPath="+filepath.Join(dir, "c-%p"), "-O", "exit", "n1").Run()
+			})
 			add("GNU parallel ControlMaster", 60, func(n int) *exec.Cmd {
 				c := exec.Command("parallel", "--will-cite", "--ssh", control, "--sshlogin", "2/n1")
 				c.Stdin = lines(dir, n)

@@ -405,13 +405,13 @@ func (h *head) drain(why string) {
 
 // finish ends the connections and sums up.
 func (h *head) finish() *Result {
+	h.clearProgress()
 	for _, c := range h.conns {
 		c.send(&wire.Message{Bye: true})
 		c.flush(true)
 	}
 	r := h.result()
 	if h.tells(r) {
-		h.clearProgress()
 		for _, line := range h.summary(r) {
 			h.Message("%s", line)
 		}
