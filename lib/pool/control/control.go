@@ -216,8 +216,8 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(c.c, r)
-		_ = c.c.(*net.UnixConn).CloseWrite()
 		sent <- err
+		_ = c.c.(*net.UnixConn).CloseWrite() // upon which the other side ends
 	}()
 	if _, err := io.Copy(w, c.in); err != nil {
 		return err

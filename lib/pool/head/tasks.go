@@ -168,6 +168,9 @@ func needs(n pool.Need) string {
 // wait for the head when one ends. Long tasks do not need that.
 func (h *head) fill(c *conn) {
 	window := c.window()
+	if h.Halt != (Halt{}) {
+		window = 0 // what is queued at a node may start before the head can stop it
+	}
 	if c.queued >= window {
 		return
 	}
