@@ -318,7 +318,7 @@ func printLogs(c *cli.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("no log of task %s", strings.Join(missing, ", "))
+		return fmt.Errorf("no log of task %s: it has printed nothing, or has not run", strings.Join(missing, ", "))
 	}
 	return nil
 }

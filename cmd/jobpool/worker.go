@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -28,6 +29,9 @@ func workerAction(c *cli.Context) error {
 	if err := command.AdoptOrphans(); err != nil {
 		return err
 	}
+	// A thread that starts a process is not there for anything else until the process
+	// runs; the rest must not wait for that.
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), 16) + 2)
 	root := os.DirFS("/")
 	ids := machine.Affinity()
 	gpus, variable := machine.GPUs(root, os.Getenv)

@@ -3,6 +3,7 @@ package head
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -75,10 +76,13 @@ func (c *conn) flush(written bool) {
 func (h *head) connectAll() {
 	gate := make(chan struct{}, max(1, h.ConnectAtOnce))
 	h.opening = len(h.Nodes)
-	for _, spec := range h.Nodes {
+	// One a little after the other: they would only be in each other's way, and the
+	// first task starts when the first is there.
+	apart := 50 * time.Millisecond / time.Duration(runtime.NumCPU())
+	for i, spec := range h.Nodes {
 		n := &nodeState{spec: spec}
 		h.nodes = append(h.nodes, n)
-		go h.connect(n, gate, h.ConnectTimeout)
+		time.AfterFunc(time.Duration(i)*apart, func() { h.connect(n, gate, h.ConnectTimeout) })
 	}
 }
 

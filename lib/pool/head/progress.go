@@ -234,8 +234,12 @@ func (h *head) summary(r *Result) []string {
 				where = " on " + x.at
 			}
 			out = append(out, fmt.Sprintf("  task %d%s %s: %s", x.seq, where, x.how, x.text))
-			if h.Setup.Output.Files && x.at != "" {
-				out = append(out, "    see "+filepath.Join(h.Journal.Dir, worker.LogFile(x.seq, x.try, true)))
+			for _, stderr := range []bool{true, false} {
+				name := filepath.Join(h.Journal.Dir, worker.LogFile(x.seq, x.try, stderr))
+				if st, err := os.Stat(name); h.Setup.Output.Files && err == nil && st.Size() > 0 {
+					out = append(out, "    see "+name)
+					break
+				}
 			}
 		}
 		if more := r.Failed + r.Cancelled - int64(len(s.failures)); more > 0 {

@@ -62,12 +62,24 @@ func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
+// blank is an open file that nothing was written to. To give it another name costs
+// far less than to make a new one, on a parallel file system above all, and tasks
+// that print nothing leave no files.
+type blank struct {
+	file descriptor
+	path string
+}
+
+// maxBlank bounds how many are kept.
+const maxBlank = 64
+
 // logs is where the output of the tasks of this node goes.
 type logs struct {
 	w      *worker
 	mode   wire.Output
 	null   *capture
 	free   []*capture // empty, to be used again
+	blank  []blank    // logs of tasks that printed nothing, to be used again
 	made   map[int64]bool
 	number int
 
@@ -156,6 +168,9 @@ func (l *logs) open(j *job) (*capture, error) {
 		c := &capture{files: [2]descriptor{noFile, noFile}, keep: true}
 		for i := range c.files {
 			c.path[i] = filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, key.Attempt, i == 1))
+			if l.rename(c, i) {
+				continue
+			}
 			var err error
 			if c.files[i], err = openFile(c.path[i], syscall.O_TRUNC, 0o666); err != nil {
 				c.close()
@@ -183,6 +198,34 @@ func (l *logs) open(j *job) (*capture, error) {
 		}
 	}
 	return c, nil
+}
+
+// rename makes a blank file the log of a stream.
+func (l *logs) rename(c *capture, stream int) bool {
+	n := len(l.blank)
+	if n == 0 {
+		return false
+	}
+	b := l.blank[n-1]
+	l.blank = l.blank[:n-1]
+	if os.Rename(b.path, c.path[stream]) != nil {
+		_ = syscall.Close(int(b.file))
+		return false
+	}
+	c.files[stream] = b.file
+	return true
+}
+
+// keepBlank takes the files of an ended task that are empty, unless something that
+// is still alive may write to them.
+func (l *logs) keepBlank(c *capture) {
+	for i, f := range c.files {
+		if !c.keep || f == noFile || l.w.setup.Keep || l.w.strange || len(l.blank) >= maxBlank || f.size() > 0 {
+			continue
+		}
+		l.blank = append(l.blank, blank{f, c.path[i]})
+		c.files[i] = noFile
+	}
 }
 
 func (c *capture) close() {
@@ -234,6 +277,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 			l.recycle(c)
 		}
 	default:
+		l.keepBlank(c)
 		c.close()
 	}
 	send()
@@ -254,6 +298,11 @@ func (l *logs) shrink() {
 		c.discard()
 	}
 	l.free = nil
+	for _, b := range l.blank {
+		_ = syscall.Close(int(b.file))
+		os.Remove(b.path)
+	}
+	l.blank = nil
 }
 
 // recycle uses the files of a task again, unless something that is still alive
@@ -295,6 +344,7 @@ func (l *logs) inline(key wire.Key, c *capture, d *wire.Done) (held bool) {
 		}
 	}
 	if c.keep || l.mode.Merged {
+		l.keepBlank(c)
 		c.discard()
 	}
 	return false
