@@ -279,7 +279,8 @@ func tv(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6
 // cannotStart ends a task that could not be started, or tries again later if
 // the system only has no room at present.
 func (w *worker) cannotStart(j *job, err error) {
-	for _, e := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
+	// EBADF is what a fork says when the numbers of its files reach the limit.
+	for _, e := range []error{syscall.EAGAIN, syscall.EBADF, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
 		if errors.Is(err, e) && (j.tries < patience || w.runs()) && j.why == "" && !w.ending {
 			j.tries++
 			w.again = append(w.again, j)
