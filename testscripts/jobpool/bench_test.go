@@ -106,14 +106,15 @@ func BenchmarkThroughput(b *testing.B) {
 		c.Stdin = lines(dir, n)
 		return c
 	})
-	add("jobpool local", 3000, jobpool("-j2"))
+	// Enough tasks for the start of a connection not to count.
+	add("jobpool local", 6000, jobpool("-j2"))
 	options := sshOptions(b)
 	if options != "" {
-		add("jobpool ssh", 3000, jobpool("--via", "ssh", "--ssh-opt", options, "--nodes", "2/n1"))
+		add("jobpool ssh", 6000, jobpool("--via", "ssh", "--ssh-opt", options, "--nodes", "2/n1"))
 	}
 	if onPath("srun") && os.Getenv("SLURM_CONF") != "" {
-		inner := jobpool("-j2")
-		add("jobpool srun", 3000, func(n int) *exec.Cmd {
+		inner := jobpool("-j2", "--bind", "none") // as the others
+		add("jobpool srun", 6000, func(n int) *exec.Cmd {
 			c := inner(n)
 			// What the allocation takes to begin and end is not counted.
 			timed := `began=$(date +%s.%N); "$@"; echo "$(date +%s.%N) $began"`
@@ -201,31 +202,52 @@ func BenchmarkThroughput(b *testing.B) {
 }
 
 // BenchmarkFirstTask measures the time from the start of jobpool to that of its
-// first task, with four nodes over ssh.
+// first task, with four nodes over ssh, and over srun if there is a cluster; and
+// beside it what a lone ssh takes.
 func BenchmarkFirstTask(b *testing.B) {
 	options := sshOptions(b)
 	if options == "" {
 		b.Skip("needs an sshd")
 	}
 	dir := b.TempDir()
-	var times []float64
+	run := 0
+	first := func(wrap []string, args ...string) *exec.Cmd {
+		run++
+		argv := append(wrap, "sh", "-c", `date +%s.%N; exec "$@"`, "sh", filepath.Join(harness.Bin, "jobpool"), "-q", "--run", filepath.Join(dir, fmt.Sprint(run)))
+		argv = append(append(argv, args...), "date +%s.%N # {}", ":::", "1")
+		return exec.Command(argv[0], argv[1:]...)
+	}
+	ways := map[string]func() *exec.Cmd{
+		"ms/ssh": func() *exec.Cmd {
+			return first(nil, "--via", "ssh", "--ssh-opt", options, "--nodes", "2/n[1-4]")
+		},
+		"ms/lone-ssh": func() *exec.Cmd {
+			return exec.Command("sh", "-c", `date +%s.%N; exec ssh "$1" n1 date +%s.%N`, "sh", options)
+		},
+	}
+	if onPath("salloc") && os.Getenv("SLURM_CONF") != "" {
+		ways["ms/srun"] = func() *exec.Cmd { return first(slices.Clone(fourNodes)) }
+	}
+	times := map[string][]float64{}
 	for b.Loop() {
-		for i := range 7 {
-			began := time.Now()
-			c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "-q", "--run", filepath.Join(dir, fmt.Sprint(i)), "--via", "ssh", "--ssh-opt", options, "--nodes", "2/n[1-4]", "date +%s.%N # {}", ":::", "1")
-			out, err := c.Output()
-			if err != nil {
-				b.Fatal(err)
+		for range 7 {
+			for name, way := range ways {
+				out, err := way().Output()
+				if err != nil {
+					b.Fatal(name, err)
+				}
+				var from, to float64
+				if _, err := fmt.Sscan(string(out), &from, &to); err != nil {
+					b.Fatalf("%s: %q", name, out)
+				}
+				times[name] = append(times[name], to-from)
 			}
-			at, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			times = append(times, at-float64(began.UnixNano())/1e9)
 		}
 	}
-	slices.Sort(times)
-	b.ReportMetric(times[len(times)/2]*1000, "ms/first-task")
+	for name, t := range times {
+		slices.Sort(t)
+		b.ReportMetric(t[len(t)/2]*1000, name)
+	}
 	b.ReportMetric(0, "ns/op")
 }
 

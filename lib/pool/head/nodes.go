@@ -162,6 +162,9 @@ func (h *head) nodeUp(n *nodeState, link Link, in *wire.Reader, hello *wire.Hell
 		go link.Close()
 		return
 	}
+	if hello.Version != h.Version {
+		h.Message("node %s: its worker is version %q, this is %q", n.spec.Name, hello.Version, h.Version)
+	}
 	cpus, pin, warning := h.cpus(n.spec, hello)
 	if warning != "" {
 		h.Message("node %s: %s", n.spec.Name, warning)
