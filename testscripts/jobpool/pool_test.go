@@ -217,13 +217,27 @@ func (p *pool) matching(text string) []int {
 // reach it as the hosts n1 to n9.
 func sshd(t *testing.T) []string {
 	t.Helper()
+	option, err := startSSHD(t)
+	switch {
+	case err == nil:
+	case os.Getenv("PONOS_TEST_SLURM") == "require":
+		t.Fatalf("no sshd: %v", err)
+	default:
+		t.Skipf("needs an sshd: %v", err)
+	}
+	return []string{"--via", "ssh", "--ssh-opt", option}
+}
+
+// startSSHD starts an sshd that ends with the test, and returns the option of ssh
+// that reaches it.
+func startSSHD(t testing.TB) (string, error) {
 	dir, err := os.MkdirTemp("", "jobpool-sshd")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
@@ -237,12 +251,9 @@ func sshd(t *testing.T) []string {
 	c.Stderr = &complaints
 	out, err := c.Output()
 	if err != nil {
-		if os.Getenv("PONOS_TEST_SLURM") == "require" {
-			t.Fatalf("no sshd: %v: %s", err, &complaints)
-		}
-		t.Skipf("needs an sshd: %v: %s", err, &complaints)
+		return "", fmt.Errorf("%w: %s", err, &complaints)
 	}
-	return []string{"--via", "ssh", "--ssh-opt", "-F" + strings.TrimSpace(string(out))}
+	return "-F" + strings.TrimSpace(string(out)), nil
 }
 
 func kill(pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) }
