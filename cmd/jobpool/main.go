@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,7 +23,7 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := tool()
 	t.StopAtArg = takesCommand(args)
-	return t.Run(ctx, protect(t, args), stdin, stdout, stderr)
+	return t.Run(ctx, args, stdin, stdout, stderr)
 }
 
 func tool() app.Tool {
@@ -58,52 +57,4 @@ func takesCommand(args []string) bool {
 		return true
 	}
 	return !slices.Contains([]string{"ctl", "log"}, args[1])
-}
-
-// protect puts "--" before the command to run, so that nothing in it is taken for
-// ours.
-func protect(t app.Tool, args []string) []string {
-	if !t.StopAtArg || len(args) < 2 {
-		return args
-	}
-	flags, from := t.Flags, 1
-	for _, c := range t.Commands {
-		if args[1] == c.Name {
-			flags, from = c.Flags, 2
-			if c.SkipFlagParsing {
-				return args
-			}
-		}
-	}
-	values := map[string]bool{}
-	for _, f := range flags {
-		if d, ok := f.(cli.DocGenerationFlag); ok && d.TakesValue() {
-			for _, name := range f.Names() {
-				values[name] = true
-			}
-		}
-	}
-	for i := from; i < len(args); i++ {
-		switch arg := args[i]; {
-		case arg == "--" || arg == "--generate-bash-completion":
-			return args
-		case len(arg) < 2 || arg[0] != '-':
-			return slices.Insert(slices.Clone(args), i, "--")
-		case values[strings.TrimLeft(arg, "-")]:
-			i++
-		case arg[1] != '-' && !strings.Contains(arg, "=") && values[arg[len(arg)-1:]] && !hasValue(values, arg):
-			i++ // -qj 4
-		}
-	}
-	return args
-}
-
-// hasValue reports whether a cluster of short flags brings the value itself: -j4.
-func hasValue(values map[string]bool, arg string) bool {
-	for i := 1; i < len(arg)-1; i++ {
-		if values[arg[i:i+1]] {
-			return true
-		}
-	}
-	return false
 }
