@@ -32,13 +32,13 @@ func TestParseLine(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string]string{
-		"start a":                                        "not a JSON object",
-		`[1]`:                                            "not a JSON object",
-		`{"action":`:                                     "not a record",
-		`{"action":"start"}`:                             "no id",
-		`{"action":"start","id":"../../x"}`:              "task id",
-		`{"action":"explode","id":"a"}`:                  "neither start nor stop",
-		`{"action":"start","id":5}`:                      "not a record",
+		"start a":                           "not a JSON object",
+		`[1]`:                               "not a JSON object",
+		`{"action":`:                        "not a record",
+		`{"action":"start"}`:                "no id",
+		`{"action":"start","id":"../../x"}`: "task id",
+		`{"action":"explode","id":"a"}`:     "neither start nor stop",
+		`{"action":"start","id":5}`:         "not a record",
 		"{\"action\":\"start\",\"id\":\"a\xff\"}":        "not a JSON object",
 		`{"action":"start","id":"a","x":"` + long + `"}`: "longer than",
 	} {

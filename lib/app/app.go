@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Version is set by the build; without it the version of the module is told.
+var Version string
+
+// Tool is a program: its command line and what it does.
+type Tool struct {
+	Name        string
+	Usage       string // one line, lower case
+	ArgsUsage   string // such as "[ID...]"
+	Description string // a few lines for --help
+	Examples    string // lines for the end of --help
+	Flags       []cli.Flag
+	Commands    []*cli.Command
+	Action      cli.ActionFunc
+	// StopAtArg ends the flags at the first argument, for tools that run a
+	// command. Elsewhere flags and arguments may be mixed.
+	StopAtArg bool
+}
+
+// Main runs a tool as the whole process and returns its exit status. The context
+// ends at SIGINT and SIGTERM; the status is then 128 plus the signal's number,
+// unless the tool has something better to say. A second signal ends the process
+// at once.
+func Main(run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		signal.Stop(signals)
+		cancel(Interrupted{s.(syscall.Signal)})
+	}()
+	return run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
+}
+
+// Interrupted is the cause of a context that a signal has ended.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (i Interrupted) Error() string { return "interrupted by " + signalName(i.Signal) }
+
+func signalName(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	}
+	return s.String()
+}
+
+// Run reads the command line and does the tool's action. It prints the error, if
+// there is one, and returns the exit status.
+func (t Tool) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == "--describe" {
+		return t.finish(stderr, PrintJSON(stdout, t.describe()))
+	}
+	err := t.app(stdin, stdout, stderr).RunContext(ctx, t.normalize(args))
+	if err != nil && ctx.Err() != nil {
+		var i Interrupted
+		if errors.As(context.Cause(ctx), &i) && isContext(err) {
+			return 128 + int(i.Signal)
+		}
+	}
+	return t.finish(stderr, err)
+}
+
+// isContext reports whether err only says that the context ended.
+func isContext(err error) bool {
+	var i Interrupted
+	return errors.Is(err, context.Canceled) || errors.As(err, &i)
+}
+
+// finish prints err the way all tools do and returns its exit status.
+func (t Tool) finish(stderr io.Writer, err error) int {
+	if errors.Is(err, syscall.EPIPE) {
+		return 128 + int(syscall.SIGPIPE)
+	}
+	code, silent := fault.Code(err)
+	if !silent {
+		Report(stderr, t.Name, err)
+	}
+	return code
+}
+
+// Report prints an error, each of them if there are several joined, and its hint.
+func Report(stderr io.Writer, tool string, err error) {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) && err.Error() == joined.(error).Error() {
+		for _, e := range joined.Unwrap() {
+			Report(stderr, tool, e)
+		}
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+		fmt.Fprintf(stderr, "%s: %s\n", tool, Sanitize(line))
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		fmt.Fprintf(stderr, "%s: hint: %s\n", tool, Sanitize(hint))
+	}
+}
+
+func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
+	usageError := func(_ *cli.Context, err error, _ bool) error {
+		return fault.Hint(fault.Wrap(fault.Usage, err), fmt.Sprintf("see %q", t.Name+" --help"))
+	}
+	var prepare func(commands []*cli.Command)
+	prepare = func(commands []*cli.Command) {
+		for _, c := range commands {
+			c.OnUsageError = usageError
+			c.HideHelpCommand = true
+			if c.Action == nil {
+				c.Action = t.unknownCommand
+			}
+			prepare(c.Subcommands)
+		}
+	}
+	prepare(t.Commands)
+	action := t.Action
+	if action == nil {
+		action = t.unknownCommand
+	}
+	return &cli.App{
+		Name: t.Name, Usage: t.Usage, ArgsUsage: t.ArgsUsage, Description: t.Description,
+		Version: version(), Reader: stdin, Writer: stdout, ErrWriter: stderr,
+		Flags: append(t.Flags, versionFlag), Commands: t.Commands, Action: action,
+		HideHelpCommand: true, HideVersion: true, UseShortOptionHandling: true,
+		DisableSliceFlagSeparator: true,
+		CustomAppHelpTemplate:     helpTemplate + examples(t.Examples),
+		OnUsageError:              usageError,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Before: func(c *cli.Context) error {
+			if c.Bool("version") {
+				_, err := fmt.Fprintf(c.App.Writer, "%s %s\n", t.Name, version())
+				return errors.Join(err, fault.Exit(0, nil))
+			}
+			return nil
+		},
+	}
+}
+
+// unknownCommand is the action of a tool or command that has only commands.
+func (t Tool) unknownCommand(c *cli.Context) error {
+	names := make([]string, 0, len(c.Command.Subcommands))
+	for _, sub := range c.Command.VisibleCommands() {
+		names = append(names, sub.Name)
+	}
+	hint := "commands: " + strings.Join(names, ", ")
+	if !c.Args().Present() {
+		return fault.Hint(fault.Errorf(fault.Usage, "a command is missing"), hint)
+	}
+	if near := Nearest(c.Args().First(), names); near != "" {
+		hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	return fault.Hint(fault.Errorf(fault.Usage, "unknown command %q", c.Args().First()), hint)
+}
+
+var versionFlag = &cli.BoolFlag{Name: "version", Aliases: []string{"V"}, Usage: "print the version and exit"}
+
+func version() string {
+	if Version != "" {
+		return Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return strings.Trim(info.Main.Version, "()")
+	}
+	return "devel"
+}
+
+const helpTemplate = `{{.Name}} - {{.Usage}}
+
+usage: {{.Name}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .VisibleCommands}} COMMAND{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+{{- if .Description}}
+
+{{.Description}}{{end}}
+{{- if .VisibleCommands}}
+
+commands:{{range .VisibleCommands}}
+  {{join .Names ", "}}{{"\t"}}{{.Usage}}{{end}}{{end}}
+{{- if .VisibleFlags}}
+
+options:{{range .VisibleFlags}}
+  {{.}}{{end}}{{end}}
+`
+
+func examples(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "\nexamples:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+	"golang.org/x/term"
+)
+
+// Table is rows for people: left-aligned columns two blanks apart, the header in
+// upper case. Control characters in cells do not reach the terminal.
+type Table struct {
+	Header []string
+	Right  []int // columns that are aligned right: numbers
+	rows   [][]string
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Len is the number of rows.
+func (t *Table) Len() int { return len(t.rows) }
+
+// Print writes the table, or nothing if it has no row.
+func (t *Table) Print(w io.Writer) error {
+	if len(t.rows) == 0 {
+		return nil
+	}
+	align := make([]tw.Align, len(t.Header))
+	for i := range align {
+		align[i] = tw.AlignLeft
+	}
+	for _, i := range t.Right {
+		align[i] = tw.AlignRight
+	}
+	cell := tw.CellConfig{
+		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
+		Alignment:  tw.CellAlignment{PerColumn: align},
+		Padding:    tw.CellPadding{Global: tw.Padding{Right: "  ", Overwrite: true}},
+	}
+	var text strings.Builder
+	table := tablewriter.NewTable(&text,
+		tablewriter.WithConfig(tablewriter.Config{Header: cell, Row: cell}),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders:  tw.BorderNone,
+			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+		})))
+	header := make([]string, len(t.Header))
+	for i, h := range t.Header {
+		header[i] = strings.ToUpper(h)
+	}
+	table.Header(header)
+	for _, row := range t.rows {
+		clean := make([]string, len(row))
+		for i, c := range row {
+			clean[i] = Sanitize(c)
+		}
+		if err := table.Append(clean); err != nil {
+			return err
+		}
+	}
+	if err := table.Render(); err != nil {
+		return err
+	}
+	var out strings.Builder
+	for line := range strings.Lines(text.String()) {
+		out.WriteString(strings.TrimRight(line, " \n"))
+		out.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// PrintJSON writes v as an indented document.
+func PrintJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// PrintJSONLine writes v as one line.
+func PrintJSONLine(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// IsTerminal reports whether w (or a reader) is a terminal.
+func IsTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Color reports whether to use colour on w: FORCE_COLOR, NO_COLOR, TERM=dumb and
+// then whether it is a terminal decide.
+func Color(w io.Writer) bool {
+	switch {
+	case os.Getenv("FORCE_COLOR") != "":
+		return true
+	case os.Getenv("NO_COLOR") != "", os.Getenv("TERM") == "dumb":
+		return false
+	}
+	return IsTerminal(w)
+}
+
+// Width is the number of columns of the terminal w, or 80.
+func Width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// Sanitize takes out of s what would move the cursor or change the colours of a
+// terminal: control characters become '?', a tab becomes a blank.
+func Sanitize(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r < ' ', r >= 0x7f && r < 0xa0:
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// Nearest returns the candidate that word most likely means, or "" if none is
+// near: at most a third of its letters are wrong, left out, added or swapped.
+func Nearest(word string, candidates []string) string {
+	best, bound := "", max(1, len(word)/3)+1
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < bound {
+			best, bound = c, d
+		}
+	}
+	return best
+}
+
+// distance is the Damerau-Levenshtein distance (optimal string alignment) of two
+// strings, in bytes.
+func distance(a, b string) int {
+	before, previous, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range previous {
+		previous[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(previous[j]+1, row[j-1]+1, previous[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, previous, row = previous, row, before
+	}
+	return previous[len(b)]
+}

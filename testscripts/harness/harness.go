@@ -1,0 +1,156 @@
+package harness
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
+
+const module = "github.com/ponos-tools/ponos"
+
+// Bin is the directory of the real binaries.
+var Bin string
+
+// Main builds the named tools and runs the tests with them on PATH. Each fake is
+// a program on PATH too: a function of this test binary.
+func Main(m *testing.M, fakes map[string]func(), tools ...string) {
+	testscript.Main(runner{m, tools}, fakes)
+}
+
+type runner struct {
+	m     *testing.M
+	tools []string
+}
+
+// Run builds the tools and runs the tests.
+func (r runner) Run() int {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "ponos-bin")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Chmod(dir, 0o755) // jobs of other users run the tools as well
+	}
+	if err == nil && len(r.tools) > 0 {
+		args := []string{"build", "-o", dir + "/"}
+		for _, t := range r.tools {
+			args = append(args, module+"/cmd/"+t)
+		}
+		build := exec.Command("go", args...)
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the tools:", err)
+		return 1
+	}
+	Bin = dir
+	os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	code := r.m.Run()
+	stopCluster()
+	return code
+}
+
+// Options says what scripts to run and with what.
+type Options struct {
+	Dir   string // directory of the scripts, default "."
+	Setup func(*testscript.Env) error
+	Cmds  map[string]func(*testscript.TestScript, bool, []string)
+}
+
+// Run runs the scripts of a directory as parallel subtests. A script has HOME, TZ=UTC, LC_ALL=C
+// and ROOT, the directory of the project; beyond testscript's own commands it has
+//
+//	exits CODE PROGRAM [ARG...]   runs a program that must end with that status
+//	eventually PATTERN PROGRAM [ARG...]   repeats a program until its output matches
+//	signal NAME PIDFILE           sends a signal to the process whose id is in a file
+//	json FILE                     fails unless every line of FILE is a JSON value
+func Run(t *testing.T, o Options) {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = "."
+	}
+	cmds := map[string]func(*testscript.TestScript, bool, []string){
+		"exits": exits, "eventually": eventually, "signal": sendSignal, "json": jsonLines,
+	}
+	for name, cmd := range o.Cmds {
+		cmds[name] = cmd
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: o.Dir, UpdateScripts: *update, RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			home := filepath.Join(env.WorkDir, "home")
+			for name, value := range map[string]string{"HOME": home, "TZ": "UTC", "LC_ALL": "C", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
+				env.Setenv(name, value)
+			}
+			if err := os.MkdirAll(home, 0o755); err != nil {
+				return err
+			}
+			if o.Setup != nil {
+				return o.Setup(env)
+			}
+			return nil
+		},
+		Cmds: cmds,
+	})
+}
+
+// Root is the directory of the project.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code program [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got, err := status(ts.Exec(args[1], args[2:]...))
+	ts.Check(err)
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// status is the exit status that the error of an Exec stands for.
+func status(err error) (int, error) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit):
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// patience bounds how long a script waits for something to happen.
+const patience = 90 * time.Second
+
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: eventually pattern program [args...]")
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(150 * time.Millisecond) {
+		if err := ts.Exec(args[1], args[2:]...); err == nil && matches(ts, args[0], ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%q did not print %q within %v", strings.Join(args[1:], " "), args[0], patience)
+		}
+	}
+}
