@@ -11,21 +11,6 @@ import (
 	"time"
 )
 
-// A RecordError is a line of a command's output that is not what was asked
-// for. Nothing of such an output may be used: a truncated number is a wrong one.
-type RecordError struct {
-	Command string
-	Line    int
-	Problem string
-}
-
-func (e *RecordError) Error() string {
-	return fmt.Sprintf("%s: line %d: %s", e.Command, e.Line, e.Problem)
-}
-
-// Unlimited is a time limit that Slurm calls UNLIMITED or INFINITE.
-const Unlimited = time.Duration(math.MaxInt64)
-
 // maxRecord bounds one record; the nodes of a job can make it long.
 const maxRecord = 4 << 20
 
@@ -46,7 +31,7 @@ func newRecordScanner(command string, r io.Reader) *recordScanner {
 }
 
 func (s *recordScanner) fail(format string, args ...any) error {
-	return &RecordError{s.command, s.line, fmt.Sprintf(format, args...)}
+	return parseError(s.command, s.line, format, args...)
 }
 
 // next returns the next record without its end, valid until the following
@@ -285,19 +270,6 @@ func parseLimit(s string) (time.Duration, bool) {
 		seconds = n[0] * 60
 	}
 	return time.Duration(days*86400+seconds) * time.Second, true
-}
-
-// FormatLimit writes a time limit as --time takes it.
-func FormatLimit(d time.Duration) string {
-	if d == Unlimited {
-		return "UNLIMITED"
-	}
-	s := int64(d / time.Second)
-	days, s := s/86400, s%86400
-	if days > 0 {
-		return fmt.Sprintf("%d-%02d:%02d:%02d", days, s/3600, s/60%60, s%60)
-	}
-	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
 // interner keeps one copy of each text, and what was already parsed: in a long
