@@ -137,11 +137,3 @@ func TestTable(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }
-
-func TestNearest(t *testing.T) {
-	for word, want := range map[string]string{"partiton": "partition", "nodse": "nodes", "zzz": "", "TIME": "time"} {
-		if got := Nearest(word, []string{"partition", "nodes", "time"}); got != want {
-			t.Errorf("Nearest(%q) = %q; want %q", word, got, want)
-		}
-	}
-}

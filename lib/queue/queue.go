@@ -38,9 +38,9 @@ type Queue interface {
 	// queue. ErrNotMine: another one was faster.
 	Claim(ctx context.Context, id task.ID) error
 
-	// SetState reports a state, and for a human why. To report the same again
-	// does no harm.
-	SetState(ctx context.Context, id task.ID, state task.State, reason string) error
+	// Report tells the queue how a task is. To report the same again does no
+	// harm.
+	Report(ctx context.Context, id task.ID, r task.Report) error
 
 	// PutLog replaces the published log of a task.
 	PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error

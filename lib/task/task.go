@@ -66,6 +66,13 @@ func (s State) Known() bool {
 	return s.Final()
 }
 
+// Report is how a task is, and why.
+type Report struct {
+	State    State
+	Reason   string // for people; "" where there is nothing to say
+	ExitCode int    // of the task's command; meaningful in Completed and Failed
+}
+
 // Parent is a task whose artifacts another one reads.
 type Parent struct {
 	ID   ID     `json:"id"`

@@ -1,0 +1,92 @@
+# Ponos: small tools around Slurm and Vast.ai. "make help" lists the targets.
+
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+MANDIR  ?= $(PREFIX)/share/man
+DESTDIR ?=
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# Programs that only the development of this project needs, each at its version.
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+MD2MAN   := github.com/cpuguy83/go-md2man/v2@v2.0.7
+TOOLDIR  := $(CURDIR)/bin/dev
+FUZZTIME ?= 10s
+
+TOOLS := $(notdir $(wildcard cmd/*))
+PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
+LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
+
+.DEFAULT_GOAL := build
+.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions install uninstall demo clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the tools into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+test: test-unit ## run all tests; those that need Slurm use a cluster of their own
+	$(GO) vet ./...
+	$(GO) test -timeout 15m ./testscripts/...
+
+test-unit: ## run the tests of the packages, with the race detector
+	$(GO) test -race -timeout 10m ./lib/... ./cmd/...
+
+test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 15m ./testscripts/...
+
+lint: $(TOOLDIR)/golangci-lint ## check style and architecture
+	@test -z "$$(gofmt -l cmd lib testscripts)" || { gofmt -l cmd lib testscripts; exit 1; }
+	$(TOOLDIR)/golangci-lint run ./...
+
+fmt: ## format the source
+	gofmt -w cmd lib testscripts
+
+bench: ## measure speed and memory, side by side with what they are compared to
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...
+
+fuzz: ## run each fuzz target for FUZZTIME
+	@grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | while read -r file; do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' "$$file"); do \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
+		done; \
+	done
+
+man: $(TOOLDIR)/go-md2man ## make the man pages of their sources
+	@for page in $(PAGES); do $(TOOLDIR)/go-md2man -in $$page.md -out $$page || exit 1; done
+
+completions: build ## make the shell completions of the tools' own flags
+	$(GO) run ./completions/generate -bin bin -out completions $(TOOLS)
+
+install: build ## install tools, man pages and completions (DESTDIR, PREFIX, MANDIR)
+	install -d $(DESTDIR)$(BINDIR)
+	install -m 755 $(addprefix bin/,$(TOOLS)) $(DESTDIR)$(BINDIR)
+	@for page in $(PAGES); do \
+		dir=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
+		install -d $$dir && install -m 644 $$page $$dir || exit 1; \
+	done
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	@for tool in $(TOOLS); do \
+		install -m 644 completions/bash/$$tool $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool && \
+		install -m 644 completions/zsh/_$$tool $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool && \
+		install -m 644 completions/fish/$$tool.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish || exit 1; \
+	done
+
+uninstall: ## remove what install has installed
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(TOOLS))
+	@for page in $(notdir $(PAGES)); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
+	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
+
+demo: build ## run three tasks to their end through a spool, and show states and logs
+	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run
+
+clean: ## remove what was built
+	rm -rf bin dist
+
+$(TOOLDIR)/golangci-lint:
+	GOBIN=$(TOOLDIR) $(GO) install $(GOLANGCI)
+
+$(TOOLDIR)/go-md2man:
+	GOBIN=$(TOOLDIR) $(GO) install $(MD2MAN)

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func cutPrefix(s, prefix string) (string, bool) { return strings.CutPrefix(s, prefix) }
+
+func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
+
+// levels are the levels of Python's logging, as the official agent has them.
+var levels = []string{"NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
+
+// finish fills in what follows from other keys, expands paths, and reports what
+// is wrong, by key.
+func (c *Config) finish(problem func(key, format string, args ...any)) {
+	path := func(key string, p *string) {
+		if *p == "" {
+			return
+		}
+		expanded, err := Expand(*p)
+		if err != nil {
+			problem(key, "%v", err)
+			return
+		}
+		if !filepath.IsAbs(expanded) {
+			if expanded, err = filepath.Abs(filepath.Join(filepath.Dir(c.Path), expanded)); err != nil {
+				problem(key, "%v", err)
+				return
+			}
+		}
+		*p = filepath.Clean(expanded)
+	}
+	path("data_dir", &c.DataDir)
+	path("pid_file", &c.PIDFile)
+	path("logging.path", &c.Logging.Path)
+	if strings.ContainsAny(c.DataDir, "%\n\\") {
+		// Slurm would replace it, or end the line, in the name of a log file.
+		problem("data_dir", "%q has a character that names of Slurm's log files cannot have", c.DataDir)
+	}
+
+	c.finishQueue(problem, path)
+	switch c.Mode {
+	case "":
+		c.Mode = "local"
+		if c.seen["slurm"] {
+			c.Mode = "slurm"
+		}
+	case "slurm", "local":
+	case "vast":
+		problem("mode", `"vast" is not part of this version; it is "slurm" or "local"`)
+	default:
+		problem("mode", `%q is neither "slurm" nor "local"`, c.Mode)
+	}
+	if level := strings.ToUpper(c.Logging.Level); !contains(levels, level) {
+		problem("logging.level", "%q is none of %s", c.Logging.Level, strings.Join(levels, ", "))
+	} else {
+		c.Logging.Level = level
+	}
+	if !strings.Contains(c.Logging.TaskFormat, "%(message)s") {
+		problem("logging.task_format", "it has no %%(message)s")
+	}
+	if c.Sentry.DSN != "" {
+		if u, err := url.Parse(c.Sentry.DSN); err != nil || u.Host == "" || u.User == nil {
+			problem("sentry.dsn", "it is no DSN of Sentry, such as https://KEY@HOST/PROJECT")
+		}
+	}
+	if c.Local.MaxJobs < 0 {
+		problem("local.max_jobs", "%d is negative", c.Local.MaxJobs)
+	}
+	if c.Local.MaxJobs == 0 {
+		c.Local.MaxJobs = max(1, runtime.NumCPU()/2)
+	}
+	if strings.ContainsAny(c.Environment.PIPFlags, "\x00\n") {
+		problem("environments.pip_flags", "it has a line break")
+	}
+	for section, options := range map[string]Options{"base": c.Slurm.Base, "daemon": c.Slurm.Daemon, "cpu": c.Slurm.CPU, "gpu": c.Slurm.GPU} {
+		for _, o := range options {
+			if reason := o.refused(section == "daemon"); reason != "" {
+				problem("slurm."+section+"."+o.Key, "%s", reason)
+			}
+		}
+	}
+}
+
+func (c *Config) finishQueue(problem func(key, format string, args ...any), path func(key string, p *string)) {
+	if c.Queue == "" && c.URL != "" {
+		c.Queue = "arkindex"
+	}
+	spool, isSpool := cutPrefix(c.Queue, "spool:")
+	switch {
+	case isSpool && spool == "":
+		problem("queue", `"spool:" lacks its directory`)
+	case isSpool:
+		path("queue", &spool)
+		c.Queue = "spool:" + spool
+	case c.Queue == "":
+		problem("queue", `there is none: set "url", "farm_id" and "seed" for Arkindex, or "queue: spool:DIR"`)
+	case c.Queue != "arkindex":
+		problem("queue", `%q is neither "arkindex" nor "spool:DIR"`, c.Queue)
+	default:
+		if u, err := url.Parse(c.URL); c.URL == "" {
+			problem("url", "it is missing")
+		} else if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			problem("url", "%q is no http or https URL", c.URL)
+		}
+		if c.FarmID == "" {
+			problem("farm_id", "it is missing")
+		}
+		if c.Seed == "" {
+			problem("seed", "it is missing")
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// refused says why an option cannot be given for a job, or "".
+func (o Option) refused(daemon bool) string {
+	switch o.Name {
+	case "comment":
+		return "the agent marks its jobs by the comment"
+	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "job-name", "get-user-env", "clusters", "cluster", "uid", "gid":
+		return "the agent cannot work with this option"
+	case "output", "error", "open-mode", "chdir", "input":
+		if !daemon {
+			return "the agent keeps the tasks' output and directories itself, below data_dir"
+		}
+	case "find":
+		if len(o.Value) == 0 {
+			return "it lacks a resource request"
+		}
+	}
+	if strings.ContainsAny(o.Value, "\n\x00") {
+		return fmt.Sprintf("%q has a line break", o.Value)
+	}
+	return ""
+}

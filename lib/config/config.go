@@ -1,0 +1,192 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	homedir "github.com/mitchellh/go-homedir"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Config is the configuration of an agent. Keys that the official agent has keep
+// its names, defaults and meaning.
+type Config struct {
+	Path string `yaml:"-"` // the file it was read from
+	// Warnings are about the file, not its contents: who can read it.
+	Warnings []string `yaml:"-"`
+
+	URL     string `yaml:"url"`     // root URL of the Arkindex instance
+	FarmID  string `yaml:"farm_id"` // UUID of the farm
+	Seed    string `yaml:"seed"`    // secret of the farm
+	Queue   string `yaml:"queue"`   // arkindex, or spool:DIR
+	Mode    string `yaml:"mode"`    // slurm or local
+	DataDir string `yaml:"data_dir"`
+	PIDFile string `yaml:"pid_file"`
+
+	Logging     Logging     `yaml:"logging"`
+	Sentry      Sentry      `yaml:"sentry"`
+	Arkindex    Arkindex    `yaml:"arkindex"`
+	Slurm       Slurm       `yaml:"slurm"`
+	Local       Local       `yaml:"local"`
+	Environment Environment `yaml:"environments"`
+	Retention   Duration    `yaml:"retention"`
+
+	seen map[string]bool // top-level keys of the file
+}
+
+// Logging says what the agent writes about itself.
+type Logging struct {
+	Level      string `yaml:"level"`       // NOTSET DEBUG INFO WARNING ERROR CRITICAL
+	Path       string `yaml:"path"`        // file; empty: no log of the agent
+	TaskFormat string `yaml:"task_format"` // of the agent's lines in a task's log
+}
+
+// Sentry is where errors are reported.
+type Sentry struct {
+	DSN         string `yaml:"dsn"`
+	Environment string `yaml:"environment"`
+}
+
+// Arkindex holds what differs between instances.
+type Arkindex struct {
+	AuthScheme     string `yaml:"auth_scheme"`
+	LogContentType string `yaml:"log_content_type"`
+}
+
+// Slurm holds options of sbatch for the agent's own job and for tasks.
+type Slurm struct {
+	Base       Options  `yaml:"base"`
+	Daemon     Options  `yaml:"daemon"`
+	CPU        Options  `yaml:"cpu"`
+	GPU        Options  `yaml:"gpu"`
+	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
+	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
+}
+
+// Local is how tasks run on this machine.
+type Local struct {
+	MaxJobs  int      `yaml:"max_jobs"` // at once; 0: one for each two CPUs
+	StopWait Duration `yaml:"stop_wait"`
+}
+
+// Environment is how a task's code is installed.
+type Environment struct {
+	Python   string   `yaml:"python"`    // interpreter that makes virtual environments
+	PIPFlags string   `yaml:"pip_flags"` // PIP_FLAGS for the installation
+	Timeout  Duration `yaml:"timeout"`   // of cloning and of installing, each
+	Keep     Duration `yaml:"keep"`      // how long an unused environment is kept
+}
+
+// DefaultTaskFormat is the format of the agent's lines in a task's log.
+const DefaultTaskFormat = "[agent %(levelname)s %(asctime)s] %(message)s"
+
+// Default is the configuration that an empty file stands for.
+func Default() Config {
+	return Config{
+		DataDir:   "/usr/share/ponos/data",
+		PIDFile:   "/tmp/ponos.pid",
+		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
+		Sentry:    Sentry{Environment: "production"},
+		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
+		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute)},
+		Local:     Local{StopWait: Duration(30 * time.Second)},
+		Retention: Duration(30 * 24 * time.Hour),
+		Environment: Environment{
+			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
+		},
+	}
+}
+
+// Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else
+// the first that exists of ~/.config/ponos/ponos.yaml and /etc/ponos/ponos.yaml.
+func Find(flag string) (string, error) {
+	if flag != "" {
+		return Expand(flag)
+	}
+	if env := os.Getenv("PONOS_CONFIG"); env != "" {
+		return Expand(env)
+	}
+	candidates := []string{"/etc/ponos/ponos.yaml"}
+	if home, err := homedir.Dir(); err == nil {
+		candidates = append([]string{filepath.Join(home, ".config/ponos/ponos.yaml")}, candidates...)
+	}
+	for _, path := range candidates {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fault.Hint(
+		fault.Errorf(fault.Usage, "no configuration: none of %q and $PONOS_CONFIG is there", candidates),
+		`make one with "ponos-setup --init DIR", or name one with --config FILE`)
+}
+
+// Expand replaces a leading ~ and environment variables in a path.
+func Expand(path string) (string, error) {
+	expanded, err := homedir.Expand(os.ExpandEnv(path))
+	if err != nil {
+		return "", fault.Errorf(fault.Usage, "%q: %w", path, err)
+	}
+	return expanded, nil
+}
+
+// Load finds, reads and checks a configuration. Its error is of kind fault.Usage
+// and holds every problem of the file.
+func Load(flag string) (Config, error) {
+	path, err := Find(flag)
+	if err != nil {
+		return Config{}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Config{}, fault.Errorf(fault.Usage, "reading the configuration: %w", err)
+	}
+	defer f.Close()
+	c, err := Parse(f, path)
+	if err != nil {
+		return Config{}, err
+	}
+	info, err := f.Stat()
+	if err == nil && (c.Seed != "" || c.Sentry.DSN != "") && info.Mode()&0o077 != 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
+	}
+	return c, nil
+}
+
+// StateDir is where the agent keeps what it knows: a cache of what the queue and
+// the runner know, and what was already reported.
+func (c *Config) StateDir() string { return filepath.Join(c.DataDir, "state") }
+
+// ArtifactsDir is where tasks of a process leave their artifacts.
+func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data") }
+
+// SpoolDir returns the directory of a spool queue, or "" for another queue.
+func (c *Config) SpoolDir() string {
+	if dir, ok := cutPrefix(c.Queue, "spool:"); ok {
+		return dir
+	}
+	return ""
+}
+
+// CheckDataDir reports whether tools can work in the data directory; it makes
+// nothing.
+func (c *Config) CheckDataDir() error {
+	for dir := c.DataDir; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		switch {
+		case err == nil && !info.IsDir():
+			return fault.Errorf(fault.Usage, "data_dir %q: %q is not a directory", c.DataDir, dir)
+		case err == nil:
+			if !writable(dir) {
+				return fault.Hint(fault.Errorf(fault.Usage, "data_dir %q: %q may not be written to", c.DataDir, dir), "set data_dir in "+c.Path)
+			}
+			return nil
+		case !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir):
+			return fault.Errorf(fault.Usage, "data_dir %q: %w", c.DataDir, err)
+		}
+	}
+}

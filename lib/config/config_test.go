@@ -1,0 +1,162 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+func parse(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	return Parse(strings.NewReader(text), "/etc/ponos/ponos.yaml")
+}
+
+const arkindex = "url: https://arkindex.example.org/\nfarm_id: 5b0e0c1e-0000-4000-8000-000000000001\nseed: 0123abcd\n"
+
+func TestDefaults(t *testing.T) {
+	c, err := parse(t, arkindex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Queue != "arkindex" || c.Mode != "local" || c.DataDir != "/usr/share/ponos/data" || c.PIDFile != "/tmp/ponos.pid" ||
+		c.Logging.Level != "INFO" || c.Logging.TaskFormat != DefaultTaskFormat || c.Sentry.Environment != "production" ||
+		c.Local.MaxJobs < 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestWholeFile(t *testing.T) {
+	t.Setenv("WORK", "/scratch/me")
+	c, err := parse(t, `
+queue: spool:spool
+data_dir: $WORK/ponos
+logging: {level: warning}
+slurm:
+  base: {account: abc@v100, time_limit: 20:00:00}
+  gpu:
+    partitions: [gpu_p13, gpu_p2]
+    gres_per_node: {tesla: 2}
+    memory_per_node: 4G
+    requeue: true
+    exclusive:
+  cpu: {requeue: no, cpus_per_task: 8}
+environments: {timeout: 2d}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Queue != "spool:/etc/ponos/spool" || c.DataDir != "/scratch/me/ponos" || c.Mode != "slurm" || c.Logging.Level != "WARNING" ||
+		time.Duration(c.Environment.Timeout) != 48*time.Hour {
+		t.Errorf("%+v", c)
+	}
+	var args []string
+	for _, o := range c.Slurm.Base.With(c.Slurm.GPU) {
+		args = append(args, o.Arg())
+	}
+	want := "--account=abc@v100 --time=20:00:00 --partition=gpu_p13,gpu_p2 --gres=gpu:tesla:2 --mem=4G --requeue --exclusive"
+	if got := strings.Join(args, " "); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if got := c.Slurm.CPU[0].Arg(); got != "--no-requeue" {
+		t.Errorf("requeue: false gives %s", got)
+	}
+}
+
+func TestLaterOptionsReplace(t *testing.T) {
+	base := Options{{Name: "time", Value: "1"}, {Name: "account", Value: "a"}}
+	got := base.With(Options{{Name: "time", Value: "2"}})
+	if len(got) != 2 || got[1].Value != "2" || base[0].Value != "1" {
+		t.Errorf("%+v, %+v", got, base)
+	}
+}
+
+func TestEveryProblemAtOnce(t *testing.T) {
+	_, err := parse(t, `
+url: ftp://x
+farm_id: [1]
+sed: abc
+logging:
+  levle: INFO
+  level: LOUD
+  task_format: nothing
+slurm:
+  base: {comment: x, Bad Key: 1}
+  gpu: [1]
+  cpu: {output: x}
+local: {max_jobs: many}
+retention: soon
+mode: cloud
+`)
+	if !fault.Is(err, fault.Usage) {
+		t.Fatalf("%v", err)
+	}
+	for _, want := range []string{
+		`/etc/ponos/ponos.yaml:2: url: "ftp://x" is no http or https URL`,
+		`ponos.yaml:3: farm_id: want a string`,
+		`ponos.yaml:4: sed: unknown key; did you mean "seed"?`,
+		`ponos.yaml:6: logging.levle: unknown key; did you mean "level"?`,
+		`ponos.yaml:7: logging.level: "LOUD" is none of NOTSET,`,
+		`ponos.yaml:8: logging.task_format: it has no %(message)s`,
+		`ponos.yaml:10: slurm.base.comment: the agent marks its jobs by the comment`,
+		`slurm.base.Bad Key: "Bad Key" is no long option of sbatch`,
+		`ponos.yaml:11: slurm.gpu: want a mapping`,
+		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
+		`ponos.yaml:13: local.max_jobs: want a whole number`,
+		`ponos.yaml:14: retention: "soon" is no duration`,
+		`ponos.yaml:15: mode: "cloud" is neither "slurm" nor "local"`,
+		`ponos.yaml: seed: it is missing`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing %q in\n%v", want, err)
+		}
+	}
+}
+
+func TestBrokenFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "queue: there is none",
+		"a: b: c":                "mapping values are not allowed",
+		arkindex + "---\nurl: x": "more than one document",
+		"- 1":                    "not a mapping",
+		"just text":              "not a mapping",
+		arkindex + "seed: x":     "twice",
+		arkindex + "slurm: {cpu: {time_limit: 1, time: 2}}": "option --time is there twice",
+		"queue: 'spool:'": "lacks its directory",
+	} {
+		if _, err := parse(t, text); err == nil || !strings.Contains(err.Error(), want) || !fault.Is(err, fault.Usage) {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+}
+
+func TestLoadWarnsOfReaders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ponos.yaml")
+	if err := os.WriteFile(path, []byte(arkindex), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "chmod 600") {
+		t.Errorf("%q, %v", c.Warnings, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = Load(path); err != nil || len(c.Warnings) != 0 {
+		t.Errorf("%q, %v", c.Warnings, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(arkindex)
+	f.Add("slurm: {base: {a: [1, 2], b: {c: d}}, gpu: *x}")
+	f.Add("a: &a [*a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := Parse(strings.NewReader(text), "x.yaml"); err != nil && !fault.Is(err, fault.Usage) {
+			t.Errorf("%q: %v is not of kind Usage", text, err)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Option is an option of sbatch.
+type Option struct {
+	Key   string // as it stands in the file
+	Name  string // long option, without dashes
+	Value string // "" with Flag
+	Flag  bool   // takes no value
+}
+
+// Arg is the option as an argument of sbatch.
+func (o Option) Arg() string {
+	if o.Flag {
+		return "--" + o.Name
+	}
+	return "--" + o.Name + "=" + o.Value
+}
+
+// Options are options of sbatch in the order of the file.
+type Options []Option
+
+// With returns o with later ones: an option of the same name is replaced.
+func (o Options) With(later Options) Options {
+	merged := slices.Clone(o)
+	for _, l := range later {
+		merged = slices.DeleteFunc(merged, func(e Option) bool { return e.Name == l.Name })
+		merged = append(merged, l)
+	}
+	return merged
+}
+
+// Get returns the value of an option.
+func (o Options) Get(name string) (value string, ok bool) {
+	for _, e := range o {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+// pyslurm maps attributes of PySlurm's JobSubmitDescription, which the official
+// agent uses, to options of sbatch, where the two differ by more than '_' and '-'.
+var pyslurm = map[string]string{
+	"name": "job-name", "time-limit": "time", "time-limit-min": "time-min", "partitions": "partition",
+	"memory-per-node": "mem", "memory-per-cpu": "mem-per-cpu", "memory-per-gpu": "mem-per-gpu",
+	"gres-per-node": "gres", "features": "constraint", "standard-output": "output", "standard-error": "error",
+	"standard-in": "input", "working-directory": "chdir", "is-requeueable": "requeue", "mail-types": "mail-type",
+	"reservations": "reservation", "accounting-gather-frequency": "acctg-freq", "dependencies": "dependency",
+	"begin-time": "begin", "deadline-time": "deadline", "excluded-nodes": "exclude", "required-nodes": "nodelist",
+	"tres-per-task": "tres-per-task", "environment": "export", "log-files-open-mode": "open-mode",
+	"core-reservation-count": "core-spec", "thread-reservation-count": "thread-spec", "container": "container",
+	"shared": "oversubscribe", "cpu-frequency": "cpu-freq", "burst-buffer": "bb", "site-factor": "priority",
+}
+
+// flags are options of sbatch that take no value.
+var flags = []string{
+	"contiguous", "requeue", "no-requeue", "overcommit", "oversubscribe", "spread-job", "use-min-nodes", "reboot",
+	"ignore-pbs", "hold", "kill-on-invalid-dep",
+}
+
+func (d *decoder) options(node *yaml.Node, target *Options, key string) {
+	if node.Kind != yaml.MappingNode {
+		d.at(node.Line, key, "want a mapping of sbatch's options to values")
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		k, v := node.Content[i], node.Content[i+1]
+		full := key + "." + k.Value
+		d.lines[full] = k.Line
+		name := strings.ReplaceAll(k.Value, "_", "-")
+		if longer, ok := pyslurm[name]; ok {
+			name = longer
+		}
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' {
+			d.at(k.Line, full, "%q is no long option of sbatch", k.Value)
+			continue
+		}
+		if _, twice := target.Get(name); twice {
+			d.at(k.Line, full, "option --%s is there twice", name)
+		}
+		o := Option{Key: k.Value, Name: name}
+		yes, isBool := boolean(v)
+		isBool = isBool && (v.Tag == "!!bool" || slices.Contains(flags, name))
+		switch {
+		case v.Kind == yaml.ScalarNode && v.Tag == "!!null":
+			o.Flag = true
+		case isBool:
+			if !yes {
+				if name != "requeue" {
+					continue
+				}
+				o.Name = "no-requeue"
+			}
+			o.Flag = true
+		case v.Kind == yaml.ScalarNode:
+			o.Value = v.Value
+		case v.Kind == yaml.SequenceNode:
+			o.Value = d.join(v, full, func(item *yaml.Node) string { return item.Value })
+		case v.Kind == yaml.MappingNode: // gres_per_node: {tesla: 1}
+			o.Value = d.pairs(v, full)
+		default:
+			d.at(v.Line, full, "want a value")
+			continue
+		}
+		if o.Flag && name != "exclusive" && name != "nvmps" && !slices.Contains(flags, o.Name) && v.Tag == "!!null" {
+			d.at(k.Line, full, "it lacks a value")
+			continue
+		}
+		*target = target.With(Options{o})
+	}
+}
+
+// boolean reads a scalar as YAML 1.1 does, as people still write "requeue: yes".
+func boolean(v *yaml.Node) (yes, ok bool) {
+	switch strings.ToLower(v.Value) {
+	case "true", "yes", "on":
+		return true, v.Kind == yaml.ScalarNode
+	case "false", "no", "off":
+		return false, v.Kind == yaml.ScalarNode
+	}
+	return false, false
+}
+
+func (d *decoder) join(list *yaml.Node, key string, text func(*yaml.Node) string) string {
+	var items []string
+	for _, item := range list.Content {
+		if item.Kind != yaml.ScalarNode {
+			d.at(item.Line, key, "want a list of plain values")
+			return ""
+		}
+		items = append(items, text(item))
+	}
+	return strings.Join(items, ",")
+}
+
+func (d *decoder) pairs(m *yaml.Node, key string) string {
+	var items []string
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		k, v := m.Content[i], m.Content[i+1]
+		if v.Kind != yaml.ScalarNode {
+			d.at(v.Line, key, "want plain values")
+			return ""
+		}
+		name := k.Value
+		if strings.HasSuffix(key, "gres_per_node") && !strings.HasPrefix(name, "gpu") {
+			name = "gpu:" + name
+		}
+		items = append(items, name+":"+v.Value)
+	}
+	return strings.Join(items, ",")
+}
