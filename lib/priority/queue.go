@@ -13,6 +13,8 @@ type Candidate struct {
 	// Eligible is false for a job that is not looked at yet: held, waiting for a
 	// dependency or for its begin time.
 	Eligible bool
+	// Count is how many jobs it stands for: the pending tasks of an array.
+	Count int
 }
 
 // Order sorts indices of candidates the way the scheduler does: jobs in a
@@ -42,15 +44,16 @@ func Order(candidates []Candidate) []int {
 	return order
 }
 
-// Ranks numbers the candidates of each partition in that order, from 1; what is
-// not looked at has rank 0.
+// Ranks tells for each candidate which place in its partition it has in that
+// order, from 1; every task of an array before it counts. What is not looked at
+// has rank 0.
 func Ranks(candidates []Candidate, order []int) []int {
 	ranks := make([]int, len(candidates))
-	last := map[string]int{}
+	before := map[string]int{}
 	for _, i := range order {
 		if c := &candidates[i]; c.Eligible {
-			last[c.Partition]++
-			ranks[i] = last[c.Partition]
+			ranks[i] = before[c.Partition] + 1
+			before[c.Partition] += max(1, c.Count)
 		}
 	}
 	return ranks
