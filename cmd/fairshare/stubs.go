@@ -6,7 +6,6 @@ import (
 	"io"
 )
 
-func newHolesView(a *asker, c *cli.Context) (view, error)   { return nil, nil }
 func newHistoryView(a *asker, c *cli.Context) (view, error) { return nil, nil }
 
 type whereView struct{}
