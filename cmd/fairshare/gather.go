@@ -79,8 +79,8 @@ func (a *asker) config(into *slurm.SchedConfig) func(context.Context) error {
 	return read(a, into, slurm.ParseSchedConfig, "scontrol", slurm.SchedConfigArgs()...)
 }
 
-func (a *asker) partitions(into *[]slurm.QueuePartition) func(context.Context) error {
-	return read(a, into, slurm.ParseQueuePartitions, "scontrol", slurm.QueuePartitionArgs()...)
+func (a *asker) partitions(into *[]slurm.Partition) func(context.Context) error {
+	return read(a, into, slurm.ParsePartitions, "scontrol", append([]string{"--all"}, slurm.PartitionsArgs()...)...)
 }
 
 func (a *asker) nodes(into *[]slurm.NodeUse) func(context.Context) error {
@@ -96,13 +96,13 @@ func (a *asker) jobs(into *[]slurm.QueueJob, keep func(*slurm.QueueJob) bool, st
 	return func(ctx context.Context) error {
 		var jobs []slurm.QueueJob
 		err := a.client.Stream(ctx, func(r io.Reader) error {
-			return slurm.ScanQueue(r, a.mark, func(j *slurm.QueueJob) error {
+			return slurm.ScanQueueJobs(r, a.mark, func(j *slurm.QueueJob) error {
 				if keep == nil || keep(j) {
 					jobs = append(jobs, *j)
 				}
 				return nil
 			})
-		}, "squeue", slurm.QueueArgs(a.mark, states...)...)
+		}, "squeue", slurm.QueueJobsArgs(a.mark, states...)...)
 		*into = jobs
 		return err
 	}

@@ -30,7 +30,7 @@ type holesView struct {
 	at     time.Time
 	until  int64
 	plan   nodePlan
-	chosen []*slurm.QueuePartition
+	chosen []*slurm.Partition
 	holes  map[string][]offer
 }
 
@@ -107,7 +107,7 @@ func (v *holesView) horizon(now int64) int64 {
 }
 
 // offers are the holes of a partition as requests.
-func (v *holesView) offers(p *slurm.QueuePartition, now int64) []offer {
+func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 	lines := v.plan.timelines(p, now)
 	var all []offer
 	for _, h := range priority.Holes(lines, int64(v.shortest.Seconds()), v.until) {
@@ -145,7 +145,7 @@ func (v *holesView) offers(p *slurm.QueuePartition, now int64) []offer {
 }
 
 // request are the options with which sbatch asks for a hole.
-func (v *holesView) request(p *slurm.QueuePartition, o offer, count int) []string {
+func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
 	if o.Free.GPUs >= 1 {
 		gpus := integer(o.Free.GPUs)
@@ -184,7 +184,7 @@ func (v *holesView) text(p *page) error {
 		if len(part.AllowAccounts) > 0 {
 			title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
 		}
-		if part.RequireReservation {
+		if part.NeedsResv {
 			title += ", with a reservation only"
 		}
 		p.printf("%s\n", p.paint(bold, title))

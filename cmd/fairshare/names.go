@@ -60,7 +60,7 @@ func checkNames(what string, names, known []string) error {
 	return nil
 }
 
-func partitionNames(partitions []slurm.QueuePartition) []string {
+func partitionNames(partitions []slurm.Partition) []string {
 	names := make([]string, 0, len(partitions))
 	for _, p := range partitions {
 		names = append(names, p.Name)

@@ -15,7 +15,7 @@ import (
 // nodePlan is what is known of the nodes' future.
 type nodePlan struct {
 	config       slurm.SchedConfig
-	partitions   []slurm.QueuePartition
+	partitions   []slurm.Partition
 	nodes        []slurm.NodeUse
 	reservations []slurm.Reservation
 	jobs         []slurm.QueueJob // those that have nodes, or are planned
@@ -78,6 +78,9 @@ func (n *nodePlan) lay(ctx context.Context, a *asker, now int64) error {
 			}
 			continue
 		}
+		if n.lastTaskShown(j) {
+			continue
+		}
 		nodes, err := hostlist.Expand(j.SchedNodes)
 		if err != nil {
 			return err
@@ -105,6 +108,36 @@ func (n *nodePlan) lay(ctx context.Context, a *asker, now int64) error {
 	return nil
 }
 
+// lastTaskShown reports whether the start that squeue shows is that of the last
+// task of an array that was planned, not of the first: so it was before 23.02.
+func (n *nodePlan) lastTaskShown(j *slurm.QueueJob) bool {
+	return j.TaskCount() > 1 && !n.config.AtLeast(23, 2)
+}
+
+// fitting are the futures of the nodes that a job may use in a partition: those
+// it asks for by name, or those with the features of the node it is planned on.
+func (n *nodePlan) fitting(p *slurm.Partition, j *slurm.QueueJob, now int64) []priority.Timeline {
+	lines := n.timelines(p, now)
+	var names []string
+	if j.ReqNodes != "" {
+		names, _ = hostlist.Expand(j.ReqNodes)
+	} else if j.Features != "" {
+		planned, _ := hostlist.Expand(j.SchedNodes)
+		for i := range n.nodes {
+			u := &n.nodes[i]
+			if slices.ContainsFunc(n.nodes, func(o slurm.NodeUse) bool {
+				return slices.Contains(planned, o.Name) && slices.Equal(o.Features, u.Features)
+			}) {
+				names = append(names, u.Name)
+			}
+		}
+	}
+	if names == nil {
+		return lines
+	}
+	return slices.DeleteFunc(lines, func(l priority.Timeline) bool { return !slices.Contains(names, l.Name) })
+}
+
 // unseen adds the plans that squeue does not show. The scheduler plans several
 // tasks of an array, and a job in each of its partitions; squeue has room for the
 // earliest only. The others are put where they fit first, in the scheduler's order.
@@ -115,7 +148,7 @@ func (n *nodePlan) unseen(now int64) {
 	}
 	tiers := map[string]float64{}
 	for i := range n.partitions {
-		tiers[n.partitions[i].Name] = n.partitions[i].PriorityTier
+		tiers[n.partitions[i].Name] = float64(n.partitions[i].PriorityTier)
 	}
 	perArray := 20 // bf_max_job_array_resv
 	if v, ok := n.config.SchedulerParameter("bf_max_job_array_resv"); ok {
@@ -141,14 +174,16 @@ func (n *nodePlan) unseen(now int64) {
 			continue
 		}
 		tasks := min(perArray, j.TaskCount())
-		if _, limit, ok := strings.Cut(j.Tasks, "%"); ok {
+		if _, limit, ok := strings.Cut(j.Tasks, "%"); ok && !n.lastTaskShown(j) {
 			if k, err := strconv.Atoi(limit); err == nil {
 				tasks = min(tasks, k-running[j.ArrayID])
 			}
 		}
 		tasks = max(tasks, 1)
 		if seen[j.ID] == j.Partition {
-			tasks--
+			if !n.lastTaskShown(j) {
+				tasks--
+			}
 		} else if once {
 			continue
 		}
@@ -180,11 +215,14 @@ func (n *nodePlan) unseen(now int64) {
 			length = int64(e.job.Limit.Seconds())
 		}
 		from := max(now, e.job.Start)
+		if n.lastTaskShown(e.job) {
+			from = now
+		}
 		for range e.tasks {
 			if budget--; budget < 0 {
 				return
 			}
-			start, nodes, ok := priority.Earliest(n.timelines(p, now), need, int(count), length, from, resolution)
+			start, nodes, ok := priority.Earliest(n.fitting(p, e.job, now), need, int(count), length, from, resolution)
 			if !ok || start > window {
 				break
 			}
@@ -200,7 +238,7 @@ func (n *nodePlan) unseen(now int64) {
 	}
 }
 
-func (n *nodePlan) partition(name string) *slurm.QueuePartition {
+func (n *nodePlan) partition(name string) *slurm.Partition {
 	for i := range n.partitions {
 		if n.partitions[i].Name == name {
 			return &n.partitions[i]
@@ -343,7 +381,7 @@ func (n *nodePlan) hidden(uses []map[string]priority.Resources, now int64) {
 
 // machines are the nodes of a partition as it lets jobs use them; nil is all
 // nodes as they are.
-func (n *nodePlan) machines(p *slurm.QueuePartition) []priority.Machine {
+func (n *nodePlan) machines(p *slurm.Partition) []priority.Machine {
 	var list []priority.Machine
 	for i := range n.nodes {
 		u := &n.nodes[i]
@@ -356,10 +394,10 @@ func (n *nodePlan) machines(p *slurm.QueuePartition) []priority.Machine {
 		if p != nil {
 			m.Whole = m.Whole || p.Exclusive
 			if p.MaxCPUsPerNode > 0 {
-				m.Total.CPUs = min(m.Total.CPUs, p.MaxCPUsPerNode)
+				m.Total.CPUs = min(m.Total.CPUs, float64(p.MaxCPUsPerNode))
 			}
-			if p.MaxMemMBPerNode > 0 {
-				m.Total.MemMB = min(m.Total.MemMB, p.MaxMemMBPerNode)
+			if p.MaxMemPerNode > 0 {
+				m.Total.MemMB = min(m.Total.MemMB, float64(p.MaxMemPerNode>>20))
 			}
 		}
 		list = append(list, m)
@@ -369,7 +407,7 @@ func (n *nodePlan) machines(p *slurm.QueuePartition) []priority.Machine {
 
 // preempts reports whether jobs of p take the place of jobs of the partition
 // other.
-func (n *nodePlan) preempts(p *slurm.QueuePartition, other string) bool {
+func (n *nodePlan) preempts(p *slurm.Partition, other string) bool {
 	if n.config.Get("PreemptType") != "preempt/partition_prio" {
 		return false
 	}
@@ -382,7 +420,7 @@ func (n *nodePlan) preempts(p *slurm.QueuePartition, other string) bool {
 }
 
 // preemptMode is what happens to a job of the partition that is preempted.
-func (n *nodePlan) preemptMode(p *slurm.QueuePartition) string {
+func (n *nodePlan) preemptMode(p *slurm.Partition) string {
 	if p.PreemptMode != "" {
 		return p.PreemptMode
 	}
@@ -391,10 +429,10 @@ func (n *nodePlan) preemptMode(p *slurm.QueuePartition) string {
 
 // timelines are the futures of the nodes as a job of p finds them. Jobs it would
 // preempt, and plans for partitions that come after it, are not in its way.
-func (n *nodePlan) timelines(p *slurm.QueuePartition, now int64) []priority.Timeline {
+func (n *nodePlan) timelines(p *slurm.Partition, now int64) []priority.Timeline {
 	tiers := map[string]float64{}
 	for i := range n.partitions {
-		tiers[n.partitions[i].Name] = n.partitions[i].PriorityTier
+		tiers[n.partitions[i].Name] = float64(n.partitions[i].PriorityTier)
 	}
 	machines := n.machines(p)
 	wanted := make(map[string]bool, len(machines))
@@ -408,7 +446,7 @@ func (n *nodePlan) timelines(p *slurm.QueuePartition, now int64) []priority.Time
 		}
 		if p != nil {
 			tier, known := tiers[t.partition]
-			if t.Kind == priority.Planned && known && tier < p.PriorityTier || t.Kind == priority.Running && n.preempts(p, t.partition) {
+			if t.Kind == priority.Planned && known && tier < float64(p.PriorityTier) || t.Kind == priority.Running && n.preempts(p, t.partition) {
 				continue
 			}
 			if n.wholeNodes() && t.Kind == priority.Running {
@@ -421,7 +459,7 @@ func (n *nodePlan) timelines(p *slurm.QueuePartition, now int64) []priority.Time
 }
 
 // victims are the jobs on these nodes that a job of p would preempt.
-func (n *nodePlan) victims(p *slurm.QueuePartition, nodes []string) []string {
+func (n *nodePlan) victims(p *slurm.Partition, nodes []string) []string {
 	var jobs []string
 	for _, t := range n.busy {
 		if t.Kind == priority.Running && slices.Contains(nodes, t.Node) && n.preempts(p, t.partition) && !slices.Contains(jobs, t.Who) {
@@ -433,7 +471,7 @@ func (n *nodePlan) victims(p *slurm.QueuePartition, nodes []string) []string {
 
 // gpuType is the type of the GPUs of these nodes, if the partition has several
 // types and these nodes only one.
-func (n *nodePlan) gpuType(p *slurm.QueuePartition, nodes []string) string {
+func (n *nodePlan) gpuType(p *slurm.Partition, nodes []string) string {
 	inPartition, here := map[string]bool{}, map[string]bool{}
 	for i := range n.nodes {
 		u := &n.nodes[i]

@@ -29,7 +29,7 @@ type queueView struct {
 	at         time.Time
 	config     slurm.SchedConfig
 	weights    priority.Weights
-	limits     []slurm.QueuePartition
+	limits     []slurm.Partition
 	jobs       []slurm.QueueJob
 	factors    map[factorKey]slurm.Factors
 	noFactors  string // why sprio has none
@@ -131,7 +131,7 @@ func (v *queueView) load(ctx context.Context) error {
 func (v *queueView) sort() {
 	tiers := map[string]float64{}
 	for _, p := range v.limits {
-		tiers[p.Name] = p.PriorityTier
+		tiers[p.Name] = float64(p.PriorityTier)
 	}
 	v.candidates = make([]priority.Candidate, len(v.jobs))
 	v.waiting = map[string]int{}

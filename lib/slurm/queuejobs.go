@@ -37,6 +37,7 @@ type QueueJob struct {
 	GPURequest string // of --gpus and --gpus-per-node, as Slurm writes it
 
 	NodeList, SchedNodes    string
+	ReqNodes, Features      string // asked for by name, and what the nodes must have
 	Reservation, Dependency string
 	Reason, Name            string
 }
@@ -48,13 +49,13 @@ var queueColumns = []string{
 	"UserName", "Account", "Partition", "QOS", "State", "PriorityLong", "Nice",
 	"SubmitTime", "EligibleTime", "AccrueTime", "StartTime", "EndTime", "TimeLimit",
 	"NumNodes", "NumCPUs", "tres-alloc", "tres-per-job", "tres-per-node",
-	"NodeList", "SchedNodes", "Reservation", "Dependency", "Reason", "Name",
+	"NodeList", "SchedNodes", "ReqNodes", "Feature", "Reservation", "Dependency", "Reason", "Name",
 }
 
-// QueueArgs are squeue's arguments for the rows of ParseQueue. mark ends each
+// QueueJobsArgs are squeue's arguments for the rows of ParseQueueJobs. mark ends each
 // row; it must not be foreseeable, as users choose the names of their jobs.
 // Without partitions, users or jobs, every job is asked for.
-func QueueArgs(mark string, states ...string) []string {
+func QueueJobsArgs(mark string, states ...string) []string {
 	format := strings.Join(queueColumns, ":|,") + ":|~" + mark
 	args := []string{"--noheader", "--all", "--local", "--priority", "--noconvert", "--Format=" + format}
 	if len(states) > 0 {
@@ -63,8 +64,8 @@ func QueueArgs(mark string, states ...string) []string {
 	return args
 }
 
-// ScanQueue reads the rows of squeue one by one. The row is good for one call.
-func ScanQueue(r io.Reader, mark string, row func(*QueueJob) error) error {
+// ScanQueueJobs reads the rows of squeue one by one. The row is good for one call.
+func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 	scan := newRecordScanner("squeue", r)
 	c := columnReader{scan: scan, known: newInterner(), labels: queueColumns}
 	b := make([][]byte, len(queueColumns))
@@ -86,8 +87,8 @@ func ScanQueue(r io.Reader, mark string, row func(*QueueJob) error) error {
 			Submit: c.stamp(13, b[13]), Eligible: c.stamp(14, b[14]), Accrue: c.stamp(15, b[15]),
 			Start: c.stamp(16, b[16]), End: c.stamp(17, b[17]), Limit: c.limit(18, b[18]),
 			CPUs: c.uint(20, b[20]), TRES: c.tres(21, b[21]), GPURequest: c.gpuRequest(b[22], b[23]),
-			NodeList: c.word(b[24]), SchedNodes: c.word(b[25]), Reservation: c.word(b[26]),
-			Dependency: c.word(b[27]), Reason: c.text(b[28]), Name: c.text(b[29]),
+			NodeList: c.word(b[24]), SchedNodes: c.word(b[25]), ReqNodes: c.word(b[26]), Features: c.word(b[27]), Reservation: c.word(b[28]),
+			Dependency: c.word(b[29]), Reason: c.text(b[30]), Name: c.text(b[31]),
 		}
 		if het := c.word(b[4]); het != "" && het != "0" {
 			j.HetID, j.HetOffset = c.uint(4, b[4]), c.uint(5, b[5])
@@ -123,10 +124,10 @@ func (c *columnReader) gpuRequest(perJob, perNode []byte) string {
 	return ""
 }
 
-// ParseQueue reads all rows of squeue.
-func ParseQueue(r io.Reader, mark string) ([]QueueJob, error) {
+// ParseQueueJobs reads all rows of squeue.
+func ParseQueueJobs(r io.Reader, mark string) ([]QueueJob, error) {
 	var jobs []QueueJob
-	err := ScanQueue(r, mark, func(j *QueueJob) error { jobs = append(jobs, *j); return nil })
+	err := ScanQueueJobs(r, mark, func(j *QueueJob) error { jobs = append(jobs, *j); return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,15 @@ func (c SchedConfig) SchedulerParameter(name string) (string, bool) {
 	return "", false
 }
 
+// AtLeast reports whether Slurm is of that version or a later one.
+func (c SchedConfig) AtLeast(year, month int) bool {
+	y, rest, _ := strings.Cut(c["SLURM_VERSION"], ".")
+	m, _, _ := strings.Cut(rest, ".")
+	haveYear, err := strconv.Atoi(y)
+	haveMonth, err2 := strconv.Atoi(m)
+	return err != nil || err2 != nil || haveYear > year || haveYear == year && haveMonth >= month
+}
+
 // BackfillResolution is the grain of the backfill scheduler's map of the
 // future: bf_resolution, by default a minute.
 func (c SchedConfig) BackfillResolution() time.Duration {

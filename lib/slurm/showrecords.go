@@ -4,7 +4,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // showRecord is a line of scontrol -o show: Key=value Key=value. Free text
@@ -195,72 +194,6 @@ func (n *NodeUse) Usable() bool {
 		}
 	}
 	return true
-}
-
-// QueuePartition is a partition as far as it bears on who may run what, when.
-type QueuePartition struct {
-	Name, State                                            string
-	Default, Hidden                                        bool
-	Nodes                                                  string
-	AllowAccounts, DenyAccounts, AllowGroups               []string // nil is everyone
-	AllowQOS, DenyQOS                                      []string
-	QOS                                                    string
-	DefaultTime, MaxTime                                   time.Duration
-	MaxNodes, MinNodes, MaxCPUsPerNode, MaxMemMBPerNode    float64 // 0 is no limit
-	DefMemMBPerCPU, DefMemMBPerNode                        float64
-	PriorityTier, PriorityJobFactor, TotalCPUs, TotalNodes float64
-	Exclusive                                              bool // whole nodes only
-	PreemptMode                                            string
-	RequireReservation                                     bool
-	TRES                                                   TRESCounts
-}
-
-// QueuePartitionArgs are scontrol's arguments for ParseQueuePartitions.
-func QueuePartitionArgs() []string { return []string{"--all", "--oneliner", "show", "partition"} }
-
-// ParseQueuePartitions reads scontrol -o show partition.
-func ParseQueuePartitions(r io.Reader) ([]QueuePartition, error) {
-	s := newShowScanner("partition", "PartitionName", r)
-	list := func(rec showRecord, key string) []string {
-		v := rec.get(key)
-		if v == "" || v == "ALL" {
-			return nil
-		}
-		return strings.Split(v, ",")
-	}
-	limit := func(rec showRecord, key string) time.Duration {
-		d, ok := parseLimit(rec.get(key))
-		if !ok {
-			s.bad(key, rec.get(key), "a time limit")
-		}
-		return d
-	}
-	var parts []QueuePartition
-	for rec, ok := s.record(); ok; rec, ok = s.record() {
-		p := QueuePartition{
-			Name: rec.get("PartitionName"), State: rec.get("State"), Nodes: rec.get("Nodes"), QOS: rec.get("QoS"),
-			Default: rec.get("Default") == "YES", Hidden: rec.get("Hidden") == "YES",
-			AllowAccounts: list(rec, "AllowAccounts"), DenyAccounts: list(rec, "DenyAccounts"), AllowGroups: list(rec, "AllowGroups"),
-			AllowQOS: list(rec, "AllowQos"), DenyQOS: list(rec, "DenyQos"),
-			DefaultTime: limit(rec, "DefaultTime"), MaxTime: limit(rec, "MaxTime"),
-			MaxNodes: s.count(rec, "MaxNodes"), MinNodes: s.count(rec, "MinNodes"), MaxCPUsPerNode: s.count(rec, "MaxCPUsPerNode"),
-			MaxMemMBPerNode: s.count(rec, "MaxMemPerNode"), DefMemMBPerCPU: s.count(rec, "DefMemPerCPU"), DefMemMBPerNode: s.count(rec, "DefMemPerNode"),
-			PriorityTier: s.number(rec, "PriorityTier"), PriorityJobFactor: s.number(rec, "PriorityJobFactor"),
-			TotalCPUs: s.number(rec, "TotalCPUs"), TotalNodes: s.number(rec, "TotalNodes"),
-			Exclusive:   strings.HasPrefix(rec.get("OverSubscribe"), "EXCLUSIVE"),
-			PreemptMode: rec.get("PreemptMode"), RequireReservation: rec.get("ReqResv") == "YES",
-		}
-		if v := rec.get("TRES"); v != "" {
-			if p.TRES, ok = parseTRES(v); !ok {
-				s.bad("TRES", v, "a list of resources")
-			}
-		}
-		parts = append(parts, p)
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	return parts, nil
 }
 
 // Reservation is an advance reservation.

@@ -85,12 +85,12 @@ type File struct {
 	URL  string `json:"url"`  // may hold a signature: never to be printed
 }
 
-// Source is where a task's code is: a revision of a git repository, or a
-// directory. Both empty: the command needs no code of its own.
+// Source is where a task's code is: a revision of a git repository, or an
+// archive. Both empty: the command needs no code of its own.
 type Source struct {
 	Repository string `json:"repository,omitempty"`
 	Revision   string `json:"revision,omitempty"`
-	Directory  string `json:"directory,omitempty"`
+	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
 }
 
 // Task is all that is known of a task. Only ID is always there.

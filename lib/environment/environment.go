@@ -1,0 +1,205 @@
+package environment
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Spec says what to prepare.
+type Spec struct {
+	Source   task.Source
+	PIPFlags string
+	Python   string // interpreter for virtual environments
+	// Local allows repositories on this machine's file systems, which only
+	// somebody who can read them may ask for.
+	Local bool
+}
+
+// Environment is a prepared environment. It is shared: nobody may write to it.
+type Environment struct {
+	Source string // directory of the checkout
+	Venv   string // directory of the virtual environment; "" if the code needs none
+}
+
+// BuildError says that the code cannot be prepared: that is the task's own fault,
+// or its repository's.
+type BuildError struct{ err error }
+
+func (e *BuildError) Error() string { return e.err.Error() }
+func (e *BuildError) Unwrap() error { return e.err }
+
+func buildError(format string, args ...any) error {
+	return &BuildError{fmt.Errorf(format, args...)}
+}
+
+// Store is where prepared environments are kept.
+type Store struct {
+	Dir     string
+	Run     command.Runner
+	Timeout time.Duration // of cloning and of installing, each
+
+	mu    sync.Mutex
+	ready map[string]*built
+}
+
+type built struct {
+	once sync.Once
+	env  Environment
+	err  error
+}
+
+// key names a prepared environment.
+func (s Spec) key() string {
+	h := sha256.New()
+	for _, part := range []string{"1", s.Source.Repository, s.Source.Revision, s.Source.Archive, s.PIPFlags, s.Python} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:32]
+}
+
+// Prepare returns the environment, building it if need be. What git and pip say
+// while building goes to log.
+func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environment, error) {
+	if err := spec.check(); err != nil {
+		return Environment{}, err
+	}
+	key := spec.key()
+	s.mu.Lock()
+	if s.ready == nil {
+		s.ready = map[string]*built{}
+	}
+	b := s.ready[key]
+	if b == nil {
+		b = &built{}
+		s.ready[key] = b
+	}
+	s.mu.Unlock()
+	b.once.Do(func() { b.env, b.err = s.prepare(ctx, key, spec, log) })
+	if b.err != nil {
+		// The next task may have better luck, or a longer context.
+		s.mu.Lock()
+		if s.ready[key] == b {
+			delete(s.ready, key)
+		}
+		s.mu.Unlock()
+	}
+	return b.env, b.err
+}
+
+const current = "current"
+
+func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Writer) (Environment, error) {
+	dir := filepath.Join(s.Dir, key)
+	if env, ok := find(dir); ok {
+		return env, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Environment{}, err
+	}
+	l, err := lock.Wait(ctx, filepath.Join(dir, "lock"))
+	if err != nil {
+		return Environment{}, err
+	}
+	defer l.Close()
+	if env, ok := find(dir); ok { // somebody else has built it meanwhile
+		return env, nil
+	}
+	// What killed builds have left behind is nobody's.
+	if err := s.sweep(dir); err != nil {
+		return Environment{}, err
+	}
+	name := uuid.NewString()
+	place := filepath.Join(dir, name)
+	if err := os.Mkdir(place, 0o700); err != nil {
+		return Environment{}, err
+	}
+	if err := s.build(ctx, spec, place, log); err != nil {
+		return Environment{}, errors.Join(err, os.RemoveAll(place))
+	}
+	link := filepath.Join(dir, name+".link")
+	if err := os.Symlink(name, link); err != nil {
+		return Environment{}, err
+	}
+	if err := os.Rename(link, filepath.Join(dir, current)); err != nil {
+		return Environment{}, err
+	}
+	env, ok := find(dir)
+	if !ok {
+		return Environment{}, fmt.Errorf("environment %q is not complete after its building", dir)
+	}
+	return env, nil
+}
+
+// find returns the complete environment of a directory. Its time of use is noted.
+func find(dir string) (Environment, bool) {
+	name, err := os.Readlink(filepath.Join(dir, current))
+	if err != nil || name != filepath.Base(name) {
+		return Environment{}, false
+	}
+	// The real path, not that through the link: a virtual environment has its own
+	// path in its scripts.
+	env := Environment{Source: filepath.Join(dir, name, "source"), Venv: filepath.Join(dir, name, "venv")}
+	if _, err := os.Stat(env.Source); err != nil {
+		return Environment{}, false
+	}
+	if _, err := os.Stat(env.Venv); err != nil {
+		env.Venv = ""
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now) // a read-only environment is as good
+	return env, true
+}
+
+// sweep removes unfinished builds.
+func (s *Store) sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != "lock" && e.Name() != current {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Prune removes environments that nobody has asked for since a time. The ones
+// that a living task uses must be younger.
+func (s *Store) Prune(before time.Time) error {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() || info.ModTime().After(before) || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		dir := filepath.Join(s.Dir, e.Name())
+		l, err := lock.Try(filepath.Join(dir, "lock"))
+		if err != nil {
+			continue
+		}
+		errs = append(errs, os.RemoveAll(dir), l.Close())
+	}
+	return errors.Join(append(errs, err)...)
+}

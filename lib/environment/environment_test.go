@@ -1,0 +1,264 @@
+package environment
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// counting counts how often each program is run.
+type counting struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (c *counting) Run(ctx context.Context, cmd command.Cmd) (command.Result, error) {
+	c.mu.Lock()
+	name := filepath.Base(cmd.Name)
+	for _, verb := range cmd.Args {
+		if name == "git" && (verb == "fetch" || verb == "clone") {
+			c.calls["git "+verb]++
+		}
+	}
+	c.calls[name]++
+	c.mu.Unlock()
+	return command.System.Run(ctx, cmd)
+}
+
+func store(t *testing.T) (*Store, *counting) {
+	c := &counting{calls: map[string]int{}}
+	return &Store{Dir: filepath.Join(t.TempDir(), "envs"), Run: c, Timeout: time.Minute}, c
+}
+
+// repository makes a git repository with these files, and returns its path and commit.
+func repository(t *testing.T, files map[string]string) (path, commit string) {
+	t.Helper()
+	path = t.TempDir()
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(path, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git := func(args ...string) string {
+		out, err := command.System.Run(t.Context(), command.Cmd{Name: "git", Args: append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...), Dir: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out.Stdout))
+	}
+	git("init", "-q", "-b", "main")
+	git("add", "-A")
+	git("commit", "-qm", "x")
+	return path, git("rev-parse", "HEAD")
+}
+
+func TestPrepareOnceForMany(t *testing.T) {
+	repo, commit := repository(t, map[string]string{
+		"run.py": "print('hello')",
+		InstallScript: `echo "flags: $PIP_FLAGS"
+echo "print('installed')" > "$VIRTUAL_ENV/hello.py"
+`,
+	})
+	s, calls := store(t)
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index --quiet", Python: "python3", Local: true}
+	var wg sync.WaitGroup
+	envs := make([]Environment, 20)
+	var log bytes.Buffer
+	for i := range envs {
+		wg.Go(func() {
+			var err error
+			store := s
+			if i%2 == 1 { // another process
+				store = &Store{Dir: s.Dir, Run: calls, Timeout: time.Minute}
+			}
+			var mine bytes.Buffer
+			if envs[i], err = store.Prepare(t.Context(), spec, &mine); err != nil {
+				t.Error(err)
+			}
+			calls.mu.Lock()
+			log.Write(mine.Bytes())
+			calls.mu.Unlock()
+		})
+	}
+	wg.Wait()
+	for _, e := range envs {
+		if e != envs[0] {
+			t.Fatalf("two environments: %+v and %+v", e, envs[0])
+		}
+	}
+	if calls.calls["git clone"] != 1 || calls.calls["git fetch"] != 1 || calls.calls["bash"] != 1 {
+		t.Errorf("calls %v; want one fetch, clone and installation", calls.calls)
+	}
+	if !strings.Contains(log.String(), "flags: --no-index --quiet") {
+		t.Errorf("log %q", log.String())
+	}
+	for _, file := range []string{filepath.Join(envs[0].Source, "run.py"), filepath.Join(envs[0].Venv, "hello.py"), filepath.Join(envs[0].Venv, "bin/python")} {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPipInstalls(t *testing.T) {
+	repo, commit := repository(t, map[string]string{
+		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n",
+		"backend.py": `
+import zipfile
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(directory + "/" + name, "w") as z:
+        z.writestr("tiny.py", "def main(): print('tiny')")
+        z.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+        z.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr("tiny-1.dist-info/entry_points.txt", "[console_scripts]\ntiny = tiny:main\n")
+        z.writestr("tiny-1.dist-info/RECORD", "")
+    return name
+`,
+	})
+	s, _ := store(t)
+	var log bytes.Buffer
+	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, PIPFlags: "--no-index --no-deps", Python: "python3", Local: true}, &log)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	out, err := command.System.Run(t.Context(), command.Cmd{Name: filepath.Join(env.Venv, "bin/tiny")})
+	if err != nil || string(out.Stdout) != "tiny\n" {
+		t.Errorf("%q, %v", out.Stdout, err)
+	}
+}
+
+func TestWhatCannotBePrepared(t *testing.T) {
+	repo, commit := repository(t, map[string]string{InstallScript: "echo no compiler >&2; exit 7"})
+	for name, tt := range map[string]struct {
+		spec Spec
+		want string
+	}{
+		"no repository":   {Spec{Source: task.Source{Repository: "/no/such/repository", Revision: "main"}, Local: true}, "/no/such/repository"},
+		"no commit":       {Spec{Source: task.Source{Repository: repo, Revision: strings.Repeat("0", 40)}, Local: true}, "has no commit"},
+		"no branch":       {Spec{Source: task.Source{Repository: repo, Revision: "nope"}, Local: true}, `has no commit "nope"`},
+		"failing install": {Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true, Python: "python3"}, "installing the task's code: bash: exit status 7"},
+		"file URL":        {Spec{Source: task.Source{Repository: "file://" + repo, Revision: commit}}, "a path of this machine is not allowed"},
+		"path":            {Spec{Source: task.Source{Repository: repo, Revision: commit}}, "a path of this machine is not allowed"},
+		"helper":          {Spec{Source: task.Source{Repository: "ext::sh -c id", Revision: commit}, Local: true}, "is no URL"},
+		"helper, quoted":  {Spec{Source: task.Source{Repository: "ext::id", Revision: commit}, Local: true}, "remote helpers are not allowed"},
+		"option":          {Spec{Source: task.Source{Repository: "--upload-pack=id", Revision: commit}, Local: true}, "is no URL"},
+		"option revision": {Spec{Source: task.Source{Repository: repo, Revision: "--all"}, Local: true}, "is no commit, tag or branch"},
+		"relative":        {Spec{Source: task.Source{Repository: "../x", Revision: commit}, Local: true}, "want an https"},
+		"no archive":      {Spec{Source: task.Source{Archive: "/no/such.tar.gz"}}, "source archive"},
+	} {
+		s, _ := store(t)
+		_, err := s.Prepare(t.Context(), tt.spec, &bytes.Buffer{})
+		var build *BuildError
+		if !errors.As(err, &build) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+	}
+}
+
+// A hook in a repository, or in the templates of the user, is not run.
+func TestHooksAreNotRun(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "y"})
+	ran := filepath.Join(t.TempDir(), "ran")
+	hook := []byte("#!/bin/sh\ntouch " + ran + "\n")
+	template := t.TempDir()
+	t.Setenv("GIT_TEMPLATE_DIR", template)
+	for _, dir := range []string{filepath.Join(repo, ".git/hooks"), filepath.Join(template, "hooks")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"post-checkout", "post-merge", "reference-transaction", "pre-receive", "update"} {
+			if err := os.WriteFile(filepath.Join(dir, name), hook, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s, _ := store(t)
+	if _, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}, &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a hook was run")
+	}
+}
+
+func TestUnfinishedBuildIsNotUsed(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "y"})
+	s, _ := store(t)
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}
+	left := filepath.Join(s.Dir, spec.key(), "killed", "source")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	env, err := s.Prepare(t.Context(), spec, &bytes.Buffer{})
+	if err != nil || env.Source == left || env.Venv != "" {
+		t.Errorf("%+v, %v", env, err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a killed build left is still there")
+	}
+	if err := s.Prune(time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(env.Source); err != nil {
+		t.Errorf("a used environment is removed: %v", err)
+	}
+	if err := s.Prune(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(env.Source); err == nil {
+		t.Error("an unused environment stays")
+	}
+}
+
+func TestHostileArchive(t *testing.T) {
+	for name, header := range map[string]tar.Header{
+		"leads out":   {Name: "../x", Typeflag: tar.TypeReg, Mode: 0o644},
+		"absolute":    {Name: "/tmp/ponos-x", Typeflag: tar.TypeReg, Mode: 0o644},
+		"very large":  {Name: "x", Typeflag: tar.TypeReg, Mode: 0o644, Size: maxUnpacked + 1},
+		"not a tar":   {},
+		"not gzipped": {},
+	} {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		if header.Name != "" {
+			if err := w.WriteHeader(&header); err != nil {
+				t.Fatal(err)
+			}
+		} else if name == "not a tar" {
+			if _, err := z.Write([]byte(strings.Repeat("text", 600))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = w.Flush()
+		z.Close()
+		if name == "not gzipped" {
+			b.Reset()
+			b.WriteString("text")
+		}
+		path := filepath.Join(t.TempDir(), "a.tar.gz")
+		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := store(t)
+		_, err := s.Prepare(t.Context(), Spec{Source: task.Source{Archive: path}}, &bytes.Buffer{})
+		var build *BuildError
+		if !errors.As(err, &build) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

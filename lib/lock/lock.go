@@ -1,0 +1,85 @@
+// Package lock locks files between processes with flock(2).
+//
+// The lock belongs to the open file, not to the process: a child that inherits it
+// keeps the lock for as long as it runs, which gofrs/flock does not offer. On NFS
+// and Lustre it depends on the mount whether other hosts see a lock, so it is a
+// courtesy there; what must hold, holds by rename, O_EXCL and looking first.
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrHeld says that somebody else has the lock.
+var ErrHeld = errors.New("locked by another process")
+
+// Lock is a lock that is held.
+type Lock struct{ f *os.File }
+
+// Try takes the lock, or fails with ErrHeld. The file is made if it is missing,
+// and stays when the lock is released.
+func Try(path string) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return &Lock{f}, nil
+	case err == unix.EWOULDBLOCK:
+		err = ErrHeld
+	default:
+		err = fmt.Errorf("locking %q: %w", path, err)
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// Wait takes the lock as soon as it is free. It asks again and again, at most ten
+// times a second, as a lock cannot be waited for with a context.
+func Wait(ctx context.Context, path string) (*Lock, error) {
+	for delay := time.Millisecond; ; delay = min(2*delay, 100*time.Millisecond) {
+		l, err := Try(path)
+		if !errors.Is(err, ErrHeld) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(delay):
+		}
+	}
+}
+
+// Held reports whether somebody has the lock; a file that is not there is not
+// locked.
+func Held(path string) (bool, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	l, err := Try(path)
+	if errors.Is(err, ErrHeld) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, l.Close()
+}
+
+// File is the open file, to be inherited by a child that shall keep the lock.
+func (l *Lock) File() *os.File { return l.f }
+
+// Close releases the lock, unless a child still holds it.
+func (l *Lock) Close() error { return l.f.Close() }

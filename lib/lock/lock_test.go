@@ -1,0 +1,67 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+)
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if held, err := Held(path); held || err != nil {
+		t.Fatalf("missing file: %v, %v", held, err)
+	}
+	l, err := Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Try(path); !errors.Is(err, ErrHeld) {
+		t.Errorf("taken twice: %v", err)
+	}
+	if held, err := Held(path); !held || err != nil {
+		t.Errorf("Held = %v, %v", held, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := Wait(ctx, path); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait gave %v", err)
+	}
+	l.Close()
+	if l, err = Wait(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := Try(filepath.Join(path, "x")); err == nil || errors.Is(err, ErrHeld) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A child that got the file keeps the lock after its parent has let go.
+func TestChildKeepsTheLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := command.System.Run(t.Context(), command.Cmd{Name: "sleep", Args: []string{"0.5"}, ExtraFiles: []*os.File{l.File()}})
+		done <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	l.Close()
+	if held, err := Held(path); !held || err != nil {
+		t.Errorf("Held = %v, %v; want true", held, err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if held, err := Held(path); held || err != nil {
+		t.Errorf("Held = %v, %v; want false", held, err)
+	}
+}

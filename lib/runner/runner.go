@@ -1,0 +1,113 @@
+// Package runner is where tasks run: the interface, and what its implementations
+// share. Runners are runner/slurm and runner/local.
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+var (
+	// ErrRefused says that the runner will never take this task as it is.
+	ErrRefused = errors.New("the job was refused")
+	// ErrLater says that the runner has no room for the job at this time.
+	ErrLater = errors.New("no room for the job at this time")
+)
+
+// A Runner runs tasks somewhere and can list what it runs, whoever started it.
+type Runner interface {
+	// Name is the runner's name in records and messages.
+	Name() string
+
+	// Check reports whether jobs can be run now, with a hint if they cannot.
+	Check(ctx context.Context) error
+
+	// Jobs is the state of all jobs of this agent: those that the runner finds by
+	// itself, and each known one, whatever became of it. It takes a fixed number of
+	// calls, however many jobs there are. An incomplete list is an error.
+	Jobs(ctx context.Context, known []Ref) ([]Job, error)
+
+	// Start makes a job run the script. It is idempotent: a task that already has a
+	// job is adopted. The error wraps ErrRefused or ErrLater where that is so.
+	Start(ctx context.Context, s Submission) (Job, error)
+
+	// Stop ends a job and waits for its end within the bound of the configuration.
+	// A job already gone is success.
+	Stop(ctx context.Context, r Ref) error
+}
+
+// Submission is a job to be started.
+type Submission struct {
+	Task    task.ID
+	Label   string // for people: the slug
+	Dir     string // directory of the task
+	Script  string // path of the job script
+	GPU     bool
+	Attempt int
+	Hold    *os.File // the lock of the task
+	// Before are the jobs of earlier attempts, which are not to be adopted.
+	Before []string
+}
+
+// Ref is a job as the agent remembers it.
+type Ref struct {
+	Task      task.ID
+	Job       string
+	Dir       string    // directory of the task
+	Submitted time.Time // zero: not known
+	Missing   time.Time // when the runner first had no trace of it; zero: it had
+}
+
+// Job is a job as the runner sees it.
+type Job struct {
+	Task     task.ID
+	ID       string
+	State    task.State // pending, running or final
+	Unknown  bool       // the state cannot be told at this time: nothing may follow from it
+	Lost     bool       // Unknown, because there is no trace of the job
+	ExitCode int
+	Reason   string // for people
+	Restarts int
+	// Cancelled says that somebody has ended the job; the agent knows whether it
+	// was itself.
+	Cancelled bool
+	Adopted   bool // Start has found it, not made it
+	Submitted time.Time
+}
+
+// Output is the file in a task's directory that the output of its jobs goes to.
+const Output = "job.out"
+
+// Owner is the symbolic link in a task's directory that names the job which runs
+// the task. Whichever job makes it first is the one; a second job for the same
+// task finds it and ends without doing anything.
+func Owner(attempt int) string { return "owner." + strconv.Itoa(attempt) }
+
+// ReadOwner returns the job that has made itself the owner, or "".
+func ReadOwner(dir string, attempt int) string {
+	job, err := os.Readlink(filepath.Join(dir, Owner(attempt)))
+	if err != nil {
+		return ""
+	}
+	return job
+}
+
+// ReadExit returns the exit code that a job script has left behind for the last
+// run of a job. The file is "exit.JOB": the restart count and the code.
+func ReadExit(dir, job string) (restarts, code int, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, "exit."+job))
+	if err != nil {
+		return 0, 0, false
+	}
+	r, c, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	restarts, err1 := strconv.Atoi(r)
+	code, err2 := strconv.Atoi(c)
+	return restarts, code, err1 == nil && err2 == nil
+}

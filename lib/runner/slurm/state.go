@@ -1,0 +1,178 @@
+package slurm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// state is what a state of Slurm means for a task. SUSPENDED is not among them:
+// it depends on whether the job has started.
+func state(slurm string) (s task.State, ok bool) {
+	switch slurm {
+	case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE":
+		return task.Pending, true
+	case "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED":
+		return task.Running, true
+	case "COMPLETED":
+		return task.Completed, true
+	case "FAILED":
+		return task.Failed, true
+	case "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "REVOKED", "PREEMPTED", "CANCELLED", "LAUNCH_FAILED", "RECONFIG_FAIL":
+		return task.Error, true
+	}
+	return "", false
+}
+
+// why says what a state of Slurm in which a task ends by an error means.
+func why(state string) string {
+	switch state {
+	case "TIMEOUT":
+		return "the job reached its time limit"
+	case "OUT_OF_MEMORY":
+		return "the job used more memory than it had asked for"
+	case "NODE_FAIL":
+		return "a node of the job failed"
+	case "BOOT_FAIL":
+		return "a node of the job failed to boot"
+	case "DEADLINE":
+		return "the job reached its deadline"
+	case "REVOKED":
+		return "the job was revoked by another cluster of the federation"
+	case "PREEMPTED":
+		return "the job was preempted and not requeued"
+	case "CANCELLED":
+		return "the job was cancelled, and not by this agent"
+	}
+	return "the job ended as " + state
+}
+
+// evidence is what is known of one job.
+type evidence struct {
+	ref     runner.Ref
+	queue   *slurm.Job    // as squeue shows it; nil: it does not
+	account *slurm.Record // as sacct shows it; nil: it does not
+	// Without accounting, the file that the job script leaves decides at once.
+	noAccounting bool
+	hasExit      bool // the job script has left its exit code
+	exit         int
+	now          time.Time
+}
+
+// How long a job may be without a trace: accounting lags, and squeue forgets.
+const (
+	lag  = 2 * time.Minute // then the job's own file is believed
+	gone = 10 * time.Minute
+)
+
+// judge turns evidence into the state of a job. squeue decides while it knows the
+// job to be alive; accounting decides on the end, where it is there.
+func (e evidence) judge() runner.Job {
+	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted}
+	if q := e.queue; q != nil {
+		job.Restarts, job.Submitted = q.Restarts, q.Submit
+		if alive, ok := e.alive(); ok {
+			job.State, job.Reason = alive, pendingReason(q)
+			return job
+		}
+	}
+	if a := e.account; a != nil && !(a.State == "PREEMPTED" && e.missing() < lag) {
+		if s, ok := state(a.State); ok && s.Final() {
+			return ended(job, a.State, a.FirstFailure(), a.By)
+		}
+	}
+	if q := e.queue; q != nil {
+		s, ok := state(q.State)
+		if !ok || !s.Final() {
+			job.Unknown, job.Reason = true, fmt.Sprintf("squeue shows the unknown state %q", q.State)
+			return job
+		}
+		if q.State == "PREEMPTED" && e.missing() < lag {
+			// It may be on its way back into the queue.
+			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
+			return job
+		}
+		failure := q.Exit
+		if failure == (slurm.Exit{}) {
+			failure = q.Derived
+		}
+		return ended(job, q.State, failure, "")
+	}
+	return e.vanished(job)
+}
+
+// missing is how long the job has been without a trace.
+func (e evidence) missing() time.Duration {
+	if e.ref.Missing.IsZero() {
+		return 0
+	}
+	return e.now.Sub(e.ref.Missing)
+}
+
+// alive is the state of a job that squeue shows as not ended.
+func (e evidence) alive() (task.State, bool) {
+	q := e.queue
+	if q.State == "SUSPENDED" {
+		if q.Start.IsZero() || q.Start.After(e.now) {
+			return task.Pending, true
+		}
+		return task.Running, true
+	}
+	s, ok := state(q.State)
+	return s, ok && !s.Final()
+}
+
+// vanished judges a job that squeue does not show and accounting does not know to
+// have ended.
+func (e evidence) vanished(job runner.Job) runner.Job {
+	missing := e.missing()
+	switch {
+	case e.hasExit && (e.noAccounting || missing >= lag):
+		return ended(job, "COMPLETED", slurm.Exit{Code: e.exit}, "")
+	case missing >= gone && (e.account == nil || e.hasExit):
+		job.State, job.Reason = task.Error, "the job is gone without a trace"
+		return job
+	}
+	job.Unknown, job.Lost = true, true
+	job.Reason = "squeue does not show the job, and accounting does not know its end"
+	return job
+}
+
+// ended is a job that Slurm says has ended in a state, with the first exit of its
+// steps that is not zero.
+func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
+	job.State, _ = state(slurmState)
+	job.ExitCode = failure.Status()
+	switch slurmState {
+	case "COMPLETED", "FAILED":
+		if failure != (slurm.Exit{}) {
+			job.State = task.Failed
+			job.Reason = fmt.Sprintf("exit code %d", failure.Code)
+			if failure.Signal != 0 {
+				job.Reason = fmt.Sprintf("ended by signal %d", failure.Signal)
+			}
+		}
+		if job.State == task.Failed && job.ExitCode == 0 {
+			job.Reason, job.ExitCode = "Slurm says that the job failed", 1
+		}
+		return job
+	case "CANCELLED":
+		job.Cancelled = true
+	}
+	job.Reason = why(slurmState)
+	if by != "" && by != "0" && job.Cancelled {
+		job.Reason += " (by user " + by + ")"
+	}
+	return job
+}
+
+// pendingReason is Slurm's reason why a job waits.
+func pendingReason(q *slurm.Job) string {
+	if q.State == "PENDING" && q.Reason != "None" {
+		return q.Reason
+	}
+	return ""
+}

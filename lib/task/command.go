@@ -1,0 +1,64 @@
+package task
+
+import (
+	"errors"
+	"strings"
+)
+
+// SplitCommand splits a command line into its words as a shell does, with single
+// and double quotes and backslashes, but expands nothing: $HOME and * stay as they
+// are. This is how Docker's clients read the command of an image.
+func SplitCommand(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord := false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; c {
+		case 0:
+			return nil, errors.New("the command has a zero byte")
+		case ' ', '\t', '\n', '\r':
+			if inWord {
+				words, inWord = append(words, word.String()), false
+				word.Reset()
+			}
+		case '\\':
+			if i++; i == len(line) {
+				return nil, errors.New("the command ends with a backslash")
+			}
+			inWord = true
+			word.WriteByte(line[i])
+		case '\'':
+			end := strings.IndexByte(line[i+1:], '\'')
+			if end < 0 {
+				return nil, errors.New("a single quote of the command is not closed")
+			}
+			inWord = true
+			word.WriteString(line[i+1 : i+1+end])
+			i += end + 1
+		case '"':
+			inWord = true
+			for i++; ; i++ {
+				if i >= len(line) {
+					return nil, errors.New("a double quote of the command is not closed")
+				}
+				if line[i] == '"' {
+					break
+				}
+				if line[i] == '\\' && i+1 < len(line) && (line[i+1] == '"' || line[i+1] == '\\') {
+					i++
+				}
+				word.WriteByte(line[i])
+			}
+		default:
+			inWord = true
+			word.WriteByte(c)
+		}
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	if len(words) == 0 {
+		return nil, errors.New("the command is empty")
+	}
+	return words, nil
+}
