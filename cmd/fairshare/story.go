@@ -41,8 +41,8 @@ func (v *queueView) story(p *page) error {
 		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
 	})
 	e := explain(j)
-	p.printf("\n%s ", p.paint(bold, "why it waits:"))
-	p.line("", "%s (%s)", e.Plain, or(j.Reason, "no reason"))
+	p.printf("\n%s\n", p.paint(bold, "why it waits:"))
+	p.line("  ", "%s (%s)", e.Plain, or(j.Reason, "no reason"))
 	p.line("  ", "what can be done: %s", e.Advice)
 	for _, i := range v.rows {
 		v.factorsOf(p, i)
@@ -185,14 +185,17 @@ func (v *queueView) before(p *page) {
 		other := v.predecessor(i)
 		j := &v.jobs[i]
 		if other < 0 {
-			p.printf("\n%s ", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
-			p.line("", "nobody")
+			p.printf("\n%s\n  nobody\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 			continue
 		}
 		o := &v.jobs[other]
 		gap := v.priorityOf(o) - v.priorityOf(j)
-		p.printf("\n%s ", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
-		p.line("", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(o), 0), number(gap, 0))
+		p.printf("\n%s\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
+		if gap < 0 {
+			p.line("  ", "job %s of %s, in spite of a lower priority: it has a reservation", o.Label, o.User)
+			continue
+		}
+		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(o), 0), number(gap, 0))
 		for _, line := range v.change(i, other, gap) {
 			p.line("  ", "%s", line)
 		}
