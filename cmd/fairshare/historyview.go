@@ -295,8 +295,8 @@ func (v *historyView) text(p *page) error {
 			}
 			options = append(options, asciigraph.SeriesColors(colors...))
 		}
-		p.WriteString(asciigraph.PlotMany(plotted, options...))
-		p.WriteString("\n\n")
+		p.print(asciigraph.PlotMany(plotted, options...))
+		p.print("\n\n")
 	}
 	total := 0.0
 	for _, s := range values {

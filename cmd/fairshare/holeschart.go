@@ -94,10 +94,10 @@ func (v *holesView) chart(p *page) {
 		if displayWidth(label) > left {
 			label = label[:left-1] + "…"
 		}
-		p.WriteString(label + strings.Repeat(" ", max(0, left-displayWidth(label))) + "  ")
+		p.print(label + strings.Repeat(" ", max(0, left-displayWidth(label))) + "  ")
 		color, run := "", strings.Builder{}
 		flush := func() {
-			p.WriteString(p.paint(color, run.String()))
+			p.print(p.paint(color, run.String()))
 			run.Reset()
 		}
 		for k := range slots {
@@ -109,20 +109,20 @@ func (v *holesView) chart(p *page) {
 			run.WriteString(sign)
 		}
 		flush()
-		p.WriteByte('\n')
+		p.print("\n")
 	}
 	v.axis(p, left, slots, slot)
 	legend := []struct{ color, text string }{
 		{green, "· free"}, {blue, "▒ part"}, {blue, "█ full"}, {yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
 	}
-	p.WriteString(strings.Repeat(" ", left+2))
+	p.print(strings.Repeat(" ", left+2))
 	for i, l := range legend {
 		if i > 0 {
-			p.WriteString("  ")
+			p.print("  ")
 		}
-		p.WriteString(p.paint(l.color, l.text))
+		p.print(p.paint(l.color, l.text))
 	}
-	p.WriteString("\n\n")
+	p.print("\n\n")
 }
 
 // cell is the letter and colour of a stretch of time: of what takes most of it.
@@ -166,7 +166,7 @@ func fullness(line priority.Timeline, s priority.Span) float64 {
 
 // axis writes the times below the chart.
 func (v *holesView) axis(p *page, left int, slots, slot int64) {
-	p.WriteString(strings.Repeat(" ", left+2))
+	p.print(strings.Repeat(" ", left+2))
 	form := "15:04"
 	if time.Duration(slots*slot)*time.Second > 36*time.Hour {
 		form = "_2 15h"
@@ -174,13 +174,13 @@ func (v *holesView) axis(p *page, left int, slots, slot int64) {
 	step := int64(16)
 	used := int64(0)
 	for k := int64(0); k+int64(len(form))+1 < slots; k += step {
-		p.WriteString(strings.Repeat(" ", int(k-used)))
+		p.print(strings.Repeat(" ", int(k-used)))
 		text := "│" + v.at.Add(time.Duration(k*slot)*time.Second).Format(form)
 		if k == 0 {
 			text = "│now"
 		}
-		p.WriteString(text)
+		p.print(text)
 		used = k + int64(displayWidth(text))
 	}
-	p.WriteByte('\n')
+	p.print("\n")
 }

@@ -133,9 +133,9 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		}
 		count := len(h.Nodes)
 		if p.MaxNodes > 0 {
-			count = min(count, int(p.MaxNodes))
+			count = min(count, p.MaxNodes)
 		}
-		if count < int(p.MinNodes) {
+		if count < p.MinNodes {
 			continue
 		}
 		o.request = v.request(p, o, count)

@@ -90,20 +90,20 @@ func (v *queueView) json(w io.Writer) error {
 		return err
 	}
 	p := newPage(w, 0, false)
-	p.WriteString(strings.TrimSuffix(string(text), "\n}"))
-	p.WriteString(",\n  \"jobs\": [")
+	p.print(strings.TrimSuffix(string(text), "\n}"))
+	p.print(",\n  \"jobs\": [")
 	for n, i := range v.rows {
 		text, err := json.Marshal(v.jobJSON(i, len(v.ids) > 0))
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			p.WriteByte(',')
+			p.print(",")
 		}
-		p.WriteString("\n    ")
-		p.Write(text)
+		p.print("\n    ")
+		p.bytes(text)
 	}
-	p.WriteString("\n  ]\n}\n")
+	p.print("\n  ]\n}\n")
 	return p.Flush()
 }
 
@@ -137,8 +137,8 @@ func (v *queueView) jobJSON(i int, compare bool) queueJobJSON {
 			o.Sum = &sum
 		}
 	}
-	if other := -1; compare && v.ranks[i] > 0 {
-		if other = v.predecessor(i); other >= 0 {
+	if compare && v.ranks[i] > 0 {
+		if other := v.predecessor(i); other >= 0 {
 			ahead := v.priorityOf(&v.jobs[other]) - o.Priority
 			o.Before, o.Ahead = &v.jobs[other].Label, &ahead
 			theirs := v.parts(&v.jobs[other])

@@ -249,21 +249,21 @@ func (v *queueView) raw(p *page) {
 	if !v.noHeader {
 		for k, f := range v.fields {
 			if k > 0 {
-				p.WriteByte('|')
+				p.print("|")
 			}
-			p.WriteString(f.title)
+			p.print(f.title)
 		}
-		p.WriteByte('\n')
+		p.print("\n")
 	}
 	var b []byte
 	for _, i := range v.rows {
 		for k, f := range v.fields {
 			if k > 0 {
-				p.WriteByte('|')
+				p.print("|")
 			}
 			b = appendText(b[:0], strings.ReplaceAll(f.value(v, i), "\n", " "))
-			p.Write(b)
+			p.bytes(b)
 		}
-		p.WriteByte('\n')
+		p.print("\n")
 	}
 }

@@ -234,7 +234,7 @@ func (v *sharesView) text(p *page) error {
 
 // notes says what the numbers mean for those who were asked for.
 func (v *sharesView) notes(p *page) {
-	p.WriteByte('\n')
+	p.print("\n")
 	if !v.config.Multifactor() {
 		p.line("", "%s: jobs are taken in the order of their submission, fair share does not count here", v.config["PriorityType"])
 		return
@@ -266,7 +266,7 @@ func (v *sharesView) notes(p *page) {
 func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	r := v.rows[i]
 	o := v.predict(i, halfLife)
-	p.WriteByte('\n')
+	p.print("\n")
 	p.printf("%s  factor %s %s\n", p.paint(bold, app.Sanitize(r.Name())), number(r.FairShare, 4), p.paint(green, bar(r.FairShare, 20)))
 	if o.rank > 0 {
 		p.line("  ", "rank %d of %d users", o.rank, o.users)

@@ -32,7 +32,7 @@ func (v *queueView) story(p *page) error {
 		v.notWaiting(p, j)
 		return nil
 	}
-	p.WriteByte('\n')
+	p.print("\n")
 	p.table(len(v.rows), []column{
 		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
 		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
@@ -90,7 +90,7 @@ func (v *queueView) rankText(i int) string {
 
 // notWaiting is the rest of the story of a job that runs.
 func (v *queueView) notWaiting(p *page, j *slurm.QueueJob) {
-	p.WriteByte('\n')
+	p.print("\n")
 	if j.Start > 0 {
 		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), clock(j.Start, v.at), or(j.NodeList, "its nodes"))
 	}

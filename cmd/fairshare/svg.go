@@ -55,7 +55,7 @@ func (d *drawing) line(x1, y1, x2, y2 float64, stroke string) {
 
 // writeSVG ends the drawing and replaces the file in one step.
 func writeSVG(file string, d *drawing) error {
-	d.WriteString("</svg>\n")
+	fmt.Fprintln(d, "</svg>")
 	if err := renameio.WriteFile(file, d.Bytes(), 0o644); err != nil {
 		return fault.Errorf(fault.Failed, "writing the picture: %w", err)
 	}

@@ -19,8 +19,9 @@ import (
 
 // page is where a view is written: a terminal of some width, with or without
 // colours, or anything else.
+// An error in writing shows when it is flushed.
 type page struct {
-	*bufio.Writer
+	out   *bufio.Writer
 	width int // 0: as wide as it gets
 	color bool
 }
@@ -29,7 +30,10 @@ func newPage(w io.Writer, width int, color bool) *page {
 	return &page{bufio.NewWriterSize(w, 64<<10), width, color}
 }
 
-func (p *page) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
+func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
+func (p *page) print(text string)                 { _, _ = p.out.WriteString(text) }
+func (p *page) bytes(text []byte)                 { _, _ = p.out.Write(text) }
+func (p *page) Flush() error                      { return p.out.Flush() }
 
 // line writes a line of prose, wrapped to the width of the page.
 func (p *page) line(indent, format string, args ...any) {
@@ -43,19 +47,19 @@ func (p *page) line(indent, format string, args ...any) {
 		w := displayWidth(word)
 		switch {
 		case used == 0:
-			p.WriteString(indent)
+			p.print(indent)
 			used = len(indent)
 		case used+1+w > width:
-			p.WriteString("\n" + indent + "  ")
+			p.print("\n" + indent + "  ")
 			used = len(indent) + 2
 		default:
-			p.WriteByte(' ')
+			p.print(" ")
 			used++
 		}
-		p.WriteString(word)
+		p.print(word)
 		used += w
 	}
-	p.WriteByte('\n')
+	p.print("\n")
 }
 
 // The colours, named by what they say.
@@ -131,8 +135,8 @@ func (p *page) table(rows int, columns []column) {
 		for len(line) > 0 && line[len(line)-1] == ' ' {
 			line = line[:len(line)-1]
 		}
-		p.Write(line)
-		p.WriteByte('\n')
+		p.bytes(line)
+		p.print("\n")
 	}
 	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) })
 	for row := range rows {

@@ -470,7 +470,7 @@ func (v *whereView) text(p *page) {
 			return ""
 		})},
 	})
-	p.WriteByte('\n')
+	p.print("\n")
 	if partitions, qos := v.combination(); len(partitions) > 0 {
 		with := ""
 		if qos != "" {

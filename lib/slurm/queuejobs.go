@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -71,7 +72,7 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 	b := make([][]byte, len(queueColumns))
 	for {
 		record, err := scan.next(endOfRecord + mark)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {

@@ -3,6 +3,7 @@ package slurm
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -40,7 +41,7 @@ func (s *recordScanner) next(end string) ([]byte, error) {
 	s.buf = s.buf[:0]
 	for {
 		part, err := s.lines.ReadSlice('\n')
-		if len(part) > 0 && err != bufio.ErrBufferFull {
+		if len(part) > 0 && !errors.Is(err, bufio.ErrBufferFull) {
 			s.line++
 		}
 		if len(s.buf) == 0 && err == nil && hasEnd(part, end) {
@@ -51,10 +52,10 @@ func (s *recordScanner) next(end string) ([]byte, error) {
 		}
 		s.buf = append(s.buf, part...)
 		switch {
-		case err == bufio.ErrBufferFull:
-		case err == io.EOF && len(s.buf) == 0:
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(s.buf) == 0:
 			return nil, io.EOF
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil, s.fail("cut short: %q", clip(s.buf))
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", s.command, err)

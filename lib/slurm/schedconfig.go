@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ func ParseSchedConfig(r io.Reader) (SchedConfig, error) {
 	c := SchedConfig{}
 	for {
 		line, err := scan.next("")
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

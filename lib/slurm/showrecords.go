@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ func newShowScanner(what, first string, r io.Reader) *showScanner {
 func (s *showScanner) record() (showRecord, bool) {
 	for s.err == nil {
 		line, err := s.next("")
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return "", false
 		}
 		if err != nil {

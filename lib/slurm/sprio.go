@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strings"
 )
@@ -48,7 +49,7 @@ func ScanSprio(r io.Reader, row func(*Factors) error) error {
 	pair := func(i int) Factor { return Factor{c.float(i, b[i]), c.float(i+1, b[i+1])} }
 	for {
 		record, err := scan.next(endOfRecord)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -45,7 +46,7 @@ func ParseShares(r io.Reader) ([]Share, error) {
 	var rows []Share
 	for {
 		record, err := scan.next("|")
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return rows, nil
 		}
 		if err == nil {

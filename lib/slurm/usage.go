@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func ScanUsage(r io.Reader, row func(*UsageRow) error) error {
 	b := make([][]byte, len(usageColumns))
 	for {
 		record, err := scan.next("|")
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
@@ -97,7 +98,7 @@ func ParseReport(r io.Reader) ([]ReportRow, error) {
 	var rows []ReportRow
 	for {
 		record, err := scan.next("|")
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return rows, nil
 		}
 		if err == nil {
