@@ -118,7 +118,7 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if h.Start == now {
 			margin = int64(v.margin.Seconds())
 		}
-		o := offer{Hole: h, minutes: priority.Minutes(h.Start, h.End, margin), victims: v.plan.victims(p, h.Nodes)}
+		o := offer{Hole: h, minutes: priority.Minutes(h.Start, h.End, margin), victims: v.plan.victims(p, h.Nodes, h.Start)}
 		if p.MaxTime != slurm.Unlimited && p.MaxTime > 0 {
 			o.minutes = min(o.minutes, int64(p.MaxTime/time.Minute))
 		}

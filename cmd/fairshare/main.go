@@ -20,7 +20,7 @@ import (
 func main() { os.Exit(app.Main(run)) }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return tool(stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+	return tool(newAsker(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
 }
 
 const (
@@ -28,8 +28,7 @@ const (
 	partitionUsage = "only in these `PARTITIONS`, separated by commas"
 )
 
-func tool(stdout, stderr io.Writer) app.Tool {
-	a := newAsker()
+func tool(a *asker, stdout, stderr io.Writer) app.Tool {
 	display := func(c *cli.Context, v view) error { return show(c, a, v, stdout, stderr) }
 	return app.Tool{
 		Name:  "fairshare",

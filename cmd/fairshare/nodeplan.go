@@ -458,11 +458,11 @@ func (n *nodePlan) timelines(p *slurm.Partition, now int64) []priority.Timeline 
 	return priority.Timelines(now, int64(n.config.BackfillResolution().Seconds()), machines, busy)
 }
 
-// victims are the jobs on these nodes that a job of p would preempt.
-func (n *nodePlan) victims(p *slurm.Partition, nodes []string) []string {
+// victims are the jobs that a job of p would preempt on these nodes at start.
+func (n *nodePlan) victims(p *slurm.Partition, nodes []string, start int64) []string {
 	var jobs []string
 	for _, t := range n.busy {
-		if t.Kind == priority.Running && slices.Contains(nodes, t.Node) && n.preempts(p, t.partition) && !slices.Contains(jobs, t.Who) {
+		if t.Kind == priority.Running && slices.Contains(nodes, t.Node) && t.End > start && n.preempts(p, t.partition) && !slices.Contains(jobs, t.Who) {
 			jobs = append(jobs, t.Who)
 		}
 	}

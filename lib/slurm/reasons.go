@@ -136,14 +136,12 @@ func explainLimit(code string) (Explanation, bool) {
 		return Explanation{"asks for less " + what + " than " + whose + " demands", "ask for more: it will not start like this"}, true
 	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
 		return Explanation{"asks for more " + what + " than " + whose + " allows a job", "ask for less: it will not start like this"}, true
-	case strings.Contains(rest, "PerUser"), strings.Contains(rest, "PU"):
-		return Explanation{"its user has as much " + what + " as " + whose + " allows one", advice}, true
-	case strings.HasPrefix(rest, "Grp") || strings.Contains(rest, "Per"):
-		return Explanation{whose + " has as much " + what + " as it may", advice}, true
+	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
+		return Explanation{"its user is at the limit that " + whose + " sets for one: " + what, advice}, true
 	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
 		return Explanation{"asks for more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
 	}
-	return Explanation{whose + " has as much " + what + " as it may", advice}, true
+	return Explanation{whose + " is at its limit: " + what, advice}, true
 }
 
 // WillNeverStart reports whether a job with that reason cannot start unless it,

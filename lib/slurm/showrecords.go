@@ -40,6 +40,10 @@ type showScanner struct {
 	*recordScanner
 	first string
 	err   error
+	// continued allows lines that belong to the record before: a job's name may
+	// contain a newline.
+	continued bool
+	any       bool
 }
 
 func newShowScanner(what, first string, r io.Reader) *showScanner {
@@ -59,7 +63,8 @@ func (s *showScanner) record() (showRecord, bool) {
 		text := strings.TrimRight(string(line), " ")
 		switch {
 		case text == "" || strings.HasPrefix(text, "No ") && strings.Contains(text, " in the system"):
-		case strings.HasPrefix(text, s.first+"="):
+		case strings.HasPrefix(text, s.first+"="), s.continued && s.any:
+			s.any = true
 			return showRecord(text), true
 		default:
 			s.err = s.fail("no %s: %q", s.first, clip(line))
@@ -255,12 +260,16 @@ func PlacementArgs(job uint64) []string {
 // with CPU_IDs, Mem and GRES, several in a record.
 func ParsePlacements(r io.Reader) ([]Placement, error) {
 	s := newShowScanner("job", "JobId", r)
+	s.continued = true
 	var all []Placement
+	var id uint64
 	for rec, ok := s.record(); ok; rec, ok = s.record() {
-		id, err := strconv.ParseUint(rec.get("JobId"), 10, 64)
-		if err != nil {
-			s.bad("JobId", rec.get("JobId"), "a job id")
-			break
+		if strings.HasPrefix(string(rec), "JobId=") {
+			var err error
+			if id, err = strconv.ParseUint(rec.get("JobId"), 10, 64); err != nil {
+				s.bad("JobId", rec.get("JobId"), "a job id")
+				break
+			}
 		}
 		pieces := strings.Split(string(rec), " Nodes=")
 		for _, piece := range pieces[1:] {
