@@ -74,12 +74,21 @@ func (v *sharesView) load(ctx context.Context) error {
 	return nil
 }
 
-// shareTree makes the tree of sshare's rows; the nodes are in their order.
+// shareTree makes the tree of sshare's rows; the nodes are in their order. The
+// normalized usage is taken, as Slurm computes with it: the raw one is already
+// newer while jobs run. What is too small for its digits is taken from the raw one.
 func shareTree(rows []slurm.Share) []*priority.Node {
 	nodes := make([]*priority.Node, len(rows))
 	var path []*priority.Node
 	for i, r := range rows {
-		n := &priority.Node{Name: r.Name(), User: r.User != "", Shares: r.RawShares, Parent: r.Parent, Usage: r.RawUsage}
+		usage := r.NormUsage
+		switch {
+		case r.Depth == 0 && r.RawUsage > 0:
+			usage = 1
+		case usage == 0 && r.RawUsage > 0 && rows[0].RawUsage > 0:
+			usage = r.RawUsage / rows[0].RawUsage
+		}
+		n := &priority.Node{Name: r.Name(), User: r.User != "", Shares: r.RawShares, Parent: r.Parent, Usage: usage}
 		nodes[i] = n
 		path = append(path[:min(r.Depth, len(path))], n)
 		if r.Depth > 0 {
@@ -116,8 +125,7 @@ func (v *sharesView) compute() {
 	}
 	v.algorithm()(v.nodes[0])
 	for i, r := range v.rows {
-		// sshare rounds usage to whole seconds, which a small tree feels.
-		if r.HasFactor && math.Abs(r.FairShare-v.nodes[i].Factor) > 0.005 {
+		if r.HasFactor && r.User != "" && math.Abs(r.FairShare-v.nodes[i].Factor) > 0.005 {
 			v.trusted = false
 		}
 	}

@@ -171,50 +171,41 @@ type Hole struct {
 	Nodes      []string
 }
 
-// maxHoles bounds the holes that are compared with each other.
-const maxHoles = 4096
+// The bounds keep the search short on a cluster of any size: how many amounts are
+// looked for, and how many stretches of time are looked at in all. Holes that
+// begin sooner are looked for first.
+const (
+	maxAmounts      = 256
+	maxAmountsLarge = 48 // on more than largeCluster nodes
+	largeCluster    = 256
+	maxLooks        = 20_000_000
+	maxLengths      = 16 // of holes with the same amount and start
+)
 
 // Holes finds the largest holes: none lies within another on the same nodes. They
-// are sorted by start, then those with more GPUs, CPUs and time first. Only holes of at least
-// shortest seconds that start before until count.
+// are sorted by start, then those with more GPUs, CPUs and time first. Only holes
+// of at least shortest seconds that start before until count.
 func Holes(lines []Timeline, shortest, until int64) []Hole {
-	type key struct {
-		start, end int64
-		free       Resources
+	looks := 0
+	frees := amounts(lines, until)
+	place := make(map[string]int, len(lines))
+	for i, line := range lines {
+		place[line.Name] = i
 	}
-	seen := map[key]bool{}
-	var keys []key
-	for _, line := range lines {
-		for i, s := range line.Spans {
-			if s.Start >= until {
-				break
-			}
-			free := s.Free
-			for j := i; j < len(line.Spans); j++ {
-				if free = free.Min(line.Spans[j].Free); !free.Usable() {
-					break
+	var holes []Hole
+	for _, start := range starts(lines, until) {
+		var here []Hole
+		for _, free := range frees {
+			for _, h := range fill(lines, place, start, free, &looks) {
+				if h.End-h.Start >= shortest {
+					here = append(here, h)
 				}
-				end := line.Spans[j].End
-				extends := j+1 < len(line.Spans) && line.Spans[j+1].Free.Covers(free)
-				early := i > 0 && line.Spans[i-1].Free.Covers(free)
-				k := key{s.Start, end, free}
-				if extends || early || end-s.Start < shortest || seen[k] || len(keys) >= maxHoles {
-					continue
-				}
-				seen[k] = true
-				keys = append(keys, k)
 			}
 		}
-	}
-	holes := make([]Hole, 0, len(keys))
-	for _, k := range keys {
-		h := Hole{Start: k.start, End: k.end, Free: k.free}
-		for _, line := range lines {
-			if line.covers(k.start, k.end, k.free) {
-				h.Nodes = append(h.Nodes, line.Name)
-			}
+		holes = append(holes, largest(here)...)
+		if looks > maxLooks {
+			break
 		}
-		holes = append(holes, h)
 	}
 	holes = largest(holes)
 	sort.SliceStable(holes, func(i, j int) bool {
@@ -228,9 +219,120 @@ func Holes(lines []Timeline, shortest, until int64) []Hole {
 			return a.Free.CPUs > b.Free.CPUs
 		case a.End != b.End:
 			return a.End > b.End
+		case a.Free.MemMB != b.Free.MemMB:
+			return a.Free.MemMB > b.Free.MemMB
 		}
-		return a.Free.MemMB > b.Free.MemMB
+		return len(a.Nodes) > len(b.Nodes)
 	})
+	return holes
+}
+
+// starts are the times at which something becomes free, in order.
+func starts(lines []Timeline, until int64) []int64 {
+	seen := map[int64]bool{}
+	var list []int64
+	for _, line := range lines {
+		for i, s := range line.Spans {
+			if s.Start >= until || seen[s.Start] || i > 0 && line.Spans[i-1].Free.Covers(s.Free) {
+				continue
+			}
+			seen[s.Start] = true
+			list = append(list, s.Start)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
+	return list
+}
+
+// amounts are what may be free for some time on a node, and what two such
+// amounts have in common, for jobs on several nodes.
+func amounts(lines []Timeline, until int64) []Resources {
+	limit := maxAmounts
+	if len(lines) > largeCluster {
+		limit = maxAmountsLarge
+	}
+	seen := map[Resources]bool{}
+	var list []Resources
+	add := func(r Resources) {
+		if r.Usable() && !seen[r] && len(list) < limit {
+			seen[r] = true
+			list = append(list, r)
+		}
+	}
+	for _, line := range lines {
+		for i := range line.Spans {
+			if line.Spans[i].Start >= until {
+				break
+			}
+			free := line.Spans[i].Free
+			for j := i; j < len(line.Spans) && free.Usable(); j++ {
+				free = free.Min(line.Spans[j].Free)
+				add(free)
+			}
+		}
+	}
+	single := list[:len(list):len(list)]
+	for i, a := range single {
+		for _, b := range single[:i] {
+			add(a.Min(b))
+		}
+	}
+	return list
+}
+
+// fill finds the holes of one size that begin at start: the fewer nodes, the
+// longer. Those that could begin earlier are left out.
+func fill(lines []Timeline, place map[string]int, start int64, free Resources, looks *int) []Hole {
+	type room struct {
+		end   int64
+		early bool // free before, too
+		name  string
+	}
+	var rooms []room
+	for _, line := range lines {
+		if !line.Total.Covers(free) {
+			continue
+		}
+		at := sort.Search(len(line.Spans), func(i int) bool { return line.Spans[i].End > start })
+		r := room{name: line.Name, early: at > 0 && line.Spans[at].Start == start && line.Spans[at-1].Free.Covers(free) || at < len(line.Spans) && line.Spans[at].Start < start}
+		for ; at < len(line.Spans) && line.Spans[at].Free.Covers(free); at++ {
+			*looks++
+			r.end = line.Spans[at].End
+		}
+		*looks++
+		if r.end > start {
+			rooms = append(rooms, r)
+		}
+	}
+	sort.SliceStable(rooms, func(i, j int) bool { return rooms[i].end > rooms[j].end })
+	lengths := 0
+	for i := range rooms {
+		if i == 0 || rooms[i].end != rooms[i-1].end {
+			lengths++
+		}
+	}
+	var holes []Hole
+	early, last := true, 0
+	for i, r := range rooms {
+		early = early && r.early
+		if i+1 < len(rooms) && rooms[i+1].end == r.end {
+			continue
+		}
+		// Of many lengths those are kept with twice the nodes of the one before.
+		if lengths > maxLengths && i+1 < 2*last && i+1 < len(rooms) {
+			continue
+		}
+		last = i + 1
+		if early {
+			continue
+		}
+		h := Hole{Start: start, End: r.end, Free: free, Nodes: make([]string, 0, i+1)}
+		for _, o := range rooms[:i+1] {
+			h.Nodes = append(h.Nodes, o.name)
+		}
+		sort.Slice(h.Nodes, func(a, b int) bool { return place[h.Nodes[a]] < place[h.Nodes[b]] })
+		holes = append(holes, h)
+	}
 	return holes
 }
 
@@ -273,7 +375,8 @@ func equal(a, b Hole) bool {
 	return a.Start == b.Start && a.End == b.End && a.Free == b.Free && len(a.Nodes) == len(b.Nodes)
 }
 
-// contains reports whether all names of few, in the order of many, are in many.
+// contains reports whether all names of few are in many; both are in the order of
+// the nodes.
 func contains(many, few []string) bool {
 	if len(few) > len(many) {
 		return false
