@@ -31,16 +31,16 @@ func Try(path string) (*Lock, error) {
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return &Lock{f}, nil
-	case err == unix.EWOULDBLOCK:
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrHeld
-	default:
+	} else {
 		err = fmt.Errorf("locking %q: %w", path, err)
 	}
 	return nil, errors.Join(err, f.Close())

@@ -31,8 +31,9 @@ type Runner interface {
 
 	// Jobs is the state of all jobs of this agent: those that the runner finds by
 	// itself, and each known one, whatever became of it. It takes a fixed number of
-	// calls, however many jobs there are. An incomplete list is an error.
-	Jobs(ctx context.Context, known []Ref) ([]Job, error)
+	// calls, however many jobs there are. An incomplete list is an error. Known is
+	// called once, perhaps while the runner asks already.
+	Jobs(ctx context.Context, known func() ([]Ref, error)) ([]Job, error)
 
 	// Start makes a job run the script. It is idempotent: a task that already has a
 	// job is adopted. The error wraps ErrRefused or ErrLater where that is so.

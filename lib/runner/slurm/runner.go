@@ -56,9 +56,17 @@ func taskOf(comment string) (task.ID, bool) {
 }
 
 // Jobs asks squeue once, and sacct at most once.
-func (r *Runner) Jobs(ctx context.Context, known []runner.Ref) ([]runner.Job, error) {
-	rows, err := r.client.Queue(ctx, r.uid)
-	if err != nil {
+func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	var rows []slurm.Job
+	var err error
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		rows, err = r.client.Queue(ctx, r.uid)
+	}()
+	known, knownErr := remembered()
+	<-asked
+	if err = errors.Join(err, knownErr); err != nil {
 		return nil, err
 	}
 	now := r.now()
@@ -125,7 +133,7 @@ func strangers(rows []slurm.Job, known map[task.ID]bool) []*slurm.Job {
 }
 
 func better(a, b *slurm.Job) bool {
-	aliveA, aliveB := isAlive(a), isAlive(b)
+	aliveA, aliveB := Alive(a), Alive(b)
 	if aliveA != aliveB {
 		return aliveA
 	}
@@ -134,7 +142,8 @@ func better(a, b *slurm.Job) bool {
 	return older == aliveA
 }
 
-func isAlive(job *slurm.Job) bool {
+// Alive reports whether a job has not ended.
+func Alive(job *slurm.Job) bool {
 	if job.State == "SUSPENDED" {
 		return true
 	}
@@ -147,7 +156,7 @@ func isAlive(job *slurm.Job) bool {
 func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, err error) {
 	var ids []string
 	for i := range all {
-		if all[i].queue == nil || !isAlive(all[i].queue) {
+		if all[i].queue == nil || !Alive(all[i].queue) {
 			ids = append(ids, all[i].ref.Job)
 		}
 	}
@@ -160,7 +169,7 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 	// Accounting that does not answer is like accounting that lags.
 	for i := range all {
 		e := &all[i]
-		if e.queue != nil && isAlive(e.queue) {
+		if e.queue != nil && Alive(e.queue) {
 			continue
 		}
 		e.noAccounting = none
@@ -257,7 +266,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		}
 		i := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ID == ref.Job })
 		// An odd listing does not show it: scancel knows better.
-		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !isAlive(&rows[i])) || i < 0 && cancelled {
+		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !Alive(&rows[i])) || i < 0 && cancelled {
 			return nil
 		}
 		if !cancelled {

@@ -79,7 +79,7 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 	}
-	if a := e.account; a != nil && !(a.State == "PREEMPTED" && e.missing() < lag) {
+	if a := e.account; a != nil && (a.State != "PREEMPTED" || e.missing() >= lag) {
 		if s, ok := state(a.State); ok && s.Final() {
 			return ended(job, a.State, a.FirstFailure(), a.By)
 		}

@@ -1,0 +1,153 @@
+// Command ponos-poll is one turn of the agent, or one after the other.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-poll"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: "look after the jobs of all tasks, and print what the queue wants done",
+		Description: "Reports states and logs of the tasks that run, and prints the queue's actions as\n" +
+			"JSON lines: one turn, or with --every one after the other.",
+		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION` (such as 10s or 1m), until a signal comes"},
+			app.VerboseFlag(),
+		},
+		Action: func(c *cli.Context) error { return poll(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// grace is how long a turn may go on after a signal.
+const grace = 10 * time.Second
+
+func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+	}
+	every := time.Duration(0)
+	if c.IsSet("every") {
+		if every, err = config.ParseDuration(c.String("every")); err != nil || every < time.Second {
+			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+		}
+	}
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	guard, err := parts.Guard(c.Context, every > 0)
+	if err != nil {
+		return err
+	}
+	defer guard.Release()
+
+	// A signal ends the tool between two steps of a turn, not in the middle of one.
+	turns, cancel := context.WithCancelCause(context.WithoutCancel(c.Context))
+	defer cancel(nil)
+	stop := context.AfterFunc(c.Context, func() {
+		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
+	})
+	defer stop()
+	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	if every == 0 {
+		return p.turn(turns)
+	}
+	return p.loop(c.Context, turns, every)
+}
+
+// passed is an action that was passed on, and when.
+type passed struct {
+	kind task.Kind
+	at   time.Time
+}
+
+type poller struct {
+	parts  *assembly.Parts
+	out    *bufio.Writer
+	stderr io.Writer
+	// An action is passed on again after this time, if still nobody works on it.
+	repeat time.Duration
+	passed map[task.ID]passed
+	broken bool // nobody reads the actions any more
+}
+
+// turn takes one turn and prints its actions.
+func (p *poller) turn(ctx context.Context) error {
+	actions, err := p.parts.Agent.Poll(ctx)
+	now := time.Now()
+	current := make(map[task.ID]passed, len(actions))
+	for _, a := range actions {
+		before, ok := p.passed[a.ID]
+		if ok && before.kind == a.Kind && now.Sub(before.at) < p.repeat {
+			current[a.ID] = before
+			continue
+		}
+		current[a.ID] = passed{a.Kind, now}
+		if writeErr := app.PrintJSONLine(p.out, a); writeErr != nil {
+			p.broken = true
+			return fmt.Errorf("standard output: %w", writeErr)
+		}
+	}
+	p.passed = current
+	if writeErr := p.out.Flush(); writeErr != nil {
+		p.broken = true
+		return fmt.Errorf("standard output: %w", writeErr)
+	}
+	return err
+}
+
+// loop takes turns until a signal comes. What goes wrong is told and tried again;
+// only what will not go away by itself ends the loop.
+func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
+	tidied := time.Time{}
+	for {
+		err := p.turn(turns)
+		switch {
+		case signal.Err() != nil:
+			return nil
+		case p.broken, fault.Is(err, fault.Usage), fault.Is(err, fault.Busy):
+			return err
+		case err != nil:
+			app.Report(p.stderr, name, err)
+			p.parts.Problem(err)
+		}
+		if time.Since(tidied) > time.Hour {
+			if err := p.parts.Tidy(); err != nil {
+				app.Report(p.stderr, name, err)
+			}
+			tidied = time.Now()
+		}
+		select {
+		case <-signal.Done():
+			return nil
+		case <-time.After(jitter(every)):
+		}
+	}
+}
+
+// jitter is a duration up to a tenth off, so that many agents do not ask in step.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1))
+}

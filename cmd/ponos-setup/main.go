@@ -1,0 +1,199 @@
+// Command ponos-setup checks a configuration and makes an agent ready to work.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+const name = "ponos-setup"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: "check the configuration, and make the agent ready to work",
+		Description: "Checks configuration, programs and directories, registers with the queue, and lists\n" +
+			"the tasks that already run. With slurm.daemon, submits the agent as a job of Slurm.",
+		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.StringFlag{Name: "init", Usage: "write an example configuration into the new directory `DIR`, and end"},
+			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
+			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
+			&cli.StringFlag{Name: "every", Value: "10s", Usage: "let the agent's job take a turn every `DURATION`"},
+			app.JSONFlag(),
+			app.VerboseFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+			}
+			if dir := c.String("init"); dir != "" {
+				return initialize(dir, stdout)
+			}
+			return setup(c, stdout, stderr)
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// report is what ponos-setup prints.
+type report struct {
+	Config string           `json:"config"`
+	Mode   string           `json:"mode"`
+	Queue  string           `json:"queue"`
+	Agent  string           `json:"agent,omitempty"`
+	Checks []assembly.Check `json:"checks"`
+	Tasks  []taskRow        `json:"tasks"`
+	Daemon *daemonRow       `json:"daemon,omitempty"`
+}
+
+type taskRow struct {
+	ID     string `json:"id"`
+	Slug   string `json:"slug,omitempty"`
+	Job    string `json:"job"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+}
+
+type daemonRow struct {
+	Job string `json:"job"`
+	Log string `json:"log"`
+}
+
+func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	every, err := config.ParseDuration(c.String("every"))
+	if err != nil || every < time.Second {
+		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+	}
+	cfg, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
+	}
+	r := report{Config: cfg.Path, Mode: cfg.Mode, Queue: cfg.Queue, Tasks: []taskRow{}}
+	r.Checks = append([]assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}, assembly.CheckPrograms(c.Context, command.System, cfg)...)
+	if c.Bool("check") {
+		r.check("state directory", cfg.StateDir(), cfg.CheckDataDir())
+	} else {
+		err = r.prepare(c, cfg, every, stderr)
+	}
+	if printErr := r.print(stdout, c.Bool("json")); err == nil {
+		err = printErr
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, check := range r.Checks {
+		if !check.OK {
+			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, check.Detail), check.Hint))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// check notes how a check went.
+func (r *report) check(what, detail string, err error) {
+	c := assembly.Check{Name: what, OK: err == nil, Detail: detail}
+	if err != nil {
+		c.Detail, c.Hint = err.Error(), fault.HintOf(err)
+	}
+	r.Checks = append(r.Checks, c)
+}
+
+// prepare makes the agent ready, or submits it as a job.
+func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration, stderr io.Writer) (err error) {
+	for _, check := range r.Checks {
+		if !check.OK {
+			return nil // told at the end; nothing is begun without what it needs
+		}
+	}
+	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	r.check("state directory", parts.Agent.Store.Dir, nil)
+	if _, err := parts.Guard(c.Context, false); err != nil {
+		return err
+	}
+	if err := parts.CheckNoDaemon(c.Context); err != nil {
+		return err
+	}
+	if err := parts.Agent.Runner.Check(c.Context); err != nil {
+		return err
+	}
+	r.check(parts.Agent.Runner.Name(), "ready", nil)
+	if parts.WantsDaemon() && !c.Bool("no-daemon") {
+		job, err := parts.SubmitDaemon(c.Context, every)
+		if err != nil {
+			return err
+		}
+		r.Daemon = &daemonRow{job, parts.DaemonLog()}
+		return nil
+	}
+	identity, err := parts.Agent.Queue.Register(c.Context)
+	if err != nil {
+		return err
+	}
+	r.Agent = identity.Agent
+	r.check("queue", fmt.Sprintf("registered as agent %s", identity.Agent), nil)
+	running, err := parts.Agent.Adopt(c.Context)
+	for _, k := range running {
+		r.Tasks = append(r.Tasks, row(k))
+	}
+	return errors.Join(err, parts.Tidy())
+}
+
+func row(k agent.Running) taskRow {
+	return taskRow{ID: string(k.ID), Slug: k.Slug, Job: k.Job, State: string(k.State), Reason: k.Reason}
+}
+
+func (r *report) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return app.PrintJSON(w, r)
+	}
+	checks := app.Table{Header: []string{"check", "result", "detail"}}
+	for _, c := range r.Checks {
+		result := "ok"
+		if !c.OK {
+			result = "FAILED"
+		}
+		checks.Add(c.Name, result, c.Detail)
+	}
+	if err := checks.Print(w); err != nil {
+		return err
+	}
+	if r.Daemon != nil {
+		_, err := fmt.Fprintf(w, "\nThe agent is job %s of Slurm; its log is %s\n", r.Daemon.Job, r.Daemon.Log)
+		return err
+	}
+	if len(r.Tasks) == 0 {
+		return nil
+	}
+	tasks := app.Table{Header: []string{"task", "slug", "job", "state", "reason"}}
+	for _, t := range r.Tasks {
+		tasks.Add(t.ID, t.Slug, t.Job, t.State, t.Reason)
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return tasks.Print(w)
+}

@@ -1,0 +1,107 @@
+// Command ponos-start starts the tasks that the queue wants started.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner/local"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-start"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:      name,
+		Usage:     "start tasks: prepare their code and submit their jobs",
+		ArgsUsage: "[ID...]",
+		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
+			"ids of tasks as arguments. Lines about anything else are passed on.",
+		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 4, Usage: "prepare and submit `N` tasks at a time"},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print what would be submitted"},
+			app.VerboseFlag(),
+			&cli.StringFlag{Name: "local-worker", Hidden: true},
+		},
+		Action: func(c *cli.Context) error {
+			if dir := c.String("local-worker"); dir != "" {
+				return local.Work(dir, c.Int("jobs"))
+			}
+			return start(c, stdin, stdout, stderr)
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func start(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	if c.Int("jobs") < 1 {
+		return fault.Errorf(fault.Usage, "--jobs must be at least 1, not %d", c.Int("jobs"))
+	}
+	ids, err := agent.ParseIDs(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 && app.IsTerminal(stdin) {
+		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"), `"ponos-poll | ponos-start" starts what the queue wants started`)
+	}
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	do := parts.Agent.Start
+	if c.Bool("dry-run") {
+		do = func(ctx context.Context, id task.ID) (task.Outcome, error) {
+			return task.Outcome{}, plan(ctx, parts, id, stdout)
+		}
+	}
+	s := &agent.Stream{
+		Kind: task.Start, Jobs: c.Int("jobs"), Do: do, Out: stdout,
+		Problem: func(err error) {
+			app.Report(stderr, name, err)
+			parts.Problem(err)
+		},
+	}
+	if len(ids) > 0 {
+		return s.RunIDs(c.Context, ids)
+	}
+	return s.Run(c.Context, stdin)
+}
+
+// plan prints what would be submitted for a task.
+func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout io.Writer) error {
+	s, err := parts.Agent.Plan(ctx, id)
+	if err != nil {
+		return err
+	}
+	script, err := os.ReadFile(s.Script)
+	if err != nil {
+		return err
+	}
+	command := "bash " + s.Script
+	if parts.SlurmRunner != nil {
+		batch, err := parts.SlurmRunner.Batch(ctx, s)
+		if err != nil {
+			return err
+		}
+		command = "sbatch"
+		for _, arg := range batch.Argv() {
+			command += " " + app.Quote(arg)
+		}
+	}
+	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n", id, s.Label, command, strings.TrimRight(string(script), "\n"))
+	return err
+}

@@ -1,0 +1,179 @@
+// Command ponos-submit puts a task into a spool.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-submit"
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:      name,
+		Usage:     "put a task into the spool",
+		ArgsUsage: "[--] COMMAND [ARG...]",
+		StopAtArg: true,
+		Examples:  "ponos-submit --repository . -- python3 train.py\nponos-submit --gpu --after ID --directory code -- ./run.sh\nponos-submit --wait -- echo hello",
+		Flags:     flags(),
+		Action:    func(c *cli.Context) error { return submit(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func flags() []cli.Flag {
+	return []cli.Flag{
+		app.ConfigFlag(),
+		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put the task into the spool `DIR`, and read no configuration"},
+		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
+		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (default: the repository's HEAD)"},
+		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
+		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the command that the repository's .arkindex.yml has for worker `SLUG`"},
+		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
+		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start when task `ID` is completed, and give its artifacts (may be repeated)"},
+		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, a NAME=VALUE a line"},
+		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task, in $PONOS_DATA/extra_files (may be repeated)"},
+		&cli.StringFlag{Name: "slug", Aliases: []string{"n"}, Usage: "call the task `NAME` (default: the command's name)"},
+		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
+		&cli.BoolFlag{Name: "wait", Usage: "follow the task's log to its end, and exit with its status"},
+		&cli.BoolFlag{Name: "list", Aliases: []string{"l"}, Usage: "list the tasks of the spool, and submit nothing"},
+		&cli.StringFlag{Name: "stop", Usage: "ask for task `ID` to be stopped, and submit nothing"},
+		app.JSONFlag(),
+	}
+}
+
+func submit(c *cli.Context, stdout, stderr io.Writer) error {
+	s, err := openSpool(c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Bool("list"):
+		return list(s, stdout, c.Bool("json"))
+	case c.IsSet("stop"):
+		id, err := task.ParseID(c.String("stop"))
+		if err != nil {
+			return fault.Errorf(fault.Usage, "--stop: %w", err)
+		}
+		return s.RequestStop(id)
+	}
+	e, err := entry(c, s)
+	if err != nil {
+		return err
+	}
+	if err := s.Add(e); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = app.PrintJSONLine(stdout, struct {
+			ID   task.ID `json:"id"`
+			Slug string  `json:"slug"`
+		}{e.ID, e.Slug})
+	} else {
+		_, err = fmt.Fprintln(stdout, e.ID)
+	}
+	if err != nil || !c.Bool("wait") {
+		return err
+	}
+	return wait(c.Context, s, e.ID, stdout, stderr)
+}
+
+func openSpool(c *cli.Context) (*spool.Spool, error) {
+	dir := c.String("spool")
+	if dir == "" {
+		cfg, err := config.Load(c.String("config"))
+		if err != nil {
+			return nil, err
+		}
+		if dir = cfg.SpoolDir(); dir == "" {
+			return nil, fault.Hint(
+				fault.Errorf(fault.Usage, "the queue of %q is %s, which takes no tasks from here", cfg.Path, cfg.Queue), "name a spool with --spool DIR")
+		}
+	} else {
+		var err error
+		if dir, err = config.Expand(dir); err != nil {
+			return nil, err
+		}
+	}
+	return spool.Open(dir)
+}
+
+// entry makes the task that the command line describes.
+func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
+	id, err := uuid.NewV7() // grows with time, so that the oldest comes first
+	if err != nil {
+		return spool.Entry{}, err
+	}
+	e := spool.Entry{
+		ID: task.ID(id.String()), Slug: c.String("slug"), Process: c.String("process"), Worker: c.String("worker"),
+		Command: c.Args().Slice(), RequiresGPU: c.Bool("gpu"), Created: time.Now().UTC(),
+	}
+	if e.Process != "" {
+		if _, err := task.ParseID(e.Process); err != nil {
+			return e, fault.Errorf(fault.Usage, "--process: %w", err)
+		}
+	}
+	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" {
+		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", or a --repository with a .arkindex.yml`)
+	}
+	if e.Slug == "" {
+		e.Slug = slug(e)
+	}
+	for _, parent := range c.StringSlice("after") {
+		id, err := task.ParseID(parent)
+		if err != nil {
+			return e, fault.Errorf(fault.Usage, "--after: %w", err)
+		}
+		if _, err := s.Find(id); err != nil {
+			return e, fault.Errorf(fault.Usage, "--after: the spool has no task %s", id)
+		}
+		e.After = append(e.After, id)
+	}
+	if path := c.String("env-file"); path != "" {
+		if e.Env, err = readEnv(path); err != nil {
+			return e, err
+		}
+	}
+	for _, path := range c.StringSlice("file") {
+		f, err := file(path)
+		if err != nil {
+			return e, err
+		}
+		e.Files = append(e.Files, f)
+	}
+	e.Source, err = source(c, s)
+	return e, err
+}
+
+// list prints the tasks of a spool.
+func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
+	all, err := s.List()
+	if err != nil {
+		return err
+	}
+	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}}
+	for _, e := range all {
+		if asJSON {
+			e.Env = nil // holds secrets
+			if err := app.PrintJSONLine(stdout, e); err != nil {
+				return err
+			}
+			continue
+		}
+		table.Add(string(e.ID), task.Clean(e.Slug), string(e.State), e.Created.Local().Format(time.DateTime), task.Clean(e.Reason))
+	}
+	return table.Print(stdout)
+}

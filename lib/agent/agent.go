@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Agent is one agent between a queue and a runner.
+type Agent struct {
+	Queue        queue.Queue
+	Runner       runner.Runner
+	Store        *Store
+	Environments *environment.Store
+	Log          *slog.Logger
+
+	ArtifactsDir string
+	FilesDir     string // models and data sets, shared by tasks
+	TaskFormat   string // of the agent's lines in a task's log
+	Python       string
+	PIPFlags     string
+	ConfigFlag   string // before the configuration file of a worker without network
+	LocalCode    bool   // repositories on this machine's file systems are allowed
+	Now          func() time.Time
+}
+
+func (a *Agent) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
+}
+
+// forgotten reports whether an error of the queue says that the agent has no
+// business with a task any more.
+func forgotten(err error) bool {
+	return errors.Is(err, queue.ErrGone) || errors.Is(err, queue.ErrNotMine)
+}
+
+// artifacts is where a task leaves its artifacts: by process, as tasks of one
+// process read each other's.
+func (a *Agent) artifacts(process string, id task.ID) string {
+	group := "none"
+	if p, err := task.ParseID(process); err == nil {
+		group = string(p)
+	}
+	return filepath.Join(a.ArtifactsDir, group, string(id))
+}
+
+// Tidy removes what has not been needed for a while.
+func (a *Agent) Tidy(retention, keep time.Duration) error {
+	now := a.now()
+	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Environments.Prune(now.Add(-keep)))
+}
+
+// end closes the books on a task that has no job, or whose job is over: log,
+// artifacts, state, and its directory out of the way. Each step may be repeated.
+func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) error {
+	log, err := a.openLog(d, tailFile)
+	if err != nil {
+		return err
+	}
+	if info, statErr := log.file.Stat(); statErr == nil && info.Size() == 0 {
+		level := "INFO"
+		if r.State != task.Completed && r.State != task.Stopped {
+			level = "ERROR"
+		}
+		if r.Reason != "" {
+			log.Say(level, "task %s: %s", r.State, r.Reason)
+		} else {
+			log.Say(level, "task %s", r.State)
+		}
+	}
+	if err := log.Close(); err != nil {
+		return err
+	}
+	// Artifacts first: their failures belong into the log, and a state that is
+	// final lets children start.
+	if process != noArtifacts {
+		if err := a.publishArtifacts(ctx, d, process); err != nil {
+			return err
+		}
+	}
+	if err := a.putLog(ctx, d); err != nil {
+		return err
+	}
+	if err := a.Queue.Report(ctx, d.id, r); err != nil {
+		return err
+	}
+	record, err := d.Read()
+	if err == nil {
+		record.Final = string(r.State)
+		err = d.Write(record)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	a.Log.Info("task ended", "task", d.id, "state", r.State, "reason", r.Reason)
+	return a.Store.Finish(d.id)
+}
+
+// noArtifacts stands for the process of a task that has never run.
+const noArtifacts = "\x00"
+
+func (a *Agent) putLog(ctx context.Context, d Dir) error {
+	whole, err := openWhole(d)
+	if err != nil {
+		return err
+	}
+	defer whole.Close()
+	if whole.total == 0 {
+		return nil
+	}
+	return a.Queue.PutLog(ctx, d.id, whole)
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// step is what follows for one task from a look at its job.
+type step struct {
+	report  task.Report // State "" if there is nothing to report
+	missing time.Time   // new value of Known.Missing
+	end     bool        // the task is over: last log, artifacts, report, and away
+}
+
+// decide says what follows for a known task from what the runner says of its job,
+// at a time. Stopping says that this agent has been asked to stop the task.
+func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
+	if job.Unknown {
+		s := step{}
+		if job.Lost {
+			if s.missing = k.Missing; s.missing.IsZero() {
+				s.missing = now
+			}
+		}
+		return s
+	}
+	if !job.State.Final() {
+		if job.State == k.Reported || job.State == task.Pending && k.Reported == "" {
+			return step{}
+		}
+		return step{report: task.Report{State: job.State, Reason: job.Reason}}
+	}
+	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode}
+	if job.Cancelled && stopping {
+		r = task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}
+	}
+	return step{report: r, end: true}
+}
+
+// work is what is known of a task that the queue wants something done with.
+type work struct {
+	hasJob   bool
+	busy     bool // somebody has the task's lock
+	stopping bool // somebody has been asked to stop it
+}
+
+// wanted says which of the queue's actions are to be passed on: a start unless the
+// task has a job or somebody works on it, a stop unless somebody is at it already.
+func wanted(actions []task.Action, look func(task.ID) work) []task.Action {
+	var out []task.Action
+	for _, a := range actions {
+		w := look(a.ID)
+		if a.Kind == task.Start && (w.hasJob || w.busy) || a.Kind == task.Stop && w.busy && w.stopping {
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}

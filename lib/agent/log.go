@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+)
+
+// taskLine is a line of the agent in a task's log, by logging.task_format: Python's
+// %-format with message, levelname, asctime and name.
+func taskLine(format, level, message string, now time.Time) string {
+	replace := strings.NewReplacer(
+		"%(levelname)s", level,
+		// Python's default: local time with milliseconds behind a comma.
+		"%(asctime)s", now.Format("2006-01-02 15:04:05")+fmt.Sprintf(",%03d", now.Nanosecond()/1e6),
+		"%(name)s", "ponos",
+		"%(message)s", message,
+		"%%", "%",
+	)
+	return replace.Replace(format) + "\n"
+}
+
+// taskLog is the agent's part of a task's log.
+type taskLog struct {
+	agent *Agent
+	file  *os.File
+}
+
+// openLog opens one of the agent's two parts of the log for more lines.
+func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return &taskLog{a, f}, err
+}
+
+// Say writes a line of the agent.
+func (l *taskLog) Say(level, format string, args ...any) {
+	text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
+	for line := range strings.SplitSeq(text, "\n") {
+		_, _ = l.file.WriteString(taskLine(l.agent.TaskFormat, level, line, l.agent.now()))
+	}
+}
+
+// Write takes the output of git and pip as it is.
+func (l *taskLog) Write(p []byte) (int, error) { return l.file.Write(p) }
+
+func (l *taskLog) Close() error { return l.file.Close() }
+
+// wholeLog is a task's log: the agent's lines, the job's output, the agent's
+// lines.
+type wholeLog struct {
+	files []*os.File
+	sizes []int64
+	total int64
+	at    int64
+}
+
+var logParts = []string{headFile, runner.Output, tailFile}
+
+// logSize is the size of a task's log in bytes.
+func logSize(d Dir) int64 {
+	total := int64(0)
+	for _, name := range logParts {
+		if info, err := os.Stat(d.file(name)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total
+}
+
+// openWhole opens a task's log as it is now: what is appended later is not read.
+func openWhole(d Dir) (*wholeLog, error) {
+	w := &wholeLog{}
+	for _, name := range logParts {
+		f, err := os.Open(d.file(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var info os.FileInfo
+		if err == nil {
+			info, err = f.Stat()
+		}
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.files, w.sizes = append(w.files, f), append(w.sizes, info.Size())
+		w.total += info.Size()
+	}
+	return w, nil
+}
+
+func (w *wholeLog) Close() error {
+	var errs []error
+	for _, f := range w.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *wholeLog) Read(p []byte) (int, error) {
+	start := int64(0)
+	for i, f := range w.files {
+		if w.at < start+w.sizes[i] {
+			want := min(int64(len(p)), start+w.sizes[i]-w.at)
+			n, err := f.ReadAt(p[:want], w.at-start)
+			w.at += int64(n)
+			if n > 0 {
+				return n, nil
+			}
+			if err == io.EOF { // the file has become shorter
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+		start += w.sizes[i]
+	}
+	return 0, io.EOF
+}
+
+func (w *wholeLog) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += w.at
+	case io.SeekEnd:
+		offset += w.total
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the beginning of the log")
+	}
+	w.at = offset
+	return offset, nil
+}

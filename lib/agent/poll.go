@@ -1,0 +1,356 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// parallel is how many tasks a turn publishes at the same time.
+const parallel = 16
+
+// Poll is one turn: it looks at every job, publishes states and logs, and returns
+// the queue's actions that are to be passed on. The error tells of everything that
+// failed; the actions are good all the same, but after a failed look at the jobs
+// there are none.
+func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
+	turn, err := a.Store.TryTurn()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, fault.Hint(fault.Errorf(fault.Busy, "another turn is under way in %q", a.Store.Dir), "wait for the other ponos-poll, or stop it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+
+	// The heartbeat must not wait for Slurm, nor Slurm for the queue.
+	var actions []task.Action
+	var queueErr error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		actions, queueErr = a.Queue.Actions(ctx)
+	}()
+	var known []Known
+	jobs, err := a.Runner.Jobs(ctx, func() (refs []runner.Ref, err error) {
+		known, refs, err = a.remember()
+		return refs, err
+	})
+	<-answered
+	if err != nil {
+		return nil, errors.Join(err, queueErr)
+	}
+	// The queue has answered before it was told of the ends that this turn finds:
+	// what had a job when the turn began is not to be started by that answer.
+	hasJob := make(map[task.ID]bool, len(known))
+	for _, k := range known {
+		hasJob[k.ID] = true
+	}
+	known, failures := a.settle(ctx, known, jobs)
+	if err := a.Store.SaveKnown(known); err != nil {
+		failures = append(failures, err)
+	}
+	if queueErr != nil {
+		return nil, errors.Join(append([]error{queueErr}, failures...)...)
+	}
+	for _, k := range known {
+		hasJob[k.ID] = true
+	}
+	actions = wanted(actions, func(id task.ID) work {
+		d := a.Store.Task(id)
+		busy, err := d.Busy()
+		if err != nil {
+			failures = append(failures, err)
+		}
+		return work{hasJob: hasJob[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
+	})
+	return actions, errors.Join(failures...)
+}
+
+// hasJob reports whether a job was recorded since the turn began.
+func (a *Agent) hasJob(d Dir) bool {
+	r, err := d.Read()
+	return err == nil && r.Job != ""
+}
+
+// remember returns the tasks with jobs, and what the runner must know of them.
+func (a *Agent) remember() ([]Known, []runner.Ref, error) {
+	known, err := a.Store.LoadKnown()
+	if err != nil {
+		return nil, nil, err
+	}
+	refs := make([]runner.Ref, len(known))
+	for i := range known {
+		k := &known[i]
+		refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
+	}
+	return known, refs, nil
+}
+
+// settle does what follows from a look at all jobs, and returns what is known
+// then.
+func (a *Agent) settle(ctx context.Context, known []Known, jobs []runner.Job) ([]Known, []error) {
+	byTask := make(map[task.ID]int, len(known))
+	for i, k := range known {
+		byTask[k.ID] = i
+	}
+	jobOf := make([]runner.Job, len(known))
+	var strangers []runner.Job
+	for _, job := range jobs {
+		if i, ok := byTask[job.Task]; ok && known[i].Job == job.ID {
+			jobOf[i] = job
+		} else if !ok {
+			strangers = append(strangers, job)
+		}
+	}
+	var mu sync.Mutex
+	var failures []error
+	after := make([]*Known, len(known), len(known)+len(strangers))
+	adopted := make([]*Known, len(strangers))
+	limit := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	each := func(id task.ID, store **Known, do func() (*Known, error)) {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			k, err := do()
+			*store = k
+			if err != nil {
+				mu.Lock()
+				failures = append(failures, fmt.Errorf("task %s: %w", id, err))
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range known {
+		k := known[i]
+		if k.Foreign {
+			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(k, jobOf[i]) })
+			continue
+		}
+		if jobOf[i].ID == "" || a.quiet(k, jobOf[i]) {
+			after[i] = &known[i]
+			continue
+		}
+		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, jobOf[i]) })
+	}
+	for i, job := range strangers {
+		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, job) })
+	}
+	wg.Wait()
+	next := make([]Known, 0, len(known)+len(adopted))
+	for _, k := range append(after, adopted...) {
+		if k != nil {
+			next = append(next, *k)
+		}
+	}
+	return next, failures
+}
+
+// quiet reports whether there is nothing to do for a task: the usual case, for
+// which one look at its files must do.
+func (a *Agent) quiet(k Known, job runner.Job) bool {
+	return !job.Unknown && job.State == k.Reported && k.Missing.IsZero() && job.State != task.Running && !job.State.Final() ||
+		job.State == task.Pending && k.Reported == "" && k.Missing.IsZero() && !job.Unknown
+}
+
+// settleOne does what follows for one task. It returns nil if the task is over.
+func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known, error) {
+	d := a.Store.Task(k.ID)
+	// The job that runs the task is the one that has made itself its owner.
+	if owner := runner.ReadOwner(d.Path, k.Attempt); job.State.Final() && owner != "" && owner != k.Job {
+		k.Job, k.Submitted, k.Missing = owner, job.Submitted, a.now()
+		return &k, a.updateRecord(d, func(r *Record) { r.Job = owner })
+	}
+	s := decide(k, job, d.StopRequested(), a.now())
+	k.Missing = s.missing
+	if job.Unknown {
+		return &k, nil
+	}
+	k.Restarts = job.Restarts
+	if s.end {
+		return a.settleEnd(ctx, d, k, s.report)
+	}
+	if s.report.State != "" {
+		err := a.Queue.Report(ctx, k.ID, s.report)
+		if forgotten(err) {
+			return a.disown(d, k)
+		}
+		if err != nil {
+			return &k, err
+		}
+		a.Log.Info("task is "+string(s.report.State), "task", k.ID, "job", k.Job)
+		k.Reported = s.report.State
+	}
+	if size := logSize(d); size != k.LogSize {
+		err := a.putLog(ctx, d)
+		if forgotten(err) {
+			return a.disown(d, k)
+		}
+		if err != nil {
+			return &k, err
+		}
+		k.LogSize = size
+	}
+	return &k, nil
+}
+
+// settleEnd closes the books on a task whose job has ended, unless ponos-stop is
+// at it.
+func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (*Known, error) {
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &k, nil
+	}
+	if err != nil {
+		return &k, err
+	}
+	defer held.Close()
+	err = a.end(ctx, d, k.Process, r)
+	if forgotten(err) {
+		return nil, a.Store.Finish(k.ID)
+	}
+	if err != nil {
+		return &k, err
+	}
+	return nil, nil
+}
+
+// disown keeps a task in mind whose job runs, but that the queue does not give to
+// this agent any more: so that it is not adopted again.
+func (a *Agent) disown(d Dir, k Known) (*Known, error) {
+	k.Foreign = true
+	a.Log.Warn("the queue does not give this task to this agent; its job is left alone", "task", k.ID, "job", k.Job)
+	return &k, a.updateRecord(d, func(r *Record) { r.Foreign = true })
+}
+
+// watchForeign keeps a foreign job in mind for as long as the runner shows it.
+func (a *Agent) watchForeign(k Known, job runner.Job) (*Known, error) {
+	if job.State.Final() || job.Lost {
+		return nil, a.Store.Finish(k.ID)
+	}
+	return &k, nil
+}
+
+func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
+	r, err := d.Read()
+	if err != nil {
+		return err
+	}
+	change(&r)
+	return d.Write(r)
+}
+
+// adopt takes up a job that this agent does not know: the state directory was
+// lost, or ponos-start was killed before it could write the job down.
+func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
+	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || contains(finished.Before, job.ID)) {
+		return nil, nil // fully processed
+	}
+	d, err := a.Store.Create(job.Task)
+	if err != nil {
+		return nil, err
+	}
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, nil // ponos-start is about to write it down
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	record, err := a.open(d)
+	if err != nil {
+		return nil, err
+	}
+	if record.Job != "" || contains(record.Before, job.ID) {
+		return nil, nil
+	}
+	t, err := a.Queue.Task(ctx, job.Task)
+	if err != nil && !forgotten(err) {
+		return nil, err
+	}
+	if err == nil && t.State.Final() && record.Intent.IsZero() {
+		return nil, a.abandon(d, record) // processed, and the state directory lost since
+	}
+	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	record.Runner, record.Job, record.Submitted, record.Foreign = a.Runner.Name(), job.ID, job.Submitted, err != nil
+	if record.Intent.IsZero() {
+		record.Intent = a.now()
+	}
+	if err := d.Write(record); err != nil {
+		return nil, err
+	}
+	a.Log.Info("job adopted", "task", job.Task, "job", job.ID, "foreign", record.Foreign)
+	k := Known{
+		ID: job.Task, Slug: record.Slug, Process: record.Process, Job: job.ID, Attempt: record.Attempt, Submitted: job.Submitted,
+		Foreign: record.Foreign,
+	}
+	if k.Foreign {
+		return &k, nil
+	}
+	held.Close()
+	return a.settleOne(ctx, k, job)
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Running is a task that has a job, as the agent sees it after a look.
+type Running struct {
+	Known
+	State  task.State
+	Reason string
+}
+
+// Adopt looks at all jobs as a turn does, without asking the queue for actions,
+// and returns the tasks that have jobs.
+func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
+	turn, err := a.Store.TryTurn()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, fault.Errorf(fault.Busy, "a turn is under way in %q", a.Store.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	var known []Known
+	jobs, err := a.Runner.Jobs(ctx, func() (refs []runner.Ref, err error) {
+		known, refs, err = a.remember()
+		return refs, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	known, failures := a.settle(ctx, known, jobs)
+	failures = append(failures, a.Store.SaveKnown(known))
+	seen := map[task.ID]runner.Job{}
+	for _, job := range jobs {
+		seen[job.Task] = job
+	}
+	var running []Running
+	for _, k := range known {
+		if k.Foreign {
+			continue
+		}
+		job := seen[k.ID]
+		state := job.State
+		if job.Unknown || state == "" {
+			state = "unknown"
+		}
+		running = append(running, Running{k, state, job.Reason})
+	}
+	return running, errors.Join(failures...)
+}

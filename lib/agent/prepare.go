@@ -1,0 +1,376 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/archive"
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// taskError is a failure that is the task's own: it ends as an error.
+type taskError struct{ err error }
+
+func (e *taskError) Error() string { return e.err.Error() }
+func (e *taskError) Unwrap() error { return e.err }
+
+func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf(format, args...)} }
+
+// prepare puts into a task's directory all that its job needs. An error of the
+// task itself is a taskError.
+func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, log *taskLog) error {
+	// Before the code, as a variable may hold what pip needs; and it is quick.
+	variables, err := checkEnv(t.Env)
+	if err != nil {
+		return err
+	}
+	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
+	if t.Source.Repository != "" {
+		log.Say("INFO", "preparing %s at %s", task.Clean(stripUser(t.Source.Repository)), task.Clean(t.Source.Revision))
+	}
+	env, err := a.Environments.Prepare(ctx, spec, log)
+	if err != nil {
+		var build *environment.BuildError
+		if errors.As(err, &build) && ctx.Err() == nil {
+			return &taskError{err}
+		}
+		return err
+	}
+	command, err := commandOf(t, env.Source)
+	if err != nil {
+		return &taskError{err}
+	}
+	if err := a.view(ctx, d, t, log); err != nil {
+		return err
+	}
+	variables["PONOS_TASK"] = string(t.ID)
+	variables["PONOS_DATA"] = d.file(viewDir)
+	if t.RequiresGPU {
+		more, err := a.offline(ctx, d, t, variables)
+		if err != nil {
+			return err
+		}
+		command = append(command, more...)
+	}
+	for _, f := range []struct {
+		name string
+		b    []byte
+		mode os.FileMode
+	}{
+		{envFile, zeroEnded(assignments(variables)), 0o600},
+		{commandFile, zeroEnded(command), 0o600},
+		{scriptFile, script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Command: command}.text(), 0o700},
+	} {
+		if err := d.replace(f.name, f.b, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stripUser takes what may be a token out of a URL.
+func stripUser(repository string) string {
+	scheme, rest, ok := strings.Cut(repository, "://")
+	if !ok {
+		return repository
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	return scheme + "://" + host + "/" + path
+}
+
+// checkEnv returns a copy of a task's variables. Names that are no names of
+// variables end the task.
+func checkEnv(env map[string]string) (map[string]string, error) {
+	variables := make(map[string]string, len(env)+4)
+	for name, value := range env {
+		ok := name != "" && (name[0] < '0' || name[0] > '9')
+		for i := range len(name) {
+			c := name[i]
+			ok = ok && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_')
+		}
+		switch {
+		case !ok:
+			return nil, taskErrorf("%q is no name of a variable", task.Clean(name))
+		case strings.ContainsRune(value, 0):
+			return nil, taskErrorf("variable %s has a zero byte", name)
+		}
+		variables[name] = value
+	}
+	return variables, nil
+}
+
+func assignments(variables map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		out = append(out, name+"="+variables[name])
+	}
+	return out
+}
+
+func zeroEnded(words []string) []byte {
+	var b []byte
+	for _, w := range words {
+		b = append(append(b, w...), 0)
+	}
+	return b
+}
+
+// offline makes the files that replace the queue for a task without network, and
+// returns the arguments that tell the worker of them.
+func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[string]string) ([]string, error) {
+	o, err := a.Queue.Offline(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of the task: %w", err)
+	}
+	maps.Copy(variables, o.Env)
+	for _, name := range o.Unset {
+		delete(variables, name)
+	}
+	if o.Schema != nil {
+		if err := d.replace("schema.json", o.Schema, 0o600); err != nil {
+			return nil, err
+		}
+		variables[o.SchemaEnv] = d.file("schema.json")
+	}
+	if o.Configuration == nil || a.ConfigFlag == "" {
+		return nil, nil
+	}
+	if err := d.replace("configuration.yaml", o.Configuration, 0o600); err != nil {
+		return nil, err
+	}
+	return []string{a.ConfigFlag, d.file("configuration.yaml")}, nil
+}
+
+// view makes the directory that PONOS_DATA names, as workers expect it: current and
+// the task's id are where its artifacts go, each parent's id and slug where that
+// one's are, extra_files holds models and data sets.
+func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) error {
+	view := d.file(viewDir)
+	own := a.artifacts(t.Process, t.ID)
+	for _, dir := range []string{own, filepath.Join(view, "extra_files")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := link(own, filepath.Join(view, "current"), filepath.Join(view, string(t.ID))); err != nil {
+		return err
+	}
+	for _, parent := range t.Parents {
+		dir := a.artifacts(t.Process, parent.ID)
+		if err := a.fetchArtifacts(ctx, parent, dir, log); err != nil {
+			return err
+		}
+		links := []string{filepath.Join(view, string(parent.ID))}
+		if name, err := task.ParseID(parent.Slug); err == nil && name != "current" && name != "extra_files" {
+			links = append(links, filepath.Join(view, string(name)))
+		}
+		if err := link(dir, links...); err != nil {
+			return err
+		}
+	}
+	for _, f := range t.Files {
+		paths, err := a.fetchFile(ctx, f, log)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			if err := link(path, filepath.Join(view, "extra_files", filepath.Base(path))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// link makes symbolic links, or replaces them.
+func link(to string, names ...string) error {
+	for _, name := range names {
+		if old, err := os.Readlink(name); err == nil && old == to {
+			continue
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(to, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxArtifacts bounds how many artifacts of a task are read or published.
+const maxArtifacts = 100000
+
+// fetchArtifacts gets those artifacts of a parent that are not here yet: it may
+// have run on this machine.
+func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir string, log *taskLog) error {
+	list, err := a.Queue.Artifacts(ctx, parent.ID)
+	if err != nil {
+		return lasting(fmt.Errorf("artifacts of parent %s: %w", parent.ID, err))
+	}
+	if len(list) > maxArtifacts {
+		return taskErrorf("parent %s has %d artifacts, more than %d", parent.ID, len(list), maxArtifacts)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, artifact := range list {
+		name := filepath.FromSlash(artifact.Path)
+		if !filepath.IsLocal(name) {
+			return taskErrorf("artifact %q of parent %s leads out of its directory", task.Clean(artifact.Path), parent.ID)
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == artifact.Size {
+			continue
+		}
+		log.Say("INFO", "downloading artifact %s of parent %s", task.Clean(artifact.Path), parent.ID)
+		err := download(path, func(f *os.File) error { return a.Queue.GetArtifact(ctx, parent.ID, artifact, f) })
+		if err != nil {
+			return lasting(fmt.Errorf("artifact %q of parent %s: %w", task.Clean(artifact.Path), parent.ID, err))
+		}
+	}
+	return nil
+}
+
+// fetchFile gets a model or data set, once for all tasks that need it. Of an
+// archive, it returns what is in it.
+func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]string, error) {
+	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
+		return nil, taskErrorf("file %q: that is no plain file name", task.Clean(f.Name))
+	}
+	// The signature of a presigned URL changes from task to task, the object does
+	// not.
+	object, _, _ := strings.Cut(f.URL, "?")
+	sum := sha256.Sum256([]byte(object))
+	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
+	path := filepath.Join(dir, f.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	l, err := lock.Wait(ctx, filepath.Join(dir, ".lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	unpacked := filepath.Join(dir, ".unpacked")
+	if paths, err := listDir(unpacked); err == nil {
+		return paths, nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		log.Say("INFO", "downloading %s", task.Clean(f.Name))
+		if err := download(path, func(to *os.File) error { return a.Queue.GetFile(ctx, f, to) }); err != nil {
+			return nil, lasting(fmt.Errorf("file %q: %w", task.Clean(f.Name), err))
+		}
+	}
+	if !strings.HasSuffix(f.Name, ".tar.zst") {
+		return []string{path}, nil
+	}
+	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
+		return nil, err
+	}
+	ok, err := archive.Unpack(path, unpacked+".new")
+	if err != nil {
+		return nil, taskErrorf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if !ok { // in spite of its name, a plain file
+		return []string{path}, os.RemoveAll(unpacked + ".new")
+	}
+	if err := os.Rename(unpacked+".new", unpacked); err != nil {
+		return nil, err
+	}
+	return listDir(unpacked)
+}
+
+// listDir lists the paths in a directory.
+func listDir(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(entries))
+	for i, e := range entries {
+		paths[i] = filepath.Join(dir, e.Name())
+	}
+	return paths, nil
+}
+
+// lasting makes an error the task's own if trying again cannot help: what the task
+// needs is not there.
+func lasting(err error) error {
+	if forgotten(err) {
+		return &taskError{err}
+	}
+	return err
+}
+
+// download makes a file that is whole or not there.
+func download(path string, get func(*os.File) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
+	if err != nil {
+		return err
+	}
+	err = get(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// publishArtifacts publishes what a task has left in its directory, but for links
+// and unfinished downloads.
+func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string) error {
+	root := a.artifacts(process, d.id)
+	n := 0
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
+			return err
+		}
+		if n++; n > maxArtifacts {
+			return fmt.Errorf("more than %d artifacts", maxArtifacts)
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		return a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()}, f)
+	})
+	if err != nil && !forgotten(err) {
+		return fmt.Errorf("artifacts of task %s: %w", d.id, err)
+	}
+	return err
+}

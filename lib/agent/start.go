@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Start starts a task, unless it has a job or somebody works on it. An error means
+// that nothing is settled and the next turn tries again; what is the task's own
+// fault is an outcome, and reported to the queue.
+func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
+	d, err := a.Store.Create(id)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return a.outcome("skipped", Record{ID: id}, "somebody works on the task"), nil
+	}
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	defer held.Close()
+	o, err := a.start(ctx, d, held)
+	if err != nil {
+		return o, fmt.Errorf("task %s: %w", id, err)
+	}
+	return o, nil
+}
+
+func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
+	return task.Outcome{Event: event, ID: r.ID, Slug: task.Clean(r.Slug), Runner: a.Runner.Name(), Job: r.Job, Reason: task.Clean(reason)}
+}
+
+// start does the work of Start under the task's lock.
+func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome, error) {
+	record, err := a.open(d)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	if record.Final != "" {
+		// Killed right before its directory was moved away.
+		return a.outcome("skipped", record, "the task is "+record.Final), a.Store.Finish(d.id)
+	}
+	if record.Job != "" {
+		return a.outcome("skipped", record, "the task has a job"), nil
+	}
+	if d.StopRequested() {
+		return a.outcome("skipped", record, "the task is being stopped"), nil
+	}
+	t, err := a.Queue.Task(ctx, d.id)
+	if err == nil && !t.State.Final() {
+		err = a.Queue.Claim(ctx, d.id)
+	}
+	switch {
+	case forgotten(err):
+		return a.outcome("skipped", record, err.Error()), a.abandon(d, record)
+	case err != nil:
+		return task.Outcome{}, err
+	case t.State.Final() || t.State == task.Stopping:
+		return a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State)), a.abandon(d, record)
+	}
+	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+
+	log, err := a.openLog(d, headFile)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	defer log.Close()
+	// A stop that comes meanwhile ends git and pip.
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go watchStop(working, d, cancel)
+	err = a.prepare(working, d, t, record, log)
+	if errors.Is(context.Cause(working), errStopped) {
+		return a.outcome("skipped", record, "the task is being stopped"), nil
+	}
+	var own *taskError
+	if errors.As(err, &own) {
+		return a.fail(ctx, d, record, own)
+	}
+	if err != nil {
+		return task.Outcome{}, err
+	}
+
+	// From here on there may be a job.
+	record.Intent, record.Runner = a.now(), a.Runner.Name()
+	if err := d.Write(record); err != nil {
+		return task.Outcome{}, err
+	}
+	job, err := a.Runner.Start(ctx, a.submission(d, t, record, held))
+	switch {
+	case errors.Is(err, runner.ErrRefused):
+		return a.fail(ctx, d, record, err)
+	case errors.Is(err, runner.ErrLater):
+		return a.outcome("deferred", record, err.Error()), nil
+	case err != nil:
+		return task.Outcome{}, err
+	}
+	event := "started"
+	if job.Adopted {
+		event = "adopted"
+	}
+	record.Job, record.Submitted = job.ID, job.Submitted
+	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
+	if err := d.Write(record); err != nil {
+		return task.Outcome{}, err
+	}
+	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)
+	return a.outcome(event, record, ""), nil
+}
+
+func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) runner.Submission {
+	s := runner.Submission{
+		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), GPU: t.RequiresGPU,
+		Attempt: record.Attempt, Before: record.Before,
+	}
+	if held != nil {
+		s.Hold = held.File()
+	}
+	return s
+}
+
+// open reads the record of a task, or begins one. A task that was over, and that
+// the queue wants started all the same, was restarted: it gets another attempt.
+func (a *Agent) open(d Dir) (Record, error) {
+	record, err := d.Read()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return record, err
+	}
+	record = Record{ID: d.id, Attempt: 1}
+	if before, ok := a.Store.Finished(d.id); ok {
+		record.Attempt = before.Attempt + 1
+		record.Before = before.Before
+		if before.Job != "" {
+			record.Before = append(record.Before, before.Job)
+		}
+	}
+	return record, nil
+}
+
+// abandon removes the directory of a task that this agent has no business with,
+// unless a job may exist: the next turn of ponos-poll finds that.
+func (a *Agent) abandon(d Dir, record Record) error {
+	if !record.Intent.IsZero() {
+		return nil
+	}
+	return os.RemoveAll(d.Path)
+}
+
+// fail ends a task that cannot be started.
+func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task.Outcome, error) {
+	if err := d.Write(record); err != nil {
+		return task.Outcome{}, err
+	}
+	reason := why.Error()
+	err := a.end(ctx, d, noArtifacts, task.Report{State: task.Error, Reason: reason})
+	if forgotten(err) {
+		err = a.Store.Finish(d.id)
+	}
+	return a.outcome("failed", record, reason), err
+}
+
+var errStopped = errors.New("the task is being stopped")
+
+// watchStop cancels the preparation of a task as soon as somebody wants it
+// stopped.
+func watchStop(ctx context.Context, d Dir, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if d.StopRequested() {
+				cancel(errStopped)
+				return
+			}
+		}
+	}
+}
+
+// Plan prepares a task in a directory of its own and returns what would be given
+// to the runner. It tells the queue nothing.
+func (a *Agent) Plan(ctx context.Context, id task.ID) (runner.Submission, error) {
+	t, err := a.Queue.Task(ctx, id)
+	if err != nil {
+		return runner.Submission{}, fmt.Errorf("task %s: %w", id, err)
+	}
+	if t.State.Final() {
+		return runner.Submission{}, fault.Errorf(fault.Failed, "task %s is %s", id, t.State)
+	}
+	d, err := a.Store.Create(id)
+	if err != nil {
+		return runner.Submission{}, err
+	}
+	held, err := d.Lock(ctx)
+	if err != nil {
+		return runner.Submission{}, err
+	}
+	defer held.Close()
+	record, err := a.open(d)
+	if err != nil {
+		return runner.Submission{}, err
+	}
+	log, err := a.openLog(d, "dry-run.log")
+	if err != nil {
+		return runner.Submission{}, err
+	}
+	defer log.Close()
+	if err := a.prepare(ctx, d, t, record, log); err != nil {
+		return runner.Submission{}, fmt.Errorf("task %s: %w", id, err)
+	}
+	return a.submission(d, t, record, nil), nil
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Stop stops a task and reports it as stopped. A job already gone is success.
+func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
+	d, err := a.Store.Create(id)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	// First of all: whoever prepares the task gives way.
+	if err := d.RequestStop(); err != nil {
+		return task.Outcome{}, err
+	}
+	held, err := d.Lock(ctx)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	defer held.Close()
+	o, err := a.stop(ctx, d)
+	if err != nil {
+		return o, fmt.Errorf("task %s: %w", id, err)
+	}
+	return o, nil
+}
+
+func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
+	record, err := d.Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		record, err = Record{ID: d.id}, nil
+	}
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	ref, err := a.jobOf(ctx, d, record)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	process := noArtifacts
+	if ref.Job != "" {
+		if err := a.Runner.Stop(ctx, ref); err != nil {
+			return task.Outcome{}, err
+		}
+		process = record.Process
+		record.Job = ref.Job
+	}
+	err = a.end(ctx, d, process, task.Report{State: task.Stopped, Reason: "stopped as the queue asked"})
+	if forgotten(err) {
+		err = a.Store.Finish(d.id)
+	}
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	return a.outcome("stopped", record, ""), nil
+}
+
+// jobOf is the job of a task: the recorded one, else the one that the runner
+// finds, as the record may be lost or not yet written.
+func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
+	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted}
+	if record.Job != "" {
+		return ref, nil
+	}
+	jobs, err := a.Runner.Jobs(ctx, func() ([]runner.Ref, error) { return nil, nil })
+	if err != nil {
+		return ref, err
+	}
+	for _, job := range jobs {
+		if job.Task == d.id && !job.State.Final() {
+			ref.Job, ref.Submitted = job.ID, job.Submitted
+		}
+	}
+	return ref, nil
+}

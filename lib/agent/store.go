@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Store is the state directory of an agent.
+type Store struct{ Dir string }
+
+// OpenStore makes the directories that are missing.
+func OpenStore(dir string) (*Store, error) {
+	for _, d := range []string{"tasks", "done"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return &Store{dir}, nil
+}
+
+// Record is what the agent has written down of a task before and after it
+// submitted its job. It holds no secret.
+type Record struct {
+	ID          task.ID   `json:"id"`
+	Slug        string    `json:"slug,omitempty"`
+	Process     string    `json:"process,omitempty"`
+	RequiresGPU bool      `json:"requires_gpu,omitempty"`
+	Attempt     int       `json:"attempt"`
+	Runner      string    `json:"runner,omitempty"`
+	Intent      time.Time `json:"intent,omitzero"` // a job may exist from this time on
+	Job         string    `json:"job,omitempty"`
+	Submitted   time.Time `json:"submitted,omitzero"`
+	Before      []string  `json:"before,omitempty"` // jobs of earlier attempts
+	Final       string    `json:"final,omitempty"`  // the final state that was reported
+	Foreign     bool      `json:"foreign,omitempty"`
+}
+
+// Dir is a task's directory.
+type Dir struct {
+	Path string
+	id   task.ID
+}
+
+// The files of a task's directory, besides those of package runner.
+const (
+	recordFile  = "task.json"
+	lockFile    = "lock"
+	stopFile    = "stop"     // somebody wants the task stopped
+	headFile    = "head.log" // the agent's lines before the job's output
+	tailFile    = "tail.log" // and behind it
+	envFile     = "env"      // variables of the job, each ended by a zero byte
+	commandFile = "command"  // words of the command, each ended by a zero byte
+	scriptFile  = "job.sh"
+	viewDir     = "view" // what PONOS_DATA names
+	workDir     = "work" // the job's own copy of the source
+)
+
+// Task returns the directory of a task, which need not exist.
+func (s *Store) Task(id task.ID) Dir { return Dir{filepath.Join(s.Dir, "tasks", string(id)), id} }
+
+func (s *Store) done(id task.ID) Dir { return Dir{filepath.Join(s.Dir, "done", string(id)), id} }
+
+// TryTurn takes the lock of a turn, or fails with lock.ErrHeld.
+func (s *Store) TryTurn() (*lock.Lock, error) { return lock.Try(filepath.Join(s.Dir, "turn.lock")) }
+
+// Create makes the directory of a task.
+func (s *Store) Create(id task.ID) (Dir, error) {
+	d := s.Task(id)
+	return d, os.MkdirAll(d.Path, 0o700)
+}
+
+// IDs lists the tasks that are not over.
+func (s *Store) IDs() ([]task.ID, error) {
+	f, err := os.Open(filepath.Join(s.Dir, "tasks"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]task.ID, 0, len(names))
+	for _, name := range names {
+		if id, err := task.ParseID(name); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Finish moves a task's directory to done/, instead of an earlier attempt's.
+func (s *Store) Finish(id task.ID) error {
+	from, to := s.Task(id), s.done(id)
+	if err := os.RemoveAll(to.Path); err != nil {
+		return err
+	}
+	err := os.Rename(from.Path, to.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Finished returns the record of a task that is over.
+func (s *Store) Finished(id task.ID) (Record, bool) {
+	r, err := s.done(id).Read()
+	return r, err == nil
+}
+
+// Prune removes what is left of tasks that were over before a time.
+func (s *Store) Prune(before time.Time) error {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, "done"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, "done", e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// TryLock takes the lock of a task, or fails with lock.ErrHeld.
+func (d Dir) TryLock() (*lock.Lock, error) { return lock.Try(d.file(lockFile)) }
+
+// Lock waits for the lock of a task.
+func (d Dir) Lock(ctx context.Context) (*lock.Lock, error) { return lock.Wait(ctx, d.file(lockFile)) }
+
+// Busy reports whether somebody works on the task.
+func (d Dir) Busy() (bool, error) { return lock.Held(d.file(lockFile)) }
+
+func (d Dir) file(name string) string { return filepath.Join(d.Path, name) }
+
+// Read returns the record. The error is fs.ErrNotExist if there is none yet.
+func (d Dir) Read() (Record, error) {
+	b, err := os.ReadFile(d.file(recordFile))
+	if err != nil {
+		return Record{}, err
+	}
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
+	}
+	if r.ID != d.id {
+		return Record{}, fmt.Errorf("%s: it is of task %q", d.file(recordFile), r.ID)
+	}
+	return r, nil
+}
+
+// Write replaces the record; it is on disk when Write returns.
+func (d Dir) Write(r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return d.replace(recordFile, append(b, '\n'), 0o600)
+}
+
+func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
+	return renameio.WriteFile(d.file(name), b, mode, renameio.WithTempDir(d.Path))
+}
+
+// RequestStop notes that the task is to be stopped, for whoever works on it.
+func (d Dir) RequestStop() error {
+	return os.WriteFile(d.file(stopFile), nil, 0o600)
+}
+
+// StopRequested reports whether the task is to be stopped.
+func (d Dir) StopRequested() bool {
+	_, err := os.Stat(d.file(stopFile))
+	return err == nil
+}
+
+// Known is a task with a job, and what was reported of it.
+type Known struct {
+	ID        task.ID    `json:"id"`
+	Slug      string     `json:"slug,omitempty"`
+	Process   string     `json:"process,omitempty"`
+	Job       string     `json:"job"`
+	Attempt   int        `json:"attempt"`
+	Submitted time.Time  `json:"submitted,omitzero"`
+	Missing   time.Time  `json:"missing,omitzero"` // since when the runner has no trace of the job
+	Reported  task.State `json:"reported,omitempty"`
+	LogSize   int64      `json:"log_size,omitempty"` // bytes of the log that are published
+	Restarts  int        `json:"restarts,omitempty"`
+	Foreign   bool       `json:"foreign,omitempty"` // not ours, by the queue's word
+}
+
+const knownFile = "known.jsonl"
+
+// LoadKnown returns the tasks with jobs: those of the cache, and those that were
+// started since it was written. Should the cache be damaged, it is made anew.
+func (s *Store) LoadKnown() ([]Known, error) {
+	cached := map[task.ID]Known{}
+	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var k Known
+		if json.Unmarshal([]byte(line), &k) == nil {
+			cached[k.ID] = k
+		}
+	}
+	ids, err := s.IDs()
+	if err != nil {
+		return nil, err
+	}
+	known := make([]Known, 0, len(ids))
+	for _, id := range ids {
+		if k, ok := cached[id]; ok {
+			known = append(known, k)
+			continue
+		}
+		r, err := s.Task(id).Read()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
+			continue // being prepared, or not yet submitted
+		}
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
+	}
+	return known, nil
+}
+
+// SaveKnown replaces the cache.
+func (s *Store) SaveKnown(known []Known) error {
+	var b []byte
+	for _, k := range known {
+		line, err := json.Marshal(k)
+		if err != nil {
+			return err
+		}
+		b = append(append(b, line...), '\n')
+	}
+	return renameio.WriteFile(filepath.Join(s.Dir, knownFile), b, 0o600, renameio.WithTempDir(s.Dir))
+}

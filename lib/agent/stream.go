@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Stream does the actions of one kind in a stream of records, several at a time,
+// and passes everything else on at once, unchanged and in order. In place of an
+// action that was done goes its outcome. Only what is about a task at which this
+// stream works waits until that is done.
+type Stream struct {
+	Kind    task.Kind
+	Jobs    int // at the same time
+	Do      func(context.Context, task.ID) (task.Outcome, error)
+	Out     io.Writer
+	Problem func(error) // is told of each failure as it happens
+
+	mu       sync.Mutex
+	writeErr error
+	working  map[task.ID]*held
+	failures int
+	refusals int // failures because of a queue or scheduler
+}
+
+// held are the lines that wait for the end of the work on their task.
+type held struct{ lines [][]byte }
+
+// ahead bounds how many actions are read ahead.
+const ahead = 10000
+
+// Run reads records until the end of the input or of the context, whichever comes
+// first, and waits for what it has begun. Its error says only how things went: the
+// failures themselves were told to Problem.
+func (s *Stream) Run(ctx context.Context, in io.Reader) error {
+	lines := make(chan task.Line)
+	readErr := make(chan error, 1)
+	go func() { // may be left behind, waiting for a line, when the context ends
+		readErr <- task.ReadLines(in, func(line task.Line, problem error) error {
+			if problem != nil {
+				s.fail(fault.Wrap(fault.Failed, problem))
+				return nil
+			}
+			select {
+			case lines <- line:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		close(lines)
+	}()
+	work, wait := s.workers(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			close(work)
+			wait()
+			return context.Cause(ctx)
+		case line, ok := <-lines:
+			if !ok {
+				close(work)
+				wait()
+				if err := <-readErr; err != nil {
+					s.fail(err)
+				}
+				return s.result(ctx)
+			}
+			s.take(line, work)
+			if s.broken() != nil {
+				close(work)
+				wait()
+				return s.broken()
+			}
+		}
+	}
+}
+
+// RunIDs does the actions for tasks that were named, and nothing else.
+func (s *Stream) RunIDs(ctx context.Context, ids []task.ID) error {
+	work, wait := s.workers(ctx)
+	for _, id := range ids {
+		s.take(task.Line{Action: &task.Action{Kind: s.Kind, ID: id}}, work)
+	}
+	close(work)
+	wait()
+	return s.result(ctx)
+}
+
+func (s *Stream) workers(ctx context.Context) (work chan task.ID, wait func()) {
+	s.working = map[task.ID]*held{}
+	work = make(chan task.ID, ahead)
+	var wg sync.WaitGroup
+	for range max(1, s.Jobs) {
+		wg.Go(func() {
+			for id := range work {
+				if ctx.Err() == nil {
+					s.do(ctx, id)
+				}
+			}
+		})
+	}
+	return work, wg.Wait
+}
+
+// take passes a line on, or has its action done.
+func (s *Stream) take(line task.Line, work chan<- task.ID) {
+	mine := line.Action != nil && line.Action.Kind == s.Kind
+	s.mu.Lock()
+	if line.Action != nil {
+		if h := s.working[line.Action.ID]; h != nil {
+			if !mine { // the same action once more says nothing new
+				h.lines = append(h.lines, line.Raw)
+			}
+			s.mu.Unlock()
+			return
+		}
+	}
+	if !mine {
+		s.write(line.Raw)
+		s.mu.Unlock()
+		return
+	}
+	s.working[line.Action.ID] = &held{}
+	s.mu.Unlock()
+	work <- line.Action.ID
+}
+
+func (s *Stream) do(ctx context.Context, id task.ID) {
+	outcome, err := s.Do(ctx, id)
+	if err == nil && outcome.Event == "failed" {
+		err = fault.Errorf(fault.Failed, "task %s: %s", id, outcome.Reason)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if outcome.Event != "" {
+		if b, err := json.Marshal(outcome); err == nil {
+			s.write(b)
+		}
+	}
+	for _, line := range s.working[id].lines {
+		s.write(line)
+	}
+	delete(s.working, id)
+}
+
+// write writes a line. The lock must be held.
+func (s *Stream) write(line []byte) {
+	if s.writeErr == nil {
+		_, s.writeErr = s.Out.Write(append(line, '\n'))
+	}
+}
+
+func (s *Stream) broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeErr
+}
+
+func (s *Stream) fail(err error) {
+	s.mu.Lock()
+	s.failures++
+	if fault.Is(err, fault.Unavailable) {
+		s.refusals++
+	}
+	s.mu.Unlock()
+	s.Problem(err)
+}
+
+// result is the status: that of the scheduler or queue if nothing else went wrong.
+func (s *Stream) result(ctx context.Context) error {
+	if err := s.broken(); err != nil {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch s.failures {
+	case 0:
+		return nil
+	case s.refusals:
+		return fault.Exit(int(fault.Unavailable), nil)
+	}
+	return fault.Exit(int(fault.Failed), nil)
+}
+
+// ParseIDs checks the ids that were named as arguments, all at once.
+func ParseIDs(args []string) ([]task.ID, error) {
+	var ids []task.ID
+	var errs []error
+	for _, arg := range args {
+		id, err := task.ParseID(arg)
+		ids, errs = append(ids, id), append(errs, err)
+	}
+	return ids, fault.Wrap(fault.Usage, errors.Join(errs...))
+}

@@ -1,0 +1,169 @@
+package assembly
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/queue/arkindex"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/local"
+	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Parts is an agent with what it is made of.
+type Parts struct {
+	Config config.Config
+	Agent  *agent.Agent
+	Slurm  *slurm.Client // nil in local mode
+	// SlurmRunner is the agent's runner in Slurm mode.
+	SlurmRunner *slurmrunner.Runner
+	log         *logging
+}
+
+// Options are what the tools differ in.
+type Options struct {
+	ConfigPath string
+	Verbose    bool
+	Stderr     interface{ Write([]byte) (int, error) }
+	Tool       string
+}
+
+// Load reads the configuration and puts the agent together. It makes the state
+// directory.
+func Load(ctx context.Context, o Options) (*Parts, error) {
+	c, err := config.Load(o.ConfigPath)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(o.Stderr, "%s: warning: %s\n", o.Tool, w)
+	}
+	return New(ctx, c, o)
+}
+
+// New puts an agent together. It makes the state directory.
+func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
+	if err := c.CheckDataDir(); err != nil {
+		return nil, err
+	}
+	store, err := agent.OpenStore(c.StateDir())
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	log, err := openLogging(c, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Parts{Config: c, log: log}
+	var run runner.Runner
+	switch c.Mode {
+	case "slurm":
+		p.Slurm = &slurm.Client{}
+		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
+		run = p.SlurmRunner
+	default:
+		worker, err := Sibling("ponos-start")
+		if err != nil {
+			return nil, err
+		}
+		dir := filepath.Join(c.StateDir(), "local")
+		run = &local.Runner{
+			Dir: dir, MaxJobs: c.Local.MaxJobs, StopWait: time.Duration(c.Local.StopWait),
+			Worker: []string{worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)},
+		}
+	}
+	q, isSpool, err := openQueue(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	p.Agent = &agent.Agent{
+		Queue: q, Runner: run, Store: store, Log: log.Logger,
+		Environments: &environment.Store{Dir: filepath.Join(c.DataDir, "environments"), Run: command.System, Timeout: time.Duration(c.Environment.Timeout)},
+		ArtifactsDir: c.ArtifactsDir(), FilesDir: filepath.Join(c.DataDir, "files"),
+		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
+		ConfigFlag: c.Slurm.ConfigFlag,
+		// Whoever can write to a spool of mode 0700 is this user.
+		LocalCode: isSpool,
+	}
+	return p, nil
+}
+
+// Close ends the logs. Err is what the tool ends with; it is reported where the
+// configuration says.
+func (p *Parts) Close(err error) { p.log.close(err) }
+
+func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err error) {
+	if dir := p.Config.SpoolDir(); dir != "" {
+		name, err := agentName(ctx, p)
+		if err != nil {
+			return nil, false, err
+		}
+		q, err := spool.New(dir, name)
+		return q, true, err
+	}
+	c := p.Config
+	ark, err := arkindex.New(arkindex.Config{
+		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
+		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
+		// Slurm's GPUs are elsewhere.
+		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0,
+	})
+	return ark, false, err
+}
+
+// agentName names this agent in a spool: the same for as long as its jobs can be
+// found by it, even if its state directory is lost. Jobs of Slurm are found on
+// every host of the cluster, processes only on this one.
+func agentName(ctx context.Context, p *Parts) (string, error) {
+	place, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	if p.Slurm != nil {
+		if place, err = p.Slurm.Cluster(ctx); err != nil {
+			return "", err
+		}
+	}
+	who := strconv.Itoa(os.Geteuid())
+	if u, err := user.Current(); err == nil {
+		who = u.Username
+	}
+	sum := sha256.Sum256([]byte(p.Config.Mode + "\x00" + place + "\x00" + who + "\x00" + p.Config.DataDir))
+	plain := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+				return r
+			}
+			return '-'
+		}, s)
+	}
+	name := strings.Trim(plain(place), "-") + "-" + plain(who)
+	return "a" + hex.EncodeToString(sum[:4]) + "-" + name[:min(len(name), 40)], nil
+}
+
+// Sibling is the path of another tool of the suite: beside this one, else in PATH.
+func Sibling(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		path := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return command.Path(name)
+}

@@ -1,0 +1,162 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// daemonMark begins the comment of an agent's own job.
+const daemonMark = "PONOS_AGENT="
+
+// daemonComment marks the job of the agent of this configuration: there may be
+// several agents, with a data directory each.
+func (p *Parts) daemonComment() string {
+	comment := daemonMark + p.Config.DataDir
+	if len(comment) > 79 { // squeue is asked for 80 bytes
+		comment = comment[:20] + "..." + comment[len(comment)-56:]
+	}
+	return comment
+}
+
+// otherDaemon returns the job of another agent of this configuration, or "".
+func (p *Parts) otherDaemon(ctx context.Context) (string, error) {
+	if p.Slurm == nil || len(p.Config.Slurm.Daemon) == 0 {
+		return "", nil
+	}
+	rows, err := p.Slurm.Queue(ctx, os.Geteuid())
+	if err != nil {
+		return "", err
+	}
+	for i := range rows {
+		if rows[i].Comment == p.daemonComment() && rows[i].ID != os.Getenv("SLURM_JOB_ID") && slurmrunner.Alive(&rows[i]) {
+			return rows[i].ID, nil
+		}
+	}
+	return "", nil
+}
+
+// WantsDaemon reports whether this agent is to become a job of Slurm.
+func (p *Parts) WantsDaemon() bool {
+	return p.Slurm != nil && len(p.Config.Slurm.Daemon) > 0 && os.Getenv("SLURM_JOB_ID") == ""
+}
+
+// SubmitDaemon submits the agent as a job that requeues itself, and returns its
+// id.
+func (p *Parts) SubmitDaemon(ctx context.Context, every time.Duration) (string, error) {
+	script := filepath.Join(p.Config.StateDir(), "daemon.sh")
+	text, err := p.daemonScript(every)
+	if err != nil {
+		return "", err
+	}
+	if err := renameio.WriteFile(script, text, 0o700); err != nil {
+		return "", err
+	}
+	options, err := slurmrunner.Resolve(ctx, Find, "slurm.base", p.Config.Slurm.Base)
+	if err != nil {
+		return "", err
+	}
+	daemon, err := slurmrunner.Resolve(ctx, Find, "slurm.daemon", p.Config.Slurm.Daemon)
+	if err != nil {
+		return "", err
+	}
+	own := config.Options{
+		{Name: "job-name", Value: "ponos-agent"},
+		{Name: "open-mode", Value: "append"},
+		{Name: "requeue", Flag: true},
+		{Name: "output", Value: p.DaemonLog()},
+		// Time enough to end a turn; Slurm looks at it every 30 seconds.
+		{Name: "signal", Value: "B:USR1@120"},
+	}
+	batch := slurm.Batch{Script: script, Env: slurmrunner.Environ(os.Environ())}
+	for _, o := range own.With(options).With(daemon) {
+		if o.Name == "no-requeue" {
+			return "", fault.Errorf(fault.Usage, "slurm.daemon: the agent's job must be requeued: requeue cannot be false")
+		}
+		batch.Options = append(batch.Options, o.Arg())
+	}
+	batch.Options = append(batch.Options, "--comment="+p.daemonComment())
+	return p.Slurm.Submit(ctx, batch)
+}
+
+// DaemonLog is the file that the agent's job appends to.
+func (p *Parts) DaemonLog() string {
+	if output, ok := p.Config.Slurm.Daemon.Get("output"); ok {
+		return output
+	}
+	return filepath.Join(p.Config.StateDir(), "daemon.log")
+}
+
+// daemonScript is the batch script of the agent's job.
+func (p *Parts) daemonScript(every time.Duration) ([]byte, error) {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("#!/bin/bash")
+	line("# The Ponos agent as a job of Slurm, made by ponos-setup. It requeues itself before its time is up.")
+	line("")
+	var errs []error
+	for _, tool := range []string{"setup", "poll", "stop", "start"} {
+		path, err := Sibling("ponos-" + tool)
+		errs = append(errs, err)
+		line("%s=%s", tool, app.Quote(path))
+	}
+	line("export PONOS_CONFIG=%s", app.Quote(p.Config.Path))
+	line("pid_file=%s", app.Quote(p.Config.PIDFile))
+	line("every=%s", every)
+	b.WriteString(`
+log() { echo "$(date '+%Y-%m-%d %H:%M:%S') job $SLURM_JOB_ID on $(hostname): $*"; }
+
+# End the agent: ponos-poll ends after its turn, the others when they have read its
+# last line. What takes longer is taken up again by the next agent.
+end() {
+	[ ! -s "$pid_file" ] || kill -TERM "$(cat "$pid_file")" 2>/dev/null
+	for _ in $(seq 60); do
+		kill -0 "$agent" 2>/dev/null || return
+		sleep 1
+	done
+	kill -TERM "$agent" 2>/dev/null
+}
+
+requeue() {
+	log "requeueing, as the time is nearly up"
+	end
+	scontrol requeue "$SLURM_JOB_ID" && sleep 300
+	exit 1
+}
+
+trap requeue USR1
+trap 'log "ending"; end; exit 143' TERM
+
+log "starting (restart ${SLURM_RESTART_COUNT:-0})"
+"$setup" --no-daemon || exit
+while :; do
+	("$poll" --every "$every" | "$stop" | "$start" >/dev/null; exit "${PIPESTATUS[0]}") &
+	agent=$!
+	wait "$agent"
+	code=$?
+	log "the agent ended with status $code"
+	# Configuration, or another agent: trying again does not help.
+	case $code in 2 | 4) exit "$code" ;; esac
+	sleep 30 &
+	wait $!
+done
+`)
+	return []byte(b.String()), errors.Join(errs...)
+}
+
+// Tidy removes what has not been needed for a while.
+func (p *Parts) Tidy() error {
+	return p.Agent.Tidy(time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
+}

@@ -1,0 +1,60 @@
+package command
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Detach starts a program that goes on when this process and its terminal are
+// gone: in a session of its own, reading nothing and printing nowhere. Only Name,
+// Args, Env, Dir and ExtraFiles of c count.
+func Detach(c Cmd) error {
+	p := exec.Command(c.Name, c.Args...)
+	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.Start(); err != nil {
+		return fault.Hint(&NotFoundError{c.Name, err}, "is the installation complete?")
+	}
+	return p.Process.Release()
+}
+
+// Session is a program in a session of its own, whose output goes to a file.
+type Session struct{ p *exec.Cmd }
+
+// StartSession starts a program that this process waits for, but that goes on if
+// this process is killed. Of c, Name, Args, Env, Dir and ExtraFiles count.
+func StartSession(c Cmd, output *os.File) (*Session, error) {
+	p := exec.Command(c.Name, c.Args...)
+	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
+	p.Stdout, p.Stderr = output, output
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.Start(); err != nil {
+		return nil, &NotFoundError{c.Name, err}
+	}
+	return &Session{p}, nil
+}
+
+// PID is the process id, and the id of its process group and session.
+func (s *Session) PID() int { return s.p.Process.Pid }
+
+// Wait waits for the end and returns the exit status as a shell would tell it.
+// What is left of the process group is killed.
+func (s *Session) Wait() (int, error) {
+	err := s.p.Wait()
+	killErr := syscall.Kill(-s.p.Process.Pid, syscall.SIGKILL)
+	if errors.Is(killErr, syscall.ESRCH) {
+		killErr = nil
+	}
+	var exit *exec.ExitError
+	if err == nil || errors.As(err, &exit) {
+		if ws, ok := s.p.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return 128 + int(ws.Signal()), killErr
+		}
+		return s.p.ProcessState.ExitCode(), killErr
+	}
+	return -1, err
+}

@@ -1,0 +1,365 @@
+package arkindex
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// logURLAge is how long the URL for a log is used without asking again. It
+// spares a request a turn; one that has expired sooner is replaced.
+const logURLAge = 5 * time.Minute
+
+// PutLog replaces the published log. A task whose definition has no place for
+// one keeps none.
+func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error {
+	k := q.recall(id)
+	signed := k.logURL
+	if signed == "" || q.cfg.Now().Sub(k.logAt) > logURLAge {
+		var err error
+		if _, signed, err = q.define(ctx, id); err != nil {
+			return fmt.Errorf("publishing the log: %w", err)
+		}
+	}
+	if signed == "" {
+		q.log.Debug("task has no place for its log", "task", id)
+		return nil
+	}
+	err := q.put(ctx, signed, q.cfg.LogContentType, log)
+	if refused(err) {
+		if _, signed, err = q.define(ctx, id); err == nil {
+			err = q.put(ctx, signed, q.cfg.LogContentType, log)
+		}
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "task %s: publishing the log: %w", id, err)
+	}
+	return nil
+}
+
+// refused reports whether a presigned URL is not taken, which mostly means that
+// it has expired.
+func refused(err error) bool {
+	code := status(err)
+	return code == http.StatusForbidden || code == http.StatusBadRequest || code == http.StatusUnauthorized
+}
+
+// published is an artifact that the instance knows.
+type published struct {
+	Path        string   `json:"path"`
+	Size        int64    `json:"size"`
+	ContentType flexible `json:"content_type"`
+	PutURL      flexible `json:"s3_put_url"`
+}
+
+// Bounds of a list of artifacts.
+const (
+	maxArtifacts = 100000
+	maxPages     = 1000
+)
+
+// Artifacts lists what a finished task has made.
+func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error) {
+	all, err := q.list(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("artifacts: %w", err)
+	}
+	var artifacts []task.Artifact
+	for _, a := range all {
+		if !insidePath(a.Path) {
+			return nil, fault.Errorf(fault.Failed, "artifact %.80q of task %s: want a path within its directory", a.Path, id)
+		}
+		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
+	}
+	return artifacts, nil
+}
+
+// insidePath reports whether a path is relative, plain and stays where it is put.
+func insidePath(path string) bool {
+	if len(path) > 4096 {
+		return false
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if !plainName(segment) {
+			return false
+		}
+	}
+	return true
+}
+
+// list asks for the artifacts of a task: a list, or a page of one at a time.
+func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
+	var all []published
+	query := url.Values{}
+	for range maxPages {
+		var raw []byte
+		err := q.asReader(id, func(as credential) error {
+			return q.taskCall(ctx, id, call{op: "ListArtifacts", query: query, as: as}, &raw)
+		})
+		if err != nil {
+			return nil, err
+		}
+		page := raw
+		var next string
+		if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '{' {
+			var answer struct {
+				Results json.RawMessage `json:"results"`
+				Next    flexible        `json:"next"`
+			}
+			if err := json.Unmarshal(raw, &answer); err != nil || answer.Results == nil {
+				return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts is no list", id)
+			}
+			page, next = answer.Results, string(answer.Next)
+		}
+		var some []published
+		if err := json.Unmarshal(page, &some); err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: %s", id, task.Clean(err.Error()))
+		}
+		all = append(all, some...)
+		if len(all) > maxArtifacts {
+			return nil, fault.Errorf(fault.Unavailable, "task %s has more than %d artifacts", id, maxArtifacts)
+		}
+		if next == "" {
+			return all, nil
+		}
+		at, err := url.Parse(next)
+		if err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: next page has no address", id)
+		}
+		query = at.Query()
+	}
+	return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts has more than %d pages", id, maxPages)
+}
+
+// asReader runs f with the credential that surely may read a task's artifacts:
+// its own or its child's. If that is not taken any more, the agent's is.
+func (q *Queue) asReader(id task.ID, f func(credential) error) error {
+	q.tasksMu.Lock()
+	as := q.readers[id]
+	if as.token == "" {
+		as = q.tasks[id].as
+	}
+	q.tasksMu.Unlock()
+	if as.token != "" {
+		if err := f(as); status(err) != http.StatusUnauthorized && status(err) != http.StatusForbidden {
+			return err
+		}
+	}
+	return f(credential{})
+}
+
+// GetArtifact downloads one artifact.
+func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to *os.File) error {
+	want := int64(-1)
+	if a.Size > 0 {
+		want = a.Size
+	}
+	params := map[string]string{"id": string(id), "path": a.Path}
+	err := q.asReader(id, func(as credential) error {
+		if as.token == "" {
+			me, err := q.me(ctx)
+			if err != nil {
+				return err
+			}
+			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
+		}
+		o := q.operation(ctx, "DownloadArtifact")
+		from, err := o.url(q.base, params, nil)
+		if err != nil {
+			return err
+		}
+		err = q.get(ctx, from, as, want, to)
+		if status(err) == http.StatusUnauthorized && as.scheme == q.cfg.AuthScheme {
+			me, failed := q.renew(ctx, as.token)
+			if failed != nil {
+				return failed
+			}
+			err = q.get(ctx, from, credential{scheme: q.cfg.AuthScheme, token: me.Access}, want, to)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+	}
+	return nil
+}
+
+// keepKind makes an error one of the queue, unless it is known for another,
+// such as a full disk.
+func keepKind(err error) error {
+	var broken *brokenError
+	if status(err) != 0 || errors.As(err, &broken) {
+		return fault.Wrap(fault.Unavailable, err)
+	}
+	return err
+}
+
+// PutArtifact announces a file and uploads it. One that is there already, from
+// an earlier attempt, is left or sent again.
+func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
+	size, err := from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if a.ContentType == "" {
+		a.ContentType = "application/octet-stream"
+	}
+	a.Size = size
+	if !insidePath(a.Path) {
+		return fmt.Errorf("artifact %.80q of task %s: want a path within its directory", a.Path, id)
+	}
+	if err := q.publish(ctx, id, a, from); err != nil {
+		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+	}
+	return nil
+}
+
+func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
+	if q.recall(id).as.token == "" {
+		if _, _, err := q.define(ctx, id); err != nil {
+			return err
+		}
+	}
+	there, found, err := q.find(ctx, id, a.Path)
+	if err != nil {
+		return err
+	}
+	for attempt := 0; ; attempt++ {
+		if !found {
+			if there, err = q.announce(ctx, id, a); err != nil {
+				if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
+					return err
+				}
+				// Somebody has been faster: the worker itself, or a killed turn of ours.
+				q.note(id, func(k *known) { k.published = nil })
+				refusal := err
+				if there, found, err = q.find(ctx, id, a.Path); err != nil {
+					return err
+				} else if !found {
+					return refusal
+				}
+			}
+		}
+		if there.PutURL == "" {
+			if there.Size == a.Size && q.arrived(ctx, id, a.Path) {
+				return nil
+			}
+			return fault.Errorf(fault.Failed, "it is announced already, and the queue gives no URL to send it to")
+		}
+		if !webAddress(string(there.PutURL)) {
+			return fault.Errorf(fault.Unavailable, "URL to send it to is not an http or https URL")
+		}
+		err = q.put(ctx, string(there.PutURL), a.ContentType, from)
+		if !refused(err) || attempt > 0 {
+			if err == nil {
+				q.note(id, func(k *known) {
+					if k.published != nil {
+						k.published[a.Path] = published{Path: a.Path, Size: a.Size}
+					}
+				})
+			}
+			return err
+		}
+		// The URL has expired; the list has a new one, if any.
+		q.note(id, func(k *known) { k.published = nil })
+		if there, found, err = q.find(ctx, id, a.Path); err != nil {
+			return err
+		}
+	}
+}
+
+// find looks an artifact up among those that the instance knows, which are
+// asked for once.
+func (q *Queue) find(ctx context.Context, id task.ID, path string) (published, bool, error) {
+	all := q.recall(id).published
+	if all == nil {
+		listed, err := q.list(ctx, id)
+		if err != nil {
+			return published{}, false, err
+		}
+		all = map[string]published{}
+		for _, a := range listed {
+			all[a.Path] = a
+		}
+		q.note(id, func(k *known) { k.published = all })
+	}
+	q.tasksMu.Lock()
+	defer q.tasksMu.Unlock()
+	a, ok := all[path]
+	return a, ok, nil
+}
+
+// announce creates an artifact, which gives the URL to send it to.
+func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (published, error) {
+	var created published
+	body := map[string]any{"path": a.Path, "content_type": a.ContentType, "size": a.Size}
+	err := q.asReader(id, func(as credential) error {
+		return q.taskCall(ctx, id, call{op: "CreateArtifact", body: body, as: as}, &created)
+	})
+	return created, err
+}
+
+// arrived reports whether the contents of an artifact can be had.
+func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
+	from, err := q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
+	if err != nil {
+		return false
+	}
+	err = q.asReader(id, func(as credential) error {
+		if as.token == "" {
+			me, err := q.me(ctx)
+			if err != nil {
+				return err
+			}
+			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", as.scheme+" "+as.token)
+		resp, err := q.send(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	})
+	return err == nil
+}
+
+// GetFile downloads one of a task's files. If its URL has expired, the task is
+// asked for a new one.
+func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
+	from, err := url.Parse(f.URL)
+	if err != nil || !webAddress(f.URL) {
+		return fmt.Errorf("file %q has no http or https URL", task.Clean(f.Name))
+	}
+	err = q.get(ctx, from, nobody, -1, to)
+	q.tasksMu.Lock()
+	owner, known := q.owners[f.URL]
+	q.tasksMu.Unlock()
+	if refused(err) && known {
+		if t, failed := q.Task(ctx, owner); failed == nil {
+			for _, fresh := range t.Files {
+				if at, bad := url.Parse(fresh.URL); fresh.Name == f.Name && bad == nil {
+					err = q.get(ctx, at, nobody, -1, to)
+				}
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("file %q: %w", task.Clean(f.Name), keepKind(err))
+	}
+	return nil
+}

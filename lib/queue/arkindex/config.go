@@ -1,0 +1,163 @@
+package arkindex
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// DefaultLogContentType is what most instances sign the log URLs for.
+const DefaultLogContentType = "text/plain; charset=utf-8"
+
+// Config says which instance, as which agent, and how.
+type Config struct {
+	URL    string // root of the instance, with or without /api/v1/
+	FarmID string
+	Seed   string // a credential
+
+	AuthScheme     string // scheme of the agent's token; "": Bearer
+	IdentityFile   string // the agent's id and tokens, mode 0600; its directory must exist
+	Mode           string // slurm, vast, local
+	Hostname       string // "": that of this machine
+	LogContentType string // Content-Type of a log; "": none is sent
+
+	Hardware *Hardware // what is declared at registration; nil: this machine
+	// DeclareGPU declares a GPU even if the hardware has none, so that tasks come
+	// that need one: they will run elsewhere.
+	DeclareGPU bool
+	Load       func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
+	HTTP       *http.Client                               // nil: one with the limits that we need
+	Logger     *slog.Logger                               // nil: nothing is logged
+	Now        func() time.Time                           // nil: time.Now
+	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
+	Stall      time.Duration                              // how long a transfer may stand still; 0: 2 minutes
+	Sleep      func(context.Context, time.Duration) error // nil: really sleep
+}
+
+// Queue implements queue.Queue. It may be used by several goroutines.
+type Queue struct {
+	cfg  Config
+	base *url.URL
+	api  *http.Client // follows no redirect that would change a request
+	log  *slog.Logger
+
+	mu       sync.Mutex // guards the fields below
+	identity identity
+	schema   *schema
+
+	tasksMu sync.Mutex
+	tasks   map[task.ID]known  // what is kept of definitions
+	owners  map[string]task.ID // which task a file's URL was given to
+	kept    []task.Action      // what the file of particulars holds, once it was read
+	read    bool
+	readers map[task.ID]credential // a child's credential, to read its parent's artifacts
+}
+
+var _ queue.Queue = (*Queue)(nil)
+
+// New checks the configuration. Nothing is read or sent yet.
+func New(cfg Config) (*Queue, error) {
+	base, err := url.Parse(cfg.URL)
+	switch {
+	case err != nil, base.Host == "", base.Scheme != "http" && base.Scheme != "https":
+		return nil, fault.Errorf(fault.Usage, "url of Arkindex is not an http or https URL")
+	case base.User != nil:
+		return nil, fault.Errorf(fault.Usage, "url of Arkindex holds a user name: it takes none")
+	case cfg.FarmID == "":
+		return nil, fault.Errorf(fault.Usage, "farm_id is missing")
+	case cfg.Seed == "":
+		return nil, fault.Errorf(fault.Usage, "seed is missing")
+	case cfg.IdentityFile == "":
+		return nil, fault.Errorf(fault.Usage, "no file for the agent's identity")
+	}
+	if cfg.AuthScheme == "" {
+		cfg.AuthScheme = "Bearer"
+	}
+	if cfg.Hostname == "" {
+		if cfg.Hostname, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("name of this machine: %w", err)
+		}
+	}
+	if cfg.Load == nil {
+		cfg.Load = machineLoad
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = newHTTPClient()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Waits == nil {
+		cfg.Waits = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+	}
+	if cfg.Stall == 0 {
+		cfg.Stall = 2 * time.Minute
+	}
+	if cfg.Sleep == nil {
+		cfg.Sleep = sleep
+	}
+	api := *cfg.HTTP
+	api.CheckRedirect = checkRedirect
+	return &Queue{
+		cfg: cfg, base: base, api: &api, log: cfg.Logger,
+		tasks: map[task.ID]known{}, owners: map[string]task.ID{}, readers: map[task.ID]credential{},
+	}, nil
+}
+
+// sleep waits for d, somewhat less or more so that agents do not march in step.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + 0.5*rand.Float64()))) //nolint:gosec // no secret depends on it
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// newHTTPClient bounds every wait of a connection, but not the time that a
+// large file takes: stalled does that.
+func newHTTPClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	t.MaxResponseHeaderBytes = 1 << 20
+	t.MaxIdleConnsPerHost = 16
+	return &http.Client{Transport: t}
+}
+
+// maxRedirects is how many redirects of one request are followed.
+const maxRedirects = 5
+
+// checkRedirect keeps our credentials from other hosts, and a request from
+// being turned into a GET, which is what HTTP does to a redirected POST.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	if req.Method != first.Method {
+		return http.ErrUseLastResponse
+	}
+	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
+		return fmt.Errorf("redirect to the scheme %.20q", req.URL.Scheme)
+	}
+	if !strings.EqualFold(req.URL.Host, first.URL.Host) || first.URL.Scheme == "https" && req.URL.Scheme == "http" {
+		req.Header.Del("Authorization")
+	}
+	return nil
+}

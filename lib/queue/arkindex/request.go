@@ -1,0 +1,352 @@
+package arkindex
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Bounds of what a server can make us keep in memory or wait for.
+const (
+	maxAnswer     = 32 << 20 // bytes of a JSON answer
+	maxWords      = 8 << 10  // bytes that are read of an error's explanation
+	maxRetryAfter = time.Minute
+	answerTime    = 90 * time.Second // for one request and its answer
+)
+
+// credential is what a request is signed with: the zero value is the agent's
+// own token.
+type credential struct {
+	scheme, token string
+	anonymous     bool
+}
+
+var nobody = credential{anonymous: true}
+
+// call is one operation with its parameters.
+type call struct {
+	op    string
+	path  map[string]string
+	query url.Values
+	body  any
+	as    credential
+}
+
+// statusError is an answer of the server that is no success.
+type statusError struct {
+	request string // method and address
+	code    int
+	words   string // what the server says, fit for one line
+	json    bool   // it says so in JSON: the application answers, not something in front of it
+	after   time.Duration
+}
+
+func (e *statusError) Error() string {
+	s := fmt.Sprintf("%s: %d %s", e.request, e.code, http.StatusText(e.code))
+	if e.words != "" {
+		s += ": " + e.words
+	}
+	return s
+}
+
+// status returns the HTTP status that err is about, or 0.
+func status(err error) int {
+	var e *statusError
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return 0
+}
+
+// passing reports whether the same request may succeed a little later.
+func passing(err error) bool {
+	var e *statusError
+	if errors.As(err, &e) {
+		return e.code >= 500 || e.code == http.StatusTooManyRequests
+	}
+	var broken *brokenError
+	return errors.As(err, &broken)
+}
+
+// brokenError is a connection that could not be made or broke.
+type brokenError struct {
+	request string
+	err     error
+}
+
+func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
+
+// do performs a call and decodes the answer into into, unless that is nil.
+func (q *Queue) do(ctx context.Context, c call, into any) error {
+	o := q.operation(ctx, c.op)
+	err := q.authorized(ctx, o, c, into)
+	if code := status(err); code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
+		// It may have moved since the document was read.
+		if now, moved := q.moved(ctx, c.op, o); moved {
+			err = q.authorized(ctx, now, c, into)
+		}
+	}
+	return fault.Wrap(fault.Unavailable, err)
+}
+
+// authorized sends a call with its credential; the agent's own is renewed if
+// the server does not take it any more.
+func (q *Queue) authorized(ctx context.Context, o operation, c call, into any) error {
+	if c.as.anonymous || c.as.token != "" {
+		return q.persist(ctx, o, c, c.as, into)
+	}
+	id, err := q.me(ctx)
+	if err != nil {
+		return err
+	}
+	err = q.persist(ctx, o, c, credential{scheme: q.cfg.AuthScheme, token: id.Access}, into)
+	if status(err) != http.StatusUnauthorized {
+		return err
+	}
+	q.log.Debug("token is refused", "operation", c.op)
+	if id, err = q.renew(ctx, id.Access); err != nil {
+		return err
+	}
+	return q.persist(ctx, o, c, credential{scheme: q.cfg.AuthScheme, token: id.Access}, into)
+}
+
+// persist sends a request until it is answered, as often as Waits allows.
+func (q *Queue) persist(ctx context.Context, o operation, c call, as credential, into any) error {
+	target, err := o.url(q.base, c.path, c.query)
+	if err != nil {
+		return err
+	}
+	var body []byte
+	if c.body != nil {
+		if body, err = json.Marshal(c.body); err != nil {
+			return err
+		}
+	}
+	return q.repeat(ctx, func() error { return q.once(ctx, o.Method, target, body, as, into) })
+}
+
+// repeat runs f again while it fails in a way that may pass.
+func (q *Queue) repeat(ctx context.Context, f func() error) error {
+	for i := 0; ; i++ {
+		err := f()
+		if err == nil || ctx.Err() != nil || !passing(err) || i == len(q.cfg.Waits) {
+			return err
+		}
+		wait := q.cfg.Waits[i]
+		var e *statusError
+		if errors.As(err, &e) && e.after > 0 {
+			wait = e.after
+		}
+		q.log.Debug("request is repeated", "after", wait, "error", err)
+		if q.cfg.Sleep(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// once sends one request of the API.
+func (q *Queue) once(ctx context.Context, method string, target *url.URL, body []byte, as credential, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), reader)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "ponos")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if as.token != "" {
+		req.Header.Set("Authorization", as.scheme+" "+as.token)
+	}
+	resp, err := q.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if into == nil {
+		return nil
+	}
+	what := shown(req)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return &brokenError{what, fmt.Errorf("answer breaks off after %d bytes: %w", len(answer), plain(err))}
+	case len(answer) > maxAnswer:
+		return fmt.Errorf("%s: answer is longer than %d MiB", what, maxAnswer>>20)
+	case len(bytes.TrimSpace(answer)) == 0:
+		return fmt.Errorf("%s: answer is empty", what)
+	}
+	// The answer is not quoted: there may be a token in it.
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
+		return fmt.Errorf("%s: answer is HTML, not JSON", what)
+	case !json.Valid(answer):
+		return fmt.Errorf("%s: answer of %d bytes is not JSON", what, len(answer))
+	}
+	if raw, ok := into.(*[]byte); ok {
+		*raw = answer
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("%s: answer: %s", what, task.Clean(err.Error()))
+	}
+	return nil
+}
+
+// send performs a request; an answer other than 2xx is an error.
+func (q *Queue) send(req *http.Request) (*http.Response, error) {
+	what := shown(req)
+	resp, err := q.api.Do(req)
+	if err != nil {
+		return nil, &brokenError{what, plain(err)}
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	words, _ := io.ReadAll(io.LimitReader(resp.Body, maxWords))
+	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), after: retryAfter(resp, q.cfg.Now())}
+	_, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	e.words = q.scrub(explanation(words), token, req.URL.RawQuery, req.URL.Query().Get("X-Amz-Signature"))
+	if resp.StatusCode < 400 {
+		if to, err := resp.Location(); err == nil {
+			e.words = "redirected to " + address(to)
+		}
+		return nil, fault.Hint(e, "give the address that it redirects to as url")
+	}
+	return nil, e
+}
+
+// sendQuietly is send for requests that carry no credential and whose refusal
+// nobody needs explained.
+func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
+	resp, err := q.api.Do(req)
+	if err != nil {
+		return nil, &brokenError{shown(req), plain(err)}
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, &statusError{request: shown(req), code: resp.StatusCode}
+	}
+	return resp, nil
+}
+
+// shown is how a request is called in messages.
+func shown(req *http.Request) string { return req.Method + " " + address(req.URL) }
+
+// address is a URL without what may be a credential: query, fragment, user.
+func address(u *url.URL) string {
+	return task.Clean((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
+}
+
+// plain takes the URL, which may be signed, out of an error of net/http.
+func plain(err error) error {
+	for {
+		var e *url.Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		if e.Timeout() && errors.Is(e.Err, context.DeadlineExceeded) {
+			return errors.New("no answer in time")
+		}
+		err = e.Err
+	}
+}
+
+// explanation is what a server says about an error, made one line: the detail
+// of Arkindex or Django REST, the message of an object store, else the text.
+func explanation(body []byte) string {
+	var answer any
+	if json.Unmarshal(body, &answer) == nil {
+		return clip(strings.Join(details(answer, 0), "; "), 300)
+	}
+	text := string(body)
+	if _, after, ok := strings.Cut(text, "<Message>"); ok {
+		text, _, _ = strings.Cut(after, "</Message>")
+	} else if strings.HasPrefix(strings.TrimSpace(text), "<") {
+		return "answer is HTML, not JSON"
+	}
+	return clip(text, 120)
+}
+
+func details(answer any, depth int) []string {
+	if depth > 4 {
+		return nil
+	}
+	switch v := answer.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var all []string
+		for _, item := range v {
+			all = append(all, details(item, depth+1)...)
+		}
+		return all
+	case map[string]any:
+		if d, ok := v["detail"]; ok {
+			return details(d, depth+1)
+		}
+		if d, ok := v["errors"]; ok {
+			return details(d, depth+1)
+		}
+		var all []string
+		for _, key := range sortedKeys(v) {
+			if text := strings.Join(details(v[key], depth+1), " "); text != "" {
+				all = append(all, key+": "+text)
+			}
+		}
+		return all
+	}
+	return nil
+}
+
+// clip is task.Clean for at most n bytes, with blanks drawn together.
+func clip(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + "…"
+	}
+	return task.Clean(s)
+}
+
+// scrub takes our own credentials out of a text, in case a server repeats them.
+func (q *Queue) scrub(text string, more ...string) string {
+	for _, secret := range append(q.secrets(), more...) {
+		if len(secret) >= 8 {
+			text = strings.ReplaceAll(text, secret, "[secret]")
+		}
+	}
+	return text
+}
+
+func retryAfter(resp *http.Response, now time.Time) time.Duration {
+	header := resp.Header.Get("Retry-After")
+	if header == "" {
+		return 0
+	}
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseUint(header, 10, 16); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(header); err == nil {
+		wait = at.Sub(now)
+	}
+	return max(0, min(wait, maxRetryAfter))
+}

@@ -1,0 +1,271 @@
+package arkindex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// known is what is remembered of a task, in memory only.
+type known struct {
+	action    *task.Action
+	as        credential // the task's own
+	logURL    string
+	logAt     time.Time
+	published map[string]published // by path; nil: not asked yet
+}
+
+// maxKnown bounds the memory: beyond it, everything is asked for again.
+const maxKnown = 50000
+
+// definitions is how many definitions are asked for at once.
+const definitions = 8
+
+// Actions asks what is to be done, which is the heartbeat. A start gets its
+// task's particulars; if those cannot be had, the action is left out, as nothing
+// could choose by them, and it is repeated next time anyway.
+func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
+	cpu, ram := q.cfg.Load()
+	number := func(x float64) string { return strconv.FormatFloat(share(x), 'f', -1, 64) }
+	query := url.Values{"cpu_load": {number(cpu)}, "ram_load": {number(ram)}}
+	var raw []byte
+	if err := q.do(ctx, call{op: "RetrieveAgentActions", query: query}, &raw); err != nil {
+		return nil, fmt.Errorf("asking for actions: %w", err)
+	}
+	actions, bad, err := parseActions(raw)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	for _, err := range bad {
+		q.log.Warn("action is ignored", "error", err)
+	}
+	return q.detailed(ctx, actions)
+}
+
+// detailed adds the particulars of the tasks that are to be started.
+func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Action, error) {
+	q.loadParticulars()
+	failures := make([]error, len(actions))
+	slots := make(chan struct{}, definitions)
+	var wg sync.WaitGroup
+	for i := range actions {
+		if a := q.recall(actions[i].ID).action; a != nil {
+			a := *a
+			a.Kind = actions[i].Kind
+			actions[i] = a
+			continue
+		}
+		if actions[i].Kind != task.Start {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			t, err := q.Task(ctx, actions[i].ID)
+			if err != nil {
+				failures[i] = err
+				return
+			}
+			actions[i] = *particulars(t)
+			actions[i].Kind = task.Start
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var good []task.Action
+	for i, a := range actions {
+		switch err := failures[i]; {
+		case err == nil:
+			good = append(good, a)
+		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
+			q.log.Info("start is ignored", "error", err)
+		case fault.Is(err, fault.Unavailable):
+			q.log.Warn("start waits for the next turn", "error", err)
+		default:
+			// Waiting will not mend it; who starts it finds the same and can report it.
+			q.log.Warn("task cannot be started", "error", err)
+			good = append(good, a)
+		}
+	}
+	q.keepParticulars(good)
+	return good, nil
+}
+
+// particulars is what people filter actions by. An address may hold a password,
+// which stays behind.
+func particulars(t task.Task) *task.Action {
+	repository := t.Source.Repository
+	if u, err := url.Parse(repository); err == nil && u.User != nil {
+		u.User = nil
+		repository = u.String()
+	}
+	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository)}
+}
+
+func (q *Queue) recall(id task.ID) known {
+	q.tasksMu.Lock()
+	defer q.tasksMu.Unlock()
+	return q.tasks[id]
+}
+
+// note changes what is remembered of a task.
+func (q *Queue) note(id task.ID, change func(*known)) {
+	q.tasksMu.Lock()
+	defer q.tasksMu.Unlock()
+	if len(q.tasks) >= maxKnown {
+		clear(q.tasks)
+		clear(q.owners)
+		clear(q.readers)
+	}
+	k := q.tasks[id]
+	change(&k)
+	q.tasks[id] = k
+}
+
+// Task is the definition of a task, with its parents' slugs and its source.
+func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
+	t, _, err := q.define(ctx, id)
+	if err != nil {
+		return task.Task{}, err
+	}
+	for i, p := range t.Parents {
+		if p.Slug != "" {
+			continue
+		}
+		var parent definition
+		if err := q.taskCall(ctx, p.ID, call{op: "RetrieveTask", as: asTask(t)}, &parent); err != nil {
+			return task.Task{}, fmt.Errorf("parent of task %s: %w", id, final(err))
+		}
+		t.Parents[i].Slug = task.Clean(string(parent.Slug))
+	}
+	run, err := q.worker(ctx, t)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if run != nil {
+		if t.Source, err = run.source(); err != nil {
+			return task.Task{}, fmt.Errorf("task %s: %w", id, err)
+		}
+		t.Worker = task.Clean(string(run.Version.Worker.Slug))
+	}
+	if err := q.model(ctx, &t); err != nil {
+		return task.Task{}, err
+	}
+	q.note(id, func(k *known) {
+		k.action = particulars(t)
+		for _, f := range t.Files {
+			q.owners[f.URL] = id
+		}
+		for _, p := range t.Parents {
+			q.readers[p.ID] = asTask(t)
+		}
+	})
+	return t, nil
+}
+
+// define fetches a definition and checks whose task it is.
+func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, error) {
+	me, err := q.me(ctx)
+	if err != nil {
+		return task.Task{}, "", fault.Wrap(fault.Unavailable, err)
+	}
+	var raw []byte
+	if err := q.taskCall(ctx, id, call{op: "RetrieveTaskDefinition"}, &raw); err != nil {
+		return task.Task{}, "", err
+	}
+	t, logURL, err := parseDefinition(raw)
+	if err != nil {
+		return task.Task{}, "", fmt.Errorf("task %s: %w", id, err)
+	}
+	if t.ID != id {
+		return task.Task{}, "", fmt.Errorf("task %s: definition is that of task %s", id, t.ID)
+	}
+	if t.Agent != "" && t.Agent != me.Agent {
+		return task.Task{}, "", fault.Errorf(fault.Unavailable, "task %s: %w", id, queue.ErrNotMine)
+	}
+	q.note(id, func(k *known) { k.logURL, k.logAt, k.as = logURL, q.cfg.Now(), asTask(t) })
+	return t, logURL, nil
+}
+
+// taskCall is do for an operation on a task, with what its refusal means. Only
+// the application itself can say that a task is gone: a 404 that is not JSON
+// comes from something in front of it, or from an address that does not exist.
+func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) error {
+	if c.path == nil {
+		c.path = map[string]string{}
+	}
+	c.path["id"] = string(id)
+	err := q.do(ctx, c, into)
+	var e *statusError
+	if !errors.As(err, &e) || !e.json {
+		return err
+	}
+	switch e.code {
+	case http.StatusNotFound:
+		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrGone, err)
+	case http.StatusForbidden:
+		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrNotMine, err)
+	}
+	return err
+}
+
+// final is for what a task needs beside its definition: if the application
+// itself refuses that, the task cannot be run, now or later. What is said of a
+// parent must not be taken for the task itself.
+func final(err error) error {
+	var e *statusError
+	if errors.As(err, &e) && e.json && e.code >= 400 && e.code < 500 && e.code != http.StatusTooManyRequests {
+		return fault.Errorf(fault.Failed, "%s", e.Error())
+	}
+	return err
+}
+
+// Claim does nothing: the instance assigns a task to one agent.
+func (q *Queue) Claim(context.Context, task.ID) error { return nil }
+
+// Report reports a state; the instance takes neither reason nor exit code. It
+// knows the graph of the states and refuses a jump over running, which a task
+// makes that is over before we look; then the step between is reported first.
+func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
+	if !r.State.Known() {
+		return fmt.Errorf("task %s: state %.20q is not known", id, r.State)
+	}
+	err := q.patchState(ctx, id, r.State)
+	if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
+		return err
+	}
+	var now definition
+	if q.taskCall(ctx, id, call{op: "RetrieveTask"}, &now) != nil {
+		return err
+	}
+	switch is := task.State(strings.ToLower(string(now.State))); {
+	case is == r.State:
+		return nil
+	case (is == task.Pending || is == task.Unscheduled) && (r.State == task.Completed || r.State == task.Failed || r.State == task.Error):
+		if q.patchState(ctx, id, task.Running) != nil {
+			return err
+		}
+		return q.patchState(ctx, id, r.State)
+	}
+	return err
+}
+
+func (q *Queue) patchState(ctx context.Context, id task.ID, state task.State) error {
+	body := map[string]string{"state": string(state)}
+	if err := q.taskCall(ctx, id, call{op: "PartialUpdateTask", body: body}, nil); err != nil {
+		return fmt.Errorf("reporting %s: %w", state, err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package arkindex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// put uploads a file to a presigned URL, from its beginning to the end that it
+// has now: a log may grow meanwhile.
+func (q *Queue) put(ctx context.Context, signed, contentType string, from io.ReadSeeker) error {
+	size, err := from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	return q.repeat(ctx, func() error {
+		if _, err := from.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		ctx, watch := watched(ctx, q.cfg.Stall)
+		defer watch.stop()
+		var body io.Reader = http.NoBody
+		if size > 0 {
+			body = io.NopCloser(watch.reader(io.LimitReader(from, size)))
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, signed, body)
+		if err != nil {
+			return errors.New("presigned URL is no good")
+		}
+		req.ContentLength = size
+		if contentType != "" {
+			req.Header.Set("Content-Type", contentType)
+		}
+		resp, err := q.send(req)
+		if err != nil {
+			return watch.explain(ctx, err)
+		}
+		_ = resp.Body.Close()
+		return nil
+	})
+}
+
+// get downloads to a file, from its beginning. want is the size that it must
+// have, or -1. With a credential the URL is one of the API, which may redirect
+// to the object store; the credential then stays behind.
+func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int64, to *os.File) error {
+	return q.repeat(ctx, func() error {
+		if err := to.Truncate(0); err != nil {
+			return err
+		}
+		if _, err := to.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		ctx, watch := watched(ctx, q.cfg.Stall)
+		defer watch.stop()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+		if err != nil {
+			return errors.New("URL is no good")
+		}
+		// A transport that decompresses would hide that an answer breaks off.
+		req.Header.Set("Accept-Encoding", "identity")
+		req.Header.Set("Accept", "*/*")
+		if as.token != "" {
+			req.Header.Set("Authorization", as.scheme+" "+as.token)
+		}
+		resp, err := q.send(req)
+		if err != nil {
+			return watch.explain(ctx, err)
+		}
+		defer resp.Body.Close()
+		body := io.Reader(resp.Body)
+		if want >= 0 {
+			body = io.LimitReader(body, want+1)
+		}
+		disk := &diskWriter{w: to}
+		n, err := io.Copy(disk, watch.reader(body))
+		switch {
+		case disk.err != nil:
+			return fault.Wrap(fault.Failed, disk.err)
+		case err != nil:
+			return watch.explain(ctx, &brokenError{shown(req), fmt.Errorf("breaks off after %d bytes: %w", n, plain(err))})
+		case want >= 0 && n != want:
+			return fmt.Errorf("%s: size is not the %d bytes that were announced", shown(req), want)
+		}
+		return nil
+	})
+}
+
+// diskWriter tells an error of the disk from one of the connection.
+type diskWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (d *diskWriter) Write(p []byte) (int, error) {
+	n, err := d.w.Write(p)
+	if err != nil {
+		d.err = err
+	}
+	return n, err
+}
+
+var errStall = errors.New("transfer stands still")
+
+// watch ends a transfer that stands still. How long it takes in all is not
+// bounded: files are large.
+type watch struct {
+	limit time.Duration
+	timer *time.Timer
+	end   context.CancelCauseFunc
+}
+
+func watched(ctx context.Context, limit time.Duration) (context.Context, *watch) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{limit: limit, end: cancel}
+	w.timer = time.AfterFunc(limit, func() { cancel(errStall) })
+	return ctx, w
+}
+
+func (w *watch) stop() {
+	w.timer.Stop()
+	w.end(nil)
+}
+
+// explain names the stall where the error only knows that the end was asked for.
+func (w *watch) explain(ctx context.Context, err error) error {
+	var broken *brokenError
+	if errors.As(err, &broken) && errors.Is(context.Cause(ctx), errStall) {
+		return &brokenError{broken.request, errStall}
+	}
+	return err
+}
+
+func (w *watch) reader(r io.Reader) io.Reader { return &watchedReader{r, w} }
+
+type watchedReader struct {
+	r io.Reader
+	w *watch
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if n > 0 {
+		r.w.timer.Reset(r.w.limit)
+	}
+	return n, err
+}

@@ -1,0 +1,15 @@
+// Package spool is a queue in a directory, for people without Arkindex.
+//
+//	new/ID.json           waits to be taken
+//	active/ID@AGENT.json  taken by an agent
+//	done/ID.json          over
+//	stop/ID               somebody wants the task stopped
+//	logs/ID.log           the published log
+//	artifacts/ID/         what the task has made
+//	sources/SHA256.tar.gz directories that were submitted
+//	tmp/                  files before they get their names
+//
+// A task is one JSON file that moves by rename, which is atomic on NFS too, so
+// that several agents may share a spool: who renames it has it. Task files hold
+// environments and so are of mode 0600, as the directories are 0700.
+package spool

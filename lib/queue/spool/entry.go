@@ -1,0 +1,266 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Entry is a task as its file holds it. Fields are only ever added.
+type Entry struct {
+	ID          task.ID           `json:"id"`
+	Slug        string            `json:"slug,omitempty"`
+	State       task.State        `json:"state"`
+	Reason      string            `json:"reason,omitempty"`
+	ExitCode    int               `json:"exit_code,omitempty"`
+	Agent       string            `json:"agent,omitempty"`
+	Process     string            `json:"process,omitempty"`
+	Source      task.Source       `json:"source"`
+	Worker      string            `json:"worker,omitempty"`
+	Command     []string          `json:"command,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	RequiresGPU bool              `json:"requires_gpu,omitempty"`
+	After       []task.ID         `json:"after,omitempty"`
+	Files       []task.File       `json:"files,omitempty"` // URLs are file://
+	Created     time.Time         `json:"created"`
+	Started     time.Time         `json:"started,omitzero"`
+	Ended       time.Time         `json:"ended,omitzero"`
+}
+
+// directories of a spool.
+const (
+	newDir, activeDir, doneDir = "new", "active", "done"
+	stopDir, logsDir, tmpDir   = "stop", "logs", "tmp"
+	artifactsDir, sourcesDir   = "artifacts", "sources"
+)
+
+// maxEntry bounds a task file in bytes.
+const maxEntry = 1 << 20
+
+// Spool is the directory itself, without an agent.
+type Spool struct{ Dir string }
+
+// Open makes the directories that are missing.
+func Open(dir string) (*Spool, error) {
+	for _, d := range []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+	}
+	return &Spool{dir}, nil
+}
+
+func (s *Spool) path(dir, name string) string { return filepath.Join(s.Dir, dir, name) }
+
+// Add puts a new task into the spool.
+func (s *Spool) Add(e Entry) error {
+	e.State = task.Pending
+	return s.write(s.path(newDir, string(e.ID)+".json"), e)
+}
+
+// write replaces a file atomically.
+func (s *Spool) write(path string, e Entry) error {
+	b, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	if len(b) > maxEntry {
+		return fault.Errorf(fault.Usage, "task %s takes %d bytes, more than %d", e.ID, len(b), maxEntry)
+	}
+	err = renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(s.path(tmpDir, "")))
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// read reads a task file. What is in it is checked.
+func (s *Spool) read(path string) (Entry, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Entry{}, err
+	}
+	if info.Size() > maxEntry {
+		return Entry{}, fmt.Errorf("%s: larger than %d bytes", path, maxEntry)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Entry{}, err
+	}
+	e, err := ParseEntry(b)
+	if err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".json"), "@"); name != string(e.ID) {
+		return Entry{}, fmt.Errorf("%s: it holds task %q", path, e.ID)
+	}
+	return e, nil
+}
+
+// ParseEntry reads and checks the contents of a task file.
+func ParseEntry(b []byte) (Entry, error) {
+	var e Entry
+	if err := json.Unmarshal(b, &e); err != nil {
+		return Entry{}, fmt.Errorf("it is no task: %w", err)
+	}
+	for _, id := range append([]task.ID{e.ID}, e.After...) {
+		if _, err := task.ParseID(string(id)); err != nil {
+			return Entry{}, err
+		}
+	}
+	if !e.State.Known() {
+		return Entry{}, fmt.Errorf("%q is no state", e.State)
+	}
+	for _, f := range e.Files {
+		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
+			return Entry{}, fmt.Errorf("%q is no file name", f.Name)
+		}
+	}
+	return e, nil
+}
+
+// Find returns a task wherever it is. The error wraps queue.ErrGone if it is
+// nowhere.
+func (s *Spool) Find(id task.ID) (Entry, error) {
+	// A task moves forward only, and during a move it is never in no directory; but
+	// one that moves between two looks is missed by the first round.
+	for range 2 {
+		for _, find := range []func() (string, error){
+			func() (string, error) { return s.path(doneDir, string(id)+".json"), nil },
+			func() (string, error) { return s.active(id) },
+			func() (string, error) { return s.path(newDir, string(id)+".json"), nil },
+		} {
+			path, err := find()
+			if err != nil {
+				return Entry{}, err
+			}
+			if path == "" {
+				continue
+			}
+			e, err := s.read(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return Entry{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
+			}
+			if _, agent := fileParts(filepath.Base(path)); agent != "" {
+				e.Agent = agent
+			}
+			return e, nil
+		}
+	}
+	return Entry{}, fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrGone))
+}
+
+// active returns the path of an active task, or "".
+func (s *Spool) active(id task.ID) (string, error) {
+	matches, err := filepath.Glob(s.path(activeDir, string(id)+"@*.json"))
+	if err != nil || len(matches) == 0 {
+		return "", err
+	}
+	return matches[0], nil
+}
+
+// fileParts takes the name of a task file apart: ID.json or ID@AGENT.json.
+func fileParts(name string) (id task.ID, agent string) {
+	base, ok := strings.CutSuffix(name, ".json")
+	if !ok {
+		return "", ""
+	}
+	text, agent, _ := strings.Cut(base, "@")
+	parsed, err := task.ParseID(text)
+	if err != nil {
+		return "", ""
+	}
+	return parsed, agent
+}
+
+// RequestStop asks for a task to be stopped; one that nobody has taken yet is
+// stopped at once. The task must exist.
+func (s *Spool) RequestStop(id task.ID) error {
+	e, err := s.Find(id)
+	if err != nil || e.State.Final() {
+		return err
+	}
+	if err := renameio.WriteFile(s.path(stopDir, string(id)), nil, 0o600, renameio.WithTempDir(s.path(tmpDir, ""))); err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	if e.Agent != "" {
+		return nil
+	}
+	taken := s.path(activeDir, string(id)+"@stopped.json")
+	if err := os.Rename(s.path(newDir, string(id)+".json"), taken); err != nil {
+		return nil // an agent was faster, and will find the request
+	}
+	return s.finish(e, taken, task.Report{State: task.Stopped, Reason: "stopped before it started"})
+}
+
+// finish moves a task to done/.
+func (s *Spool) finish(e Entry, from string, r task.Report) error {
+	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, time.Now().UTC()
+	if err := s.write(s.path(doneDir, string(e.ID)+".json"), e); err != nil {
+		return err
+	}
+	for _, path := range []string{from, s.path(stopDir, string(e.ID))} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+	}
+	return nil
+}
+
+// Log is the path of a task's published log.
+func (s *Spool) Log(id task.ID) string { return s.path(logsDir, string(id)+".log") }
+
+// SourcePath is where the archive with a hash is kept.
+func (s *Spool) SourcePath(hash string) string { return s.path(sourcesDir, hash+".tar.gz") }
+
+// TempDir is where files may be made before they get their names.
+func (s *Spool) TempDir() string { return s.path(tmpDir, "") }
+
+// List returns the tasks of the whole spool, the oldest first. Files that are no
+// tasks are left out.
+func (s *Spool) List() ([]Entry, error) {
+	var all []Entry
+	for _, dir := range []string{doneDir, activeDir, newDir} {
+		names, err := s.names(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if e, err := s.read(s.path(dir, name)); err == nil {
+				_, e.Agent = fileParts(name)
+				all = append(all, e)
+			}
+		}
+	}
+	return all, nil
+}
+
+// names lists the task files of a directory, sorted: ids of the spool grow with
+// time.
+func (s *Spool) names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(s.path(dir, ""))
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if id, _ := fileParts(e.Name()); id != "" {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

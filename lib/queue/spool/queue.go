@@ -1,0 +1,351 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Queue is the spool as one agent sees it.
+type Queue struct {
+	*Spool
+	Agent string // letters, digits, '-' and '_'
+}
+
+var _ queue.Queue = (*Queue)(nil)
+
+// New opens a spool for an agent.
+func New(dir, agent string) (*Queue, error) {
+	if _, err := task.ParseID(agent); err != nil {
+		return nil, fault.Errorf(fault.Usage, "name of the agent: %w", err)
+	}
+	s, err := Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{s, agent}, nil
+}
+
+// Register needs nobody's consent.
+func (q *Queue) Register(context.Context) (queue.Identity, error) {
+	host, err := os.Hostname()
+	return queue.Identity{Agent: q.Agent, Hostname: host}, err
+}
+
+// Actions lists the tasks that are ready to start, and those of this agent that
+// are to be stopped. A task whose parent failed ends here.
+func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
+	actions, err := q.active()
+	if err != nil {
+		return nil, err
+	}
+	names, err := q.names(newDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		path := q.path(newDir, name)
+		e, err := q.read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			// One bad file must not keep all others waiting.
+			if err := q.setAside(path, name, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		ready, failed, err := q.parents(e)
+		switch {
+		case err != nil:
+			return nil, err
+		case failed != "":
+			if err := os.Rename(path, q.activePath(e.ID)); err == nil {
+				if err := q.finish(e, q.activePath(e.ID), task.Report{State: task.Error, Reason: failed}); err != nil {
+					return nil, err
+				}
+			}
+		case ready:
+			actions = append(actions, action(task.Start, e))
+		}
+	}
+	return actions, nil
+}
+
+func (q *Queue) activePath(id task.ID) string {
+	return q.path(activeDir, string(id)+"@"+q.Agent+".json")
+}
+
+// active lists what is to be done with the tasks of this agent.
+func (q *Queue) active() ([]task.Action, error) {
+	names, err := q.names(activeDir)
+	if err != nil {
+		return nil, err
+	}
+	var actions []task.Action
+	for _, name := range names {
+		id, agent := fileParts(name)
+		if agent != q.Agent {
+			continue
+		}
+		path := q.path(activeDir, name)
+		if _, err := os.Stat(q.path(doneDir, string(id)+".json")); err == nil {
+			// An agent was killed between the two steps of finish.
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+			}
+			continue
+		}
+		e, err := q.read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+		if _, err := os.Stat(q.path(stopDir, string(id))); err == nil {
+			actions = append(actions, action(task.Stop, e))
+		} else if e.State == task.Pending {
+			actions = append(actions, action(task.Start, e))
+		}
+	}
+	return actions, nil
+}
+
+func action(kind task.Kind, e Entry) task.Action {
+	repository := e.Source.Repository
+	if u, err := url.Parse(repository); err == nil && u.User != nil {
+		u.User = nil // may hold a token
+		repository = u.String()
+	}
+	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: repository}
+}
+
+// parents reports whether all parents are completed, or why the task can never
+// start.
+func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
+	ready = true
+	for _, id := range e.After {
+		parent, err := q.Find(id)
+		switch {
+		case errors.Is(err, queue.ErrGone):
+			return false, fmt.Sprintf("parent task %s is gone", id), nil
+		case err != nil:
+			return false, "", err
+		case parent.State == task.Completed:
+		case parent.State.Final():
+			return false, fmt.Sprintf("parent task %s ended as %s", id, parent.State), nil
+		default:
+			ready = false
+		}
+	}
+	return ready, "", nil
+}
+
+// setAside ends a task whose file cannot be read.
+func (q *Queue) setAside(path, name string, why error) error {
+	id, _ := fileParts(name)
+	if err := os.Rename(path, q.path(tmpDir, name+".bad")); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	now := time.Now().UTC()
+	return q.write(q.path(doneDir, string(id)+".json"),
+		Entry{ID: id, State: task.Error, Reason: task.Clean(why.Error()), Created: now, Ended: now})
+}
+
+// Task returns a task that is new or taken by this agent.
+func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
+	e, err := q.Find(id)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if e.Agent != "" && e.Agent != q.Agent {
+		return task.Task{}, fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+	}
+	t := task.Task{
+		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
+		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files,
+	}
+	for _, parent := range e.After {
+		p := task.Parent{ID: parent}
+		if pe, err := q.Find(parent); err == nil {
+			p.Slug = pe.Slug
+		}
+		t.Parents = append(t.Parents, p)
+	}
+	return t, nil
+}
+
+// Claim takes a new task by renaming its file.
+func (q *Queue) Claim(_ context.Context, id task.ID) error {
+	if _, err := os.Stat(q.activePath(id)); err == nil {
+		return nil
+	}
+	err := os.Rename(q.path(newDir, string(id)+".json"), q.activePath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// Report notes the state in the task's file, and moves it to done/ at its end.
+func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
+	path := q.activePath(id)
+	e, err := q.read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		found, err := q.Find(id)
+		if err != nil {
+			return err
+		}
+		if found.State.Final() && r.State.Final() {
+			return nil
+		}
+		if found.Agent != "" {
+			return fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+		}
+		if err := q.Claim(context.Background(), id); err != nil {
+			return err
+		}
+		e = found
+	} else if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	e.Agent = q.Agent
+	if r.State.Final() {
+		return q.finish(e, path, r)
+	}
+	if r.State == task.Running && e.Started.IsZero() {
+		e.Started = time.Now().UTC()
+	}
+	e.State, e.Reason = r.State, r.Reason
+	return q.write(path, e)
+}
+
+// PutLog replaces the task's log.
+func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
+	return q.copyTo(q.Log(id), log)
+}
+
+func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
+	_, err := from.Seek(0, io.SeekStart)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
+	if err == nil {
+		defer f.Cleanup()
+		if _, err = io.Copy(f, from); err == nil {
+			err = f.CloseAtomicallyReplace()
+		}
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// Artifacts lists what a task has published.
+func (q *Queue) Artifacts(_ context.Context, id task.ID) ([]task.Artifact, error) {
+	root := q.path(artifactsDir, string(id))
+	var list []task.Artifact
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && path == root {
+				return nil
+			}
+			return err
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		list = append(list, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()})
+		return err
+	})
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return list, nil
+}
+
+// artifact is where an artifact is kept. Its name must not lead elsewhere.
+func (q *Queue) artifact(id task.ID, name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("artifact %q: the name leads out of the task's directory", task.Clean(name))
+	}
+	return q.path(artifactsDir, filepath.Join(string(id), name)), nil
+}
+
+// GetArtifact copies an artifact into a file.
+func (q *Queue) GetArtifact(_ context.Context, id task.ID, a task.Artifact, to *os.File) error {
+	path, err := q.artifact(id, a.Path)
+	if err != nil {
+		return err
+	}
+	return copyFrom(path, to)
+}
+
+// PutArtifact publishes a file.
+func (q *Queue) PutArtifact(_ context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
+	path, err := q.artifact(id, a.Path)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return q.copyTo(path, from)
+}
+
+// GetFile copies one of the task's files.
+func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
+	path, ok := strings.CutPrefix(f.URL, "file://")
+	if !ok || !filepath.IsAbs(path) {
+		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
+	}
+	return copyFrom(path, to)
+}
+
+func copyFrom(path string, to *os.File) error {
+	from, err := os.Open(path)
+	if err == nil {
+		defer from.Close()
+		_, err = io.Copy(to, from)
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// Offline is nothing: tasks of a spool ask it for nothing.
+func (q *Queue) Offline(context.Context, task.Task) (queue.Offline, error) {
+	return queue.Offline{}, nil
+}

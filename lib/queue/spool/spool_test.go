@@ -1,0 +1,250 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+func open(t *testing.T, dir, agent string) *Queue {
+	t.Helper()
+	q, err := New(dir, agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func add(t *testing.T, q *Queue, id task.ID, after ...task.ID) {
+	t.Helper()
+	if err := q.Add(Entry{ID: id, Slug: "slug-" + string(id), After: after, Command: []string{"true"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wishes lists what the queue wants: +id to start, -id to stop.
+func wishes(t *testing.T, q *Queue) string {
+	t.Helper()
+	actions, err := q.Actions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w []string
+	for _, a := range actions {
+		w = append(w, map[task.Kind]string{task.Start: "+", task.Stop: "-"}[a.Kind]+string(a.ID))
+	}
+	return strings.Join(w, " ")
+}
+
+func report(t *testing.T, q *Queue, id task.ID, state task.State) {
+	t.Helper()
+	if err := q.Report(t.Context(), id, task.Report{State: state, Reason: "because", ExitCode: 3}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLifeOfATask(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
+	add(t, q, "b", "a")
+	if got := wishes(t, q); got != "+a" {
+		t.Errorf("wishes %q; b must wait for a", got)
+	}
+	if err := q.Claim(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := wishes(t, q); got != "+a" {
+		t.Errorf("wishes %q; the action is repeated until the task runs", got)
+	}
+	report(t, q, "a", task.Running)
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+	if err := q.PutLog(t.Context(), "a", strings.NewReader("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.PutArtifact(t.Context(), "a", task.Artifact{Path: "sub/x.txt"}, strings.NewReader("xyz")); err != nil {
+		t.Fatal(err)
+	}
+	report(t, q, "a", task.Completed)
+	report(t, q, "a", task.Completed) // again does no harm
+	e, err := q.Find("a")
+	if err != nil || e.State != task.Completed || e.Reason != "because" || e.ExitCode != 3 || e.Started.IsZero() || e.Ended.IsZero() || e.Agent != "me" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if b, _ := os.ReadFile(q.Log("a")); string(b) != "hello\n" {
+		t.Errorf("log %q", b)
+	}
+	if got := wishes(t, q); got != "+b" {
+		t.Errorf("wishes %q", got)
+	}
+	b, err := q.Task(t.Context(), "b")
+	if err != nil || !slices.Equal(b.Parents, []task.Parent{{ID: "a", Slug: "slug-a"}}) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	artifacts, err := q.Artifacts(t.Context(), "a")
+	if err != nil || !slices.Equal(artifacts, []task.Artifact{{Path: "sub/x.txt", Size: 3}}) {
+		t.Errorf("%+v, %v", artifacts, err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := q.GetArtifact(t.Context(), "a", artifacts[0], f); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(f.Name()); string(got) != "xyz" {
+		t.Errorf("artifact %q", got)
+	}
+}
+
+func TestAFailedParentEndsItsChildren(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
+	add(t, q, "b", "a")
+	add(t, q, "c", "nobody")
+	report(t, q, "a", task.Failed)
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+	for id, reason := range map[task.ID]string{"b": "parent task a ended as failed", "c": "parent task nobody is gone"} {
+		if e, err := q.Find(id); err != nil || e.State != task.Error || e.Reason != reason {
+			t.Errorf("%s: %+v, %v", id, e, err)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
+	add(t, q, "b")
+	if err := q.Claim(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []task.ID{"a", "b"} {
+		if err := q.RequestStop(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := wishes(t, q); got != "-a" {
+		t.Errorf("wishes %q", got)
+	}
+	if e, _ := q.Find("b"); e.State != task.Stopped {
+		t.Errorf("b is %s; nobody had taken it", e.State)
+	}
+	report(t, q, "a", task.Stopped)
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+	if err := q.RequestStop("a"); err != nil {
+		t.Errorf("stopping what is over: %v", err)
+	}
+	if err := q.RequestStop("nobody"); !errors.Is(err, queue.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Of many agents that want a task, one gets it.
+func TestOneAgentGetsIt(t *testing.T) {
+	dir := t.TempDir()
+	add(t, open(t, dir, "x"), "a")
+	var won atomic.Int32
+	var wg sync.WaitGroup
+	for _, name := range strings.Split("abcdefghijklmnop", "") {
+		q := open(t, dir, name)
+		wg.Go(func() {
+			switch err := q.Claim(t.Context(), "a"); {
+			case err == nil:
+				won.Add(1)
+			case !errors.Is(err, queue.ErrNotMine):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d agents have the task", won.Load())
+	}
+	if _, err := open(t, dir, "other").Task(t.Context(), "a"); !errors.Is(err, queue.ErrNotMine) {
+		t.Errorf("got %v", err)
+	}
+	if got := wishes(t, open(t, dir, "other")); got != "" {
+		t.Errorf("wishes %q of somebody else's task", got)
+	}
+}
+
+func TestKilledBetweenTheStepsOfTheEnd(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
+	if err := q.Claim(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(q.activePath("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report(t, q, "a", task.Completed)
+	if err := os.WriteFile(q.activePath("a"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := q.Find("a"); e.State != task.Completed {
+		t.Errorf("the task is %s again", e.State)
+	}
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "good")
+	for name, text := range map[string]string{
+		"bad1.json": "{", "bad2.json": `{"id":"../../x","state":"pending"}`, "bad3.json": `{"id":"bad3","state":"odd"}`,
+		"bad4.json": `{"id":"other","state":"pending"}`, "bad5.json": `{"id":"bad5","state":"pending","files":[{"name":"../x"}]}`,
+		"..json": "x", "notes.txt": "x", "bad6.json": strings.Repeat(" ", maxEntry+1),
+	} {
+		if err := os.WriteFile(q.path(newDir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := wishes(t, q); got != "+good" {
+		t.Errorf("wishes %q", got)
+	}
+	for _, id := range []task.ID{"bad1", "bad2", "bad3", "bad4", "bad5", "bad6"} {
+		if e, err := q.Find(id); err != nil || e.State != task.Error || e.Reason == "" {
+			t.Errorf("%s: %+v, %v", id, e, err)
+		}
+	}
+	for _, name := range []string{"../x", "/etc/passwd", "a/../../x", ""} {
+		if err := q.PutArtifact(t.Context(), "good", task.Artifact{Path: name}, strings.NewReader("x")); err == nil {
+			t.Errorf("artifact %q is accepted", name)
+		}
+	}
+}
+
+func FuzzParseEntry(f *testing.F) {
+	f.Add([]byte(`{"id":"a","state":"pending","after":["b"],"files":[{"name":"x","url":"file:///x"}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := ParseEntry(b)
+		if err != nil {
+			return
+		}
+		if _, err := task.ParseID(string(e.ID)); err != nil {
+			t.Errorf("%q: %v", b, err)
+		}
+		for _, file := range e.Files {
+			if strings.ContainsRune(file.Name, '/') {
+				t.Errorf("%q: file %q", b, file.Name)
+			}
+		}
+	})
+}

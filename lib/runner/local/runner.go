@@ -1,0 +1,303 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Runner runs tasks as processes of this machine.
+type Runner struct {
+	Dir      string // where slots and tickets are
+	MaxJobs  int
+	StopWait time.Duration
+	// Worker is the command line that calls Work with Dir and MaxJobs.
+	Worker []string
+	Now    func() time.Time
+}
+
+// ticket is the file of a job in the task's directory.
+type ticket struct {
+	Job       string    `json:"job"`
+	Attempt   int       `json:"attempt"`
+	Submitted time.Time `json:"submitted"`
+	Ticket    string    `json:"ticket"`
+}
+
+const (
+	slotsDir, waitingDir, takenDir = "slots", "waiting", "taken"
+	ticketFile                     = "local.json"
+	jobLock                        = "job.lock"
+	pidFile                        = "job.pid"
+)
+
+// gone is how long a job may be without a trace: a worker that has just taken the
+// ticket needs a moment.
+const gone = 30 * time.Second
+
+// Name is "local".
+func (r *Runner) Name() string { return "local" }
+
+func (r *Runner) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+// Check makes the directories that are missing.
+func (r *Runner) Check(context.Context) error {
+	for _, d := range []string{slotsDir, waitingDir, takenDir} {
+		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readTicket(dir string) (ticket, error) {
+	b, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	if err != nil {
+		return ticket{}, err
+	}
+	var t ticket
+	if err := json.Unmarshal(b, &t); err != nil || t.Ticket != filepath.Base(t.Ticket) {
+		return ticket{}, fmt.Errorf("%s: it is no job", filepath.Join(dir, ticketFile))
+	}
+	return t, nil
+}
+
+// Start puts the job among those that wait, and has a worker look for it.
+func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	if err := r.Check(ctx); err != nil {
+		return runner.Job{}, err
+	}
+	adopted := true
+	t, err := readTicket(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		now := r.now()
+		job := uuid.NewString()[:13]
+		// Sorted by time; the job keeps two of the same nanosecond apart.
+		t = ticket{job, s.Attempt, now, fmt.Sprintf("%020d-%s", now.UnixNano(), job)}
+		var b []byte
+		if b, err = json.Marshal(t); err == nil {
+			err = renameio.WriteFile(filepath.Join(s.Dir, ticketFile), b, 0o600, renameio.WithTempDir(s.Dir))
+		}
+		adopted = false
+	}
+	if err != nil {
+		return runner.Job{}, err
+	}
+	// The ticket is written even for a job that was found: a killed ponos-start may
+	// not have come to it. A job that runs or has run knows by its owner file.
+	if state := r.look(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}); state.Lost {
+		if err := renameio.WriteFile(filepath.Join(r.Dir, waitingDir, t.Ticket), []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
+			return runner.Job{}, err
+		}
+	}
+	return runner.Job{Task: s.Task, ID: t.Job, State: task.Pending, Submitted: t.Submitted, Adopted: adopted}, r.wake()
+}
+
+// wake starts a worker, unless all slots are taken.
+func (r *Runner) wake() error {
+	for slot := range r.MaxJobs {
+		held, err := lock.Held(filepath.Join(r.Dir, slotsDir, strconv.Itoa(slot)))
+		if err != nil {
+			return err
+		}
+		if !held {
+			return command.Detach(command.Cmd{Name: r.Worker[0], Args: r.Worker[1:], Env: environ(os.Environ()), Dir: r.Dir})
+		}
+	}
+	return nil
+}
+
+// Jobs looks at the files of each known job.
+func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	if err := r.Check(ctx); err != nil {
+		return nil, err
+	}
+	known, err := remembered()
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]runner.Job, 0, len(known))
+	isKnown := make(map[task.ID]bool, len(known))
+	for _, ref := range known {
+		isKnown[ref.Task] = true
+		jobs = append(jobs, r.look(ref))
+	}
+	waiting := false
+	for _, place := range []string{waitingDir, takenDir} {
+		entries, err := os.ReadDir(filepath.Join(r.Dir, place))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			waiting = waiting || place == waitingDir
+			if ref, ok := r.stranger(filepath.Join(r.Dir, place, e.Name())); ok && !isKnown[ref.Task] {
+				isKnown[ref.Task] = true
+				jobs = append(jobs, r.look(ref))
+			}
+		}
+	}
+	if waiting { // perhaps a worker was killed
+		err = r.wake()
+	}
+	return jobs, err
+}
+
+// stranger is the job of a ticket.
+func (r *Runner) stranger(path string) (runner.Ref, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return runner.Ref{}, false
+	}
+	dir := string(b)
+	id, err := task.ParseID(filepath.Base(dir))
+	if err != nil {
+		return runner.Ref{}, false
+	}
+	t, err := readTicket(dir)
+	return runner.Ref{Task: id, Job: t.Job, Dir: dir, Submitted: t.Submitted}, err == nil
+}
+
+// look tells the state of a job by its files.
+func (r *Runner) look(ref runner.Ref) runner.Job {
+	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
+	_, err := os.Stat(filepath.Join(ref.Dir, "cancelled."+ref.Job))
+	job.Cancelled = err == nil
+	if finished(ref, &job) {
+		return job
+	}
+	if held, err := lock.Held(filepath.Join(ref.Dir, jobLock)); err == nil && held {
+		job.State = task.Running
+		return job
+	}
+	if t, err := readTicket(ref.Dir); err == nil && t.Job == ref.Job {
+		if _, err := os.Stat(filepath.Join(r.Dir, waitingDir, t.Ticket)); err == nil {
+			job.State = task.Pending
+			return job
+		}
+	}
+	if finished(ref, &job) { // between the two looks
+		return job
+	}
+	switch {
+	case job.Cancelled:
+		job.State, job.Reason = task.Error, "the job was cancelled"
+	case !ref.Missing.IsZero() && r.now().Sub(ref.Missing) >= gone:
+		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
+	default:
+		job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the job"
+	}
+	return job
+}
+
+// finished fills in the end of a job that has left its exit code.
+func finished(ref runner.Ref, job *runner.Job) bool {
+	restarts, code, ok := runner.ReadExit(ref.Dir, ref.Job)
+	if !ok {
+		return false
+	}
+	job.Restarts, job.ExitCode, job.State = restarts, code, task.Completed
+	if code != 0 {
+		job.State, job.Reason = task.Failed, fmt.Sprintf("exit code %d", code)
+		if code > 128 && code < 192 {
+			job.Reason = fmt.Sprintf("ended by signal %d", code-128)
+		}
+	}
+	return true
+}
+
+// Stop takes a waiting job's ticket away, or ends the processes of a running one:
+// by SIGTERM, and by SIGKILL when a third of the time is over.
+func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
+	if err := os.WriteFile(filepath.Join(ref.Dir, "cancelled."+ref.Job), nil, 0o600); err != nil {
+		return err
+	}
+	if t, err := readTicket(ref.Dir); err == nil && t.Job == ref.Job {
+		switch err := os.Remove(filepath.Join(r.Dir, waitingDir, t.Ticket)); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	start := time.Now()
+	for signal := syscall.SIGTERM; ; {
+		job := r.look(ref)
+		held, err := lock.Held(filepath.Join(ref.Dir, jobLock))
+		switch {
+		case err != nil:
+			return err
+		case !held && (job.State.Final() || time.Since(start) > time.Second):
+			return nil
+		case time.Since(start) > r.StopWait:
+			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)
+		}
+		if time.Since(start) > r.StopWait/3 {
+			signal = syscall.SIGKILL
+		}
+		if err := kill(ref.Dir, signal); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// kill sends a signal to the processes of a job, unless its process id belongs to
+// another process by now.
+func kill(dir string, signal syscall.Signal) error {
+	b, err := os.ReadFile(filepath.Join(dir, pidFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid < 2 || startOf(pid) != started {
+		return nil
+	}
+	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("process group %d: %w", pid, err)
+	}
+	return nil
+}
+
+// startOf is when a process was started, in the kernel's own units; "" if there is
+// no such process or no /proc. A process id and its start are never used again.
+func startOf(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The name in parentheses may hold blanks.
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
+}
