@@ -70,7 +70,7 @@ func (r recorded) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 // name belongs to the row before.
 func keepRows(rows, states string) string {
 	var b strings.Builder
-	keep := false
+	keep := true
 	for line := range strings.Lines(rows) {
 		if f := strings.Split(line, "|"); len(f) > 20 {
 			keep = strings.Contains(","+states+",", ","+f[10]+",")

@@ -295,7 +295,7 @@ func (v *historyView) text(p *page) error {
 			}
 			options = append(options, asciigraph.SeriesColors(colors...))
 		}
-		p.print(asciigraph.PlotMany(plotted, options...))
+		p.print(strings.ReplaceAll(asciigraph.PlotMany(plotted, options...), "-0.0 ", " 0.0 "))
 		p.print("\n\n")
 	}
 	total := 0.0

@@ -53,7 +53,7 @@ func Parts(w Weights, age, assoc, fairShare, jobSize, partition, qos Reading, tr
 	}
 	return append(parts,
 		Part{Name: "site", Factor: site, Weight: 1, Share: site},
-		Part{Name: "nice", Factor: nice, Weight: -1, Share: -nice})
+		Part{Name: "nice", Factor: nice, Weight: -1, Share: 0 - nice})
 }
 
 func part(name string, weight float64, r Reading) Part {

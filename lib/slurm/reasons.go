@@ -16,7 +16,7 @@ var reasons = map[string]Explanation{
 	"Cleaning":  {"its last run is still being cleaned up", "wait; it was requeued"},
 	"Reserved":  {"kept for a job of higher priority", "wait"},
 
-	"Dependency":                  {"waits for another job", "see the dependency below; wait for that job, or change it with scontrol update job=ID dependency="},
+	"Dependency":                  {"waits for another job", "wait for what it depends on, or change that with scontrol update job=ID dependency="},
 	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or take the dependency away with scontrol update job=ID dependency="},
 	"BeginTime":                   {"is to start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
 	"JobHeldUser":                 {"held by its owner", "let it go with scontrol release ID"},
@@ -157,10 +157,10 @@ func WillNeverStart(reason string) bool {
 }
 
 // Considered reports whether the scheduler looks at a pending job with that
-// reason: it is not held, and waits for neither a time nor another job.
+// reason: it is not held, and waits for neither a time, a reservation nor another job.
 func Considered(reason string) bool {
 	switch code, _, _ := strings.Cut(reason, ","); code {
-	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
+	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "Reservation", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
 		"RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
 		return false
 	}
