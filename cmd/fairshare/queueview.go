@@ -52,7 +52,7 @@ func newQueueView(a *asker, c *cli.Context) (*queueView, error) {
 		}
 		v.users = append(v.users, name)
 	}
-	for _, arg := range append(c.StringSlice("jobs"), c.Args().Slice()...) {
+	for _, arg := range append([]string{c.String("jobs")}, c.Args().Slice()...) {
 		for _, id := range splitJobs(arg) {
 			if !jobLabel.MatchString(id) {
 				return nil, fault.Errorf(fault.Usage, "%q is no job id, such as 349, 349_7 or 349+1", id)

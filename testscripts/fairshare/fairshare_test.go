@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	harness.Run(t, harness.Options{Setup: func(env *testscript.Env) error {
 		env.Setenv("RECORDED", filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue"))
+		env.Setenv("COMMON", filepath.Join(harness.Root(), "testscripts/fairshare/answers"))
 		env.Setenv("ASKED", filepath.Join(env.WorkDir, "asked"))
 		return nil
 	}})

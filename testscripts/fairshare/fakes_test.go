@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // answer is what stands in for Slurm's commands. It logs what it was asked to
@@ -35,7 +36,7 @@ func answer(name string, args []string) int {
 		}
 	}
 	if text, err := find(key + ".err"); err == nil {
-		fmt.Fprint(os.Stderr, text)
+		fmt.Fprint(os.Stderr, atNow(text))
 	}
 	if text, err := find(key + ".txt"); err == nil {
 		print(name, text, args)
@@ -51,12 +52,22 @@ func answer(name string, args []string) int {
 }
 
 func find(file string) (string, error) {
-	for _, dir := range []string{os.Getenv("ANSWERS"), os.Getenv("RECORDED")} {
+	for _, dir := range []string{os.Getenv("ANSWERS"), os.Getenv("RECORDED"), os.Getenv("COMMON")} {
 		if b, err := os.ReadFile(filepath.Join(dir, file)); err == nil && dir != "" {
 			return string(b), nil
 		}
 	}
 	return "", os.ErrNotExist
+}
+
+var nowPattern = regexp.MustCompile(`@NOW\+(\d+)@`)
+
+// atNow puts times in: @NOW+60@ is in a minute.
+func atNow(text string) string {
+	return nowPattern.ReplaceAllStringFunc(text, func(s string) string {
+		n, _ := strconv.Atoi(nowPattern.FindStringSubmatch(s)[1])
+		return time.Now().Add(time.Duration(n) * time.Second).Format("2006-01-02T15:04:05")
+	})
 }
 
 var markPattern = regexp.MustCompile(`~([0-9a-f]+)$`)
