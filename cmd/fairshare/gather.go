@@ -114,28 +114,44 @@ type factorKey struct {
 	partition string
 }
 
+// factorRows are sprio's rows, and where each is.
+type factorRows struct {
+	rows []slurm.Factors
+	at   map[factorKey]int32
+}
+
+// find returns the row of a job in a partition, or -1.
+func (f *factorRows) find(j *slurm.QueueJob) int32 {
+	if i, ok := f.at[factorKey{j.ID, j.Partition}]; ok {
+		return i
+	}
+	return -1
+}
+
 // factors reads sprio. Where sprio is missing, or says that the cluster has no
 // factors, why is set and there are none.
-func (a *asker) factors(into *map[factorKey]slurm.Factors, why *string) func(context.Context) error {
+func (a *asker) factors(into *factorRows, why *string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		rows := map[factorKey]slurm.Factors{}
+		f := factorRows{at: map[factorKey]int32{}}
 		err := a.client.Stream(ctx, func(r io.Reader) error {
-			return slurm.ScanSprio(r, func(f *slurm.Factors) error {
-				k := factorKey{f.ID, f.Partition}
-				if old, ok := rows[k]; !ok || f.Priority > old.Priority { // a job may be listed for several QOSs
-					rows[k] = *f
+			return slurm.ScanSprio(r, func(row *slurm.Factors) error {
+				k := factorKey{row.ID, row.Partition}
+				if i, ok := f.at[k]; ok { // a job may be listed for several QOSs
+					if row.Priority > f.rows[i].Priority {
+						f.rows[i] = *row
+					}
+					return nil
 				}
+				f.at[k] = int32(len(f.rows))
+				f.rows = append(f.rows, *row)
 				return nil
 			})
 		}, "sprio", slurm.SprioArgs()...)
-		if err != nil && ctx.Err() == nil && !slurm.Unreachable(err) || missing(err) {
-			var e *slurm.Error
-			if errors.As(err, &e) || missing(err) {
-				*why, err = err.Error(), nil
-				rows = nil
-			}
+		var e *slurm.Error
+		if err != nil && ctx.Err() == nil && (missing(err) || errors.As(err, &e) && !slurm.Unreachable(err)) {
+			*why, err, f = err.Error(), nil, factorRows{}
 		}
-		*into = rows
+		*into = f
 		return err
 	}
 }

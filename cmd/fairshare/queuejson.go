@@ -112,7 +112,7 @@ func (v *queueView) jobJSON(i int, compare bool) queueJobJSON {
 	e := explain(j)
 	o := queueJobJSON{
 		JobID: j.Label, RawID: j.ID, Tasks: j.TaskCount(), ArrayTasks: optional(j.Tasks), Name: j.Name, User: j.User, Account: optional(j.Account),
-		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: v.priorityOf(j), Reason: j.Reason, ReasonPlain: e.Plain, Advice: e.Advice,
+		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: v.priorityOf(i), Reason: j.Reason, ReasonPlain: e.Plain, Advice: e.Advice,
 		NeverStarts: slurm.WillNeverStart(j.Reason), Submit: rfc3339(j.Submit), Eligible: rfc3339(j.Eligible), Start: rfc3339(j.Start), End: rfc3339(j.End),
 		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit), Nodes: j.Nodes, CPUs: j.CPUs, GPUs: j.GPUs(),
 		Memory: int64(j.TRES["mem"]) << 20, Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
@@ -126,7 +126,7 @@ func (v *queueView) jobJSON(i int, compare bool) queueJobJSON {
 	if v.ranks[i] > 0 {
 		o.Rank = &v.ranks[i]
 	}
-	parts := v.parts(j)
+	parts := v.parts(i)
 	if parts != nil && j.Pending() {
 		sum := priority.Sum(parts)
 		o.Factors = make(map[string]partJSON, len(parts))
@@ -139,9 +139,9 @@ func (v *queueView) jobJSON(i int, compare bool) queueJobJSON {
 	}
 	if compare && v.ranks[i] > 0 {
 		if other := v.predecessor(i); other >= 0 {
-			ahead := v.priorityOf(&v.jobs[other]) - o.Priority
+			ahead := v.priorityOf(other) - o.Priority
 			o.Before, o.Ahead = &v.jobs[other].Label, &ahead
-			theirs := v.parts(&v.jobs[other])
+			theirs := v.parts(other)
 			if lost := priority.Lost(parts, theirs); parts != nil && theirs != nil && len(lost) > 0 && lost[0].Lag > 0 {
 				o.LostMost = &lost[0].Name
 			}
@@ -163,7 +163,7 @@ func (v *queueView) metrics() []metric {
 		code, _, _ := strings.Cut(j.Reason, ",")
 		jobs[key{j.Partition, j.User, code}] += float64(j.TaskCount())
 		if v.candidates[i].Eligible {
-			first[j.Partition] = max(first[j.Partition], v.priorityOf(j))
+			first[j.Partition] = max(first[j.Partition], v.priorityOf(i))
 		}
 	}
 	var all []metric

@@ -25,9 +25,9 @@ type shares struct {
 }
 
 // sharesOf reads them from sprio directly: a hundred thousand rows are many.
-func (v *queueView) sharesOf(j *slurm.QueueJob) shares {
-	f, ok := v.factors[factorKey{j.ID, j.Partition}]
-	if !ok || !j.Pending() {
+func (v *queueView) sharesOf(i int) shares {
+	f := v.factorsRow(i)
+	if f == nil {
 		return shares{}
 	}
 	s := shares{known: true}
@@ -60,7 +60,7 @@ func (v *queueView) list(p *page) {
 	used := [factorCount]bool{}
 	starts := false
 	for _, i := range v.rows {
-		s := v.sharesOf(&v.jobs[i])
+		s := v.sharesOf(i)
 		for k, value := range s.value {
 			used[k] = used[k] || value != 0
 		}
@@ -68,7 +68,7 @@ func (v *queueView) list(p *page) {
 	}
 	// Row 0 holds the weights, as sprio -w shows them.
 	offset := 0
-	if v.factors != nil && v.config.Multifactor() {
+	if v.factors.at != nil && v.config.Multifactor() {
 		offset = 1
 	}
 	job := func(row int) *slurm.QueueJob {
@@ -99,10 +99,10 @@ func (v *queueView) list(p *page) {
 		{title: "USER", right: true, cell: text("", func(j *slurm.QueueJob) string { return j.User })},
 		{title: "PARTITION", cell: text("", func(j *slurm.QueueJob) string { return j.Partition })},
 		{title: "PRIORITY", right: true, cell: func(row int, b []byte) []byte {
-			if j := job(row); j != nil {
-				return strconv.AppendFloat(b, v.priorityOf(j), 'f', 0, 64)
+			if row < offset {
+				return b
 			}
-			return b
+			return strconv.AppendInt(b, int64(v.priorityOf(v.rows[row-offset])), 10)
 		}},
 	}
 	short := map[string]string{"FAIRSHARE": "FAIR", "JOBSIZE": "SIZE", "PARTITION": "PART"}
@@ -115,15 +115,14 @@ func (v *queueView) list(p *page) {
 			title = s
 		}
 		columns = append(columns, column{title: title, right: true, cell: func(row int, b []byte) []byte {
-			j := job(row)
-			if j == nil {
+			if row < offset {
 				return append(b, v.weightOf(k)...)
 			}
-			s := v.sharesOf(j)
+			s := v.sharesOf(v.rows[row-offset])
 			if !s.known {
 				return append(b, '-')
 			}
-			return strconv.AppendFloat(b, s.value[k]+0, 'f', 0, 64)
+			return strconv.AppendInt(b, int64(s.value[k]), 10)
 		}})
 	}
 	if starts {
@@ -166,7 +165,7 @@ func jobField(title string, value func(*slurm.QueueJob) string) field {
 
 func factorField(title string, k int) field {
 	return field{title, func(v *queueView, i int) string {
-		s := v.sharesOf(&v.jobs[i])
+		s := v.sharesOf(i)
 		if !s.known {
 			return ""
 		}
@@ -216,7 +215,7 @@ var fields = map[string]field{
 	"eligible":  stampField("ELIGIBLE", func(j *slurm.QueueJob) int64 { return j.Eligible }),
 	"start":     stampField("START", func(j *slurm.QueueJob) int64 { return j.Start }),
 	"end":       stampField("END", func(j *slurm.QueueJob) int64 { return j.End }),
-	"priority":  {"PRIORITY", func(v *queueView, i int) string { return number(v.priorityOf(&v.jobs[i]), 0) }},
+	"priority":  {"PRIORITY", func(v *queueView, i int) string { return number(v.priorityOf(i), 0) }},
 	"rank":      {"RANK", func(v *queueView, i int) string { return strconv.Itoa(v.ranks[i]) }},
 	"age":       factorField("AGE", 0),
 	"fairshare": factorField("FAIRSHARE", 1),
@@ -228,7 +227,7 @@ var fields = map[string]field{
 	"site":      factorField("SITE", 7),
 	"nice":      jobField("NICE", func(j *slurm.QueueJob) string { return strconv.FormatInt(j.Nice, 10) }),
 	"sum": {"SUM", func(v *queueView, i int) string {
-		if parts := v.parts(&v.jobs[i]); parts != nil {
+		if parts := v.parts(i); parts != nil {
 			return number(priority.Sum(parts), 2)
 		}
 		return ""

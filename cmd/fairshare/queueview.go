@@ -31,8 +31,9 @@ type queueView struct {
 	weights    priority.Weights
 	limits     []slurm.Partition
 	jobs       []slurm.QueueJob
-	factors    map[factorKey]slurm.Factors
-	noFactors  string // why sprio has none
+	factors    factorRows
+	factorOf   []int32 // of each job its row in factors, or -1
+	noFactors  string  // why sprio has none
 	candidates []priority.Candidate
 	order      []int          // of all pending jobs, indices into jobs
 	ranks      []int          // of each job
@@ -107,14 +108,14 @@ func (v *queueView) load(ctx context.Context) error {
 	if len(v.ids) > 0 {
 		states = nil // a running job has a story too
 	}
-	v.jobs, v.factors, v.noFactors = nil, nil, ""
+	v.jobs, v.factors, v.noFactors = nil, factorRows{}, ""
 	err := together(ctx, v.ask.config(&v.config), v.ask.partitions(&v.limits),
 		v.ask.jobs(&v.jobs, nil, states...), v.ask.factors(&v.factors, &v.noFactors))
 	if err != nil {
 		return err
 	}
 	v.at = v.ask.now()
-	if v.config.Multifactor() && v.factors == nil && v.noFactors == "" {
+	if v.config.Multifactor() && v.factors.at == nil && v.noFactors == "" {
 		v.noFactors = "sprio says nothing"
 	}
 	v.weights = priority.Weights{
@@ -133,13 +134,23 @@ func (v *queueView) sort() {
 	for _, p := range v.limits {
 		tiers[p.Name] = float64(p.PriorityTier)
 	}
+	v.factorOf = make([]int32, len(v.jobs))
+	for i := range v.jobs {
+		v.factorOf[i] = -1
+		if j := &v.jobs[i]; j.Pending() && j.Priority > 0 {
+			v.factorOf[i] = v.factors.find(j)
+		}
+	}
+	if v.factors.at != nil {
+		v.factors.at = map[factorKey]int32{}
+	}
 	v.candidates = make([]priority.Candidate, len(v.jobs))
 	v.waiting = map[string]int{}
 	for i := range v.jobs {
 		j := &v.jobs[i]
 		c := priority.Candidate{
 			Partition: j.Partition, Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Submit: j.Submit, JobID: j.ArrayID,
-			Priority: v.priorityOf(j), Count: j.TaskCount(), Eligible: j.Pending() && j.Priority > 0 && slurm.Considered(j.Reason),
+			Priority: v.priorityOf(i), Count: j.TaskCount(), Eligible: j.Pending() && j.Priority > 0 && slurm.Considered(j.Reason),
 		}
 		v.candidates[i] = c
 		if c.Eligible {
@@ -150,24 +161,32 @@ func (v *queueView) sort() {
 	v.ranks = priority.Ranks(v.candidates, v.order)
 }
 
+// factorsRow is sprio's row of a job, or nil.
+func (v *queueView) factorsRow(i int) *slurm.Factors {
+	if at := v.factorOf[i]; at >= 0 {
+		return &v.factors.rows[at]
+	}
+	return nil
+}
+
 // priorityOf is the priority of a job in its partition.
-func (v *queueView) priorityOf(j *slurm.QueueJob) float64 {
-	if f, ok := v.factors[factorKey{j.ID, j.Partition}]; ok && j.Pending() && j.Priority > 0 {
+func (v *queueView) priorityOf(i int) float64 {
+	if f := v.factorsRow(i); f != nil {
 		return f.Priority
 	}
-	return float64(j.Priority)
+	return float64(v.jobs[i].Priority)
 }
 
 // parts are the addends of a job's priority; nil where there are none, as with
-// priority/basic or a priority that an administrator has set.
-func (v *queueView) parts(j *slurm.QueueJob) []priority.Part {
-	f, ok := v.factors[factorKey{j.ID, j.Partition}]
-	if !ok {
+// priority/basic.
+func (v *queueView) parts(i int) []priority.Part {
+	f := v.factorsRow(i)
+	if f == nil {
 		return nil
 	}
 	tres := make(map[string]priority.Reading, len(f.TRES))
 	for _, t := range f.TRES {
-		tres[t.Name] = v.tresReading(j, t)
+		tres[t.Name] = v.tresReading(&v.jobs[i], t)
 	}
 	r := func(f slurm.Factor) priority.Reading { return priority.Reading{Factor: f.Norm, Weighted: f.Weighted} }
 	return priority.Parts(v.weights, r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)

@@ -36,7 +36,7 @@ func (v *queueView) story(p *page) error {
 	p.table(len(v.rows), []column{
 		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
 		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
-		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(&v.jobs[v.rows[i]]), 0) })},
+		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
 		{title: "EXPECTED START", cell: textCell(func(i int) string { return when(v.jobs[v.rows[i]].Start, v.at) })},
 		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
 	})
@@ -102,11 +102,11 @@ func (v *queueView) notWaiting(p *page, j *slurm.QueueJob) {
 // factorsOf writes where a job's priority in one partition comes from.
 func (v *queueView) factorsOf(p *page, i int) {
 	j := &v.jobs[i]
-	parts := v.parts(j)
+	parts := v.parts(i)
 	if parts == nil {
 		return
 	}
-	prio := v.priorityOf(j)
+	prio := v.priorityOf(i)
 	p.printf("\n%s\n", p.paint(bold, "where the priority comes from in "+app.Sanitize(j.Partition)+":"))
 	if direct(parts, prio) {
 		p.line("  ", "an administrator has set it to %s; no factor counts", number(prio, 0))
@@ -189,13 +189,13 @@ func (v *queueView) before(p *page) {
 			continue
 		}
 		o := &v.jobs[other]
-		gap := v.priorityOf(o) - v.priorityOf(j)
+		gap := v.priorityOf(other) - v.priorityOf(i)
 		p.printf("\n%s\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 		if gap < 0 {
 			p.line("  ", "job %s of %s, in spite of a lower priority: it has a reservation", o.Label, o.User)
 			continue
 		}
-		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(o), 0), number(gap, 0))
+		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(other), 0), number(gap, 0))
 		for _, line := range v.change(i, other, gap) {
 			p.line("  ", "%s", line)
 		}
@@ -218,14 +218,14 @@ func (v *queueView) predecessor(i int) int {
 
 // change says in what a job lost against the one before it, and what would help.
 func (v *queueView) change(i, other int, gap float64) []string {
-	mine, theirs := v.parts(&v.jobs[i]), v.parts(&v.jobs[other])
+	mine, theirs := v.parts(i), v.parts(other)
 	if gap == 0 {
 		return []string{"the priorities are equal: the one submitted first comes first"}
 	}
 	if mine == nil || theirs == nil {
 		return nil
 	}
-	if direct(mine, v.priorityOf(&v.jobs[i])) || direct(theirs, v.priorityOf(&v.jobs[other])) {
+	if direct(mine, v.priorityOf(i)) || direct(theirs, v.priorityOf(other)) {
 		return []string{"an administrator has set a priority"}
 	}
 	var lines []string
@@ -278,8 +278,8 @@ func (v *queueView) remedy(name string, i int) string {
 // same rate, until the other one reaches the maximum of age.
 func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	age := func(k int) float64 {
-		f, ok := v.factors[factorKey{v.jobs[k].ID, v.jobs[k].Partition}]
-		if !ok {
+		f := v.factorsRow(k)
+		if f == nil {
 			return 0
 		}
 		return f.Age.Norm

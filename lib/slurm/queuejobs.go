@@ -70,6 +70,7 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 	scan := newRecordScanner("squeue", r)
 	c := columnReader{scan: scan, known: newInterner(), labels: queueColumns}
 	b := make([][]byte, len(queueColumns))
+	var lastName string
 	for {
 		record, err := scan.next(endOfRecord + mark)
 		if errors.Is(err, io.EOF) {
@@ -89,7 +90,7 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 			Start: c.stamp(16, b[16]), End: c.stamp(17, b[17]), Limit: c.limit(18, b[18]),
 			CPUs: c.uint(20, b[20]), TRES: c.tres(21, b[21]), GPURequest: c.gpuRequest(b[22], b[23]),
 			NodeList: c.word(b[24]), SchedNodes: c.word(b[25]), ReqNodes: c.word(b[26]), Features: c.word(b[27]), Reservation: c.word(b[28]),
-			Dependency: c.word(b[29]), Reason: c.text(b[30]), Name: c.text(b[31]),
+			Dependency: c.word(b[29]), Reason: c.text(b[30]), Name: recent(b[31], &lastName),
 		}
 		if het := c.word(b[4]); het != "" && het != "0" {
 			j.HetID, j.HetOffset = c.uint(4, b[4]), c.uint(5, b[5])
@@ -100,9 +101,6 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 		} else {
 			c.bad(19, b[19], "a number of nodes")
 		}
-		if j.Label == j.idText() {
-			j.Label = j.idText()
-		}
 		if c.err != nil {
 			return c.err
 		}
@@ -112,7 +110,13 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 	}
 }
 
-func (j *QueueJob) idText() string { return strconv.FormatUint(j.ID, 10) }
+// recent returns the text, without a copy if it is that of the row before.
+func recent(b []byte, last *string) string {
+	if string(b) != *last {
+		*last = string(b)
+	}
+	return *last
+}
 
 // gpuRequest keeps what says something about GPUs.
 func (c *columnReader) gpuRequest(perJob, perNode []byte) string {

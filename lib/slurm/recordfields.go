@@ -129,12 +129,42 @@ func (c *columnReader) int(column int, b []byte) int64 {
 }
 
 func (c *columnReader) float(column int, b []byte) float64 {
+	if f, ok := shortDecimal(b); ok {
+		return f
+	}
 	f, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || math.IsNaN(f) {
 		c.bad(column, b, "a number")
 		return 0
 	}
 	return f
+}
+
+// tens are the powers of ten that a float64 holds exactly.
+var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// shortDecimal reads numbers like 12 and 0.1178571, as nearly all are. Up to 15
+// digits the quotient of two exact numbers is the nearest one.
+func shortDecimal(b []byte) (float64, bool) {
+	if len(b) == 0 || len(b) > 15 {
+		return 0, false
+	}
+	var n uint64
+	point := -1
+	for i, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			n = n*10 + uint64(c-'0')
+		case c == '.' && point < 0 && i > 0 && i < len(b)-1:
+			point = i
+		default:
+			return 0, false
+		}
+	}
+	if point < 0 {
+		return float64(n), true
+	}
+	return float64(n) / tens[len(b)-1-point], true
 }
 
 func (c *columnReader) text(b []byte) string { return c.known.string(b) }

@@ -17,11 +17,14 @@ type Factors struct {
 	Age, Assoc, FairShare, JobSize, PartitionFactor, QOS Factor
 
 	Site, Nice float64
-	TRES       []TRESFactor
+	TRES       []TRESFactor // may be shared between rows
 }
 
 // Factor is one factor: 0 to 1, and as its share of the priority.
 type Factor struct{ Norm, Weighted float64 }
+
+// maxLists bounds how many different lists are kept to be shared.
+const maxLists = 10_000
 
 // TRESFactor is the factor of one trackable resource, by its name in lower case.
 type TRESFactor struct {
@@ -46,6 +49,18 @@ func ScanSprio(r io.Reader, row func(*Factors) error) error {
 	scan := newRecordScanner("sprio", r)
 	c := columnReader{scan: scan, known: newInterner(), labels: sprioColumns}
 	b := make([][]byte, len(sprioColumns))
+	lists := map[string][]TRESFactor{} // many jobs ask for the same
+	var both []byte
+	tres := func() []TRESFactor {
+		both = append(append(append(both[:0], b[18]...), '|'), b[19]...)
+		list, ok := lists[string(both)]
+		if !ok {
+			if list = c.tresFactors(b[18], b[19]); len(lists) < maxLists {
+				lists[string(both)] = list
+			}
+		}
+		return list
+	}
 	pair := func(i int) Factor { return Factor{c.float(i, b[i]), c.float(i+1, b[i+1])} }
 	for {
 		record, err := scan.next(endOfRecord)
@@ -61,7 +76,7 @@ func ScanSprio(r io.Reader, row func(*Factors) error) error {
 		f := Factors{
 			ID: c.uint(0, b[0]), Partition: c.text(b[1]), User: c.text(b[2]), Priority: c.float(3, b[3]),
 			Age: pair(4), Assoc: pair(6), FairShare: pair(8), JobSize: pair(10), PartitionFactor: pair(12), QOS: pair(14),
-			Site: c.float(16, b[16]), Nice: c.float(17, b[17]), TRES: c.tresFactors(b[18], b[19]),
+			Site: c.float(16, b[16]), Nice: c.float(17, b[17]), TRES: tres(),
 		}
 		if c.err != nil {
 			return c.err
