@@ -141,18 +141,18 @@ func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[s
 		delete(variables, name)
 	}
 	if o.Schema != nil {
-		if err := d.replace("schema.json", o.Schema, 0o600); err != nil {
+		if err := d.replace(schemaFile, o.Schema, 0o600); err != nil {
 			return nil, err
 		}
-		variables[o.SchemaEnv] = d.file("schema.json")
+		variables[o.SchemaEnv] = d.file(schemaFile)
 	}
 	if o.Configuration == nil || a.ConfigFlag == "" {
 		return nil, nil
 	}
-	if err := d.replace("configuration.yaml", o.Configuration, 0o600); err != nil {
+	if err := d.replace(configurationFile, o.Configuration, 0o600); err != nil {
 		return nil, err
 	}
-	return []string{a.ConfigFlag, d.file("configuration.yaml")}, nil
+	return []string{a.ConfigFlag, d.file(configurationFile)}, nil
 }
 
 // view makes the directory that PONOS_DATA names, as workers expect it: current and

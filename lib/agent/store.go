@@ -65,6 +65,9 @@ const (
 	scriptFile  = "job.sh"
 	viewDir     = "view" // what PONOS_DATA names
 	workDir     = "work" // the job's own copy of the source
+	// For a worker without network: its configuration, and the API it thinks it has.
+	configurationFile = "configuration.yaml"
+	schemaFile        = "schema.json"
 )
 
 // Task returns the directory of a task, which need not exist.
@@ -101,9 +104,15 @@ func (s *Store) IDs() ([]task.ID, error) {
 	return ids, nil
 }
 
-// Finish moves a task's directory to done/, instead of an earlier attempt's.
+// Finish moves a task's directory to done/, instead of an earlier attempt's. What
+// holds secrets or is large goes; scripts and logs stay for a while.
 func (s *Store) Finish(id task.ID) error {
 	from, to := s.Task(id), s.done(id)
+	for _, name := range []string{envFile, commandFile, configurationFile, schemaFile, viewDir, workDir} {
+		if err := os.RemoveAll(from.file(name)); err != nil {
+			return err
+		}
+	}
 	if err := os.RemoveAll(to.Path); err != nil {
 		return err
 	}
@@ -136,7 +145,9 @@ func (s *Store) Prune(before time.Time) error {
 }
 
 // TryLock takes the lock of a task, or fails with lock.ErrHeld.
-func (d Dir) TryLock() (*lock.Lock, error) { return lock.Try(d.file(lockFile)) }
+func (d Dir) TryLock() (*lock.Lock, error) {
+	return lock.TryFor(d.file(lockFile), 100*time.Millisecond)
+}
 
 // Lock waits for the lock of a task.
 func (d Dir) Lock(ctx context.Context) (*lock.Lock, error) { return lock.Wait(ctx, d.file(lockFile)) }

@@ -62,8 +62,19 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
+// TryFor is Try for those whom a look by Held must not turn away: it gives up with
+// ErrHeld only after a while.
+func TryFor(path string, d time.Duration) (*Lock, error) {
+	for deadline := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
+		l, err := Try(path)
+		if !errors.Is(err, ErrHeld) || time.Now().After(deadline) {
+			return l, err
+		}
+	}
+}
+
 // Held reports whether somebody has the lock; a file that is not there is not
-// locked.
+// locked. For the moment of the look, the lock is taken.
 func Held(path string) (bool, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return false, nil

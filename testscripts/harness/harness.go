@@ -90,6 +90,7 @@ func Run(t *testing.T, o Options) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: o.Dir, UpdateScripts: *update, RequireExplicitExec: true, RequireUniqueNames: true,
+		Deadline: time.Now().Add(scriptTime),
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
 			for name, value := range map[string]string{"HOME": home, "TZ": "UTC", "LC_ALL": "C", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
@@ -138,8 +139,11 @@ func status(err error) (int, error) {
 	return 0, err
 }
 
+// scriptTime bounds all scripts of a directory together.
+const scriptTime = 5 * time.Minute
+
 // patience bounds how long a script waits for something to happen.
-const patience = 90 * time.Second
+const patience = 60 * time.Second
 
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {

@@ -181,8 +181,7 @@ func (r *Runner) stranger(path string) (runner.Ref, bool) {
 // look tells the state of a job by its files.
 func (r *Runner) look(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
-	_, err := os.Stat(filepath.Join(ref.Dir, "cancelled."+ref.Job))
-	job.Cancelled = err == nil
+	job.Cancelled = cancelled(ref.Dir, ref.Job)
 	if finished(ref, &job) {
 		return job
 	}
@@ -208,6 +207,12 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 		job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the job"
 	}
 	return job
+}
+
+// cancelled reports whether somebody has cancelled a job.
+func cancelled(dir, job string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cancelled."+job))
+	return err == nil
 }
 
 // finished fills in the end of a job that has left its exit code.
@@ -241,22 +246,28 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		}
 	}
 	start := time.Now()
-	for signal := syscall.SIGTERM; ; {
+	asked := false
+	for {
 		job := r.look(ref)
 		held, err := lock.Held(filepath.Join(ref.Dir, jobLock))
 		switch {
 		case err != nil:
 			return err
-		case !held && (job.State.Final() || time.Since(start) > time.Second):
+		case !held && job.State.Final(): // a worker that takes it now finds it cancelled
 			return nil
 		case time.Since(start) > r.StopWait:
 			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)
 		}
+		signal := syscall.Signal(0)
 		if time.Since(start) > r.StopWait/3 {
 			signal = syscall.SIGKILL
+		} else if !asked {
+			signal = syscall.SIGTERM
 		}
-		if err := kill(ref.Dir, signal); err != nil {
-			return err
+		if signal != 0 {
+			if asked, err = kill(ref.Dir, signal); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -267,24 +278,25 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 }
 
 // kill sends a signal to the processes of a job, unless its process id belongs to
-// another process by now.
-func kill(dir string, signal syscall.Signal) error {
+// another process by now. It reports whether it was sent: a job that is about to
+// begin has no process yet.
+func kill(dir string, signal syscall.Signal) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(dir, pidFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid < 2 || startOf(pid) != started {
-		return nil
+		return false, nil
 	}
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("process group %d: %w", pid, err)
+		return false, fmt.Errorf("process group %d: %w", pid, err)
 	}
-	return nil
+	return true, nil
 }
 
 // startOf is when a process was started, in the kernel's own units; "" if there is

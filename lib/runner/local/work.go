@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
@@ -45,7 +46,7 @@ func Work(dir string, maxJobs int) error {
 
 func takeSlot(dir string, maxJobs int) (*lock.Lock, error) {
 	for i := range maxJobs {
-		l, err := lock.Try(filepath.Join(dir, slotsDir, strconv.Itoa(i)))
+		l, err := lock.TryFor(filepath.Join(dir, slotsDir, strconv.Itoa(i)), 20*time.Millisecond)
 		if !errors.Is(err, lock.ErrHeld) {
 			return l, err
 		}
@@ -92,12 +93,17 @@ func runJob(dir string, slot *lock.Lock) error {
 	if err != nil {
 		return err
 	}
-	alive, err := lock.Try(filepath.Join(dir, jobLock))
+	alive, err := lock.TryFor(filepath.Join(dir, jobLock), 5*time.Second)
 	if err != nil {
 		return err
 	}
 	defer alive.Close()
 	if _, _, ended := runner.ReadExit(dir, t.Job); ended {
+		return nil
+	}
+	// Whoever cancels the job looks at the lock after having said so: either the
+	// lock is seen, or this is.
+	if cancelled(dir, t.Job) {
 		return nil
 	}
 	if owner := runner.ReadOwner(dir, t.Attempt); owner == t.Job {

@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) {
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+}
+
+// config is a configuration for the spool and the local runner, in $WORK/p.
+const config = `queue: "spool:%[1]s/spool"
+mode: local
+data_dir: "%[1]s/data"
+pid_file: "%[1]s/ponos.pid"
+logging: {path: "%[1]s/agent.log", task_format: "[agent %%(levelname)s] %%(message)s"}
+local: {max_jobs: 2, stop_wait: 10s}
+environments: {pip_flags: "--no-index --no-build-isolation"}
+`
+
+func setup(env *testscript.Env, more string) error {
+	dir := filepath.Join(env.WorkDir, "p")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	env.Defer(func() { killLocalJobs(dir) })
+	path := filepath.Join(dir, "ponos.yaml")
+	env.Setenv("PONOS_CONFIG", path)
+	for _, kv := range []string{"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.org", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.org"} {
+		name, value, _ := strings.Cut(kv, "=")
+		env.Setenv(name, value)
+	}
+	return os.WriteFile(path, []byte(fmt.Sprintf(config, dir)+more), 0o600)
+}
+
+var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended}
+
+func TestLocal(t *testing.T) {
+	harness.Run(t, harness.Options{Dir: "local", Cmds: cmds, Setup: func(env *testscript.Env) error { return setup(env, "") }})
+}
+
+func TestFake(t *testing.T) {
+	harness.Run(t, harness.Options{Dir: "fake", Cmds: cmds, Setup: func(env *testscript.Env) error {
+		env.Setenv("PATH", filepath.Join(env.WorkDir, "bin")+":"+env.Getenv("PATH"))
+		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 3s}\n")
+	}})
+}
+
+func TestSlurm(t *testing.T) {
+	vars := harness.Cluster(t)
+	harness.Run(t, harness.Options{Dir: "slurm", Cmds: cmds, Setup: func(env *testscript.Env) error {
+		for name, value := range vars {
+			env.Setenv(name, value)
+		}
+		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 30s}\n")
+	}})
+}
+
+// submit VARIABLE ARG... submits a task and sets a variable to its id.
+func submit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: submit variable [arg...]")
+	}
+	ts.Check(ts.Exec("ponos-submit", args[1:]...))
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// state ID STATE fails unless the task is in that state.
+func state(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: state id state")
+	}
+	ts.Check(ts.Exec("ponos-submit", "--list"))
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		f := strings.Fields(line)
+		if len(f) > 2 && f[0] == args[0] {
+			if f[2] != args[1] {
+				ts.Fatalf("want state %s: %s", args[1], line)
+			}
+			return
+		}
+	}
+	ts.Fatalf("no task %s", args[0])
+}
+
+// drain takes turns of the agent until all tasks are over.
+func drain(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: drain")
+	}
+	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		ts.Check(ts.Exec("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start >>outcomes || true"))
+		ts.Check(ts.Exec("ponos-submit", "--list"))
+		out := ts.ReadFile("stdout")
+		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("tasks are not over:\n%s", out)
+		}
+	}
+}
+
+// tmpfs DIR SIZE mounts a small file system, until the script ends.
+func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: tmpfs dir size")
+	}
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o700))
+	ts.Check(syscall.Mount("ponos-test", dir, "tmpfs", 0, "size="+args[1]))
+	ts.Defer(func() { ts.Check(syscall.Unmount(dir, syscall.MNT_DETACH)) })
+}
+
+// agent runs the pipeline with a turn a second until "signal TERM p/ponos.pid", or
+// the end of the script. What it prints goes to agent.out and agent.err.
+func startAgent(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: agent")
+	}
+	c := exec.Command("bash", "-c", "(ponos-poll --every 1s | ponos-stop | ponos-start) >agent.out 2>agent.err")
+	c.Dir, c.SysProcAttr = ts.Getenv("WORK"), &syscall.SysProcAttr{Setpgid: true}
+	for _, name := range []string{"PATH", "HOME", "PONOS_CONFIG", "TZ", "LC_ALL", "SLURM_CONF", "USER"} {
+		c.Env = append(c.Env, name+"="+ts.Getenv(name))
+	}
+	ts.Check(c.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	ts.Defer(func() {
+		select {
+		case <-ended:
+		case <-time.After(100 * time.Millisecond):
+			_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+			<-ended
+		}
+	})
+}
+
+// ended PIDFILE fails if the process whose id is in a file lives. One that nobody
+// has reaped yet has ended.
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ended pidfile")
+	}
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(ts.ReadFile(args[0])) + "/stat")
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		ts.Fatalf("process of %s lives: %s", args[0], stat)
+	}
+}
+
+// killLocalJobs ends the processes that jobs of a failed test have left.
+func killLocalJobs(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "data/state/tasks/*/job.pid"))
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		pid := 0
+		if err == nil {
+			_, err = fmt.Sscan(string(b), &pid)
+		}
+		if cwd, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && linkErr == nil && strings.HasPrefix(cwd, dir) {
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
+	}
+}
