@@ -194,6 +194,14 @@ func TestSums(t *testing.T) {
 	}
 }
 
+// queueJobJSON are the members of a job that the tests look at.
+type queueJobJSON struct {
+	JobID     string   `json:"job_id"`
+	Partition string   `json:"partition"`
+	Priority  float64  `json:"priority"`
+	Sum       *float64 `json:"factors_sum"`
+}
+
 func replaceConfig(t *testing.T, pairs ...string) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(fixtures, "config.txt"))

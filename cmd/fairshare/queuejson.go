@@ -10,12 +10,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-type partJSON struct {
-	Factor float64 `json:"factor"`
-	Weight float64 `json:"weight"`
-	Share  float64 `json:"share"`
-}
-
 type weightsJSON struct {
 	Age       float64            `json:"age"`
 	Assoc     float64            `json:"assoc"`
@@ -35,50 +29,8 @@ type queueHeadJSON struct {
 	Waiting      map[string]int `json:"waiting"`
 }
 
-// queueJobJSON is a pending job in one partition for programs.
-type queueJobJSON struct {
-	JobID          string              `json:"job_id"`
-	RawID          uint64              `json:"raw_job_id"`
-	ArrayJobID     *uint64             `json:"array_job_id"`
-	ArrayTasks     *string             `json:"array_tasks"`
-	Tasks          int                 `json:"tasks"`
-	HetJobID       *uint64             `json:"het_job_id"`
-	HetOffset      *uint64             `json:"het_job_offset"`
-	Name           string              `json:"name"`
-	User           string              `json:"user"`
-	Account        *string             `json:"account"`
-	QOS            *string             `json:"qos"`
-	Partition      string              `json:"partition"`
-	State          string              `json:"state"`
-	Rank           *int                `json:"rank"`
-	Priority       float64             `json:"priority"`
-	DirectPriority bool                `json:"priority_set_by_admin"`
-	Sum            *float64            `json:"factors_sum"`
-	Factors        map[string]partJSON `json:"factors"`
-	Reason         string              `json:"reason"`
-	ReasonPlain    string              `json:"reason_plain"`
-	Advice         string              `json:"advice"`
-	NeverStarts    bool                `json:"never_starts_as_it_is"`
-	Submit         *string             `json:"submit_time"`
-	Eligible       *string             `json:"eligible_time"`
-	Start          *string             `json:"start_time"`
-	End            *string             `json:"end_time"`
-	PlannedNodes   *string             `json:"planned_nodes"`
-	NodeList       *string             `json:"nodelist"`
-	Limit          *int64              `json:"time_limit_seconds"` // -1: unlimited
-	Nodes          uint64              `json:"nodes"`
-	CPUs           uint64              `json:"cpus"`
-	GPUs           float64             `json:"gpus"`
-	Memory         int64               `json:"memory_bytes"`
-	Reservation    *string             `json:"reservation"`
-	Dependency     *string             `json:"dependency"`
-	Before         *string             `json:"before"` // the job before it in the partition
-	Ahead          *float64            `json:"before_ahead_by"`
-	LostMost       *string             `json:"lost_most_in"`
-}
-
-// json writes one document, job by job: a hundred thousand of them need not be in
-// memory.
+// json writes one document, job by job and without reflection: there may be a
+// hundred thousand.
 func (v *queueView) json(w io.Writer) error {
 	head := queueHeadJSON{
 		Time: v.at.Format(time.RFC3339), Cluster: v.config["ClusterName"], PriorityType: v.config["PriorityType"], NoFactors: optional(v.noFactors),
@@ -92,62 +44,128 @@ func (v *queueView) json(w io.Writer) error {
 	p := newPage(w, 0, false)
 	p.print(strings.TrimSuffix(string(text), "\n}"))
 	p.print(",\n  \"jobs\": [")
+	o := jsonObject{}
 	for n, i := range v.rows {
-		text, err := json.Marshal(v.jobJSON(i, len(v.ids) > 0))
-		if err != nil {
-			return err
-		}
 		if n > 0 {
 			p.print(",")
 		}
 		p.print("\n    ")
-		p.bytes(text)
+		o.b = o.b[:0]
+		v.jobJSON(&o, i, len(v.ids) > 0)
+		p.bytes(o.b)
 	}
 	p.print("\n  ]\n}\n")
 	return p.Flush()
 }
 
-func (v *queueView) jobJSON(i int, compare bool) queueJobJSON {
+// jobJSON writes a pending job in one partition.
+func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
 	j := &v.jobs[i]
 	e := explain(j)
-	o := queueJobJSON{
-		JobID: j.Label, RawID: j.ID, Tasks: j.TaskCount(), ArrayTasks: optional(j.Tasks), Name: j.Name, User: j.User, Account: optional(j.Account),
-		QOS: optional(j.QOS), Partition: j.Partition, State: j.State, Priority: v.priorityOf(i), Reason: j.Reason, ReasonPlain: e.Plain, Advice: e.Advice,
-		NeverStarts: slurm.WillNeverStart(j.Reason), Submit: rfc3339(j.Submit), Eligible: rfc3339(j.Eligible), Start: rfc3339(j.Start), End: rfc3339(j.End),
-		PlannedNodes: optional(j.SchedNodes), NodeList: optional(j.NodeList), Limit: seconds(j.Limit), Nodes: j.Nodes, CPUs: j.CPUs, GPUs: j.GPUs(),
-		Memory: int64(j.TRES["mem"]) << 20, Reservation: optional(j.Reservation), Dependency: optional(j.Dependency),
-	}
+	o.open()
+	o.text("job_id", j.Label)
+	o.number("raw_job_id", float64(j.ID))
 	if j.Tasks != "" {
-		o.ArrayJobID = &j.ArrayID
+		o.number("array_job_id", float64(j.ArrayID))
+	} else {
+		o.null("array_job_id")
 	}
+	o.optional("array_tasks", j.Tasks)
+	o.number("tasks", float64(j.TaskCount()))
 	if j.HetID != 0 {
-		o.HetJobID, o.HetOffset = &j.HetID, &j.HetOffset
+		o.number("het_job_id", float64(j.HetID))
+		o.number("het_job_offset", float64(j.HetOffset))
+	} else {
+		o.null("het_job_id")
+		o.null("het_job_offset")
 	}
+	o.text("name", j.Name)
+	o.text("user", j.User)
+	o.optional("account", j.Account)
+	o.optional("qos", j.QOS)
+	o.text("partition", j.Partition)
+	o.text("state", j.State)
 	if v.ranks[i] > 0 {
-		o.Rank = &v.ranks[i]
+		o.number("rank", float64(v.ranks[i]))
+	} else {
+		o.null("rank")
 	}
-	parts := v.parts(i)
-	if parts != nil && j.Pending() {
-		sum := priority.Sum(parts)
-		o.Factors = make(map[string]partJSON, len(parts))
-		for _, part := range parts {
-			o.Factors[part.Name] = partJSON{part.Factor, part.Weight, part.Share}
-		}
-		if o.DirectPriority = direct(parts, o.Priority); !o.DirectPriority {
-			o.Sum = &sum
-		}
+	v.priorityJSON(o, i)
+	o.text("reason", j.Reason)
+	o.text("reason_plain", e.Plain)
+	o.text("advice", e.Advice)
+	o.bool("never_starts_as_it_is", slurm.WillNeverStart(j.Reason))
+	o.stamp("submit_time", j.Submit)
+	o.stamp("eligible_time", j.Eligible)
+	o.stamp("start_time", j.Start)
+	o.stamp("end_time", j.End)
+	o.optional("planned_nodes", j.SchedNodes)
+	o.optional("nodelist", j.NodeList)
+	if s := seconds(j.Limit); s != nil {
+		o.number("time_limit_seconds", float64(*s))
+	} else {
+		o.null("time_limit_seconds")
 	}
-	if compare && v.ranks[i] > 0 {
-		if other := v.predecessor(i); other >= 0 {
-			ahead := v.priorityOf(other) - o.Priority
-			o.Before, o.Ahead = &v.jobs[other].Label, &ahead
-			theirs := v.parts(other)
-			if lost := priority.Lost(parts, theirs); parts != nil && theirs != nil && len(lost) > 0 && lost[0].Lag > 0 {
-				o.LostMost = &lost[0].Name
-			}
-		}
+	o.number("nodes", float64(j.Nodes))
+	o.number("cpus", float64(j.CPUs))
+	o.number("gpus", j.GPUs())
+	o.number("memory_bytes", j.TRES["mem"]*(1<<20))
+	o.optional("reservation", j.Reservation)
+	o.optional("dependency", j.Dependency)
+	if compare {
+		v.beforeJSON(o, i)
 	}
-	return o
+	o.close()
+}
+
+// priorityJSON writes where a priority comes from.
+func (v *queueView) priorityJSON(o *jsonObject, i int) {
+	prio, parts := v.priorityOf(i), v.parts(i)
+	set := direct(parts, prio)
+	o.number("priority", prio)
+	o.bool("priority_set_by_admin", set)
+	if parts == nil || set {
+		o.null("factors_sum")
+	} else {
+		o.number("factors_sum", priority.Sum(parts))
+	}
+	if parts == nil {
+		o.null("factors")
+		return
+	}
+	o.key("factors")
+	o.open()
+	for _, part := range parts {
+		o.key(part.Name)
+		o.open()
+		o.number("factor", part.Factor)
+		o.number("weight", part.Weight)
+		o.number("share", part.Share)
+		o.close()
+	}
+	o.close()
+}
+
+// beforeJSON writes how a job compares with the one before it.
+func (v *queueView) beforeJSON(o *jsonObject, i int) {
+	other := -1
+	if v.ranks[i] > 0 {
+		other = v.predecessor(i)
+	}
+	if other < 0 {
+		o.null("before")
+		o.null("before_ahead_by")
+		o.null("lost_most_in")
+		return
+	}
+	o.text("before", v.jobs[other].Label)
+	o.number("before_ahead_by", v.priorityOf(other)-v.priorityOf(i))
+	mine, theirs := v.parts(i), v.parts(other)
+	if lost := priority.Lost(mine, theirs); mine != nil && theirs != nil && lost[0].Lag > 0 {
+		o.text("lost_most_in", lost[0].Name)
+	} else {
+		o.null("lost_most_in")
+	}
 }
 
 // metrics counts what waits.

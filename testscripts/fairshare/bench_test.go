@@ -80,7 +80,7 @@ var rawCalls = [][]string{
 }
 
 // measure runs a command with its output thrown away.
-func measure(b *testing.B, env []string, args ...string) (wall time.Duration, memory int64) {
+func measure(b *testing.B, env []string, args ...string) (wall, cpu time.Duration, memory int64) {
 	b.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	var errs bytes.Buffer
@@ -89,7 +89,8 @@ func measure(b *testing.B, env []string, args ...string) (wall time.Duration, me
 	if err := cmd.Run(); err != nil || errs.Len() > 0 {
 		b.Fatalf("%s: %v: %s", args[0], err, errs.String())
 	}
-	return time.Since(began), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss * 1024
+	wall = time.Since(began)
+	return wall, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss * 1024
 }
 
 // BenchmarkLongQueue compares fairshare with the plain calls to Slurm, side by
@@ -103,37 +104,45 @@ func BenchmarkLongQueue(b *testing.B) {
 		"holes": {"fairshare", "holes"},
 	} {
 		b.Run(name, func(b *testing.B) {
-			var raw, ours time.Duration
+			var raw, slowest, ours, cpu time.Duration
 			var memory int64
 			for b.Loop() {
+				longest := time.Duration(0)
 				for _, call := range rawCalls {
 					if name == "holes" && call[0] == "sprio" {
 						continue
 					}
-					wall, _ := measure(b, env, call...)
+					wall, _, _ := measure(b, env, call...)
 					raw += wall
+					longest = max(longest, wall)
 				}
-				wall, rss := measure(b, env, args...)
+				slowest += longest
+				wall, used, rss := measure(b, env, args...)
 				ours += wall
+				cpu += used
 				memory = max(memory, rss)
 			}
 			b.ReportMetric(ours.Seconds()/raw.Seconds(), "times-raw")
+			b.ReportMetric(ours.Seconds()/slowest.Seconds(), "times-slowest-call")
 			b.ReportMetric(raw.Seconds()/float64(b.N), "s-raw")
+			b.ReportMetric(cpu.Seconds()/float64(b.N), "cpu-s")
 			b.ReportMetric(ours.Seconds()/float64(b.N), "s-fairshare")
 			b.ReportMetric(float64(memory)/(1<<20), "MiB")
 		})
 	}
 }
 
-// streamQueue is squeue's answer row by row, with the mark that was asked for.
-func streamQueue(file, mark string, out *bufio.Writer) error {
+// streamRows writes an answer row by row, with the mark that was asked for, if
+// there is one. Every thousand rows it waits until it is their time.
+func streamRows(file, mark string, pace time.Duration, out *bufio.Writer) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	rows := bufio.NewReaderSize(f, 1<<20)
-	for {
+	began := time.Now()
+	for n := 1; ; n++ {
 		row, err := rows.ReadSlice('\n')
 		if err == io.EOF {
 			return nil
@@ -141,8 +150,15 @@ func streamQueue(file, mark string, out *bufio.Writer) error {
 		if err != nil {
 			return err
 		}
-		out.Write(bytes.TrimSuffix(row, []byte("0123456789abcdef\n")))
-		out.WriteString(mark)
-		out.WriteByte('\n')
+		if mark == "" {
+			out.Write(row)
+		} else {
+			out.Write(bytes.TrimSuffix(row, []byte("0123456789abcdef\n")))
+			out.WriteString(mark)
+			out.WriteByte('\n')
+		}
+		if n%1000 == 0 {
+			time.Sleep(time.Until(began.Add(time.Duration(n) * pace)))
+		}
 	}
 }

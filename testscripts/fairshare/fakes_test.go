@@ -38,8 +38,8 @@ func answer(name string, args []string) int {
 	if text, err := find(key + ".err"); err == nil {
 		fmt.Fprint(os.Stderr, atNow(text))
 	}
-	if name == "squeue" && os.Getenv("ANSWERS") == "" && isLong(filepath.Join(os.Getenv("RECORDED"), "squeue.txt")) {
-		return long(args)
+	if file := filepath.Join(os.Getenv("RECORDED"), name+".txt"); os.Getenv("ANSWERS") == "" && isLong(file) {
+		return long(file, name, args)
 	}
 	if text, err := find(key + ".txt"); err == nil {
 		print(name, text, args)
@@ -110,7 +110,12 @@ func isLong(file string) bool {
 	return err == nil && info.Size() > 1<<20
 }
 
-func long(args []string) int {
+// pace is the time that squeue and sprio of Slurm 22.05.8 took for a row on a
+// cluster with 8038 and 1790 of them, that of the controller included.
+var pace = map[string]time.Duration{"squeue": 5500 * time.Nanosecond, "sprio": 7 * time.Microsecond}
+
+// long answers row by row, at the pace of the real command.
+func long(file, name string, args []string) int {
 	mark := ""
 	for _, arg := range args {
 		if m := markPattern.FindStringSubmatch(arg); m != nil {
@@ -118,7 +123,7 @@ func long(args []string) int {
 		}
 	}
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
-	if err := streamQueue(filepath.Join(os.Getenv("RECORDED"), "squeue.txt"), mark, out); err != nil || out.Flush() != nil {
+	if err := streamRows(file, mark, pace[name], out); err != nil || out.Flush() != nil {
 		return 98
 	}
 	return 0
