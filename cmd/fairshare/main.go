@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -20,8 +21,15 @@ import (
 func main() { os.Exit(app.Main(run)) }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// A long queue is read once and kept: collecting garbage while it grows costs
+	// more than it frees, until memory gets scarce.
+	debug.SetGCPercent(300)
+	debug.SetMemoryLimit(softMemory)
 	return tool(newAsker(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
 }
+
+// softMemory is from where on memory is collected more eagerly.
+const softMemory = 192 << 20
 
 const (
 	userUsage      = "only of these `USERS`, separated by commas"
