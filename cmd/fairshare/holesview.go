@@ -201,7 +201,12 @@ func (v *holesView) text(p *page) error {
 				p.line("  ", "and %d more, later or smaller (--json has them all)", len(offers)-i)
 				break
 			}
-			p.printf("  %s: %s\n", v.describe(p, o), app.Sanitize(strings.Join(o.request, " ")))
+			what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
+			between := " "
+			if p.width > 0 && displayWidth(what)+displayWidth(request)+4 > p.width {
+				between = "\n    "
+			}
+			p.printf("  %s:%s%s\n", what, between, request)
 			if len(o.victims) > 0 {
 				p.line("      ", "preempts %s", strings.Join(o.victims, ", "))
 			}

@@ -11,9 +11,13 @@ import (
 
 // factorColumns are the addends of a priority as columns: title, and the parts
 // that belong in it.
-var factorColumns = []struct{ title, name string }{
-	{"AGE", "age"}, {"FAIRSHARE", "fairshare"}, {"JOBSIZE", "jobsize"}, {"PARTITION", "partition"}, {"QOS", "qos"}, {"ASSOC", "assoc"},
-	{"TRES", "tres"}, {"SITE", "site"}, {"NICE", "nice"},
+// The larger drop is, the sooner a narrow terminal goes without.
+var factorColumns = []struct {
+	title, name string
+	drop        int
+}{
+	{"AGE", "age", 2}, {"FAIRSHARE", "fairshare", 1}, {"JOBSIZE", "jobsize", 6}, {"PARTITION", "partition", 5}, {"QOS", "qos", 3}, {"ASSOC", "assoc", 7},
+	{"TRES", "tres", 4}, {"SITE", "site", 8}, {"NICE", "nice", 9},
 }
 
 const factorCount = 9
@@ -55,6 +59,10 @@ func (v *queueView) weightOf(column int) string {
 	return number([]float64{w.Age, w.FairShare, w.JobSize, w.Partition, w.QOS, w.Assoc}[column], 0)
 }
 
+// wideEnough is the width from which there is room for some factors, and hence
+// for their weights.
+const wideEnough = 90
+
 // list writes the table of jobs.
 func (v *queueView) list(p *page) {
 	used := [factorCount]bool{}
@@ -68,7 +76,7 @@ func (v *queueView) list(p *page) {
 	}
 	// Row 0 holds the weights, as sprio -w shows them.
 	offset := 0
-	if v.factors.at != nil && v.config.Multifactor() {
+	if v.factors.at != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
 	}
 	job := func(row int) *slurm.QueueJob {
@@ -114,7 +122,7 @@ func (v *queueView) list(p *page) {
 		if s, ok := short[title]; ok {
 			title = s
 		}
-		columns = append(columns, column{title: title, right: true, cell: func(row int, b []byte) []byte {
+		columns = append(columns, column{title: title, right: true, drop: f.drop, cell: func(row int, b []byte) []byte {
 			if row < offset {
 				return append(b, v.weightOf(k)...)
 			}
@@ -137,7 +145,9 @@ func (v *queueView) list(p *page) {
 		}
 		return plain
 	})})
-	p.table(len(v.rows)+offset, columns)
+	if p.table(len(v.rows)+offset, columns) > 0 {
+		p.line("", "too narrow for all factors: a wider terminal has them, and fairshare jobs JOB")
+	}
 	v.footnotes(p)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -65,7 +66,7 @@ func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
 	if !c.Bool("watch") {
 		return once(c.Context, stdout, width, app.Color(stdout))
 	}
-	w := watcher{out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.now, stderr: stderr}
+	w := watcher{rows: func() int { return rows(stdout) }, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.now, stderr: stderr}
 	return w.run(c.Context, every, func(ctx context.Context) ([]byte, error) {
 		var b bytes.Buffer
 		width := 0
@@ -75,6 +76,19 @@ func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
 		err := once(ctx, &b, width, app.Color(stdout))
 		return b.Bytes(), err
 	})
+}
+
+// rows is the height of a terminal; 0 if it is none.
+func rows(w io.Writer) int {
+	f, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return 0
+	}
+	_, height, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return height
 }
 
 func parseNumber(s string) (float64, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -87,11 +88,18 @@ type column struct {
 	title string
 	right bool
 	cell  func(row int, b []byte) []byte
+	// drop above 0 allows the column to be left out where the terminal is too
+	// narrow, the largest first.
+	drop int
 }
 
-// table writes rows in columns two blanks apart. On a terminal the last column is
-// cut where the line ends.
-func (p *page) table(rows int, columns []column) {
+// roomForLast is what the last column of a table has at least, on a terminal.
+const roomForLast = 24
+
+// table writes rows in columns two blanks apart. On a terminal columns are left
+// out that do not fit, and the last one is cut where the line ends. It returns how
+// many were left out.
+func (p *page) table(rows int, columns []column) (dropped int) {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
 		widths[i] = displayWidth(c.title)
@@ -105,6 +113,11 @@ func (p *page) table(rows int, columns []column) {
 			b = c.cell(row, b[:0])
 			widths[i] = max(widths[i], displayWidthBytes(b))
 		}
+	}
+	if p.width > 0 {
+		all := len(columns)
+		columns, widths = fitting(columns, widths, p.width)
+		dropped = all - len(columns)
 	}
 	var line []byte
 	write := func(cell func(i int, b []byte) []byte) {
@@ -141,6 +154,25 @@ func (p *page) table(rows int, columns []column) {
 	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) })
 	for row := range rows {
 		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) })
+	}
+	return dropped
+}
+
+// fitting leaves columns out until the others fit.
+func fitting(columns []column, widths []int, width int) ([]column, []int) {
+	columns, widths = slices.Clone(columns), slices.Clone(widths)
+	for {
+		used, worst := roomForLast, -1
+		for i, c := range columns[:len(columns)-1] {
+			used += widths[i] + 2
+			if c.drop > 0 && (worst < 0 || c.drop > columns[worst].drop) {
+				worst = i
+			}
+		}
+		if used <= width || worst < 0 {
+			return columns, widths
+		}
+		columns, widths = slices.Delete(columns, worst, worst+1), slices.Delete(widths, worst, worst+1)
 	}
 }
 

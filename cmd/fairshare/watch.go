@@ -17,6 +17,7 @@ type watcher struct {
 	out, stderr     io.Writer
 	color, terminal bool
 	now             func() time.Time
+	rows            func() int // of the terminal; 0: unknown
 
 	before string
 	height int
@@ -80,13 +81,24 @@ func (w *watcher) print(text string) {
 		b.WriteString("\x1b[2J")
 	}
 	b.WriteString("\x1b[H")
-	for line := range strings.Lines(shown) {
+	for line := range strings.Lines(w.cut(shown)) {
 		b.WriteString(strings.TrimSuffix(line, "\n"))
 		b.WriteString("\x1b[K\n")
 	}
 	fmt.Fprintf(&b, "%s  ^C ends\x1b[K\n\x1b[J", w.now().Format("2006-01-02 15:04:05"))
 	fmt.Fprint(w.out, b.String())
 	w.before, w.height = text, strings.Count(shown, "\n")+1
+}
+
+// cut keeps what fits on the screen: what scrolls away cannot be refreshed.
+func (w *watcher) cut(text string) string {
+	height := w.rows()
+	lines := strings.SplitAfter(text, "\n")
+	if height < 4 || len(lines) <= height-1 {
+		return text
+	}
+	keep := height - 3
+	return strings.Join(lines[:keep], "") + fmt.Sprintf("%d more lines\n", len(lines)-1-keep)
 }
 
 const reverse, forward = "\x1b[7m", "\x1b[27m"
