@@ -160,17 +160,9 @@ func missing(err error) bool {
 	return err != nil && strings.HasSuffix(err.Error(), "program not found")
 }
 
-// shares reads sshare. Without accounting there are none, which is an error of
-// its own.
+// shares reads sshare, for which the cluster must have accounting.
 func (a *asker) shares(into *[]slurm.Share) func(context.Context) error {
-	return func(ctx context.Context) error {
-		err := read(a, into, slurm.ParseShares, "sshare", slurm.ShareArgs()...)(ctx)
-		var e *slurm.Error
-		if errors.As(err, &e) && strings.Contains(e.Error(), "accounting_storage") {
-			return noAccounting("the association tree")
-		}
-		return err
-	}
+	return read(a, into, slurm.ParseShares, "sshare", slurm.ShareArgs()...)
 }
 
 func noAccounting(view string) error {

@@ -46,14 +46,16 @@ func newSharesView(a *asker, c *cli.Context) (*sharesView, error) {
 }
 
 func (v *sharesView) load(ctx context.Context) error {
-	err := together(ctx, v.ask.config(&v.config), v.ask.shares(&v.rows))
-	if err != nil {
+	if err := v.ask.config(&v.config)(ctx); err != nil {
+		return err
+	}
+	if !v.config.Accounting() { // what sshare says then differs between versions
+		return noAccounting("the association tree")
+	}
+	if err := v.ask.shares(&v.rows)(ctx); err != nil {
 		return err
 	}
 	v.at = v.ask.now()
-	if !v.config.Accounting() && len(v.rows) == 0 {
-		return noAccounting("the association tree")
-	}
 	var users, accounts []string
 	for _, r := range v.rows {
 		if r.User != "" {
