@@ -57,7 +57,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		failures = append(failures, err)
 	}
 	if queueErr != nil {
-		return nil, errors.Join(append([]error{queueErr}, failures...)...)
+		failures = append([]error{queueErr}, failures...)
 	}
 	for _, k := range known {
 		hasJob[k.ID] = true

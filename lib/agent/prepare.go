@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -56,6 +57,11 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}
 	variables["PONOS_TASK"] = string(t.ID)
 	variables["PONOS_DATA"] = d.file(viewDir)
+	// The queue thinks of a container, whose data is at /data. Base-worker opens this
+	// file before anything else.
+	if path, ok := strings.CutPrefix(variables["TASK_ELEMENTS"], "/data/"); ok {
+		variables["TASK_ELEMENTS"] = filepath.Join(d.file(viewDir), path)
+	}
 	if t.RequiresGPU {
 		more, err := a.offline(ctx, d, t, variables)
 		if err != nil {
@@ -134,7 +140,7 @@ func zeroEnded(words []string) []byte {
 func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[string]string) ([]string, error) {
 	o, err := a.Queue.Offline(ctx, t)
 	if err != nil {
-		return nil, fmt.Errorf("configuration of the task: %w", err)
+		return nil, lasting(fmt.Errorf("configuration of the task: %w", err))
 	}
 	maps.Copy(variables, o.Env)
 	for _, name := range o.Unset {
@@ -311,7 +317,7 @@ func listDir(dir string) ([]string, error) {
 // lasting makes an error the task's own if trying again cannot help: what the task
 // needs is not there.
 func lasting(err error) error {
-	if forgotten(err) {
+	if forgotten(err) || errors.Is(err, queue.ErrBroken) {
 		return &taskError{err}
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -64,6 +65,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	switch {
 	case forgotten(err):
 		return a.outcome("skipped", record, err.Error()), a.abandon(d, record)
+	case errors.Is(err, queue.ErrBroken):
+		return a.fail(ctx, d, record, err)
 	case err != nil:
 		return task.Outcome{}, err
 	case t.State.Final() || t.State == task.Stopping:

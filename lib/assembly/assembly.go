@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
@@ -24,6 +26,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Parts is an agent with what it is made of.
@@ -131,6 +134,21 @@ func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err 
 // found by it, even if its state directory is lost. Jobs of Slurm are found on
 // every host of the cluster, processes only on this one.
 func agentName(ctx context.Context, p *Parts) (string, error) {
+	// Asked for once: every turn has to do without more calls of Slurm.
+	cache := filepath.Join(p.Config.StateDir(), "agent."+p.Config.Mode)
+	if b, err := os.ReadFile(cache); err == nil {
+		if id, err := task.ParseID(strings.TrimSpace(string(b))); err == nil {
+			return string(id), nil
+		}
+	}
+	name, err := deriveName(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	return name, renameio.WriteFile(cache, []byte(name+"\n"), 0o600)
+}
+
+func deriveName(ctx context.Context, p *Parts) (string, error) {
 	place, err := os.Hostname()
 	if err != nil {
 		return "", err

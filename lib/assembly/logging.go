@@ -46,11 +46,11 @@ func openLogging(c config.Config, o Options) (*logging, error) {
 		}
 		writers, l.file = append(writers, f), f
 	}
-	var handler slog.Handler = slog.DiscardHandler
+	l.Logger = slog.New(slog.DiscardHandler)
 	if len(writers) > 0 {
-		handler = slog.NewTextHandler(io.MultiWriter(writers...), &slog.HandlerOptions{Level: levels[c.Logging.Level]})
+		l.Logger = slog.New(slog.NewTextHandler(io.MultiWriter(writers...), &slog.HandlerOptions{Level: levels[c.Logging.Level]}))
 	}
-	l.Logger = slog.New(handler).With("tool", o.Tool)
+	l.Logger = l.With("tool", o.Tool)
 	if c.Sentry.DSN != "" {
 		err := sentry.Init(sentry.ClientOptions{
 			Dsn: c.Sentry.DSN, Environment: c.Sentry.Environment, Release: "ponos@" + app.Version, ServerName: hostname(),

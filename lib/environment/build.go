@@ -127,7 +127,10 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 			return buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
 		}
 	}
-	if _, err := s.git(ctx, spec, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
+	// The mirror is ours, and git reaches it as a file.
+	ours := spec
+	ours.Local = true
+	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
 		return gitError("repository "+name, err)
 	}
 	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {

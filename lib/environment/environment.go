@@ -111,6 +111,12 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Environment{}, err
 	}
+	// The scripts of a virtual environment hold its path: that must not go by a link
+	// that may lead elsewhere one day.
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Environment{}, err
+	}
 	l, err := lock.Wait(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
 		return Environment{}, err

@@ -11,16 +11,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// What a queue may say of a task. Both mean that the agent has no business with
-// it any more.
+// What a queue may say of a task. The first two mean that the agent has no
+// business with it any more.
 var (
 	ErrGone    = errors.New("the queue has no such task")
 	ErrNotMine = errors.New("the task is assigned to another agent")
+	// ErrBroken is for a task that can never be run: its definition is no good, or
+	// what it needs is not there. To ask again does not help.
+	ErrBroken = errors.New("the task cannot be run")
 )
 
 // A Queue hands out work and is told how it went. An error is of kind
-// fault.Unavailable if the queue cannot be reached or refuses, and wraps ErrGone
-// or ErrNotMine where that is what it says.
+// fault.Unavailable if the queue cannot be reached or refuses, and wraps one of the
+// above where that is what it says. It does not name the task, which the caller knows.
 type Queue interface {
 	// Register makes this agent known and readies everything below. It may be
 	// called at any time and any number of times.
@@ -28,7 +31,8 @@ type Queue interface {
 
 	// Actions is what the queue wants done by this agent, the oldest wish first.
 	// It is also the heartbeat. An action is repeated until the queue is told of a
-	// state that answers it.
+	// state that answers it. Actions beside an error are good all the same: the
+	// error tells of others that are not.
 	Actions(ctx context.Context) ([]task.Action, error)
 
 	// Task is the definition of a task that is assigned to this agent.

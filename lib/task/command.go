@@ -12,10 +12,11 @@ func SplitCommand(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
 	inWord := false
+	if strings.ContainsRune(line, 0) {
+		return nil, errors.New("the command has a zero byte")
+	}
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; c {
-		case 0:
-			return nil, errors.New("the command has a zero byte")
 		case ' ', '\t', '\n', '\r':
 			if inWord {
 				words, inWord = append(words, word.String()), false

@@ -21,7 +21,6 @@ func TestMain(m *testing.M) {
 
 // config is a configuration for the spool and the local runner, in $WORK/p.
 const config = `queue: "spool:%[1]s/spool"
-mode: local
 data_dir: "%[1]s/data"
 pid_file: "%[1]s/ponos.pid"
 logging: {path: "%[1]s/agent.log", task_format: "[agent %%(levelname)s] %%(message)s"}
@@ -52,7 +51,11 @@ func TestLocal(t *testing.T) {
 
 func TestFake(t *testing.T) {
 	harness.Run(t, harness.Options{Dir: "fake", Cmds: cmds, Setup: func(env *testscript.Env) error {
-		env.Setenv("PATH", filepath.Join(env.WorkDir, "bin")+":"+env.Getenv("PATH"))
+		env.Setenv("PATH", filepath.Join(harness.Root(), "testscripts/agent/fakebin")+":"+env.Getenv("PATH"))
+		env.Setenv("SLURM_CONF", filepath.Join(env.WorkDir, "slurm/slurm.conf"))
+		if err := os.Mkdir(filepath.Join(env.WorkDir, "slurm"), 0o700); err != nil {
+			return err
+		}
 		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 3s}\n")
 	}})
 }
@@ -63,7 +66,7 @@ func TestSlurm(t *testing.T) {
 		for name, value := range vars {
 			env.Setenv(name, value)
 		}
-		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 30s}\n")
+		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s}\n")
 	}})
 }
 

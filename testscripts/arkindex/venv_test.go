@@ -88,10 +88,11 @@ func site(t *testing.T) string {
 	return found[0]
 }
 
-// repository makes a git repository of the real worker, and returns it and its
-// commit.
-func repository(t *testing.T, dir string) string {
+// repository makes a bare git repository of the real worker that can be served as
+// files, and returns its commit.
+func repository(t *testing.T, bare string) string {
 	t.Helper()
+	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(workerDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -115,5 +116,7 @@ func repository(t *testing.T, dir string) string {
 	git("init", "--quiet", "--initial-branch=main")
 	git("add", "--all")
 	git("commit", "--quiet", "--message=Worker")
+	git("clone", "--quiet", "--bare", dir, bare)
+	git("-C", bare, "update-server-info")
 	return git("rev-parse", "HEAD")
 }

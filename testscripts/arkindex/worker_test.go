@@ -20,7 +20,7 @@ import (
 // to carry over.
 func scene(t *testing.T, legacy bool) (*server.Server, *httptest.Server, *arkindex.Queue) {
 	t.Helper()
-	s, err := server.New(server.Options{})
+	s, err := server.New(server.Options{NoDocument: legacy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,9 +82,7 @@ func place(t *testing.T, q *arkindex.Queue, tk task.Task) (data string, env []st
 	if err := os.Symlink(string(tk.ID), filepath.Join(data, "current")); err != nil {
 		t.Fatal(err)
 	}
-	parents := map[task.ID]string{}
 	for _, p := range tk.Parents {
-		parents[p.ID] = p.Slug
 		dir := filepath.Join(data, string(p.ID))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -100,14 +98,10 @@ func place(t *testing.T, q *arkindex.Queue, tk task.Task) (data string, env []st
 	for _, file := range tk.Files {
 		fetch(t, filepath.Join(data, "extra_files", file.Name), func(f *os.File) error { return q.GetFile(t.Context(), file, f) })
 	}
-	compact, err := json.Marshal(parents)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, value := range tk.Env {
 		env = append(env, name+"="+value)
 	}
-	return data, append(env, "PONOS_DATA="+data, "PONOS_TASK="+string(tk.ID), "TASK_PARENTS="+string(compact),
+	return data, append(env, "PONOS_DATA="+data, "PONOS_TASK="+string(tk.ID),
 		"PYTHONPATH="+workerDir, "PYTHONDONTWRITEBYTECODE=1", "HOME="+data, "PATH="+os.Getenv("PATH"))
 }
 
@@ -252,6 +246,8 @@ func TestRealWorkerOnlineAndOffline(t *testing.T) {
 	}
 }
 
+// An older instance has four configurations to merge. This one has no OpenAPI
+// document either, which the worker cannot do without.
 func TestRealWorkerOfflineOfOlderInstance(t *testing.T) {
 	_, web, q := scene(t, true)
 	runParent(t, q)
@@ -304,17 +300,4 @@ func offlineEnv(t *testing.T, data string, env []string, schemaEnv string, schem
 		kept = append(kept, name+"="+value)
 	}
 	return append(kept, schemaEnv+"="+filepath.Join(data, "schema.json"))
-}
-
-// The repository that tasks are started from holds the worker, and leads to the
-// packages of the tests.
-func TestRepository(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "worker")
-	if commit := repository(t, dir); len(commit) != 40 {
-		t.Errorf("commit %q", commit)
-	}
-	script, err := os.ReadFile(filepath.Join(dir, "install_ponos_slurm.sh"))
-	if err != nil || !strings.Contains(string(script), "'"+site(t)+"'") {
-		t.Errorf("%s, %v", script, err)
-	}
 }

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -28,7 +31,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	signed := k.logURL
 	if signed == "" || q.cfg.Now().Sub(k.logAt) > logURLAge {
 		var err error
-		if _, signed, err = q.define(ctx, id); err != nil {
+		if signed, err = q.logURL(ctx, id); err != nil {
 			return fmt.Errorf("publishing the log: %w", err)
 		}
 	}
@@ -38,14 +41,25 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	}
 	err := q.put(ctx, signed, q.cfg.LogContentType, log)
 	if refused(err) {
-		if _, signed, err = q.define(ctx, id); err == nil {
+		if signed, err = q.logURL(ctx, id); err == nil {
 			err = q.put(ctx, signed, q.cfg.LogContentType, log)
 		}
 	}
 	if err != nil {
-		return fault.Errorf(fault.Unavailable, "task %s: publishing the log: %w", id, err)
+		return fault.Errorf(fault.Unavailable, "publishing the log: %w", err)
 	}
 	return nil
+}
+
+// logURL asks where the log goes. A task whose definition is no good has a log all
+// the same, which says so.
+func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
+	_, signed, err := q.define(ctx, id)
+	if errors.Is(err, queue.ErrBroken) {
+		q.log.Debug("definition is no good, its log is published", "error", err)
+		return signed, nil
+	}
+	return signed, err
 }
 
 // refused reports whether a presigned URL is not taken, which mostly means that
@@ -73,12 +87,12 @@ const (
 func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error) {
 	all, err := q.list(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("artifacts: %w", err)
+		return nil, fmt.Errorf("list of artifacts: %w", err)
 	}
 	var artifacts []task.Artifact
 	for _, a := range all {
 		if !insidePath(a.Path) {
-			return nil, fault.Errorf(fault.Failed, "artifact %.80q of task %s: want a path within its directory", a.Path, id)
+			return nil, broken("artifact %.80q: want a path within its directory", a.Path)
 		}
 		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
 	}
@@ -86,11 +100,11 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 }
 
 // insidePath reports whether a path is relative, plain and stays where it is put.
-func insidePath(path string) bool {
-	if len(path) > 4096 {
+func insidePath(name string) bool {
+	if len(name) > 4096 {
 		return false
 	}
-	for segment := range strings.SplitSeq(path, "/") {
+	for segment := range strings.SplitSeq(name, "/") {
 		if !plainName(segment) {
 			return false
 		}
@@ -104,7 +118,7 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 	query := url.Values{}
 	for range maxPages {
 		var raw []byte
-		err := q.asReader(id, func(as credential) error {
+		err := q.asReader(ctx, id, func(as credential) error {
 			return q.taskCall(ctx, id, call{op: "ListArtifacts", query: query, as: as}, &raw)
 		})
 		if err != nil {
@@ -118,33 +132,33 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 				Next    flexible        `json:"next"`
 			}
 			if err := json.Unmarshal(raw, &answer); err != nil || answer.Results == nil {
-				return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts is no list", id)
+				return nil, fault.Errorf(fault.Unavailable, "answer is no list")
 			}
 			page, next = answer.Results, string(answer.Next)
 		}
 		var some []published
 		if err := json.Unmarshal(page, &some); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: %s", id, task.Clean(err.Error()))
+			return nil, fault.Errorf(fault.Unavailable, "answer is no list: %s", task.Clean(err.Error()))
 		}
 		all = append(all, some...)
 		if len(all) > maxArtifacts {
-			return nil, fault.Errorf(fault.Unavailable, "task %s has more than %d artifacts", id, maxArtifacts)
+			return nil, fault.Errorf(fault.Unavailable, "more than %d artifacts", maxArtifacts)
 		}
 		if next == "" {
 			return all, nil
 		}
 		at, err := url.Parse(next)
 		if err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts: next page has no address", id)
+			return nil, fault.Errorf(fault.Unavailable, "next page has no address")
 		}
 		query = at.Query()
 	}
-	return nil, fault.Errorf(fault.Unavailable, "task %s: list of artifacts has more than %d pages", id, maxPages)
+	return nil, fault.Errorf(fault.Unavailable, "more than %d pages", maxPages)
 }
 
 // asReader runs f with the credential that surely may read a task's artifacts:
 // its own or its child's. If that is not taken any more, the agent's is.
-func (q *Queue) asReader(id task.ID, f func(credential) error) error {
+func (q *Queue) asReader(ctx context.Context, id task.ID, f func(credential) error) error {
 	q.tasksMu.Lock()
 	as := q.readers[id]
 	if as.token == "" {
@@ -156,7 +170,18 @@ func (q *Queue) asReader(id task.ID, f func(credential) error) error {
 			return err
 		}
 	}
-	return f(credential{})
+	me, err := q.me(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(credential{scheme: q.cfg.AuthScheme, token: me.Access})
+	if status(err) != http.StatusUnauthorized {
+		return err
+	}
+	if me, err = q.renew(ctx, me.Access); err != nil {
+		return err
+	}
+	return f(credential{scheme: q.cfg.AuthScheme, token: me.Access})
 }
 
 // GetArtifact downloads one artifact.
@@ -165,44 +190,38 @@ func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to
 	if a.Size > 0 {
 		want = a.Size
 	}
-	params := map[string]string{"id": string(id), "path": a.Path}
-	err := q.asReader(id, func(as credential) error {
-		if as.token == "" {
-			me, err := q.me(ctx)
-			if err != nil {
-				return err
-			}
-			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
-		}
-		o := q.operation(ctx, "DownloadArtifact")
-		from, err := o.url(q.base, params, nil)
-		if err != nil {
-			return err
-		}
-		err = q.get(ctx, from, as, want, to)
-		if status(err) == http.StatusUnauthorized && as.scheme == q.cfg.AuthScheme {
-			me, failed := q.renew(ctx, as.token)
-			if failed != nil {
-				return failed
-			}
-			err = q.get(ctx, from, credential{scheme: q.cfg.AuthScheme, token: me.Access}, want, to)
-		}
-		return err
-	})
+	from, err := q.artifactURL(ctx, id, a.Path)
 	if err != nil {
-		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+		return err
 	}
-	return nil
+	return missing(q.asReader(ctx, id, func(as credential) error { return q.get(ctx, from, as, want, to) }))
+}
+
+func (q *Queue) artifactURL(ctx context.Context, id task.ID, path string) (*url.URL, error) {
+	return q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
 }
 
 // keepKind makes an error one of the queue, unless it is known for another,
 // such as a full disk.
 func keepKind(err error) error {
-	var broken *brokenError
-	if status(err) != 0 || errors.As(err, &broken) {
+	var cut *brokenError
+	if status(err) != 0 || errors.As(err, &cut) {
 		return fault.Wrap(fault.Unavailable, err)
 	}
 	return err
+}
+
+// missing is keepKind for what a task needs: if the store itself says that it is
+// not there, the task cannot be run.
+func missing(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *statusError
+	if errors.As(err, &e) && e.code == http.StatusNotFound && (e.json || e.store) {
+		return broken("%w", err)
+	}
+	return keepKind(err)
 }
 
 // PutArtifact announces a file and uploads it. One that is there already, from
@@ -213,14 +232,15 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 		return err
 	}
 	if a.ContentType == "" {
-		a.ContentType = "application/octet-stream"
+		kind, _, _ := strings.Cut(mime.TypeByExtension(path.Ext(a.Path)), ";")
+		a.ContentType = firstOf(kind, "application/octet-stream")
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
-		return fmt.Errorf("artifact %.80q of task %s: want a path within its directory", a.Path, id)
+		return fmt.Errorf("artifact %.80q: want a path within its directory", a.Path)
 	}
 	if err := q.publish(ctx, id, a, from); err != nil {
-		return fmt.Errorf("artifact %q of task %s: %w", task.Clean(a.Path), id, keepKind(err))
+		return fmt.Errorf("artifact %q: %w", task.Clean(a.Path), keepKind(err))
 	}
 	return nil
 }
@@ -304,7 +324,7 @@ func (q *Queue) find(ctx context.Context, id task.ID, path string) (published, b
 func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (published, error) {
 	var created published
 	body := map[string]any{"path": a.Path, "content_type": a.ContentType, "size": a.Size}
-	err := q.asReader(id, func(as credential) error {
+	err := q.asReader(ctx, id, func(as credential) error {
 		return q.taskCall(ctx, id, call{op: "CreateArtifact", body: body, as: as}, &created)
 	})
 	return created, err
@@ -312,18 +332,11 @@ func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (publ
 
 // arrived reports whether the contents of an artifact can be had.
 func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
-	from, err := q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
+	from, err := q.artifactURL(ctx, id, path)
 	if err != nil {
 		return false
 	}
-	err = q.asReader(id, func(as credential) error {
-		if as.token == "" {
-			me, err := q.me(ctx)
-			if err != nil {
-				return err
-			}
-			as = credential{scheme: q.cfg.AuthScheme, token: me.Access}
-		}
+	err = q.asReader(ctx, id, func(as credential) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 		if err != nil {
 			return err
@@ -343,7 +356,7 @@ func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 	from, err := url.Parse(f.URL)
 	if err != nil || !webAddress(f.URL) {
-		return fmt.Errorf("file %q has no http or https URL", task.Clean(f.Name))
+		return errors.New("no http or https URL")
 	}
 	err = q.get(ctx, from, nobody, -1, to)
 	q.tasksMu.Lock()
@@ -358,8 +371,5 @@ func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("file %q: %w", task.Clean(f.Name), keepKind(err))
-	}
-	return nil
+	return missing(err)
 }

@@ -51,6 +51,7 @@ type Queue struct {
 	base *url.URL
 	api  *http.Client // follows no redirect that would change a request
 	log  *slog.Logger
+	away sync.Map // host: when it was waited for in vain
 
 	mu       sync.Mutex // guards the fields below
 	identity identity

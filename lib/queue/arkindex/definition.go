@@ -75,12 +75,12 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
-	split, err := splitCommand(s)
-	if err != nil {
-		return fmt.Errorf("command %w", err)
+	if *w = nil; strings.TrimSpace(s) == "" {
+		return nil
 	}
+	split, err := task.SplitCommand(s)
 	*w = split
-	return nil
+	return err
 }
 
 // files is a map of names to URLs, or a list of objects with both.
@@ -216,6 +216,21 @@ func parseDefinition(raw []byte) (task.Task, string, error) {
 		return task.Task{}, "", errors.New("definition: URL for the log is not an http or https URL")
 	}
 	return t, logs, nil
+}
+
+// parseLogURL finds the URL for the log in a definition that is no good
+// otherwise; "" if even that is not to be had.
+func parseLogURL(raw []byte, id task.ID) string {
+	var d struct {
+		ID     json.RawMessage `json:"id"`
+		LogURL json.RawMessage `json:"s3_logs_put_url"`
+	}
+	var logs, is string
+	if json.Unmarshal(raw, &d) != nil || json.Unmarshal(d.ID, &is) != nil || is != string(id) ||
+		json.Unmarshal(d.LogURL, &logs) != nil || !webAddress(logs) {
+		return ""
+	}
+	return logs
 }
 
 func referenceID(references ...*reference) string {

@@ -44,7 +44,7 @@ const lockTime = 30 * time.Second
 // any case the instance is asked for its OpenAPI document, which shows whether it
 // can be reached. No other operation needs it to have been called.
 func (q *Queue) Register(ctx context.Context) (queue.Identity, error) {
-	err := q.repeat(ctx, func() error { return q.reach(ctx) })
+	err := q.repeat(ctx, q.base.Host, func() error { return q.reach(ctx) })
 	if err != nil {
 		return queue.Identity{}, fault.Wrap(fault.Unavailable, err)
 	}
@@ -117,6 +117,9 @@ func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 	fresh, err := q.create(ctx, id.Agent)
 	if err != nil {
 		return identity{}, err
+	}
+	if id.Agent != "" && id.Agent != fresh.Agent {
+		q.log.Warn("the queue knows this agent by another id now, and may give its tasks to others", "before", id.Agent, "now", fresh.Agent)
 	}
 	return fresh, q.keep(fresh)
 }

@@ -24,10 +24,10 @@ func (q *Queue) model(ctx context.Context, t *task.Task) error {
 	}
 	c := call{op: "RetrieveModelVersion", path: map[string]string{"id": version}, as: asTask(*t)}
 	if err := q.do(ctx, c, &answer); err != nil {
-		return fmt.Errorf("model of task %s: %w", t.ID, final(err))
+		return fmt.Errorf("model: %w", final(err))
 	}
 	if !webAddress(string(answer.URL)) {
-		return fault.Errorf(fault.Unavailable, "model of task %s has no http or https URL", t.ID)
+		return fault.Errorf(fault.Unavailable, "model has no http or https URL")
 	}
 	t.Files = append(t.Files, task.File{Name: ModelArchive, URL: string(answer.URL)})
 	return nil

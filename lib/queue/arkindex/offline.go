@@ -52,8 +52,19 @@ func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error)
 		return queue.Offline{}, err
 	}
 	if o.Configuration, err = configurationFile(settings); err != nil {
-		return queue.Offline{}, fmt.Errorf("configuration of task %s: %w", t.ID, err)
+		return queue.Offline{}, err
 	}
+	// It cannot ask for its parents either. Workers that know this variable have it
+	// from machines without a shared file system.
+	parents := map[task.ID]string{}
+	for _, p := range t.Parents {
+		parents[p.ID] = p.Slug
+	}
+	list, err := json.Marshal(parents) // sorted by id
+	if err != nil {
+		return queue.Offline{}, err
+	}
+	o.Env["TASK_PARENTS"] = string(list)
 	set := func(name string, value flexible) {
 		if value != "" && !strings.ContainsRune(string(value), 0) {
 			o.Env[name] = string(value)
@@ -82,11 +93,11 @@ func (q *Queue) settings(ctx context.Context, t task.Task, run *workerRun) ([]se
 		err := q.do(ctx, call{op: "RetrieveWorkerRunConfiguration", path: id, as: asTask(t)}, &answer)
 		switch {
 		case err == nil && answer.Configuration == nil:
-			return nil, fault.Errorf(fault.Unavailable, "configuration of task %s: answer has none", t.ID)
+			return nil, fault.Errorf(fault.Unavailable, "answer has no configuration")
 		case err == nil:
 			return q.resolved(ctx, t, *answer.Configuration)
 		case status(err) != http.StatusBadRequest && status(err) != http.StatusNotFound:
-			return nil, fmt.Errorf("configuration of task %s: %w", t.ID, err)
+			return nil, final(err)
 		}
 	}
 	return q.resolved(ctx, t, run.merged())
@@ -151,10 +162,10 @@ func (q *Queue) resolved(ctx context.Context, t task.Task, list []setting) ([]se
 		}
 		c := call{op: "RetrieveSecret", path: map[string]string{"name": name}, as: asTask(t)}
 		if err := q.do(ctx, c, &answer); err != nil {
-			return nil, fmt.Errorf("secret %q of task %s: %w", task.Clean(name), t.ID, final(err))
+			return nil, fmt.Errorf("secret %q: %w", task.Clean(name), final(err))
 		}
 		if answer.Content == nil {
-			return nil, fault.Errorf(fault.Unavailable, "secret %q of task %s: answer has none", task.Clean(name), t.ID)
+			return nil, fault.Errorf(fault.Unavailable, "secret %q: answer has none", task.Clean(name))
 		}
 		value, err := secretValue(name, *answer.Content)
 		if err != nil {
@@ -174,14 +185,35 @@ func secretValue(name, content string) (json.RawMessage, error) {
 			return json.RawMessage(content), nil
 		}
 	case ".yaml", ".yml":
+		var node yaml.Node
 		var value any
-		if yaml.Unmarshal([]byte(content), &value) == nil {
+		if yaml.Unmarshal([]byte(content), &node) != nil {
+			break
+		}
+		oldBooleans(&node)
+		if node.Decode(&value) == nil {
 			if asJSON, err := json.Marshal(value); err == nil {
 				return asJSON, nil
 			}
 		}
 	}
 	return json.Marshal(content)
+}
+
+// oldBooleans makes booleans of the words that are booleans in YAML 1.1, which is
+// what workers read.
+func oldBooleans(node *yaml.Node) {
+	if node.Kind == yaml.ScalarNode && node.Style == 0 && node.ShortTag() == "!!str" {
+		switch node.Value {
+		case "yes", "Yes", "YES", "on", "On", "ON":
+			node.Tag, node.Value = "!!bool", "true"
+		case "no", "No", "NO", "off", "Off", "OFF":
+			node.Tag, node.Value = "!!bool", "false"
+		}
+	}
+	for _, child := range node.Content {
+		oldBooleans(child)
+	}
 }
 
 // configurationFile writes the settings in the two forms that workers read at

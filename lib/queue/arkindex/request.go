@@ -49,6 +49,7 @@ type statusError struct {
 	code    int
 	words   string // what the server says, fit for one line
 	json    bool   // it says so in JSON: the application answers, not something in front of it
+	store   bool   // it says so as an object store does
 	after   time.Duration
 }
 
@@ -88,7 +89,9 @@ type brokenError struct {
 func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// do performs a call and decodes the answer into into, unless that is nil.
+// do performs a call and decodes the answer into into; *[]byte takes it as it is.
+// There must be an answer in JSON: a page that says 200 was not written by the
+// instance, and then nothing is done.
 func (q *Queue) do(ctx context.Context, c call, into any) error {
 	o := q.operation(ctx, c.op)
 	err := q.authorized(ctx, o, c, into)
@@ -134,14 +137,30 @@ func (q *Queue) persist(ctx context.Context, o operation, c call, as credential,
 			return err
 		}
 	}
-	return q.repeat(ctx, func() error { return q.once(ctx, o.Method, target, body, as, into) })
+	return q.repeat(ctx, target.Host, func() error { return q.once(ctx, o.Method, target, body, as, into) })
 }
 
-// repeat runs f again while it fails in a way that may pass.
-func (q *Queue) repeat(ctx context.Context, f func() error) error {
+// awayTime is how long a host is not waited for again that has been in vain. A
+// turn that has a thousand tasks to report must not wait a thousand times.
+const awayTime = 30 * time.Second
+
+// repeat runs f, which speaks to a host, again while it fails in a way that may
+// pass.
+func (q *Queue) repeat(ctx context.Context, host string, f func() error) error {
 	for i := 0; ; i++ {
 		err := f()
-		if err == nil || ctx.Err() != nil || !passing(err) || i == len(q.cfg.Waits) {
+		if err == nil || !passing(err) {
+			q.away.Delete(host)
+			return err
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if since, ok := q.away.Load(host); ok && q.cfg.Now().Sub(since.(time.Time)) < awayTime {
+			return err
+		}
+		if i == len(q.cfg.Waits) {
+			q.away.Store(host, q.cfg.Now())
 			return err
 		}
 		wait := q.cfg.Waits[i]
@@ -169,7 +188,6 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "ponos")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -181,9 +199,6 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 		return err
 	}
 	defer resp.Body.Close()
-	if into == nil {
-		return nil
-	}
 	what := shown(req)
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
@@ -213,6 +228,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 
 // send performs a request; an answer other than 2xx is an error.
 func (q *Queue) send(req *http.Request) (*http.Response, error) {
+	req.Header.Set("User-Agent", "ponos")
 	what := shown(req)
 	resp, err := q.api.Do(req)
 	if err != nil {
@@ -223,7 +239,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	}
 	defer resp.Body.Close()
 	words, _ := io.ReadAll(io.LimitReader(resp.Body, maxWords))
-	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), after: retryAfter(resp, q.cfg.Now())}
+	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), store: bytes.Contains(words, []byte("<Error>")), after: retryAfter(resp, q.cfg.Now())}
 	_, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	e.words = q.scrub(explanation(words), token, req.URL.RawQuery, req.URL.Query().Get("X-Amz-Signature"))
 	if resp.StatusCode < 400 {
@@ -238,6 +254,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 // sendQuietly is send for requests that carry no credential and whose refusal
 // nobody needs explained.
 func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
+	req.Header.Set("User-Agent", "ponos")
 	resp, err := q.api.Do(req)
 	if err != nil {
 		return nil, &brokenError{shown(req), plain(err)}

@@ -156,7 +156,6 @@ func (q *Queue) getSchema(ctx context.Context, target *url.URL) ([]byte, error) 
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/vnd.oai.openapi+json, application/json")
-	req.Header.Set("User-Agent", "ponos")
 	resp, err := q.sendQuietly(req)
 	if err != nil {
 		return nil, err

@@ -46,14 +46,12 @@ func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
 	}
-	for _, err := range bad {
-		q.log.Warn("action is ignored", "error", err)
-	}
-	return q.detailed(ctx, actions)
+	good, failures := q.detailed(ctx, actions)
+	return good, errors.Join(append(bad, failures...)...)
 }
 
 // detailed adds the particulars of the tasks that are to be started.
-func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Action, error) {
+func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []task.Action, problems []error) {
 	q.loadParticulars()
 	failures := make([]error, len(actions))
 	slots := make(chan struct{}, definitions)
@@ -82,25 +80,23 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) ([]task.Act
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, []error{context.Cause(ctx)}
 	}
-	var good []task.Action
 	for i, a := range actions {
 		switch err := failures[i]; {
 		case err == nil:
 			good = append(good, a)
 		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
-			q.log.Info("start is ignored", "error", err)
-		case fault.Is(err, fault.Unavailable):
-			q.log.Warn("start waits for the next turn", "error", err)
-		default:
-			// Waiting will not mend it; who starts it finds the same and can report it.
-			q.log.Warn("task cannot be started", "error", err)
+			q.log.Info("start is ignored", "task", a.ID, "error", err)
+		case errors.Is(err, queue.ErrBroken):
+			// Waiting will not mend it; who starts it finds the same and reports it.
 			good = append(good, a)
+		default:
+			problems = append(problems, fmt.Errorf("task %s: start waits for the next turn: %w", a.ID, err))
 		}
 	}
 	q.keepParticulars(good)
-	return good, nil
+	return good, problems
 }
 
 // particulars is what people filter actions by. An address may hold a password,
@@ -146,7 +142,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 		}
 		var parent definition
 		if err := q.taskCall(ctx, p.ID, call{op: "RetrieveTask", as: asTask(t)}, &parent); err != nil {
-			return task.Task{}, fmt.Errorf("parent of task %s: %w", id, final(err))
+			return task.Task{}, fmt.Errorf("parent %s: %w", p.ID, final(err))
 		}
 		t.Parents[i].Slug = task.Clean(string(parent.Slug))
 	}
@@ -156,7 +152,7 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	}
 	if run != nil {
 		if t.Source, err = run.source(); err != nil {
-			return task.Task{}, fmt.Errorf("task %s: %w", id, err)
+			return task.Task{}, broken("%w", err)
 		}
 		t.Worker = task.Clean(string(run.Version.Worker.Slug))
 	}
@@ -175,7 +171,8 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
-// define fetches a definition and checks whose task it is.
+// define fetches a definition and checks whose task it is. The URL for the log
+// comes with queue.ErrBroken as well.
 func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, error) {
 	me, err := q.me(ctx)
 	if err != nil {
@@ -186,14 +183,14 @@ func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, erro
 		return task.Task{}, "", err
 	}
 	t, logURL, err := parseDefinition(raw)
-	if err != nil {
-		return task.Task{}, "", fmt.Errorf("task %s: %w", id, err)
+	if err == nil && t.ID != id {
+		err = fmt.Errorf("definition is that of task %s", t.ID)
 	}
-	if t.ID != id {
-		return task.Task{}, "", fmt.Errorf("task %s: definition is that of task %s", id, t.ID)
+	if err != nil {
+		return task.Task{}, parseLogURL(raw, id), broken("%w", err)
 	}
 	if t.Agent != "" && t.Agent != me.Agent {
-		return task.Task{}, "", fault.Errorf(fault.Unavailable, "task %s: %w", id, queue.ErrNotMine)
+		return task.Task{}, "", fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}
 	q.note(id, func(k *known) { k.logURL, k.logAt, k.as = logURL, q.cfg.Now(), asTask(t) })
 	return t, logURL, nil
@@ -214,9 +211,9 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 	}
 	switch e.code {
 	case http.StatusNotFound:
-		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrGone, err)
+		return fault.Errorf(fault.Unavailable, "%w (%w)", queue.ErrGone, err)
 	case http.StatusForbidden:
-		return fault.Errorf(fault.Unavailable, "task %s: %w (%w)", id, queue.ErrNotMine, err)
+		return fault.Errorf(fault.Unavailable, "%w (%w)", queue.ErrNotMine, err)
 	}
 	return err
 }
@@ -227,20 +224,31 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 func final(err error) error {
 	var e *statusError
 	if errors.As(err, &e) && e.json && e.code >= 400 && e.code < 500 && e.code != http.StatusTooManyRequests {
-		return fault.Errorf(fault.Failed, "%s", e.Error())
+		return broken("%s", e.Error())
 	}
 	return err
 }
+
+// broken makes an error of a task that can never be run.
+func broken(format string, args ...any) error {
+	return fault.Wrap(fault.Failed, &brokenTask{fmt.Errorf(format, args...)})
+}
+
+// brokenTask is queue.ErrBroken with the reason alone as its text.
+type brokenTask struct{ err error }
+
+func (e *brokenTask) Error() string   { return e.err.Error() }
+func (e *brokenTask) Unwrap() []error { return []error{queue.ErrBroken, e.err} }
 
 // Claim does nothing: the instance assigns a task to one agent.
 func (q *Queue) Claim(context.Context, task.ID) error { return nil }
 
 // Report reports a state; the instance takes neither reason nor exit code. It
-// knows the graph of the states and refuses a jump over running, which a task
-// makes that is over before we look; then the step between is reported first.
+// knows a graph of the states and refuses other steps. Where both sides are right,
+// this finds the way: see detour.
 func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if !r.State.Known() {
-		return fmt.Errorf("task %s: state %.20q is not known", id, r.State)
+		return fmt.Errorf("state %.20q is not known", r.State)
 	}
 	err := q.patchState(ctx, id, r.State)
 	if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
@@ -250,21 +258,44 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if q.taskCall(ctx, id, call{op: "RetrieveTask"}, &now) != nil {
 		return err
 	}
-	switch is := task.State(strings.ToLower(string(now.State))); {
-	case is == r.State:
-		return nil
-	case (is == task.Pending || is == task.Unscheduled) && (r.State == task.Completed || r.State == task.Failed || r.State == task.Error):
-		if q.patchState(ctx, id, task.Running) != nil {
+	is := task.State(strings.ToLower(string(now.State)))
+	steps, ok := detour(is, r.State)
+	if !ok {
+		return err
+	}
+	q.log.Debug("state is not taken as it is", "task", id, "queue", is, "state", r.State, "instead", steps)
+	for _, step := range steps {
+		if err := q.patchState(ctx, id, step); err != nil {
 			return err
 		}
-		return q.patchState(ctx, id, r.State)
 	}
-	return err
+	return nil
+}
+
+// detour says what to report for a task that the queue has in one state, if it
+// refuses the state that the task is in; none is fine as well.
+func detour(is, want task.State) (steps []task.State, ok bool) {
+	switch {
+	case is == want:
+		return nil, true
+	case is.Final():
+		return nil, true // somebody has decided; what becomes of the job changes nothing
+	case is == task.Stopping && want.Final():
+		return []task.State{task.Stopped}, true // it ended while somebody wanted it stopped
+	case is == task.Stopping:
+		return nil, true
+	case is == task.Running && want == task.Pending:
+		return nil, true // Slurm runs it again; the queue knows no way back
+	case (is == task.Pending || is == task.Unscheduled) && want.Final() && want != task.Stopped:
+		return []task.State{task.Running, want}, true // over before we looked
+	}
+	return nil, false
 }
 
 func (q *Queue) patchState(ctx context.Context, id task.ID, state task.State) error {
 	body := map[string]string{"state": string(state)}
-	if err := q.taskCall(ctx, id, call{op: "PartialUpdateTask", body: body}, nil); err != nil {
+	var answer []byte
+	if err := q.taskCall(ctx, id, call{op: "PartialUpdateTask", body: body}, &answer); err != nil {
 		return fmt.Errorf("reporting %s: %w", state, err)
 	}
 	return nil

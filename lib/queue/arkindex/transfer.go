@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -20,7 +21,11 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 	if err != nil {
 		return err
 	}
-	return q.repeat(ctx, func() error {
+	to, err := url.Parse(signed)
+	if err != nil {
+		return errors.New("presigned URL is no good")
+	}
+	return q.repeat(ctx, to.Host, func() error {
 		if _, err := from.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
@@ -42,7 +47,10 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		if err != nil {
 			return watch.explain(ctx, err)
 		}
-		_ = resp.Body.Close()
+		defer resp.Body.Close()
+		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+			return fmt.Errorf("%s: answer is HTML: it is not from an object store", shown(req))
+		}
 		return nil
 	})
 }
@@ -51,7 +59,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 // have, or -1. With a credential the URL is one of the API, which may redirect
 // to the object store; the credential then stays behind.
 func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int64, to *os.File) error {
-	return q.repeat(ctx, func() error {
+	return q.repeat(ctx, from.Host, func() error {
 		if err := to.Truncate(0); err != nil {
 			return err
 		}

@@ -63,7 +63,7 @@ func (q *Queue) worker(ctx context.Context, t task.Task) (*workerRun, error) {
 	var w workerRun
 	c := call{op: "RetrieveWorkerRun", path: map[string]string{"id": run}, as: asTask(t)}
 	if err := q.do(ctx, c, &w); err != nil {
-		return nil, fmt.Errorf("worker run of task %s: %w", t.ID, final(err))
+		return nil, fmt.Errorf("worker run: %w", final(err))
 	}
 	return &w, nil
 }

@@ -131,7 +131,7 @@ func actions(x *exchange) answer {
 	x.agent.Pings++
 	list := []any{}
 	for _, t := range x.s.w.Tasks {
-		if t.State == "unscheduled" && x.s.parentsDone(t) && (t.Agent == "" || t.Agent == x.agent.ID) && (!t.RequiresGPU || x.agent.GPUs > 0) {
+		if t.State == "unscheduled" && x.s.parentsDone(t) && (t.Agent == "" || t.Agent == x.agent.ID) && (!t.RequiresGPU || x.agent.GPUs > 0 || x.s.opt.AnyHost) {
 			t.Agent = x.agent.ID
 			t.enter("pending")
 		}

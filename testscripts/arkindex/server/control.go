@@ -1,13 +1,18 @@
 package server
 
 import (
+	"archive/tar"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Add completes what is new in a spec and adds it to the world.
@@ -49,7 +54,34 @@ func (s *Server) Add(spec Spec) error {
 	for key, content := range spec.Storage {
 		s.w.Storage[key] = []byte(content)
 	}
+	for key, files := range spec.Archives {
+		packed, err := pack(files)
+		if err != nil {
+			return err
+		}
+		s.w.Storage[key] = packed
+	}
 	return s.save()
+}
+
+// pack makes a tar.zst archive.
+func pack(files map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b)
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(z)
+	for name, contents := range files {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(contents))}); err != nil {
+			return nil, err
+		}
+		if _, err := io.WriteString(w, contents); err != nil {
+			return nil, err
+		}
+	}
+	err = errors.Join(w.Close(), z.Close())
+	return b.Bytes(), err
 }
 
 func orNew(id string) string {

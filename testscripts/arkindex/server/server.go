@@ -25,6 +25,8 @@ type Options struct {
 	NoDocument   bool          // there is no OpenAPI document
 	Paginated    bool          // artifacts are listed in pages of two
 	LogType      string        // Content-Type that URLs for logs are signed for; "": any
+	AnyHost      bool          // tasks that need a GPU go to agents without one, too
+	GitDir       string        // directory of bare repositories, served under /git/
 	StateFile    string        // keeps the world between two runs of the server
 	Now          func() time.Time
 }
@@ -148,8 +150,12 @@ const maxBody = 256 << 20
 
 // ServeHTTP answers a request, or does what a fault says.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/_control/") {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/_control/"):
 		s.control(w, r)
+		return
+	case s.opt.GitDir != "" && strings.HasPrefix(r.URL.Path, "/git/"):
+		http.StripPrefix("/git/", http.FileServer(http.Dir(s.opt.GitDir))).ServeHTTP(w, r)
 		return
 	}
 	x := &exchange{Request: r, s: s}

@@ -123,6 +123,8 @@ type Spec struct {
 	Secrets    map[string]string `json:"secrets"`
 	Models     map[string]string `json:"models"`
 	Storage    map[string]string `json:"storage"` // key: contents as text
+	// Archives are kept as tar.zst. Key: file names with their contents.
+	Archives map[string]map[string]string `json:"archives"`
 }
 
 // Request is a request as it is recorded.

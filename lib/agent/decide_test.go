@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+func TestDecide(t *testing.T) {
+	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+	before := now.Add(-time.Minute)
+	for _, tt := range []struct {
+		name     string
+		known    Known
+		job      runner.Job
+		stopping bool
+		want     step
+	}{
+		{"waits, as the queue thinks anyhow", Known{}, runner.Job{State: task.Pending}, false, step{}},
+		{"begins", Known{}, runner.Job{State: task.Running}, false, step{report: task.Report{State: task.Running}}},
+		{"goes on", Known{Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
+		{"was preempted and requeued", Known{Reported: task.Running}, runner.Job{State: task.Pending, Reason: "BeginTime"}, false, step{report: task.Report{State: task.Pending, Reason: "BeginTime"}}},
+		{"ends", Known{Reported: task.Running}, runner.Job{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, false, step{report: task.Report{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, end: true}},
+		{"ends before it was seen", Known{}, runner.Job{State: task.Completed}, false, step{report: task.Report{State: task.Completed}, end: true}},
+		{"was cancelled by us", Known{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}, end: true}},
+		{"was cancelled by others", Known{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
+		{"failed by itself while being stopped", Known{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
+		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: now}},
+		{"is still missing", Known{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before}},
+		{"is back", Known{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
+		{"is in an unknown state", Known{Reported: task.Running}, runner.Job{Unknown: true}, false, step{}},
+	} {
+		if got := decide(tt.known, tt.job, tt.stopping, now); got != tt.want {
+			t.Errorf("a job that %s: got %+v; want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWanted(t *testing.T) {
+	actions := []task.Action{{Kind: task.Start, ID: "new"}, {Kind: task.Start, ID: "running"}, {Kind: task.Start, ID: "prepared"}, {Kind: task.Stop, ID: "running"}, {Kind: task.Stop, ID: "prepared"}, {Kind: task.Stop, ID: "ending"}}
+	got := wanted(actions, func(id task.ID) work {
+		return map[task.ID]work{"running": {hasJob: true}, "prepared": {busy: true}, "ending": {busy: true, stopping: true}}[id]
+	})
+	var text string
+	for _, a := range got {
+		text += string(a.Kind) + " " + string(a.ID) + ", "
+	}
+	if text != "start new, stop running, stop prepared, " {
+		t.Errorf("passed on: %s", text)
+	}
+}

@@ -1,0 +1,155 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// cluster answers for Slurm: what each command prints, and how often it was asked.
+type cluster struct {
+	mu    sync.Mutex
+	rows  []string
+	sacct string
+	slow  time.Duration
+	asked map[string]int
+}
+
+func row(id, state, comment string) string {
+	return fmt.Sprintf("%-20s%-20s%-40s%-12s%-12s%-8s%-24s%-24s%-80s", id, state, "None", "0", "0", "0", "2026-11-20T18:02:47", "2026-11-20T18:02:48", comment)
+}
+
+func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error) {
+	time.Sleep(c.slow)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked[cmd.Name]++
+	switch cmd.Name {
+	case "squeue":
+		return command.Result{Stdout: []byte(strings.Join(c.rows, "\n"))}, nil
+	case "sacct":
+		return command.Result{Stdout: []byte(c.sacct)}, nil
+	case "sbatch":
+		id := fmt.Sprint(200 + c.asked["sbatch"])
+		for _, arg := range cmd.Args {
+			if comment, ok := strings.CutPrefix(arg, "--comment="); ok {
+				c.rows = append(c.rows, row(id, "PENDING", comment))
+			}
+		}
+		return command.Result{Stdout: []byte(id + "\n")}, nil
+	case "scontrol":
+		return command.Result{}, nil
+	}
+	return command.Result{}, fmt.Errorf("unexpected %s %q", cmd.Name, cmd.Args)
+}
+
+func newRunner(c *cluster) *Runner {
+	c.asked = map[string]int{}
+	r := New(&slurm.Client{Run: c}, config.Slurm{StopWait: config.Duration(time.Second)}, nil)
+	r.now = func() time.Time { return now }
+	return r
+}
+
+func known(refs ...runner.Ref) func() ([]runner.Ref, error) {
+	return func() ([]runner.Ref, error) { return refs, nil }
+}
+
+func TestJobsFindsStrangers(t *testing.T) {
+	c := &cluster{rows: []string{
+		row("7", "RUNNING", "PONOS_TASK=a"), row("8", "RUNNING", "PONOS_TASK=b"), row("9", "PENDING", "PONOS_TASK=b"),
+		row("10", "COMPLETED", "PONOS_TASK=c"), row("11", "RUNNING", "PONOS_TASK=../x"), row("12", "RUNNING", "other"),
+	}}
+	jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range jobs {
+		got = append(got, fmt.Sprintf("%s=%s %s", j.Task, j.ID, j.State))
+	}
+	if text := strings.Join(got, ", "); text != "a=7 running, b=8 running, c=10 completed" {
+		t.Errorf("got %s", text)
+	}
+	if c.asked["squeue"] != 1 || c.asked["sacct"] != 1 {
+		t.Errorf("asked %v", c.asked)
+	}
+}
+
+func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
+	c := &cluster{sacct: "7\x1fRUNNING\x1f0:0\x1f\x1fUnknown\x1f\x1fponos-x\n"}
+	_, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
+	if !fault.Is(err, fault.Unavailable) {
+		t.Errorf("got %v", err)
+	}
+	// Accounting that lags says nothing of a job that another row proves squeue right about.
+	c.rows = []string{row("8", "RUNNING", "PONOS_TASK=b")}
+	jobs, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}, runner.Ref{Task: "b", Job: "8"}))
+	if err != nil || !jobs[0].Unknown || jobs[1].State != task.Running {
+		t.Errorf("%+v, %v", jobs, err)
+	}
+}
+
+// Many starts at once share their looks, and each look is newer than its question.
+func TestStartLooksFirst(t *testing.T) {
+	c := &cluster{slow: 2 * time.Millisecond, rows: []string{row("7", "PENDING", "PONOS_TASK=t0"), row("8", "COMPLETED", "PONOS_TASK=t1")}}
+	r := newRunner(c)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			s := runner.Submission{Task: task.ID(fmt.Sprintf("t%d", i)), Dir: "/d", Script: "/d/job.sh"}
+			if i == 1 {
+				s.Before = []string{"8"} // an earlier attempt
+			}
+			job, err := r.Start(t.Context(), s)
+			if err != nil || job.Adopted != (i == 0) || i == 0 && job.ID != "7" {
+				t.Errorf("t%d: %+v, %v", i, job, err)
+			}
+		})
+	}
+	wg.Wait()
+	if c.asked["sbatch"] != 39 || c.asked["squeue"] > 20 {
+		t.Errorf("asked %v; want 39 submissions and few looks", c.asked)
+	}
+	again, err := r.Start(t.Context(), runner.Submission{Task: "t5", Dir: "/d", Script: "/d/job.sh"})
+	if err != nil || !again.Adopted || c.asked["sbatch"] != 39 {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestSubmitErrors(t *testing.T) {
+	for words, want := range map[string]error{
+		"sbatch: error: Batch job submission failed: Invalid partition name specified":                                    runner.ErrRefused,
+		"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting": runner.ErrLater,
+		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying":                                    runner.ErrLater,
+		"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)":                nil,
+	} {
+		err := submitError(&slurm.Error{Command: "sbatch", Exit: &command.ExitError{Name: "sbatch", Code: 1, Stderr: words}})
+		if want == nil && (errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrLater)) || want != nil && !errors.Is(err, want) {
+			t.Errorf("%q: %v; want %v", words, err, want)
+		}
+	}
+}
+
+func TestFindTakesItsOptionsFromTheLauncher(t *testing.T) {
+	find := func(_ context.Context, request string) (config.Options, error) {
+		return config.Options{{Name: "partition", Value: "gpu"}, {Name: "time", Value: "1:00:00"}, {Name: "comment", Value: request}}, nil
+	}
+	got, err := Resolve(t.Context(), find, "slurm.gpu", config.Options{{Name: "find", Value: "cuda(mem=14G)"}, {Name: "time", Value: "9"}})
+	if err != nil || len(got) != 3 || got[1].Value != "cuda(mem=14G)" || got[2] != (config.Option{Name: "time", Value: "9"}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Resolve(t.Context(), nil, "slurm.gpu", config.Options{{Name: "find", Value: "x"}}); !fault.Is(err, fault.Usage) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// Errors reach Sentry if there is a DSN, without secrets; and nothing does if there
+// is none.
+func TestSentry(t *testing.T) {
+	var mu sync.Mutex
+	var events []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			z, err := gzip.NewReader(r.Body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			body = z
+		}
+		b, err := io.ReadAll(body)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		events = append(events, r.URL.Path+" "+string(b))
+		mu.Unlock()
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	poll := func(section string) {
+		t.Helper()
+		configuration := fmt.Sprintf(config, dir) + "seed: s3cretseed\nmode: slurm\n" + section
+		path := filepath.Join(dir, "ponos.yaml")
+		if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "slurm"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "slurm/squeue.mode"), []byte("down"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command("ponos-poll", "-c", path)
+		c.Env = append(os.Environ(), "HOME="+dir, "SLURM_CONF="+filepath.Join(dir, "slurm/slurm.conf"),
+			"PATH="+filepath.Join(harness.Root(), "testscripts/agent/fakebin")+":"+os.Getenv("PATH"))
+		if out, err := c.CombinedOutput(); c.ProcessState.ExitCode() != 3 {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	poll("")
+	if len(events) != 0 {
+		t.Errorf("without a DSN, Sentry got %q", events)
+	}
+	poll("sentry: {dsn: 'http://publickey@" + strings.TrimPrefix(server.URL, "http://") + "/7', environment: testing}\n")
+	mu.Lock()
+	defer mu.Unlock()
+	all := strings.Join(events, "\n")
+	if len(events) == 0 || !strings.Contains(all, "/api/7/envelope/") || !strings.Contains(all, `"environment":"testing"`) || !strings.Contains(all, "Unable to contact slurm controller") {
+		t.Errorf("Sentry got %q", events)
+	}
+	if strings.Contains(all, "s3cretseed") {
+		t.Error("Sentry got the seed")
+	}
+}
+
+// The programs that stand in for Slurm's print what those print.
+func TestFakesAreTrue(t *testing.T) {
+	vars := harness.Cluster(t)
+	run := func(dir string, env []string, name string, args ...string) (stdout, stderr string) {
+		c := exec.Command(filepath.Join(dir, name), args...)
+		if dir == "" {
+			c = exec.Command(name, args...)
+		}
+		c.Env = append(os.Environ(), env...)
+		var out, errs strings.Builder
+		c.Stdout, c.Stderr = &out, &errs
+		_ = c.Run() // failures are compared by what they print
+		return out.String(), errs.String()
+	}
+	var real []string
+	for name, value := range vars {
+		real = append(real, name+"="+value)
+	}
+	work := t.TempDir()
+	fakes := filepath.Join(harness.Root(), "testscripts/agent/fakebin")
+	fake := []string{"SLURM_CONF=" + filepath.Join(work, "slurm.conf")}
+
+	comment := "PONOS_TASK=held-against-the-fake"
+	out, errs := run("", real, "sbatch", "--parsable", "--hold", "--comment="+comment, "--output=/dev/null", "--wrap", "true")
+	id := strings.TrimSpace(out)
+	if id == "" {
+		t.Fatal(errs)
+	}
+	defer run("", real, "scancel", id)
+	args := []string{"--noheader", "--local", "--all", "--states=all", fmt.Sprintf("--user=%d", os.Getuid()),
+		"--Format=JobID:20,State:20,Reason:40,exit_code:12,DerivedEC:12,RestartCnt:8,SubmitTime:24,StartTime:24,Comment:80"}
+	var want string
+	for line := range strings.Lines(first(run("", real, "squeue", args...))) {
+		if strings.Contains(line, comment) {
+			want = line
+		}
+	}
+	if err := os.WriteFile(filepath.Join(work, "queue"), []byte(id+" PENDING "+comment+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := first(run(fakes, fake, "squeue", args...))
+	// Reason and times differ; the columns must not.
+	if len(got) != len(want) || strings.Index(got, comment) != strings.Index(want, comment) || got[:40] != want[:40] {
+		t.Errorf("squeue prints\n%qits fake\n%q", want, got)
+	}
+	if err := os.WriteFile(filepath.Join(work, "sbatch.mode"), []byte("reject"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(work, "job.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused := []string{"--parsable", "--partition=cpu", script}
+	_, got = run(fakes, fake, "sbatch", refused...)
+	refused[1] = "--partition=nowhere"
+	_, want = run("", real, "sbatch", refused...)
+	if strings.ReplaceAll(want, "nowhere", "cpu") != got {
+		t.Errorf("sbatch says\n%sits fake\n%s", want, got)
+	}
+	for _, call := range [][]string{{"scontrol", "--version"}, {"squeue", "--version"}, {"sacct", "--version"}, {"sbatch", "--version"}} {
+		if want, got := first(run("", real, call[0], call[1:]...)), first(run(fakes, fake, call[0], call[1:]...)); got != want {
+			t.Errorf("%v prints %q, its fake %q", call, want, got)
+		}
+	}
+	sacct := []string{"--noheader", "--parsable2", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName"}
+	if err := os.WriteFile(filepath.Join(work, "accounts"), []byte(id+"|PENDING|0:0|NOW|Unknown||wrap\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // accounting lags
+		if want = first(run("", real, "sacct", sacct...)); want != "" {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	got = first(run(fakes, fake, "sacct", sacct...))
+	begin := id + "\x1fPENDING\x1f0:0\x1f"
+	if strings.Count(want, "\x1f") != strings.Count(got, "\x1f") || !strings.HasPrefix(got, begin) || !strings.HasPrefix(want, begin) {
+		t.Errorf("sacct prints %q, its fake %q", want, got)
+	}
+}
+
+func first(stdout, _ string) string { return stdout }
