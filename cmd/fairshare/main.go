@@ -99,7 +99,8 @@ fairshare history --since 30d    what I used, by day`,
 			},
 			{
 				Name: "where", Usage: "the partition and QoS in which a job starts soonest", ArgsUsage: "[SBATCH-OPTION...] [SCRIPT]",
-				SkipFlagParsing: true,
+				SkipFlagParsing: true, // the others are sbatch's
+				Flags:           []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
 				Action: func(c *cli.Context) error {
 					v, help, err := newWhereView(a, c.Args().Slice())
 					switch {

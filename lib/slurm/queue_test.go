@@ -119,6 +119,40 @@ func TestForgedRow(t *testing.T) {
 	}
 }
 
+// Other versions write some columns differently.
+func TestOtherVersions(t *testing.T) {
+	inUTC(t)
+	row := "9|9|9|N/A|0|0|eve|(null)|gpu|(null)|PENDING|4294901758|-5|2026-11-20T17:50:56|Unknown|N/A|N/A|NONE|UNLIMITED|2-4|8|cpu=8,mem=0.50T,node=2,gres/gpu:h100=2|" +
+		"gres/gpu:h100:2|gres/gpu:1||(null)|(null)|a&b|(null)|afterok:3_*(unfulfilled)|Nodes required for job are DOWN, DRAINED or reserved|n|~" + capturedMark + "\n"
+	jobs, err := ParseQueueJobs(strings.NewReader(row), capturedMark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := jobs[0]
+	if j.Limit != Unlimited || j.Nodes != 2 || j.GPUs() != 2 || j.TRES["mem"] != 524288 || j.Account != "" || j.HetID != 0 || j.Nice != -5 || j.End != 0 {
+		t.Errorf("%+v", j)
+	}
+	j.TRES = nil // GPUs are not among the cluster's tracked resources
+	if j.GPURequest = "node:gres/gpu:1"; j.GPUs() != 2 {
+		t.Errorf("%v GPUs; want one on each of two nodes", j.GPUs())
+	}
+	for _, record := range []string{
+		// 20.11: no CPUEfctv. 24.11: more keys, a planned node, GPUs of two kinds.
+		"NodeName=n1 Arch=x86_64 CoresPerSocket=32 CPUAlloc=8 CPUTot=64 CPULoad=1.00 AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:4(S:0-1) " +
+			"GresDrain=N/A GresUsed=gpu:(null):2(IDX:0-1) RealMemory=512000 AllocMem=64000 State=MIXED ThreadsPerCore=2 Weight=1 Partitions=gpu\n",
+		"NodeName=n1 Arch=x86_64 CoresPerSocket=32 CPUAlloc=8 CPUEfctv=64 CPUTot=64 CPULoad=1.00 AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:a100:2,gpu:h100:2,shard:8 " +
+			"GresDrain=N/A GresUsed=gpu:a100:1(IDX:0),gpu:h100:1(IDX:2),shard:0 RealMemory=512000 AllocMem=64000 State=MIXED+PLANNED ThreadsPerCore=2 Weight=1 Partitions=gpu Comment=State=DOWN\n",
+	} {
+		nodes, err := ParseNodeUse(strings.NewReader(record))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := nodes[0]; n.GPUs != 4 || n.GPUsTaken != 2 || n.CPUs != 64 || n.SpecCPUs != 0 || !n.Usable() {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
 func TestSprio(t *testing.T) {
 	rows, err := ParseSprio(bytes.NewReader(captured(t, "sprio.txt")))
 	if err != nil {

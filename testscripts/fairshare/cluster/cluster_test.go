@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -111,6 +112,11 @@ type queueDoc struct {
 		Sum       *float64 `json:"factors_sum"`
 		Start     *string  `json:"start_time"`
 		Reason    string   `json:"reason"`
+		Nodes     float64  `json:"nodes"`
+		CPUs      float64  `json:"cpus"`
+		Factors   map[string]struct {
+			Factor float64 `json:"factor"`
+		} `json:"factors"`
 	} `json:"jobs"`
 }
 
@@ -237,6 +243,10 @@ func (c cluster) priorities() {
 			continue
 		}
 		checked++
+		// The cluster has 5 nodes and 28 CPUs.
+		if size := priority.JobSize(j.Nodes, j.CPUs, 5, 28, 0, priority.SizeOptions{}); j.Nodes == 1 && math.Abs(size-j.Factors["jobsize"].Factor) > 1e-6 {
+			c.t.Errorf("job %s: its size makes %v, sprio says %v", j.ID, size, j.Factors["jobsize"].Factor)
+		}
 		if math.Abs(*j.Sum-j.Priority) > 1 {
 			c.t.Errorf("job %s in %s: the factors make %v, Slurm says %v", j.ID, j.Partition, *j.Sum, j.Priority)
 		}
