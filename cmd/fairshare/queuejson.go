@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -44,18 +45,35 @@ func (v *queueView) json(w io.Writer) error {
 	p := newPage(w, 0, false)
 	p.print(strings.TrimSuffix(string(text), "\n}"))
 	p.print(",\n  \"jobs\": [")
-	o := jsonObject{}
-	for n, i := range v.rows {
-		if n > 0 {
-			p.print(",")
+	inOrder(len(v.rows), 1000, func(low, high int) []byte {
+		o := jsonObject{}
+		for n := low; n < high; n++ {
+			if n > 0 {
+				o.b = append(o.b, ',')
+			}
+			o.b = append(o.b, "\n    "...)
+			v.jobJSON(&o, v.rows[n], len(v.ids) > 0)
 		}
-		p.print("\n    ")
-		o.b = o.b[:0]
-		v.jobJSON(&o, i, len(v.ids) > 0)
-		p.bytes(o.b)
-	}
+		return o.b
+	}, p.bytes)
 	p.print("\n  ]\n}\n")
 	return p.Flush()
+}
+
+// inOrder makes pieces of step out of n side by side, and writes them in order.
+func inOrder(n, step int, piece func(low, high int) []byte, write func([]byte)) {
+	pieces := make(chan chan []byte, runtime.GOMAXPROCS(0))
+	go func() {
+		defer close(pieces)
+		for low := 0; low < n; low += step {
+			done := make(chan []byte, 1)
+			pieces <- done
+			go func() { done <- piece(low, min(low+step, n)) }()
+		}
+	}()
+	for done := range pieces {
+		write(<-done)
+	}
 }
 
 // jobJSON writes a pending job in one partition.

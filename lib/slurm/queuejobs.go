@@ -203,7 +203,8 @@ func (j *QueueJob) GPUs() float64 {
 func gpusIn(list string) float64 {
 	var n float64
 	for item := range strings.SplitSeq(list, ",") {
-		item, _, _ = strings.Cut(item, "(")
+		// A GPU without a type is gpu:(null):2 among those in use.
+		item, _, _ = strings.Cut(strings.Replace(item, ":(null):", ":", 1), "(")
 		item = strings.TrimPrefix(strings.TrimPrefix(item, "gres:"), "gres/")
 		name, rest, _ := strings.Cut(strings.ReplaceAll(item, "=", ":"), ":")
 		if name != "gpu" {
