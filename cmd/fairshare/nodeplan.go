@@ -290,7 +290,7 @@ func (n *nodePlan) running() (uses []map[string]priority.Resources, unsure []int
 	}
 	for k := range n.nodes {
 		u := &n.nodes[k]
-		if n.wholeNodes() || close(sums[u.Name], n.takenNow(u)) {
+		if n.wholeNodes() || alike(sums[u.Name], n.takenNow(u)) {
 			continue
 		}
 		for _, i := range several[u.Name] {
@@ -314,7 +314,7 @@ func plus(a, b priority.Resources) priority.Resources {
 	return priority.Resources{CPUs: a.CPUs + b.CPUs, MemMB: a.MemMB + b.MemMB, GPUs: a.GPUs + b.GPUs}
 }
 
-func close(a, b priority.Resources) bool {
+func alike(a, b priority.Resources) bool {
 	return math.Abs(a.CPUs-b.CPUs) < 0.5 && math.Abs(a.MemMB-b.MemMB) < 1 && math.Abs(a.GPUs-b.GPUs) < 0.5
 }
 
