@@ -131,6 +131,9 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if o.Free.CPUs < 1 {
 			continue
 		}
+		if most := v.plan.memoryPerCPU(p); most > 0 { // more would make Slurm add CPUs
+			o.Free.MemMB = min(o.Free.MemMB, most*o.Free.CPUs)
+		}
 		count := len(h.Nodes)
 		if p.MaxNodes > 0 {
 			count = min(count, p.MaxNodes)
@@ -183,6 +186,9 @@ func (v *holesView) text(p *page) error {
 		title := "partition " + app.Sanitize(part.Name)
 		if len(part.AllowAccounts) > 0 {
 			title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
+		}
+		if len(part.AllowGroups) > 0 {
+			title += ", for the groups " + app.Sanitize(strings.Join(part.AllowGroups, ", ")) + " only"
 		}
 		if part.NeedsResv {
 			title += ", with a reservation only"

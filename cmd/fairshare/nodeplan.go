@@ -252,6 +252,19 @@ func (n *nodePlan) memoryCounts() bool {
 	return strings.Contains(strings.ToUpper(n.config.Get("SelectTypeParameters")), "MEMORY")
 }
 
+// memoryPerCPU is the most MiB that a job may ask for with each CPU; 0 is no
+// limit.
+func (n *nodePlan) memoryPerCPU(p *slurm.Partition) float64 {
+	if p.MaxMemPerCPU > 0 {
+		return float64(p.MaxMemPerCPU >> 20)
+	}
+	most, err := parseNumber(n.config.Get("MaxMemPerCPU"))
+	if err != nil {
+		return 0
+	}
+	return most
+}
+
 // wholeNodes reports whether jobs always get whole nodes.
 func (n *nodePlan) wholeNodes() bool { return n.config.Get("SelectType") == "select/linear" }
 
