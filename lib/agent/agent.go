@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/environment"
@@ -85,7 +87,8 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 	// Artifacts first: their failures belong into the log, and a state that is
 	// final lets children start.
 	if process != noArtifacts {
-		if err := a.publishArtifacts(ctx, d, process); err != nil {
+		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
+		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
 			return err
 		}
 	}
@@ -119,5 +122,24 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 	if whole.total == 0 {
 		return nil
 	}
-	return a.Queue.PutLog(ctx, d.id, whole)
+	err = a.Queue.PutLog(ctx, d.id, whole)
+	if errors.Is(err, queue.ErrBroken) {
+		a.Log.Error("log is not published", "task", d.id, "error", err)
+		return nil
+	}
+	return err
+}
+
+// tellOnce adds a line to the end of a task's log, unless an earlier attempt has
+// done so.
+func (a *Agent) tellOnce(d Dir, message string) {
+	if said, err := os.ReadFile(d.file(tailFile)); err == nil && strings.Contains(string(said), message) {
+		return
+	}
+	log, err := a.openLog(d, tailFile)
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	log.Say("ERROR", "%s", message)
 }

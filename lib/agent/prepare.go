@@ -346,34 +346,43 @@ func download(path string, get func(*os.File) error) error {
 }
 
 // publishArtifacts publishes what a task has left in its directory, but for links
-// and unfinished downloads.
-func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string) error {
+// and unfinished downloads. What cannot be published, whenever it is tried, is told
+// and left: it must not keep the task from its end.
+func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tell func(format string, args ...any)) error {
 	root := a.artifacts(process, d.id)
 	n := 0
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
-			return err
+		name, relErr := filepath.Rel(root, path)
+		if err = errors.Join(err, relErr); err != nil {
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
+		}
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
+			return nil
 		}
 		if n++; n > maxArtifacts {
-			return fmt.Errorf("more than %d artifacts", maxArtifacts)
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
+			tell("more than %d artifacts: the others are not published", maxArtifacts)
+			return fs.SkipAll
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			return err
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
 		}
 		defer f.Close()
 		info, err := f.Stat()
 		if err != nil {
 			return err
 		}
-		return a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()}, f)
+		err = a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()}, f)
+		if errors.Is(err, queue.ErrBroken) {
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
+		}
+		return err
 	})
 	if err != nil && !forgotten(err) {
 		return fmt.Errorf("artifacts of task %s: %w", d.id, err)

@@ -16,9 +16,10 @@ import (
 var (
 	ErrGone    = errors.New("the queue has no such task")
 	ErrNotMine = errors.New("the task is assigned to another agent")
-	// ErrBroken is for a task that can never be run: its definition is no good, or
-	// what it needs is not there. To ask again does not help.
-	ErrBroken = errors.New("the task cannot be run")
+	// ErrBroken is for what can never be: a task whose definition is no good, or that
+	// needs what is not there; an artifact that the queue refuses. To try again does
+	// not help.
+	ErrBroken = errors.New("this can never be done")
 )
 
 // A Queue hands out work and is told how it went. An error is of kind

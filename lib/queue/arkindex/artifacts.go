@@ -46,7 +46,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 		}
 	}
 	if err != nil {
-		return fault.Errorf(fault.Unavailable, "publishing the log: %w", err)
+		return fmt.Errorf("publishing the log: %w", unwanted(err))
 	}
 	return nil
 }
@@ -211,6 +211,19 @@ func keepKind(err error) error {
 	return err
 }
 
+// unwanted is keepKind for what we publish: the application or the store itself may
+// say that it will never take it, such as a file that is too large.
+func unwanted(err error) error {
+	var e *statusError
+	if errors.As(err, &e) && (e.json || e.store) {
+		switch e.code {
+		case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+			return broken("%w", err)
+		}
+	}
+	return keepKind(err)
+}
+
 // missing is keepKind for what a task needs: if the store itself says that it is
 // not there, the task cannot be run.
 func missing(err error) error {
@@ -237,10 +250,10 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
-		return fmt.Errorf("artifact %.80q: want a path within its directory", a.Path)
+		return broken("artifact %.80q: want a path of plain names", a.Path)
 	}
 	if err := q.publish(ctx, id, a, from); err != nil {
-		return fmt.Errorf("artifact %q: %w", task.Clean(a.Path), keepKind(err))
+		return fmt.Errorf("artifact %q: %w", task.Clean(a.Path), unwanted(err))
 	}
 	return nil
 }
@@ -275,7 +288,7 @@ func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from i
 			if there.Size == a.Size && q.arrived(ctx, id, a.Path) {
 				return nil
 			}
-			return fault.Errorf(fault.Failed, "it is announced already, and the queue gives no URL to send it to")
+			return broken("it is announced already, and the queue gives no URL to send it to")
 		}
 		if !webAddress(string(there.PutURL)) {
 			return fault.Errorf(fault.Unavailable, "URL to send it to is not an http or https URL")

@@ -49,7 +49,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		}
 		defer resp.Body.Close()
 		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-			return fmt.Errorf("%s: answer is HTML: it is not from an object store", shown(req))
+			return fault.Errorf(fault.Unavailable, "%s: answer is HTML: it is not from an object store", shown(req))
 		}
 		return nil
 	})
@@ -95,7 +95,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		case err != nil:
 			return watch.explain(ctx, &brokenError{shown(req), fmt.Errorf("breaks off after %d bytes: %w", n, plain(err))})
 		case want >= 0 && n != want:
-			return fmt.Errorf("%s: size is not the %d bytes that were announced", shown(req), want)
+			return fault.Errorf(fault.Unavailable, "%s: size is not the %d bytes that were announced", shown(req), want)
 		}
 		return nil
 	})

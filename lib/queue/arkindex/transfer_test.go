@@ -230,6 +230,33 @@ func TestArtifactCredentials(t *testing.T) {
 	}
 }
 
+// What will never be taken is told apart from what may be taken later.
+func TestRefusedArtifact(t *testing.T) {
+	b := setup(t, server.Options{})
+	id := b.add(&server.Task{Slug: "one"})[0]
+	b.actions()
+	for _, tt := range []struct {
+		fault  server.Fault
+		broken bool
+	}{
+		{server.Fault{Operation: "CreateArtifact", Kind: "status", Status: 400}, true},
+		{server.Fault{Operation: "PutObject", Kind: "status", Status: 413}, true},
+		{server.Fault{Operation: "PutObject", Kind: "status", Status: 403, Count: 2}, false},
+		{server.Fault{Operation: "CreateArtifact", Kind: "status", Status: 503, Count: 6}, false},
+	} {
+		b.server.Break(tt.fault)
+		err := b.another().PutArtifact(t.Context(), id, task.Artifact{Path: fmt.Sprint("a", tt.fault.Status)}, strings.NewReader("A"))
+		if err == nil || errors.Is(err, queue.ErrBroken) != tt.broken {
+			t.Errorf("%+v: %v", tt.fault, err)
+		}
+		b.server.Mend()
+	}
+	b.server.Break(server.Fault{Operation: "PutObject", Kind: "status", Status: 413})
+	if err := b.q.PutLog(t.Context(), id, strings.NewReader("A")); !errors.Is(err, queue.ErrBroken) {
+		t.Errorf("a log that is too large: %v", err)
+	}
+}
+
 func TestExpiredFile(t *testing.T) {
 	b := setup(t, server.Options{})
 	b.addSpec(server.Spec{Storage: map[string]string{"m": "model"}})
