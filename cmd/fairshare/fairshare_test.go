@@ -252,7 +252,12 @@ func TestOtherClusters(t *testing.T) {
 		"garbled sshare":       {recorded{files: map[string]string{"sshare": "root|x|\n"}}, []string{"-a"}, 3, `^$`, `sshare: line 1 of its output`},
 		"garbled node":         {recorded{files: map[string]string{"node": "NodeName=a CPUTot=x State=IDLE\n"}}, []string{"holes"}, 3, `^$`, `scontrol show node: line 1`},
 		"empty queue":          {recorded{files: map[string]string{"squeue": "", "sprio": ""}}, []string{"jobs"}, 0, `^no job waits\n$`, `^$`},
-		"nobody's":             {recorded{}, []string{"jobs", "-u", "root"}, 0, `^no job waits of root\n$`, `^$`},
+		// Jobs that are kept private take their nodes all the same, nobody knows how long.
+		"private jobs": {recorded{files: map[string]string{"squeue": ""}}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
+			`^partition gpu_small\n  1 CPU, 6\.3G for 7d now on small1: --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
+		"newer Slurm": {recorded{files: replaceConfig(t, "SLURM_VERSION", "24.05.1")}, []string{"holes", "-p", "cpu"}, 0, `partition cpu`, `^$`},
+		"an array":    {recorded{}, []string{"jobs", "5"}, 0, `5_1 +bob +cpu .* running\n`, `^$`},
+		"nobody's":    {recorded{}, []string{"jobs", "-u", "root"}, 0, `^no job waits of root\n$`, `^$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errs := fairshare(t, c.recorded, c.args...)

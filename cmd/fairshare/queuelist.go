@@ -138,6 +138,9 @@ func (v *queueView) list(p *page) {
 	}
 	why := map[string]string{}
 	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.QueueJob) string {
+		if !j.Pending() {
+			return strings.ToLower(j.State)
+		}
 		plain, ok := why[j.Reason]
 		if !ok {
 			plain = slurm.ExplainReason(j.Reason).Plain

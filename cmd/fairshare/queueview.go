@@ -386,6 +386,9 @@ func (v *queueView) whose() string {
 
 // explain is the reason in plain words.
 func explain(j *slurm.QueueJob) slurm.Explanation {
+	if !j.Pending() {
+		return slurm.Explanation{Plain: strings.ToLower(j.State)}
+	}
 	e := slurm.ExplainReason(j.Reason)
 	e.Advice = strings.ReplaceAll(e.Advice, "ID", j.Label)
 	return e
