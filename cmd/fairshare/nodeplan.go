@@ -205,11 +205,7 @@ func (n *nodePlan) unseen(now int64) {
 		if p == nil {
 			continue
 		}
-		count := float64(max(1, e.job.Nodes))
-		need := priority.Resources{CPUs: e.job.TRES["cpu"] / count, MemMB: e.job.TRES["mem"] / count, GPUs: e.job.GPUs() / count}
-		if !n.memoryCounts() {
-			need.MemMB = 0
-		}
+		need, count := n.need(e.job)
 		length := int64(priority.Forever)
 		if e.job.Limit != slurm.Unlimited && e.job.Limit > 0 {
 			length = int64(e.job.Limit.Seconds())
@@ -222,7 +218,7 @@ func (n *nodePlan) unseen(now int64) {
 			if budget--; budget < 0 {
 				return
 			}
-			start, nodes, ok := priority.Earliest(n.fitting(p, e.job, now), need, int(count), length, from, resolution)
+			start, nodes, ok := priority.Earliest(n.fitting(p, e.job, now), need, count, length, from, resolution)
 			if !ok || start > window {
 				break
 			}
@@ -236,6 +232,16 @@ func (n *nodePlan) unseen(now int64) {
 			from = start
 		}
 	}
+}
+
+// need is what a pending job asks for on each of how many nodes.
+func (n *nodePlan) need(j *slurm.QueueJob) (each priority.Resources, nodes int) {
+	count := float64(max(1, j.Nodes))
+	each = priority.Resources{CPUs: j.TRES["cpu"] / count, MemMB: j.TRES["mem"] / count, GPUs: j.GPUs() / count}
+	if !n.memoryCounts() {
+		each.MemMB = 0
+	}
+	return each, int(count)
 }
 
 func (n *nodePlan) partition(name string) *slurm.Partition {

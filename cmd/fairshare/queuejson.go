@@ -132,6 +132,11 @@ func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
 	o.optional("dependency", j.Dependency)
 	if compare {
 		v.beforeJSON(o, i)
+		if f, ok := v.fits[j.Partition]; ok {
+			o.number("starts_now_with_seconds", float64(f.minutes*60))
+		} else {
+			o.null("starts_now_with_seconds")
+		}
 	}
 	o.close()
 }

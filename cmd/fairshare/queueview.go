@@ -39,6 +39,7 @@ type queueView struct {
 	ranks      []int          // of each job
 	waiting    map[string]int // jobs in line, by partition
 	rows       []int          // the jobs that are shown
+	fits       map[string]fit // of one job, by partition: how it could start now
 }
 
 func newQueueView(a *asker, c *cli.Context) (*queueView, error) {
@@ -126,7 +127,14 @@ func (v *queueView) load(ctx context.Context) error {
 	if err := v.check(ctx); err != nil {
 		return err
 	}
-	return v.choose()
+	if err := v.choose(); err != nil {
+		return err
+	}
+	v.fits = nil
+	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.candidates[v.rows[0]].Eligible {
+		return nil
+	}
+	return v.fit(ctx)
 }
 
 func (v *queueView) sort() {

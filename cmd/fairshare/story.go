@@ -45,6 +45,11 @@ func (v *queueView) story(p *page) error {
 	p.line("  ", "%s (%s)", e.Plain, or(j.Reason, "no reason"))
 	p.line("  ", "what can be done: %s", e.Advice)
 	for _, i := range v.rows {
+		if text := v.fitText(&v.jobs[i]); text != "" {
+			p.line("  ", "in %s %s", v.jobs[i].Partition, text)
+		}
+	}
+	for _, i := range v.rows {
 		v.factorsOf(p, i)
 	}
 	if len(v.rows) > 0 && v.candidates[v.rows[0]].Eligible {

@@ -37,3 +37,34 @@ func Earliest(lines []Timeline, need Resources, count int, length, from, resolut
 	}
 	return 0, nil, false
 }
+
+// Longest tells until when a job that starts now could keep count nodes with need
+// free on each, and on which. ok is false if there is no room now.
+func Longest(lines []Timeline, need Resources, count int, now int64) (end int64, nodes []string, ok bool) {
+	type room struct {
+		end  int64
+		name string
+	}
+	var rooms []room
+	for _, line := range lines {
+		r := room{name: line.Name}
+		for _, s := range line.Spans {
+			if !line.Total.Usable() || !s.Free.Covers(need) || s.Start > now && r.end != s.Start {
+				break
+			}
+			r.end = s.End
+		}
+		if r.end > now {
+			rooms = append(rooms, r)
+		}
+	}
+	count = max(1, count)
+	if len(rooms) < count {
+		return 0, nil, false
+	}
+	sort.SliceStable(rooms, func(i, j int) bool { return rooms[i].end > rooms[j].end })
+	for _, r := range rooms[:count] {
+		nodes = append(nodes, r.name)
+	}
+	return rooms[count-1].end, nodes, true
+}

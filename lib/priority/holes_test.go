@@ -79,6 +79,24 @@ func TestEarliest(t *testing.T) {
 	}
 }
 
+func TestLongest(t *testing.T) {
+	const now = 6000
+	lines := Timelines(now, 60, []Machine{machine("a", 4, 0), machine("b", 4, 0), machine("c", 4, 0)}, []Busy{
+		{Node: "a", Kind: Planned, Start: now + 600, End: now + 1200},
+		{Node: "b", Kind: Planned, Start: now + 1800, End: now + 2400},
+		{Node: "c", Kind: Running, Start: 0, End: now + 60, Use: Resources{CPUs: 3}},
+	})
+	if end, nodes, ok := Longest(lines, Resources{CPUs: 2}, 1, now); !ok || end != now+1800 || !reflect.DeepEqual(nodes, []string{"b"}) {
+		t.Error(end, nodes, ok)
+	}
+	if end, nodes, ok := Longest(lines, Resources{CPUs: 2}, 2, now); !ok || end != now+600 || !reflect.DeepEqual(nodes, []string{"b", "a"}) {
+		t.Error(end, nodes, ok)
+	}
+	if _, _, ok := Longest(lines, Resources{CPUs: 2}, 3, now); ok {
+		t.Error("c has one CPU")
+	}
+}
+
 // Whatever is on the nodes: a hole is free on each of its nodes from start to end,
 // ends where something begins, and no hole lies within another one.
 func TestHolesAreHoles(t *testing.T) {

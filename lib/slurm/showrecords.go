@@ -293,6 +293,21 @@ func ParsePlacements(r io.Reader) ([]Placement, error) {
 	return all, nil
 }
 
+// ParseWholeNodes reads from scontrol -o show job whether the job wants its nodes
+// for itself.
+func ParseWholeNodes(r io.Reader) (bool, error) {
+	s := newShowScanner("job", "JobId", r)
+	s.continued = true
+	whole := false
+	for rec, ok := s.record(); ok; rec, ok = s.record() {
+		switch v, _ := rec.lookup("OverSubscribe"); v {
+		case "NO", "USER", "MCS", "TOPO":
+			whole = true
+		}
+	}
+	return whole, s.err
+}
+
 func countIDs(ids string) (float64, bool) {
 	var n float64
 	for part := range strings.SplitSeq(ids, ",") {

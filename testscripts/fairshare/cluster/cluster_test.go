@@ -306,19 +306,9 @@ var seconds = regexp.MustCompile(`^--time=.*$`)
 // holes submits a job for a hole, which backfill starts, and before it one that
 // is 10% longer and one that has 10% more CPUs, which it does not.
 func (c cluster) holes() {
-	var h *hole
-	for _, p := range decode[holesDoc](c.t, c.must("root", "fairshare", "holes", "-p", "gpu", "--json")).Partitions {
-		for _, candidate := range p.Holes {
-			if candidate.Now && candidate.GPUs > 0 && candidate.Seconds != nil {
-				h = &candidate
-			}
-		}
-	}
-	if h == nil {
-		c.t.Fatalf("no hole with a GPU:\n%s", c.must("root", "fairshare", "holes"))
-	}
+	h := c.gpuHole()
 	if h.GPUs != 1 || h.CPUs != 4 || *h.Seconds < 100*60 || *h.Seconds > 120*60 {
-		c.t.Errorf("hole %+v; want 1 GPU and 4 CPUs for about two hours", *h)
+		c.t.Errorf("hole %+v; want 1 GPU and 4 CPUs for about two hours", h)
 	}
 	with := func(change func(option string) string) []string {
 		args := []string{"--nice=100000"}
@@ -339,21 +329,58 @@ func (c cluster) holes() {
 		if state := c.state(job); state != "PENDING" {
 			c.t.Errorf("a job 10%% %s than the hole is %s: %v", what, state, options)
 		}
+		if what == "longer" {
+			c.shorten(job)
+		}
 		c.must("root", "scancel", job)
 	}
+	c.until("the hole to be free again", func() bool { return c.freeHole() != nil })
+	h = c.gpuHole() // time has passed: it is shorter by now
 	job := c.submit("bob", with(func(option string) string { return option })...)
 	c.until("the job in the hole", func() bool { return c.state(job) == "RUNNING" })
 	if out := c.must("root", "scontrol", "show", "job", job); !strings.Contains(out, "Scheduler=Backfill") {
 		c.t.Errorf("not started by backfill:\n%s", out)
 	}
-	// What is taken is no hole any more.
+	if h := c.freeHole(); h != nil {
+		c.t.Errorf("still a hole where a job runs: %+v", *h)
+	}
+}
+
+// freeHole is a hole of now with a GPU in the partition gpu, or nil.
+func (c cluster) freeHole() *hole {
 	for _, p := range decode[holesDoc](c.t, c.must("root", "fairshare", "holes", "-p", "gpu", "--json")).Partitions {
-		for _, candidate := range p.Holes {
-			if candidate.Now && candidate.GPUs > 0 {
-				c.t.Errorf("still a hole: %+v", candidate)
+		for _, h := range p.Holes {
+			if h.Now && h.GPUs > 0 && h.Seconds != nil {
+				return &h
 			}
 		}
 	}
+	return nil
+}
+
+func (c cluster) gpuHole() hole {
+	h := c.freeHole()
+	if h == nil {
+		c.t.Fatalf("no hole with a GPU:\n%s", c.must("root", "fairshare", "holes"))
+	}
+	return *h
+}
+
+// shorten takes the advice of a job's story: with the time limit told there, it
+// starts.
+func (c cluster) shorten(job string) {
+	type doc struct {
+		Jobs []struct {
+			Seconds *int64 `json:"starts_now_with_seconds"`
+		} `json:"jobs"`
+	}
+	jobs := decode[doc](c.t, c.must("bob", "fairshare", "jobs", job, "--json")).Jobs
+	if len(jobs) != 1 || jobs[0].Seconds == nil {
+		c.t.Errorf("no time limit with which job %s starts:\n%s", job, c.must("bob", "fairshare", "jobs", job))
+		return
+	}
+	c.must("bob", "scontrol", "update", "job="+job, fmt.Sprintf("timelimit=%d", *jobs[0].Seconds/60))
+	c.until("the job with a shorter limit", func() bool { return c.state(job) == "RUNNING" })
 }
 
 func (c cluster) history() {
