@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -54,6 +55,9 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	}
 	err = a.end(ctx, d, process, task.Report{State: task.Stopped, Reason: "stopped as the queue asked"})
 	if forgotten(err) {
+		if record.Job == "" && record.Intent.IsZero() {
+			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
+		}
 		err = a.Store.Finish(d.id)
 	}
 	if err != nil {
