@@ -268,7 +268,7 @@ func (v *sharesView) notes(p *page) {
 		}
 	}
 	if !v.trusted {
-		p.line("", "Slurm's factors are not those of the tree it shows (it may hide a part of it): nothing is predicted")
+		p.line("", "Slurm's factors are not those of the tree it shows, so nothing is predicted: it may hide a part of it, or not have counted the latest usage")
 	}
 }
 

@@ -96,7 +96,7 @@ func (c cluster) until(what string, done func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(90 * time.Second); !done(); time.Sleep(300 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("waited in vain for %s\n%s", what, c.must("root", "squeue", "--all", "--start"))
+			c.t.Fatalf("waited in vain for %s\n%s", what, c.picture())
 		}
 	}
 }
@@ -209,29 +209,23 @@ func (c cluster) shares() {
 		}
 		return usage > 0
 	})
-	users := 0
-	for _, a := range decode[doc](c.t, c.must("root", "fairshare", "--all", "--json")).Associations {
-		if a.User == nil {
-			continue
+	// The factors follow in the same minute.
+	c.until("our factors to be those of sshare", func() bool {
+		users, equal := 0, true
+		for _, a := range decode[doc](c.t, c.must("root", "fairshare", "--all", "--json")).Associations {
+			if a.User == nil {
+				continue
+			}
+			users++
+			if a.Factor == nil || a.Computed == nil || math.Abs(*a.Factor-*a.Computed) > 1e-5 {
+				equal = false
+			}
 		}
-		users++
-		if a.Factor == nil || a.Computed == nil || math.Abs(*a.Factor-*a.Computed) > 1e-5 {
-			c.t.Errorf("%s of %s: sshare says %v, we say %v", *a.User, a.Account, value(a.Factor), value(a.Computed))
-		}
-	}
-	if users != 5 {
-		c.t.Errorf("%d users; want 5", users)
-	}
+		return equal && users == 5
+	})
 	if out := c.must("alice", "fairshare"); !strings.Contains(out, "alice@research  factor") {
 		c.t.Errorf("alice sees\n%s", out)
 	}
-}
-
-func value(f *float64) any {
-	if f == nil {
-		return nil
-	}
-	return *f
 }
 
 // priorities compares the sum of the factors with Slurm's priority.
@@ -323,11 +317,15 @@ func (c cluster) holes() {
 	wider := with(func(option string) string {
 		return strings.Replace(option, fmt.Sprintf("--cpus-per-task=%d", h.CPUs), fmt.Sprintf("--cpus-per-task=%d", (h.CPUs*11+9)/10), 1)
 	})
-	for what, options := range map[string][]string{"longer": longer, "wider": wider} {
+	for _, larger := range []struct {
+		what    string
+		options []string
+	}{{"longer", longer}, {"wider", wider}} {
+		what, options := larger.what, larger.options
 		job := c.submit("bob", options...)
 		time.Sleep(7 * time.Second) // backfill looks every 2 seconds here
 		if state := c.state(job); state != "PENDING" {
-			c.t.Errorf("a job 10%% %s than the hole is %s: %v", what, state, options)
+			c.t.Errorf("a job 10%% %s than the hole is %s: %v\n%s", what, state, options, c.picture())
 		}
 		if what == "longer" {
 			c.shorten(job)
@@ -342,8 +340,14 @@ func (c cluster) holes() {
 		c.t.Errorf("not started by backfill:\n%s", out)
 	}
 	if h := c.freeHole(); h != nil {
-		c.t.Errorf("still a hole where a job runs: %+v", *h)
+		c.t.Errorf("still a hole where a job runs: %+v\n%s", *h, c.picture())
 	}
+}
+
+// picture is what there is to see when something went wrong.
+func (c cluster) picture() string {
+	return c.must("root", "squeue", "--all", "--format=%i %P %u %T %C %b %S %e %N %Y %r") + c.must("root", "sacct", "--allusers", "-X", "-o", "jobid,state,start,end,exitcode,nodelist") +
+		c.must("root", "fairshare", "holes")
 }
 
 // freeHole is a hole of now with a GPU in the partition gpu, or nil.
