@@ -385,6 +385,12 @@ func (c cluster) shorten(job string) {
 	}
 	c.must("bob", "scontrol", "update", "job="+job, fmt.Sprintf("timelimit=%d", *jobs[0].Seconds/60))
 	c.until("the job with a shorter limit", func() bool { return c.state(job) == "RUNNING" })
+	// A job that is cancelled in the second of its launch takes others with it on
+	// this cluster: its processes are not yet known (proctrack/linuxproc).
+	c.until("its processes", func() bool {
+		return strings.Contains(c.must("root", "squeue", "--noheader", "--steps", "--jobs="+job, "--format=%i"), job+".batch")
+	})
+	time.Sleep(3 * time.Second)
 }
 
 func (c cluster) history() {
