@@ -85,6 +85,9 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := assembly.CheckRequests(cfg); err != nil {
+		return err
+	}
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
 	}
