@@ -136,12 +136,16 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 	return variables, nil
 }
 
+// assignments are the variables as NAME=VALUE. PONOS_TASK comes last: a job that has
+// read it has read them all.
 func assignments(variables map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		out = append(out, name+"="+variables[name])
+		if name != "PONOS_TASK" {
+			out = append(out, name+"="+variables[name])
+		}
 	}
-	return out
+	return append(out, "PONOS_TASK="+variables["PONOS_TASK"])
 }
 
 func zeroEnded(words []string) []byte {
@@ -198,8 +202,8 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 			return err
 		}
 		links := []string{filepath.Join(view, string(parent.ID))}
-		if name, err := task.ParseID(parent.Slug); err == nil && name != "current" && name != "extra_files" {
-			links = append(links, filepath.Join(view, string(name)))
+		if isPlain(parent.Slug) && parent.Slug != "current" && parent.Slug != "extra_files" {
+			links = append(links, filepath.Join(view, parent.Slug))
 		}
 		if err := link(dir, links...); err != nil {
 			return err
@@ -217,6 +221,13 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		}
 	}
 	return nil
+}
+
+// isPlain reports whether a slug can be the name of a link: an id, but that dots
+// within it are allowed, as in prepare.sh.
+func isPlain(slug string) bool {
+	_, err := task.ParseID(strings.ReplaceAll(slug, ".", "-"))
+	return err == nil && !strings.Contains(slug, "..") && !strings.HasSuffix(slug, ".")
 }
 
 // link makes symbolic links, or replaces them.

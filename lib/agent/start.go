@@ -44,6 +44,7 @@ func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
 
 // start does the work of Start under the task's lock.
 func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome, error) {
+	locked := time.Now() // how long ago, whatever the agent's clock says
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
@@ -55,7 +56,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
-	if d.StopRequested() {
+	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	t, err := a.Queue.Task(ctx, d.id)
@@ -64,7 +65,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 	switch {
 	case forgotten(err):
-		return a.outcome("skipped", record, err.Error()), a.abandon(d, record)
+		return a.outcome("unknown", record, err.Error()), a.abandon(d, record)
 	case errors.Is(err, queue.ErrBroken):
 		return a.fail(ctx, d, record, err)
 	case err != nil:
@@ -96,11 +97,14 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 
 	// From here on there may be a job.
+	again := !record.Intent.IsZero()
 	record.Intent, record.Runner = a.now(), a.Runner.Name()
 	if err := d.Write(record); err != nil {
 		return task.Outcome{}, err
 	}
-	job, err := a.Runner.Start(ctx, a.submission(d, t, record, held))
+	submission := a.submission(d, t, record, held)
+	submission.Locked, submission.Again = locked, again
+	job, err := a.Runner.Start(ctx, submission)
 	switch {
 	case errors.Is(err, runner.ErrRefused):
 		return a.fail(ctx, d, record, err)
@@ -115,7 +119,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 	record.Job, record.Submitted = job.ID, job.Submitted
 	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
-	if err := d.Write(record); err != nil {
+	if err := d.Note(record); err != nil {
 		return task.Outcome{}, err
 	}
 	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)
@@ -175,6 +179,10 @@ func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task
 	}
 	return a.outcome("failed", record, reason), err
 }
+
+// staleStop is how old the mark of a stop must be for it to be left over from a
+// ponos-stop that was killed, when the queue wants the task started.
+const staleStop = 10 * time.Minute
 
 var errStopped = errors.New("the task is being stopped")
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,8 +165,10 @@ func (d Dir) Read() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	// The last whole line counts; one that was cut off was never relied on.
+	text := strings.TrimSuffix(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
 	var r Record
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
 	}
 	if r.ID != d.id {
@@ -174,17 +177,38 @@ func (d Dir) Read() (Record, error) {
 	return r, nil
 }
 
-// Write replaces the record; it is on disk when Write returns.
+// Write replaces the record; its contents are on disk when Write returns.
 func (d Dir) Write(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return d.replace(recordFile, append(b, '\n'), 0o600)
+	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
 }
 
+// Note adds a newer record behind the one that is there, without waiting for the
+// disk: for what is found out again if it is lost.
+func (d Dir) Note(r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(d.file(recordFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// replace replaces a file at once, under the task's lock. It does not wait for the
+// disk: after a power failure the file may be empty, which who reads it must see.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
-	return renameio.WriteFile(d.file(name), b, mode, renameio.WithTempDir(d.Path))
+	temporary := d.file("." + name + ".new")
+	if err := os.WriteFile(temporary, b, mode); err != nil {
+		return err
+	}
+	return os.Rename(temporary, d.file(name))
 }
 
 // RequestStop notes that the task is to be stopped, for whoever works on it.
@@ -198,68 +222,9 @@ func (d Dir) StopRequested() bool {
 	return err == nil
 }
 
-// Known is a task with a job, and what was reported of it.
-type Known struct {
-	ID        task.ID    `json:"id"`
-	Slug      string     `json:"slug,omitempty"`
-	Process   string     `json:"process,omitempty"`
-	Job       string     `json:"job"`
-	Attempt   int        `json:"attempt"`
-	Submitted time.Time  `json:"submitted,omitzero"`
-	Missing   time.Time  `json:"missing,omitzero"` // since when the runner has no trace of the job
-	Reported  task.State `json:"reported,omitempty"`
-	LogSize   int64      `json:"log_size,omitempty"` // bytes of the log that are published
-	Restarts  int        `json:"restarts,omitempty"`
-	Foreign   bool       `json:"foreign,omitempty"` // not ours, by the queue's word
-}
-
-const knownFile = "known.jsonl"
-
-// LoadKnown returns the tasks with jobs: those of the cache, and those that were
-// started since it was written. Should the cache be damaged, it is made anew.
-func (s *Store) LoadKnown() ([]Known, error) {
-	cached := map[task.ID]Known{}
-	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for line := range strings.Lines(string(b)) {
-		var k Known
-		if json.Unmarshal([]byte(line), &k) == nil {
-			cached[k.ID] = k
-		}
-	}
-	ids, err := s.IDs()
-	if err != nil {
-		return nil, err
-	}
-	known := make([]Known, 0, len(ids))
-	for _, id := range ids {
-		if k, ok := cached[id]; ok {
-			known = append(known, k)
-			continue
-		}
-		r, err := s.Task(id).Read()
-		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
-			continue // being prepared, or not yet submitted
-		}
-		if err != nil {
-			return nil, err
-		}
-		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
-	}
-	return known, nil
-}
-
-// SaveKnown replaces the cache.
-func (s *Store) SaveKnown(known []Known) error {
-	var b []byte
-	for _, k := range known {
-		line, err := json.Marshal(k)
-		if err != nil {
-			return err
-		}
-		b = append(append(b, line...), '\n')
-	}
-	return renameio.WriteFile(filepath.Join(s.Dir, knownFile), b, 0o600, renameio.WithTempDir(s.Dir))
+// forgetStop removes the mark of a stop that is older than a time, and reports
+// whether it was.
+func (d Dir) forgetStop(before time.Time) bool {
+	info, err := os.Stat(d.file(stopFile))
+	return err == nil && info.ModTime().Before(before) && os.Remove(d.file(stopFile)) == nil
 }

@@ -56,7 +56,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	stop := tool(nil)
 	stop.StopAtArg = true
-	if _, out, _ := runTool(stop, "-a", "cmd", "-n5", "-o"); strings.TrimSpace(out) != `all=true num=0 out="" args=["cmd" "-n5" "-o"]` {
+	if _, out, _ := runTool(stop, "-a", "cmd", "-n5", "--", "-o"); strings.TrimSpace(out) != `all=true num=0 out="" args=["cmd" "-n5" "--" "-o"]` {
 		t.Errorf("flags of the command are taken: %s", out)
 	}
 }
@@ -72,7 +72,7 @@ func TestUsageErrorsGoToStderr(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	code, out, stderr := runTool(tool(nil), "--help")
-	if code != 0 || stderr != "" || !strings.HasPrefix(out, "sq - lists\n\nusage: sq [OPTION...] [ID...]\n") || !strings.Contains(out, "--num N, -n N") {
+	if code != 0 || stderr != "" || !strings.HasPrefix(out, "sq - lists\n\nusage: sq [OPTION...] [ID...]\n") || !strings.Contains(out, "-n, --num N") {
 		t.Errorf("%d\n%s\n%s", code, out, stderr)
 	}
 	code, out, stderr = runTool(tool(nil), "-V")

@@ -30,6 +30,11 @@ type Partition struct {
 	PriorityTier   int
 	Preemptible    bool // jobs of a higher tier may take the place of its jobs
 	Nodes          string
+	Hidden         bool
+	Exclusive      bool       // jobs get whole nodes
+	PreemptMode    string     // OFF, CANCEL, REQUEUE, SUSPEND; "": the cluster's
+	JobFactor      float64    // PriorityJobFactor
+	TRES           TRESCounts // all there is in it
 }
 
 // PartitionsArgs are scontrol's arguments for ParsePartitions.
@@ -43,7 +48,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 		return nil, err
 	}
 	var partitions []Partition
-	err = eachRecord("scontrol show partitions", text, "PartitionName=", func(line int, record string) error {
+	err = eachRecord("scontrol show partitions", 0, text, "PartitionName=", func(line int, record string) error {
 		p, err := parsePartition(record)
 		if err != nil {
 			return parseError("scontrol show partitions", line, "%w", err)
@@ -73,9 +78,9 @@ func parsePartition(record string) (Partition, error) {
 		return n
 	}
 	seen := map[string]bool{}
-	eachField(record, func(key, value string) {
+	eachField(record, func(key, value string) bool {
 		if seen[key] {
-			return
+			return true
 		}
 		seen[key] = true
 		switch key {
@@ -122,12 +127,25 @@ func parsePartition(record string) (Partition, error) {
 			p.MaxMemPerCPU = number(key, value) << 20
 		case "PriorityTier":
 			p.PriorityTier = int(number(key, value))
+		case "PriorityJobFactor":
+			p.JobFactor = float64(number(key, value))
+		case "Hidden":
+			p.Hidden = value == "YES"
+		case "OverSubscribe":
+			p.Exclusive = strings.HasPrefix(value, "EXCLUSIVE")
+		case "TRES":
+			tres, ok := parseTRES(value)
+			if p.TRES = tres; !ok {
+				fail(key, value)
+			}
 		case "PreemptMode":
+			p.PreemptMode = orEmpty(value)
 			p.Preemptible = value != "OFF" && orEmpty(value) != ""
 		}
+		return true
 	})
-	if err == nil && p.Name == "" {
-		err = fmt.Errorf("a partition without a name")
+	if err == nil && (p.Name == "" || strings.Contains(p.Name, ",")) {
+		err = fmt.Errorf("%.60q is no name of a partition", p.Name)
 	}
 	return p, err
 }
