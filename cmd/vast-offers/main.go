@@ -27,8 +27,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name:      name,
 		Usage:     "show what machines a task would be started on now, the best first",
 		ArgsUsage: "[FILTER...]",
-		Description: "Searches the market with vast_api.offer_filters of the configuration, or with the\n" +
-			"filters given as arguments, as ponos-start would.",
+		Description: "Searches the market as ponos-start would, with vast_api.offer_filters of the\n" +
+			"configuration, or with the filters given as arguments.",
 		Examples: "vast-offers\nvast-offers --explain\nvast-offers 'gpu_ram>=40 reliability>0.99'",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),

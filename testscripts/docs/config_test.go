@@ -17,7 +17,11 @@ func keys(of reflect.Type, prefix string) []string {
 		switch {
 		case name == "" || name == "-":
 		case of.Field(i).Type.Kind() == reflect.Struct:
-			all = append(all, keys(of.Field(i).Type, prefix+name+".")...)
+			inner := keys(of.Field(i).Type, prefix+name+".")
+			if len(inner) == 0 { // a value of several forms
+				inner = []string{prefix + name}
+			}
+			all = append(all, inner...)
 		default:
 			all = append(all, prefix+name)
 		}

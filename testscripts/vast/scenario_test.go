@@ -140,7 +140,7 @@ func (w *world) strangers(n int) {
 		}
 		req.Header.Set("Authorization", "Bearer "+server.Key)
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil || resp.StatusCode != 200 {
+		if err != nil || resp.StatusCode != http.StatusOK {
 			w.t.Fatal(resp, err)
 		}
 		_ = resp.Body.Close()
