@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 const name = "vast-reap"
@@ -78,7 +80,16 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 		r.Agent = c.String("agent")
 	}
-	found, err := r.Unwanted(c.Context, older)
+	found, err := r.Unwanted(c.Context, older, func(id task.ID) (string, error) {
+		record, err := parts.Agent.Store.Task(id).Read()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "the agent has no such task", nil
+		case record.Foreign:
+			return "the queue does not give its task to this agent", nil
+		}
+		return "", err
+	})
 	if err != nil {
 		return err
 	}

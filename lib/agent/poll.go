@@ -186,7 +186,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		}
 		k, job := known[i], *jobOf[i]
 		if k.Foreign {
-			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(k, job) })
+			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(ctx, k, job) })
 			continue
 		}
 		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job) })
@@ -314,11 +314,34 @@ func (a *Agent) disown(d Dir, k Known) (*Known, error) {
 }
 
 // watchForeign keeps a foreign job in mind for as long as the runner shows it.
-func (a *Agent) watchForeign(k Known, job runner.Job) (*Known, error) {
+// One that costs money is not left alone: if the queue, asked once more, still does
+// not give its task to this agent, it is ended.
+func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job) (*Known, error) {
 	if job.State.Final() || job.Lost {
 		return nil, a.Store.Finish(k.ID)
 	}
-	return &k, nil
+	if _, ok := a.Runner.(runner.Remote); !ok || job.ID == "" || job.Unknown {
+		return &k, nil
+	}
+	_, err := a.Queue.Task(ctx, k.ID)
+	if !forgotten(err) {
+		return &k, nil
+	}
+	d := a.Store.Task(k.ID)
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &k, nil
+	}
+	if err != nil {
+		return &k, err
+	}
+	defer held.Close()
+	a.Log.Warn("the queue does not give this task to this agent; its job is ended", "task", k.ID, "job", k.Job)
+	err = a.Runner.Stop(ctx, runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted})
+	if err != nil {
+		return &k, err
+	}
+	return nil, a.Store.Finish(k.ID)
 }
 
 func (a *Agent) updateRecord(d Dir, change func(*Record)) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -173,5 +174,38 @@ func TestConfiguration(t *testing.T) {
 	}
 	if _, errs, code := w.run("ponos-setup"); code != 3 || !strings.Contains(errs, "the key is not accepted") || !strings.Contains(errs, "hint: check vast_api.api_key") {
 		t.Errorf("%d %s", code, errs)
+	}
+}
+
+// A task that the queue gives to nobody any more must not go on costing money.
+func TestTaskGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	w.offers(1)
+	w.task("task", "echo begun; while sleep 0.2; do echo more; done")
+	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+	w.queue.Do(func(world *arkindex.World) { world.Tasks = nil })
+	w.until("instance gone", func() bool { return len(w.market.Alive()) == 0 })
+	w.settled()
+	w.check(1)
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", fake: true})
+	w.offers(1)
+	w.task("task", "echo")
+	if _, errs, code := w.run("ponos-setup"); code != 0 {
+		t.Fatal(errs)
+	}
+	if _, errs, code := w.run("ponos-poll"); code != 0 {
+		t.Fatal(errs)
+	}
+	out, errs, code := w.run("ponos-start --dry-run " + w.id("task"))
+	if code != 0 || errs != "" || !strings.Contains(out, "offer: 31000001 on machine 1, RTX 4090, $0.3041 an hour") || !strings.Contains(out, " TASK_BOOTSTRAP ") || strings.Contains(out, secret) {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if n := len(w.market.Instances()); n != 0 {
+		t.Errorf("%d instances", n)
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
@@ -22,8 +21,9 @@ type Unwanted struct {
 
 // Unwanted finds the instances with this agent's label that no task wants, and that
 // are older than a time: ponos-start may be about to write younger ones down. It
-// looks at one whole list, or fails.
-func (r *Runner) Unwanted(ctx context.Context, older time.Duration) ([]Unwanted, error) {
+// looks at one whole list, or fails. Asked is asked of the tasks that have orders: it
+// returns why the agent does not want the instance, or "".
+func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(task.ID) (string, error)) ([]Unwanted, error) {
 	list, err := r.API.List(ctx, "")
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration) ([]Unwanted,
 				continue
 			}
 		}
-		if u.Reason, err = r.unwanted(i, l); err != nil {
+		if u.Reason, err = r.unwanted(i, l, asked); err != nil {
 			return nil, err
 		}
 		if u.Reason != "" {
@@ -52,7 +52,7 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration) ([]Unwanted,
 }
 
 // unwanted says why no task wants an instance, or "".
-func (r *Runner) unwanted(i vastai.Instance, l Label) (string, error) {
+func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (string, error)) (string, error) {
 	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,10 +73,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label) (string, error) {
 		return "another instance runs its task", nil
 	}
 	// The order may have been rebuilt from the instance itself.
-	if _, err := os.Stat(filepath.Join(filepath.Dir(r.Dir), "tasks", string(l.Task), "task.json")); errors.Is(err, fs.ErrNotExist) {
-		return "the agent has no such task", nil
-	}
-	return "", nil
+	return asked(l.Task)
 }
 
 // Reap destroys an instance.
