@@ -229,9 +229,39 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestStopKilled kills ponos-stop at each request that it makes.
+func TestStopKilled(t *testing.T) {
+	for _, step := range []struct{ name, method, path string }{
+		{"asking for a log", "PUT", "^/api/v0/instances/request_logs/"}, {"destroying", "DELETE", one}, {"listing", "GET", lists},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, options{via: "api"})
+			w.offers(2)
+			w.task("task", "echo begun; echo; echo more; sleep 100")
+			w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+			if err := w.queue.Stop("task"); err != nil {
+				t.Fatal(err)
+			}
+			hit := make(chan struct{}, 100)
+			w.market.Break(server.Fault{Method: step.method, Path: step.path, Times: 1, Hit: hit, Delay: 200 * time.Millisecond})
+			if !w.killed("ponos-stop "+w.id("task"), hit) {
+				t.Fatal("the request was never made")
+			}
+			w.settled("task")
+			if got := w.state("task"); got != "stopped" {
+				t.Errorf("task is %s", got)
+			}
+			w.check(1, "task")
+		})
+	}
+}
+
 // killedTurn takes a turn and kills all its tools at once as soon as hit says so.
-func (w *world) killedTurn(hit <-chan struct{}) bool {
-	cmd := exec.Command("bash", "-c", turn)
+func (w *world) killedTurn(hit <-chan struct{}) bool { return w.killed(turn, hit) }
+
+func (w *world) killed(line string, hit <-chan struct{}) bool {
+	cmd := exec.Command("bash", "-c", line)
 	cmd.Env, cmd.Dir = w.env, w.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
