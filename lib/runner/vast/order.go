@@ -55,8 +55,8 @@ type order struct {
 	End    *end     `json:"end,omitempty"`
 	Doomed []doomed `json:"doomed,omitempty"`
 	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
-	// Foreign is an order that was rebuilt from an instance: what is needed to order
-	// another one is lost.
+	// Rebuilt is an order that was made anew from an instance: what is needed to order
+	// another one may be lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 
@@ -268,8 +268,8 @@ func (o *order) fill(i vastai.Instance) {
 	}
 }
 
-// creates are the times of the last orders of instances, and the machines that are
-// shunned.
+// market is what all orders share: when the last ones were made, and the machines
+// that are shunned.
 type market struct {
 	Creates []time.Time         `json:"creates,omitempty"`
 	Shunned map[int64]time.Time `json:"shunned,omitempty"` // until when
