@@ -10,27 +10,23 @@ import (
 
 // Membership is an account that a user may charge.
 type Membership struct {
+	Cluster    string
 	Account    string
 	Partition  string   // "": all
 	QOS        []string // that may be asked for
 	DefaultQOS string   // "": none
 }
 
-// MembershipsArgs are sacctmgr's arguments for ParseMemberships. An empty cluster
-// is all of them.
-func MembershipsArgs(user, cluster string) []string {
-	args := []string{"--noheader", "--parsable2", "show", "associations", "user=" + user}
-	if cluster != "" {
-		args = append(args, "cluster="+cluster)
-	}
-	return append(args, "format=account,partition,qos,defaultqos")
+// MembershipsArgs are sacctmgr's arguments for ParseMemberships.
+func MembershipsArgs(user string) []string {
+	return []string{"--noheader", "--parsable2", "show", "associations", "user=" + user, "format=cluster,account,partition,qos,defaultqos"}
 }
 
 // ParseMemberships reads sacctmgr's rows.
 func ParseMemberships(r io.Reader) ([]Membership, error) {
 	var all []Membership
-	err := sacctmgrRows("sacctmgr show associations", r, 4, func(f []string) error {
-		all = append(all, Membership{Account: f[0], Partition: f[1], QOS: commaList(f[2]), DefaultQOS: f[3]})
+	err := sacctmgrRows("sacctmgr show associations", r, 5, func(f []string) error {
+		all = append(all, Membership{Cluster: f[0], Account: f[1], Partition: f[2], QOS: commaList(f[3]), DefaultQOS: f[4]})
 		return nil
 	})
 	return all, err

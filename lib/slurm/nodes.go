@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -26,20 +27,61 @@ func NodesArgs() []string { return []string{"--oneliner", "show", "nodes"} }
 
 // ParseNodes reads scontrol show nodes, with and without --oneliner.
 func ParseNodes(r io.Reader) ([]Node, error) {
-	text, err := readText(r)
-	if err != nil {
+	var w NodesWriter
+	if _, err := io.Copy(&w, r); err != nil {
 		return nil, err
 	}
-	nodes := make([]Node, 0, strings.Count(text, "NodeName="))
-	err = eachRecord("scontrol show nodes", text, "NodeName=", func(line int, record string) error {
+	return w.Nodes()
+}
+
+// NodesWriter reads scontrol show nodes while it is being written: the megabytes
+// that a large cluster makes of it are never in one piece.
+type NodesWriter struct {
+	rest  []byte // from the beginning of the last record on
+	line  int    // how many lines are done with
+	nodes []Node
+	err   error
+}
+
+// Write takes in what comes next. Output that is odd is told by Nodes.
+func (w *NodesWriter) Write(p []byte) (int, error) {
+	if w.rest = append(w.rest, p...); w.err != nil {
+		w.rest = w.rest[:0]
+		return len(p), nil
+	}
+	if end := bytes.LastIndex(w.rest, []byte("\nNodeName=")); end >= 0 {
+		w.parse(string(w.rest[:end+1]))
+		w.rest = append(w.rest[:0], w.rest[end+1:]...)
+	}
+	if len(w.rest) > maxNodeRecord {
+		return 0, parseError("scontrol show nodes", w.line+1, "more than %d bytes without the end of a node", maxNodeRecord)
+	}
+	return len(p), nil
+}
+
+// maxNodeRecord bounds what is kept of something that is no list of nodes.
+const maxNodeRecord = 1 << 20
+
+// Nodes returns the nodes when all is written.
+func (w *NodesWriter) Nodes() ([]Node, error) {
+	w.parse(string(w.rest))
+	w.rest = nil
+	return w.nodes, w.err
+}
+
+func (w *NodesWriter) parse(text string) {
+	if w.err != nil {
+		return
+	}
+	w.err = eachRecord("scontrol show nodes", w.line, text, "NodeName=", func(line int, record string) error {
 		n, err := parseNode(record)
 		if err != nil {
 			return parseError("scontrol show nodes", line, "%w", err)
 		}
-		nodes = append(nodes, n)
+		w.nodes = append(w.nodes, n)
 		return nil
 	})
-	return nodes, err
+	w.line += strings.Count(text, "\n")
 }
 
 func parseNode(record string) (Node, error) {
@@ -68,7 +110,7 @@ func parseNode(record string) (Node, error) {
 		}
 	}
 	var memory int64
-	eachField(record, func(key, value string) {
+	eachField(record, func(key, value string) bool {
 		switch key {
 		case "NodeName":
 			text(0, &n.Name, value)
@@ -89,9 +131,10 @@ func parseNode(record string) (Node, error) {
 		case "MemSpecLimit":
 			count(8, &reserved, value)
 		}
+		return key != "BootTime" // what comes behind is how the node is used
 	})
-	if err == nil && n.Name == "" {
-		err = fmt.Errorf("a node without a name")
+	if err == nil && (n.Name == "" || strings.ContainsAny(n.Name, ",[]")) {
+		err = fmt.Errorf("%.60q is no name of a node", n.Name)
 	}
 	n.CPUs, n.Memory = int(total), max(0, memory-reserved)<<20
 	if effective > 0 {
@@ -102,8 +145,16 @@ func parseNode(record string) (Node, error) {
 
 // readText reads the whole output of a command, within reason.
 func readText(r io.Reader) (string, error) {
-	const limit = 1 << 30
 	var b strings.Builder
+	if whole, ok := r.(interface {
+		Len() int
+		io.WriterTo
+	}); ok {
+		b.Grow(whole.Len())
+		_, err := whole.WriteTo(&b)
+		return b.String(), err
+	}
+	const limit = 1 << 30
 	n, err := io.Copy(&b, io.LimitReader(r, limit))
 	if err == nil && n == limit {
 		err = fmt.Errorf("more than %d bytes", limit)

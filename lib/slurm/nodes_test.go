@@ -1,9 +1,12 @@
 package slurm
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +56,7 @@ func TestParseNodesForms(t *testing.T) {
 		"NodeName=a\nslurm_load_node error": "line 2",
 		"NodeName=a\nNodeName=b CPUTot=x":   "line 2",
 		"NodeName=a RealMemory=-5":          "no number",
-		"NodeName= CPUTot=1":                "without a name",
+		"NodeName= CPUTot=1":                "is no name",
 		"PartitionName=x":                   "does not begin with NodeName=",
 		"NodeName=a RealMemory=99999999999": "",
 	} {
@@ -64,6 +67,42 @@ func TestParseNodesForms(t *testing.T) {
 	}
 	if got, err := ParseNodes(strings.NewReader("No nodes in the system\n")); err != nil || len(got) != 0 {
 		t.Errorf("no nodes: %v, %v", got, err)
+	}
+}
+
+func TestNodesWriter(t *testing.T) {
+	for _, name := range []string{"22.05.8/show_nodes.txt", "22.05.8/show_nodes_oneline.txt"} {
+		text, err := io.ReadAll(openTestdata(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ParseNodes(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{1, 7, 100, 1000} {
+			var w NodesWriter
+			for chunk := range slices.Chunk(text, size) {
+				if _, err := w.Write(chunk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := w.Nodes(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s in pieces of %d bytes: %+v, %v", name, size, got, err)
+			}
+		}
+	}
+	var w NodesWriter
+	for _, line := range []string{"NodeName=a\n", "  State=IDLE\n", "NodeName=b\n", "NodeName=c CPUTot=x\n", "NodeName=d\n"} {
+		if _, err := w.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Nodes(); err == nil || !strings.Contains(err.Error(), "line 4 ") {
+		t.Errorf("an odd line in the middle: %v", err)
+	}
+	if _, err := new(NodesWriter).Write(make([]byte, maxNodeRecord+1)); err == nil {
+		t.Error("endless rubbish is taken in")
 	}
 }
 
@@ -133,8 +172,8 @@ func TestParsePartitions(t *testing.T) {
 func TestParseMemberships(t *testing.T) {
 	got, err := ParseMemberships(openTestdata(t, "22.05.8/assoc_alice.txt"))
 	want := []Membership{
-		{"research", "", []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
-		{"iea@a100", "", []string{"normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
+		{"testbed", "research", "", []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
+		{"testbed", "iea@a100", "", []string{"normal", "qos_gpu-t3", "qos_gpu-t4"}, "normal"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
@@ -168,6 +207,16 @@ func TestParseStartEstimate(t *testing.T) {
 	}
 	if _, err := ParseStartEstimate("allocation failure: Invalid qos specification"); err == nil {
 		t.Error("a refusal is no estimate")
+	}
+}
+
+func TestParseJobEnd(t *testing.T) {
+	code, signal, err := ParseJobEnd("JobId=8 JobName=sh JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 Command=ExitCode=1:0")
+	if code != 0 || signal != 9 || err != nil {
+		t.Errorf("%d, %v, %v; want 0, 9", code, signal, err)
+	}
+	if _, _, err := ParseJobEnd("slurm_load_jobs error: Invalid job id specified"); err == nil {
+		t.Error("no ExitCode: want an error")
 	}
 }
 

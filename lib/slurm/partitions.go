@@ -43,7 +43,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 		return nil, err
 	}
 	var partitions []Partition
-	err = eachRecord("scontrol show partitions", text, "PartitionName=", func(line int, record string) error {
+	err = eachRecord("scontrol show partitions", 0, text, "PartitionName=", func(line int, record string) error {
 		p, err := parsePartition(record)
 		if err != nil {
 			return parseError("scontrol show partitions", line, "%w", err)
@@ -73,9 +73,9 @@ func parsePartition(record string) (Partition, error) {
 		return n
 	}
 	seen := map[string]bool{}
-	eachField(record, func(key, value string) {
+	eachField(record, func(key, value string) bool {
 		if seen[key] {
-			return
+			return true
 		}
 		seen[key] = true
 		switch key {
@@ -125,9 +125,10 @@ func parsePartition(record string) (Partition, error) {
 		case "PreemptMode":
 			p.Preemptible = value != "OFF" && orEmpty(value) != ""
 		}
+		return true
 	})
-	if err == nil && p.Name == "" {
-		err = fmt.Errorf("a partition without a name")
+	if err == nil && (p.Name == "" || strings.Contains(p.Name, ",")) {
+		err = fmt.Errorf("%.60q is no name of a partition", p.Name)
 	}
 	return p, err
 }

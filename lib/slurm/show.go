@@ -6,10 +6,10 @@ import (
 
 // eachRecord takes the output of "scontrol show" apart, be it of one line for each
 // record or of several: it calls each with the text of one record, from its first
-// key on, and with the number of its first line. Every record begins with first,
-// such as "NodeName=", at the beginning of a line.
-func eachRecord(command, text, first string, each func(line int, record string) error) error {
-	start, startLine, line := -1, 0, 0
+// key on, and with the number of its first line, of which there were some before.
+// Every record begins with first, such as "NodeName=", at the beginning of a line.
+func eachRecord(command string, before int, text, first string, each func(line int, record string) error) error {
+	start, startLine, line := -1, 0, before
 	for pos := 0; pos < len(text); {
 		line++
 		end := pos + strings.IndexByte(text[pos:], '\n') + 1
@@ -38,20 +38,20 @@ func eachRecord(command, text, first string, each func(line int, record string) 
 	return nil
 }
 
-// eachField calls each with the key and the value of each KEY=VALUE word of a record,
-// in their order. Values of free text, such as a reason, are cut at the first
-// blank; they come last, so that the first of equal keys is the true one.
-func eachField(record string, each func(key, value string)) {
-	for record != "" {
-		end := strings.IndexAny(record, " \t\r\n")
-		word := record
-		if end >= 0 {
-			word, record = record[:end], record[end+1:]
-		} else {
-			record = ""
+// eachField calls each with the key and the value of each KEY=VALUE word of a
+// record, in their order, until it returns false. Values of free text, such as a
+// reason, are cut at the first blank; they come last, so that the first of equal
+// keys is the true one.
+func eachField(record string, each func(key, value string) bool) {
+	for i := 0; i < len(record); i++ {
+		start, eq := i, -1
+		for ; i < len(record) && record[i] > ' ' && record[i] != 0x7f; i++ {
+			if record[i] == '=' && eq < 0 {
+				eq = i
+			}
 		}
-		if eq := strings.IndexByte(word, '='); eq > 0 {
-			each(word[:eq], word[eq+1:])
+		if eq > start && !each(record[start:eq], record[eq+1:i]) {
+			return
 		}
 	}
 }
@@ -70,5 +70,5 @@ func commaList(value string) []string {
 	if value = orEmpty(value); value == "" || strings.EqualFold(value, "ALL") {
 		return nil
 	}
-	return strings.Split(value, ",")
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 }

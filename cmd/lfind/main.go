@@ -1,0 +1,125 @@
+// Command lfind finds the launcher for a resource request: the options of sbatch,
+// or this machine, that give the GPUs, CPUs, memory and time asked for.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+)
+
+func main() {
+	// A run is over before garbage is worth collecting; the limit is for a convert of
+	// something enormous.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(512 << 20)
+	os.Exit(app.Main(run))
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	s := &session{stdin: stdin, stdout: stdout, stderr: stderr}
+	args, s.command = cutCommand(args)
+	return s.tool().Run(ctx, args, stdin, stdout, stderr)
+}
+
+// cutCommand takes the command of "lfind run SPEC... -- COMMAND..." off, so that
+// none of it is taken for a flag of lfind.
+func cutCommand(args []string) (rest, command []string) {
+	i := slices.Index(args, "--")
+	if i < 0 || !slices.Contains(args[:i], "run") {
+		return args, nil
+	}
+	return args[:i], args[i+1:]
+}
+
+func (s *session) tool() app.Tool {
+	return app.Tool{
+		Name:      "lfind",
+		Usage:     "find the launcher for a resource request",
+		ArgsUsage: "REQUEST... | @FILE | -",
+		Description: `Prints the options of sbatch with which a job gets what the request asks for.
+Launchers are described in launchers.yaml; without one, Slurm is asked.
+
+A request joins with "&" what must hold, and separates alternatives by "|":
+  cuda(mem=14G) * 2      GPUs with at least that memory; gpu() is any kind
+  cuda(model=a100)       GPUs of a model
+  cpu(mem=16G, cores=8)  main memory and CPUs of each node
+  duration=4 days        time limit
+  nodes=2                number of nodes
+  partition!=x           also: feature, qos, account, host; with = or !=`,
+		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
+lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
+lfind explain 'cuda(mem=40G) * 8'
+scontrol show nodes | lfind convert > ~/.config/ponos/launchers.yaml
+lfind run 'cuda() & duration=1h' -- python train.py`,
+		Flags:  append(searchFlags(), findFlags()...),
+		Action: s.find,
+		Commands: []*cli.Command{
+			{
+				Name: "explain", Usage: "say of every launcher, partition and QoS why it does or does not match", ArgsUsage: "REQUEST...",
+				Flags: append(searchFlags(), jsonFlag), Action: s.explain,
+			},
+			{
+				Name: "list", Usage: "list the launchers in the order in which they are tried",
+				Flags: append(searchFlags(), jsonFlag), Action: s.list,
+			},
+			{
+				Name: "check", Usage: "check a file, and tell every problem with its line and column", ArgsUsage: "[FILE]",
+				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
+			},
+			{
+				Name: "convert", Usage: "write launchers.yaml from what Slurm says (scontrol show nodes | lfind convert)", ArgsUsage: "[FILE]",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
+					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
+					&cli.BoolFlag{Name: "no-hosts", Usage: "write how many nodes there are, not their names"},
+				},
+				Action: s.convert,
+			},
+			{
+				Name: "run", Usage: "run a command through the launcher found", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
+				Flags: append(searchFlags(),
+					setFlag,
+					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; output and exit status are the command's"},
+					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run it with srun, on this terminal"},
+					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
+					&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be run"},
+				),
+				Action: s.runCommand,
+			},
+		},
+	}
+}
+
+var (
+	configFlag = &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory"}
+	jsonFlag   = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set an option of what was found, `NAME=VALUE`; an empty value takes it away"}
+)
+
+// searchFlags are the flags of all commands that search.
+func searchFlags() []cli.Flag {
+	return []cli.Flag{
+		configFlag,
+		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`, separated by commas"},
+		&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"},
+		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell the warnings of the file too, and what Slurm could not be asked"},
+	}
+}
+
+func findFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"},
+		jsonFlag,
+		setFlag,
+		&cli.BoolFlag{Name: "soonest", Usage: "of all that match, the one that Slurm would start first"},
+	}
+}

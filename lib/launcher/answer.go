@@ -1,0 +1,454 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+)
+
+// Answer is a launcher that gives what was asked for.
+type Answer struct {
+	Launcher    *Launcher
+	Alternative int // of the request, from 0
+	Asked       request.Alternative
+	Partitions  []string // in order of preference
+	QOS         string
+	Account     string
+	Options     Options
+}
+
+// Local reports whether the launcher is this machine, or another one over ssh.
+func (a *Answer) Local() bool { return a.Launcher.Entry.Kind == file.Local }
+
+// maxClauses bounds --constraint, so that the command line stays one. More kinds
+// of nodes than that are told by what they have in common.
+const maxClauses = 64
+
+// maxExclude bounds --exclude.
+const maxExclude = 1000
+
+// way is how the nodes that match are told from the others of their partition.
+type way struct{ constraint, typed, exclude, nodelist bool }
+
+// builder makes an answer of matching candidates.
+type builder struct {
+	l     *Launcher
+	a     *request.Alternative
+	first *candidate
+	way   way
+	types []gresCount // GPUs by Slurm's type, for a typed way
+	bad   *unfit
+
+	partitions []*partition
+	clauses    []string
+	exclude    []string
+	in         map[*partition]bool
+	clause     map[string]bool
+	forbidden  map[*partition]bool
+	nodes      map[*partition]int
+}
+
+type gresCount struct {
+	name  string
+	count int
+}
+
+// build makes the best answer of the matching candidates, best first, and marks
+// those that are in it. Without one, each has the reason why.
+func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
+	unfits := map[bool]*unfit{}
+	for _, first := range matching {
+		qosDecides := first.choice.maxDuration > 0
+		if unfits[qosDecides] == nil {
+			unfits[qosDecides] = newUnfit(l, a, qosDecides)
+		}
+		b := &builder{l: l, a: a, first: first, bad: unfits[qosDecides]}
+		if !b.begin() {
+			first.reasons = append(first.reasons, Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"})
+			continue
+		}
+		for _, c := range matching {
+			if c == first {
+				continue
+			}
+			if why := b.add(c); why != nil {
+				c.reasons = append(c.reasons, *why)
+			} else {
+				c.verdict = Yes
+			}
+		}
+		if !b.enough() {
+			for _, c := range matching {
+				if c.verdict == Yes {
+					c.verdict = Spare
+				}
+			}
+			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be asked for at once"})
+			continue
+		}
+		for _, c := range matching {
+			if c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition) {
+				c.verdict = Spare
+				c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be asked for at once"})
+			}
+		}
+		return b.answer()
+	}
+	return nil
+}
+
+// begin finds a way to ask for the nodes of the first candidate and no others.
+func (b *builder) begin() bool {
+	g := b.first.group
+	p := g.partition
+	types, typed := b.typesOf(g)
+	clauses := b.l.Entry.UseFeatures && g.clause != ""
+	for _, w := range b.ways(clauses, typed) {
+		b.way, b.types, b.exclude = w, nil, nil
+		if w.typed {
+			b.types = types
+		}
+		if b.ambiguous(g) {
+			continue
+		}
+		b.in, b.clause, b.forbidden = map[*partition]bool{p: true}, map[string]bool{}, map[*partition]bool{}
+		b.partitions, b.clauses = []*partition{p}, nil
+		b.nodes = map[*partition]int{p: g.usable()}
+		switch {
+		case w.nodelist:
+			b.first.verdict = Yes
+			return true
+		case w.constraint:
+			clash, elsewhere := b.clashes(g, p)
+			if len(clash) > 0 && (!w.exclude || !b.excludeAll(clash, p)) {
+				continue
+			}
+			b.clauses, b.clause[g.clause] = []string{g.clause}, true
+			for _, p := range elsewhere {
+				b.forbidden[p] = true
+			}
+		default:
+			rest := b.landing(p)
+			if len(rest) > 0 && (!w.exclude || !b.excludeAll(rest, p)) {
+				continue
+			}
+		}
+		b.first.verdict = Yes
+		return true
+	}
+	return false
+}
+
+// ways are the ways to try, the simplest first. Of nodes that Slurm itself has
+// listed, all are known; a file may leave some out, so its features are asked for
+// even where all nodes it has would do.
+func (b *builder) ways(clauses, typed bool) []way {
+	g := b.first.group
+	var ways []way
+	add := func(w way) {
+		if (!w.constraint || clauses) && (!w.typed || typed) && (!w.exclude || b.l.Entry.UseHosts) {
+			ways = append(ways, w)
+		}
+	}
+	if !b.l.Entry.UseFeatures && !g.partition.complete && b.l.Entry.UseHosts && len(g.names()) >= max(1, b.a.Nodes) {
+		ways = append(ways, way{nodelist: true})
+	}
+	if g.partition.complete || !clauses || b.hasPlainSibling() {
+		add(way{})
+		add(way{typed: true})
+	}
+	add(way{constraint: true})
+	add(way{constraint: true, typed: true})
+	add(way{constraint: true, exclude: true})
+	add(way{exclude: true})
+	return ways
+}
+
+// hasPlainSibling reports whether nodes without features, which no constraint can
+// ask for, match in the partition too.
+func (b *builder) hasPlainSibling() bool {
+	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
+		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil)
+	})
+}
+
+// typesOf returns the GPUs of a group that would be taken, by Slurm's types, and
+// whether each has one.
+func (b *builder) typesOf(g *group) ([]gresCount, bool) {
+	if len(b.a.GPUs) == 0 {
+		return nil, false
+	}
+	var types []gresCount
+	for i, n := range assign(g.gpus, b.a.GPUs) {
+		if n == 0 {
+			continue
+		}
+		if g.gpus[i].gres == "" {
+			return nil, false
+		}
+		if j := slices.IndexFunc(types, func(t gresCount) bool { return t.name == g.gpus[i].gres }); j >= 0 {
+			types[j].count += n
+		} else {
+			types = append(types, gresCount{g.gpus[i].gres, n})
+		}
+	}
+	return types, true
+}
+
+// ambiguous reports whether a job on a node of the group could be given GPUs that
+// it has not asked for. Without types it can be given any of them.
+func (b *builder) ambiguous(g *group) bool {
+	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
+		return false
+	}
+	var given []gpu // those it can be given, as many as it asks for
+	seen := map[string]int{}
+	for i := range g.gpus {
+		x := g.gpus[i]
+		if b.way.typed {
+			t := slices.IndexFunc(b.types, func(t gresCount) bool { return t.name == x.gres })
+			if t < 0 {
+				continue
+			}
+			x.count = min(x.count, b.types[t].count)
+		}
+		seen[x.gres]++
+		given = append(given, x)
+	}
+	fit := true
+	for i := range given {
+		for j := range b.a.GPUs {
+			fit = fit && fits(&given[i], &b.a.GPUs[j])
+		}
+	}
+	if fit {
+		return false
+	}
+	for _, n := range seen {
+		if n > 1 || !b.way.typed {
+			return true
+		}
+	}
+	return assign(given, b.a.GPUs) == nil
+}
+
+// offends reports whether a node that is unfit could get the job, or the wrong
+// GPUs for it, if nothing else kept it out.
+func (b *builder) offends(g *group) bool {
+	return !b.refusedByType(g) && (b.bad.groups[g] || b.ambiguous(g))
+}
+
+// refusedByType reports whether Slurm itself keeps the job off a node, as it has
+// too few GPUs of the types asked for.
+func (b *builder) refusedByType(g *group) bool {
+	if !b.way.typed {
+		return false
+	}
+	for _, t := range b.types {
+		have := 0
+		for i := range g.gpus {
+			if g.gpus[i].gres == t.name {
+				have = min(anyNumber, have+g.gpus[i].count)
+			}
+		}
+		if have < t.count {
+			return true
+		}
+	}
+	return false
+}
+
+// landing are the nodes of a partition that could get the job, but should not, if
+// nothing but the partition were asked for.
+func (b *builder) landing(p *partition) []*group {
+	var all []*group
+	for _, g := range b.bad.byPartition[p] {
+		if b.offends(g) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// clashes are the nodes in p that should not get the job, but have all features of
+// g, and the other partitions where there are such.
+func (b *builder) clashes(g *group, p *partition) (here []*group, elsewhere []*partition) {
+	for _, o := range b.bad.with(g.features) {
+		switch {
+		case !b.offends(o):
+		case o.partition == p || b.in[o.partition]:
+			here = append(here, o)
+		default:
+			elsewhere = append(elsewhere, o.partition)
+		}
+	}
+	return here, elsewhere
+}
+
+// excludeAll asks Slurm to leave out nodes, if their names are known and none of
+// them matches under another description.
+func (b *builder) excludeAll(groups []*group, p *partition) bool {
+	var hosts []string
+	for _, g := range groups {
+		if len(g.names()) == 0 {
+			return false
+		}
+		if hosts = append(hosts, g.names()...); len(hosts) > maxExclude {
+			return false
+		}
+	}
+	out := make(map[string]bool, len(hosts))
+	for _, h := range hosts {
+		out[h] = true
+	}
+	for _, g := range p.groups {
+		if !slices.Contains(groups, g) && slices.ContainsFunc(g.names(), func(h string) bool { return out[h] }) {
+			return false
+		}
+	}
+	b.exclude = hosts
+	return true
+}
+
+// add joins a candidate to the answer, or says why that cannot be.
+func (b *builder) add(c *candidate) *Reason {
+	g, p := c.group, c.group.partition
+	switch types, typed := b.typesOf(g); {
+	case c.choice.qos != b.first.choice.qos:
+		return &Reason{"other_qos", "it would need another QoS"}
+	case c.choice.account != b.first.choice.account:
+		return &Reason{"other_account", "it would need another account"}
+	case c.class != b.first.class:
+		return &Reason{"lower_class", "better partitions can take the job"}
+	case b.way.nodelist:
+		return &Reason{"nodelist", "the node found is asked for by its name"}
+	case b.l.cores(g, b.a) != b.l.cores(b.first.group, b.a):
+		return &Reason{"other_cores", "its memory would need another number of CPUs"}
+	case b.way.typed && (!typed || !slices.Equal(types, b.types)):
+		return &Reason{"other_type", "its GPUs would have to be asked for by another type"}
+	case b.ambiguous(g):
+		return &Reason{"other_type", "its GPUs would have to be asked for by their type"}
+	case c.choice.maxDuration > 0 != (b.first.choice.maxDuration > 0):
+		return &Reason{"other_qos", "its time limit comes from elsewhere"}
+	}
+	cannot := &Reason{"not_separable", "with it, nodes that do not match could get the job"}
+	if b.way.constraint {
+		if g.clause == "" {
+			return &Reason{"no_features", "it has no features to ask for"}
+		}
+		if !b.in[p] && (b.forbidden[p] || b.way.exclude) {
+			return cannot
+		}
+		if !b.clause[g.clause] {
+			here, elsewhere := b.clashes(g, p)
+			if len(here) > 0 {
+				return cannot
+			}
+			for _, p := range elsewhere {
+				b.forbidden[p] = true
+			}
+			b.clause[g.clause] = true
+			b.clauses = append(b.clauses, g.clause)
+		}
+	} else if !b.in[p] && (b.way.exclude || len(b.landing(p)) > 0) {
+		return cannot
+	}
+	if !b.in[p] {
+		b.in[p] = true
+		b.partitions = append(b.partitions, p)
+	}
+	b.nodes[p] = min(anyNumber, b.nodes[p]+g.usable())
+	return nil
+}
+
+// enough takes out partitions of which too few nodes are in the answer, and
+// reports whether that of the first candidate is still there.
+func (b *builder) enough() bool {
+	b.partitions = slices.DeleteFunc(b.partitions, func(p *partition) bool { return b.nodes[p] < b.a.Nodes })
+	return len(b.partitions) > 0 && b.partitions[0] == b.first.group.partition
+}
+
+func (b *builder) answer() *Answer {
+	answer := &Answer{Launcher: b.l, Asked: *b.a, QOS: b.first.choice.qos, Account: b.first.choice.account}
+	for _, p := range b.partitions {
+		answer.Partitions = append(answer.Partitions, p.name)
+	}
+	o := &answer.Options
+	b.l.common(o, b.a, b.l.cores(b.first.group, b.a))
+	o.Set("account", answer.Account)
+	o.Set("qos", answer.QOS)
+	o.Set("partition", strings.Join(answer.Partitions, ","))
+	o.Set("constraint", constraint(b.fewClauses()))
+	o.Set("exclude", strings.Join(b.exclude, ","))
+	if b.way.nodelist {
+		o.Set("nodelist", strings.Join(b.first.group.names()[:max(1, b.a.Nodes)], ","))
+	}
+	if len(b.types) > 0 {
+		var types []string
+		for _, t := range b.types {
+			types = append(types, fmt.Sprintf("%s:%d", t.name, t.count))
+		}
+		o.Set("gpus-per-node", strings.Join(types, ","))
+	}
+	return answer
+}
+
+// common sets the options that follow from the request alone.
+func (l *Launcher) common(o *Options, a *request.Alternative, cores int) {
+	o.setInt("nodes", max(1, a.Nodes))
+	o.setTime("time", a.Duration)
+	if l.Entry.UseMemory || l.Entry.Kind == file.Local {
+		o.setMemory("mem", a.Memory)
+	}
+	o.setInt("cpus-per-task", cores)
+	o.setInt("gpus-per-node", a.GPUCount())
+}
+
+// constraint writes clauses as --constraint takes them.
+func constraint(clauses []string) string {
+	if len(clauses) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(clauses, ")|(") + ")"
+}
+
+// fewClauses returns the clauses or, where there are too many, features that only
+// matching nodes have; what is still too much is left out, so that Slurm has less
+// choice, but never a wrong one.
+func (b *builder) fewClauses() []string {
+	if len(b.clauses) <= maxClauses {
+		return b.clauses
+	}
+	count := map[string]int{}
+	for _, c := range b.clauses {
+		for f := range strings.SplitSeq(c, "&") {
+			count[f]++
+		}
+	}
+	for f := range count {
+		if slices.ContainsFunc(b.bad.with([]string{f}), func(g *group) bool { return b.in[g.partition] && b.offends(g) }) {
+			delete(count, f)
+		}
+	}
+	var few []string
+	have := map[string]bool{}
+	for _, c := range b.clauses {
+		best := ""
+		for f := range strings.SplitSeq(c, "&") {
+			if count[f] > count[best] {
+				best = f
+			}
+		}
+		if best == "" {
+			best = c
+		}
+		if !have[best] {
+			have[best] = true
+			few = append(few, best)
+		}
+	}
+	return few[:min(len(few), maxClauses)]
+}

@@ -1,0 +1,286 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/launcher/unit"
+)
+
+// candidate is a group of nodes of a partition with a QoS and an account.
+type candidate struct {
+	group    *group
+	choice   *choice
+	priority int
+	class    int
+	order    int
+	reasons  []Reason // why it does not match, or is not used
+	verdict  Verdict
+}
+
+// Verdict is what has become of a candidate.
+type Verdict string
+
+// The verdicts.
+const (
+	No    Verdict = "no"    // it does not satisfy the request
+	Yes   Verdict = "yes"   // it does, and is in the answer
+	Spare Verdict = "spare" // it does, but is not in the answer
+)
+
+// candidates evaluates all candidates of a Slurm launcher. It returns those that
+// match, the best first. With all, each is told with the reasons against it, in
+// the order of the file; without, one reason is enough and none is written down.
+func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
+	var matching []*candidate
+	order := 0
+	for _, p := range l.partitions {
+		count := map[*choice]int{} // nodes that match
+		start := len(matching)
+		refused := slices.Clone(p.refused)
+		if !holds(a.Where, "partition", p.name) {
+			refused = append(refused, Reason{"partition", "the request rules the partition out"})
+		}
+		refused = append(refused, p.refuses(a)...)
+		if len(refused) > 0 || len(p.groups) == 0 {
+			if all != nil {
+				if len(p.groups) == 0 {
+					refused = append(refused, Reason{"no_nodes", "no nodes of it are known"})
+				}
+				*all = append(*all, &candidate{group: &group{partition: p}, choice: &choice{}, verdict: No, reasons: refused})
+			}
+			continue
+		}
+		for _, g := range p.groups {
+			var reasons []Reason
+			var why report
+			if all != nil {
+				why = func(code, format string, args ...any) {
+					reasons = append(reasons, Reason{code, fmt.Sprintf(format, args...)})
+				}
+			}
+			if !l.groupMatches(g, a, why) {
+				if all != nil {
+					*all = append(*all, p.explainGroup(g, a, reasons))
+				}
+				continue
+			}
+			for i := range p.choices {
+				c := &p.choices[i]
+				reasons = nil
+				ok := c.matches(g, a, why)
+				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
+				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
+					cand.class |= classWasteful
+				}
+				order++
+				if all != nil {
+					*all = append(*all, cand)
+				}
+				if ok {
+					matching = append(matching, cand)
+					count[c] += g.usable()
+				}
+			}
+		}
+		matching = enough(matching, start, count, a)
+	}
+	slices.SortStableFunc(matching, func(x, y *candidate) int {
+		if x.priority != y.priority {
+			return y.priority - x.priority
+		}
+		return x.class - y.class
+	})
+	for _, c := range matching {
+		c.verdict = Spare
+	}
+	return matching
+}
+
+// explainGroup is a group that does not match, with all QoS and accounts at once;
+// if none of these would do either, that is one more reason.
+func (p *partition) explainGroup(g *group, a *request.Alternative, reasons []Reason) *candidate {
+	var qos, accounts []string
+	var more []Reason
+	would := false
+	for i := range p.choices {
+		c := &p.choices[i]
+		if c.isQOS != "" && !slices.Contains(qos, c.isQOS) {
+			qos = append(qos, c.isQOS)
+		}
+		if c.isAccount != "" && !slices.Contains(accounts, c.isAccount) {
+			accounts = append(accounts, c.isAccount)
+		}
+		more = more[:0]
+		would = c.matches(g, a, func(code, format string, args ...any) {
+			more = append(more, Reason{code, fmt.Sprintf(format, args...)})
+		}) || would
+	}
+	if !would {
+		reasons = append(reasons, more...)
+	}
+	joined, accountsJoined := strings.Join(qos, ","), strings.Join(accounts, ",")
+	names := &choice{qos: joined, isQOS: joined, account: accountsJoined, isAccount: accountsJoined}
+	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
+}
+
+// enough takes out the candidates, from start on, of a partition that has too few
+// matching nodes for the request.
+func enough(matching []*candidate, start int, count map[*choice]int, a *request.Alternative) []*candidate {
+	kept := matching[:start]
+	for _, c := range matching[start:] {
+		if n := count[c.choice]; n < max(1, a.Nodes) {
+			c.reasons = append(c.reasons, Reason{"nodes", fmt.Sprintf("%d nodes asked for, %d of the partition match", a.Nodes, n)})
+			continue
+		}
+		kept = append(kept, c)
+	}
+	return kept
+}
+
+// usable is the number of nodes that can get a job; many, if it is not known.
+func (g *group) usable() int {
+	if g.nodes == 0 {
+		return anyNumber
+	}
+	return g.nodes - g.down
+}
+
+// refuses is why a partition as a whole cannot take the request.
+func (p *partition) refuses(a *request.Alternative) []Reason {
+	var all []Reason
+	no := func(code, format string, args ...any) {
+		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+	}
+	if nodes := max(1, a.Nodes); p.maxNodes > 0 && nodes > p.maxNodes {
+		no("nodes", "%d nodes asked for, the partition allows %d", nodes, p.maxNodes)
+	} else if nodes < p.minNodes {
+		no("nodes", "%d nodes asked for, the partition takes jobs of %d or more", nodes, p.minNodes)
+	}
+	if p.maxCores > 0 && a.Cores > p.maxCores {
+		no("cores", "%d cores asked for, the partition allows %d on a node", a.Cores, p.maxCores)
+	}
+	if p.maxMem > 0 && a.Memory > p.maxMem {
+		no("memory", "%s of memory asked for, the partition allows %s on a node", unit.ShortSize(a.Memory), unit.ShortSize(p.maxMem))
+	}
+	return all
+}
+
+// groupMatches looks whether the nodes of a group satisfy the request, whatever
+// the QoS and the account.
+func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) bool {
+	ok := matchNode(&g.figures, a, why)
+	for _, f := range []struct {
+		bad          bool
+		code, format string
+		args         []any
+	}{
+		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
+		{!g.allowed(a.Where), "condition", "its features or hosts are not those asked for", nil},
+		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is asked for by CPUs here, and mem_per_cpu is not set", nil},
+		{!l.Entry.UseMemory && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
+	} {
+		if !f.bad {
+			continue
+		}
+		if ok = false; why == nil {
+			return false
+		}
+		why(f.code, f.format, f.args...)
+	}
+	return ok
+}
+
+// cores is the number of CPUs to ask for: those of the request or, where memory
+// cannot be asked for, as many as come with it.
+func (l *Launcher) cores(g *group, a *request.Alternative) int {
+	if l.Entry.UseMemory || g.memPerCPU == 0 || a.Memory == 0 {
+		return a.Cores
+	}
+	needed := (a.Memory-1)/g.memPerCPU + 1
+	return max(a.Cores, int(min(needed, anyNumber)))
+}
+
+// holds reports whether a name satisfies all conditions on a field.
+func holds(where []request.Condition, field, name string) bool {
+	for _, c := range where {
+		if c.Field == field && c.Matches(name) == c.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// allowed reports whether the features and the hosts of a group are as asked for:
+// one feature, or all hosts, must be those named, and none those ruled out.
+func (g *group) allowed(where []request.Condition) bool {
+	for _, c := range where {
+		switch c.Field {
+		case "feature":
+			if slices.ContainsFunc(g.features, c.Matches) == c.Not {
+				return false
+			}
+		case "host":
+			names := g.names()
+			if len(names) == 0 && !c.Not {
+				return false
+			}
+			if slices.ContainsFunc(names, func(h string) bool { return c.Matches(h) == c.Not }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// matches looks whether the request can be had with the QoS and the account.
+func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
+	ok := true
+	no := func(code, format string, args ...any) {
+		if ok = false; why != nil {
+			why(code, format, args...)
+		}
+	}
+	for _, r := range c.refused {
+		no(r.Code, "%s", r.Text)
+	}
+	wanted, nodes := a.GPUCount(), max(1, a.Nodes)
+	if wanted < c.minGPU {
+		no("min_gpu", "%s asked for, the QoS wants %d or more", gpus(wanted), c.minGPU)
+	}
+	if c.maxGPU > 0 && wanted*nodes > c.maxGPU {
+		no("qos_limit", "%s asked for, the QoS allows %d", gpus(wanted*nodes), c.maxGPU)
+	}
+	if c.maxCores > 0 && a.Cores*nodes > c.maxCores {
+		no("qos_limit", "%d cores asked for, the QoS allows %d", a.Cores*nodes, c.maxCores)
+	}
+	if c.maxNodes > 0 && nodes > c.maxNodes {
+		no("qos_limit", "%d nodes asked for, the QoS allows %d", nodes, c.maxNodes)
+	}
+	if c.maxMem > 0 && a.Memory > c.maxMem/int64(nodes) {
+		no("qos_limit", "%s of memory asked for, the QoS allows %s", unit.ShortSize(a.Memory), unit.ShortSize(c.maxMem))
+	}
+	if limit := c.longest(g); limit > 0 && a.Duration > limit {
+		no("duration", "%s asked for, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
+	}
+	if !holds(a.Where, "qos", c.isQOS) {
+		no("qos", "the request rules the QoS out")
+	}
+	if !holds(a.Where, "account", c.isAccount) {
+		no("account", "the request rules the account out")
+	}
+	return ok
+}
+
+// longest is the longest job that a group takes with a QoS; 0 is no limit.
+func (c *choice) longest(g *group) time.Duration {
+	limit := g.maxDuration
+	if c.maxDuration > 0 {
+		limit = c.maxDuration
+	}
+	least(&limit, c.hardMax)
+	return limit
+}

@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/gob"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// MaxAge is how long an answer is good for, and MaxAgePartial how long one that
+// lacks something.
+const (
+	MaxAge        = 5 * time.Minute
+	MaxAgePartial = time.Minute
+)
+
+// Cache keeps snapshots in files, one for each key. It is a help, never a need:
+// whatever is wrong with it is as if it were empty.
+type Cache struct {
+	Dir     string // "": nothing is kept
+	Refresh bool   // ask again, whatever is there
+	Now     func() time.Time
+}
+
+// format changes whenever Snapshot does, so that a file of another version is not
+// taken for one of this.
+const format = "lfind cluster 1\n"
+
+// Get returns the snapshot for key if there is one that is young enough, and else
+// asks and keeps the answer.
+func (c Cache) Get(ctx context.Context, key string, ask func(context.Context) (*Snapshot, error)) (*Snapshot, error) {
+	if c.Dir == "" {
+		return ask(ctx)
+	}
+	sum := sha256.Sum256([]byte(key))
+	path := filepath.Join(c.Dir, "cluster-"+hex.EncodeToString(sum[:8]))
+	if !c.Refresh {
+		if s, err := read(path); err == nil {
+			limit := MaxAge
+			if s.Note != "" {
+				limit = MaxAgePartial
+			}
+			if age := c.Now().Sub(s.Time); age >= 0 && age < limit {
+				return s, nil
+			}
+		}
+	}
+	s, err := ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_ = write(path, s)
+	return s, nil
+}
+
+func read(path string) (*Snapshot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, len(format))
+	if _, err := io.ReadFull(f, head); err != nil || string(head) != format {
+		return nil, fmt.Errorf("%s: of another version", path)
+	}
+	s := new(Snapshot)
+	return s, gob.NewDecoder(f).Decode(s)
+}
+
+// write replaces the file in one step, so that nobody reads half of it.
+func write(path string, s *Snapshot) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".cluster-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err = f.WriteString(format); err == nil {
+		err = gob.NewEncoder(f).Encode(s)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}

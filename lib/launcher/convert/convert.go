@@ -1,0 +1,292 @@
+package convert
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Options say what to write.
+type Options struct {
+	ID      string   // of the launcher
+	Tags    []string // of the launcher
+	NoHosts bool     // how many nodes there are instead of their names
+}
+
+// Read reads the output of "scontrol show nodes", of one line for each or of
+// several, and of "scontrol show partitions" if that stands before or behind it.
+func Read(r io.Reader) (*cluster.Snapshot, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	if err == nil && len(text) > maxInput {
+		err = fmt.Errorf("the input has more than %d bytes", maxInput)
+	}
+	if err != nil {
+		return nil, err
+	}
+	nodes, partitions := split(string(text))
+	s := &cluster.Snapshot{}
+	if s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions)); err != nil {
+		return nil, err
+	}
+	parsed, err := slurm.ParseNodes(strings.NewReader(nodes))
+	if err != nil {
+		return nil, err
+	}
+	s.Groups = cluster.GroupNodes(parsed)
+	if len(s.Groups) == 0 {
+		return nil, fmt.Errorf("there is no node in the input")
+	}
+	return s, nil
+}
+
+const maxInput = 256 << 20
+
+// split puts the lines of partitions and the other lines apart; each text keeps
+// the line numbers of the whole.
+func split(text string) (nodes, partitions string) {
+	var n, p strings.Builder
+	to, other := &n, &p
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "PartitionName="):
+			to, other = &p, &n
+		case strings.HasPrefix(line, "NodeName="), line[0] != ' ' && line[0] != '\t' && strings.TrimSpace(line) != "":
+			to, other = &n, &p
+		}
+		to.WriteString(line)
+		other.WriteByte('\n')
+	}
+	return n.String(), p.String()
+}
+
+// Write writes the file.
+func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
+	out := bufio.NewWriter(w)
+	line := func(indent int, format string, args ...any) {
+		fmt.Fprintf(out, strings.Repeat("  ", indent)+format+"\n", args...)
+	}
+	id := o.ID
+	if id == "" {
+		id = "slurm"
+	}
+	line(0, "slurm:")
+	line(1, "- id: %s", word(id))
+	line(2, "connector: local")
+	if len(o.Tags) > 0 {
+		line(2, "tags: %s", list(o.Tags))
+	}
+	parts := partitions(s)
+	writeQOS(line, parts)
+	if len(parts) == 0 {
+		line(2, "partitions: {}")
+	} else {
+		line(2, "partitions:")
+	}
+	for i := range parts {
+		writePartition(line, &parts[i], o)
+	}
+	return out.Flush()
+}
+
+// writer writes a line with an indentation.
+type writer func(indent int, format string, args ...any)
+
+func writeQOS(line writer, parts []launcher.Described) {
+	limits := map[string]time.Duration{}
+	var names []string
+	for _, p := range parts {
+		for _, q := range p.QOS {
+			if _, ok := limits[q.Name]; !ok {
+				names = append(names, q.Name)
+			}
+			limits[q.Name] = q.MaxDuration
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	line(2, "qos:")
+	for _, name := range names {
+		if limits[name] > 0 {
+			line(3, "%s: { max_duration: %s }", word(name), unit.FormatDuration(limits[name]))
+		} else {
+			line(3, "%s: {}", word(name))
+		}
+	}
+}
+
+func writePartition(line writer, p *launcher.Described, o Options) {
+	line(3, "%s:", word(p.Name))
+	if p.Refused != "" {
+		line(4, "# %s", strings.Map(printable, p.Refused))
+		line(4, "disabled: true")
+	}
+	if p.Preemptible {
+		line(4, "preemptible: true")
+	}
+	if len(p.Accounts) > 0 {
+		line(4, "accounts: %s", list(p.Accounts))
+	}
+	if len(p.QOS) > 0 {
+		names := make([]string, len(p.QOS))
+		for i, q := range p.QOS {
+			names[i] = q.Name
+		}
+		line(4, "qos: %s", list(names))
+	}
+	if p.MaxDuration > 0 {
+		line(4, "configuration:")
+		line(5, "max_duration: %s", unit.FormatDuration(p.MaxDuration))
+	}
+	if len(p.Groups) == 0 {
+		line(4, "nodes: []")
+		return
+	}
+	line(4, "nodes:")
+	for _, g := range p.Groups {
+		dash := "- "
+		item := func(format string, args ...any) {
+			line(5, dash+format, args...)
+			dash = "  "
+		}
+		if len(g.Features) > 0 {
+			item("features: %s", list(g.Features))
+		}
+		if o.NoHosts || len(g.Hosts) == 0 {
+			item("count: %d", g.Count)
+		} else {
+			item("hosts: %s", list(compress(g.Hosts)))
+		}
+		writeFigures(line, g)
+	}
+}
+
+func writeFigures(line writer, g launcher.DescribedGroup) {
+	var cpu []string
+	if g.Cores > 0 {
+		cpu = append(cpu, fmt.Sprintf("cores: %d", g.Cores))
+	}
+	if g.Memory > 0 {
+		cpu = append(cpu, "memory: "+unit.FormatSize(g.Memory))
+	}
+	if len(cpu) == 0 && len(g.GPUs) == 0 {
+		return
+	}
+	line(6, "configuration:")
+	if len(cpu) > 0 {
+		line(7, "cpu: { %s }", strings.Join(cpu, ", "))
+	}
+	switch len(g.GPUs) {
+	case 0:
+	case 1:
+		line(7, "gpu: %s", gpu(g.GPUs[0]))
+	default:
+		line(7, "gpus:")
+		for _, x := range g.GPUs {
+			line(8, "- %s", gpu(x))
+		}
+	}
+}
+
+func gpu(g launcher.DescribedGPU) string {
+	var fields []string
+	if g.Kind != "cuda" && g.Kind != "" {
+		fields = append(fields, "kind: "+word(g.Kind))
+	}
+	if g.Type != "" {
+		fields = append(fields, "model: "+word(g.Type), "gres_type: "+word(g.Type))
+	}
+	fields = append(fields, fmt.Sprintf("count: %d", g.Count))
+	if g.Memory > 0 {
+		fields = append(fields, "memory: "+unit.FormatSize(g.Memory))
+	}
+	return "{ " + strings.Join(fields, ", ") + " }"
+}
+
+// partitions describes the partitions of a snapshot. Of nodes alone, the
+// partitions are those that the nodes name, by name.
+func partitions(s *cluster.Snapshot) []launcher.Described {
+	if len(s.Partitions) > 0 {
+		return launcher.Describe(s)
+	}
+	var names []string
+	for _, g := range s.Groups {
+		for name := range strings.SplitSeq(g.Partitions, ",") {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	with := *s
+	for _, name := range names {
+		with.Partitions = append(with.Partitions, slurm.Partition{Name: name, State: "UP", MaxTime: slurm.Unlimited})
+	}
+	return launcher.Describe(&with)
+}
+
+// compress writes names as few node lists.
+func compress(names []string) []string {
+	short := hostlist.Compress(names)
+	if expanded, err := hostlist.Expand(short); err != nil || len(expanded) != len(names) {
+		return names
+	}
+	var lists []string
+	depth, start := 0, 0
+	for i := range len(short) {
+		switch short[i] {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				lists, start = append(lists, short[start:i]), i+1
+			}
+		}
+	}
+	return append(lists, short[start:])
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.+/-]*$`)
+
+// word writes a word so that YAML reads it as one.
+func word(s string) string {
+	switch strings.ToLower(s) {
+	case "true", "false", "yes", "no", "on", "off", "y", "n", "null":
+		return "'" + s + "'"
+	}
+	switch {
+	case plain.MatchString(s):
+		return s
+	case strings.ContainsFunc(s, func(r rune) bool { return printable(r) != r }):
+		return strconv.QuoteToASCII(s)
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == '\ufffd' {
+		return '?'
+	}
+	return r
+}
+
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = word(w)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

@@ -1,0 +1,185 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/launcher/unit"
+)
+
+// Row is what has become of one candidate: nodes of a partition with a QoS and an
+// account, a local machine, or a launcher that was not searched.
+type Row struct {
+	Alternative int // of the request, from 0
+	Launcher    string
+	Kind        file.Kind
+	Partition   string
+	QOS         string // several, joined by commas, where the nodes do not match with any
+	Account     string
+	Defaults    []string // "qos", "account": what need not be asked for
+	Nodes       string   // a node list, or how many
+	Features    []string
+	Has         string // CPUs, memory and GPUs of a node
+	Verdict     Verdict
+	Reasons     []Reason
+}
+
+// Explain tells of every candidate what speaks against it, and returns the answer,
+// or nil. A Slurm that cannot be asked is a row and the error.
+func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
+	for i := range r.Alternatives {
+		a := &r.Alternatives[i]
+		for _, l := range s.Launchers {
+			found, more, e := s.explain(ctx, l, a, answer == nil && err == nil)
+			if err == nil && answer == nil {
+				err = e
+			}
+			for j := range more {
+				more[j].Alternative = i
+			}
+			rows = append(rows, more...)
+			if found != nil && answer == nil && err == nil {
+				answer = found
+				answer.Alternative = i
+			}
+		}
+	}
+	return rows, answer, err
+}
+
+// explain evaluates one launcher. Only the first that matches is taken.
+func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternative, take bool) (*Answer, []Row, error) {
+	row := Row{Launcher: l.Name, Kind: l.Entry.Kind, Verdict: No}
+	if why := s.skips(l); why != nil {
+		row.Reasons = []Reason{*why}
+		return nil, []Row{row}, nil
+	}
+	if err := s.ask(ctx, l); err != nil {
+		row.Reasons = []Reason{{"unreachable", fmt.Sprintf("Slurm could not be asked: %v", err)}}
+		return nil, []Row{row}, l.unreachable(ctx, err)
+	}
+	if l.Entry.Kind == file.Local {
+		row.Nodes, row.Has = "1", l.machine.describe()
+		if row.Reasons = l.refuses(a); len(row.Reasons) > 0 {
+			return nil, []Row{row}, nil
+		}
+		if row.Verdict = Yes; !take {
+			row.spare()
+		}
+		return l.local(a), []Row{row}, nil
+	}
+	var all []*candidate
+	answer := l.build(a, l.candidates(a, &all))
+	if len(all) == 0 {
+		row.Reasons = []Reason{{"no_nodes", "it has no partitions"}}
+		return nil, []Row{row}, nil
+	}
+	rows := make([]Row, 0, len(all))
+	for _, c := range all {
+		g := c.group
+		row := Row{
+			Launcher: l.Name, Kind: file.Slurm, Partition: g.partition.name, QOS: c.choice.isQOS, Account: c.choice.isAccount,
+			Nodes: g.nodeList(), Features: g.features, Has: g.describe(), Verdict: c.verdict, Reasons: c.reasons,
+		}
+		if c.choice.qos == "" && row.QOS != "" {
+			row.Defaults = append(row.Defaults, "qos")
+		}
+		if c.choice.account == "" && row.Account != "" {
+			row.Defaults = append(row.Defaults, "account")
+		}
+		if row.Verdict == Yes && !take {
+			row.spare()
+		}
+		rows = append(rows, row)
+	}
+	return answer, rows, nil
+}
+
+func (r *Row) spare() {
+	r.Verdict = Spare
+	r.Reasons = append(r.Reasons, Reason{"later", "a launcher or alternative before it matches"})
+}
+
+// nodeList is the hosts of a group, or how many there are.
+func (g *group) nodeList() string {
+	if names := g.names(); len(names) > 0 {
+		return hostlist.Compress(names)
+	}
+	if g.nodes > 0 {
+		return fmt.Sprint(g.nodes)
+	}
+	return ""
+}
+
+// describe writes what a node has for people: "8 CPUs, 16G, 4 x a100".
+func (g *group) describe() string {
+	var parts []string
+	if g.cores > 0 {
+		parts = append(parts, fmt.Sprintf("%d CPUs", g.cores))
+	}
+	if g.memory > 0 {
+		parts = append(parts, unit.ShortSize(g.memory))
+	}
+	if len(g.gpus) > 0 {
+		parts = append(parts, describeGPUs(g.gpus))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Info is what there is to tell of a launcher.
+type Info struct {
+	Skipped    bool // it has none of the tags, or is not of the kind, asked for
+	Partitions []string
+	Has        string
+}
+
+// Inspect tells what a launcher has, asking Slurm if that is needed.
+func (s *Search) Inspect(ctx context.Context, l *Launcher) (Info, error) {
+	if why := s.skips(l); why != nil {
+		return Info{Skipped: why.Code != "disabled"}, nil
+	}
+	if l.Entry.Kind == file.Local {
+		return Info{Has: l.machine.describe()}, nil
+	}
+	err := s.ask(ctx, l)
+	if err != nil {
+		err = l.unreachable(ctx, err)
+	}
+	info := Info{}
+	nodes, known := 0, true
+	for _, p := range l.partitions {
+		if len(p.refused) == 0 {
+			info.Partitions = append(info.Partitions, p.name)
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range l.partitions {
+		for _, g := range p.groups {
+			if g.nodes == 0 {
+				known = false
+			}
+			for _, h := range g.names() {
+				if !seen[h] {
+					seen[h] = true
+					nodes++
+				}
+			}
+			nodes += max(0, g.nodes-len(g.names()))
+		}
+	}
+	switch {
+	case !known && nodes == 0:
+		info.Has = "nodes"
+	case !known:
+		info.Has = fmt.Sprintf("%d or more nodes", nodes)
+	case nodes == 1:
+		info.Has = "1 node"
+	default:
+		info.Has = fmt.Sprintf("%d nodes", nodes)
+	}
+	return info, err
+}

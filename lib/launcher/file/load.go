@@ -1,0 +1,116 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Name is the name of the file.
+const Name = "launchers.yaml"
+
+// Load reads launchers.yaml and, beside it, connectors.yaml and tokens.yaml, which
+// may be missing. An *Error has all the problems; without one the warnings are in
+// the file.
+func Load(path string) (*File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	companion := func(name string) ([]byte, error) {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return text, err
+	}
+	connectors, err1 := companion("connectors.yaml")
+	tokens, err2 := companion("tokens.yaml")
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	return Parse(path, text, connectors, tokens)
+}
+
+// Parse reads the text of launchers.yaml and of its companions; nil is a missing
+// one.
+func Parse(path string, launchers, connectors, tokens []byte) (*File, error) {
+	f := &File{Path: path}
+	beside := func(name string) *decoder { return &decoder{name: filepath.Join(filepath.Dir(path), name)} }
+	main, c, t := &decoder{name: path}, beside("connectors.yaml"), beside("tokens.yaml")
+	f.Entries = main.launchers(launchers)
+	f.Connectors = c.connectors(connectors)
+	f.Tokens = t.counters(tokens)
+	main.checkReferences(f, tokens != nil)
+	var bad []Problem
+	for _, d := range []*decoder{main, c, t} {
+		for _, p := range d.problems {
+			if p.Warning {
+				f.Warnings = append(f.Warnings, p)
+			} else {
+				bad = append(bad, p)
+			}
+		}
+	}
+	if len(bad) > 0 {
+		return f, &Error{bad}
+	}
+	return f, nil
+}
+
+// hostname is what ssh may be given as the machine: nothing that could be an
+// option.
+var hostname = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@:%-]*$`)
+
+func (d *decoder) connectors(text []byte) []Connector {
+	var all []Connector
+	root := d.document(text)
+	if root == nil {
+		return nil
+	}
+	d.mapping(root, "the file", fields{"ssh": func(n *yaml.Node) {
+		d.pairs(n, "ssh", func(key, value *yaml.Node) {
+			c := Connector{Pos: posOf(key), ID: key.Value}
+			if c.ID == "local" {
+				d.fail(key, `"local" is this machine and cannot be defined`)
+			}
+			d.mapping(value, "an ssh connector", fields{"hostname": func(n *yaml.Node) {
+				d.string(&c.Hostname, "hostname")(n)
+				if c.Hostname != "" && !hostname.MatchString(c.Hostname) {
+					d.fail(n, "%q is no host name", c.Hostname)
+				}
+			}})
+			if c.Hostname == "" {
+				d.fail(key, "the connector %q has no hostname", c.ID)
+			}
+			all = append(all, c)
+		})
+	}})
+	return all
+}
+
+// tokenID is what a token may be called: it is part of a file's name.
+var tokenID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}$`)
+
+func (d *decoder) counters(text []byte) []Token {
+	var all []Token
+	root := d.document(text)
+	if root == nil {
+		return nil
+	}
+	d.mapping(root, "the file", fields{"countertoken": func(n *yaml.Node) {
+		d.pairs(n, "countertoken", func(key, value *yaml.Node) {
+			t := Token{Pos: posOf(key), ID: key.Value}
+			if !tokenID.MatchString(t.ID) {
+				d.fail(key, "%q is no name of a token", t.ID)
+			}
+			d.mapping(value, "a token", fields{"tokens": d.count(&t.Count, "tokens")})
+			all = append(all, t)
+		})
+	}})
+	return all
+}

@@ -1,0 +1,178 @@
+package file
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Pos is a place in a file, both numbers from 1.
+type Pos struct{ Line, Column int }
+
+// Kind is a kind of launcher.
+type Kind string
+
+// The kinds of launchers.
+const (
+	Local Kind = "local"
+	Slurm Kind = "slurm"
+)
+
+// File is a launchers.yaml with its companions.
+type File struct {
+	Path       string
+	Entries    []Entry // in the order of the file
+	Connectors []Connector
+	Tokens     []Token
+	Warnings   []Problem
+}
+
+// Connector is a machine that is reached over ssh.
+type Connector struct {
+	Pos
+	ID, Hostname string
+}
+
+// Token is a counter of which jobs take some while they run.
+type Token struct {
+	Pos
+	ID    string
+	Count int // how many there are, or how many a launcher takes
+}
+
+// Entry is one launcher.
+type Entry struct {
+	Pos
+	Kind      Kind
+	ID        string // "" where a local one has none
+	Connector string
+	Tags      []string
+	Weight    float64
+	Disabled  bool
+
+	// Of a local one.
+	CPU    CPU
+	GPUs   []GPU
+	Tokens []Token
+
+	// Of a slurm one.
+	Path          string // directory of Slurm's commands, "": as in PATH
+	Partitions    []Partition
+	FeaturesRegex []Regex
+	Features      []Feature
+	QOS           []QOS
+	Configuration Configuration
+	UseFeatures   bool
+	UseHosts      bool
+	UseMemory     bool
+	QuerySlurm    bool
+}
+
+// Partition is a partition of a Slurm launcher.
+type Partition struct {
+	Pos
+	Name          string
+	Accounts      []string
+	QOS           []string
+	Nodes         []Nodes
+	Configuration Configuration
+	Priority      int
+	Disabled      bool
+	Preemptible   bool // its jobs may be ended for others
+}
+
+// Nodes are alike nodes of a partition.
+type Nodes struct {
+	Pos
+	Features      []string
+	Hosts         []string // as names, ranges expanded
+	Count         int      // how many there are, if Hosts does not tell
+	Configuration Configuration
+}
+
+// QOS is a quality of service.
+type QOS struct {
+	Pos
+	Name        string
+	MaxDuration time.Duration
+	MinGPU      int
+	Priority    int
+}
+
+// Feature is what nodes with a feature have.
+type Feature struct {
+	Pos
+	Name          string
+	Configuration Configuration
+}
+
+// Regex reads figures from the names of features.
+type Regex struct {
+	Pos
+	Text   string
+	Match  *regexp.Regexp // anchored at the beginning only
+	Count  int            // index of the group cuda_count, -1: none
+	Memory int            // index of the group cuda_memory, -1: none
+}
+
+// Configuration is the figures of a node; zero is "not said".
+type Configuration struct {
+	MaxDuration time.Duration
+	GPU         GPU
+	GPUs        []GPU // nodes with several kinds of GPUs; instead of GPU
+	CPU         CPU
+}
+
+// GPU is a number of alike GPUs.
+type GPU struct {
+	Kind        string // cuda, mps or rocm; "" is cuda
+	Model       string
+	GRES        string // Slurm's type, as in gpu:TYPE:COUNT
+	Count       int
+	Memory      int64
+	MinMemory   int64
+	MinMemRatio float64
+}
+
+// CPU is the main memory and the CPUs.
+type CPU struct {
+	Cores     int
+	Memory    int64
+	MemPerCPU int64
+	CPUPerGPU int
+}
+
+// Problem is something wrong in a file.
+type Problem struct {
+	File string `json:"file"`
+	Pos
+	Warning bool
+	Message string
+	Hint    string
+}
+
+func (p Problem) String() string {
+	level := "error"
+	if p.Warning {
+		level = "warning"
+	}
+	return fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, level, p.Message)
+}
+
+// Error lists the problems that make a file unusable.
+type Error struct{ Problems []Problem }
+
+// Error is the problems, one a line.
+func (e *Error) Error() string {
+	text := ""
+	for i, p := range e.Problems {
+		if i > 0 {
+			text += "\n"
+		}
+		text += fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+		if p.Hint != "" {
+			text += " (" + p.Hint + ")"
+		}
+	}
+	return text
+}

@@ -1,0 +1,178 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// World is what of the outside the search depends on. The zero value is the
+// process's own.
+type World struct {
+	Env     func(string) string // nil: os.Getenv
+	Run     command.Runner      // nil: command.System
+	Now     func() time.Time    // nil: time.Now
+	Refresh bool                // ask Slurm again, whatever is in the cache
+	// Warn is told what could not be asked; nil: nobody is.
+	Warn func(text string)
+}
+
+func (w World) env(name string) string {
+	if w.Env != nil {
+		return w.Env(name)
+	}
+	return os.Getenv(name)
+}
+
+func (w World) run() command.Runner {
+	if w.Run != nil {
+		return w.Run
+	}
+	return command.System
+}
+
+func (w World) now() time.Time {
+	if w.Now != nil {
+		return w.Now()
+	}
+	return time.Now()
+}
+
+// Files are where launchers.yaml is looked for: $LFIND_CONFIG alone, if it is set,
+// else in the user's and then the machine's configuration.
+func (w World) Files() []string {
+	if path := w.env("LFIND_CONFIG"); path != "" {
+		return []string{path}
+	}
+	var files []string
+	home := w.env("HOME")
+	config := w.env("XDG_CONFIG_HOME")
+	if config == "" && home != "" {
+		config = filepath.Join(home, ".config")
+	}
+	if config != "" {
+		files = append(files, filepath.Join(config, "ponos", file.Name), filepath.Join(config, "experimaestro", file.Name))
+	}
+	return append(files, filepath.Join("/etc/ponos", file.Name))
+}
+
+// Load reads the launchers of a file, or of launchers.yaml in a directory. Without
+// a path it reads the first of Files that there is. If there is none, or it
+// describes no launcher, the file returned has no entries.
+func (w World) Load(path string) (*file.File, error) {
+	if path != "" {
+		return loadFile(path)
+	}
+	files := w.Files()
+	for _, path := range files {
+		f, err := loadFile(path)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || w.env("LFIND_CONFIG") != "" {
+			return f, err
+		}
+	}
+	return &file.File{}, nil
+}
+
+func loadFile(path string) (*file.File, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, file.Name)
+	}
+	f, err := file.Load(path)
+	return f, fault.Wrap(fault.Usage, err)
+}
+
+// Search makes a search of the launchers of a file. A file without any is a
+// cluster that nobody has described: Slurm is asked.
+func (w World) Search(f *file.File) *Search {
+	s := &Search{Launchers: New(f)}
+	if len(f.Entries) == 0 {
+		s.Launchers = []*Launcher{Direct()}
+	}
+	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
+	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
+		host := Hostname(f, e.Connector)
+		asker := cluster.Asker{Slurm: &slurm.Client{Run: Runner(host, w.run())}, Dir: e.Path, Now: w.now}
+		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), asker.Ask)
+		if err == nil && snapshot.Note != "" && w.Warn != nil {
+			w.Warn(snapshot.Note)
+		}
+		return snapshot, err
+	}
+	return s
+}
+
+// cacheDir is where answers of Slurm are kept; "" is nowhere.
+func (w World) cacheDir() string {
+	if dir := w.env("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "ponos")
+	}
+	if home := w.env("HOME"); home != "" {
+		return filepath.Join(home, ".cache", "ponos")
+	}
+	return ""
+}
+
+// clusterKey tells clusters, and users with their rights, apart. The time of
+// slurm.conf is in it, so that a change of the configuration is seen at once.
+func (w World) clusterKey(host, dir string) string {
+	conf := w.env("SLURM_CONF")
+	path := conf
+	if path == "" {
+		path = "/etc/slurm/slurm.conf"
+	}
+	changed := ""
+	if info, err := os.Stat(path); err == nil && host == "" {
+		changed = info.ModTime().String()
+	}
+	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, dir, conf, changed)
+}
+
+// Query is a request by a program.
+type Query struct {
+	Spec  string   // in the request language
+	Tags  []string // only launchers that have one of these
+	File  string   // "": the user's
+	World World
+}
+
+// FindOptions returns the options of sbatch with which a job gets what is asked
+// for. Launchers that are not of Slurm, or of a Slurm elsewhere, are left out. That
+// nothing is found is an error of kind fault.Failed, a bad request or file one of
+// kind fault.Usage, and a Slurm that cannot be asked one of kind fault.Unavailable.
+func FindOptions(ctx context.Context, q Query) (Options, error) {
+	r, err := request.Parse(q.Spec)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	f, err := q.World.Load(q.File)
+	if err != nil {
+		return nil, err
+	}
+	s := q.World.Search(f)
+	s.Tags, s.Kind = q.Tags, file.Slurm
+	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
+	answer, err := s.Find(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if answer == nil {
+		hint := s.Misspelt(r)
+		if hint == "" {
+			hint = `"lfind explain" says why`
+		}
+		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+	}
+	return answer.Options, nil
+}

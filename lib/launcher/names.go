@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/spelling"
+)
+
+// Misspelt says which name of a request for which nothing was found no launcher
+// has, and what was most likely meant; "" if each is known.
+func (s *Search) Misspelt(r request.Request) string {
+	for _, a := range r.Alternatives {
+		for _, c := range a.Where {
+			known := s.names(c.Field)
+			if len(known) == 0 || c.Not || slices.ContainsFunc(known, c.Matches) {
+				continue
+			}
+			text := fmt.Sprintf("no launcher has the %s %q", c.Field, c.Pattern)
+			if near := spelling.Nearest(c.Pattern, known); near != "" {
+				text += fmt.Sprintf("; did you mean %q?", near)
+			}
+			return text
+		}
+		for _, w := range a.GPUs {
+			models := s.names("model")
+			if w.Model == "" || len(models) == 0 || slices.ContainsFunc(models, func(m string) bool { return isModel(&gpu{model: m}, w.Model) }) {
+				continue
+			}
+			text := fmt.Sprintf("no launcher has a GPU of the model %q", w.Model)
+			if near := spelling.Nearest(w.Model, models); near != "" {
+				return text + fmt.Sprintf("; did you mean %q?", near)
+			}
+			return text + "; there are " + strings.Join(models[:min(len(models), 10)], ", ")
+		}
+	}
+	return ""
+}
+
+// names are what the launchers that were searched have of a field, in order.
+func (s *Search) names(field string) []string {
+	known := map[string]bool{}
+	add := func(names ...string) {
+		for _, n := range names {
+			if n != "" {
+				known[n] = true
+			}
+		}
+	}
+	for _, l := range s.Launchers {
+		if s.skips(l) != nil {
+			continue
+		}
+		groups := []*group{}
+		if l.machine != nil {
+			groups = append(groups, l.machine)
+		}
+		for _, p := range l.partitions {
+			groups = append(groups, p.groups...)
+			if field == "partition" {
+				add(p.name)
+			}
+			for _, c := range p.choices {
+				switch field {
+				case "qos":
+					add(c.isQOS)
+				case "account":
+					add(c.isAccount)
+				}
+			}
+		}
+		for _, g := range groups {
+			switch field {
+			case "feature":
+				add(g.features...)
+			case "host":
+				add(g.names()...)
+			case "model":
+				for i := range g.gpus {
+					add(g.gpus[i].model, g.gpus[i].gres)
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
+}

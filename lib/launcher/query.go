@@ -1,0 +1,336 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Direct is the launcher that is searched where no file describes any: what Slurm
+// says of itself.
+func Direct() *Launcher {
+	return New(&file.File{Entries: []file.Entry{{
+		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
+	}}})[0]
+}
+
+// commonRegexes read the names that administrators often give to features, for
+// launchers that ask Slurm and do not say how to read theirs.
+var commonRegexes = func() []file.Regex {
+	var all []file.Regex
+	for _, text := range []string{
+		`GPU(?P<cuda_count>\d+)$`,
+		`GPUM(?P<cuda_memory>\d+G)$`,
+		`(?i:gpu[_-]?mem[_:-]?)(?P<cuda_memory>\d+(?i:gi?b?))$`,
+		`(?i:gpu|vram)[_:-]?(?P<cuda_memory>\d+(?i:gi?b?))$`,
+	} {
+		if r, _, err := file.CompileRegex(text); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}()
+
+// maybeGPU reports whether one of commonRegexes could match a name. It spares them
+// the names of thousands of racks and switches.
+func maybeGPU(name string) bool {
+	for i := 0; i+2 < len(name); i++ {
+		if c := name[i] | 0x20; c == 'g' && name[i+1]|0x20 == 'p' || c == 'v' && name[i+1]|0x20 == 'r' {
+			return true
+		}
+	}
+	return false
+}
+
+// addSlurm adds to the partitions of the file what Slurm has said. What the file
+// says of a partition stays; its nodes are joined by those that Slurm knows.
+func (l *Launcher) addSlurm(s *cluster.Snapshot) {
+	if len(l.regexes) == 0 {
+		l.regexes, l.guessing = commonRegexes, true
+	}
+	described := map[string]*partition{}
+	inherited := map[string]file.Configuration{}
+	given := map[string]bool{} // the file says which QoS or accounts to use
+	for i, p := range l.partitions {
+		from := &l.Entry.Partitions[i]
+		described[p.name] = p
+		inherited[p.name] = from.Configuration
+		given[p.name] = len(from.QOS) > 0 || len(from.Accounts) > 0
+	}
+	highest := 0
+	for i := range s.Partitions {
+		if s.Partitions[i].State == "UP" {
+			highest = max(highest, s.Partitions[i].PriorityTier)
+		}
+	}
+	rules := make(map[string]slurm.QOSRule, len(s.QOS))
+	for _, q := range s.QOS {
+		rules[q.Name] = q
+	}
+	known := make(map[string]*partition, len(s.Partitions))
+	for i := range s.Partitions {
+		from := &s.Partitions[i]
+		p := described[from.Name]
+		if p == nil {
+			p = &partition{name: from.Name, order: len(l.partitions)}
+			l.partitions = append(l.partitions, p)
+		}
+		known[from.Name] = p
+		p.complete = len(p.groups) == 0
+		p.minNodes, p.maxNodes = from.MinNodes, from.MaxNodes
+		p.maxCores, p.maxMem = from.MaxCPUsPerNode, from.MaxMemPerNode
+		if from.Preemptible && from.PriorityTier < highest {
+			p.class = classPreemptible
+		}
+		p.refused = append(p.refused, partitionRefuses(from, s)...)
+		if !given[from.Name] {
+			var none []Reason
+			p.choices, none = slurmChoices(from, s, rules)
+			p.refused = append(p.refused, none...)
+		}
+		for j := range p.choices {
+			p.choices[j].limit(from, rules)
+			if given[from.Name] {
+				p.choices[j].check(from)
+			}
+		}
+	}
+	for name, p := range described {
+		if known[name] == nil {
+			p.refused = append(p.refused, Reason{"partition_state", "Slurm has no such partition, or hides it"})
+		}
+	}
+	for i := range s.Groups {
+		from := &s.Groups[i]
+		var features []string
+		if from.Features != "" {
+			features = slices.DeleteFunc(strings.Split(from.Features, ","), func(name string) bool { return !file.IsFeature(name) })
+		}
+		fromFeatures := group{}
+		fromFeatures.setFeatures(features)
+		for name := range strings.SplitSeq(from.Partitions, ",") {
+			p := known[name]
+			if p == nil {
+				continue // hidden from this user
+			}
+			g := &group{
+				partition: p, order: len(p.groups), features: fromFeatures.features, clause: fromFeatures.clause,
+				hostList: from.Hosts, nodes: from.Count, down: from.Unusable,
+			}
+			c := l.Entry.Configuration
+			if inherited := inherited[name]; described[name] != nil {
+				overlay(&c, &inherited)
+			}
+			g.figures = l.slurmFigures(c, from, features)
+			p.groups = append(p.groups, g)
+		}
+	}
+}
+
+// slurmFigures is what a node has by Slurm's word, for the rest by its features,
+// and else by what it inherits from the file.
+func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, features []string) figures {
+	set(&c.CPU.Cores, from.CPUs)
+	set(&c.CPU.Memory, from.Memory)
+	fig := l.figures(c, features)
+	gres, err := slurm.ParseGRES(from.GRES)
+	if err != nil {
+		return fig // a form that is not known: the features may tell
+	}
+	var said gpu
+	if len(fig.gpus) > 0 {
+		said = fig.gpus[0]
+	}
+	var gpus []gpu
+	for _, g := range gres {
+		if g.Name != "gpu" || g.Count == 0 {
+			continue
+		}
+		gpus = append(gpus, gpu{kind: cluster.Kind(g.Type), gres: g.Type, model: c.GPU.Model, count: int(g.Count), ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory})
+	}
+	for i := range gpus {
+		g := &gpus[i]
+		exact, most := cluster.Memory(g.gres)
+		switch {
+		case len(gpus) == 1 && said.memory > 0:
+			g.memory = said.memory
+		case exact > 0:
+			g.memory = exact
+		default:
+			g.most = most
+		}
+		if c.GPU.Kind != "" {
+			g.kind = c.GPU.Kind
+		}
+		g.setLeast()
+	}
+	if len(gpus) > 0 {
+		fig.gpus = gpus
+	}
+	return fig
+}
+
+// partitionRefuses is why a partition takes no job of this user at all.
+func partitionRefuses(p *slurm.Partition, s *cluster.Snapshot) []Reason {
+	var all []Reason
+	if p.State != "UP" && p.State != "" {
+		all = append(all, Reason{"partition_state", "the partition is " + p.State})
+	}
+	if p.RootOnly && s.User != "root" {
+		all = append(all, Reason{"partition_state", "only root may use the partition"})
+	}
+	if p.NeedsResv {
+		all = append(all, Reason{"partition_state", "the partition takes jobs with a reservation only"})
+	}
+	if p.AllowGroups != nil && s.UserGroups != nil && s.User != "root" &&
+		!slices.ContainsFunc(s.UserGroups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }) {
+		all = append(all, Reason{"group", fmt.Sprintf("the partition is for the groups %s only", strings.Join(p.AllowGroups, ", "))})
+	}
+	return all
+}
+
+func allows(name string, allow, deny []string) bool {
+	return (allow == nil || slices.Contains(allow, name)) && !slices.Contains(deny, name)
+}
+
+// slurmChoices are the accounts and QoS that the user can use in a partition: the
+// defaults first, then the QoS with the tightest time limit.
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOSRule) ([]choice, []Reason) {
+	if len(s.Memberships) == 0 {
+		return qosChoices(p, slurm.Membership{}, "", rules), nil
+	}
+	var mine []string
+	var usable []slurm.Membership
+	for _, m := range s.Memberships {
+		if m.Partition != "" && m.Partition != p.Name {
+			continue
+		}
+		if !slices.Contains(mine, m.Account) {
+			mine = append(mine, m.Account)
+		}
+		if allows(m.Account, p.AllowAccounts, p.DenyAccounts) {
+			usable = append(usable, m)
+		}
+	}
+	if len(usable) == 0 {
+		text := fmt.Sprintf("none of your accounts (%s) may use the partition", strings.Join(mine, ", "))
+		if p.AllowAccounts != nil {
+			text = fmt.Sprintf("the partition is for the accounts %s only, yours are %s", strings.Join(p.AllowAccounts, ", "), strings.Join(mine, ", "))
+		}
+		return nil, []Reason{{"account", text}}
+	}
+	slices.SortStableFunc(usable, func(a, b slurm.Membership) int {
+		return rank(a.Account != s.DefaultAccount) - rank(b.Account != s.DefaultAccount)
+	})
+	var all []choice
+	for _, m := range usable {
+		account := m.Account
+		if account == s.DefaultAccount {
+			account = ""
+		}
+		all = append(all, qosChoices(p, m, account, rules)...)
+	}
+	if len(all) == 0 {
+		return nil, []Reason{{"qos", fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))}}
+	}
+	return all, nil
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules map[string]slurm.QOSRule) []choice {
+	var all []choice
+	add := func(option, name string) {
+		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
+	}
+	if len(m.QOS) == 0 { // not known, or not kept
+		if p.AllowQOS == nil {
+			add("", m.DefaultQOS)
+		}
+		for _, q := range p.AllowQOS {
+			add(q, q)
+		}
+		return all
+	}
+	names := slices.Clone(m.QOS)
+	slices.SortStableFunc(names, func(a, b string) int {
+		if a == m.DefaultQOS || b == m.DefaultQOS {
+			return rank(a != m.DefaultQOS) - rank(b != m.DefaultQOS)
+		}
+		x, y := rules[a].MaxWall, rules[b].MaxWall
+		switch {
+		case x == y:
+			return strings.Compare(a, b)
+		case y == 0 || x != 0 && x < y:
+			return -1
+		}
+		return 1
+	})
+	for _, q := range names {
+		switch {
+		case !allows(q, p.AllowQOS, p.DenyQOS):
+		case q == m.DefaultQOS:
+			add("", q)
+		default:
+			add(q, q)
+		}
+	}
+	return all
+}
+
+// limit sets what Slurm allows with the QoS in the partition.
+func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOSRule) {
+	own, ofPartition := rules[c.isQOS], rules[p.QOS]
+	if own.OverPartition {
+		first(&ofPartition.MaxWall, own.MaxWall)
+		first(&ofPartition.MinGPUs, own.MinGPUs)
+		first(&ofPartition.MaxGPUs, own.MaxGPUs)
+		first(&ofPartition.MaxCPUs, own.MaxCPUs)
+		first(&ofPartition.MaxNodes, own.MaxNodes)
+		first(&ofPartition.MaxMemory, own.MaxMemory)
+	}
+	if p.MaxTime != slurm.Unlimited && !own.OverTime {
+		c.hardMax = p.MaxTime
+	}
+	for _, q := range []slurm.QOSRule{own, ofPartition} {
+		least(&c.hardMax, q.MaxWall)
+		least(&c.maxGPU, q.MaxGPUs)
+		least(&c.maxCores, q.MaxCPUs)
+		least(&c.maxNodes, q.MaxNodes)
+		least(&c.maxMem, q.MaxMemory)
+		c.minGPU = max(c.minGPU, q.MinGPUs)
+	}
+}
+
+// first lets value, if there is one, take the place of a limit.
+func first[T ~int | ~int64](limit *T, value T) {
+	if value > 0 && *limit > 0 {
+		*limit = value
+	}
+}
+
+// least makes a limit tighter; 0 is no limit.
+func least[T ~int | ~int64](limit *T, value T) {
+	if value > 0 && (*limit == 0 || value < *limit) {
+		*limit = value
+	}
+}
+
+// check refuses what the file gives and Slurm does not take.
+func (c *choice) check(p *slurm.Partition) {
+	if c.account != "" && !allows(c.account, p.AllowAccounts, p.DenyAccounts) {
+		c.refused = append(c.refused, Reason{"account", fmt.Sprintf("the partition does not take the account %s", c.account)})
+	}
+	if c.qos != "" && !allows(c.qos, p.AllowQOS, p.DenyQOS) {
+		c.refused = append(c.refused, Reason{"qos", fmt.Sprintf("the partition does not take the QoS %s", c.qos)})
+	}
+}

@@ -1,0 +1,483 @@
+package request
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/spelling"
+)
+
+// Bounds on what a request may ask, against mistakes and malice.
+const (
+	maxText         = 64 << 10
+	maxDepth        = 32
+	maxAlternatives = 256
+	maxTerms        = 4096
+	maxCount        = 1_000_000
+)
+
+// terms are the words a term can begin with, as messages list them.
+var terms = []string{"cuda", "gpu", "mps", "rocm", "cpu", "duration", "nodes", "partition", "feature", "qos", "account", "host"}
+
+const wantTerm = "cuda(...), gpu(...), cpu(...), duration=..., nodes=..., partition=..., feature=... or \"(\""
+
+// Parse reads a request.
+func Parse(text string) (Request, error) {
+	p := &parser{text: text}
+	r, err := p.request()
+	if err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}
+
+// Join makes one request of several; the alternatives of the first come first.
+func Join(requests ...Request) Request {
+	var all Request
+	for _, r := range requests {
+		all.Alternatives = append(all.Alternatives, r.Alternatives...)
+		all.Warnings = append(all.Warnings, r.Warnings...)
+	}
+	return all
+}
+
+type parser struct {
+	text     string
+	pos      int
+	depth    int
+	terms    int
+	warnings []Warning
+}
+
+func (p *parser) request() (Request, error) {
+	if len(p.text) > maxText {
+		return Request{}, fmt.Errorf("request: %d bytes are more than the %d a request may have", len(p.text), maxText)
+	}
+	if !utf8.ValidString(p.text) {
+		return Request{}, errors.New("request: not valid UTF-8")
+	}
+	p.space()
+	if p.pos == len(p.text) {
+		return Request{}, p.fail(p.pos, "the request is empty", wantTerm, `for example "cuda(mem=14G) * 2 & duration=4h"`)
+	}
+	alternatives, err := p.either()
+	if err != nil {
+		return Request{}, err
+	}
+	if p.pos < len(p.text) {
+		return Request{}, p.unexpected(`"&", "|" or the end`)
+	}
+	return Request{alternatives, p.warnings}, nil
+}
+
+// either reads alternatives separated by "|".
+func (p *parser) either() ([]Alternative, error) {
+	var all []Alternative
+	for {
+		alternatives, err := p.both()
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, alternatives...); len(all) > maxAlternatives {
+			return nil, p.fail(p.pos, fmt.Sprintf("the request has more than %d alternatives", maxAlternatives), "", "")
+		}
+		if !p.accept('|') {
+			return all, nil
+		}
+		if p.peek() == '|' {
+			return nil, p.fail(p.pos, `unexpected "|"`, wantTerm, `an alternative is written with a single "|"`)
+		}
+	}
+}
+
+// both reads terms joined by "&", and multiplies parentheses out.
+func (p *parser) both() ([]Alternative, error) {
+	all := []Alternative{{}}
+	for {
+		start := p.pos
+		parts, err := p.part()
+		if err != nil {
+			return nil, err
+		}
+		if p.terms += len(all) * len(parts); len(all)*len(parts) > maxAlternatives || p.terms > maxTerms {
+			return nil, p.fail(start, fmt.Sprintf("the request has more than %d alternatives or %d terms", maxAlternatives, maxTerms), "", "")
+		}
+		var joined []Alternative
+		for _, a := range all {
+			for _, b := range parts {
+				joined = append(joined, a.and(b))
+			}
+		}
+		all = joined
+		if !p.accept('&') {
+			return all, nil
+		}
+		if p.peek() == '&' {
+			return nil, p.fail(p.pos, `unexpected "&"`, wantTerm, `terms are joined by a single "&"`)
+		}
+	}
+}
+
+func (p *parser) part() ([]Alternative, error) {
+	if p.peek() == '(' {
+		open := p.pos
+		if p.depth++; p.depth > maxDepth {
+			return nil, p.fail(open, fmt.Sprintf("more than %d parentheses inside each other", maxDepth), "", "")
+		}
+		p.advance()
+		all, err := p.either()
+		if err != nil {
+			return nil, err
+		}
+		if !p.accept(')') {
+			return nil, p.unexpected(`"&", "|" or ")"`)
+		}
+		p.depth--
+		return all, nil
+	}
+	a, err := p.term()
+	return []Alternative{a}, err
+}
+
+func (p *parser) term() (Alternative, error) {
+	start := p.pos
+	word := p.word()
+	switch word {
+	case "cuda", "gpu", "mps", "rocm":
+		g, err := p.gpu(Kind(word))
+		return Alternative{GPUs: []GPU{g}}, err
+	case "cpu":
+		return p.cpu()
+	case "duration":
+		d, err := p.duration()
+		return Alternative{Duration: d}, err
+	case "nodes":
+		if err := p.expect('=', `"=" and a number of nodes`); err != nil {
+			return Alternative{}, err
+		}
+		n, err := p.count("nodes")
+		return Alternative{Nodes: n}, err
+	case "partition", "feature", "qos", "account", "host":
+		c, err := p.condition(word)
+		return Alternative{Where: []Condition{c}}, err
+	case "":
+		if unicode.IsDigit(p.peek()) {
+			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "the number of GPUs stands behind: cuda(mem=4G) * 2")
+		}
+		return Alternative{}, p.unexpected(wantTerm)
+	}
+	p.pos = start
+	return Alternative{}, p.fail(start, fmt.Sprintf("unknown word %q", word), wantTerm, suggest(word, terms))
+}
+
+func (p *parser) gpu(kind Kind) (GPU, error) {
+	g := GPU{Kind: kind, Count: 1}
+	err := p.arguments(string(kind), []string{"mem", "model"}, func(name string) (err error) {
+		if name == "mem" {
+			g.Memory, err = p.size()
+		} else {
+			g.Model, err = p.name("a model, such as a100", isModel)
+		}
+		return err
+	})
+	if err != nil || !p.accept('*') {
+		return g, err
+	}
+	g.Count, err = p.count("GPUs")
+	if err == nil && p.peek() == '*' {
+		err = p.fail(p.pos, `unexpected "*"`, `"&", "|" or the end`, "the number of GPUs is given once")
+	}
+	return g, err
+}
+
+func (p *parser) cpu() (Alternative, error) {
+	a := Alternative{Cores: 1} // a process that needs memory needs a CPU
+	err := p.arguments("cpu", []string{"mem", "cores"}, func(name string) (err error) {
+		if name == "mem" {
+			a.Memory, err = p.size()
+		} else {
+			a.Cores, err = p.count("cores")
+		}
+		return err
+	})
+	if err == nil && p.peek() == '*' {
+		err = p.fail(p.pos, `unexpected "*"`, `"&", "|" or the end`, "the number of CPUs is written cpu(cores=4)")
+	}
+	return a, err
+}
+
+// arguments reads "(" [ NAME "=" ... { "," NAME "=" ... } ] ")"; a later argument of
+// the same name replaces an earlier one.
+func (p *parser) arguments(call string, names []string, read func(name string) error) error {
+	want := strings.Join(names, "=... or ") + "=..."
+	if err := p.expect('(', `"("`); err != nil {
+		return err
+	}
+	if p.accept(')') {
+		return nil
+	}
+	for {
+		start := p.pos
+		name := p.word()
+		if name == "" {
+			return p.unexpected(want)
+		}
+		if !slices.Contains(names, name) {
+			return p.fail(start, fmt.Sprintf("%s() has no %q", call, name), want, suggest(name, names))
+		}
+		if err := p.expect('=', `"="`); err != nil {
+			return err
+		}
+		if err := read(name); err != nil {
+			return err
+		}
+		if p.accept(')') {
+			return nil
+		}
+		if !p.accept(',') {
+			return p.unexpected(`"," or ")"`)
+		}
+	}
+}
+
+func (p *parser) condition(field string) (Condition, error) {
+	c := Condition{Field: field}
+	if p.accept('!') {
+		c.Not = true
+	}
+	if err := p.expect('=', `"=" or "!=" and a name`); err != nil {
+		return c, err
+	}
+	var err error
+	c.Pattern, err = p.name("the name of a "+field, isName)
+	return c, err
+}
+
+func (p *parser) duration() (time.Duration, error) {
+	if err := p.expect('=', `"=" and a duration, such as 4h`); err != nil {
+		return 0, err
+	}
+	if clock := p.span(func(r rune) bool { return r == ':' || r == '-' || unicode.IsDigit(r) }); strings.Contains(clock, ":") {
+		start := p.pos
+		p.pos += len(clock)
+		p.space()
+		d, err := unit.Duration(clock)
+		if err != nil {
+			return 0, p.fail(start, fmt.Sprintf("%q is not a duration", clock), "DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
+		}
+		return d, nil
+	}
+	var total time.Duration
+	for first := true; first || unicode.IsDigit(p.peek()); first = false {
+		start := p.pos
+		number := p.number()
+		if number == "" {
+			return 0, p.unexpected("a number and a unit, such as 4h")
+		}
+		p.space()
+		at := p.pos
+		name := p.span(unicode.IsLetter)
+		p.pos += len(name)
+		if name == "" {
+			return 0, p.fail(at, fmt.Sprintf("the duration %s has no unit", number), unit.DurationUnits, fmt.Sprintf("%sh is hours, %smin minutes", number, number))
+		}
+		length, ok := unit.DurationUnit(name)
+		if !ok {
+			return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.DurationUnits, suggest(name, unit.DurationUnitNames()))
+		}
+		d, err := unit.Times(number, length)
+		if err != nil {
+			return 0, p.fail(start, "the duration is too long or not a number", "a number and a unit, such as 4h", "")
+		}
+		if total += d; total < 0 {
+			return 0, p.fail(start, "the duration is too long", "", "")
+		}
+		p.space()
+	}
+	return total, nil
+}
+
+func (p *parser) size() (int64, error) {
+	start := p.pos
+	number := p.number()
+	if number == "" {
+		return 0, p.unexpected("a size, such as 14G")
+	}
+	p.space()
+	at := p.pos
+	name := p.span(unicode.IsLetter)
+	p.pos += len(name)
+	scale, ok := unit.SizeUnit(name)
+	if !ok {
+		return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.SizeUnits, suggest(name, []string{"G", "GB", "GiB", "M", "MB", "MiB", "T", "TiB", "K", "KiB"}))
+	}
+	n, err := unit.Multiply(number, scale)
+	if err != nil {
+		return 0, p.fail(start, fmt.Sprintf("%q is not a size", p.text[start:p.pos]), "a number and "+unit.SizeUnits, "")
+	}
+	if name == "" && n > 0 {
+		p.warn(start, fmt.Sprintf("memory %s has no unit and is taken as bytes; did you mean %sG?", number, number))
+	}
+	p.space()
+	return n, nil
+}
+
+// number reads digits with perhaps a decimal point, and nothing if there are none.
+func (p *parser) number() string {
+	s := p.span(func(r rune) bool { return r == '.' || r >= '0' && r <= '9' })
+	p.pos += len(s)
+	return s
+}
+
+func (p *parser) count(what string) (int, error) {
+	start := p.pos
+	s := p.span(func(r rune) bool { return r >= '0' && r <= '9' })
+	if s == "" {
+		return 0, p.unexpected("a number of " + what)
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n > maxCount {
+		return 0, p.fail(start, fmt.Sprintf("%s is too many %s", s, what), "", "")
+	}
+	if n == 0 {
+		return 0, p.fail(start, "0 "+what, "at least 1", "")
+	}
+	p.pos += len(s)
+	p.space()
+	return n, nil
+}
+
+// name reads a name: letters that is allows, or anything in quotes.
+func (p *parser) name(want string, is func(rune) bool) (string, error) {
+	if q := p.peek(); q == '"' || q == '\'' {
+		end := strings.IndexRune(p.text[p.pos+1:], q)
+		if end < 0 {
+			return "", p.fail(p.pos, "the quote is not closed", "", "")
+		}
+		name := p.text[p.pos+1 : p.pos+1+end]
+		if name == "" || strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, `"'`) {
+			return "", p.fail(p.pos, "not a name", want, "")
+		}
+		p.pos += end + 2
+		p.space()
+		return name, nil
+	}
+	name := p.span(is)
+	if name == "" {
+		return "", p.unexpected(want)
+	}
+	p.pos += len(name)
+	p.space()
+	return name, nil
+}
+
+func isName(r rune) bool { return isModel(r) || r == '*' || r == '?' }
+
+func isModel(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_.:@/+-", r)
+}
+
+// word reads a keyword.
+func (p *parser) word() string {
+	if !unicode.IsLetter(p.peek()) {
+		return ""
+	}
+	s := p.span(func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) })
+	p.pos += len(s)
+	p.space()
+	return s
+}
+
+// span returns the letters from here on that is allows.
+func (p *parser) span(is func(rune) bool) string {
+	rest := p.text[p.pos:]
+	if end := strings.IndexFunc(rest, func(r rune) bool { return !is(r) }); end >= 0 {
+		return rest[:end]
+	}
+	return rest
+}
+
+func (p *parser) peek() rune {
+	if p.pos == len(p.text) {
+		return 0
+	}
+	r, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+	return r
+}
+
+// advance goes over one letter and the white space behind it.
+func (p *parser) advance() {
+	_, size := utf8.DecodeRuneInString(p.text[p.pos:])
+	p.pos += size
+	p.space()
+}
+
+func (p *parser) accept(r rune) bool {
+	if p.pos < len(p.text) && p.peek() == r {
+		p.advance()
+		return true
+	}
+	return false
+}
+
+func (p *parser) expect(r rune, want string) error {
+	if p.accept(r) {
+		return nil
+	}
+	return p.unexpected(want)
+}
+
+// space goes over white space and comments.
+func (p *parser) space() {
+	for p.pos < len(p.text) {
+		r, size := utf8.DecodeRuneInString(p.text[p.pos:])
+		switch {
+		case unicode.IsSpace(r):
+			p.pos += size
+		case r == '#':
+			end := strings.IndexByte(p.text[p.pos:], '\n')
+			if end < 0 {
+				p.pos = len(p.text)
+				return
+			}
+			p.pos += end
+		default:
+			return
+		}
+	}
+}
+
+func (p *parser) unexpected(want string) error {
+	if p.pos == len(p.text) {
+		return p.fail(p.pos, "the request ends here", want, "")
+	}
+	found := p.span(isModel)
+	if found == "" {
+		found = string(p.peek())
+	}
+	return p.fail(p.pos, fmt.Sprintf("unexpected %q", found), want, "")
+}
+
+func (p *parser) fail(offset int, message, want, hint string) error {
+	return &Error{Text: p.text, Offset: offset, Message: message, Want: want, Hint: hint}
+}
+
+func (p *parser) warn(offset int, message string) {
+	line, column, _ := (&Error{Text: p.text, Offset: offset}).place()
+	p.warnings = append(p.warnings, Warning{line, column, message})
+}
+
+// suggest is the hint for a misspelt word, or "".
+func suggest(word string, candidates []string) string {
+	if near := spelling.Nearest(word, candidates); near != "" && len(word) > 1 {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}

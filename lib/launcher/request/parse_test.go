@@ -1,0 +1,215 @@
+package request
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+func cuda(n int, mem int64) GPU { return GPU{Kind: CUDA, Count: n, Memory: mem} }
+
+func TestParse(t *testing.T) {
+	twoGPUs := Alternative{GPUs: []GPU{cuda(2, 4e9)}, Memory: 4e8, Cores: 4, Duration: 4 * day}
+	for text, want := range map[string][]Alternative{
+		"duration=4 d & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)":                   {twoGPUs},
+		"duration=4 days & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)":                {twoGPUs},
+		"duration = 4days\n&\tcuda ( mem = 4G )*2 & cpu( cores = 4 , mem=400M ) ":    {twoGPUs},
+		"(duration=4d & (cuda(mem=4G)*2)) & cpu(mem=400M) & cpu(cores=4) # a remark": {twoGPUs},
+		"duration=3-24:00:00 & cuda(mem=4GB)*2 & cpu(mem=0.4 g, cores=04)":           {twoGPUs},
+		"cuda(mem=14G) * 2 & cpu(mem=7G)":                                            {{GPUs: []GPU{cuda(2, 14e9)}, Memory: 7e9, Cores: 1}},
+		"cuda(mem=10G) & cpu(mem=7G)":                                                {{GPUs: []GPU{cuda(1, 10e9)}, Memory: 7e9, Cores: 1}},
+		"cuda(mem=24G) * 2":                                                          {{GPUs: []GPU{cuda(2, 24e9)}}},
+		"cuda(mem=8G) | mps(mem=8G)":                                                 {{GPUs: []GPU{cuda(1, 8e9)}}, {GPUs: []GPU{{Kind: MPS, Count: 1, Memory: 8e9}}}},
+		"mps(mem=4G) * 2":                                                            {{GPUs: []GPU{{Kind: MPS, Count: 2, Memory: 4e9}}}},
+		"gpu(mem=8G) * 4":                                                            {{GPUs: []GPU{{Kind: AnyGPU, Count: 4, Memory: 8e9}}}},
+		"duration=2h & cpu(mem=32G, cores=4) & mps(mem=16G)": {{
+			GPUs: []GPU{{Kind: MPS, Count: 1, Memory: 16e9}}, Memory: 32e9, Cores: 4, Duration: 2 * time.Hour}},
+		"duration=40h & cpu(mem=700GiB) & cuda(mem=32GiB) * 2 | duration=50h & cpu(mem=700GiB) & cuda(mem=32GiB) * 4": {
+			{GPUs: []GPU{cuda(2, 34359738368)}, Memory: 751619276800, Cores: 1, Duration: 144000 * time.Second},
+			{GPUs: []GPU{cuda(4, 34359738368)}, Memory: 751619276800, Cores: 1, Duration: 180000 * time.Second}},
+		"duration=04d":        {{Duration: 4 * day}},
+		"duration=4 day":      {{Duration: 4 * day}},
+		"duration=4 hour":     {{Duration: 4 * time.Hour}},
+		"duration=4m":         {{Duration: 4 * time.Minute}},
+		"duration=30 minutes": {{Duration: 30 * time.Minute}},
+		"duration=90s":        {{Duration: 90 * time.Second}},
+		"duration=1.5h":       {{Duration: 90 * time.Minute}},
+		"duration=2 weeks":    {{Duration: 14 * day}},
+		"duration=1d 12h":     {{Duration: 36 * time.Hour}},
+		"duration=12:00:00":   {{Duration: 12 * time.Hour}},
+		"cuda()":              {{GPUs: []GPU{cuda(1, 0)}}},
+		"cuda() * 2 & cpu()":  {{GPUs: []GPU{cuda(2, 0)}, Cores: 1}},
+		"cuda(mem=0)":         {{GPUs: []GPU{cuda(1, 0)}}},
+		"cuda(mem=4G)*01":     {{GPUs: []GPU{cuda(1, 4e9)}}},
+		"cuda(mem=4G)*3":      {{GPUs: []GPU{cuda(3, 4e9)}}},
+		"cuda(mem=4G,mem=8G)": {{GPUs: []GPU{cuda(1, 8e9)}}},
+		"cuda(mem=1T) & cuda(mem=4G) & cuda(mem=4G)":   {{GPUs: []GPU{cuda(2, 4e9), cuda(1, 1e12)}}},
+		"cpu(mem=4G) & cpu(cores=4)":                   {{Memory: 4e9, Cores: 4}},
+		"cpu(mem=4G,cores=8) & cpu(mem=8G,cores=4)":    {{Memory: 8e9, Cores: 8}},
+		"cuda(model=a100, mem=40G)":                    {{GPUs: []GPU{{Kind: CUDA, Count: 1, Memory: 40e9, Model: "a100"}}}},
+		"gpu(model=1g.10gb) & gpu(model=\"RTX 2080\")": {{GPUs: []GPU{{Kind: AnyGPU, Count: 1, Model: "1g.10gb"}, {Kind: AnyGPU, Count: 1, Model: "RTX 2080"}}}},
+		"nodes=2 & partition!=gpu_spot & feature=a100": {{Nodes: 2, Where: []Condition{{"partition", true, "gpu_spot"}, {"feature", false, "a100"}}}},
+		"qos=high & account != 'iea@a100'&host=n*":     {{Where: []Condition{{"qos", false, "high"}, {"account", true, "iea@a100"}, {"host", false, "n*"}}}},
+		"cuda(mem=4G) & duration=1h | cuda(mem=8G) & duration=2h": {
+			{GPUs: []GPU{cuda(1, 4e9)}, Duration: time.Hour}, {GPUs: []GPU{cuda(1, 8e9)}, Duration: 2 * time.Hour}},
+		"(cuda(mem=40G) | cuda(mem=20G)*2) & (duration=1h | duration=2h)": {
+			{GPUs: []GPU{cuda(1, 40e9)}, Duration: time.Hour}, {GPUs: []GPU{cuda(1, 40e9)}, Duration: 2 * time.Hour},
+			{GPUs: []GPU{cuda(2, 20e9)}, Duration: time.Hour}, {GPUs: []GPU{cuda(2, 20e9)}, Duration: 2 * time.Hour}},
+	} {
+		got, err := Parse(text)
+		if err != nil {
+			t.Errorf("Parse(%q): %v", text, err)
+			continue
+		}
+		if !reflect.DeepEqual(got.Alternatives, want) {
+			t.Errorf("Parse(%q) =\n %+v; want\n %+v", text, got.Alternatives, want)
+		}
+		again, err := Parse(got.String())
+		if err != nil || !reflect.DeepEqual(again.Alternatives, want) {
+			t.Errorf("Parse(%q), written by String, =\n %+v, %v; want\n %+v", got, again.Alternatives, err, want)
+		}
+	}
+}
+
+// TestParsePublic reads requests that people have published.
+func TestParsePublic(t *testing.T) {
+	for _, text := range []string{
+		"duration=4 days & cuda(mem=24G) * 2", "duration=2 days & cuda(mem=24G)", "duration=2 days & cpu(mem=2G)",
+		"duration=6 days & cpu(mem=4G, cores=8)", "duration=2 days & cpu(cores=8)", "duration=1h & cpu(cores=5)",
+		"duration=1h & cuda(mem=4G)*1 & cpu(cores=4)", "duration=3h & cuda(mem=4G)*1 & cpu(cores=2)", "duration=2d & cuda(mem=12G)",
+		"duration=8h & cuda(mem=12G)", "duration=1 days & cuda(mem=12G)", "duration=3h & gpu(mem=4G)*1 & cpu(cores=2)",
+		"duration=40h & cpu(mem=700GiB) & cuda(mem=32GiB) * 8", "duration=2h & gpu(mem=4GiB)",
+		"duration=4h & cuda(mem=8GiB) | duration=4h & mps(mem=8GiB)", "duration=1h & cuda(mem=32G) * 1 & cpu(cores=8)",
+	} {
+		if r, err := Parse(text); err != nil || len(r.Warnings) > 0 {
+			t.Errorf("Parse(%q): %v, warnings %v", text, err, r.Warnings)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, c := range []struct{ text, where, message, hint string }{
+		{"", "1:1", "the request is empty", `for example "cuda(mem=14G) * 2 & duration=4h"`},
+		{" \n ", "2:2", "the request is empty", `for example "cuda(mem=14G) * 2 & duration=4h"`},
+		{"# only a remark", "1:16", "the request is empty", `for example "cuda(mem=14G) * 2 & duration=4h"`},
+		{"cuda(mem=4Go)", "1:11", `unknown unit "Go"`, `did you mean "G"?`},
+		{"cuda(mem=4X)", "1:11", `unknown unit "X"`, ""},
+		{"cuda(mem=.)", "1:10", `"." is not a size`, ""},
+		{"cuda(mem=4G", "1:12", "the request ends here", ""},
+		{"cuda", "1:5", `expected "("`, ""},
+		{"cuda(mem)", "1:9", `unexpected ")": expected "="`, ""},
+		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=... or model=...`, ""},
+		{"cuda(cores=2)", "1:6", `cuda() has no "cores"`, ""},
+		{"cuda(MEM=4G)", "1:6", `cuda() has no "MEM"`, `did you mean "mem"?`},
+		{"CUDA(mem=4G)", "1:1", `unknown word "CUDA"`, `did you mean "cuda"?`},
+		{"duration=1h & cudda(mem=4G)", "1:15", `unknown word "cudda"`, `did you mean "cuda"?`},
+		{"duration=1h &\n  partiton=x", "2:3", `unknown word "partiton"`, `did you mean "partition"?`},
+		{"2*cuda(mem=4G)", "1:1", "unexpected number", "the number of GPUs stands behind: cuda(mem=4G) * 2"},
+		{"cuda(mem=4G) * 2 * 3", "1:18", `unexpected "*"`, "the number of GPUs is given once"},
+		{"cpu(mem=4G)*2", "1:12", `unexpected "*"`, "the number of CPUs is written cpu(cores=4)"},
+		{"cuda(mem=4G)*-1", "1:14", `unexpected "-1"`, ""},
+		{"cuda(mem=4G)*0", "1:14", "0 GPUs: expected at least 1", ""},
+		{"cuda(mem=4G)*99999999", "1:14", "too many GPUs", ""},
+		{"cuda() && cpu()", "1:9", `unexpected "&"`, `terms are joined by a single "&"`},
+		{"cuda() || cpu()", "1:9", `unexpected "|"`, `an alternative is written with a single "|"`},
+		{"cuda() &", "1:9", "the request ends here", ""},
+		{"| cuda()", "1:1", `unexpected "|"`, ""},
+		{"cuda() cpu()", "1:8", `unexpected "cpu": expected "&", "|" or the end`, ""},
+		{"(cuda()", "1:8", `expected "&", "|" or ")"`, ""},
+		{"cuda())", "1:7", `unexpected ")"`, ""},
+		{"duration=4", "1:11", "the duration 4 has no unit", "4h is hours, 4min minutes"},
+		{"duration=2months", "1:11", `unknown unit "months"`, ""},
+		{"duration=4 dayz", "1:12", `unknown unit "dayz"`, `did you mean "day"?`},
+		{"duration=1:2:3:4", "1:10", "is not a duration", ""},
+		{"duration=99999999999999999d", "1:10", "too long", ""},
+		{"duration 4h", "1:10", `unexpected "4h"`, ""},
+		{"nodes=0", "1:7", "0 nodes", ""},
+		{"partition=", "1:11", "expected the name of a partition", ""},
+		{"partition='x", "1:11", "the quote is not closed", ""},
+		{"partition<x", "1:10", `unexpected "<"`, ""},
+		{"cuda(model=)", "1:12", "expected a model", ""},
+		{"cuda(mem=99999999999999999999999999999999T)", "1:10", "is not a size", ""},
+		{strings.Repeat("(", 40) + "cuda()", "1:33", "parentheses inside", ""},
+		{strings.Repeat("(cuda()|cpu())&", 9) + "cuda()", "1:121", "more than 256 alternatives", ""},
+	} {
+		_, err := Parse(c.text)
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Errorf("Parse(%q): %v; want an Error", c.text, err)
+			continue
+		}
+		line, column, _ := e.place()
+		if got := fmt.Sprintf("%d:%d", line, column); got != c.where || !strings.Contains(err.Error(), c.message) || c.hint != e.Hint {
+			t.Errorf("Parse(%q): %v\nhint %q; want %s, %q, hint %q", c.text, err, e.Hint, c.where, c.message, c.hint)
+		}
+	}
+	for _, text := range []string{strings.Repeat(" ", maxText+1), "cuda(\xff)"} {
+		if _, err := Parse(text); err == nil {
+			t.Errorf("Parse(%.10q) = nil; want an error", text)
+		}
+	}
+}
+
+func TestErrorShowsTheLine(t *testing.T) {
+	_, err := Parse("duration=1h &\n\tcuda(mem=4Go) * 2\n& cpu()")
+	want := "request:2:12: unknown unit \"Go\": expected K, M, G, T, KiB, MiB, GiB or TiB\n   cuda(mem=4Go) * 2\n             ^"
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	r, err := Parse("cuda(mem=32) * 1 &\n cpu(mem=400, cores=4)")
+	if err != nil || r.Alternatives[0].GPUs[0].Memory != 32 || r.Alternatives[0].Memory != 400 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	want := []string{
+		"request:1:10: memory 32 has no unit and is taken as bytes; did you mean 32G?",
+		"request:2:10: memory 400 has no unit and is taken as bytes; did you mean 400G?",
+	}
+	if len(r.Warnings) != 2 || r.Warnings[0].String() != want[0] || r.Warnings[1].String() != want[1] {
+		t.Errorf("got %v; want %v", r.Warnings, want)
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"gpu", "gpu", true}, {"gpu", "gpu_small", false}, {"gpu*", "gpu_small", true}, {"*", "", true}, {"*", "x", true},
+		{"*small", "gpu_small", true}, {"g?u", "gpu", true}, {"g?u", "gu", false}, {"*a*b*", "xaxbx", true}, {"*a*b", "xaxbx", false},
+		{"", "", true}, {"?", "", false}, {"[a]", "a", false},
+	} {
+		if got := (Condition{Pattern: c.pattern}).Matches(c.name); got != c.want {
+			t.Errorf("%q matches %q: %v; want %v", c.pattern, c.name, got, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"duration=4 days & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)", "(cuda() | gpu(model=a100)) & nodes=2", "partition!=x & feature=\"a b\"",
+		"duration=1-12:00:00", "mps(mem=1.5GiB) | rocm()", "cuda(mem=4Go)", "((((", "duration=1d 12h # x\n& qos=a*?",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := Parse(text)
+		if err != nil {
+			if err.Error() == "" || strings.Count(err.Error(), "\n") > 2 {
+				t.Errorf("Parse(%q): %q", text, err)
+			}
+			return
+		}
+		again, err := Parse(r.String())
+		if err != nil || !reflect.DeepEqual(again.Alternatives, r.Alternatives) {
+			t.Errorf("Parse(%q) = %+v, but of what String wrote, %q: %+v, %v", text, r.Alternatives, r, again.Alternatives, err)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+)
+
+// Search is what is searched, and how.
+type Search struct {
+	Launchers []*Launcher // as New orders them
+	Tags      []string    // only launchers that have one of these; none: all
+	Kind      file.Kind   // only launchers of this kind; "": all
+	// Ask tells what Slurm says, for launchers with query_slurm. It is called once
+	// for each, when the search comes to it.
+	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
+}
+
+// skips is why a launcher is not searched at all, or nil.
+func (s *Search) skips(l *Launcher) *Reason {
+	switch {
+	case l.Entry.Disabled:
+		return &Reason{"disabled", "the launcher is disabled in the file"}
+	case s.Kind != "" && l.Entry.Kind != s.Kind:
+		return &Reason{"kind", fmt.Sprintf("only launchers of kind %s are wanted", s.Kind)}
+	case len(s.Tags) > 0 && !slices.ContainsFunc(l.Entry.Tags, func(t string) bool { return slices.Contains(s.Tags, t) }):
+		return &Reason{"tags", "it has none of the tags asked for"}
+	}
+	return nil
+}
+
+// ask lets Slurm complete a launcher that wants it.
+func (s *Search) ask(ctx context.Context, l *Launcher) error {
+	if l.asked || l.Entry.Kind != file.Slurm {
+		return l.err
+	}
+	l.asked = true
+	snapshot, err := s.Ask(ctx, l.Entry)
+	if err == nil {
+		l.addSlurm(snapshot)
+		return nil
+	}
+	l.err = err
+	return err
+}
+
+// unreachable is the error of a search that Slurm's silence ends.
+func (l *Launcher) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
+}
+
+// Find returns the best answer, or nil if there is none. The request's
+// alternatives are tried in turn, each with all launchers.
+func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
+	for i := range r.Alternatives {
+		a := &r.Alternatives[i]
+		for _, l := range s.Launchers {
+			if s.skips(l) != nil {
+				continue
+			}
+			if err := s.ask(ctx, l); err != nil {
+				return nil, l.unreachable(ctx, err)
+			}
+			if answer := l.find(a); answer != nil {
+				answer.Alternative = i
+				return answer, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (l *Launcher) find(a *request.Alternative) *Answer {
+	if l.Entry.Kind == file.Local {
+		if len(l.refuses(a)) > 0 {
+			return nil
+		}
+		return l.local(a)
+	}
+	return l.build(a, l.candidates(a, nil))
+}
+
+// local is the answer of a local launcher. Its options are those that a job would
+// need anywhere.
+func (l *Launcher) local(a *request.Alternative) *Answer {
+	answer := &Answer{Launcher: l, Asked: *a}
+	l.common(&answer.Options, a, a.Cores)
+	return answer
+}
+
+// refuses is why a local launcher does not match.
+func (l *Launcher) refuses(a *request.Alternative) []Reason {
+	var all []Reason
+	why := func(code, format string, args ...any) {
+		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
+	}
+	matchNode(&l.machine.figures, a, why)
+	if a.Nodes > 1 {
+		why("nodes", "%d nodes asked for, this is one machine", a.Nodes)
+	}
+	for _, c := range a.Where {
+		if !c.Not {
+			why("condition", "a %s is asked for, and it has none", c.Field)
+		}
+	}
+	return all
+}
+
+// All returns every answer there is: for each alternative and launcher each
+// partition, QoS and account with which the job could be submitted, at most limit
+// of them, in the order in which Find prefers them.
+func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answer, error) {
+	var all []*Answer
+	for i := range r.Alternatives {
+		a := &r.Alternatives[i]
+		for _, l := range s.Launchers {
+			if s.skips(l) != nil {
+				continue
+			}
+			if err := s.ask(ctx, l); err != nil {
+				return nil, l.unreachable(ctx, err)
+			}
+			for _, answer := range l.findAll(a, limit-len(all)) {
+				answer.Alternative = i
+				all = append(all, answer)
+			}
+			if len(all) >= limit {
+				return all, nil
+			}
+		}
+	}
+	return all, nil
+}
+
+// findAll returns an answer for each partition, QoS and account that matches.
+func (l *Launcher) findAll(a *request.Alternative, limit int) []*Answer {
+	if l.Entry.Kind == file.Local {
+		if answer := l.find(a); answer != nil {
+			return []*Answer{answer}
+		}
+		return nil
+	}
+	type place struct {
+		partition    *partition
+		qos, account string
+	}
+	var places []place
+	by := map[place][]*candidate{}
+	for _, c := range l.candidates(a, nil) {
+		at := place{c.group.partition, c.choice.qos, c.choice.account}
+		if by[at] == nil {
+			places = append(places, at)
+		}
+		by[at] = append(by[at], c)
+	}
+	var all []*Answer
+	for _, at := range places {
+		if len(all) >= limit {
+			break
+		}
+		if answer := l.build(a, by[at]); answer != nil {
+			all = append(all, answer)
+		}
+	}
+	return all
+}

@@ -1,0 +1,216 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Want is a number of tokens to take, of a total.
+type Want struct {
+	ID    string
+	Count int
+	Total int
+}
+
+// ErrTaken reports that not all tokens are free, for those who do not wait.
+var ErrTaken = errors.New("taken")
+
+// Locks of open files, which fcntl has on Linux besides those of processes.
+const (
+	setLock  = 37 // F_OFD_SETLK
+	testLock = 36 // F_OFD_GETLK
+)
+
+// queue is the byte, far behind those of any token, that the first of those who
+// wait has locked.
+const queue = 1 << 40
+
+// again is how often is looked whether tokens have become free.
+const again = 50 * time.Millisecond
+
+// Dir is the directory for a user's tokens: on this machine, and the same in every
+// session, in cron and in a batch job.
+func Dir(env func(string) string) string {
+	if dir := env("LFIND_TOKENS"); dir != "" {
+		return dir
+	}
+	return filepath.Join("/tmp", fmt.Sprintf("lfind-tokens-%d", os.Getuid()))
+}
+
+// Take takes all tokens that are wanted, or none. If wait is false and one is not
+// free, the error is ErrTaken. The tokens are held until the files are closed, or
+// all processes that have them open have ended.
+func Take(ctx context.Context, dir string, wants []Want, wait bool) ([]*os.File, error) {
+	if err := prepare(dir); err != nil {
+		return nil, err
+	}
+	// In one order everywhere, so that no two wait for each other.
+	wants = slices.Clone(wants)
+	slices.SortFunc(wants, func(a, b Want) int { return strings.Compare(a.ID, b.ID) })
+	var files []*os.File
+	for _, w := range wants {
+		if w.Count == 0 {
+			continue
+		}
+		f, err := take(ctx, filepath.Join(dir, w.ID), w, wait)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, fmt.Errorf("token %q: %w", w.ID, err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// prepare makes the directory, and refuses one that somebody else could have made
+// to read along or to be in the way.
+func prepare(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil || !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || ok && int(stat.Uid) != os.Getuid() && info.Mode().Perm()&0o002 == 0 {
+		return fmt.Errorf("%s: not a directory of this user", dir)
+	}
+	return nil
+}
+
+func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err error) {
+	if w.Count > w.Total {
+		return nil, fmt.Errorf("%d are wanted, and there are only %d", w.Count, w.Total)
+	}
+	if f, err = open(path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			f = nil
+		}
+	}()
+	for {
+		free, err := lock(f, queue, 1)
+		if err == nil && free {
+			break
+		}
+		if err == nil {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	defer unlock(f, queue)
+	for {
+		done, err := takeBytes(f, w)
+		if err == nil && done {
+			return f, nil
+		}
+		if err == nil {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+}
+
+// open opens the file of a token. In a directory that others may write to, they may
+// use the token as well.
+func open(path string) (*os.File, error) {
+	// Without O_CREATE first: with it, the kernel may refuse another user's file.
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err == nil {
+		_ = f.Chmod(0o600 | info.Mode().Perm()&0o022*3)
+	}
+	return f, nil
+}
+
+func pause(ctx context.Context, wait bool) error {
+	if !wait {
+		return ErrTaken
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(again):
+		return nil
+	}
+}
+
+// takeBytes locks Count free bytes among the first Total. Only the first in the
+// queue does so, hence bytes that are free stay so.
+func takeBytes(f *os.File, w Want) (bool, error) {
+	type span struct{ start, length int64 }
+	var free []span
+	need, total := int64(w.Count), int64(w.Total)
+	for at := int64(0); at < total && need > 0; {
+		held := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: at, Len: total - at}
+		if err := syscall.FcntlFlock(f.Fd(), testLock, &held); err != nil {
+			return false, err
+		}
+		end, next := total, total
+		if held.Type != syscall.F_UNLCK {
+			end, next = max(at, held.Start), held.Start+held.Len
+		}
+		if n := min(need, end-at); n > 0 {
+			free = append(free, span{at, n})
+			need -= n
+		}
+		if held.Type != syscall.F_UNLCK && held.Len == 0 {
+			break
+		}
+		at = next
+	}
+	if need > 0 {
+		return false, nil
+	}
+	for i, s := range free {
+		ok, err := lock(f, s.start, s.length)
+		if err != nil || !ok {
+			for _, s := range free[:i] {
+				unlock(f, s.start, s.length)
+			}
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// lock locks bytes of the file if they are free.
+func lock(f *os.File, start, length int64) (bool, error) {
+	l := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length}
+	err := syscall.FcntlFlock(f.Fd(), setLock, &l)
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func unlock(f *os.File, start int64, length ...int64) {
+	l := syscall.Flock_t{Type: syscall.F_UNLCK, Whence: io.SeekStart, Start: start, Len: 1}
+	if len(length) > 0 {
+		l.Len = length[0]
+	}
+	_ = syscall.FcntlFlock(f.Fd(), setLock, &l)
+}

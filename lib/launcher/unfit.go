@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+)
+
+// unfit are the nodes of a launcher that do not match a request, but that Slurm
+// itself would not keep a job off which asks for the GPUs, CPUs and memory of the
+// request: those that --constraint has to keep out. With them are nodes that do
+// match, but have several kinds of GPUs, of which a job could get the wrong ones.
+type unfit struct {
+	groups      map[*group]bool // true: does not match
+	byPartition map[*partition][]*group
+	byFeature   map[string][]*group
+}
+
+// newUnfit finds them. Where the QoS decides how long a job may be, the nodes' own
+// limit does not count.
+func newUnfit(l *Launcher, a *request.Alternative, qosDecides bool) *unfit {
+	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}}
+	wanted := a.GPUCount()
+	for _, p := range l.partitions {
+		for _, g := range p.groups {
+			if slurmRefuses(l, g, a, wanted) {
+				continue
+			}
+			late := !qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
+			matches := !late && matchNode(&g.figures, a, nil) && g.allowed(a.Where)
+			if matches && len(g.gpus) < 2 {
+				continue
+			}
+			u.groups[g] = !matches
+			u.byPartition[p] = append(u.byPartition[p], g)
+			for _, f := range g.features {
+				u.byFeature[f] = append(u.byFeature[f], g)
+			}
+		}
+	}
+	return u
+}
+
+// slurmRefuses reports whether the nodes have less than the options of sbatch ask
+// for, whatever their features.
+func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) bool {
+	if wanted > 0 {
+		there := 0
+		for i := range g.gpus {
+			there = min(anyNumber, there+g.gpus[i].count)
+		}
+		if there < wanted {
+			return true
+		}
+	}
+	return g.cores > 0 && a.Cores > g.cores || l.Entry.UseMemory && g.memory > 0 && a.Memory > g.memory
+}
+
+// with are those that have all of some features, which are sorted.
+func (u *unfit) with(features []string) []*group {
+	if len(features) == 0 {
+		return nil
+	}
+	rarest := u.byFeature[features[0]]
+	for _, f := range features[1:] {
+		if list := u.byFeature[f]; len(list) < len(rarest) {
+			rarest = list
+		}
+	}
+	var all []*group
+	for _, g := range rarest {
+		if contains(g.features, features) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// contains reports whether all of few are in all; both are sorted.
+func contains(all, few []string) bool {
+	i := 0
+	for _, f := range few {
+		for i < len(all) && all[i] < f {
+			i++
+		}
+		if i == len(all) || all[i] != f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,163 @@
+package unit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DurationUnits are the units a duration may have, as messages list them.
+const DurationUnits = "seconds (s), minutes (min), hours (h), days (d) or weeks (w)"
+
+const day = 24 * time.Hour
+
+var durationUnits = map[string]time.Duration{}
+
+func init() {
+	for d, names := range map[time.Duration]string{
+		time.Second: "s sec secs second seconds",
+		time.Minute: "m min mins minute minutes",
+		time.Hour:   "h hr hrs hour hours",
+		day:         "d day days",
+		7 * day:     "w week weeks",
+	} {
+		for _, name := range strings.Fields(names) {
+			durationUnits[name] = d
+		}
+	}
+}
+
+// DurationUnit returns the length of one unit, given in lower case.
+func DurationUnit(unit string) (time.Duration, bool) {
+	d, ok := durationUnits[unit]
+	return d, ok
+}
+
+// DurationUnitNames are all names of units, for suggestions.
+func DurationUnitNames() []string {
+	names := make([]string, 0, len(durationUnits))
+	for name := range durationUnits {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Duration reads "20h", "4 days", "1d 12h", "1.5h" and Slurm's "4-00:00:00",
+// "20:00:00" and "30:00". A number without a unit is ErrNoUnit, as some programs
+// take it for minutes and others for seconds.
+func Duration(s string) (time.Duration, error) {
+	rest := strings.TrimSpace(s)
+	if strings.Contains(rest, ":") {
+		return clock(rest)
+	}
+	if rest == "" {
+		return 0, errors.New("the duration is empty")
+	}
+	var total time.Duration
+	for rest != "" {
+		number, after := cut(rest)
+		if number == "" {
+			return 0, fmt.Errorf("%q is not a duration: want a number and %s", s, DurationUnits)
+		}
+		i := strings.IndexFunc(after, func(r rune) bool { return r == ' ' || r >= '0' && r <= '9' })
+		if i < 0 {
+			i = len(after)
+		}
+		name := after[:i]
+		if name == "" {
+			return 0, fmt.Errorf("%q: %w: want %s", s, ErrNoUnit, DurationUnits)
+		}
+		unit, ok := DurationUnit(strings.ToLower(name))
+		if !ok {
+			return 0, fmt.Errorf("unknown unit %q in %q: want %s", name, s, DurationUnits)
+		}
+		d, err := Times(number, unit)
+		if err != nil {
+			return 0, err
+		}
+		if total += d; total < 0 {
+			return 0, fmt.Errorf("%q is too long", s)
+		}
+		rest = strings.TrimSpace(after[i:])
+	}
+	return total, nil
+}
+
+// Times returns number, digits with perhaps a decimal point, times a unit; the
+// seconds are rounded up.
+func Times(number string, unit time.Duration) (time.Duration, error) {
+	seconds, err := Multiply(number, int64(unit/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	if seconds > math.MaxInt64/int64(time.Second) {
+		return 0, fmt.Errorf("%s is too long", number)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// clock reads Slurm's [DAYS-]HOURS:MINUTES[:SECONDS] and MINUTES:SECONDS.
+func clock(s string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is not a duration: want DAYS-HH:MM:SS, HH:MM:SS or MM:SS", s)
+	days, rest, hasDays := strings.Cut(s, "-")
+	if !hasDays {
+		days, rest = "0", s
+	}
+	fields := strings.Split(rest, ":")
+	units := []time.Duration{time.Hour, time.Minute, time.Second}
+	switch {
+	case len(fields) > 3:
+		return 0, bad
+	case len(fields) == 2 && !hasDays:
+		units = units[1:]
+	}
+	total, err := digits(days, day)
+	for i, f := range fields {
+		d, e := digits(f, units[i])
+		if err = errors.Join(err, e); err != nil {
+			return 0, bad
+		}
+		if total += d; total < 0 {
+			return 0, bad
+		}
+	}
+	return total, nil
+}
+
+func digits(s string, unit time.Duration) (time.Duration, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err == nil && n > uint64(math.MaxInt64/unit) {
+		err = strconv.ErrRange
+	}
+	return time.Duration(n) * unit, err
+}
+
+// FormatDuration writes a duration in the largest units that are exact: "4d",
+// "1d12h", "90min"; Duration reads the same from it.
+func FormatDuration(d time.Duration) string {
+	if d <= 0 {
+		return "0s"
+	}
+	var b strings.Builder
+	for _, u := range []struct {
+		name   string
+		length time.Duration
+	}{{"d", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}} {
+		if n := d / u.length; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.length
+		}
+	}
+	return b.String()
+}
+
+// FormatTime writes a duration as Slurm's --time takes it: HH:MM:SS.
+func FormatTime(d time.Duration) string {
+	s := int64((d + time.Second - 1) / time.Second)
+	return fmt.Sprintf("%02d:%02d:%02d", s/3600, s/60%60, s%60)
+}

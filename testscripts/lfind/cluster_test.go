@@ -1,0 +1,331 @@
+package lfind
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// someone is a user of the real cluster.
+type someone struct {
+	t    *testing.T
+	env  []string
+	dir  string // also HOME, on a file system that the nodes share
+	cred *syscall.Credential
+}
+
+func as(t *testing.T, name string) *someone {
+	t.Helper()
+	cluster := harness.Cluster(t)
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	dir, err3 := os.MkdirTemp("/tmp", "lfind-cluster-")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	s := &someone{t: t, dir: dir, cred: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	s.env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C", "USER=" + name}
+	for k, v := range cluster {
+		s.env = append(s.env, k+"="+v)
+	}
+	return s
+}
+
+func (s *someone) command(args ...string) *exec.Cmd {
+	c := exec.Command(args[0], args[1:]...)
+	c.Env, c.Dir = s.env, s.dir
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	return c
+}
+
+// run runs a command and returns its output, its errors and its exit status.
+func (s *someone) run(args ...string) (stdout, stderr string, status int) {
+	s.t.Helper()
+	c := s.command(args...)
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	err := c.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		status = exit.ExitCode()
+	case err != nil:
+		s.t.Fatalf("%v: %v", args, err)
+	}
+	return out.String(), errs.String(), status
+}
+
+// write puts a file into the user's directory.
+func (s *someone) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// requests are those of which Slurm is asked whether it accepts what is found.
+func requests() []string {
+	var all []string
+	for _, gpu := range []string{"", "cuda()", "cuda(mem=10G)", "cuda(mem=14G) * 2", "cuda(model=a100) * 4", "gpu(model=rtx2080)", "cuda() * 5", "cuda(mem=50G)"} {
+		for _, cpu := range []string{"", "cpu(cores=4, mem=4G)", "cpu(cores=8, mem=12G)", "cpu(cores=9)"} {
+			for _, rest := range []string{"", "duration=4h", "duration=4 days & nodes=2", "duration=8 days"} {
+				var terms []string
+				for _, term := range []string{gpu, cpu, rest} {
+					if term != "" {
+						terms = append(terms, term)
+					}
+				}
+				if len(terms) > 0 {
+					all = append(all, strings.Join(terms, " & "))
+				}
+			}
+		}
+	}
+	return append(all, "partition=gpu_spot & cuda(mem=20G)", "qos=high & cpu()", "account=iea* & cuda() & duration=30h", "partition!=gpu & cuda(mem=11G)", "nodes=3 & cuda()",
+		"feature=GPU2 & gpu()", "host!=gpu1 & cuda(mem=40G)", "qos=qos_gpu-t3 & duration=20h & cuda()", "qos=qos_gpu-t3 & duration=21h & cuda()")
+}
+
+// TestAnswersAreAccepted holds that Slurm accepts whatever is found, and that
+// nothing is found only where Slurm has no place either: without a file, with what
+// convert writes, and with Slurm asked for a launcher of a file.
+func TestAnswersAreAccepted(t *testing.T) {
+	for _, name := range []string{"alice", "carol"} {
+		s := as(t, name)
+		converted, _, status := s.run("lfind", "convert")
+		if status != 0 {
+			t.Fatalf("convert: status %d", status)
+		}
+		s.write("converted.yaml", converted)
+		s.write("auto.yaml", "slurm:\n  - { id: auto, query_slurm: true, features_regex: ['GPU(?P<cuda_count>\\d+)$', 'GPUM(?P<cuda_memory>\\d+G)'] }\n")
+		if out, _, status := s.run("lfind", "check", "converted.yaml"); status != 0 || out != "" {
+			t.Errorf("check of what convert wrote: status %d\n%s", status, out)
+		}
+		accepted, nothing := 0, 0
+		known := map[string]string{} // what Slurm said to options before
+		for _, spec := range requests() {
+			answers := map[string]bool{}
+			for _, file := range []string{"", "converted.yaml", "auto.yaml"} {
+				args := []string{"lfind", "-f", "lines", spec}
+				if file != "" {
+					args = append(args, "-c", file)
+				}
+				out, errs, status := s.run(args...)
+				switch status {
+				case 0:
+					answers[file] = true
+					if _, ok := known[out]; !ok {
+						_, refusal, refused := s.run(append(append([]string{"sbatch", "--test-only"}, strings.Fields(out)...), "--wrap", "true")...)
+						known[out] = ""
+						if refused != 0 {
+							known[out] = refusal
+						}
+					}
+					if known[out] != "" {
+						t.Errorf("%s, %s with %q: Slurm refuses %s\n%s", name, spec, file, strings.ReplaceAll(out, "\n", " "), known[out])
+					}
+					accepted++
+				case 1:
+					nothing++
+				default:
+					t.Errorf("%s, %s with %q: status %d\n%s", name, spec, file, status, errs)
+				}
+			}
+			// Conditions on QoS and accounts are about what a file does not say.
+			if answers[""] != answers["auto.yaml"] || answers[""] != answers["converted.yaml"] && !strings.Contains(spec, "qos=") && !strings.Contains(spec, "account=") {
+				t.Errorf("%s, %s: found without a file %v, with a converted one %v, with query_slurm %v", name, spec, answers[""], answers["converted.yaml"], answers["auto.yaml"])
+			}
+			if !answers[""] {
+				s.refusedEverywhere(spec)
+			}
+		}
+		t.Logf("%s: %d answers accepted (%d different), %d times nothing", name, accepted, len(known), nothing)
+	}
+}
+
+// refusedEverywhere holds that Slurm has no partition for a request for which
+// nothing was found, as far as Slurm itself knows what was asked for.
+func (s *someone) refusedEverywhere(spec string) {
+	s.t.Helper()
+	if strings.ContainsAny(strings.NewReplacer("mem=4G", "", "mem=12G", "", "duration=", "", "nodes=", "", "cores=", "").Replace(spec), "=") {
+		return // models, GPU memory and names are not Slurm's to judge
+	}
+	args := []string{"sbatch", "--test-only", "--wrap", "true"}
+	for term := range strings.SplitSeq(spec, " & ") {
+		switch {
+		case strings.HasPrefix(term, "cuda()"):
+			n := "1"
+			if _, count, ok := strings.Cut(term, "* "); ok {
+				n = count
+			}
+			args = append(args, "--gpus-per-node="+n)
+		case strings.HasPrefix(term, "cpu("):
+			var cores, gigabytes int
+			if _, err := fmt.Sscanf(term, "cpu(cores=%d, mem=%dG)", &cores, &gigabytes); err == nil {
+				args = append(args, fmt.Sprintf("--mem=%dM", gigabytes*1e9>>20+1))
+			} else {
+				_, _ = fmt.Sscanf(term, "cpu(cores=%d)", &cores)
+			}
+			args = append(args, fmt.Sprintf("--cpus-per-task=%d", cores))
+		case strings.HasPrefix(term, "nodes="):
+			args = append(args, "--"+term)
+		case term == "duration=4h":
+			args = append(args, "--time=4:00:00")
+		case term == "duration=4 days":
+			args = append(args, "--time=4-0")
+		case term == "duration=8 days":
+			args = append(args, "--time=8-0")
+		}
+	}
+	for _, p := range []string{"cpu", "gpu", "gpu_small", "gpu_csi_a", "gpu_spot"} {
+		if _, _, status := s.run(append(args, "--partition="+p)...); status == 0 {
+			s.t.Errorf("%s: nothing found, but Slurm accepts %v in %s", spec, args[2:], p)
+		}
+	}
+}
+
+// TestJobsLand submits jobs with what is found, and looks where they run and with
+// what.
+func TestJobsLand(t *testing.T) {
+	s := as(t, "alice")
+	s.write("features.yaml", `
+slurm:
+  - id: manual
+    features_regex: ['GPU(?P<cuda_count>\d+)$', 'GPUM(?P<cuda_memory>\d+G)']
+    partitions:
+      gpu_spot:
+        nodes: [{ hosts: ['gpu[1-2]'], features: [GPU4, GPUM40G, a100] }, { hosts: [small1], features: [GPU2, GPUM11G] }]
+`)
+	const report = `echo "$SLURMD_NODENAME gpus=$(echo $CUDA_VISIBLE_DEVICES | tr , "\n" | grep -c .) cpus=$SLURM_CPUS_PER_TASK partition=$SLURM_JOB_PARTITION"`
+	type job struct{ file, spec, want string }
+	jobs := []job{
+		{"", "cuda(mem=20G) * 2 & duration=10min", "gpu[12] gpus=2 cpus= partition=gpu"},
+		{"", "cuda(model=rtx2080) & cpu(cores=2, mem=1G)", "small1 gpus=1 cpus=2 partition=gpu_small"},
+		{"", "cpu(cores=3)", "cpu[12] gpus=0 cpus=3 partition=cpu"},
+		{"features.yaml", "cuda(mem=12G)", "gpu[12] gpus=1 cpus= partition=gpu_spot"},
+		{"features.yaml", "cuda(mem=8G) & feature!=a100", "small1 gpus=1 cpus= partition=gpu_spot"},
+	}
+	results := make(chan string, len(jobs))
+	for _, j := range jobs {
+		go func() {
+			args := []string{"lfind", "run", "--wait"}
+			if j.file != "" {
+				args = append(args, "-c", j.file)
+			}
+			out, errs, status := s.run(append(args, j.spec, "--", "sh", "-c", report)...)
+			got := strings.TrimSpace(out)
+			if matched, _ := filepath.Match(j.want, got); !matched || status != 0 {
+				results <- fmt.Sprintf("%s with %q: %q, want %q, status %d\n%s", j.spec, j.file, got, j.want, status, errs)
+				return
+			}
+			results <- ""
+		}()
+	}
+	for range jobs {
+		if problem := <-results; problem != "" {
+			t.Error(problem)
+		}
+	}
+}
+
+// TestRunOnSlurm holds that output, exit status and signals pass through.
+func TestRunOnSlurm(t *testing.T) {
+	s := as(t, "alice")
+	if out, errs, status := s.run("lfind", "run", "-w", "cpu()", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || errs != "err\n" || status != 7 {
+		t.Errorf("--wait: %q, %q, status %d", out, errs, status)
+	}
+	if _, _, status := s.run("lfind", "run", "--wait", "cpu()", "--", "sh", "-c", "kill -9 $$"); status != 128+9 {
+		t.Errorf("ended by a signal: status %d", status)
+	}
+	c := s.command("lfind", "run", "--attach", "cpu()", "--", "sh", "-c", "cat; exit 5")
+	c.Stdin = strings.NewReader("hello\n")
+	if out, err := c.Output(); string(out) != "hello\n" || c.ProcessState.ExitCode() != 5 {
+		t.Errorf("--attach: %q, %v", out, err)
+	}
+	if out, errs, status := s.run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch: ") {
+		t.Errorf("refused: %q, %q, status %d", out, errs, status)
+	}
+	// A job that is waited for is cancelled with its lfind.
+	c = s.command("lfind", "run", "--wait", "--set", "job-name=interrupted", "cpu()", "--", "sleep", "100")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	queued := func() string {
+		out, _, _ := s.run("squeue", "-h", "-o", "%T", "-n", "interrupted", "-t", "pending,running")
+		return strings.TrimSpace(out)
+	}
+	eventually(t, "the job runs", func() bool { return queued() == "RUNNING" })
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if status := c.ProcessState.ExitCode(); status != 128+15 {
+		t.Errorf("interrupted: status %d", status)
+	}
+	eventually(t, "the job is cancelled", func() bool { return queued() == "" })
+	if left, _ := filepath.Glob(filepath.Join(s.dir, ".lfind-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// TestSoonestOnSlurm fills the better GPUs, so that the others are free sooner, and
+// tries the environment that --format env sets.
+func TestSoonestOnSlurm(t *testing.T) {
+	s := as(t, "alice")
+	out, errs, status := s.run("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--gpus-per-node=4", "--time=60", "--wrap", "sleep 300")
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	id := strings.TrimSpace(out)
+	defer s.run("scancel", id)
+	eventually(t, "the job runs", func() bool {
+		out, _, _ := s.run("squeue", "-h", "-j", id, "-o", "%T")
+		return strings.TrimSpace(out) == "RUNNING"
+	})
+	out, errs, status = s.run("lfind", "--soonest", "cuda() & duration=10min & partition!=gpu_spot")
+	if status != 0 || !strings.Contains(out, "--partition=gpu_small ") || !strings.HasPrefix(errs, "lfind: would start now on small1 in partition gpu_small") {
+		t.Errorf("%q, %q, status %d", out, errs, status)
+	}
+	out, errs, status = s.run("lfind", "--soonest", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
+	if status != 0 || !strings.Contains(out, "--partition=gpu ") || !strings.HasPrefix(errs, "lfind: would start in ") {
+		t.Errorf("%q, %q, status %d", out, errs, status)
+	}
+	out, errs, status = s.run("sh", "-c", `eval "$(lfind -f env 'cuda(model=rtx2080) & cpu(cores=2, mem=1G) & duration=30min')"; sbatch --parsable $LFIND_ARGS --begin=now+1hour --wrap true`)
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	defer s.run("scancel", strings.TrimSpace(out))
+	job, _, _ := s.run("scontrol", "-o", "show", "job", strings.TrimSpace(out))
+	for _, want := range []string{"Partition=gpu_small", "TimeLimit=00:30:00", "NumCPUs=2", "MinMemoryNode=954M", "TresPerNode=gres:gpu:1"} {
+		if !strings.Contains(job, want) {
+			t.Errorf("%s is not in %s", want, job)
+		}
+	}
+}

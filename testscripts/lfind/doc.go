@@ -1,0 +1,2 @@
+// Package lfind has the end-to-end tests of lfind.
+package lfind

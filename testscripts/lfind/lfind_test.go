@@ -1,0 +1,27 @@
+package lfind
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil, "lfind") }
+
+// TestScripts runs lfind with programs that stand in for Slurm and ssh. Their
+// answers are in the directory slurm of each script.
+func TestScripts(t *testing.T) {
+	harness.Run(t, harness.Options{Setup: func(env *testscript.Env) error {
+		fakes := filepath.Join(harness.Root(), "testscripts/lfind/fakes")
+		env.Setenv("PATH", fakes+string(os.PathListSeparator)+env.Getenv("PATH"))
+		env.Setenv("FAKE_SLURM", filepath.Join(env.WorkDir, "slurm"))
+		env.Setenv("SLURM_CONF", "/none")
+		env.Setenv("LFIND_TOKENS", filepath.Join(env.WorkDir, "held"))
+		env.Setenv("TESTDATA", filepath.Join(harness.Root(), "lib"))
+		return os.MkdirAll(filepath.Join(env.WorkDir, "slurm"), 0o755)
+	}})
+}
