@@ -11,13 +11,15 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MD2MAN   := github.com/cpuguy83/go-md2man/v2@v2.0.7
 TOOLDIR  := $(CURDIR)/bin/dev
 FUZZTIME ?= 10s
+CC       ?= cc
+LIBDIR   ?= $(PREFIX)/lib
 
 TOOLS := $(notdir $(wildcard cmd/*))
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions install uninstall demo clean
+.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions spank install install-spank uninstall demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +60,20 @@ man: $(TOOLDIR)/go-md2man ## make the man pages of their sources
 
 completions: build ## make the shell completions of the tools' own flags
 	$(GO) run ./completions/generate -bin bin -out completions $(TOOLS)
+
+# Slurm's headers say for which version of Slurm the plugin is.
+SPANKFLAGS := -std=c11 -O2 -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror \
+	-fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$(CURDIR)=. -shared -Wl,-z,relro,-z,now
+
+spank: bin/spank/ponos.so ## build the SPANK plugin (needs slurm/spank.h)
+
+bin/spank/ponos.so: lib/spank/ponos.c
+	@mkdir -p $(@D)
+	$(CC) $(SPANKFLAGS) $(CPPFLAGS) $(CFLAGS) -o $@ $<
+
+install-spank: spank ## install the SPANK plugin (DESTDIR, LIBDIR); see spank_ponos(8) for plugstack.conf
+	install -d $(DESTDIR)$(LIBDIR)/ponos
+	install -m 644 bin/spank/ponos.so $(DESTDIR)$(LIBDIR)/ponos/ponos.so
 
 install: build ## install tools, man pages and completions (DESTDIR, PREFIX, MANDIR)
 	install -d $(DESTDIR)$(BINDIR)
