@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -26,13 +27,13 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name:  name,
-		Usage: "look after the jobs of all tasks, and print what the queue wants done",
+		Usage: "look after all jobs, and print what the queue wants done",
 		Description: "Reports states and logs of the tasks that run, and prints the queue's actions as\n" +
 			"JSON lines: one turn, or with --every one after the other.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION` (such as 10s or 1m), until a signal comes"},
+			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION`, such as 10s or 1m"},
 			app.VerboseFlag(),
 		},
 		Action: func(c *cli.Context) error { return poll(c, stdout, stderr) },
@@ -72,7 +73,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	defer stop()
 	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	if every == 0 {
-		return p.turn(turns)
+		return errors.Join(p.turn(turns), parts.TidyDaily())
 	}
 	return p.loop(c.Context, turns, every)
 }
@@ -121,7 +122,6 @@ func (p *poller) turn(ctx context.Context) error {
 // loop takes turns until a signal comes. What goes wrong is told and tried again;
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
-	tidied := time.Time{}
 	for {
 		err := p.turn(turns)
 		switch {
@@ -133,11 +133,8 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 			app.Report(p.stderr, name, err)
 			p.parts.Problem(err)
 		}
-		if time.Since(tidied) > time.Hour {
-			if err := p.parts.Tidy(); err != nil {
-				app.Report(p.stderr, name, err)
-			}
-			tidied = time.Now()
+		if err := p.parts.TidyDaily(); err != nil {
+			app.Report(p.stderr, name, err)
 		}
 		select {
 		case <-signal.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -27,12 +28,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:  name,
 		Usage: "check the configuration, and make the agent ready to work",
-		Description: "Checks configuration, programs and directories, registers with the queue, and lists\n" +
-			"the tasks that already run. With slurm.daemon, submits the agent as a job of Slurm.",
+		Description: "Checks configuration, programs and directories, registers with the queue, and\n" +
+			"lists the tasks that run. With slurm.daemon, submits the agent as a job.",
 		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.StringFlag{Name: "init", Usage: "write an example configuration into the new directory `DIR`, and end"},
+			&cli.StringFlag{Name: "init", Usage: "write an example configuration into `DIR`, and end"},
 			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
 			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
 			&cli.StringFlag{Name: "every", Value: "10s", Usage: "let the agent's job take a turn every `DURATION`"},
@@ -84,6 +85,9 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := assembly.CheckRequests(cfg); err != nil {
+		return err
+	}
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
 	}
@@ -103,7 +107,7 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	var errs []error
 	for _, check := range r.Checks {
 		if !check.OK {
-			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, check.Detail), check.Hint))
+			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, strings.TrimPrefix(check.Detail, check.Name+": ")), check.Hint))
 		}
 	}
 	return errors.Join(errs...)

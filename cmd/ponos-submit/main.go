@@ -3,9 +3,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,9 +29,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:      name,
 		Usage:     "put a task into the spool",
-		ArgsUsage: "[--] COMMAND [ARG...]",
+		ArgsUsage: "[[--] COMMAND [ARG...]]",
 		StopAtArg: true,
-		Examples:  "ponos-submit --repository . -- python3 train.py\nponos-submit --gpu --after ID --directory code -- ./run.sh\nponos-submit --wait -- echo hello",
 		Flags:     flags(),
 		Action:    func(c *cli.Context) error { return submit(c, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
@@ -37,20 +39,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func flags() []cli.Flag {
 	return []cli.Flag{
 		app.ConfigFlag(),
-		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put the task into the spool `DIR`, and read no configuration"},
+		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put it into the spool `DIR`; read no configuration"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
-		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (default: the repository's HEAD)"},
+		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
-		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the command that the repository's .arkindex.yml has for worker `SLUG`"},
+		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
-		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start when task `ID` is completed, and give its artifacts (may be repeated)"},
+		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after task `ID`, with its artifacts; repeatable"},
 		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, a NAME=VALUE a line"},
-		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task, in $PONOS_DATA/extra_files (may be repeated)"},
-		&cli.StringFlag{Name: "slug", Aliases: []string{"n"}, Usage: "call the task `NAME` (default: the command's name)"},
+		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
+		&cli.StringFlag{Name: "slug", Aliases: []string{"n"}, Usage: "call the task `NAME` (the command's name)"},
 		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
-		&cli.BoolFlag{Name: "wait", Usage: "follow the task's log to its end, and exit with its status"},
+		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
 		&cli.BoolFlag{Name: "list", Aliases: []string{"l"}, Usage: "list the tasks of the spool, and submit nothing"},
-		&cli.StringFlag{Name: "stop", Usage: "ask for task `ID` to be stopped, and submit nothing"},
+		&cli.StringFlag{Name: "stop", Usage: "stop task `ID`, and submit nothing"},
 		app.JSONFlag(),
 	}
 }
@@ -68,7 +70,10 @@ func submit(c *cli.Context, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fault.Errorf(fault.Usage, "--stop: %w", err)
 		}
-		return s.RequestStop(id)
+		if err := s.RequestStop(id); err != nil {
+			return fmt.Errorf("task %s: %w", id, err)
+		}
+		return nil
 	}
 	e, err := entry(c, s)
 	if err != nil {
@@ -106,6 +111,10 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 		var err error
 		if dir, err = config.Expand(dir); err != nil {
 			return nil, err
+		}
+		// Where nothing is to be put, a misspelt name must not make a spool.
+		if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && (c.Bool("list") || c.IsSet("stop")) {
+			return nil, fault.Errorf(fault.Usage, "--spool: %q is no spool", dir)
 		}
 	}
 	return spool.Open(dir)

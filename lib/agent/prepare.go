@@ -181,8 +181,8 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 			return err
 		}
 		links := []string{filepath.Join(view, string(parent.ID))}
-		if name, err := task.ParseID(parent.Slug); err == nil && name != "current" && name != "extra_files" {
-			links = append(links, filepath.Join(view, string(name)))
+		if isPlain(parent.Slug) && parent.Slug != "current" && parent.Slug != "extra_files" {
+			links = append(links, filepath.Join(view, parent.Slug))
 		}
 		if err := link(dir, links...); err != nil {
 			return err
@@ -200,6 +200,13 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		}
 	}
 	return nil
+}
+
+// isPlain reports whether a slug can be the name of a link: an id, but that dots
+// within it are allowed, as in prepare.sh.
+func isPlain(slug string) bool {
+	_, err := task.ParseID(strings.ReplaceAll(slug, ".", "-"))
+	return err == nil && !strings.Contains(slug, "..") && !strings.HasSuffix(slug, ".")
 }
 
 // link makes symbolic links, or replaces them.

@@ -55,7 +55,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
-	if d.StopRequested() {
+	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	t, err := a.Queue.Task(ctx, d.id)
@@ -64,7 +64,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 	switch {
 	case forgotten(err):
-		return a.outcome("skipped", record, err.Error()), a.abandon(d, record)
+		return a.outcome("unknown", record, err.Error()), a.abandon(d, record)
 	case errors.Is(err, queue.ErrBroken):
 		return a.fail(ctx, d, record, err)
 	case err != nil:
@@ -172,6 +172,10 @@ func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task
 	}
 	return a.outcome("failed", record, reason), err
 }
+
+// staleStop is how old the mark of a stop must be for it to be left over from a
+// ponos-stop that was killed, when the queue wants the task started.
+const staleStop = 10 * time.Minute
 
 var errStopped = errors.New("the task is being stopped")
 

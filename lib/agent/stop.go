@@ -5,24 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Stop stops a task and reports it as stopped. A job already gone is success.
 func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
-	d, err := a.Store.Create(id)
+	d, held, err := a.lockForStop(ctx, id)
 	if err != nil {
-		return task.Outcome{}, err
-	}
-	// First of all: whoever prepares the task gives way.
-	if err := d.RequestStop(); err != nil {
-		return task.Outcome{}, err
-	}
-	held, err := d.Lock(ctx)
-	if err != nil {
-		return task.Outcome{}, err
+		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
 	defer held.Close()
 	o, err := a.stop(ctx, d)
@@ -30,6 +24,27 @@ func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return o, fmt.Errorf("task %s: %w", id, err)
 	}
 	return o, nil
+}
+
+// lockForStop waits for the lock of a task. Who gives way to it may have removed
+// the directory that it was about to wait in.
+func (a *Agent) lockForStop(ctx context.Context, id task.ID) (d Dir, held *lock.Lock, err error) {
+	for range 5 {
+		if d, err = a.Store.Create(id); err != nil {
+			return d, nil, err
+		}
+		// First of all: whoever prepares the task gives way.
+		if err = d.RequestStop(); err == nil {
+			held, err = d.Lock(ctx)
+		}
+		if err == nil && !d.StopRequested() {
+			err = errors.Join(fs.ErrNotExist, held.Close())
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return d, held, err
 }
 
 func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
@@ -54,6 +69,9 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	}
 	err = a.end(ctx, d, process, task.Report{State: task.Stopped, Reason: "stopped as the queue asked"})
 	if forgotten(err) {
+		if record.Job == "" && record.Intent.IsZero() {
+			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
+		}
 		err = a.Store.Finish(d.id)
 	}
 	if err != nil {

@@ -197,6 +197,13 @@ func (d Dir) StopRequested() bool {
 	return err == nil
 }
 
+// forgetStop removes the mark of a stop that is older than a time, and reports
+// whether it was.
+func (d Dir) forgetStop(before time.Time) bool {
+	info, err := os.Stat(d.file(stopFile))
+	return err == nil && info.ModTime().Before(before) && os.Remove(d.file(stopFile)) == nil
+}
+
 // Known is a task with a job, and what was reported of it.
 type Known struct {
 	ID        task.ID    `json:"id"`

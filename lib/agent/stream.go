@@ -28,6 +28,7 @@ type Stream struct {
 	working  map[task.ID]*held
 	failures int
 	refusals int // failures because of a queue or scheduler
+	named    bool
 }
 
 // held are the lines that wait for the end of the work on their task.
@@ -85,6 +86,7 @@ func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 
 // RunIDs does the actions for tasks that were named, and nothing else.
 func (s *Stream) RunIDs(ctx context.Context, ids []task.ID) error {
+	s.named = true
 	work, wait := s.workers(ctx)
 	for _, id := range ids {
 		s.take(task.Line{Action: &task.Action{Kind: s.Kind, ID: id}}, work)
@@ -135,7 +137,8 @@ func (s *Stream) take(line task.Line, work chan<- task.ID) {
 
 func (s *Stream) do(ctx context.Context, id task.ID) {
 	outcome, err := s.Do(ctx, id)
-	if err == nil && outcome.Event == "failed" {
+	// In a stream, a task that is gone meanwhile is nothing to speak of.
+	if err == nil && (outcome.Event == "failed" || outcome.Event == "unknown" && s.named) {
 		err = fault.Errorf(fault.Failed, "task %s: %s", id, outcome.Reason)
 	}
 	if err != nil && ctx.Err() == nil {

@@ -186,7 +186,7 @@ func version() string {
 
 const helpTemplate = `{{.Name}} - {{.Usage}}
 
-usage: {{.Name}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .VisibleCommands}} COMMAND{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+usage: {{.Name}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .VisibleCommands}}{{if .ArgsUsage}} [COMMAND]{{else}} COMMAND{{end}}{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
 {{- if .Description}}
 
 {{.Description}}{{end}}

@@ -72,7 +72,7 @@ func TestUsageErrorsGoToStderr(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	code, out, stderr := runTool(tool(nil), "--help")
-	if code != 0 || stderr != "" || !strings.HasPrefix(out, "sq - lists\n\nusage: sq [OPTION...] [ID...]\n") || !strings.Contains(out, "--num N, -n N") {
+	if code != 0 || stderr != "" || !strings.HasPrefix(out, "sq - lists\n\nusage: sq [OPTION...] [ID...]\n") || !strings.Contains(out, "-n, --num N") {
 		t.Errorf("%d\n%s\n%s", code, out, stderr)
 	}
 	code, out, stderr = runTool(tool(nil), "-V")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -62,7 +63,7 @@ func Load(ctx context.Context, o Options) (*Parts, error) {
 
 // New puts an agent together. It makes the state directory.
 func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
-	if err := c.CheckDataDir(); err != nil {
+	if err := errors.Join(c.CheckDataDir(), CheckRequests(c)); err != nil {
 		return nil, err
 	}
 	store, err := agent.OpenStore(c.StateDir())

@@ -156,6 +156,19 @@ done
 	return []byte(b.String()), errors.Join(errs...)
 }
 
+// TidyDaily is Tidy, at most once a day: for those who take one turn at a time.
+func (p *Parts) TidyDaily() error {
+	mark := filepath.Join(p.Config.StateDir(), "tidied")
+	if info, err := os.Stat(mark); err == nil && time.Since(info.ModTime()) < 24*time.Hour {
+		return nil
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return err
+	}
+	now := time.Now()
+	return errors.Join(os.Chtimes(mark, now, now), p.Tidy())
+}
+
 // Tidy removes what has not been needed for a while.
 func (p *Parts) Tidy() error {
 	return p.Agent.Tidy(time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))

@@ -133,8 +133,12 @@ func (o Option) refused(daemon bool) string {
 	switch o.Name {
 	case "comment":
 		return "the agent marks its jobs by the comment"
-	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "job-name", "get-user-env", "clusters", "cluster", "uid", "gid":
+	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "get-user-env", "clusters", "cluster", "uid", "gid":
 		return "the agent cannot work with this option"
+	case "job-name":
+		if !daemon {
+			return "the agent names the jobs after their tasks"
+		}
 	case "output", "error", "open-mode", "chdir", "input":
 		if !daemon {
 			return "the agent keeps the tasks' output and directories itself, below data_dir"

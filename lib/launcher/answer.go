@@ -56,18 +56,36 @@ type gresCount struct {
 	count int
 }
 
+// attempt is what decides whether nodes can be told from others.
+type attempt struct {
+	partition  *partition
+	clause     string
+	qosDecides bool
+	gpus       string
+}
+
+var notSeparable = Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"}
+
 // build makes the best answer of the matching candidates, best first, and marks
 // those that are in it. Without one, each has the reason why.
 func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
 	unfits := map[bool]*unfit{}
+	tried := map[attempt]bool{}
 	for _, first := range matching {
 		qosDecides := first.choice.maxDuration > 0
+		// What could not be told apart once cannot be for nodes like it.
+		same := attempt{first.group.partition, first.group.clause, qosDecides, fmt.Sprint(first.group.gpus)}
+		if l.Entry.UseFeatures && tried[same] {
+			first.reasons = append(first.reasons, notSeparable)
+			continue
+		}
+		tried[same] = true
 		if unfits[qosDecides] == nil {
 			unfits[qosDecides] = newUnfit(l, a, qosDecides)
 		}
 		b := &builder{l: l, a: a, first: first, bad: unfits[qosDecides]}
 		if !b.begin() {
-			first.reasons = append(first.reasons, Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"})
+			first.reasons = append(first.reasons, notSeparable)
 			continue
 		}
 		for _, c := range matching {
@@ -116,7 +134,7 @@ func (b *builder) begin() bool {
 		}
 		b.in, b.clause, b.forbidden = map[*partition]bool{p: true}, map[string]bool{}, map[*partition]bool{}
 		b.partitions, b.clauses = []*partition{p}, nil
-		b.nodes = map[*partition]int{p: g.usable()}
+		b.nodes = map[*partition]int{p: g.usable(b.a.Where)}
 		switch {
 		case w.nodelist:
 			b.first.verdict = Yes
@@ -153,7 +171,7 @@ func (b *builder) ways(clauses, typed bool) []way {
 			ways = append(ways, w)
 		}
 	}
-	if !b.l.Entry.UseFeatures && !g.partition.complete && b.l.Entry.UseHosts && len(g.names()) >= max(1, b.a.Nodes) {
+	if !b.l.Entry.UseFeatures && !g.partition.complete && b.l.Entry.UseHosts && len(g.names())-len(g.denied(b.a.Where)) >= max(1, b.a.Nodes) {
 		ways = append(ways, way{nodelist: true})
 	}
 	if g.partition.complete || !clauses || b.hasPlainSibling() {
@@ -304,8 +322,12 @@ func (b *builder) excludeAll(groups []*group, p *partition) bool {
 	for _, h := range hosts {
 		out[h] = true
 	}
+	left := make(map[*group]bool, len(groups))
+	for _, g := range groups {
+		left[g] = true
+	}
 	for _, g := range p.groups {
-		if !slices.Contains(groups, g) && slices.ContainsFunc(g.names(), func(h string) bool { return out[h] }) {
+		if !left[g] && slices.ContainsFunc(g.names(), func(h string) bool { return out[h] }) {
 			return false
 		}
 	}
@@ -360,7 +382,7 @@ func (b *builder) add(c *candidate) *Reason {
 		b.in[p] = true
 		b.partitions = append(b.partitions, p)
 	}
-	b.nodes[p] = min(anyNumber, b.nodes[p]+g.usable())
+	b.nodes[p] = min(anyNumber, b.nodes[p]+g.usable(b.a.Where))
 	return nil
 }
 
@@ -368,7 +390,35 @@ func (b *builder) add(c *candidate) *Reason {
 // reports whether that of the first candidate is still there.
 func (b *builder) enough() bool {
 	b.partitions = slices.DeleteFunc(b.partitions, func(p *partition) bool { return b.nodes[p] < b.a.Nodes })
-	return len(b.partitions) > 0 && b.partitions[0] == b.first.group.partition
+	if len(b.partitions) == 0 || b.partitions[0] != b.first.group.partition {
+		return false
+	}
+	b.excludeHosts()
+	return len(b.exclude) <= maxExclude
+}
+
+// excludeHosts leaves out the hosts, of nodes that match, that the request does.
+func (b *builder) excludeHosts() {
+	if !namesHosts(b.a.Where) || b.way.nodelist {
+		return
+	}
+	out := map[string]bool{}
+	for _, h := range b.exclude {
+		out[h] = true
+	}
+	for _, p := range b.partitions {
+		for _, g := range p.groups {
+			if b.bad.groups[g] {
+				continue
+			}
+			for _, h := range g.denied(b.a.Where) {
+				if !out[h] {
+					out[h] = true
+					b.exclude = append(b.exclude, h)
+				}
+			}
+		}
+	}
 }
 
 func (b *builder) answer() *Answer {
@@ -384,7 +434,10 @@ func (b *builder) answer() *Answer {
 	o.Set("constraint", constraint(b.fewClauses()))
 	o.Set("exclude", strings.Join(b.exclude, ","))
 	if b.way.nodelist {
-		o.Set("nodelist", strings.Join(b.first.group.names()[:max(1, b.a.Nodes)], ","))
+		names := slices.Clone(b.first.group.names())
+		denied := b.first.group.denied(b.a.Where)
+		names = slices.DeleteFunc(names, func(h string) bool { return slices.Contains(denied, h) })
+		o.Set("nodelist", strings.Join(names[:max(1, b.a.Nodes)], ","))
 	}
 	if len(b.types) > 0 {
 		var types []string

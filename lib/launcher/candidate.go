@@ -82,7 +82,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				}
 				if ok {
 					matching = append(matching, cand)
-					count[c] += g.usable()
+					count[c] += g.usable(a.Where)
 				}
 			}
 		}
@@ -142,11 +142,15 @@ func enough(matching []*candidate, start int, count map[*choice]int, a *request.
 }
 
 // usable is the number of nodes that can get a job; many, if it is not known.
-func (g *group) usable() int {
+func (g *group) usable(where []request.Condition) int {
 	if g.nodes == 0 {
 		return anyNumber
 	}
-	return g.nodes - g.down
+	n := g.nodes - g.down
+	if names := g.names(); len(names) > 0 && namesHosts(where) {
+		n = min(n, len(names)-len(g.denied(where)))
+	}
+	return n
 }
 
 // refuses is why a partition as a whole cannot take the request.
@@ -180,6 +184,7 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) bo
 	}{
 		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
 		{!g.allowed(a.Where), "condition", "its features or hosts are not those asked for", nil},
+		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
 		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is asked for by CPUs here, and mem_per_cpu is not set", nil},
 		{!l.Entry.UseMemory && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
 	} {
@@ -214,26 +219,36 @@ func holds(where []request.Condition, field, name string) bool {
 	return true
 }
 
-// allowed reports whether the features and the hosts of a group are as asked for:
-// one feature, or all hosts, must be those named, and none those ruled out.
+// allowed reports whether the features of a group are as asked for: one must be
+// that named, and none one that is ruled out; and whether a host is.
 func (g *group) allowed(where []request.Condition) bool {
 	for _, c := range where {
-		switch c.Field {
-		case "feature":
-			if slices.ContainsFunc(g.features, c.Matches) == c.Not {
-				return false
-			}
-		case "host":
-			names := g.names()
-			if len(names) == 0 && !c.Not {
-				return false
-			}
-			if slices.ContainsFunc(names, func(h string) bool { return c.Matches(h) == c.Not }) {
-				return false
-			}
+		switch {
+		case c.Field == "feature" && slices.ContainsFunc(g.features, c.Matches) == c.Not:
+			return false
+		case c.Field == "host" && !c.Not && len(g.names()) == 0:
+			return false
 		}
 	}
+	if names := g.names(); len(names) > 0 && namesHosts(where) {
+		return len(g.denied(where)) < len(names)
+	}
 	return true
+}
+
+func namesHosts(where []request.Condition) bool {
+	return slices.ContainsFunc(where, func(c request.Condition) bool { return c.Field == "host" })
+}
+
+// denied are the hosts of a group that are not those asked for.
+func (g *group) denied(where []request.Condition) []string {
+	var hosts []string
+	for _, h := range g.names() {
+		if !holds(where, "host", h) {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
 }
 
 // matches looks whether the request can be had with the QoS and the account.

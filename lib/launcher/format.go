@@ -27,12 +27,8 @@ var variables = map[string]string{
 func (o Options) Write(format string) (string, error) {
 	switch format {
 	case "args":
-		for _, arg := range o.Args() {
-			if strings.ContainsAny(arg, " \t\n*?[]\\") {
-				return "", fmt.Errorf("%s would be changed by the shell in $(...)", Quote(arg))
-			}
-		}
-		return strings.Join(o.Args(), " ") + "\n", nil
+		line, err := inLine(o.Args())
+		return line + "\n", err
 	case "args0":
 		if len(o) == 0 {
 			return "", nil
@@ -49,9 +45,20 @@ func (o Options) Write(format string) (string, error) {
 		}
 		return lines("#SBATCH ", args), nil
 	case "env":
-		return o.environment(), nil
+		return o.environment()
 	}
 	return "", fmt.Errorf("unknown format %q", format)
+}
+
+// inLine joins arguments for $(...) and $LFIND_ARGS, where the shell takes them
+// apart at blanks and replaces patterns.
+func inLine(args []string) (string, error) {
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " \t\n*?[]\\") {
+			return "", fmt.Errorf("%s would be changed by the shell", Quote(arg))
+		}
+	}
+	return strings.Join(args, " "), nil
 }
 
 func lines(prefix string, args []string) string {
@@ -63,8 +70,8 @@ func lines(prefix string, args []string) string {
 }
 
 // environment writes shell commands that set the variables that sbatch reads. What
-// it has no variable for is in LFIND_ARGS, quoted for eval.
-func (o Options) environment() string {
+// it has no variable for is in LFIND_ARGS.
+func (o Options) environment() (string, error) {
 	var b strings.Builder
 	var rest []string
 	for i, option := range o {
@@ -74,6 +81,7 @@ func (o Options) environment() string {
 			rest = append(rest, o.Args()[i])
 		}
 	}
-	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", Quote(strings.Join(rest, " ")))
-	return b.String()
+	line, err := inLine(rest)
+	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", Quote(line))
+	return b.String(), err
 }

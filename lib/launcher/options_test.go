@@ -44,8 +44,10 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"a b", "n[1-2]", "*", "a\\b", "x?"} {
-		if got, err := (Options{{Name: "x", Value: value}}).Write("args"); err == nil {
-			t.Errorf("%q is written as %q, which the shell would change", value, got)
+		for _, format := range []string{"args", "env"} {
+			if got, err := (Options{{Name: "x", Value: value}}).Write(format); err == nil {
+				t.Errorf("%q is written as %q, which the shell would change", value, got)
+			}
 		}
 	}
 	if _, err := o.Write("xml"); err == nil {

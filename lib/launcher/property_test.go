@@ -92,7 +92,7 @@ func randomRequest(r *rand.Rand) string {
 		terms = append(terms, "duration="+pick("1h", "4h", "8h", "25h"))
 	}
 	if r.IntN(5) == 0 {
-		terms = append(terms, pick("nodes=2", "partition!=p0", "feature=f", "feature!=g", "host!=n1"))
+		terms = append(terms, pick("nodes=2", "partition!=p0", "feature=f", "feature!=g", "host!=n1", "host=n?", "host=n3"))
 	}
 	if len(terms) == 0 {
 		return "cpu()"
@@ -201,6 +201,11 @@ func TestFoundSatisfies(t *testing.T) {
 		for _, g := range partitionsOf(answer.Launcher) {
 			if slurmGives(g, answer.Options) {
 				some = true
+				for _, h := range g.names() {
+					if !strings.Contains(","+answer.Options.Get("exclude")+",", ","+h+",") && answer.Options.Get("nodelist") == "" && !holds(asked.Alternatives[0].Where, "host", h) {
+						t.Fatalf("%s\nrequest %s\nfound %v\nbut %s is not left out", text, spec, answer.Options.Args(), h)
+					}
+				}
 				if !satisfies(g, asked.Alternatives[0], answer.Options) {
 					t.Fatalf("%s\nrequest %s\nfound %v\nbut the nodes %v of %s do not satisfy it", text, spec, answer.Options.Args(), g.hosts, g.partition.name)
 				}

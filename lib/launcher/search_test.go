@@ -79,7 +79,10 @@ func TestLab(t *testing.T) {
 		{"cuda(mem=40G) & feature=GPU2", "lab --nodes=1 --partition=hard --constraint=(A6000&GPU2&GPUM48G) --gpus-per-node=1"},
 		{"cuda(mem=20G)*2 & feature!=A?000", "lab --nodes=1 --partition=electronic --constraint=(GPU4&GPUM24G&RTX) --gpus-per-node=2"},
 		{"cuda(mem=40G) & partition!=h*", "none"},
-		{"cuda(mem=24G) & host=air | cuda(mem=24G) & host=daft", "none"}, // the group has both
+		{"cuda(mem=24G)*3 & host=daft", "lab --nodes=1 --partition=electronic --constraint=(GPU4&GPUM24G&RTX) --exclude=air --gpus-per-node=3"},
+		{"cuda(mem=24G)*3 & host!=daft & partition=electronic", "lab --nodes=1 --partition=electronic --constraint=(GPU4&GPUM24G&RTX) --exclude=daft --gpus-per-node=3"},
+		{"cuda(mem=24G)*3 & host!=?a* & nodes=2", "lab --nodes=2 --partition=hard --constraint=(A6000&GPU3&GPUM48G)|(A5000&GPU3&GPUM24G) --exclude=mayhem --gpus-per-node=3"},
+		{"cuda(mem=24G)*3 & host=?a* & nodes=2", "none"},
 		{"cuda(mem=24G)*2 & nodes=2", "lab --nodes=2 --partition=electronic,hard --constraint=(GPU4&GPUM24G&RTX)|(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G)|(A5000&GPU3&GPUM24G) --gpus-per-node=2"},
 		{"cuda(mem=40G) & nodes=2", "lab --nodes=2 --partition=hard --constraint=" + a6000 + " --gpus-per-node=1"},
 		{"cuda(mem=40G) & nodes=3", "none"},

@@ -169,8 +169,8 @@ var unusable = []string{"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING
 // Usable reports whether Slurm starts jobs on a node in that state, now or later.
 // A state that is not known counts as usable.
 func (n Node) Usable() bool {
-	for state := range strings.SplitSeq(strings.TrimRight(n.State, "*$~#!%@^-"), "+") {
-		if slices.Contains(unusable, state) {
+	for state := range strings.SplitSeq(n.State, "+") {
+		if slices.Contains(unusable, strings.TrimRight(state, "*$~#!%@^-")) {
 			return false
 		}
 	}

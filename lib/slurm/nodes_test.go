@@ -46,6 +46,16 @@ func TestParseNodesForms(t *testing.T) {
 		{"NodeName=a CPUTot=8 RealMemory=1000 State=DOWN Reason=Gres=gpu:9 CPUTot=1 [root@x]", Node{Name: "a", State: "DOWN", CPUs: 8, Memory: 1000 << 20}},
 		{"NodeName=a CPUEfctv=6 CPUTot=8 RealMemory=1000 MemSpecLimit=200", Node{Name: "a", CPUs: 6, Memory: 800 << 20}},
 		{"NodeName=a AvailableFeatures=fast:net,x86.64 Gres=gpu:4(S:0,1),gpu:b:2", Node{Name: "a", Features: "fast:net,x86.64", GRES: "gpu:4(S:0,1),gpu:b:2"}},
+		// Slurm 24.11, with cores and memory kept for the system, and a feature with "=".
+		{"NodeName=c001 Arch=x86_64 CoresPerSocket=48 \n   CPUAlloc=0 CPUEfctv=94 CPUTot=96 CPULoad=0.02\n   AvailableFeatures=location=local,gpu\n   ActiveFeatures=location=local,gpu\n" +
+			"   Gres=gpu:h100:4(S:0-1)\n   NodeAddr=c001 NodeHostName=c001 Version=24.11.3\n   OS=Linux 5.14.0 #1 SMP Fri Feb 16 \n   RealMemory=768000 AllocMem=0 FreeMem=740000 Sockets=2 Boards=1\n" +
+			"   CoreSpecCount=1 CPUSpecList=94-95 MemSpecLimit=8000\n   State=IDLE+PLANNED+DYNAMIC_NORM ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A\n   Partitions=gpu,all \n" +
+			"   BootTime=2026-01-01T00:00:00 SlurmdStartTime=2026-01-01T00:00:00\n   CfgTRES=cpu=94,mem=750G\n",
+			Node{"c001", "location=local,gpu", "gpu:h100:4(S:0-1)", "gpu,all", "IDLE+PLANNED+DYNAMIC_NORM", 94, 760000 << 20}},
+		// Slurm 20.11.
+		{"NodeName=n1 Arch=x86_64 CoresPerSocket=16 \n   CPUAlloc=0 CPUTot=32 CPULoad=0.01\n   AvailableFeatures=(null)\n   ActiveFeatures=(null)\n   Gres=(null)\n   RealMemory=190000 AllocMem=0\n" +
+			"   State=DOWN*+DRAIN ThreadsPerCore=1\n   Partitions=batch \n   Reason=Not responding [slurm@2021-01-01T00:00:00]\n   Comment=(null)\n",
+			Node{Name: "n1", Partitions: "batch", State: "DOWN*+DRAIN", CPUs: 32, Memory: 190000 << 20}},
 		{"NodeName=a\r\n   State=IDLE\r\n\r\n", Node{Name: "a", State: "IDLE"}},
 	} {
 		if got, err := ParseNodes(strings.NewReader(c.text)); err != nil || len(got) != 1 || got[0] != c.want {
@@ -109,7 +119,7 @@ func TestNodesWriter(t *testing.T) {
 func TestUsable(t *testing.T) {
 	for state, want := range map[string]bool{
 		"IDLE": true, "MIXED": true, "ALLOCATED+COMPLETING": true, "IDLE+CLOUD+POWERED_DOWN": true, "RESERVED": true, "": true, "IDLE*": true,
-		"IDLE+DRAIN": false, "DOWN": false, "DOWN*": false, "DOWN+NOT_RESPONDING": false, "MIXED+DRAIN": false, "FUTURE": false, "IDLE+FAIL": false,
+		"DOWN*+DRAIN": false, "DOWN*+CLOUD": false, "IDLE~+CLOUD": true, "IDLE+PLANNED+DYNAMIC_NORM": true, "IDLE+DRAIN": false, "DOWN": false, "DOWN*": false, "DOWN+NOT_RESPONDING": false, "MIXED+DRAIN": false, "FUTURE": false, "IDLE+FAIL": false,
 	} {
 		if got := (Node{State: state}).Usable(); got != want {
 			t.Errorf("Usable(%q) = %v", state, got)
@@ -163,6 +173,14 @@ func TestParsePartitions(t *testing.T) {
 		MaxTime: Unlimited, MaxNodes: 4, MaxCPUsPerNode: 16, MaxMemPerNode: 1000 << 20, RootOnly: true, NeedsResv: true}
 	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for text, want := range map[string]time.Duration{
+		"4-04:00:00": 360000 * time.Second, "20:00:00": 72000 * time.Second, "30:00": 1800 * time.Second, "120": 7200 * time.Second,
+		"02:00:00": 7200 * time.Second, "UNLIMITED": Unlimited, "NONE": Unlimited, "(null)": Unlimited,
+	} {
+		if got, err := ParsePartitions(strings.NewReader("PartitionName=p MaxTime=" + text)); err != nil || got[0].MaxTime != want {
+			t.Errorf("MaxTime=%s: %+v, %v; want %v", text, got, err, want)
+		}
 	}
 	if _, err := ParsePartitions(strings.NewReader("PartitionName=p MaxTime=soon")); err == nil || !strings.Contains(err.Error(), `partition "p": MaxTime="soon"`) {
 		t.Errorf("bad MaxTime: %v", err)

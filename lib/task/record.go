@@ -40,7 +40,7 @@ type Action struct {
 
 // Outcome is one line between the tools: what became of an action.
 type Outcome struct {
-	Event  string `json:"event"` // started, adopted, stopped, skipped, deferred, failed
+	Event  string `json:"event"` // started, adopted, stopped, skipped, unknown, deferred, failed
 	ID     ID     `json:"id"`
 	Slug   string `json:"slug,omitempty"`
 	Runner string `json:"runner,omitempty"`

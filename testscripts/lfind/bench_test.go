@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,28 +17,40 @@ import (
 
 const benchRequest = "duration=4 days & cuda(mem=14G) * 2"
 
-// best runs lfind several times and returns the shortest time of the whole
-// process, fakes included, and the most memory that lfind took.
-func best(b *testing.B, env []string, args ...string) (time.Duration, int64) {
+// cost is what the best of several runs of lfind has taken.
+type cost struct {
+	wall   time.Duration // of the whole process, fakes included
+	cpu    time.Duration // the same, but for what others have taken of the machine
+	memory int64         // KiB of lfind, the most of all runs
+}
+
+// best runs lfind several times.
+func best(b *testing.B, env []string, args ...string) cost {
 	b.Helper()
-	shortest, memory := time.Hour, int64(0)
+	c := cost{wall: time.Hour, cpu: time.Hour}
+	// A child begins with the peak of its parent, which is made small here.
+	debug.FreeOSMemory()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		b.Log(err)
+	}
 	for range 15 {
-		c := exec.Command(filepath.Join(harness.Bin, "lfind"), args...)
-		c.Env = env
+		p := exec.Command(filepath.Join(harness.Bin, "lfind"), args...)
+		p.Env = env
 		var errs bytes.Buffer
-		c.Stderr = &errs
+		p.Stderr = &errs
 		start := time.Now()
-		out, err := c.Output()
+		out, err := p.Output()
 		took := time.Since(start)
 		if err != nil || !strings.HasPrefix(string(out), "--nodes=1 --time=96:00:00 --partition=") {
 			b.Fatalf("%v: %.200s %s", err, out, errs.String())
 		}
-		shortest = min(shortest, took)
-		if usage, ok := c.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			memory = max(memory, usage.Maxrss)
+		c.wall = min(c.wall, took)
+		c.cpu = min(c.cpu, p.ProcessState.UserTime()+p.ProcessState.SystemTime())
+		if usage, ok := p.ProcessState.SysUsage().(*syscall.Rusage); ok {
+			c.memory = max(c.memory, usage.Maxrss)
 		}
 	}
-	return shortest, memory
+	return c
 }
 
 // kind is what the nodes of group i have.
@@ -102,37 +115,36 @@ func write(b *testing.B, path, text string) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func report(b *testing.B, took time.Duration, memory int64) {
+func report(b *testing.B, c cost) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(milliseconds(took), "ms")
-	b.ReportMetric(float64(memory)/1024, "MiB")
+	b.ReportMetric(milliseconds(c.wall), "ms")
+	b.ReportMetric(milliseconds(c.cpu), "ms-cpu")
+	b.ReportMetric(float64(c.memory)/1024, "MiB")
 }
 
 // BenchmarkExample is a file of the size of the documented example.
 func BenchmarkExample(b *testing.B) {
 	path := filepath.Join(harness.Root(), "lib/launcher/testdata/features.yaml")
-	var took time.Duration
-	var memory int64
+	var took cost
 	for range b.N {
-		took, memory = best(b, []string{"HOME=" + b.TempDir(), "PATH=/usr/bin:/bin"}, "-c", path, benchRequest)
+		took = best(b, []string{"HOME=" + b.TempDir(), "PATH=/usr/bin:/bin"}, "-c", path, benchRequest)
 	}
-	report(b, took, memory)
+	report(b, took)
 }
 
 // BenchmarkFile reads and searches files of groups of ten hosts each; "growth" is
-// the time for each group, compared with that of the smallest file.
+// the CPU time for each group, compared with that of the smallest file.
 func BenchmarkFile(b *testing.B) {
 	var perGroup float64
 	for _, groups := range []int{1000, 2000, 4000, 8000} {
 		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) {
 			env := describedCluster(b, b.TempDir(), groups)
-			var took time.Duration
-			var memory int64
+			var took cost
 			for range b.N {
-				took, memory = best(b, env, benchRequest)
+				took = best(b, env, benchRequest)
 			}
-			report(b, took, memory)
+			report(b, took)
 			growth(b, &perGroup, took, groups)
 		})
 	}
@@ -145,14 +157,13 @@ func BenchmarkSlurm(b *testing.B) {
 	for _, c := range []struct{ nodes, groups int }{{5000, 3281}, {10000, 1000}, {1000, 1000}, {2000, 2000}, {4000, 4000}, {8000, 8000}} {
 		b.Run(fmt.Sprintf("nodes=%d/groups=%d", c.nodes, c.groups), func(b *testing.B) {
 			env := askedCluster(b, b.TempDir(), c.nodes, c.groups)
-			var took, again time.Duration
-			var memory int64
+			var took, again cost
 			for range b.N {
-				took, memory = best(b, env, "--refresh", benchRequest)
-				again, _ = best(b, env, benchRequest)
+				took = best(b, env, "--refresh", benchRequest)
+				again = best(b, env, benchRequest)
 			}
-			report(b, took, memory)
-			b.ReportMetric(milliseconds(again), "ms-cached")
+			report(b, took)
+			b.ReportMetric(milliseconds(again.wall), "ms-cached")
 			if c.nodes == c.groups {
 				growth(b, &perGroup, took, c.groups)
 			}
@@ -160,9 +171,9 @@ func BenchmarkSlurm(b *testing.B) {
 	}
 }
 
-func growth(b *testing.B, first *float64, took time.Duration, groups int) {
+func growth(b *testing.B, first *float64, took cost, groups int) {
 	b.Helper()
-	each := float64(took) / float64(groups)
+	each := float64(took.cpu) / float64(groups)
 	if *first == 0 {
 		*first = each
 	}

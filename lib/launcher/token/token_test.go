@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -87,6 +88,38 @@ func TestWait(t *testing.T) {
 		t.Fatalf("%v; want that the context ended", err)
 	}
 	second[0].Close()
+}
+
+// TestNeverMore holds that never more tokens are taken than there are, whoever
+// wants how many.
+func TestNeverMore(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	taken, most := 0, 0
+	var wait sync.WaitGroup
+	for i := range 12 {
+		n := 1 + i%3
+		wait.Go(func() {
+			files, err := Take(context.Background(), dir, []Want{{"a", n, 4}}, true)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			taken += n
+			most = max(most, taken)
+			mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+			mu.Lock()
+			taken -= n
+			mu.Unlock()
+			files[0].Close()
+		})
+	}
+	wait.Wait()
+	if most > 4 || most < 2 {
+		t.Errorf("%d of 4 tokens were taken at once", most)
+	}
 }
 
 // TestKilledHolder holds that the kernel gives back what a killed process held.

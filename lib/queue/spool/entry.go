@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,7 +162,7 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 			return e, nil
 		}
 	}
-	return Entry{}, fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrGone))
+	return Entry{}, fault.Wrap(fault.Unavailable, queue.ErrGone)
 }
 
 // active returns the path of an active task, or "".
@@ -246,6 +247,7 @@ func (s *Spool) List() ([]Entry, error) {
 			}
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Entry) int { return a.Created.Compare(b.Created) })
 	return all, nil
 }
 

@@ -180,11 +180,14 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		return task.Task{}, err
 	}
 	if e.Agent != "" && e.Agent != q.Agent {
-		return task.Task{}, fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+		return task.Task{}, fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
 		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files,
+	}
+	if _, err := os.Stat(q.path(stopDir, string(id))); err == nil && !t.State.Final() {
+		t.State = task.Stopping
 	}
 	for _, parent := range e.After {
 		p := task.Parent{ID: parent}
@@ -203,7 +206,7 @@ func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	}
 	err := os.Rename(q.path(newDir, string(id)+".json"), q.activePath(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}
 	if err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
@@ -224,7 +227,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 			return nil
 		}
 		if found.Agent != "" {
-			return fault.Wrap(fault.Unavailable, fmt.Errorf("task %s: %w", id, queue.ErrNotMine))
+			return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 		}
 		if err := q.Claim(context.Background(), id); err != nil {
 			return err

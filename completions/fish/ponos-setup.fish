@@ -1,0 +1,12 @@
+# fish completion of ponos-setup, made by completions/generate
+
+complete -c ponos-setup -f
+complete -c ponos-setup -l config -s c -r -F -d 'read the configuration FILE (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)'
+complete -c ponos-setup -l init -x -a '(__fish_complete_directories)' -d 'write an example configuration into DIR, and end'
+complete -c ponos-setup -l check -d 'only look, change nothing'
+complete -c ponos-setup -l no-daemon -d 'do not submit the agent as a job of Slurm'
+complete -c ponos-setup -l every -x -d 'let the agent\'s job take a turn every DURATION'
+complete -c ponos-setup -l json -d 'print JSON instead of a table'
+complete -c ponos-setup -l verbose -s v -d 'tell on standard error what is done'
+complete -c ponos-setup -l version -s V -d 'print the version and exit'
+complete -c ponos-setup -l help -s h -d 'show help'

@@ -1,0 +1,74 @@
+// Command generate makes the completions of bash, zsh and fish for tools, from
+// what each says of itself with --describe.
+//
+//	go run ./completions/generate -bin bin -out completions TOOL...
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+func main() { os.Exit(app.Main(run)) } //nolint:forbidigo // the one place that exits
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name: "generate", Usage: "make the shell completions of tools", ArgsUsage: "TOOL...",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "bin", Value: "bin", Usage: "the tools are in `DIR`"},
+			&cli.StringFlag{Name: "out", Value: "completions", Usage: "write below `DIR`"},
+		},
+		Action: func(c *cli.Context) error {
+			for _, tool := range c.Args().Slice() {
+				if err := generate(c.Context, c.String("bin"), c.String("out"), tool); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// generate writes the three completions of a tool.
+func generate(ctx context.Context, bin, out, tool string) error {
+	path, err := filepath.Abs(filepath.Join(bin, tool))
+	if err != nil {
+		return err
+	}
+	result, err := command.System.Run(ctx, command.Cmd{Name: path, Args: []string{"--describe"}, Timeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	var d app.Description
+	if err := json.Unmarshal(result.Stdout, &d); err != nil {
+		return fault.Errorf(fault.Usage, "%s --describe: %w", tool, err)
+	}
+	for name, write := range map[string]func(io.Writer, app.Description){
+		"bash/" + tool:           bash,
+		"zsh/_" + tool:           zsh,
+		"fish/" + tool + ".fish": fish,
+	} {
+		var text bytes.Buffer
+		write(&text, d)
+		file := filepath.Join(out, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil { //nolint:gosec // everybody reads it
+			return fmt.Errorf("completions: %w", err)
+		}
+	}
+	return nil
+}

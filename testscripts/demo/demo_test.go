@@ -1,0 +1,94 @@
+// Package demo runs what "make demo" runs: in a fresh home directory, with a Python
+// that has no pip, and on the real Slurm.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) {
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit")
+}
+
+// demo runs the demo and returns what it prints.
+func demo(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(harness.Root(), "testscripts/demo/run"), args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "USER=root", "LOGNAME=root"}, env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		" write  completed ", " add    completed ", " fail   failed ", "exit code 3\n", "wrote numbers.txt\n", "the total is 55\n",
+		"this task goes wrong\n", "task failed: exit code 3\n", "all three ended as they should",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it does not print %q:\n%s", want, out)
+		}
+	}
+	for _, v := range cmd.Env {
+		if dir, ok := strings.CutPrefix(v, "TMPDIR="); ok {
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("it leaves %v in its temporary directory, %v", left, err)
+			}
+		}
+	}
+	return string(out)
+}
+
+// TestDemo runs it as on Debian without python3-venv, where a virtual environment
+// can be had only without pip.
+func TestDemo(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	script := fmt.Sprintf(`#!/bin/bash
+if [[ "$*" == "-m venv "* && "$*" != *--without-pip* ]]; then
+	echo "The virtual environment was not created successfully because ensurepip is not available."
+	exit 1
+fi
+exec %s "$@"
+`, python)
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := demo(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")})
+	if !strings.Contains(strings.Join(strings.Fields(out), " "), "local ok ready") {
+		t.Errorf("it did not run here:\n%s", out)
+	}
+}
+
+func TestDemoOnSlurm(t *testing.T) {
+	var env []string
+	for name, value := range harness.Cluster(t) {
+		env = append(env, name+"="+os.Expand(value, os.Getenv))
+	}
+	out := demo(t, env, "--slurm")
+	if !strings.Contains(out, `"runner":"slurm"`) {
+		t.Errorf("it did not run on Slurm:\n%s", out)
+	}
+}
+
+func TestDemoRefusesOtherArguments(t *testing.T) {
+	cmd := exec.Command(filepath.Join(harness.Root(), "testscripts/demo/run"), "--vast")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 2 || !strings.HasPrefix(string(out), "usage: run") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

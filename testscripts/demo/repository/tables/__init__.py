@@ -1,0 +1,1 @@
+"""The work of the demo: a few tasks that take a moment."""

@@ -1,0 +1,83 @@
+package docs
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/config"
+)
+
+// keys lists the keys of a part of the configuration, with dots.
+func keys(of reflect.Type, prefix string) []string {
+	var all []string
+	for i := range of.NumField() {
+		name := of.Field(i).Tag.Get("yaml")
+		switch {
+		case name == "" || name == "-":
+		case of.Field(i).Type.Kind() == reflect.Struct:
+			all = append(all, keys(of.Field(i).Type, prefix+name+".")...)
+		default:
+			all = append(all, prefix+name)
+		}
+	}
+	return all
+}
+
+func TestEveryKeyIsInThePageOfTheConfiguration(t *testing.T) {
+	page := read(t, "man/ponos.yaml.5.md")
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\*\*[a-z].*\n:`).FindAllString(page, -1) {
+		for _, key := range regexp.MustCompile(`\*\*([a-z_.]+):?\*\*`).FindAllStringSubmatch(m, -1) {
+			explained[key[1]] = true
+		}
+	}
+	for _, key := range keys(reflect.TypeFor[config.Config](), "") {
+		if !explained[key] {
+			t.Errorf("man/ponos.yaml.5.md does not explain %s", key)
+		}
+		delete(explained, key)
+	}
+	for key := range explained {
+		t.Errorf("man/ponos.yaml.5.md explains %s, which is not there", key)
+	}
+}
+
+// TestNamesOfPySlurm reads the lists "*time_limit*, ...\n:   **--time**, ...".
+func TestNamesOfPySlurm(t *testing.T) {
+	page := read(t, "man/ponos.yaml.5.md")
+	names, options := regexp.MustCompile(`\*([a-z_]+)\*`), regexp.MustCompile(`\*\*--([a-z-]+)\*\*`)
+	n := 0
+	for _, m := range regexp.MustCompile(`(?m)^(\*[a-z_]+\*(?:, \*[a-z_]+\*)*)\n: +(\*\*--.*)$`).FindAllStringSubmatch(page, -1) {
+		theirs, ours := names.FindAllStringSubmatch(m[1], -1), options.FindAllStringSubmatch(m[2], -1)
+		if len(theirs) != len(ours) {
+			t.Errorf("%d names, %d options: %s", len(theirs), len(ours), m[0])
+			continue
+		}
+		for i := range theirs {
+			n++
+			c, err := config.Parse(strings.NewReader("queue: spool:/x\nslurm: {daemon: {"+theirs[i][1]+": 1}}"), "ponos.yaml")
+			if err != nil || len(c.Slurm.Daemon) != 1 || c.Slurm.Daemon[0].Name != ours[i][1] {
+				t.Errorf("%s: %v, %v; the page says %s", theirs[i][1], c.Slurm.Daemon, err, ours[i][1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d names are found", n)
+	}
+}
+
+func TestExamplesOfConfigurationsAreRead(t *testing.T) {
+	for _, source := range []string{"README.md", "man/ponos.yaml.5.md"} {
+		blocks := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(read(t, source), -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s has no example of a configuration", source)
+		}
+		for _, b := range blocks {
+			if _, err := config.Parse(strings.NewReader(b[1]), source); err != nil {
+				t.Errorf("%v\nin\n%s", err, b[1])
+			}
+		}
+	}
+}
