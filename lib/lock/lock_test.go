@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/command"
 )
 
@@ -48,12 +50,24 @@ func TestChildKeepsTheLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fd, err := unix.Dup(int(l.File().Fd())) // the same open file
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherited := os.NewFile(uintptr(fd), path)
+	ready := filepath.Join(t.TempDir(), "ready")
 	done := make(chan error)
 	go func() {
-		_, err := command.System.Run(t.Context(), command.Cmd{Name: "sleep", Args: []string{"0.5"}, ExtraFiles: []*os.File{l.File()}})
+		_, err := command.System.Run(t.Context(), command.Cmd{Name: "sh", Args: []string{"-c", "echo >" + ready + "; sleep 0.5"}, ExtraFiles: []*os.File{inherited}})
+		inherited.Close()
 		done <- err
 	}()
-	time.Sleep(200 * time.Millisecond)
+	for range 500 {
+		if _, err := os.Stat(ready); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	l.Close()
 	if held, err := Held(path); !held || err != nil {
 		t.Errorf("Held = %v, %v; want true", held, err)
