@@ -92,6 +92,7 @@ exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
 				},
 				Action: t.checkpoint,
 			},
+			{Name: "words", Hidden: true, Action: t.words},
 		},
 	}
 }

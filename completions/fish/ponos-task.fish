@@ -11,7 +11,7 @@ complete -c ponos-task -n '__fish_seen_subcommand_from env' -l verbose -s v -d '
 complete -c ponos-task -n '__fish_seen_subcommand_from env' -l help -s h -d 'show help'
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -f
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l file -s f -r -F -d 'append to FILE (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)'
-complete -c ponos-task -n '__fish_seen_subcommand_from note' -l task -x -d 'ID of the task (default: what the job was marked with)'
+complete -c ponos-task -n '__fish_seen_subcommand_from note' -l task -x -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")' -d 'ID of the task (default: what the job was marked with)'
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l help -s h -d 'show help'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -f
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l signal -s s -x -d 'save at SIGNAL: USR1, USR2, TERM or HUP (default: USR1 and TERM)'
