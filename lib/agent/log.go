@@ -62,15 +62,18 @@ type wholeLog struct {
 
 var logParts = []string{headFile, runner.Output, tailFile}
 
-// logSize is the size of a task's log in bytes.
-func logSize(d Dir) int64 {
-	total := int64(0)
+// logSize is the size of a task's log in bytes, and that of the job's output
+// within it.
+func logSize(d Dir) (total, output int64) {
 	for _, name := range logParts {
 		if info, err := os.Stat(d.file(name)); err == nil {
 			total += info.Size()
+			if name == runner.Output {
+				output = info.Size()
+			}
 		}
 	}
-	return total
+	return total, output
 }
 
 // openWhole opens a task's log as it is now: what is appended later is not read.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -29,38 +31,33 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	}
 	defer turn.Close()
 
-	// The heartbeat must not wait for Slurm, nor Slurm for the queue.
+	// The heartbeat must not wait for Slurm, nor Slurm for the queue. Whoever of
+	// the two first needs to know the tasks with jobs has them loaded.
+	remember := sync.OnceValues(a.remember)
 	var actions []task.Action
 	var queueErr error
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		actions, queueErr = a.Queue.Actions(ctx)
+		actions, queueErr = a.actions(ctx, remember)
 	}()
-	var known []Known
-	jobs, err := a.Runner.Jobs(ctx, func() (refs []runner.Ref, err error) {
-		known, refs, err = a.remember()
-		return refs, err
-	})
+	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	<-answered
 	if err != nil {
 		return nil, errors.Join(err, queueErr)
 	}
-	// The queue has answered before it was told of the ends that this turn finds:
-	// what had a job when the turn began is not to be started by that answer.
-	hasJob := make(map[task.ID]bool, len(known))
-	for _, k := range known {
-		hasJob[k.ID] = true
+	m, err := remember()
+	if err != nil {
+		return nil, errors.Join(err, queueErr)
 	}
-	known, failures := a.settle(ctx, known, jobs)
-	if err := a.Store.SaveKnown(known); err != nil {
-		failures = append(failures, err)
-	}
+	after := a.settle(ctx, m, jobs)
+	failures := after.failures
 	if queueErr != nil {
 		failures = append([]error{queueErr}, failures...)
 	}
-	for _, k := range known {
-		hasJob[k.ID] = true
+	adopted := make(map[task.ID]bool, len(after.adopted))
+	for _, k := range after.adopted {
+		adopted[k.ID] = true
 	}
 	actions = wanted(actions, func(id task.ID) work {
 		d := a.Store.Task(id)
@@ -68,9 +65,24 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		if err != nil {
 			failures = append(failures, err)
 		}
-		return work{hasJob: hasJob[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
+		// The queue has answered before it was told of the ends that this turn finds:
+		// what had a job when the turn began is not to be started by that answer.
+		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
 	return actions, errors.Join(failures...)
+}
+
+// actions are what the queue wants done.
+func (a *Agent) actions(ctx context.Context, remember func() (*memory, error)) ([]task.Action, error) {
+	q, ok := a.Queue.(queue.Sparing)
+	if !ok {
+		return a.Queue.Actions(ctx)
+	}
+	m, err := remember()
+	if err != nil {
+		return a.Queue.Actions(ctx) // the turn fails by it; the heartbeat does not
+	}
+	return q.ActionsBut(ctx, m.has)
 }
 
 // hasJob reports whether a job was recorded since the turn began.
@@ -79,31 +91,70 @@ func (a *Agent) hasJob(d Dir) bool {
 	return err == nil && r.Job != ""
 }
 
-// remember returns the tasks with jobs, and what the runner must know of them.
-func (a *Agent) remember() ([]Known, []runner.Ref, error) {
-	known, err := a.Store.LoadKnown()
-	if err != nil {
-		return nil, nil, err
-	}
-	refs := make([]runner.Ref, len(known))
-	for i := range known {
-		k := &known[i]
-		refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
-	}
-	return known, refs, nil
+// memory is what the agent knows before it looks: the tasks with jobs.
+type memory struct {
+	known []Known
+	index map[task.ID]int
+	refs  []runner.Ref
+	cache cache
 }
 
-// settle does what follows from a look at all jobs, and returns what is known
-// then.
-func (a *Agent) settle(ctx context.Context, known []Known, jobs []runner.Job) ([]Known, []error) {
-	byTask := make(map[task.ID]int, len(known))
-	for i, k := range known {
-		byTask[k.ID] = i
+func (m *memory) has(id task.ID) bool {
+	_, ok := m.index[id]
+	return ok
+}
+
+// remember loads the tasks with jobs.
+func (a *Agent) remember() (*memory, error) {
+	known, index, cache, err := a.Store.loadKnown()
+	if err != nil {
+		return nil, err
 	}
-	jobOf := make([]runner.Job, len(known))
-	var strangers []runner.Job
-	for _, job := range jobs {
-		if i, ok := byTask[job.Task]; ok && known[i].Job == job.ID {
+	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
+	for i := range known {
+		k := &known[i]
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
+	}
+	return m, nil
+}
+
+// refs is what the runner must know. While it asks, there is time for a look at the
+// tasks' output.
+func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, error) {
+	return func() ([]runner.Ref, error) {
+		m, err := remember()
+		if err != nil {
+			return nil, err
+		}
+		return m.refs, a.Store.lookAtOutputs(m.known)
+	}
+}
+
+// settled is what is known after a look at all jobs.
+type settled struct {
+	known    []*Known // those that were known before and still are
+	adopted  []*Known
+	failures []error
+}
+
+// settle does what follows from a look at all jobs, and writes down what is known
+// then.
+func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settled {
+	known := m.known
+	none := &runner.Job{}
+	jobOf := make([]*runner.Job, len(known))
+	for i := range jobOf {
+		jobOf[i] = none
+	}
+	var strangers []*runner.Job
+	for at := range jobs {
+		job := &jobs[at]
+		// A runner mostly answers in the order in which it was told.
+		if at < len(known) && known[at].ID == job.Task && known[at].Job == job.ID {
+			jobOf[at] = job
+			continue
+		}
+		if i, ok := m.index[job.Task]; ok && known[i].Job == job.ID {
 			jobOf[i] = job
 		} else if !ok {
 			strangers = append(strangers, job)
@@ -129,46 +180,66 @@ func (a *Agent) settle(ctx context.Context, known []Known, jobs []runner.Job) ([
 		})
 	}
 	for i := range known {
-		k := known[i]
+		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) {
+			after[i] = k
+			continue
+		}
+		k, job := known[i], *jobOf[i]
 		if k.Foreign {
-			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(k, jobOf[i]) })
+			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(k, job) })
 			continue
 		}
-		if jobOf[i].ID == "" || a.quiet(k, jobOf[i]) {
-			after[i] = &known[i]
-			continue
-		}
-		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, jobOf[i]) })
+		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job) })
 	}
 	for i, job := range strangers {
-		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, job) })
+		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job) })
 	}
 	wg.Wait()
-	next := make([]Known, 0, len(known)+len(adopted))
-	for _, k := range append(after, adopted...) {
+	result := settled{known: make([]*Known, 0, len(known)), failures: failures}
+	var changes []Known
+	for i, k := range after {
+		switch {
+		case k == nil:
+			changes = append(changes, Known{ID: known[i].ID})
+			continue
+		case !known[i].cached || k != &known[i] && *k != known[i]:
+			changes = append(changes, *k)
+		}
+		result.known = append(result.known, k)
+	}
+	for _, k := range adopted {
 		if k != nil {
-			next = append(next, *k)
+			changes = append(changes, *k)
+			result.adopted = append(result.adopted, k)
 		}
 	}
-	return next, failures
+	all := append(slices.Clip(result.known), result.adopted...)
+	if err := a.Store.saveKnown(m.cache, all, changes); err != nil {
+		result.failures = append(result.failures, err)
+	}
+	return result
 }
 
-// quiet reports whether there is nothing to do for a task: the usual case, for
-// which one look at its files must do.
-func (a *Agent) quiet(k Known, job runner.Job) bool {
-	return !job.Unknown && job.State == k.Reported && k.Missing.IsZero() && job.State != task.Running && !job.State.Final() ||
-		job.State == task.Pending && k.Reported == "" && k.Missing.IsZero() && !job.Unknown
+// quiet reports whether there is nothing to do for a task: the usual case.
+func quiet(k *Known, job *runner.Job) bool {
+	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || job.Restarts != k.Restarts {
+		return false
+	}
+	return job.State == k.Reported && (job.State != task.Running || k.output == k.Output) ||
+		job.State == task.Pending && k.Reported == ""
 }
 
 // settleOne does what follows for one task. It returns nil if the task is over.
 func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known, error) {
 	d := a.Store.Task(k.ID)
 	// The job that runs the task is the one that has made itself its owner.
-	if owner := runner.ReadOwner(d.Path, k.Attempt); job.State.Final() && owner != "" && owner != k.Job {
-		k.Job, k.Submitted, k.Missing = owner, job.Submitted, a.now()
-		return &k, a.updateRecord(d, func(r *Record) { r.Job = owner })
+	if job.State.Final() {
+		if owner := runner.ReadOwner(d.Path, k.Attempt); owner != "" && owner != k.Job {
+			k.Job, k.Submitted, k.Missing = owner, job.Submitted, a.now()
+			return &k, a.updateRecord(d, func(r *Record) { r.Job = owner })
+		}
 	}
-	s := decide(k, job, d.StopRequested(), a.now())
+	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
 	k.Missing = s.missing
 	if job.Unknown {
 		return &k, nil
@@ -188,7 +259,8 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known,
 		a.Log.Info("task is "+string(s.report.State), "task", k.ID, "job", k.Job)
 		k.Reported = s.report.State
 	}
-	if size := logSize(d); size != k.LogSize {
+	size, output := logSize(d)
+	if size != k.LogSize {
 		err := a.putLog(ctx, d)
 		if forgotten(err) {
 			return a.disown(d, k)
@@ -196,8 +268,8 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known,
 		if err != nil {
 			return &k, err
 		}
-		k.LogSize = size
 	}
+	k.LogSize, k.Output = size, output
 	return &k, nil
 }
 
@@ -326,22 +398,22 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		return nil, err
 	}
 	defer turn.Close()
-	var known []Known
-	jobs, err := a.Runner.Jobs(ctx, func() (refs []runner.Ref, err error) {
-		known, refs, err = a.remember()
-		return refs, err
-	})
+	remember := sync.OnceValues(a.remember)
+	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	if err != nil {
 		return nil, err
 	}
-	known, failures := a.settle(ctx, known, jobs)
-	failures = append(failures, a.Store.SaveKnown(known))
+	m, err := remember()
+	if err != nil {
+		return nil, err
+	}
+	after := a.settle(ctx, m, jobs)
 	seen := map[task.ID]runner.Job{}
 	for _, job := range jobs {
 		seen[job.Task] = job
 	}
 	var running []Running
-	for _, k := range known {
+	for _, k := range append(after.known, after.adopted...) {
 		if k.Foreign {
 			continue
 		}
@@ -350,7 +422,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		if job.Unknown || state == "" {
 			state = "unknown"
 		}
-		running = append(running, Running{k, state, job.Reason})
+		running = append(running, Running{*k, state, job.Reason})
 	}
-	return running, errors.Join(failures...)
+	return running, errors.Join(after.failures...)
 }

@@ -44,6 +44,7 @@ func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
 
 // start does the work of Start under the task's lock.
 func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome, error) {
+	locked := time.Now() // how long ago, whatever the agent's clock says
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
@@ -96,11 +97,14 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 
 	// From here on there may be a job.
+	again := !record.Intent.IsZero()
 	record.Intent, record.Runner = a.now(), a.Runner.Name()
 	if err := d.Write(record); err != nil {
 		return task.Outcome{}, err
 	}
-	job, err := a.Runner.Start(ctx, a.submission(d, t, record, held))
+	submission := a.submission(d, t, record, held)
+	submission.Locked, submission.Again = locked, again
+	job, err := a.Runner.Start(ctx, submission)
 	switch {
 	case errors.Is(err, runner.ErrRefused):
 		return a.fail(ctx, d, record, err)

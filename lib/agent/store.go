@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -202,70 +201,4 @@ func (d Dir) StopRequested() bool {
 func (d Dir) forgetStop(before time.Time) bool {
 	info, err := os.Stat(d.file(stopFile))
 	return err == nil && info.ModTime().Before(before) && os.Remove(d.file(stopFile)) == nil
-}
-
-// Known is a task with a job, and what was reported of it.
-type Known struct {
-	ID        task.ID    `json:"id"`
-	Slug      string     `json:"slug,omitempty"`
-	Process   string     `json:"process,omitempty"`
-	Job       string     `json:"job"`
-	Attempt   int        `json:"attempt"`
-	Submitted time.Time  `json:"submitted,omitzero"`
-	Missing   time.Time  `json:"missing,omitzero"` // since when the runner has no trace of the job
-	Reported  task.State `json:"reported,omitempty"`
-	LogSize   int64      `json:"log_size,omitempty"` // bytes of the log that are published
-	Restarts  int        `json:"restarts,omitempty"`
-	Foreign   bool       `json:"foreign,omitempty"` // not ours, by the queue's word
-}
-
-const knownFile = "known.jsonl"
-
-// LoadKnown returns the tasks with jobs: those of the cache, and those that were
-// started since it was written. Should the cache be damaged, it is made anew.
-func (s *Store) LoadKnown() ([]Known, error) {
-	cached := map[task.ID]Known{}
-	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for line := range strings.Lines(string(b)) {
-		var k Known
-		if json.Unmarshal([]byte(line), &k) == nil {
-			cached[k.ID] = k
-		}
-	}
-	ids, err := s.IDs()
-	if err != nil {
-		return nil, err
-	}
-	known := make([]Known, 0, len(ids))
-	for _, id := range ids {
-		if k, ok := cached[id]; ok {
-			known = append(known, k)
-			continue
-		}
-		r, err := s.Task(id).Read()
-		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
-			continue // being prepared, or not yet submitted
-		}
-		if err != nil {
-			return nil, err
-		}
-		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
-	}
-	return known, nil
-}
-
-// SaveKnown replaces the cache.
-func (s *Store) SaveKnown(known []Known) error {
-	var b []byte
-	for _, k := range known {
-		line, err := json.Marshal(k)
-		if err != nil {
-			return err
-		}
-		b = append(append(b, line...), '\n')
-	}
-	return renameio.WriteFile(filepath.Join(s.Dir, knownFile), b, 0o600, renameio.WithTempDir(s.Dir))
 }

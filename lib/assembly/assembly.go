@@ -155,7 +155,7 @@ func deriveName(ctx context.Context, p *Parts) (string, error) {
 		return "", err
 	}
 	if p.Slurm != nil {
-		if place, err = p.Slurm.Cluster(ctx); err != nil {
+		if place, err = cluster(ctx, p, place); err != nil {
 			return "", err
 		}
 	}
@@ -174,6 +174,25 @@ func deriveName(ctx context.Context, p *Parts) (string, error) {
 	}
 	name := strings.Trim(plain(place), "-") + "-" + plain(who)
 	return "a" + hex.EncodeToString(sum[:4]) + "-" + name[:min(len(name), 40)], nil
+}
+
+// cluster is the name of the cluster. A host stays with its cluster, so the
+// controller is asked once and not at each turn.
+func cluster(ctx context.Context, p *Parts, host string) (string, error) {
+	path := filepath.Join(p.Config.StateDir(), "cluster")
+	asked := host + " " + os.Getenv("SLURM_CONF") + " "
+	if b, err := os.ReadFile(path); err == nil {
+		if name, ok := strings.CutPrefix(string(b), asked); ok && strings.HasSuffix(name, "\n") {
+			return strings.TrimSuffix(name, "\n"), nil
+		}
+	}
+	name, err := p.Slurm.Cluster(ctx)
+	if err != nil {
+		return "", err
+	}
+	// Without the file the next tool asks again.
+	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
+	return name, nil
 }
 
 // Sibling is the path of another tool of the suite: beside this one, else in PATH.

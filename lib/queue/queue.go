@@ -63,6 +63,15 @@ type Queue interface {
 	Offline(ctx context.Context, t task.Task) (Offline, error)
 }
 
+// A Sparing queue can leave out the starts of tasks that have jobs, and does not
+// look at those tasks then. There may be many, and they may wait for hours.
+type Sparing interface {
+	Queue
+
+	// ActionsBut is Actions without the starts of tasks that have jobs.
+	ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error)
+}
+
 // Identity is who this agent is to the queue.
 type Identity struct {
 	Agent    string // the agent's id

@@ -25,6 +25,15 @@ func (a *answers) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 	if a.code != 0 {
 		err = &command.ExitError{Name: c.Name, Code: a.code, Stderr: a.stderr}
 	}
+	if c.Stdout != nil {
+		// In two pieces, as a pipe may deliver it.
+		for _, piece := range []string{a.stdout[:len(a.stdout)/2], a.stdout[len(a.stdout)/2:]} {
+			if _, writeErr := c.Stdout.Write([]byte(piece)); writeErr != nil {
+				return command.Result{Stderr: []byte(a.stderr)}, writeErr
+			}
+		}
+		return command.Result{Stderr: []byte(a.stderr)}, err
+	}
 	return command.Result{Stdout: []byte(a.stdout), Stderr: []byte(a.stderr)}, err
 }
 

@@ -26,7 +26,7 @@ var cluster struct {
 //
 // Where Slurm cannot be had the test is skipped, in one line that says why; with
 // PONOS_TEST_SLURM=require it fails.
-func Cluster(t *testing.T) map[string]string {
+func Cluster(t testing.TB) map[string]string {
 	t.Helper()
 	cluster.once.Do(startCluster)
 	if cluster.err != nil {

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type Queue struct {
 	Agent string // letters, digits, '-' and '_'
 }
 
-var _ queue.Queue = (*Queue)(nil)
+var _ queue.Sparing = (*Queue)(nil)
 
 // New opens a spool for an agent.
 func New(dir, agent string) (*Queue, error) {
@@ -48,7 +49,12 @@ func (q *Queue) Register(context.Context) (queue.Identity, error) {
 // Actions lists the tasks that are ready to start, and those of this agent that
 // are to be stopped. A task whose parent failed ends here.
 func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
-	actions, err := q.active()
+	return q.ActionsBut(ctx, func(task.ID) bool { return false })
+}
+
+// ActionsBut is Actions without the starts of tasks that have jobs.
+func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error) {
+	actions, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
 	}
@@ -93,16 +99,26 @@ func (q *Queue) activePath(id task.ID) string {
 	return q.path(activeDir, string(id)+"@"+q.Agent+".json")
 }
 
-// active lists what is to be done with the tasks of this agent.
-func (q *Queue) active() ([]task.Action, error) {
+// active lists what is to be done with the tasks of this agent. The file of a task
+// that has a job is read only if somebody wants it stopped.
+func (q *Queue) active(hasJob func(task.ID) bool) ([]task.Action, error) {
 	names, err := q.names(activeDir)
 	if err != nil {
 		return nil, err
 	}
+	// Whoever asks for a stop after this is heard at the next turn.
+	stops, err := os.ReadDir(q.path(stopDir, ""))
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	stopping := make(map[task.ID]bool, len(stops))
+	for _, e := range stops {
+		stopping[task.ID(e.Name())] = true
+	}
 	var actions []task.Action
 	for _, name := range names {
 		id, agent := fileParts(name)
-		if agent != q.Agent {
+		if agent != q.Agent || hasJob(id) && !stopping[id] {
 			continue
 		}
 		path := q.path(activeDir, name)
@@ -120,7 +136,7 @@ func (q *Queue) active() ([]task.Action, error) {
 		if err != nil {
 			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
-		if _, err := os.Stat(q.path(stopDir, string(id))); err == nil {
+		if stopping[id] {
 			actions = append(actions, action(task.Stop, e))
 		} else if e.State == task.Pending {
 			actions = append(actions, action(task.Start, e))
@@ -175,7 +191,7 @@ func (q *Queue) setAside(path, name string, why error) error {
 
 // Task returns a task that is new or taken by this agent.
 func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
-	e, err := q.Find(id)
+	e, err := q.find(id)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -199,6 +215,21 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
+// find is Find, without a search through all active tasks for one that is new or
+// taken by this agent.
+func (q *Queue) find(id task.ID) (Entry, error) {
+	if _, err := os.Stat(q.path(doneDir, string(id)+".json")); errors.Is(err, fs.ErrNotExist) {
+		if e, err := q.read(q.activePath(id)); err == nil {
+			e.Agent = q.Agent
+			return e, nil
+		}
+		if e, err := q.read(q.path(newDir, string(id)+".json")); err == nil {
+			return e, nil
+		}
+	}
+	return q.Find(id)
+}
+
 // Claim takes a new task by renaming its file.
 func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	if _, err := os.Stat(q.activePath(id)); err == nil {
@@ -219,7 +250,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	path := q.activePath(id)
 	e, err := q.read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		found, err := q.Find(id)
+		found, err := q.find(id)
 		if err != nil {
 			return err
 		}
@@ -247,9 +278,63 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	return q.write(path, e)
 }
 
-// PutLog replaces the task's log.
+// PutLog brings the published log up to date. Logs grow at their end: what is new
+// is added, and only a log that has become another one is replaced.
 func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
+	done, err := extend(q.Log(id), log)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	if done {
+		return nil
+	}
 	return q.copyTo(q.Log(id), log)
+}
+
+// sameEnd is how many bytes before the end of a published log must be those of
+// the log for it to be taken as its beginning.
+const sameEnd = 4096
+
+// extend adds to a published log what it does not have yet. It reports false if it
+// is not the beginning of the log. Two that do so at the same time write the same
+// bytes to the same places.
+func extend(path string, log io.ReadSeeker) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	total, err := log.Seek(0, io.SeekEnd)
+	if err != nil || total < info.Size() || !info.Mode().IsRegular() {
+		return false, err
+	}
+	published := make([]byte, min(sameEnd, info.Size()))
+	at := info.Size() - int64(len(published))
+	if _, err := f.ReadAt(published, at); err != nil {
+		return false, err
+	}
+	if _, err := log.Seek(at, io.SeekStart); err != nil {
+		return false, err
+	}
+	have := make([]byte, len(published))
+	if _, err := io.ReadFull(log, have); err != nil {
+		return false, err
+	}
+	if !bytes.Equal(have, published) {
+		return false, nil
+	}
+	if _, err := f.Seek(info.Size(), io.SeekStart); err != nil {
+		return false, err
+	}
+	// Through a buffer of ours: *os.File's own way of copying gains nothing here.
+	if _, err := io.Copy(struct{ io.Writer }{f}, log); err != nil {
+		return false, err
+	}
+	return true, f.Close()
 }
 
 func (q *Queue) copyTo(path string, from io.ReadSeeker) error {

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -14,16 +15,40 @@ type listing struct {
 	list func(context.Context) ([]slurm.Job, error)
 
 	mu      sync.Mutex
-	running bool
+	running *call // the latest one; it may have ended
+	busy    bool
 	next    *call
 }
 
 type call struct {
-	ctx  context.Context
-	done chan struct{}
-	jobs []slurm.Job
-	err  error
+	ctx   context.Context
+	began time.Time
+	done  chan struct{}
+	jobs  []slurm.Job
+	err   error
 }
+
+// since returns the jobs of a call that began after a time: of one that is there or
+// under way, if it is young.
+func (l *listing) since(ctx context.Context, t time.Time) ([]slurm.Job, error) {
+	l.mu.Lock()
+	c := l.running
+	l.mu.Unlock()
+	if c != nil && c.began.After(t) && time.Since(c.began) < young {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if c.err == nil {
+			return c.jobs, nil
+		}
+	}
+	return l.fresh(ctx)
+}
+
+// young is how old an answer may be that is not asked for again.
+const young = time.Second
 
 // fresh returns the jobs of a call that begins after this one.
 func (l *listing) fresh(ctx context.Context) ([]slurm.Job, error) {
@@ -32,8 +57,8 @@ func (l *listing) fresh(ctx context.Context) ([]slurm.Job, error) {
 	if c == nil {
 		c = &call{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 		l.next = c
-		if !l.running {
-			l.running = true
+		if !l.busy {
+			l.busy = true
 			go l.run()
 		}
 	}
@@ -52,10 +77,11 @@ func (l *listing) run() {
 		c := l.next
 		l.next = nil
 		if c == nil {
-			l.running = false
+			l.busy = false
 			l.mu.Unlock()
 			return
 		}
+		l.running, c.began = c, time.Now()
 		l.mu.Unlock()
 		c.jobs, c.err = l.list(c.ctx)
 		close(c.done)

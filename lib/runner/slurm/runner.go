@@ -65,30 +65,47 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		rows, err = r.client.Queue(ctx, r.uid)
 	}()
 	known, knownErr := remembered()
+	all := make([]evidence, len(known), len(known)+16)
+	byTask := make(map[task.ID]int, len(known))
+	for i, ref := range known {
+		all[i].ref = ref
+		byTask[ref.Task] = i
+	}
 	<-asked
 	if err = errors.Join(err, knownErr); err != nil {
 		return nil, err
 	}
 	now := r.now()
-	all := make([]evidence, 0, len(known)+len(rows))
-	isKnown := make(map[task.ID]bool, len(known))
-	byID := make(map[string]*slurm.Job, len(rows))
-	for i := range rows {
-		byID[rows[i].ID] = &rows[i]
-	}
 	inQueue := 0
-	for _, ref := range known {
-		isKnown[ref.Task] = true
-		e := evidence{ref: ref, now: now}
-		if row := byID[ref.Job]; row != nil && row.Comment == mark+string(ref.Task) {
-			e.queue = row
-			inQueue++
+	others := map[task.ID]*slurm.Job{}
+	var order []task.ID
+	for i := range rows {
+		row := &rows[i]
+		id, ok := taskOf(row.Comment)
+		if !ok {
+			continue
 		}
-		all = append(all, e)
+		if at, ok := byTask[id]; ok {
+			if known[at].Job == row.ID {
+				all[at].queue = row
+				inQueue++
+			}
+			continue
+		}
+		other := others[id]
+		if other == nil {
+			order = append(order, id)
+		}
+		if other == nil || better(row, other) {
+			others[id] = row
+		}
 	}
-	for _, row := range strangers(rows, isKnown) {
-		id, _ := taskOf(row.Comment)
-		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.ID, Submitted: row.Submit}, queue: row, now: now})
+	for _, id := range order {
+		row := others[id]
+		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.ID, Submitted: row.Submit}, queue: row})
+	}
+	for i := range all {
+		all[i].now = now
 	}
 
 	stillActive, err := r.account(ctx, all)
@@ -99,39 +116,15 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		return nil, fault.Errorf(fault.Unavailable, "squeue: it shows none of %d jobs, but accounting says that %d of them are active", len(known), stillActive)
 	}
 	jobs := make([]runner.Job, len(all))
-	for i, e := range all {
-		jobs[i] = e.judge()
+	for i := range all {
+		jobs[i] = all[i].judge()
 	}
 	return jobs, nil
 }
 
-// strangers are the jobs of tasks that are not known, one for each task: one that
+// better says which of two jobs of a task that is not known is taken up: one that
 // is alive rather than one that has ended, and of several alive the first, as that
 // is the one that runs the task.
-func strangers(rows []slurm.Job, known map[task.ID]bool) []*slurm.Job {
-	best := map[task.ID]*slurm.Job{}
-	var order []task.ID
-	for i := range rows {
-		row := &rows[i]
-		id, ok := taskOf(row.Comment)
-		if !ok || known[id] {
-			continue
-		}
-		other := best[id]
-		if other == nil {
-			order = append(order, id)
-		}
-		if other == nil || better(row, other) {
-			best[id] = row
-		}
-	}
-	found := make([]*slurm.Job, len(order))
-	for i, id := range order {
-		found[i] = best[id]
-	}
-	return found
-}
-
 func better(a, b *slurm.Job) bool {
 	aliveA, aliveB := Alive(a), Alive(b)
 	if aliveA != aliveB {
@@ -203,7 +196,16 @@ func (e *evidence) matches(r slurm.Record) bool {
 
 // Start submits the job, unless there is one already.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	rows, err := r.listing.fresh(ctx)
+	// Whoever else has submitted a job for this task has done so before the task was
+	// locked, so tasks that are started together share a look. Only where somebody
+	// was killed over it, a submission may still be on its way.
+	var rows []slurm.Job
+	var err error
+	if s.Again || s.Locked.IsZero() {
+		rows, err = r.listing.fresh(ctx)
+	} else {
+		rows, err = r.listing.since(ctx, s.Locked)
+	}
 	if err != nil {
 		return runner.Job{}, err
 	}

@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Known is a task with a job, and what was reported of it.
+type Known struct {
+	ID        task.ID    `json:"id"`
+	Slug      string     `json:"slug,omitempty"`
+	Process   string     `json:"process,omitempty"`
+	Job       string     `json:"job"` // empty in the cache: the task is no longer known
+	Attempt   int        `json:"attempt"`
+	Submitted time.Time  `json:"submitted,omitzero"`
+	Missing   time.Time  `json:"missing,omitzero"` // since when the runner has no trace of the job
+	Reported  task.State `json:"reported,omitempty"`
+	LogSize   int64      `json:"log_size,omitempty"` // bytes of the log that are published
+	Output    int64      `json:"output,omitempty"`   // how many of them are the job's output
+	Restarts  int        `json:"restarts,omitempty"`
+	Foreign   bool       `json:"foreign,omitempty"` // not ours, by the queue's word
+
+	output int64 // size of the job's output now
+	cached bool  // it was in the cache
+}
+
+const knownFile = "known.jsonl"
+
+// cache is what is known of known.jsonl: it holds a line for each change, of which
+// the last one of a task counts, so that a turn writes no more than has changed.
+type cache struct {
+	lines   int
+	damaged bool
+	stale   []task.ID // tasks in it that have no directory any more
+}
+
+// readCache reads the cache. One that is missing or damaged is made anew by and by.
+func (s *Store) readCache() (known []Known, index map[task.ID]int, c cache, err error) {
+	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, c, err
+	}
+	text := string(b)
+	c.lines = strings.Count(text, "\n")
+	known = make([]Known, 0, c.lines)
+	index = make(map[task.ID]int, c.lines)
+	for line := range strings.Lines(text) {
+		k, ok := parseKnown(line)
+		if !ok {
+			c.damaged = true
+			continue
+		}
+		k.cached = true
+		if i, ok := index[k.ID]; ok {
+			known[i] = k
+		} else {
+			index[k.ID] = len(known)
+			known = append(known, k)
+		}
+	}
+	return known, index, c, nil
+}
+
+// loadKnown returns the tasks with jobs, and where each is: those of the cache, and
+// those that were started since it was written.
+func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
+	known, index, c, err := s.readCache()
+	if err != nil {
+		return nil, nil, c, err
+	}
+	ids, err := s.IDs()
+	if err != nil {
+		return nil, nil, c, err
+	}
+	cached := len(known)
+	present := make([]bool, cached)
+	for _, id := range ids {
+		if i, ok := index[id]; ok && known[i].Job != "" {
+			present[i] = true
+			continue
+		}
+		r, err := s.Task(id).Read()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
+			continue // being prepared, or not yet submitted
+		}
+		if err != nil {
+			return nil, nil, c, err
+		}
+		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
+	}
+	at := 0
+	for i := range known {
+		k := known[i]
+		if i < cached && !present[i] {
+			if k.Job != "" {
+				c.stale = append(c.stale, k.ID)
+			}
+			if index[k.ID] == i {
+				delete(index, k.ID)
+			}
+			continue
+		}
+		if at != i {
+			known[at] = k
+		}
+		index[k.ID] = at
+		at++
+	}
+	return known[:at], index, c, nil
+}
+
+// saveKnown brings the cache up to date. Nobody depends on its being on disk: what
+// is not there is found out and reported again.
+func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
+	for _, id := range c.stale {
+		changes = append(changes, Known{ID: id})
+	}
+	if len(changes) == 0 && !c.damaged {
+		return nil
+	}
+	path := filepath.Join(s.Dir, knownFile)
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	if c.damaged || c.lines+len(changes) > 2*len(known)+1000 {
+		for _, k := range known {
+			if err := encoder.Encode(k); err != nil {
+				return err
+			}
+		}
+		return renameio.WriteFile(path, b.Bytes(), 0o600, renameio.WithTempDir(s.Dir))
+	}
+	for _, k := range changes {
+		if err := encoder.Encode(k); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b.Bytes())
+	return errors.Join(err, f.Close())
+}
+
+// lookers is how many outputs are looked at the same time: a network file system
+// takes its time for each.
+const lookers = 16
+
+// lookAtOutputs notes how large the output of each running task is: one system call
+// each, for all that a quiet turn needs to know of a task's files.
+func (s *Store) lookAtOutputs(known []Known) error {
+	tasks, err := os.Open(filepath.Join(s.Dir, "tasks"))
+	if err != nil {
+		return err
+	}
+	defer tasks.Close()
+	dir := int(tasks.Fd())
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(known, max(1, (len(known)+lookers-1)/lookers)) {
+		wg.Go(func() {
+			var info unix.Stat_t
+			for i := range part {
+				k := &part[i]
+				if k.Reported != task.Running {
+					continue
+				}
+				k.output = -1 // whatever is wrong with it will be seen by who reads it
+				err := unix.Fstatat(dir, string(k.ID)+"/"+runner.Output, &info, 0)
+				switch {
+				case err == nil:
+					k.output = info.Size
+				case errors.Is(err, fs.ErrNotExist):
+					k.output = 0
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}

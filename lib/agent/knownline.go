@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// parseKnown reads a line of the cache. There is one for each of many thousand tasks
+// at each turn, and most are as plain as scanKnown wants them.
+func parseKnown(line string) (Known, bool) {
+	object, ok := strings.CutSuffix(line, "\n")
+	if !ok {
+		return Known{}, false // cut off
+	}
+	if k, ok := scanKnown(object); ok {
+		return k, true
+	}
+	var k Known
+	err := json.Unmarshal([]byte(object), &k)
+	return k, err == nil && k.ID != ""
+}
+
+// scanKnown reads a JSON object as encoding/json writes a Known, but for strings
+// with escapes. Its strings are parts of the object. It says no to anything else.
+func scanKnown(object string) (k Known, ok bool) {
+	rest, ok := strings.CutPrefix(object, "{")
+	for more := true; ok && more; {
+		var name, text string
+		var number int64
+		var is bool
+		if name, rest, ok = scanString(rest); !ok {
+			return k, false
+		}
+		if rest, ok = strings.CutPrefix(rest, ":"); !ok {
+			return k, false
+		}
+		switch name {
+		case "attempt", "log_size", "output", "restarts":
+			number, rest, ok = scanNumber(rest)
+		case "foreign":
+			rest, is = strings.CutPrefix(rest, "true")
+			ok = is
+		default:
+			text, rest, ok = scanString(rest)
+		}
+		if !ok {
+			return k, false
+		}
+		switch name {
+		case "id":
+			k.ID = task.ID(text)
+		case "slug":
+			k.Slug = text
+		case "process":
+			k.Process = text
+		case "job":
+			k.Job = text
+		case "attempt":
+			k.Attempt = int(number)
+		case "submitted":
+			k.Submitted, ok = scanTime(text)
+		case "missing":
+			k.Missing, ok = scanTime(text)
+		case "reported":
+			k.Reported = task.State(text)
+		case "log_size":
+			k.LogSize = number
+		case "output":
+			k.Output = number
+		case "restarts":
+			k.Restarts = int(number)
+		case "foreign":
+			k.Foreign = is
+		default:
+			return k, false
+		}
+		if more = strings.HasPrefix(rest, ","); more {
+			rest = rest[1:]
+		}
+	}
+	return k, ok && rest == "}" && k.ID != ""
+}
+
+// scanString reads a string without escapes.
+func scanString(s string) (text, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		return "", "", false
+	}
+	end := strings.IndexByte(s[1:], '"')
+	if end < 0 {
+		return "", "", false
+	}
+	text = s[1 : 1+end]
+	for i := range len(text) {
+		// What is not ASCII may not be UTF-8, which encoding/json takes care of.
+		if c := text[i]; c < ' ' || c >= 0x7f || c == '\\' {
+			return "", "", false
+		}
+	}
+	return text, s[1+end+1:], true
+}
+
+// scanNumber reads a natural number.
+func scanNumber(s string) (n int64, rest string, ok bool) {
+	digits := 0
+	for digits < len(s) && digits < 18 && '0' <= s[digits] && s[digits] <= '9' {
+		n = 10*n + int64(s[digits]-'0')
+		digits++
+	}
+	leadingZero := digits > 1 && s[0] == '0'
+	return n, s[digits:], digits > 0 && !leadingZero
+}
+
+func scanTime(s string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339, s)
+	return t, err == nil
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+const (
+	startTasks  = 200
+	startRounds = 5
+)
+
+// BenchmarkStart starts tasks of one prepared commit on a real cluster, with one
+// ponos-start, and compares its rate with that of a shell's loop over the same
+// calls of sbatch. The jobs are held, as running them would take the cores that
+// both are measured on.
+func BenchmarkStart(b *testing.B) {
+	s := newStarter(b)
+	for _, jobs := range []int{4, 8} {
+		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
+			s.tb = b
+			var ratios []float64
+			var starts, bares []time.Duration
+			for range startRounds {
+				bare := s.bare()
+				start := s.start(jobs)
+				ratios = append(ratios, float64(bare)/float64(start))
+				starts, bares = append(starts, start), append(bares, bare)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(ratios), "x-rate-of-bare")
+			b.ReportMetric(startTasks/median(starts).Seconds(), "tasks/s")
+			b.ReportMetric(startTasks/median(bares).Seconds(), "bare-sbatch/s")
+		})
+	}
+}
+
+type starter struct {
+	tb     testing.TB
+	dir    string
+	env    []string
+	spool  *spool.Spool
+	source task.Source
+	tasks  int
+}
+
+func newStarter(b *testing.B) *starter {
+	cluster := harness.Cluster(b)
+	s := &starter{tb: b, dir: b.TempDir()}
+	s.env = []string{"PATH=" + harness.Bin + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "USER=root", "LOGNAME=root", "TZ=UTC"}
+	for name, value := range cluster {
+		s.env = append(s.env, name+"="+value)
+	}
+	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\nslurm:\n  base:\n    hold: true\n    time: 10\n    mem: 100M\n", s.dir)
+	s.must(os.WriteFile(filepath.Join(s.dir, "ponos.yaml"), []byte(config), 0o600))
+	var err error
+	s.spool, err = spool.Open(filepath.Join(s.dir, "spool"))
+	s.must(err)
+	repository := filepath.Join(s.dir, "repository")
+	s.must(os.MkdirAll(repository, 0o755))
+	s.must(os.WriteFile(filepath.Join(repository, "run.sh"), []byte("echo hello\n"), 0o755))
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=bench", "-c", "user.email=bench@example.org", "commit", "-qm", "code"}} {
+		s.run("git", append([]string{"-C", repository}, args...)...)
+	}
+	commit := strings.TrimSpace(s.run("git", "-C", repository, "rev-parse", "HEAD"))
+	s.source = task.Source{Repository: repository, Revision: commit}
+	s.run("ponos-start", append([]string{"--config", s.config(), "--dry-run"}, s.add(1)...)...) // prepares the commit
+	return s
+}
+
+func (s *starter) config() string { return filepath.Join(s.dir, "ponos.yaml") }
+
+func (s *starter) must(err error) {
+	s.tb.Helper()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// run runs a program that must say nothing on standard error.
+func (s *starter) run(name string, args ...string) string {
+	s.tb.Helper()
+	for dir := range strings.SplitSeq(strings.TrimPrefix(s.env[0], "PATH="), ":") {
+		if path := filepath.Join(dir, name); exists(path) {
+			name = path
+			break
+		}
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Env, cmd.Dir = s.env, s.dir
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil || complaints.Len() > 0 {
+		s.tb.Fatalf("%s: %v: %.500s", name, err, complaints.String())
+	}
+	return out.String()
+}
+
+// add puts new tasks into the spool and returns their ids.
+func (s *starter) add(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		s.tasks++
+		e := spool.Entry{
+			ID: id(s.tasks), Slug: fmt.Sprintf("bench-%d", s.tasks), Source: s.source, Command: []string{"sh", "run.sh"}, Created: submitted,
+		}
+		s.must(s.spool.Add(e))
+		ids[i] = string(e.ID)
+	}
+	return ids
+}
+
+// start starts new tasks, and cancels their jobs afterwards.
+func (s *starter) start(jobs int) time.Duration {
+	args := append([]string{"--config", s.config(), "--jobs", fmt.Sprint(jobs)}, s.add(startTasks)...)
+	began := time.Now()
+	out := s.run("ponos-start", args...)
+	took := time.Since(began)
+	if n := strings.Count(out, `"event":"started"`); n != startTasks {
+		s.tb.Fatalf("%d of %d tasks were started", n, startTasks)
+	}
+	s.run("scancel", "--user=root")
+	return took
+}
+
+// bare submits what ponos-start says that it would submit.
+func (s *starter) bare() time.Duration {
+	plan := s.run("ponos-start", append([]string{"--config", s.config(), "--dry-run"}, s.add(startTasks)...)...)
+	var loop strings.Builder
+	calls := 0
+	for line := range strings.Lines(plan) {
+		if strings.HasPrefix(line, "sbatch ") {
+			loop.WriteString(line)
+			calls++
+		}
+	}
+	if calls != startTasks {
+		s.tb.Fatalf("%d calls of sbatch for %d tasks", calls, startTasks)
+	}
+	path := filepath.Join(s.dir, "loop.sh")
+	s.must(os.WriteFile(path, []byte(loop.String()), 0o600))
+	began := time.Now()
+	s.run("bash", path)
+	took := time.Since(began)
+	s.run("scancel", "--user=root")
+	return took
+}
