@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil, "lfind") }
+func TestMain(m *testing.M) { harness.Main(m, nil, "lfind", "ponos-task") }
 
 // TestPlugin runs the scripts, each with a slurm.conf and a plugstack.conf of its
 // own, so that each can give the plugin another lfind. The nodes have the plugin
@@ -44,6 +44,7 @@ func TestPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	hooks(t, conf, string(text))
 	t.Run("scripts", func(t *testing.T) {
 		harness.Run(t, harness.Options{
 			Setup: func(env *testscript.Env) error {
@@ -54,6 +55,7 @@ func TestPlugin(t *testing.T) {
 				own := strings.Replace(string(text), filepath.Join(filepath.Dir(conf), "plugstack.conf"), stack, 1)
 				own = strings.ReplaceAll(own, "include ", "include "+filepath.Dir(conf)+"/")
 				env.Setenv("SLURM_CONF", filepath.Join(env.WorkDir, "slurm.conf"))
+				env.Setenv("NOTES", filepath.Join(filepath.Dir(conf), "notes"))
 				env.Setenv("PLUGIN", plugin)
 				env.Setenv("LFIND", filepath.Join(harness.Bin, "lfind"))
 				if err := os.WriteFile(filepath.Join(env.WorkDir, "slurm.conf"), []byte(own), 0o644); err != nil {
@@ -76,4 +78,26 @@ func TestPlugin(t *testing.T) {
 			},
 		})
 	})
+}
+
+// hooks gives the cluster a prolog and an epilog that note how tasks are.
+func hooks(t *testing.T, conf, text string) {
+	t.Helper()
+	dir := filepath.Dir(conf)
+	for _, hook := range []struct{ name, key, state string }{{"prolog", "Prolog", "running"}, {"epilog", "Epilog", "completed"}} {
+		script := fmt.Sprintf("#!/bin/sh\n%s/ponos-task note --file %s/notes %s %s || true\n", harness.Bin, dir, hook.state, hook.name)
+		path := filepath.Join(dir, hook.name)
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("%s=%s\n", hook.key, path)
+	}
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	reconfigure := exec.Command("scontrol", "reconfigure")
+	reconfigure.Env = append(os.Environ(), "SLURM_CONF="+conf)
+	if out, err := reconfigure.CombinedOutput(); err != nil {
+		t.Fatalf("scontrol reconfigure: %v\n%s", err, out)
+	}
 }
