@@ -232,6 +232,12 @@ func quiet(k *Known, job *runner.Job) bool {
 // settleOne does what follows for one task. It returns nil if the task is over.
 func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known, error) {
 	d := a.Store.Task(k.ID)
+	// The cache may be of an earlier attempt, if the task was stopped and started
+	// again since: before anything follows from it, the record is asked.
+	if r, err := d.Read(); err == nil && r.Job != "" && r.Job != k.Job {
+		k = Known{ID: k.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign}
+		return &k, nil
+	}
 	// The job that runs the task is the one that has made itself its owner.
 	if job.State.Final() {
 		if owner := runner.ReadOwner(d.Path, k.Attempt); owner != "" && owner != k.Job {

@@ -119,12 +119,16 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 	return variables, nil
 }
 
+// assignments are the variables as NAME=VALUE. PONOS_TASK comes last: a job that has
+// read it has read them all.
 func assignments(variables map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		out = append(out, name+"="+variables[name])
+		if name != "PONOS_TASK" {
+			out = append(out, name+"="+variables[name])
+		}
 	}
-	return out
+	return append(out, "PONOS_TASK="+variables["PONOS_TASK"])
 }
 
 func zeroEnded(words []string) []byte {

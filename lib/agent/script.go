@@ -44,6 +44,7 @@ func (s script) text() []byte {
 	line("# The variables and the command, each word ended by a zero byte.")
 	line(`while IFS= read -r -d '' variable; do export "$variable"; done <"$dir/%s"`, envFile)
 	line(`mapfile -d '' -t command <"$dir/%s"`, commandFile)
+	line(`[ "${PONOS_TASK-}" = %s ] && [ "${#command[@]}" -gt 0 ] || { echo "job $job: the files of the task are damaged"; exit 1; }`, s.Task.ID)
 	line(`if [ -n "$venv" ]; then export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH; fi`)
 	line("")
 	line("# The task may write where it runs, so it gets a copy of its source. After a restart that is still there.")

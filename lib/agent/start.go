@@ -119,7 +119,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 	record.Job, record.Submitted = job.ID, job.Submitted
 	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
-	if err := d.Write(record); err != nil {
+	if err := d.Note(record); err != nil {
 		return task.Outcome{}, err
 	}
 	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)

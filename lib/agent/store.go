@@ -172,8 +172,18 @@ func (d Dir) Read() (Record, error) {
 	return r, nil
 }
 
-// Write replaces the record; it is on disk when Write returns.
+// Write replaces the record; its contents are on disk when Write returns.
 func (d Dir) Write(r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
+}
+
+// Note is Write without waiting for the disk, for what is found out again if it is
+// lost.
+func (d Dir) Note(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -181,8 +191,14 @@ func (d Dir) Write(r Record) error {
 	return d.replace(recordFile, append(b, '\n'), 0o600)
 }
 
+// replace replaces a file at once, under the task's lock. It does not wait for the
+// disk: after a power failure the file may be empty, which who reads it must see.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
-	return renameio.WriteFile(d.file(name), b, mode, renameio.WithTempDir(d.Path))
+	temporary := d.file("." + name + ".new")
+	if err := os.WriteFile(temporary, b, mode); err != nil {
+		return err
+	}
+	return os.Rename(temporary, d.file(name))
 }
 
 // RequestStop notes that the task is to be stopped, for whoever works on it.
