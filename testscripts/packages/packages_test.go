@@ -116,7 +116,7 @@ func TestPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := dist(t, harness.Root(), "v1.0.0", "KINDS=deb")
-	later := dist(t, harness.Root(), "v1.0.1", "TOOLS=ponos-task")
+	later := dist(t, harness.Root(), "v1.0.1", "ONLY=ponos-task")
 
 	t.Run("deb", func(t *testing.T) {
 		root := root(t)
@@ -162,7 +162,7 @@ func TestPackages(t *testing.T) {
 
 	t.Run("rpm", func(t *testing.T) {
 		root := root(t)
-		first := dist(t, harness.Root(), "v1.0.0", "TOOLS=ponos-task", "KINDS=rpm")
+		first := dist(t, harness.Root(), "v1.0.0", "ONLY=ponos-task", "KINDS=rpm")
 		rpm := func(args ...string) string {
 			t.Helper()
 			return run(t, append([]string{"rpm", "--root=" + root}, args...)...)
@@ -229,7 +229,7 @@ func TestPackages(t *testing.T) {
 		for _, part := range []string{"cmd", "lib", "man", "completions", "packaging", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
 			run(t, "cp", "-R", filepath.Join(harness.Root(), part), copied)
 		}
-		again := dist(t, copied, "v1.0.1", "TOOLS=ponos-task")
+		again := dist(t, copied, "v1.0.1", "ONLY=ponos-task")
 		one, err1 := os.ReadFile(filepath.Join(later, "SHA256SUMS"))
 		two, err2 := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
 		if err1 != nil || err2 != nil || !bytes.Equal(one, two) || len(one) == 0 {
