@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -162,8 +164,10 @@ func (d Dir) Read() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	// The last whole line counts; one that was cut off was never relied on.
+	text := strings.TrimSuffix(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
 	var r Record
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
 		return Record{}, fmt.Errorf("%s: %w", d.file(recordFile), err)
 	}
 	if r.ID != d.id {
@@ -181,14 +185,19 @@ func (d Dir) Write(r Record) error {
 	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
 }
 
-// Note is Write without waiting for the disk, for what is found out again if it is
-// lost.
+// Note adds a newer record behind the one that is there, without waiting for the
+// disk: for what is found out again if it is lost.
 func (d Dir) Note(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return d.replace(recordFile, append(b, '\n'), 0o600)
+	f, err := os.OpenFile(d.file(recordFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // replace replaces a file at once, under the task's lock. It does not wait for the

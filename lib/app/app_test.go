@@ -56,7 +56,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	stop := tool(nil)
 	stop.StopAtArg = true
-	if _, out, _ := runTool(stop, "-a", "cmd", "-n5", "-o"); strings.TrimSpace(out) != `all=true num=0 out="" args=["cmd" "-n5" "-o"]` {
+	if _, out, _ := runTool(stop, "-a", "cmd", "-n5", "--", "-o"); strings.TrimSpace(out) != `all=true num=0 out="" args=["cmd" "-n5" "--" "-o"]` {
 		t.Errorf("flags of the command are taken: %s", out)
 	}
 }

@@ -33,8 +33,8 @@ func (t Tool) normalize(args []string) []string {
 					break
 				}
 				next = nil
-				if stop {
-					kept = append(kept, rest[i:]...)
+				if stop { // the rest is another command's, with every "--" in it
+					kept = append([]string{"--"}, rest[i:]...)
 					break
 				}
 				kept = append(kept, arg)

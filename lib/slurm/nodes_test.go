@@ -158,10 +158,12 @@ func TestParsePartitions(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}
 		week := 7 * 24 * time.Hour
-		if want := (Partition{Name: "cpu", State: "UP", Default: true, MaxTime: week, PriorityTier: 10, Nodes: "cpu[1-2]"}); !reflect.DeepEqual(got[0], want) {
+		if want := (Partition{Name: "cpu", State: "UP", Default: true, MaxTime: week, PriorityTier: 10, Nodes: "cpu[1-2]", PreemptMode: "OFF", JobFactor: 10,
+			TRES: TRESCounts{"cpu": 8, "mem": 16000, "node": 2, "billing": 8}}); !reflect.DeepEqual(got[0], want) {
 			t.Errorf("%s: %+v; want %+v", name, got[0], want)
 		}
-		if want := (Partition{Name: "gpu_csi_a", State: "UP", AllowAccounts: []string{"csi"}, MaxTime: week, PriorityTier: 10, Nodes: "gpu[1-2]"}); !reflect.DeepEqual(got[3], want) {
+		if want := (Partition{Name: "gpu_csi_a", State: "UP", AllowAccounts: []string{"csi"}, MaxTime: week, PriorityTier: 10, Nodes: "gpu[1-2]", PreemptMode: "OFF", JobFactor: 20,
+			TRES: TRESCounts{"cpu": 16, "mem": 32000, "node": 2, "billing": 16, "gres/gpu": 8}}); !reflect.DeepEqual(got[3], want) {
 			t.Errorf("%s: %+v; want %+v", name, got[3], want)
 		}
 		if !got[4].Preemptible || got[4].PriorityTier != 1 {

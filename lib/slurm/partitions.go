@@ -30,6 +30,11 @@ type Partition struct {
 	PriorityTier   int
 	Preemptible    bool // jobs of a higher tier may take the place of its jobs
 	Nodes          string
+	Hidden         bool
+	Exclusive      bool       // jobs get whole nodes
+	PreemptMode    string     // OFF, CANCEL, REQUEUE, SUSPEND; "": the cluster's
+	JobFactor      float64    // PriorityJobFactor
+	TRES           TRESCounts // all there is in it
 }
 
 // PartitionsArgs are scontrol's arguments for ParsePartitions.
@@ -122,7 +127,19 @@ func parsePartition(record string) (Partition, error) {
 			p.MaxMemPerCPU = number(key, value) << 20
 		case "PriorityTier":
 			p.PriorityTier = int(number(key, value))
+		case "PriorityJobFactor":
+			p.JobFactor = float64(number(key, value))
+		case "Hidden":
+			p.Hidden = value == "YES"
+		case "OverSubscribe":
+			p.Exclusive = strings.HasPrefix(value, "EXCLUSIVE")
+		case "TRES":
+			tres, ok := parseTRES(value)
+			if p.TRES = tres; !ok {
+				fail(key, value)
+			}
 		case "PreemptMode":
+			p.PreemptMode = orEmpty(value)
 			p.Preemptible = value != "OFF" && orEmpty(value) != ""
 		}
 		return true

@@ -124,6 +124,9 @@ func questions(id string) map[string]string {
 		"ponos-submit --after marked":  "marked-7",
 		"lfind --tags sm":              "small",
 		"lfind explain --tags big,slo": "big,slow",
+		"fairshare jobs -p gpu_":       "gpu_spot",
+		"fairshare jobs 47":            "4711",
+		"fairshare --account iea":      "iea@a100",
 	}
 }
 

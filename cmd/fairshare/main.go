@@ -1,0 +1,202 @@
+// Command fairshare shows who waits in a Slurm queue, why, and where there is
+// room: fair share, the pending jobs with where their priorities come from, the
+// holes that backfill leaves, the partition in which a job starts soonest, and what
+// was used.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// A long queue is read once and kept: collecting garbage while it grows costs
+	// more than it frees, until memory gets scarce.
+	debug.SetGCPercent(300)
+	debug.SetMemoryLimit(softMemory)
+	return tool(newAsker(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+}
+
+// softMemory is from where on memory is collected more eagerly.
+const softMemory = 192 << 20
+
+const (
+	userUsage      = "only of these `USERS`, separated by commas"
+	partitionUsage = "only in these `PARTITIONS`, separated by commas"
+)
+
+func tool(a *asker, stdout, stderr io.Writer) app.Tool {
+	display := func(c *cli.Context, v view) error { return show(c, a, v, stdout, stderr) }
+	return app.Tool{
+		Name:  "fairshare",
+		Usage: "who waits, why, and where the next hole is",
+		Description: `Without a command: your place in the association tree, with shares, usage and
+fair-share factor, and when usage has decayed.`,
+		Examples: `fairshare                        my fair share, and when it recovers
+fairshare jobs -p gpu            who waits for gpu, in order, and why
+fairshare jobs 349               the whole story of one job
+fairshare holes                  what would start right now
+fairshare where --gpus=2 job.sh  where this job would start soonest
+fairshare history --since 30d    what I used, by day`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "the associations of these `USERS`, separated by commas; default: you"},
+			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` with all below them"},
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "the whole tree"},
+		}, commonFlags()...),
+		Commands: []*cli.Command{
+			{
+				Name: "jobs", Usage: "pending jobs in the order they are considered, or the story of one", ArgsUsage: "[JOB...]",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: userUsage},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "me", Usage: "only mine"},
+					&cli.StringFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "these `JOBS`, separated by commas, pending or running"},
+					&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, as they are"},
+					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
+					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					v, err := newQueueView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
+				Name: "holes", Usage: "the room that running, planned and reserved jobs leave, now and later",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
+					&cli.StringFlag{Name: "span", Usage: "look this far ahead: a `DURATION` such as 12h or 2d"},
+					&cli.StringFlag{Name: "shortest", Value: "1m", Usage: "leave out holes shorter than this `DURATION`"},
+					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` until you submit; time limits are shorter by it"},
+					&cli.BoolFlag{Name: "now", Usage: "only what is free now"},
+					&cli.BoolFlag{Name: "list", Usage: "only the list, no chart"},
+					&cli.StringFlag{Name: "svg", Usage: "write the chart to `FILE` too", TakesFile: true},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					if err := noArguments(c); err != nil {
+						return err
+					}
+					v, err := newHolesView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
+				Name: "where", Usage: "the partition and QoS in which a job starts soonest", ArgsUsage: "[SBATCH-OPTION...] [SCRIPT]",
+				SkipFlagParsing: true, // the others are sbatch's
+				Flags:           []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+				Action: func(c *cli.Context) error {
+					v, help, err := newWhereView(a, c.Args().Slice())
+					switch {
+					case err != nil:
+						return err
+					case help:
+						_, err := io.WriteString(stdout, whereHelp)
+						return err
+					}
+					return showWhere(c.Context, a, v, stdout)
+				},
+			},
+			{
+				Name: "history", Usage: "what was used, by day and user or account",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "from this `TIME` on: a duration back such as 30d, or a date"},
+					&cli.StringFlag{Name: "until", Usage: "to this `TIME`; default: now"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
+					&cli.StringFlag{Name: "by", Value: "user", Usage: "`WHOM` to tell apart: user or account"},
+					&cli.StringFlag{Name: "tres", Value: "cpu", Usage: "the `RESOURCE` to add up: cpu, gpu, mem, node, billing, …"},
+					&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `COMMAND`: sacct (every job) or sreport (hourly sums)"},
+					&cli.StringFlag{Name: "top", Value: "6", Usage: "tell the first `N` apart; the others are one"},
+					&cli.StringFlag{Name: "svg", Usage: "write the plot to `FILE` too", TakesFile: true},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					if err := noArguments(c); err != nil {
+						return err
+					}
+					v, err := newHistoryView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "history"})
+			}
+			v, err := newSharesView(a, c)
+			if err != nil {
+				return err
+			}
+			return display(c, v)
+		},
+	}
+}
+
+func commonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		&cli.BoolFlag{Name: "watch", Usage: "refresh in place, with changes marked, until interrupted"},
+		&cli.StringFlag{Name: "every", Value: "15s", Usage: "refresh after this `DURATION`, at least 5s"},
+		&cli.StringFlag{Name: "prometheus", Usage: "write metrics to `FILE`, for node_exporter's textfile collector", TakesFile: true},
+	}
+}
+
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
+	}
+	return nil
+}
+
+// list splits a flag's value at its commas.
+func list(value string) []string {
+	var names []string
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// duration reads what a flag may say: 90s, 1h30m, 2d, 1w, or as Slurm does.
+func duration(flag, value string) (time.Duration, error) {
+	bad := fault.Errorf(fault.Usage, "--%s: %q is no duration such as 45s, 12h or 30d", flag, value)
+	if d, err := time.ParseDuration(value); err == nil {
+		if d < 0 {
+			return 0, bad
+		}
+		return d, nil
+	}
+	if n := len(value); n > 1 {
+		days := map[byte]time.Duration{'d': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[value[n-1]]
+		if days > 0 {
+			f, err := parseNumber(value[:n-1])
+			if err != nil || f > 36500 {
+				return 0, bad
+			}
+			return time.Duration(f * float64(days)), nil
+		}
+	}
+	return 0, bad
+}

@@ -1,0 +1,403 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// queueView is the pending jobs, in the order in which they are considered.
+type queueView struct {
+	ask                         *asker
+	users, accounts, partitions []string
+	ids                         []string // jobs that were asked for
+	fields                      []field
+	noHeader                    bool
+	first                       int // 0: all
+
+	at         time.Time
+	config     slurm.SchedConfig
+	weights    priority.Weights
+	limits     []slurm.Partition
+	jobs       []slurm.QueueJob
+	factors    factorRows
+	factorOf   []int32 // of each job its row in factors, or -1
+	noFactors  string  // why sprio has none
+	candidates []priority.Candidate
+	order      []int          // of all pending jobs, indices into jobs
+	ranks      []int          // of each job
+	waiting    map[string]int // jobs in line, by partition
+	rows       []int          // the jobs that are shown
+	fits       map[string]fit // of one job, by partition: how it could start now
+}
+
+func newQueueView(a *asker, c *cli.Context) (*queueView, error) {
+	v := &queueView{
+		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), partitions: list(c.String("partition")),
+		noHeader: c.Bool("noheader"),
+	}
+	if c.Bool("me") {
+		name, err := me()
+		if err != nil {
+			return nil, err
+		}
+		v.users = append(v.users, name)
+	}
+	for _, arg := range append([]string{c.String("jobs")}, c.Args().Slice()...) {
+		for _, id := range splitJobs(arg) {
+			if !jobLabel.MatchString(id) {
+				return nil, fault.Errorf(fault.Usage, "%q is no job id, such as 349, 349_7 or 349+1", id)
+			}
+			v.ids = append(v.ids, id)
+		}
+	}
+	if n := c.String("first"); n != "" {
+		f, err := strconv.ParseUint(n, 10, 31)
+		if err != nil || f == 0 {
+			return nil, fault.Errorf(fault.Usage, "--first: %q is no number of rows", n)
+		}
+		v.first = int(f)
+	}
+	for _, name := range list(c.String("format")) {
+		f, ok := fields[strings.ToLower(name)]
+		if !ok {
+			return nil, unknown("field", name, fieldNames())
+		}
+		v.fields = append(v.fields, f)
+	}
+	if c.IsSet("format") && len(v.fields) == 0 {
+		return nil, fault.Errorf(fault.Usage, "--format: no field is named")
+	}
+	return v, nil
+}
+
+// jobLabel is what users write for a job: 349, 349_7, 349_[1-5], 349+1.
+var jobLabel = regexp.MustCompile(`^[0-9]{1,10}(_[0-9]{1,10}|_\[[0-9,:%-]+\]|\+[0-9]{1,6})?$`)
+
+// splitJobs splits at the commas outside brackets.
+func splitJobs(s string) []string {
+	var parts []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch s[i] {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				parts, start = append(parts, s[start:i]), i+1
+			}
+		}
+	}
+	return slices.DeleteFunc(append(parts, s[start:]), func(p string) bool { return p == "" })
+}
+
+func (v *queueView) load(ctx context.Context) error {
+	states := []string{"PENDING"}
+	if len(v.ids) > 0 {
+		states = nil // a running job has a story too
+	}
+	v.jobs, v.factors, v.noFactors = nil, factorRows{}, ""
+	err := together(ctx, v.ask.config(&v.config), v.ask.partitions(&v.limits),
+		v.ask.jobs(&v.jobs, nil, states...), v.ask.factors(&v.factors, &v.noFactors))
+	if err != nil {
+		return err
+	}
+	v.at = v.ask.now()
+	if v.config.Multifactor() && v.factors.at == nil && v.noFactors == "" {
+		v.noFactors = "sprio says nothing"
+	}
+	v.weights = priority.Weights{
+		Age: v.config.Weight("Age"), Assoc: v.config.Weight("Assoc"), FairShare: v.config.Weight("FairShare"), JobSize: v.config.Weight("JobSize"),
+		Partition: v.config.Weight("Partition"), QOS: v.config.Weight("QOS"), TRES: v.config.TRESWeights(),
+	}
+	v.sort()
+	if err := v.check(ctx); err != nil {
+		return err
+	}
+	if err := v.choose(); err != nil {
+		return err
+	}
+	v.fits = nil
+	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.candidates[v.rows[0]].Eligible {
+		return nil
+	}
+	return v.fit(ctx)
+}
+
+func (v *queueView) sort() {
+	tiers := map[string]float64{}
+	for _, p := range v.limits {
+		tiers[p.Name] = float64(p.PriorityTier)
+	}
+	v.factorOf = make([]int32, len(v.jobs))
+	for i := range v.jobs {
+		v.factorOf[i] = -1
+		if j := &v.jobs[i]; j.Pending() && j.Priority > 0 {
+			v.factorOf[i] = v.factors.find(j)
+		}
+	}
+	if v.factors.at != nil {
+		v.factors.at = map[factorKey]int32{}
+	}
+	v.candidates = make([]priority.Candidate, len(v.jobs))
+	v.waiting = map[string]int{}
+	for i := range v.jobs {
+		j := &v.jobs[i]
+		c := priority.Candidate{
+			Partition: j.Partition, Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Submit: j.Submit, JobID: j.ArrayID,
+			Priority: v.priorityOf(i), Count: j.TaskCount(), Eligible: j.Pending() && j.Priority > 0 && slurm.Considered(j.Reason),
+		}
+		v.candidates[i] = c
+		if c.Eligible {
+			v.waiting[j.Partition] += c.Count
+		}
+	}
+	v.order = priority.Order(v.candidates)
+	v.ranks = priority.Ranks(v.candidates, v.order)
+}
+
+// factorsRow is sprio's row of a job, or nil.
+func (v *queueView) factorsRow(i int) *slurm.Factors {
+	if at := v.factorOf[i]; at >= 0 {
+		return &v.factors.rows[at]
+	}
+	return nil
+}
+
+// priorityOf is the priority of a job in its partition.
+func (v *queueView) priorityOf(i int) float64 {
+	if f := v.factorsRow(i); f != nil {
+		return f.Priority
+	}
+	return float64(v.jobs[i].Priority)
+}
+
+// parts are the addends of a job's priority; nil where there are none, as with
+// priority/basic.
+func (v *queueView) parts(i int) []priority.Part {
+	f := v.factorsRow(i)
+	if f == nil {
+		return nil
+	}
+	tres := make(map[string]priority.Reading, len(f.TRES))
+	for _, t := range f.TRES {
+		tres[t.Name] = v.tresReading(&v.jobs[i], t)
+	}
+	r := func(f slurm.Factor) priority.Reading { return priority.Reading{Factor: f.Norm, Weighted: f.Weighted} }
+	return priority.Parts(v.weights, r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)
+}
+
+// tresReading computes the factor of a resource, of which sprio prints two
+// digits only, from what the job asks for and the partition has.
+func (v *queueView) tresReading(j *slurm.QueueJob, t slurm.TRESFactor) priority.Reading {
+	r := priority.Reading{Factor: t.Norm, Weighted: t.Weighted}
+	if v.config.PriorityFlag("NO_NORMAL_TRES") {
+		return r
+	}
+	for i := range v.limits {
+		if v.limits[i].Name == j.Partition {
+			exact := priority.TRES(j.TRES[t.Name], v.limits[i].TRES[t.Name])
+			if d := exact - t.Norm; d > -0.0051 && d < 0.0051 {
+				r.Factor = exact
+			}
+		}
+	}
+	return r
+}
+
+// direct reports whether an administrator has set the priority: then no factor
+// counts.
+func direct(parts []priority.Part, prio float64) bool {
+	for _, p := range parts {
+		if p.Share != 0 {
+			return false
+		}
+	}
+	return len(parts) > 0 && prio > 1
+}
+
+// check fails for names that do not exist.
+func (v *queueView) check(ctx context.Context) error {
+	if err := checkNames("partition", v.partitions, partitionNames(v.limits)); err != nil {
+		return err
+	}
+	var users, accounts []string
+	for i := range v.jobs {
+		users, accounts = append(users, v.jobs[i].User), append(accounts, v.jobs[i].Account)
+	}
+	if len(v.users) == 0 && len(v.accounts) == 0 {
+		return nil
+	}
+	missingAccount := slices.ContainsFunc(v.accounts, func(a string) bool { return !slices.Contains(accounts, a) })
+	if v.config.Accounting() && (missingAccount || checkUsers(v.users, users) != nil) {
+		var shares []slurm.Share
+		if err := v.ask.shares(&shares)(ctx); err == nil {
+			for _, s := range shares {
+				users, accounts = append(users, s.User), append(accounts, s.Account)
+			}
+		}
+	}
+	if err := checkUsers(v.users, users); err != nil {
+		return err
+	}
+	if !v.config.Accounting() {
+		return nil // any account may be written down then
+	}
+	return checkNames("account", v.accounts, accounts)
+}
+
+// choose picks the rows that were asked for.
+func (v *queueView) choose() error {
+	v.rows = v.rows[:0]
+	found := make([]bool, len(v.ids))
+	for _, i := range v.order {
+		j := &v.jobs[i]
+		if len(v.users) > 0 && !slices.Contains(v.users, j.User) ||
+			len(v.accounts) > 0 && !slices.Contains(v.accounts, j.Account) ||
+			len(v.partitions) > 0 && !slices.Contains(v.partitions, j.Partition) {
+			continue
+		}
+		wanted := len(v.ids) == 0
+		for k, id := range v.ids {
+			if isJob(j, id) {
+				wanted, found[k] = true, true
+			}
+		}
+		if wanted && (len(v.ids) > 0 || j.Pending()) {
+			v.rows = append(v.rows, i)
+		}
+	}
+	for k, ok := range found {
+		if !ok {
+			return v.noJob(v.ids[k])
+		}
+	}
+	if v.first > 0 && len(v.rows) > v.first {
+		v.rows = v.rows[:v.first]
+	}
+	return nil
+}
+
+// isJob reports whether a row is the job, or has the task, that a user calls id.
+func isJob(j *slurm.QueueJob, id string) bool {
+	if j.Label == id {
+		return true
+	}
+	if array, task, ok := strings.Cut(id, "_"); ok {
+		return array == strconv.FormatUint(j.ArrayID, 10) && hasTask(j.Tasks, strings.Trim(task, "[]"))
+	}
+	n, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		return false
+	}
+	return j.ID == n || j.ArrayID == n || j.HetID == n && n != 0
+}
+
+// hasTask reports whether a task is among those of an array's row.
+func hasTask(tasks, task string) bool {
+	if tasks == task {
+		return true
+	}
+	n, err := strconv.ParseUint(task, 10, 32)
+	if err != nil {
+		return false
+	}
+	tasks, _, _ = strings.Cut(tasks, "%")
+	for part := range strings.SplitSeq(tasks, ",") {
+		part, stepText, _ := strings.Cut(part, ":")
+		low, high, isRange := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(low, 10, 32)
+		if err != nil {
+			continue
+		}
+		last, step := first, uint64(1)
+		if isRange {
+			if last, err = strconv.ParseUint(high, 10, 32); err != nil {
+				continue
+			}
+		}
+		if s, err := strconv.ParseUint(stepText, 10, 32); err == nil && s > 0 {
+			step = s
+		}
+		if n >= first && n <= last && (n-first)%step == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *queueView) noJob(id string) error {
+	filtered := len(v.users)+len(v.accounts)+len(v.partitions) > 0
+	var labels []string
+	for i := range v.jobs {
+		if filtered && isJob(&v.jobs[i], id) {
+			return fault.Errorf(fault.Usage, "job %s is in the queue, but not of that user, account or partition", id)
+		}
+		labels = append(labels, v.jobs[i].Label)
+	}
+	err := fault.Errorf(fault.Usage, "job %s is not in the queue", id)
+	hint := "if it has ended: sacct -j " + id
+	if near := app.Nearest(id, labels); near != "" {
+		hint = fmt.Sprintf("did you mean %s? If it has ended: sacct -j %s", near, id)
+	}
+	return fault.Hint(err, hint)
+}
+
+func (v *queueView) text(p *page) error {
+	switch {
+	case len(v.fields) > 0:
+		v.raw(p)
+		return nil
+	case len(v.ids) > 0 && sameJob(v.jobs, v.rows):
+		return v.story(p)
+	case len(v.rows) == 0:
+		p.line("", "no job waits%s", v.whose())
+		return nil
+	}
+	v.list(p)
+	return nil
+}
+
+// sameJob reports whether rows are one job, in one or several partitions.
+func sameJob(jobs []slurm.QueueJob, rows []int) bool {
+	for _, i := range rows[1:] {
+		if jobs[i].ID != jobs[rows[0]].ID {
+			return false
+		}
+	}
+	return true
+}
+
+func (v *queueView) whose() string {
+	text := ""
+	if len(v.users) > 0 {
+		text += " of " + strings.Join(v.users, ", ")
+	}
+	if len(v.partitions) > 0 {
+		text += " in " + strings.Join(v.partitions, ", ")
+	}
+	return text
+}
+
+// explain is the reason in plain words.
+func explain(j *slurm.QueueJob) slurm.Explanation {
+	if !j.Pending() {
+		return slurm.Explanation{Plain: strings.ToLower(j.State)}
+	}
+	e := slurm.ExplainReason(j.Reason)
+	e.Advice = strings.ReplaceAll(e.Advice, "ID", j.Label)
+	return e
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// view is one of the tool's answers.
+type view interface {
+	load(context.Context) error // asks Slurm
+	text(*page) error
+	json(io.Writer) error
+	metrics() []metric
+}
+
+// finisher is a view that writes files besides.
+type finisher interface{ finish() error }
+
+// shortestWatch is the politest rate: each turn asks slurmctld a few times.
+const shortestWatch = 5 * time.Second
+
+// show loads a view and prints it in the form that was asked for.
+func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
+	every, err := duration("every", c.String("every"))
+	if err != nil {
+		return err
+	}
+	if c.IsSet("every") && every < shortestWatch {
+		return fault.Errorf(fault.Usage, "--every: %s is less than %s, the politest rate", every, shortestWatch)
+	}
+	once := func(ctx context.Context, w io.Writer, width int, color bool) error {
+		if err := v.load(ctx); err != nil {
+			return err
+		}
+		if file := c.String("prometheus"); file != "" {
+			if err := writeMetrics(file, v.metrics()); err != nil {
+				return err
+			}
+		}
+		if f, ok := v.(finisher); ok {
+			if err := f.finish(); err != nil {
+				return err
+			}
+		}
+		if c.Bool("json") {
+			return v.json(w)
+		}
+		p := newPage(w, width, color)
+		return errors.Join(v.text(p), p.Flush())
+	}
+	width := 0
+	if app.IsTerminal(stdout) {
+		width = app.Width(stdout)
+	}
+	if !c.Bool("watch") {
+		return once(c.Context, stdout, width, app.Color(stdout))
+	}
+	w := watcher{rows: func() int { return rows(stdout) }, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.now, stderr: stderr}
+	return w.run(c.Context, every, func(ctx context.Context) ([]byte, error) {
+		var b bytes.Buffer
+		width := 0
+		if app.IsTerminal(stdout) {
+			width = app.Width(stdout)
+		}
+		err := once(ctx, &b, width, app.Color(stdout))
+		return b.Bytes(), err
+	})
+}
+
+// rows is the height of a terminal; 0 if it is none.
+func rows(w io.Writer) int {
+	f, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return 0
+	}
+	_, height, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return height
+}
+
+func parseNumber(s string) (float64, error) {
+	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if err != nil || f < 0 || f != f {
+		return 0, errors.New("no number")
+	}
+	return f, nil
+}

@@ -1,0 +1,418 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+const whereHelp = `fairshare where - the partition and QoS in which a job starts soonest
+
+usage: fairshare where [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
+
+Asks "sbatch --test-only" for each partition and QoS that you may use. With
+--partition or --qos only those are tried. Nothing is submitted. Without SCRIPT
+and --wrap an empty script stands for the job.
+
+options:
+  --json      print JSON
+  --help, -h  show help
+
+examples:
+  fairshare where --gpus=2 --time=4:00:00
+  fairshare where --partition=gpu,gpu_spot train.sh
+`
+
+// maxTries bounds the questions to sbatch: each makes slurmctld think.
+const maxTries = 64
+
+// triesAtOnce is how many questions are under way together.
+const triesAtOnce = 4
+
+// whereView is where a job could start, and when.
+type whereView struct {
+	asJSON          bool
+	args            []string // for sbatch
+	wanted, wantQOS []string
+	account         string
+
+	at      time.Time
+	plan    nodePlan
+	answers []answer
+	skipped int
+}
+
+// answer is what sbatch says of one partition and QoS.
+type answer struct {
+	partition, qos string
+	start          int64
+	nodes          string
+	refusal        string // why not, in Slurm's words
+	preemptible    bool
+	preemptMode    string
+	ahead          int // jobs in line in the partition
+}
+
+// newWhereView takes fairshare's own flags out of sbatch's.
+func newWhereView(a *asker, args []string) (v *whereView, help bool, err error) {
+	v = &whereView{}
+	script, wrapped := false, false
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		value := func(names ...string) (string, bool) {
+			for _, name := range names {
+				long := strings.HasPrefix(name, "--")
+				switch {
+				case arg == name && i+1 < len(args):
+					i++
+					return args[i], true
+				case long && strings.HasPrefix(arg, name+"="):
+					return arg[len(name)+1:], true
+				case !long && strings.HasPrefix(arg, name) && len(arg) > len(name):
+					return arg[len(name):], true
+				}
+			}
+			return "", false
+		}
+		switch {
+		case script:
+			v.args = append(v.args, arg)
+			continue
+		case arg == "--json":
+			v.asJSON = true
+			continue
+		case arg == "--help" || arg == "-h":
+			return nil, true, nil
+		case arg == "--test-only":
+			continue
+		case arg == "--":
+			script = true
+			continue
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			script = true
+			v.args = append(v.args, arg)
+			continue
+		}
+		if p, ok := value("--partition", "-p"); ok {
+			v.wanted = append(v.wanted, list(p)...)
+			continue
+		}
+		if q, ok := value("--qos", "-q"); ok {
+			v.wantQOS = append(v.wantQOS, list(q)...)
+			continue
+		}
+		if strings.HasPrefix(arg, "--wrap") {
+			wrapped = true
+		}
+		if strings.HasPrefix(arg, "--account=") || arg == "--account" || strings.HasPrefix(arg, "-A") {
+			at := i
+			v.account, _ = value("--account", "-A")
+			v.args = append(v.args, args[at:i+1]...)
+			continue
+		}
+		if takesValue(arg) && i+1 < len(args) {
+			i++
+			v.args = append(v.args, arg, args[i])
+			continue
+		}
+		v.args = append(v.args, arg)
+	}
+	for _, arg := range v.args {
+		if strings.ContainsRune(arg, 0) {
+			return nil, false, fault.Errorf(fault.Usage, "an argument contains a null byte")
+		}
+	}
+	if !script && !wrapped {
+		v.args = append(v.args, "--wrap=true")
+	}
+	return v, false, nil
+}
+
+// flagsAlone are sbatch's options without a value; any other one takes the next
+// argument, unless it is joined to its value.
+var flagsAlone = []string{
+	"--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue", "--overcommit", "--oversubscribe",
+	"--parsable", "--quiet", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose", "--wait", "--kill-on-invalid-dep", "--nice",
+	"--propagate", "--resv-ports", "-H", "-I", "-k", "-O", "-Q", "-s", "-v", "-W",
+}
+
+func takesValue(arg string) bool {
+	if strings.HasPrefix(arg, "--") {
+		return !strings.Contains(arg, "=") && !slices.Contains(flagsAlone, arg)
+	}
+	return len(arg) == 2 && !slices.Contains(flagsAlone, arg)
+}
+
+func (v *whereView) load(ctx context.Context, a *asker) error {
+	v.at = a.now()
+	name, err := me()
+	if err != nil {
+		return err
+	}
+	waiting := map[string]int{}
+	count := func(j *slurm.QueueJob) bool {
+		if j.Priority > 0 && slurm.Considered(j.Reason) {
+			waiting[j.Partition] += j.TaskCount()
+		}
+		return false
+	}
+	var none []slurm.QueueJob
+	n := &v.plan
+	if err := together(ctx, a.config(&n.config), a.partitions(&n.partitions), a.jobs(&none, count, "PENDING")); err != nil {
+		return err
+	}
+	if err := checkNames("partition", v.wanted, partitionNames(n.partitions)); err != nil {
+		return err
+	}
+	var memberships []slurm.Membership
+	if n.config.Accounting() {
+		err := read(a, &memberships, slurm.ParseMemberships, "sacctmgr", slurm.MembershipsArgs(name)...)(ctx)
+		if err != nil {
+			return err
+		}
+		memberships = slices.DeleteFunc(memberships, func(m slurm.Membership) bool { return m.Cluster != n.config["ClusterName"] })
+		var known []string
+		for _, m := range memberships {
+			known = append(known, m.QOS...)
+		}
+		if len(known) > 0 {
+			if err := checkNames("QoS", v.wantQOS, known); err != nil {
+				return err
+			}
+		}
+	}
+	v.candidates(memberships, waiting)
+	if len(v.answers) == 0 {
+		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)
+	}
+	return v.try(ctx, a)
+}
+
+// candidates are the partitions, each with the QOSs, that the user may use as far
+// as the configuration tells. Slurm itself decides.
+func (v *whereView) candidates(memberships []slurm.Membership, waiting map[string]int) {
+	accounts := map[string]bool{}
+	for _, m := range memberships {
+		if v.account == "" || m.Account == v.account {
+			accounts[m.Account] = true
+		}
+	}
+	for i := range v.plan.partitions {
+		p := &v.plan.partitions[i]
+		asked := slices.Contains(v.wanted, p.Name)
+		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
+			continue
+		}
+		if !asked && len(accounts) > 0 && !anyAllowed(accounts, p) {
+			continue
+		}
+		for _, qos := range v.qosFor(p, memberships) {
+			if len(v.answers) >= maxTries {
+				v.skipped++
+				continue
+			}
+			v.answers = append(v.answers, answer{
+				partition: p.Name, qos: qos, ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.preemptMode(p),
+			})
+		}
+	}
+}
+
+func anyAllowed(accounts map[string]bool, p *slurm.Partition) bool {
+	for account := range accounts {
+		if (p.AllowAccounts == nil || slices.Contains(p.AllowAccounts, account)) && !slices.Contains(p.DenyAccounts, account) {
+			return true
+		}
+	}
+	return false
+}
+
+// qosFor are the QOSs to try in a partition; "" is the default.
+func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Membership) []string {
+	if len(v.wantQOS) > 0 {
+		return v.wantQOS
+	}
+	var names []string
+	for _, m := range memberships {
+		if v.account != "" && m.Account != v.account || m.Partition != "" && m.Partition != p.Name {
+			continue
+		}
+		for _, q := range m.QOS {
+			if (p.AllowQOS == nil || slices.Contains(p.AllowQOS, q)) && !slices.Contains(p.DenyQOS, q) && !slices.Contains(names, q) {
+				names = append(names, q)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { // the default one first
+		return boolInt(!v.isDefault(a, memberships)) - boolInt(!v.isDefault(b, memberships))
+	})
+	return names
+}
+
+func (v *whereView) isDefault(qos string, memberships []slurm.Membership) bool {
+	return slices.ContainsFunc(memberships, func(m slurm.Membership) bool {
+		return m.DefaultQOS == qos && (v.account == "" || m.Account == v.account)
+	})
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// merged are the answers with those that differ in the QoS only as one.
+func (v *whereView) merged() []answer {
+	var rows []answer
+	for _, r := range v.answers {
+		i := slices.IndexFunc(rows, func(o answer) bool {
+			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes && o.refusal == r.refusal
+		})
+		if i >= 0 {
+			rows[i].qos += ", " + r.qos
+			continue
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// preemptible reports whether jobs of the partition lose their place to those of
+// others: it has a lower tier than another one on the same nodes.
+func (v *whereView) preemptible(p *slurm.Partition) bool {
+	if v.plan.config.Get("PreemptType") != "preempt/partition_prio" || v.plan.preemptMode(p) == "OFF" {
+		return false
+	}
+	mine, _ := hostlist.Expand(p.Nodes)
+	for i := range v.plan.partitions {
+		o := &v.plan.partitions[i]
+		if o.PriorityTier <= p.PriorityTier {
+			continue
+		}
+		theirs, _ := hostlist.Expand(o.Nodes)
+		if slices.ContainsFunc(mine, func(n string) bool { return slices.Contains(theirs, n) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// try asks sbatch about every candidate.
+func (v *whereView) try(ctx context.Context, a *asker) error {
+	free := make(chan struct{}, triesAtOnce)
+	var questions []func(context.Context) error
+	for i := range v.answers {
+		questions = append(questions, func(ctx context.Context) error {
+			select {
+			case free <- struct{}{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			defer func() { <-free }()
+			return v.ask(ctx, a, &v.answers[i])
+		})
+	}
+	if err := together(ctx, questions...); err != nil {
+		return err
+	}
+	sort.SliceStable(v.answers, func(i, j int) bool {
+		x, y := v.answers[i], v.answers[j]
+		switch {
+		case (x.refusal == "") != (y.refusal == ""):
+			return x.refusal == ""
+		case x.start != y.start:
+			return x.start < y.start
+		case x.preemptible != y.preemptible:
+			return y.preemptible
+		}
+		return x.ahead < y.ahead
+	})
+	for _, r := range v.answers {
+		if r.refusal == "" {
+			return nil
+		}
+	}
+	for _, r := range v.answers {
+		if r.refusal != v.answers[0].refusal {
+			return nil // each has its own reason: the table shows them
+		}
+	}
+	return fault.Errorf(fault.Failed, "no partition takes the job: %s", v.answers[0].refusal)
+}
+
+// ask asks sbatch when the job could start. sbatch reads the whole script, so the
+// answer is as good as a submission; but it submits nothing.
+func (v *whereView) ask(ctx context.Context, a *asker, r *answer) error {
+	args := []string{"--test-only", "--partition=" + r.partition}
+	if r.qos != "" {
+		args = append(args, "--qos="+r.qos)
+	}
+	var said strings.Builder
+	_, err := a.client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, v.args...), Env: a.client.SubmitEnv(), Stderr: &said})
+	var exit *command.ExitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		exit.Stderr = said.String()
+		if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
+			return fault.Errorf(fault.Unavailable, "sbatch: %s", slurm.TestRefusal(said.String()))
+		}
+		r.refusal = or(slurm.TestRefusal(said.String()), err.Error())
+		if isUsage(said.String()) {
+			return fault.Errorf(fault.Usage, "sbatch: %s", r.refusal)
+		}
+		return nil
+	default:
+		return err
+	}
+	estimate, err := slurm.ParseStartEstimate(said.String())
+	if err != nil {
+		return err
+	}
+	r.start, r.nodes = estimate.Start.Unix(), estimate.Nodes
+	return nil
+}
+
+// isUsage reports whether sbatch rejects the options, not the job.
+func isUsage(said string) bool {
+	for _, words := range []string{"unrecognized option", "invalid option", "requires an argument", "Unable to open file", "is not a batch script",
+		"Invalid numeric value", "Invalid --", "This does not look like a batch script", "Try \"sbatch --help\"", "Invalid time limit specification"} {
+		if strings.Contains(said, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// now reports whether a start is as good as now.
+func (v *whereView) now(start int64) bool { return start <= v.at.Unix()+60 }
+
+// combination is the value for --partition that lets Slurm take whichever of the
+// soonest comes free first, with the QOS they share; preemptible partitions are
+// a decision of the user's own.
+func (v *whereView) combination() (partitions []string, qos string) {
+	for _, r := range v.answers {
+		if r.refusal != "" || r.preemptible {
+			continue
+		}
+		if len(partitions) == 0 {
+			qos = r.qos
+		}
+		if r.qos == qos && !slices.Contains(partitions, r.partition) && len(partitions) < 4 {
+			partitions = append(partitions, r.partition)
+		}
+	}
+	return partitions, qos
+}

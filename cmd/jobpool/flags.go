@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+func runFlags() []cli.Flag {
+	str := func(name, usage string, aliases ...string) cli.Flag {
+		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
+	}
+	flag := func(name, usage string, aliases ...string) cli.Flag {
+		return &cli.BoolFlag{Name: name, Aliases: aliases, Usage: usage}
+	}
+	list := func(name, usage string, aliases ...string) cli.Flag {
+		return &cli.StringSliceFlag{Name: name, Aliases: aliases, Usage: usage}
+	}
+	return []cli.Flag{
+		// Input.
+		str("arg-file", "read from `FILE` instead of standard input", "a"),
+		flag("null", "input ends with NUL instead of newline", "0"),
+		flag("jsonl", "input is JSON lines"),
+		str("colsep", "split each line at `TEXT` into {1}, {2}, …", "C"),
+		str("read-ahead", "keep at most `N` tasks in memory (1000000)"),
+		// What a task needs.
+		str("cpus", "CPUs for each task: `N`", "c"),
+		str("gpus", "GPUs for each task: `N`"),
+		str("mem", "memory for each task: `SIZE`, such as 4G"),
+		str("timeout", "end a task after `TIME`"),
+		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
+		str("cwd", "run tasks in `DIR`", "D"),
+		str("shell", "run commands with `SHELL`, or none (/bin/sh)"),
+		// Where.
+		str("jobs", "run at most `N` CPUs' worth of tasks on each node", "j"),
+		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine", "S"),
+		str("via", "reach nodes by `HOW`: auto, srun, ssh or local (auto)"),
+		str("via-cmd", "reach nodes by `CMD` with {host} and {worker} in it"),
+		list("ssh-opt", "give `OPTION` to ssh"),
+		list("srun-opt", "give `OPTION` to srun"),
+		str("worker", "the program at the nodes is `PATH`"),
+		str("connect-timeout", "try to reach a node for `TIME` (60s)"),
+		str("node-timeout", "give a node up that is silent for `TIME` (2m)"),
+		str("min-nodes", "end unless `N` nodes can be reached (1)"),
+		str("place", "choose nodes by `RULE`: auto, spread or pack (auto)"),
+		str("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)"),
+		flag("release-idle", "give nodes back to Slurm that are not needed any more"),
+		// Output.
+		str("output", "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)", "o"),
+		flag("keep-order", "print output in the order of the input", "k"),
+		flag("tag", "print the argument before each line of output"),
+		flag("quiet", "print neither progress nor summary", "q"),
+		flag("verbose", "print the summary even if all went well", "v"),
+		str("progress", "show progress: `HOW` is auto, terminal, lines or none (auto)"),
+		str("status", "write the state of the run to `FILE`, each second"),
+		flag("dry-run", "print the commands and run nothing"),
+		// The run directory.
+		str("run", "keep journal and logs in `DIR`", "r"),
+		str("joblog", "write the job log to `FILE`"),
+		flag("resume", "go on with a run: what has ended is left out"),
+		flag("retry-failed", "as --resume, and run again what has failed"),
+		str("resume-by", "know tasks of the run before by `KEY`: seq or text (seq)"),
+		flag("force-resume", "go on although commands have changed"),
+		// Failures.
+		str("retries", "run a task that fails `N` times more (0)"),
+		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
+		str("halt", "give up: `WHEN` is now|soon,fail=N|fail=P%|success=N"),
+		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
+		str("on-head-lost", "workers without head `DO`: kill or finish (kill)"),
+		str("leftovers", "what tasks leave running: `DO` is kill or keep (kill)"),
+		// Time.
+		str("time-per-task", "start no task that may take `TIME` when less is left of the job"),
+		str("end-margin", "end `TIME` before the job does"),
+		str("term-grace", "wait `TIME` when the job is ended before killing tasks (20s)"),
+		&cli.BoolFlag{Name: "noop", Hidden: true},
+	}
+}
+
+// values reads flags and remembers the first error.
+type values struct {
+	c   *cli.Context
+	err error
+}
+
+func (v *values) fail(name string, err error) {
+	if v.err == nil {
+		v.err = fault.Errorf(fault.Usage, "--%s: %w", name, err)
+	}
+}
+
+func (v *values) count(name string, otherwise, least int) int {
+	s := v.c.String(name)
+	if s == "" && !v.c.IsSet(name) {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least || n > 1<<30 {
+		v.fail(name, fmt.Errorf("%q is not a whole number from %d on", s, least))
+	}
+	return n
+}
+
+func (v *values) duration(name string, otherwise time.Duration) time.Duration {
+	if !v.c.IsSet(name) {
+		return otherwise
+	}
+	d, err := input.ParseDuration(v.c.String(name))
+	if err != nil {
+		v.fail(name, err)
+	}
+	return d
+}
+
+// oneOf returns the place of a flag's value in a list; the first is the default.
+func (v *values) oneOf(name string, words ...string) int {
+	s := v.c.String(name)
+	if s == "" && !v.c.IsSet(name) {
+		return 0
+	}
+	for i, w := range words {
+		if s == w {
+			return i
+		}
+	}
+	err := fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+	if near := app.Nearest(s, words); near != "" {
+		err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
+	}
+	v.fail(name, err)
+	return 0
+}
+
+// base is what tasks need unless they say more.
+func (v *values) base() pool.Spec {
+	s := pool.Spec{Need: pool.Need{CPUs: 1}}
+	for _, name := range []string{"cpus", "gpus", "mem", "timeout"} {
+		if v.c.IsSet(name) {
+			if err := input.Set(&s, name, v.c.String(name)); err != nil && v.err == nil {
+				v.err = fault.Errorf(fault.Usage, "--%w", err)
+			}
+		}
+	}
+	return s
+}
+
+func (v *values) output() wire.Output {
+	var o wire.Output
+	if !v.c.IsSet("output") {
+		return wire.Output{Return: true}
+	}
+	for word := range strings.SplitSeq(v.c.String("output"), ",") {
+		switch word {
+		case "print":
+			o.Return = true
+		case "files":
+			o.Files = true
+		case "merged":
+			o.Merged = true
+		case "none":
+		default:
+			v.fail("output", fmt.Errorf("%q is none of print, files, merged, none", word))
+		}
+	}
+	if o.Files && o.Merged {
+		v.fail("output", fmt.Errorf("%q and %q exclude each other", "files", "merged"))
+	}
+	return o
+}
+
+func (v *values) halt() (h head.Halt) {
+	if !v.c.IsSet("halt") {
+		return h
+	}
+	s := v.c.String("halt")
+	bad := fmt.Errorf("%q is not of the form now,fail=1, soon,fail=10%% or soon,success=1", s)
+	when, what, ok := strings.Cut(s, ",")
+	kind, number, ok2 := strings.Cut(what, "=")
+	h.Now = when == "now"
+	percent := strings.HasSuffix(number, "%")
+	n, err := strconv.Atoi(strings.TrimSuffix(number, "%"))
+	if !ok || !ok2 || err != nil || n < 1 || !h.Now && when != "soon" {
+		v.fail("halt", bad)
+		return h
+	}
+	switch {
+	case kind == "fail" && percent && n <= 100:
+		h.Percent = n
+	case kind == "fail" && !percent:
+		h.Fail = n
+	case kind == "success" && !percent:
+		h.Success = n
+	default:
+		v.fail("halt", bad)
+	}
+	return h
+}
+
+// policy reads how the head decides.
+func (v *values) policy(serve bool) head.Policy {
+	return head.Policy{
+		Place:          []pool.Place{pool.Auto, pool.Spread, pool.Pack}[v.oneOf("place", "auto", "spread", "pack")],
+		Pin:            []head.Pin{head.PinAuto, head.PinCores, head.PinNone}[v.oneOf("bind", "auto", "core", "none")],
+		ConnectTimeout: v.duration("connect-timeout", time.Minute),
+		MinNodes:       v.count("min-nodes", 1, 1),
+		NodeTimeout:    v.duration("node-timeout", 2*time.Minute),
+		Reconnects:     3,
+		Retries:        v.count("retries", 0, 0),
+		LostRetries:    v.count("lost-retries", 3, 0),
+		Halt:           v.halt(),
+		Hold:           v.c.Bool("hold"),
+		ReadAhead:      v.count("read-ahead", 1000000, 1),
+		Serve:          serve,
+		TrackSeq:       serve || v.c.Bool("jsonl"),
+		ResumeByText:   v.oneOf("resume-by", "seq", "text") == 1,
+		ForceResume:    v.c.Bool("force-resume"),
+		RetryFailed:    v.c.Bool("retry-failed"),
+		TimePerTask:    v.duration("time-per-task", 0),
+		EndMargin:      v.duration("end-margin", 0),
+		TermGrace:      v.duration("term-grace", 20*time.Second),
+		KeepOrder:      v.c.Bool("keep-order"),
+		Tag:            v.c.Bool("tag"),
+		Quiet:          v.c.Bool("quiet"),
+		Verbose:        v.c.Bool("verbose"),
+		Status:         v.c.String("status"),
+	}
+}

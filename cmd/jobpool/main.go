@@ -1,0 +1,60 @@
+// Command jobpool runs many commands inside one allocation: it opens one
+// connection to each node, keeps it open, and hands the CPUs out itself.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+)
+
+// The main thread of a worker gets the orphans of its tasks, and must not be used
+// to start any.
+func init() { runtime.LockOSThread() }
+
+func main() { os.Exit(app.Main(run)) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	t := tool()
+	t.StopAtArg = takesCommand(args)
+	return t.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func tool() app.Tool {
+	return app.Tool{
+		Name:      "jobpool",
+		Usage:     "run many commands inside one allocation",
+		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
+		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the Slurm job it is in, on those of
+other hosts, or of this machine. With a template, the lines are arguments that take the place of {}.`,
+		Examples: `jobpool < commands.txt
+ls *.gz | jobpool -k 'zcat {} | wc -l'
+jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
+jobpool ctl status`,
+		Flags:  runFlags(),
+		Action: runAction(false),
+		Commands: []*cli.Command{
+			{Name: "run", Usage: "run commands, which is what jobpool does without a command", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]", Flags: runFlags(), Action: runAction(false)},
+			{Name: "serve", Usage: "keep the pool open for programs that send tasks", Flags: runFlags(), Action: runAction(true)},
+			callCommand(),
+			ctlCommand(),
+			logCommand(),
+			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
+		},
+	}
+}
+
+// takesCommand reports whether what follows the flags is a command with flags of
+// its own.
+func takesCommand(args []string) bool {
+	if len(args) < 2 {
+		return true
+	}
+	return !slices.Contains([]string{"ctl", "log"}, args[1])
+}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/control"
+	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/pool/transport"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+func runAction(serve bool) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		v := &values{c: c}
+		policy, base, output := v.policy(serve), v.base(), v.output()
+		setup := wire.Setup{
+			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
+			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Silence: policy.NodeTimeout.Seconds(), Noop: c.Bool("noop"),
+		}
+		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
+		if v.err != nil {
+			return v.err
+		}
+		if serve && c.Args().Present() {
+			return fault.Errorf(fault.Usage, "serve takes no arguments")
+		}
+		if err := shellOf(c, &setup); err != nil {
+			return err
+		}
+		at, err := where(c, os.Getenv)
+		if err != nil {
+			return err
+		}
+		source, err := tasks(c, base, serve)
+		if err != nil {
+			return err
+		}
+		if c.Bool("dry-run") {
+			return dryRun(source, c.App.Writer)
+		}
+		t := &talk{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
+		switch {
+		case policy.Quiet || progress == 3:
+		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || c.IsSet("arg-file") || slices.Contains(c.Args().Slice(), ":::")):
+			policy.Progress = head.ProgressTerminal
+		default:
+			policy.Progress = head.ProgressLines
+		}
+		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base}
+		return r.run(c.Context, source)
+	}
+}
+
+// shellOf finds the shell that commands are run with.
+func shellOf(c *cli.Context, s *wire.Setup) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if d := c.String("cwd"); d != "" {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		if st, err := os.Stat(d); err != nil || !st.IsDir() {
+			return fault.Errorf(fault.Usage, "--cwd: %q is no directory", c.String("cwd"))
+		}
+		dir = d
+	}
+	s.Dir = wire.Text(dir)
+	switch name := c.String("shell"); name {
+	case "":
+		s.Shell = "/bin/sh"
+	case "none":
+	default:
+		s.Shell, s.Always = wire.Text(name), true
+		if !strings.Contains(name, "/") {
+			for _, d := range filepath.SplitList(os.Getenv("PATH")) {
+				if p := filepath.Join(d, name); isProgram(p) {
+					s.Shell = wire.Text(p)
+					return nil
+				}
+			}
+			return fault.Errorf(fault.Usage, "--shell: %q is not in PATH", name)
+		}
+	}
+	return nil
+}
+
+func isProgram(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && !st.IsDir() && st.Mode()&0o111 != 0
+}
+
+// tasks opens the input.
+func tasks(c *cli.Context, base pool.Spec, serve bool) (head.Source, error) {
+	if serve {
+		return nil, nil
+	}
+	o := input.Options{Name: "standard input", Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base}
+	var args [][]string
+	words := c.Args().Slice()
+	for i, w := range words {
+		if w == ":::" {
+			for _, a := range words[i:] {
+				if a == ":::" {
+					args = append(args, []string{})
+				} else {
+					args[len(args)-1] = append(args[len(args)-1], a)
+				}
+			}
+			words = words[:i]
+			break
+		}
+	}
+	o.Template = words
+	if o.Columns != "" {
+		o.Columns = strings.NewReplacer(`\t`, "\t").Replace(o.Columns)
+	}
+	switch {
+	case o.JSON && (o.Null || len(words) > 0 || args != nil || o.Columns != ""):
+		return nil, fault.Errorf(fault.Usage, "--jsonl goes with neither a template, --null nor --colsep")
+	case args != nil && c.IsSet("arg-file"):
+		return nil, fault.Errorf(fault.Usage, "--arg-file and %q exclude each other", ":::")
+	case args != nil:
+		o.Name = "argument"
+		return input.NewArguments(args, o), nil
+	}
+	in := c.App.Reader
+	if name := c.String("arg-file"); name != "" && name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fault.Errorf(fault.Usage, "--arg-file: %w", err)
+		}
+		in, o.Name = f, name
+	} else if app.IsTerminal(in) {
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: reading commands from the terminal, one a line; Ctrl-D ends them")
+	}
+	return input.NewReader(in, o), nil
+}
+
+// dryRun prints what would be run.
+func dryRun(source head.Source, w io.Writer) error {
+	bad := false
+	for {
+		t, err := source.Next()
+		var one *input.BadTask
+		switch {
+		case errors.Is(err, io.EOF):
+			if bad {
+				return fault.Exit(1, nil)
+			}
+			return nil
+		case errors.As(err, &one):
+			bad = true
+			fmt.Fprintf(w, "# %v\n", err)
+		case err != nil:
+			return fault.Wrap(fault.Usage, err)
+		default:
+			if _, err := fmt.Fprintln(w, journal.Command(t)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// talk is what the user is told on standard error, and the line of progress.
+type talk struct {
+	mu       sync.Mutex
+	w        io.Writer
+	terminal bool
+	shown    bool
+}
+
+func (t *talk) message(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clear()
+	fmt.Fprintf(t.w, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
+}
+
+func (t *talk) clear() {
+	if t.shown {
+		fmt.Fprint(t.w, "\r\x1b[K")
+		t.shown = false
+	}
+}
+
+func (t *talk) line(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text == "" {
+		t.clear()
+		return
+	}
+	if width := app.Width(t.w) - 1; len(text) > width {
+		text = text[:max(0, width)]
+	}
+	fmt.Fprintf(t.w, "\r\x1b[K%s", text)
+	t.shown = true
+}
+
+// runner is one run of the head.
+type runner struct {
+	c      *cli.Context
+	place  *place
+	talk   *talk
+	policy head.Policy
+	setup  wire.Setup
+	base   pool.Spec
+}
+
+func (r *runner) run(ctx context.Context, source head.Source) error {
+	dir, err := runDir(r.c, os.Getenv)
+	if err != nil {
+		return err
+	}
+	resume := r.c.Bool("resume") || r.policy.RetryFailed || r.policy.ResumeByText || r.policy.ForceResume
+	joblog := r.c.String("joblog")
+	j, err := journal.Create(dir, joblog)
+	if err != nil {
+		return hintRun(err)
+	}
+	defer j.Close()
+	history, err := past(dir, joblog, resume, r.policy.Serve)
+	if err != nil {
+		return err
+	}
+	if err := remember(dir, r.c.IsSet("run")); err != nil {
+		return err
+	}
+	session := fmt.Sprintf("%x%x", time.Now().Unix(), os.Getpid())
+	r.setup.Run, r.setup.Session = wire.Text(dir), session
+	if err := writeRun(dir, session, os.Args); err != nil {
+		return err
+	}
+	server, err := control.Listen(dir, r.base)
+	if err != nil {
+		if r.policy.Serve || r.policy.Hold {
+			return fault.Hint(fmt.Errorf("control socket: %w", err), "choose a run directory on a local file system with --run")
+		}
+		r.talk.message("control socket: %v: jobpool ctl will not work", err)
+		server = &control.Server{}
+	} else {
+		defer server.Close()
+	}
+	dialer, err := r.dialer(dir)
+	if err != nil {
+		return err
+	}
+	// The head decides itself what signals mean.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of write
+	defer signal.Stop(signals)
+	cfg := head.Config{
+		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
+		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.talk.message, Line: r.talk.line,
+		Signals: signals, Requests: server.Requests, Policy: r.policy,
+	}
+	if cfg.ConnectAtOnce = 32; dialer.Kind == transport.BySrun {
+		cfg.ConnectAtOnce = 16
+	}
+	cfg.Resume = resumeCommand(os.Args, dir)
+	if source != nil && r.readsStdin() {
+		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
+	}
+	cfg.Batch = r.place.job != ""
+	if r.place.job != "" {
+		client := &slurm.Client{}
+		out := make(chan time.Time)
+		cfg.Ends = out
+		go ends(ctx, client, r.place.job, out)
+		if r.c.Bool("release-idle") {
+			cfg.Release = release(client, r.place.job, dir)
+		}
+	}
+	if r.policy.Serve && !r.policy.Quiet {
+		r.talk.message("serving in %s", dir)
+	}
+	result := head.Run(ctx, cfg)
+	if result.Err != nil {
+		if code := result.Exit; code != 0 && code != 2 {
+			return fault.Exit(code, result.Err)
+		}
+		return result.Err
+	}
+	if result.Exit == 3 {
+		return fault.Exit(3, errors.New(result.Why))
+	}
+	return fault.Exit(result.Exit, nil)
+}
+
+func hintRun(err error) error {
+	if fault.Is(err, fault.Usage) {
+		return fault.Hint(err, "choose another with --run")
+	}
+	return err
+}
+
+// dialer makes ready how nodes are reached.
+func (r *runner) dialer(dir string) (*transport.Dialer, error) {
+	d := &transport.Dialer{Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(), LogDir: filepath.Join(dir, "nodes")}
+	if err := os.MkdirAll(d.LogDir, 0o777); err != nil {
+		return nil, err
+	}
+	switch d.Kind {
+	case transport.BySSH:
+		d.Options = r.c.StringSlice("ssh-opt")
+		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
+	case transport.BySrun:
+		d.Options = r.c.StringSlice("srun-opt")
+	case transport.ByCmd:
+		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
+	}
+	remote := false
+	for _, n := range r.place.nodes {
+		remote = remote || !n.Local
+	}
+	switch {
+	case r.c.IsSet("worker"):
+		d.Programs = []string{r.c.String("worker")}
+	case remote:
+		own, err := pinned(dir)
+		if err != nil {
+			return nil, fmt.Errorf("the program cannot be copied into the run directory: %w", err)
+		}
+		d.Programs = []string{own}
+		if self, err := os.Executable(); err == nil {
+			d.Programs = append(d.Programs, self)
+		}
+	}
+	return d, nil
+}
+
+// readsStdin reports whether the tasks come from standard input.
+func (r *runner) readsStdin() bool {
+	name := r.c.String("arg-file")
+	return (name == "" || name == "-") && !slices.Contains(r.c.Args().Slice(), ":::")
+}
+
+// stdinName is the file that standard input is, or a word that stands for it.
+func stdinName() string {
+	name, err := os.Readlink("/proc/self/fd/0")
+	if st, e := os.Stat(name); err == nil && e == nil && st.Mode().IsRegular() {
+		return shell.Quote(name)
+	}
+	return "INPUT"
+}
+
+// resumeCommand is the command line that goes on with this run; %s is how.
+func resumeCommand(args []string, dir string) string {
+	var out []string
+	skip := false
+	for i, a := range args {
+		switch {
+		case skip:
+			skip = false
+		case i == 0:
+			out = append(out, "jobpool", "%s", "--run", strings.ReplaceAll(shell.Quote(dir), "%", "%%"))
+		case a == "--resume", a == "--retry-failed", strings.HasPrefix(a, "--run="):
+		case a == "--run", a == "-r":
+			skip = true
+		default:
+			out = append(out, strings.ReplaceAll(shell.Quote(a), "%", "%%"))
+		}
+	}
+	if len(out) > 4 && out[4] == "run" { // the command comes first
+		out = append([]string{"jobpool", "run"}, append(out[1:4:4], out[5:]...)...)
+	}
+	return strings.Join(out, " ")
+}

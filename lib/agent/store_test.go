@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+func testStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The last whole line of a record counts, and one that was cut off does not.
+func TestRecordSurvivesACut(t *testing.T) {
+	d, err := testStore(t).Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := Record{ID: "a", Slug: "x", Attempt: 1}
+	if err := d.Write(record); err != nil {
+		t.Fatal(err)
+	}
+	record.Job = "7"
+	if err := d.Note(record); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Read(); err != nil || got.Job != "7" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b, err := os.ReadFile(d.file(recordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := strings.IndexByte(string(b), '\n') + 1
+	for cut := whole; cut < len(b); cut++ {
+		if err := os.WriteFile(d.file(recordFile), b[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Read(); err != nil || got.Job != "" || got.Slug != "x" {
+			t.Fatalf("cut after %d bytes: %+v, %v", cut, got, err)
+		}
+	}
+	for _, damaged := range []string{"", "{", "{}\n", "x\n", `{"id":"b"}` + "\n"} {
+		if err := os.WriteFile(d.file(recordFile), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Read(); err == nil {
+			t.Errorf("%q is read as %+v", damaged, got)
+		}
+	}
+}
+
+// What is known comes back from the cache, as it was written.
+func TestKnownLines(t *testing.T) {
+	for _, k := range []Known{
+		{ID: "a", Job: "7", Attempt: 1},
+		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Foreign: true},
+	} {
+		s := testStore(t)
+		if _, err := s.Create(k.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.saveKnown(cache{}, []*Known{&k}, []Known{k}); err != nil {
+			t.Fatal(err)
+		}
+		known, index, _, err := s.loadKnown()
+		if err != nil || len(known) != 1 || index[k.ID] != 0 {
+			t.Fatalf("%+v, %v, %v", known, index, err)
+		}
+		got := known[0]
+		got.cached = false
+		if !got.Submitted.Equal(k.Submitted) || !got.Missing.Equal(k.Missing) {
+			t.Errorf("times %v and %v", got.Submitted, got.Missing)
+		}
+		got.Submitted, got.Missing = k.Submitted, k.Missing
+		if got != k {
+			t.Errorf("got %+v; want %+v", got, k)
+		}
+	}
+}
+
+// A cache with damage in it is read as far as it is whole, and made anew.
+func TestDamagedCache(t *testing.T) {
+	s := testStore(t)
+	for _, id := range []task.ID{"a", "b"} {
+		d, err := s.Create(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Write(Record{ID: id, Job: "7" + string(id), Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := `{"id":"a","job":"7a","attempt":1,"reported":"running"}` + "\n" + `{"id":"b","job":"7b","att`
+	if err := os.WriteFile(s.Dir+"/"+knownFile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known, _, c, err := s.loadKnown()
+	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" {
+		t.Fatalf("%+v, %+v, %v", known, c, err)
+	}
+	if err := s.saveKnown(c, []*Known{&known[0], &known[1]}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(s.Dir + "/" + knownFile); err != nil || strings.Count(string(b), "\n") != 2 {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func FuzzParseKnown(f *testing.F) {
+	f.Add(`{"id":"a","slug":"x","job":"7","attempt":1,"submitted":"2026-11-20T18:00:00.5Z","reported":"running","log_size":5,"foreign":true}` + "\n")
+	f.Add(`{"id":"a","job":"` + "\\u0041" + `"}` + "\n")
+	f.Add("{}\n")
+	f.Fuzz(func(t *testing.T, line string) {
+		k, ok := parseKnown(line)
+		if ok && !strings.HasSuffix(line, "\n") {
+			t.Errorf("%q: a line that was cut off is read as %+v", line, k)
+		}
+	})
+}

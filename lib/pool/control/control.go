@@ -1,0 +1,250 @@
+// Package control is the socket in the run directory by which users and programs
+// talk to a running head: JSON objects, one a line, in both directions. Only its
+// owner may use it.
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+)
+
+// maxRequest bounds a line.
+const maxRequest = 4 << 20
+
+// maxAnswers bounds the bytes that wait for a program that does not read.
+const maxAnswers = 64 << 20
+
+// Server listens in a run directory.
+type Server struct {
+	Requests chan *head.Request
+	listener net.Listener
+	path     string
+	done     chan struct{}
+}
+
+// at makes a path short enough for a socket, whatever the directory is called.
+func at(dir string) (path string, close func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), journal.Socket), func() { d.Close() }, nil
+}
+
+// Listen makes the socket. base is what tasks need unless they say more.
+func Listen(dir string, base pool.Spec) (*Server, error) {
+	path, done, err := at(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	_ = os.Remove(path) // of a head that was killed: the run directory is locked
+	old := umask(0o177)
+	l, err := net.Listen("unix", path)
+	umask(old)
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	s := &Server{Requests: make(chan *head.Request), listener: l, path: filepath.Join(dir, journal.Socket), done: make(chan struct{})}
+	go s.accept(base)
+	return s, nil
+}
+
+// Close ends all connections and removes the socket.
+func (s *Server) Close() {
+	close(s.done)
+	s.listener.Close()
+	_ = os.Remove(s.path)
+}
+
+func (s *Server) accept(base pool.Spec) {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		go s.serve(c, base)
+	}
+}
+
+// client is one connection.
+type client struct {
+	c      net.Conn
+	mu     sync.Mutex
+	ready  sync.Cond
+	out    []byte
+	open   int // answers to come
+	closed bool
+}
+
+func (s *Server) serve(conn net.Conn, base pool.Spec) {
+	c := &client{c: conn}
+	c.ready.L = &c.mu
+	go c.write()
+	in := bufio.NewScanner(conn)
+	in.Buffer(make([]byte, 0, 64<<10), maxRequest)
+	for in.Scan() {
+		if strings.TrimSpace(in.Text()) == "" {
+			continue
+		}
+		r := &head.Request{Base: &base, Answer: c.answer}
+		d := json.NewDecoder(strings.NewReader(in.Text()))
+		d.DisallowUnknownFields()
+		if err := d.Decode(r); err != nil {
+			c.expect(1)
+			c.answer(&head.Answer{Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
+			continue
+		}
+		c.expect(max(1, len(r.Seqs)*btoi(r.Op == "wait")))
+		select {
+		case s.Requests <- r:
+		case <-s.done:
+			c.answer(&head.Answer{Tag: r.Tag, Error: "the pool has ended"})
+		}
+	}
+	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		c.expect(1)
+		c.answer(&head.Answer{Error: "request is longer than 4 MiB"})
+	}
+	c.mu.Lock() // what was asked is still answered
+	c.closed = true
+	c.ready.Signal()
+	c.mu.Unlock()
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *client) expect(n int) {
+	c.mu.Lock()
+	c.open += n
+	c.mu.Unlock()
+}
+
+func (c *client) answer(a *head.Answer) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		b, _ = json.Marshal(&head.Answer{Tag: a.Tag, Error: err.Error()})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+	if len(c.out) < maxAnswers {
+		c.out = append(append(c.out, b...), '\n')
+	}
+	c.ready.Signal()
+}
+
+func (c *client) write() {
+	defer c.c.Close()
+	for {
+		c.mu.Lock()
+		for len(c.out) == 0 && (!c.closed || c.open > 0) {
+			c.ready.Wait()
+		}
+		out := c.out
+		c.out = nil
+		c.mu.Unlock()
+		if len(out) == 0 {
+			return
+		}
+		if _, err := c.c.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+// Client talks to the head of a run directory.
+type Client struct {
+	c  net.Conn
+	in *bufio.Reader
+}
+
+// Dial connects to the head of a run directory.
+func Dial(dir string) (*Client, error) {
+	path, done, err := at(dir)
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "run directory: %w", err)
+	}
+	defer done()
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		return &Client{c, bufio.NewReaderSize(c, 64<<10)}, nil
+	}
+	err = fault.Errorf(fault.Unavailable, "no head answers in %q", dir)
+	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+	if text := strings.TrimSpace(string(holder)); text != "" {
+		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
+		own, _ := os.Hostname()
+		if _, e := strconv.Atoi(pid); e == nil && host != own {
+			return nil, fault.Hint(err, fmt.Sprintf("its head is on %s: run this there", host))
+		}
+	}
+	return nil, fault.Hint(err, "its run has ended")
+}
+
+// Send sends a request.
+func (c *Client) Send(r *head.Request) error {
+	b, err := json.Marshal(r)
+	if err == nil {
+		_, err = c.c.Write(append(b, '\n'))
+	}
+	return err
+}
+
+// Raw copies lines to the head and answers to w, until all are answered.
+func (c *Client) Raw(r io.Reader, w io.Writer) error {
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(c.c, r)
+		sent <- err
+		_ = c.c.(*net.UnixConn).CloseWrite() // upon which the other side ends
+	}()
+	if _, err := io.Copy(w, c.in); err != nil {
+		return err
+	}
+	select {
+	case err := <-sent:
+		return err
+	default: // the pool has ended before the input
+		return fault.Errorf(fault.Unavailable, "the pool has ended")
+	}
+}
+
+// Receive returns the next answer.
+func (c *Client) Receive() (*head.Answer, error) {
+	line, err := c.in.ReadBytes('\n')
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "the pool has ended")
+	}
+	a := new(head.Answer)
+	if err := json.Unmarshal(line, a); err != nil {
+		return nil, err
+	}
+	if a.Error != "" {
+		return nil, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() { c.c.Close() }

@@ -1,0 +1,455 @@
+package head
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// nodeState is a node, connected or not.
+type nodeState struct {
+	spec       NodeSpec
+	conn       *conn
+	up         time.Time // of the connection that was last
+	reconnect  int       // tries since then
+	dropped    bool
+	released   bool
+	ok         int64 // tasks that ended well there
+	lost       int64
+	quarantine bool
+}
+
+// conn is a connection to a worker.
+type conn struct {
+	h        *head
+	node     *nodeState
+	n        *pool.Node
+	link     Link
+	w        *wire.Writer
+	hello    *wire.Hello
+	runs     []*wire.Message // tasks, sent when the journal has them
+	out      []*wire.Message // the rest
+	attempts map[int64]*attempt
+	backlog  map[pool.Need][]*attempt
+	queued   int
+	heard    time.Time
+	pinged   time.Time
+	duration float64 // of tasks, in seconds, averaged
+	measured bool
+	nostarts int // in a row
+	quick    int // failures in less than a second, in a row
+	idle     time.Time
+	gone     bool
+	term     bool // its worker is told to end
+}
+
+func (c *conn) name() string { return c.node.spec.Name }
+
+func (c *conn) send(m *wire.Message) { c.out = append(c.out, m) }
+
+// flush sends what is queued; tasks only if the journal has them.
+func (c *conn) flush(written bool) {
+	if written {
+		for _, m := range c.runs {
+			if a := c.attempts[m.Run.Seq]; a != nil {
+				a.unsent = nil
+			}
+			c.w.Send(m)
+		}
+		clear(c.runs)
+		c.runs = c.runs[:0]
+	}
+	for _, m := range c.out {
+		c.w.Send(m)
+	}
+	clear(c.out)
+	c.out = c.out[:0]
+}
+
+// connectAll opens all nodes at once, as far as that is good for ssh and Slurm.
+func (h *head) connectAll() {
+	gate := make(chan struct{}, max(1, h.ConnectAtOnce))
+	h.opening = len(h.Nodes)
+	// One a little after the other: they would only be in each other's way, and the
+	// first task starts when the first is there.
+	apart := 50 * time.Millisecond / time.Duration(runtime.NumCPU())
+	for i, spec := range h.Nodes {
+		n := &nodeState{spec: spec}
+		h.nodes = append(h.nodes, n)
+		time.AfterFunc(time.Duration(i)*apart, func() { h.connect(n, gate, h.ConnectTimeout) })
+	}
+}
+
+// connect tries to reach a node until the time is up.
+func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
+	end := time.Now().Add(limit)
+	pauses := []time.Duration{1, 2, 4, 8, 15}
+	for try := 0; ; try++ {
+		gate <- struct{}{}
+		link, in, hello, err := h.dial(n.spec, time.Until(end))
+		<-gate
+		if err == nil {
+			h.send(func(h *head) { h.nodeUp(n, link, in, hello) })
+			if h.ctx.Err() != nil {
+				link.Close()
+			}
+			return
+		}
+		pause := pauses[min(try, len(pauses)-1)] * time.Second
+		var permanent Permanent
+		if errors.As(err, &permanent) || errors.Is(err, wire.ErrProtocol) || time.Now().Add(pause).After(end) {
+			h.send(func(h *head) { h.nodeFailed(n, err) })
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// dial opens one connection and waits for the worker's greeting.
+func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wire.Hello, error) {
+	link, err := h.Dial(h.ctx, spec)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in := wire.NewReader(link)
+	type greeting struct {
+		hello *wire.Hello
+		err   error
+	}
+	got := make(chan greeting, 1)
+	go func() {
+		hello, err := in.Greeting()
+		got <- greeting{hello, err}
+	}()
+	late := time.NewTimer(max(limit, 5*time.Second))
+	defer late.Stop()
+	select {
+	case g := <-got:
+		if g.err != nil {
+			if e := link.Close(); e != nil {
+				g.err = fmt.Errorf("%w (%w)", g.err, e)
+			}
+			return nil, nil, nil, g.err
+		}
+		return link, in, g.hello, nil
+	case <-late.C:
+		link.Close()
+		return nil, nil, nil, errors.New("no answer in time")
+	case <-h.ctx.Done():
+		link.Close()
+		return nil, nil, nil, h.ctx.Err()
+	}
+}
+
+func (h *head) record(n *nodeState, what, why string) {
+	h.Journal.Add(&journal.Record{Kind: journal.Node, Time: now(), Node: n.spec.Name, What: wire.Outcome(what), Error: wire.Text(why)})
+}
+
+// nodeUp takes a connected node into the pool.
+func (h *head) nodeUp(n *nodeState, link Link, in *wire.Reader, hello *wire.Hello) {
+	h.opening--
+	if h.phase >= draining || n.released {
+		go link.Close()
+		return
+	}
+	if hello.Version != h.Version {
+		h.Message("node %s: its worker is version %q, this is %q", n.spec.Name, hello.Version, h.Version)
+	}
+	cpus, pin, warning := h.cpus(n.spec, hello)
+	if warning != "" {
+		h.Message("node %s: %s", n.spec.Name, warning)
+	}
+	c := &conn{
+		h: h, node: n, link: link, hello: hello, heard: time.Now(), w: wire.NewWriter(link),
+		attempts: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{},
+	}
+	c.n = pool.NewNode(n.spec.Name, cpus, hello.GPUs, hello.Mem)
+	c.n.Data = c
+	setup := h.Setup
+	setup.Node, setup.Pin = n.spec.Name, pin
+	setup.Threads = min(16, max(2, len(hello.CPUs)))
+	setup.HideGPUs, setup.GPUVar = len(hello.GPUs) > 0, hello.GPUVar
+	if n.spec.Local {
+		setup.Env = nil
+	}
+	c.w.Send(&wire.Message{Setup: &setup})
+	n.conn, n.up = c, time.Now()
+	h.conns = append(h.conns, c)
+	h.pool.AddNode(c.n)
+	h.record(n, "up", fmt.Sprintf("%d CPUs, %d GPUs, %d bytes, worker %s is process %d of %s", len(cpus), len(hello.GPUs), hello.Mem, hello.Version, hello.PID, hello.Host))
+	if h.opening == 0 {
+		h.allTried()
+	}
+	go c.read(in)
+}
+
+// cpus says which CPUs of a node tasks get, and whether they are bound to them.
+func (h *head) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool, warning string) {
+	seen := len(hello.CPUs)
+	want := spec.Slots
+	if want == 0 {
+		want = seen
+		if spec.Most > 0 && spec.Most < seen {
+			want = spec.Most
+			warning = fmt.Sprintf("%d CPUs are visible, the job has %d: using %d, and not binding tasks to them", seen, want, want)
+		}
+	}
+	switch h.Pin {
+	case PinCores:
+		pin = want <= seen
+		if !pin {
+			warning = fmt.Sprintf("tasks are not bound to CPUs: %d are wanted, %d visible", want, seen)
+		}
+	case PinAuto:
+		pin = spec.Most > 0 && seen <= spec.Most && want <= seen
+	case PinNone:
+	}
+	if want <= seen && (pin || spec.Most == 0 || seen <= spec.Most) {
+		return hello.CPUs[:want], pin, warning
+	}
+	for id := range want {
+		cpus = append(cpus, pool.CPU{ID: id, Core: id})
+	}
+	return cpus, false, warning
+}
+
+// nodeFailed gives a node up.
+func (h *head) nodeFailed(n *nodeState, err error) {
+	h.opening--
+	if h.phase >= draining {
+		return
+	}
+	n.dropped = true
+	h.Message("node %s: not used: %v", n.spec.Name, oneLine(err))
+	h.record(n, "unreachable", err.Error())
+	if h.opening == 0 {
+		h.allTried()
+	}
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// allTried is called when no node is to come any more.
+func (h *head) allTried() {
+	if len(h.conns) == 0 {
+		h.stop(draining, "no node can be used", 3)
+		return
+	}
+	if len(h.conns) < h.MinNodes {
+		h.stop(draining, fmt.Sprintf("%d nodes can be used, want %d", len(h.conns), h.MinNodes), 3)
+	}
+}
+
+// read passes on what comes from the worker.
+func (c *conn) read(in *wire.Reader) {
+	for {
+		var batch []wire.Message
+		var err error
+		for len(batch) == 0 || len(batch) < 256 && in.Buffered() {
+			var m wire.Message
+			if err = in.Next(&m); err != nil {
+				break
+			}
+			batch = append(batch, m)
+		}
+		if len(batch) > 0 {
+			c.h.send(func(h *head) { c.receive(batch) })
+		}
+		if err != nil {
+			c.h.send(func(h *head) { h.nodeLost(c, "the connection ended") })
+			return
+		}
+		if c.h.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (c *conn) receive(batch []wire.Message) {
+	if c.gone {
+		return
+	}
+	c.heard = time.Now()
+	for i := range batch {
+		m := &batch[i]
+		switch {
+		case m.Done != nil:
+			c.h.done(c, m.Done)
+		case m.Started != nil:
+			for _, s := range m.Started {
+				if a := c.attempts[s.Seq]; a != nil && a.task.Attempt == s.Attempt {
+					a.pid, a.started = s.PID, s.At
+				}
+			}
+		case m.Back != nil:
+			c.h.back(c, *m.Back)
+		case m.Data != nil:
+			c.h.printer.data(m.Data)
+		case m.Signal != "":
+			c.h.nodeSignal(c, m.Signal)
+		case m.Note != "":
+			c.h.Message("node %s: %s", c.name(), m.Note)
+		case m.Fatal != "":
+			c.node.reconnect = c.h.Reconnects // it would be the same again
+			c.h.nodeLost(c, string(m.Fatal))
+			return
+		}
+	}
+}
+
+// nodeSignal handles a signal that a worker got; under srun, the workers get what
+// Slurm sends to the steps.
+func (h *head) nodeSignal(c *conn, name string) {
+	switch name {
+	case "USR1":
+		h.drain("drained by SIGUSR1 at node " + c.name())
+	case "TERM":
+		c.term = true
+		h.record(c.node, "term", "the worker got SIGTERM")
+		h.pool.Close(c.n)
+	}
+}
+
+// nodeLost takes a node out, and its tasks back.
+func (h *head) nodeLost(c *conn, why string) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	link := c.link
+	closed := make(chan string, 1)
+	go func() {
+		how := ""
+		if err := link.Close(); err != nil {
+			how = err.Error()
+		}
+		closed <- how
+		_ = c.w.Close()
+	}()
+	select { // most often it has ended already, and says how
+	case how := <-closed:
+		if how != "" {
+			why += ": " + how
+		}
+	case <-time.After(200 * time.Millisecond):
+	}
+	n := c.node
+	n.conn = nil
+	h.drop(c)
+	h.gone += time.Since(n.up).Seconds() * float64(c.n.Total().CPUs)
+	h.pool.RemoveNode(c.n)
+	h.printer.lost(c)
+	if h.phase < stopping && !n.released {
+		h.Message("node %s: lost with %s: %s", c.name(), plural(int64(len(c.attempts)), "task"), oneLine(errors.New(why)))
+	}
+	h.record(n, "lost", why)
+	n.lost++
+	if h.Setup.Finish && len(c.attempts) > 0 && h.phase < stopping {
+		h.foreign.adopt(c)
+	}
+	for _, a := range sorted(c.attempts) {
+		delete(h.active, a.task.Seq)
+		if h.foreign.has(a.task.Seq) {
+			continue
+		}
+		r := newRecord(a.task, c.name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
+		h.settle(a.task, nil, r, output{})
+	}
+	h.reconnect(n)
+}
+
+// reconnect plans another try; a node that goes away again and again is left.
+func (h *head) reconnect(n *nodeState) {
+	if h.phase >= draining || n.released || n.dropped {
+		return
+	}
+	if time.Since(n.up) > 5*time.Minute {
+		n.reconnect = 0
+	}
+	if n.reconnect >= h.Reconnects {
+		n.dropped = true
+		return
+	}
+	n.reconnect++
+	pause := []time.Duration{time.Second, 10 * time.Second, time.Minute}[min(n.reconnect-1, 2)]
+	h.opening++
+	go func() {
+		select {
+		case <-time.After(pause):
+			h.connect(n, make(chan struct{}, 1), time.Second)
+		case <-h.ctx.Done():
+		}
+	}()
+}
+
+// checkNodes looks after silent nodes.
+func (h *head) checkNodes(t time.Time) {
+	for _, c := range h.conns {
+		switch silent := t.Sub(c.heard); {
+		case silent > h.NodeTimeout:
+			h.nodeLost(c, fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second)))
+			return // the list has changed
+		case t.Sub(c.pinged) >= 15*time.Second:
+			c.pinged = t
+			c.send(&wire.Message{Ping: true})
+		}
+	}
+}
+
+// judge watches for nodes where everything fails: as they are always free, they
+// would get everything.
+func (h *head) judge(c *conn, r *journal.Record) {
+	switch {
+	case r.What == wire.OK:
+		c.node.ok++
+		c.nostarts, c.quick = 0, 0
+		return
+	case r.What == wire.NoStart:
+		c.nostarts++
+	case r.What == wire.Failed && r.Seconds < 1:
+		c.quick++
+	default:
+		return
+	}
+	if c.nostarts < 5 && c.quick < 20 || c.n.Closed() {
+		return
+	}
+	for _, other := range h.conns {
+		if other != c && !other.n.Closed() && other.node.ok > 0 {
+			h.pool.Close(c.n)
+			c.node.quarantine = true
+			why := fmt.Sprintf("%d tasks in a row could not be started", c.nostarts)
+			if c.nostarts < 5 {
+				why = fmt.Sprintf("%d tasks in a row failed within a second, elsewhere they do not", c.quick)
+			}
+			h.Message("node %s: gets nothing more: %s", c.name(), why)
+			h.record(c.node, "quarantine", why)
+			return
+		}
+	}
+}
+
+// closeLinks ends all connections, at once.
+func (h *head) closeLinks() {
+	done := make(chan struct{}, len(h.conns))
+	for _, c := range h.conns {
+		go func() {
+			c.w.Close()
+			c.link.Close()
+			done <- struct{}{}
+		}()
+	}
+	for range h.conns {
+		<-done
+	}
+}

@@ -1,0 +1,158 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+func base() pool.Spec { return pool.Spec{Need: pool.Need{CPUs: 1}} }
+
+// show reads everything and prints a task a line.
+func show(in *Reader) string {
+	var b strings.Builder
+	for range 1000 {
+		t, err := in.Next()
+		var bad *BadTask
+		switch {
+		case errors.Is(err, io.EOF):
+			return b.String()
+		case errors.As(err, &bad):
+			fmt.Fprintf(&b, "%d BAD %v\n", bad.Seq, err)
+			continue
+		case err != nil:
+			fmt.Fprintf(&b, "ERROR %v\n", err)
+			return b.String()
+		}
+		fmt.Fprintf(&b, "%d %q", t.Seq, t.Text)
+		if n := t.Spec.Need; n != (pool.Need{CPUs: 1}) {
+			fmt.Fprintf(&b, " %+v", n)
+		}
+		if t.Extra != nil {
+			fmt.Fprintf(&b, " id=%s after=%v", t.Extra.ID, t.Extra.After)
+		}
+		if t.Spec.Timeout > 0 {
+			fmt.Fprintf(&b, " timeout=%v", t.Spec.Timeout)
+		}
+		if len(t.Spec.Env) > 0 {
+			fmt.Fprintf(&b, " env=%q", t.Spec.Env)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func TestInput(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		o        Options
+		want     string
+	}{
+		{"lines", "a b\r\n\n  \n# note\nc 'd'\nlast", Options{}, "1 \"a b\"\n2 \"c 'd'\"\n3 \"last\"\n"},
+		{"nul", "a\nb\x00#c\x00\x00", Options{Null: true}, "1 \"a\\nb\"\n2 \"#c\"\n"},
+		{
+			"directives", "a\n#JOBPOOL cpus=4 gpus=1 mem=2G timeout=1m\nb\n #JOBPOOL cpus=2\nc\n#JOBPOOL reset\nd\n#JOBPOOLX\n", Options{},
+			"1 \"a\"\n2 \"b\" {CPUs:4 GPUs:1 Mem:2147483648} timeout=1m0s\n3 \"c\" {CPUs:2 GPUs:1 Mem:2147483648} timeout=1m0s\n4 \"d\"\n",
+		},
+		{"bad directive", "a\n#JOBPOOL cpu=4\nb", Options{}, "1 \"a\"\nERROR x:2: unknown setting \"cpu\", want one of cpus, cwd, gpus, mem, priority, time, timeout\n"},
+		{"bad value", "#JOBPOOL cpus=0", Options{}, "ERROR x:1: cpus: \"0\" is not a whole number from 1 to 16384\n"},
+		{"template", "a b\n#x\n", Options{Template: []string{"echo", "-n"}}, "1 \"echo\\x00-n\\x00a b\"\n2 \"echo\\x00-n\\x00#x\"\n"},
+		{
+			"places", "/d/f.tar.gz\n", Options{Template: []string{"x", "{}", "{.}", "{/}", "{//}", "{/.}", "{#}", "{%}"}},
+			"1 \"x\\x00/d/f.tar.gz\\x00/d/f.tar\\x00f.tar.gz\\x00/d\\x00f.tar\\x001\\x00{%}\"\n",
+		},
+		{"shell template", "a b\n", Options{Template: []string{"echo {} > {#}"}}, "1 \"echo 'a b' > 1\"\n"},
+		{"shell template without place", "a;b\n", Options{Template: []string{"echo 1 &&"}}, "1 \"echo 1 && 'a;b'\"\n"},
+		{"shell template of several words", "a b\n", Options{Template: []string{"echo 1; x", "{}", ">", "f"}}, "1 \"echo 1; x 'a b' > f\"\n"},
+		{"columns", "a,b\nc\n", Options{Template: []string{"x", "{2}", "{1}"}, Columns: ","}, "1 \"x\\x00b\\x00a\"\n2 BAD x:2: there is no column 2 in \"c\"\n"},
+		{
+			"json", `{"cmd":"a","id":"one","cpus":2,"mem":"1G","timeout":"5m","env":{"B":"2","A":"1"}}` + "\n" + `{"argv":["x","y z"],"after":["one",7],"gpus":"1","mem":1024}`,
+			Options{JSON: true},
+			"1 \"a\" {CPUs:2 GPUs:0 Mem:1073741824} id=one after=[] timeout=5m0s env=[\"A=1\" \"B=2\"]\n2 \"x\\x00y z\" {CPUs:1 GPUs:1 Mem:1024} id= after=[one 7]\n",
+		},
+		{
+			"bad json", "{}\n{\"cmd\":1}\nx\n{\"cmd\":\"a\",\"cpu\":1}\n{\"cmd\":\"ok\"}\n", Options{JSON: true},
+			"1 BAD x:1: \"cmd\" or \"argv\" is missing\n2 BAD x:2: not a task: cannot unmarshal number into Go struct field Object.cmd of type string\n" +
+				"3 BAD x:3: not a task: invalid character 'x' looking for beginning of value\n4 BAD x:4: not a task: unknown field \"cpu\"\n5 \"ok\"\n",
+		},
+		{"long", strings.Repeat("y", maxLine+100000) + "\nb\n", Options{}, "1 BAD x:1: task is longer than 1 MiB\n2 \"b\"\n"},
+	} {
+		tt.o.Name, tt.o.Base = "x", base()
+		if got := show(NewReader(strings.NewReader(tt.in), tt.o)); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	o := Options{Name: "x", Base: base(), Template: []string{"e", "{2}", "{1}"}}
+	got := show(NewArguments([][]string{{"a", "b"}, {"1", "2"}}, o))
+	if want := "1 \"e\\x001\\x00a\"\n2 \"e\\x002\\x00a\"\n3 \"e\\x001\\x00b\"\n4 \"e\\x002\\x00b\"\n"; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := show(NewArguments([][]string{{"a"}, {}}, o)); got != "" {
+		t.Errorf("nothing to combine: %s", got)
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"90": 90 * time.Second, "0.5": 500 * time.Millisecond, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute,
+		"2d": 48 * time.Hour, "1d12h": 36 * time.Hour, "30:00": 30 * time.Minute, "1:00:00": time.Hour,
+		"1-12:00:00": 36 * time.Hour, "1-12": 36 * time.Hour, "2-0": 48 * time.Hour, "0-1:30": 90 * time.Minute,
+	} {
+		if got, err := ParseDuration(s); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v; want %v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "x", "-5", "1:2:3:4", "5y", "1e300", "nan", "1-x"} {
+		if got, err := ParseDuration(s); err == nil {
+			t.Errorf("ParseDuration(%q) = %v", s, got)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for s, want := range map[string]int64{"4G": 4 << 30, "500m": 500 << 20, "1.5T": 3 << 39, "2GiB": 2 << 30, "2gb": 2 << 30, "100": 100 << 20, "0": 0} {
+		if got, err := ParseSize(s); err != nil || got != want {
+			t.Errorf("ParseSize(%q) = %d, %v; want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "G", "-1G", "x", "1e99", "nan"} {
+		if got, err := ParseSize(s); err == nil {
+			t.Errorf("ParseSize(%q) = %d", s, got)
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add("a\n#JOBPOOL cpus=2\nb", false, false, "echo {}")
+	f.Add(`{"cmd":"a","after":[1,"b"]}`, true, false, "")
+	f.Add("a\x00b", false, true, "{1} {2}")
+	f.Fuzz(func(t *testing.T, text string, asJSON, null bool, tmpl string) {
+		o := Options{Name: "x", JSON: asJSON, Null: null, Base: base(), Columns: ","}
+		if tmpl != "" {
+			o.Template = strings.Fields(tmpl)
+		}
+		in := NewReader(strings.NewReader(text), o)
+		var seq int64
+		for {
+			task, err := in.Next()
+			var bad *BadTask
+			switch {
+			case err == nil && (task.Seq != seq+1 || task.Text == "" || task.Spec.Need.CPUs < 1):
+				t.Fatalf("task %+v after %d", task, seq)
+			case errors.As(err, &bad) && bad.Seq != seq+1:
+				t.Fatalf("%v after %d", err, seq)
+			case err != nil && bad == nil:
+				return
+			}
+			seq++
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+// maxCount bounds CPUs and GPUs of a task.
+const maxCount = 1 << 14
+
+// setters are the settings a task can have, by name.
+var setters = map[string]func(s *pool.Spec, value string) error{
+	"cpus": func(s *pool.Spec, v string) (err error) { s.Need.CPUs, err = count(v, 1); return },
+	"gpus": func(s *pool.Spec, v string) (err error) { s.Need.GPUs, err = count(v, 0); return },
+	"mem":  func(s *pool.Spec, v string) (err error) { s.Need.Mem, err = ParseSize(v); return },
+	"timeout": func(s *pool.Spec, v string) (err error) {
+		s.Timeout, err = ParseDuration(v)
+		return
+	},
+	"time": func(s *pool.Spec, v string) (err error) { s.Time, err = ParseDuration(v); return },
+	"priority": func(s *pool.Spec, v string) (err error) {
+		s.Priority, err = strconv.Atoi(v)
+		if err != nil || s.Priority < -1e6 || s.Priority > 1e6 {
+			err = fmt.Errorf("%q is not a whole number from -1000000 to 1000000", v)
+		}
+		return
+	},
+	"cwd": func(s *pool.Spec, v string) error { s.Dir = v; return nil },
+}
+
+// Set changes one setting of s, such as "cpus".
+func Set(s *pool.Spec, name, value string) error {
+	set, ok := setters[name]
+	if !ok {
+		return fmt.Errorf("unknown setting %q, want one of %s", name, strings.Join(slices.Sorted(maps.Keys(setters)), ", "))
+	}
+	if err := set(s, value); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func count(v string, least int) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least || n > maxCount {
+		return 0, fmt.Errorf("%q is not a whole number from %d to %d", v, least, maxCount)
+	}
+	return n, nil
+}
+
+// Directive starts a comment that sets what the tasks below it need.
+const Directive = "#JOBPOOL"
+
+// directive applies "cpus=4 gpus=1 …" to the defaults. "reset" goes back to those
+// of the command line.
+func directive(base, now pool.Spec, text string) (pool.Spec, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return now, errors.New("directive says nothing")
+	}
+	for _, w := range words {
+		if w == "reset" {
+			now = base
+			continue
+		}
+		name, value, ok := strings.Cut(w, "=")
+		if !ok {
+			return now, fmt.Errorf("directive %q is not of the form NAME=VALUE", w)
+		}
+		if err := Set(&now, name, value); err != nil {
+			return now, err
+		}
+	}
+	return now, nil
+}
+
+// interner lets equal Specs be one.
+type interner struct {
+	known map[string]*pool.Spec
+	last  *pool.Spec
+}
+
+func (in *interner) get(s pool.Spec) *pool.Spec {
+	if in.last != nil && same(in.last, &s) {
+		return in.last
+	}
+	k := fmt.Sprintf("%v|%d|%d|%d|%q|%q|%v|%v", s.Need, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
+	if in.known == nil || len(in.known) > 10000 {
+		in.known = map[string]*pool.Spec{} // a feed for ever must not fill the memory
+	}
+	if in.known[k] == nil {
+		in.known[k] = &s
+	}
+	in.last = in.known[k]
+	return in.last
+}
+
+func same(a, b *pool.Spec) bool {
+	return a.Need == b.Need && a.Priority == b.Priority && a.Timeout == b.Timeout && a.Time == b.Time &&
+		a.Dir == b.Dir && a.Argv == b.Argv && a.SlotMark == b.SlotMark && slices.Equal(a.Env, b.Env)
+}

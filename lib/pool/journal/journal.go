@@ -1,0 +1,366 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// Names of files below the run directory.
+const (
+	File    = "journal.ndjson"
+	Joblog  = "joblog"
+	RunFile = "run.json"
+	Socket  = "ctl.sock"
+)
+
+// Kinds of records.
+const (
+	Begin = "begin" // a head has started
+	Send  = "send"  // tasks were handed to a node
+	Try   = "try"   // an attempt ended, and was not the last
+	End   = "end"   // a task ended
+	Node  = "node"  // a node came, went, …
+	Stop  = "stop"  // the head has ended
+)
+
+// Record is a line of the journal.
+type Record struct {
+	Kind    string       `json:"k"`
+	Time    float64      `json:"t"` // seconds since 1970
+	Seq     int64        `json:"seq,omitempty"`
+	Attempt int32        `json:"attempt,omitempty"`
+	Hash    string       `json:"hash,omitempty"`
+	ID      string       `json:"id,omitempty"`
+	Node    string       `json:"node,omitempty"`
+	What    wire.Outcome `json:"what,omitempty"`
+	Exit    int          `json:"exit,omitempty"`
+	Signal  int          `json:"signal,omitempty"`
+	Start   float64      `json:"start,omitempty"`
+	Seconds float64      `json:"seconds,omitempty"`
+	User    float64      `json:"user,omitempty"`
+	System  float64      `json:"system,omitempty"`
+	MaxRSS  int64        `json:"maxrss,omitempty"`
+	Error   wire.Text    `json:"error,omitempty"`
+	Tasks   string       `json:"tasks,omitempty"` // of send: "1-4,7"
+	Session string       `json:"session,omitempty"`
+	Version string       `json:"version,omitempty"`
+	Host    string       `json:"host,omitempty"`
+	PID     int          `json:"pid,omitempty"`
+	Counts  *Counts      `json:"counts,omitempty"`
+}
+
+// Counts are the sums at the end of a run.
+type Counts struct {
+	Done   int64 `json:"done"`
+	Failed int64 `json:"failed"`
+	Left   int64 `json:"left"`
+	Lost   int64 `json:"lost"` // attempts that were lost, and may have run in part
+}
+
+// Command is a task's command as one line.
+func Command(t *pool.Task) string {
+	if t.Spec.Argv {
+		return shell.Join(strings.Split(t.Text, "\x00"))
+	}
+	return t.Text
+}
+
+// Hash tells commands apart: of the command and, where the task has its own, its
+// directory and environment.
+func Hash(t *pool.Task) uint64 {
+	text := Command(t)
+	if t.Spec.Dir != "" || len(t.Spec.Env) > 0 {
+		text += "\x00" + t.Spec.Dir + "\x00" + strings.Join(t.Spec.Env, "\x00")
+	}
+	return HashText(text)
+}
+
+// HashText is the Hash of a command that has no more.
+func HashText(command string) uint64 {
+	sum := sha256.Sum256([]byte(command))
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// FormatHash writes a hash as in the journal.
+func FormatHash(h uint64) string { return fmt.Sprintf("%016x", h) }
+
+// Journal writes a run directory.
+type Journal struct {
+	Dir string
+
+	lock    *flock.Flock
+	file    *file
+	joblog  *file
+	sends   map[sendKey][]int64
+	order   []sendKey
+	closing chan struct{}
+	synced  chan struct{}
+}
+
+type sendKey struct {
+	node    string
+	attempt int32
+}
+
+// Create makes or reopens a run directory and locks it.
+func Create(dir, joblog string) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fault.Errorf(fault.Usage, "run directory: %w", err)
+	}
+	j := &Journal{Dir: dir, lock: flock.New(filepath.Join(dir, "lock")), sends: map[sendKey][]int64{}}
+	ok, err := j.lock.TryLock()
+	switch {
+	case err == nil && !ok:
+		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
+	case err != nil && !errors.Is(err, syscall.ENOLCK) && !errors.Is(err, syscall.ENOSYS):
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	host, _ := os.Hostname()
+	if err := os.WriteFile(filepath.Join(dir, "lock"), fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host), 0o666); err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	if j.file, err = open(filepath.Join(dir, File)); err != nil {
+		return nil, err
+	}
+	if joblog == "" {
+		joblog = filepath.Join(dir, Joblog)
+	}
+	if j.joblog, err = open(joblog); err != nil {
+		return nil, err
+	}
+	if j.joblog.size == 0 {
+		j.joblog.pending.WriteString(joblogHeader)
+	}
+	j.closing, j.synced = make(chan struct{}), make(chan struct{})
+	go j.sync()
+	return j, nil
+}
+
+// sync puts what was written to the disk, each second.
+func (j *Journal) sync() {
+	defer close(j.synced)
+	for {
+		last := false
+		select {
+		case <-j.closing:
+			last = true
+		case <-time.After(time.Second):
+		}
+		j.file.sync()
+		j.joblog.sync()
+		if last {
+			return
+		}
+	}
+}
+
+// Sent notes that a task is handed to a node.
+func (j *Journal) Sent(node string, attempt int32, seq int64) {
+	k := sendKey{node, attempt}
+	if len(j.sends[k]) == 0 {
+		j.order = append(j.order, k)
+	}
+	j.sends[k] = append(j.sends[k], seq)
+}
+
+// Add appends a record.
+func (j *Journal) Add(r *Record) {
+	j.flushSent(r.Time)
+	j.file.add(r)
+}
+
+func (j *Journal) flushSent(now float64) {
+	for _, k := range j.order {
+		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Tasks: formatSeqs(j.sends[k])})
+		j.sends[k] = j.sends[k][:0]
+	}
+	j.order = j.order[:0]
+	if len(j.sends) > 1000 {
+		clear(j.sends)
+	}
+}
+
+// Ended appends the end of a task to the job log.
+func (j *Journal) Ended(t *pool.Task, r *Record) {
+	exit, signal := r.Exit, r.Signal
+	if r.What == wire.Cancelled || r.What == wire.Timeout || r.What == wire.Lost {
+		exit = -1
+	}
+	fmt.Fprintf(&j.joblog.pending, "%d\t%s\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n",
+		r.Seq, cmpOr(r.Node, ":"), r.Start, r.Seconds, exit, signal, strings.ReplaceAll(Command(t), "\n", "\\n"))
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Flush writes everything out. After an error nothing is lost: the next Flush
+// goes on where this one has failed.
+func (j *Journal) Flush() error {
+	j.flushSent(float64(time.Now().UnixMilli()) / 1e3)
+	return errors.Join(j.file.flush(), j.joblog.flush())
+}
+
+// Pending is the number of bytes that could not be written yet.
+func (j *Journal) Pending() int { return j.file.pending.Len() + j.joblog.pending.Len() }
+
+// Close writes everything out and gives the run directory free.
+func (j *Journal) Close() error {
+	err := j.Flush()
+	close(j.closing)
+	<-j.synced
+	err = errors.Join(err, j.file.close(), j.joblog.close())
+	_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
+	_ = j.lock.Unlock()
+	return err
+}
+
+// file is appended to in pieces.
+type file struct {
+	mu      sync.Mutex // guards f against the goroutine that syncs
+	f       *os.File
+	size    int64
+	pending bytes.Buffer
+	dirty   bool
+}
+
+// open opens a file to append to. A last line that was cut off is removed: it
+// was never acted upon.
+func open(name string) (*file, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	size := st.Size()
+	if st.Mode().IsRegular() {
+		whole := size
+		b := make([]byte, 64<<10)
+		for whole > 0 {
+			n := min(int64(len(b)), whole)
+			if _, err := f.ReadAt(b[:n], whole-n); err != nil {
+				f.Close()
+				return nil, err
+			}
+			if i := bytes.LastIndexByte(b[:n], '\n'); i >= 0 {
+				whole += int64(i) + 1 - n
+				break
+			}
+			whole -= n
+		}
+		if whole < size {
+			if err := f.Truncate(whole); err != nil {
+				f.Close()
+				return nil, err
+			}
+			size = whole
+		}
+	}
+	return &file{f: f, size: size}, nil
+}
+
+func (f *file) add(r *Record) {
+	e := json.NewEncoder(&f.pending)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(r) // a Record can always be encoded
+}
+
+func (f *file) flush() error {
+	if f.pending.Len() == 0 {
+		return nil
+	}
+	n, err := f.f.Write(f.pending.Bytes())
+	f.pending.Next(n)
+	if f.pending.Len() == 0 && f.pending.Cap() > 1<<20 {
+		f.pending = bytes.Buffer{}
+	}
+	f.mu.Lock()
+	f.dirty = true
+	f.mu.Unlock()
+	return err
+}
+
+func (f *file) sync() {
+	f.mu.Lock()
+	dirty := f.dirty
+	f.dirty = false
+	f.mu.Unlock()
+	if dirty {
+		_ = f.f.Sync() // a pipe or a device has none
+	}
+}
+
+func (f *file) close() error { return f.f.Close() }
+
+// formatSeqs writes numbers as "1-4,7".
+func formatSeqs(seqs []int64) string {
+	slices.Sort(seqs)
+	var b []byte
+	for i := 0; i < len(seqs); {
+		k := i
+		for k+1 < len(seqs) && seqs[k+1] == seqs[k]+1 {
+			k++
+		}
+		if len(b) > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, seqs[i], 10)
+		if k > i {
+			b = strconv.AppendInt(append(b, '-'), seqs[k], 10)
+		}
+		i = k + 1
+	}
+	return string(b)
+}
+
+// parseSeqs calls f for each number of "1-4,7".
+func parseSeqs(s string, f func(int64)) error {
+	if s == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		a, err := strconv.ParseInt(low, 10, 64)
+		b := a
+		if err == nil && isRange {
+			b, err = strconv.ParseInt(high, 10, 64)
+		}
+		if err != nil || a < 1 || b > MaxSeq || b < a {
+			return fmt.Errorf("%q is not a list of tasks", s)
+		}
+		for ; a <= b; a++ {
+			f(a)
+		}
+	}
+	return nil
+}
+
+// MaxSeq bounds the number of tasks of a run.
+const MaxSeq = 1 << 31

@@ -1,0 +1,164 @@
+package journal
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+func task(seq int64, text string) *pool.Task {
+	return &pool.Task{Seq: seq, Text: text, Spec: &pool.Spec{}}
+}
+
+func end(j *Journal, t *pool.Task, what wire.Outcome, exit int) {
+	r := &Record{Kind: End, Seq: t.Seq, Attempt: 1, What: what, Exit: exit, Hash: FormatHash(Hash(t)), Node: "n1", Start: 1700000000.5, Seconds: 1.25}
+	j.Add(r)
+	j.Ended(t, r)
+}
+
+func TestRunDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(dir, ""); !fault.Is(err, fault.Busy) || !strings.Contains(err.Error(), "process ") {
+		t.Errorf("a second head: %v", err)
+	}
+	j.Add(&Record{Kind: Begin})
+	for seq := range int64(4) {
+		j.Sent("n1", 1, seq+1)
+	}
+	j.Sent("n2", 3, 9)
+	end(j, task(1, "true"), wire.OK, 0)
+	end(j, task(2, "false"), wire.Failed, 1)
+	j.Add(&Record{Kind: Try, Seq: 3, Attempt: 1, What: wire.Lost})
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The head was killed while it wrote a line.
+	f, _ := os.OpenFile(filepath.Join(dir, File), os.O_APPEND|os.O_WRONLY, 0)
+	f.WriteString(`{"k":"end","seq":4,"wh`)
+	f.Close()
+
+	h, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range map[int64]Entry{
+		1: {HashText("true"), 1, OK}, 2: {HashText("false"), 1, Ended}, 3: {0, 1, Unknown}, 4: {0, 1, Started}, 9: {0, 3, Started}, 10: {}, 99999: {},
+	} {
+		if got := h.Get(seq); got != want {
+			t.Errorf("task %d: %+v; want %+v", seq, got, want)
+		}
+	}
+	if h.Sessions != 1 || h.Losses != 2 {
+		t.Errorf("%d sessions, %d losses", h.Sessions, h.Losses)
+	}
+	if !h.TakeText(HashText("true"), false) || h.TakeText(HashText("true"), false) || h.TakeText(HashText("false"), false) {
+		t.Error("TakeText is wrong")
+	}
+
+	// Another run appends behind the last whole line.
+	j, err = Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(j, task(4, "x"), wire.OK, 0)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = Load(dir); err != nil || h.Get(4).State != OK {
+		t.Errorf("%+v, %v", h.Get(4), err)
+	}
+	b, _ := os.ReadFile(filepath.Join(dir, Joblog))
+	want := joblogHeader +
+		"1\tn1\t1700000000.500\t     1.250\t0\t0\t0\t0\ttrue\n" +
+		"2\tn1\t1700000000.500\t     1.250\t0\t0\t1\t0\tfalse\n" +
+		"4\tn1\t1700000000.500\t     1.250\t0\t0\t0\t0\tx\n"
+	if string(b) != want {
+		t.Errorf("joblog\n%s\nwant\n%s", b, want)
+	}
+	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, OK}) {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestDamagedFiles(t *testing.T) {
+	for in, want := range map[string]string{
+		"x\n":                                    "1: not a record of a journal",
+		"{}\n{\"k\":\"end\",\"seq\":-1}\n":       "2: task number -1 is out of range",
+		"{\"k\":\"send\",\"tasks\":\"5-2\"}\n":   `1: "5-2" is not a list of tasks`,
+		"{\"k\":\"send\",\"tasks\":\"1-9e9\"}\n": `1: "1-9e9" is not a list of tasks`,
+	} {
+		if _, err := Read(strings.NewReader(in)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v; want %s", in, err, want)
+		}
+	}
+	for in, want := range map[string]string{
+		"a\n":                   "1: not a job log: the first line is not its header",
+		joblogHeader + "1\t2\n": "2: 2 fields, want 9",
+		joblogHeader + strings.Repeat("x\t", 8) + "x\n": `2: task number "x"`,
+	} {
+		if _, err := ReadJoblog(strings.NewReader(in)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v; want %s", in, err, want)
+		}
+	}
+}
+
+// A disk that is full for a while loses nothing.
+func TestShortWrites(t *testing.T) {
+	dir := t.TempDir()
+	j, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := j.file.f
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.file.f = full
+	end(j, task(1, "a"), wire.OK, 0)
+	if j.Flush() == nil || j.Pending() == 0 {
+		t.Error("a full disk is not noticed")
+	}
+	j.file.f = whole
+	end(j, task(2, "b"), wire.OK, 0)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h, err := Load(dir)
+	if err != nil || h.Get(1).State != OK || h.Get(2).State != OK {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("{\"k\":\"send\",\"tasks\":\"1-4,7\",\"attempt\":2}\n{\"k\":\"end\",\"seq\":3,\"what\":\"ok\"}\n"))
+	f.Add([]byte("{\"k\":\"try\",\"seq\":1}\ncut"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if bytes.Contains(b, []byte("00000")) {
+			return // large numbers only cost memory
+		}
+		h, err := Read(bytes.NewReader(b))
+		if err == nil {
+			h.Get(h.Last())
+		}
+	})
+}
+
+func FuzzReadJoblog(f *testing.F) {
+	f.Add([]byte(joblogHeader + "1\tn1\t1700000000.500\t     1.250\t0\t0\t0\t0\ttrue\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if !bytes.Contains(b, []byte("000000")) {
+			_, _ = ReadJoblog(bytes.NewReader(b))
+		}
+	})
+}

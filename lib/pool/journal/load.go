@@ -1,0 +1,247 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// joblogHeader is the first line of GNU parallel's job log.
+const joblogHeader = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
+
+// Entry is what is known of a task from runs before.
+type Entry struct {
+	Hash    uint64 // 0: not known
+	Attempt int32  // the last one
+	State   State
+}
+
+// State says how far a task has come.
+type State uint8
+
+// The states of a task.
+const (
+	Unknown State = iota
+	Started       // it was handed to a node, and no end is known
+	Ended         // it has failed, or was cancelled
+	OK
+)
+
+// History is what runs before did.
+type History struct {
+	Sessions int
+	Losses   int64 // attempts of which the end is not known
+	IDs      map[string]State
+
+	entries []Entry // by number
+	byText  map[uint64]int
+}
+
+// Get returns what is known of a task.
+func (h *History) Get(seq int64) Entry {
+	if h == nil || seq < 0 || seq >= int64(len(h.entries)) {
+		return Entry{}
+	}
+	return h.entries[seq]
+}
+
+// Last is the highest number there is.
+func (h *History) Last() int64 { return int64(len(h.entries)) - 1 }
+
+// TakeText reports whether a task with that hash has ended well, wherever it
+// stood; each counts once.
+func (h *History) TakeText(hash uint64, failedToo bool) bool {
+	if h.byText == nil {
+		h.byText = map[uint64]int{}
+		for _, e := range h.entries {
+			if e.State == OK || e.State == Ended && failedToo {
+				h.byText[e.Hash]++
+			}
+		}
+	}
+	if h.byText[hash] == 0 {
+		return false
+	}
+	h.byText[hash]--
+	return true
+}
+
+// Finish notes the end of a task that was learnt from elsewhere.
+func (h *History) Finish(seq int64, ok bool) {
+	e := h.at(seq)
+	if e.State = Ended; ok {
+		e.State = OK
+	}
+}
+
+func (h *History) at(seq int64) *Entry {
+	for int64(len(h.entries)) <= seq {
+		n := max(1024, 2*len(h.entries), int(seq)+1)
+		h.entries = append(h.entries, make([]Entry, n-len(h.entries))...)
+	}
+	return &h.entries[seq]
+}
+
+// Load reads the journal of a run directory; none is an empty history.
+func Load(dir string) (*History, error) {
+	name := filepath.Join(dir, File)
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return &History{IDs: map[string]State{}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h, err := Read(f)
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "%s:%w", name, err)
+	}
+	return h, nil
+}
+
+// Read reads a journal. A last line that was cut off is left out.
+func Read(r io.Reader) (*History, error) {
+	h := &History{IDs: map[string]State{}}
+	err := lines(r, func(line []byte) error {
+		var rec Record
+		if err := json.Unmarshal(line, &rec); err != nil {
+			return errors.New("not a record of a journal")
+		}
+		return h.add(&rec)
+	})
+	for _, e := range h.entries {
+		if e.State == Started {
+			h.Losses++
+		}
+	}
+	return h, err
+}
+
+// lines calls f for each whole line, and numbers its errors.
+func lines(r io.Reader, f func(line []byte) error) error {
+	in := bufio.NewReaderSize(r, 256<<10)
+	for n := 1; ; n++ {
+		var line []byte
+		b, err := in.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if line = append(line, b...); len(line) > 2*wire.MaxLine {
+				return fmt.Errorf("%d: line is too long", n)
+			}
+			b, err = in.ReadSlice('\n')
+		}
+		if line != nil {
+			b = append(line, b...)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if b = bytes.TrimSpace(b); len(b) == 0 {
+			continue
+		}
+		if err := f(b); err != nil {
+			return fmt.Errorf("%d: %w", n, err)
+		}
+	}
+}
+
+func (h *History) add(r *Record) error {
+	if r.Seq < 0 || r.Seq > MaxSeq {
+		return fmt.Errorf("task number %d is out of range", r.Seq)
+	}
+	switch r.Kind {
+	case Begin:
+		h.Sessions++
+	case Send:
+		return parseSeqs(r.Tasks, func(seq int64) {
+			e := h.at(seq)
+			if e.State != OK {
+				e.State = Started
+			}
+			e.Attempt = max(e.Attempt, r.Attempt)
+		})
+	case Try:
+		e := h.at(r.Seq)
+		e.Attempt = max(e.Attempt, r.Attempt)
+		if e.State == Started {
+			e.State = Unknown
+		}
+		h.hash(e, r.Hash)
+	case End:
+		e := h.at(r.Seq)
+		e.Attempt = max(e.Attempt, r.Attempt)
+		if e.State = Ended; r.What == wire.OK {
+			e.State = OK
+		}
+		h.hash(e, r.Hash)
+		if r.ID != "" {
+			h.IDs[r.ID] = e.State
+		}
+	}
+	return nil
+}
+
+func (h *History) hash(e *Entry, text string) {
+	if v, err := strconv.ParseUint(text, 16, 64); err == nil {
+		e.Hash = v
+	}
+}
+
+// LoadJoblog reads the job log of GNU parallel or of jobpool.
+func LoadJoblog(name string) (*History, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h, err := ReadJoblog(f)
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "%s:%w", name, err)
+	}
+	return h, nil
+}
+
+// ReadJoblog reads a job log. Of a task that stands there several times, the
+// last line counts.
+func ReadJoblog(r io.Reader) (*History, error) {
+	h := &History{IDs: map[string]State{}}
+	first := true
+	err := lines(r, func(line []byte) error {
+		if first {
+			first = false
+			if string(line) != strings.TrimSpace(joblogHeader) {
+				return errors.New("not a job log: the first line is not its header")
+			}
+			return nil
+		}
+		f := strings.SplitN(string(line), "\t", 9)
+		if len(f) != 9 {
+			return fmt.Errorf("%d fields, want 9", len(f))
+		}
+		seq, err := strconv.ParseInt(f[0], 10, 64)
+		if err != nil || seq < 1 || seq > MaxSeq {
+			return fmt.Errorf("task number %q", f[0])
+		}
+		e := h.at(seq)
+		e.Attempt = max(1, e.Attempt)
+		e.Hash = HashText(strings.ReplaceAll(f[8], "\\n", "\n"))
+		if e.State = Ended; f[6] == "0" && f[7] == "0" {
+			e.State = OK
+		}
+		return nil
+	})
+	return h, err
+}

@@ -1,0 +1,304 @@
+// Package machine tells what this node has for tasks: the CPUs this process may
+// use and where they sit, memory, GPUs.
+package machine
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+// Affinity returns the ids of the CPUs this process may use.
+func Affinity() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return []int{0}
+	}
+	var ids []int
+	for id := 0; len(ids) < set.Count(); id++ {
+		if set.IsSet(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Topology tells where the CPUs with these ids sit; root is "/". What the system
+// does not tell is taken as one core each, all near each other.
+func Topology(root fs.FS, ids []int) []pool.CPU {
+	numa := map[int]int{}
+	nodes, _ := fs.Glob(root, "sys/devices/system/node/node[0-9]*")
+	for _, dir := range nodes {
+		node, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
+		if err != nil {
+			continue
+		}
+		for _, id := range ParseList(read(root, dir+"/cpulist")) {
+			numa[id] = node
+		}
+	}
+	cores, caches := map[string]int{}, map[string]int{}
+	number := func(m map[string]int, key string) int {
+		if _, ok := m[key]; !ok {
+			m[key] = len(m)
+		}
+		return m[key]
+	}
+	out := make([]pool.CPU, 0, len(ids))
+	for _, id := range ids {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d", id)
+		core := read(root, dir+"/topology/thread_siblings_list")
+		if core == "" {
+			core = fmt.Sprint("cpu", id)
+		}
+		cache := ""
+		for level := 4; level >= 0 && cache == ""; level-- {
+			cache = read(root, fmt.Sprintf("%s/cache/index%d/shared_cpu_list", dir, level))
+		}
+		out = append(out, pool.CPU{ID: id, Core: number(cores, core), Cache: number(caches, cache), NUMA: numa[id]})
+	}
+	return out
+}
+
+func read(root fs.FS, name string) string {
+	b, err := fs.ReadFile(root, name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// maxCPU bounds ids, as no machine has more.
+const maxCPU = 1 << 14
+
+// ParseList reads a list of numbers as the kernel writes it: "0-3,8". What is
+// not a number is left out.
+func ParseList(s string) []int {
+	var out []int
+	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(low)
+		b := a
+		if err == nil && isRange {
+			b, err = strconv.Atoi(high)
+		}
+		if err != nil || a < 0 || b > maxCPU {
+			continue
+		}
+		for ; a <= b; a++ {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// FormatList writes numbers as ParseList reads them.
+func FormatList(ids []int) string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	var b strings.Builder
+	for i := 0; i < len(ids); {
+		j := i
+		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(ids[i]))
+		if j > i {
+			b.WriteByte('-')
+			b.WriteString(strconv.Itoa(ids[j]))
+		}
+		i = j + 1
+	}
+	return b.String()
+}
+
+// Memory is what tasks may use in all: that of the machine, of the cgroups this
+// process is in, and of the Slurm job, whichever is least.
+func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
+	least := int64(1<<63 - 1)
+	lower := func(n int64) {
+		if n > 0 && n < least {
+			least = n
+		}
+	}
+	for line := range strings.Lines(read(root, "proc/meminfo") + "\n") {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			lower(kb << 10)
+		}
+	}
+	scan := bufio.NewScanner(strings.NewReader(read(root, "proc/self/cgroup")))
+	for scan.Scan() {
+		fields := strings.SplitN(scan.Text(), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		base, file := "sys/fs/cgroup", "memory.max"
+		if fields[1] == "memory" {
+			base, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		} else if fields[1] != "" {
+			continue
+		}
+		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
+			n, err := strconv.ParseInt(read(root, path.Join(base, dir, file)), 10, 64)
+			if err == nil {
+				lower(n)
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	mb, _ := strconv.ParseInt(getenv("SLURM_MEM_PER_NODE"), 10, 64)
+	lower(mb << 20)
+	mb, _ = strconv.ParseInt(getenv("SLURM_MEM_PER_CPU"), 10, 64)
+	lower(mb << 20 * int64(cpus))
+	return least
+}
+
+// GPUs returns the GPUs tasks may use, as the environment names them, and the
+// variable that did; without one, those the NVIDIA driver knows.
+func GPUs(root fs.FS, getenv func(string) string) ([]pool.GPU, string) {
+	for _, name := range []string{"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS"} {
+		value := strings.TrimSpace(getenv(name))
+		if value == "" {
+			continue
+		}
+		if !strings.HasSuffix(name, "DEVICES") {
+			name = "CUDA_VISIBLE_DEVICES"
+		}
+		if value == "NoDevFiles" || value == "-1" {
+			return nil, name
+		}
+		var out []pool.GPU
+		for id := range strings.SplitSeq(value, ",") {
+			if id = strings.TrimSpace(id); id != "" {
+				out = append(out, pool.GPU{ID: id, NUMA: numaOf(root, id)})
+			}
+		}
+		return out, name
+	}
+	dirs, _ := fs.Glob(root, "proc/driver/nvidia/gpus/*")
+	var out []pool.GPU
+	for i := range dirs {
+		id := strconv.Itoa(i)
+		out = append(out, pool.GPU{ID: id, NUMA: numaOf(root, id)})
+	}
+	return out, "CUDA_VISIBLE_DEVICES"
+}
+
+// numaOf returns the NUMA node of a GPU, or -1. Device numbers are those of the
+// driver when CUDA_DEVICE_ORDER=PCI_BUS_ID, which is the order of the list.
+func numaOf(root fs.FS, id string) int {
+	dirs, _ := fs.Glob(root, "proc/driver/nvidia/gpus/*")
+	n, err := strconv.Atoi(id)
+	if err != nil {
+		n = slices.IndexFunc(dirs, func(dir string) bool { return bytes.Contains([]byte(read(root, dir+"/information")), []byte(id)) })
+	}
+	if n < 0 || n >= len(dirs) {
+		return -1
+	}
+	node, err := strconv.Atoi(read(root, path.Join("sys/bus/pci/devices", path.Base(dirs[n]), "numa_node")))
+	if err != nil || node < 0 {
+		return -1
+	}
+	return node
+}
+
+// Hostname is what this node is called in Slurm, else by itself.
+func Hostname() string {
+	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
+		return name
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
+}
+
+// Orphans returns the processes that came to this one because their parent has
+// ended. They come to the main thread, which must not start any itself.
+//
+// It is asked for after each task, so the file is kept open.
+func Orphans() func() []int {
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return nil
+	}
+	b := make([]byte, 64<<10)
+	return func() []int {
+		n, err := f.ReadAt(b, 0)
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return nil
+		}
+		return fields(b[:n])
+	}
+}
+
+// Children returns the children of all threads of this process.
+func Children() []int {
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	var out []int
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err == nil {
+			out = append(out, fields(b)...)
+		}
+	}
+	return out
+}
+
+func fields(b []byte) []int {
+	var out []int
+	for f := range bytes.FieldsSeq(b) {
+		if pid, err := strconv.Atoi(string(f)); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// Session returns the session of a process, and whether it is a zombie.
+func Session(pid int) (session int, zombie bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, true
+	}
+	_, rest, ok := bytes.Cut(b, []byte(") "))
+	f := bytes.Fields(rest)
+	if !ok || len(f) < 4 {
+		return 0, true
+	}
+	session, _ = strconv.Atoi(string(f[3]))
+	return session, f[0][0] == 'Z'
+}
+
+// Variable returns a variable of the environment of a process.
+func Variable(pid int, name string) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for v := range bytes.SplitSeq(b, []byte{0}) {
+		if value, ok := bytes.CutPrefix(v, []byte(name+"=")); ok {
+			return string(value)
+		}
+	}
+	return ""
+}

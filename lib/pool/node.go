@@ -1,0 +1,227 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+)
+
+// CPU is one CPU id of a node and where it sits.
+type CPU struct {
+	ID    int `json:"id"`
+	Core  int `json:"core"`  // CPUs of one core are hardware threads
+	Cache int `json:"cache"` // those of one last-level cache
+	NUMA  int `json:"numa"`
+}
+
+// GPU is one GPU as its user must name it.
+type GPU struct {
+	ID   string `json:"id"`
+	NUMA int    `json:"numa"` // -1: not known
+}
+
+// Node is a machine of the pool.
+type Node struct {
+	Name string
+	// Data is the caller's.
+	Data any
+
+	cpus    []CPU  // by NUMA node, cache, core
+	busy    []bool // by index into cpus
+	gpus    []GPU
+	gpuBusy []bool
+	total   Need
+	free    Need
+	groups  []group // caches, then NUMA nodes, then all: where to look, in order
+	closed  bool    // takes nothing new
+	gone    bool    // is not in the pool
+	bucket  int     // index in Pool.buckets[free.CPUs]
+	running map[*Slot]struct{}
+	numbers []bool // numbers of slots in use
+}
+
+// group is a range of cpus that are near each other.
+type group struct{ from, to int }
+
+// Slot is the part of a node that a task has.
+type Slot struct {
+	Node *Node
+	Task *Task
+	CPUs []int    // ids, ascending
+	GPUs []string // as the task must be told
+	// Number tells the slots of a node that are in use at a time apart: the least
+	// one from 1 that is free.
+	Number int
+	End    int64 // when it will be over at the latest, in the caller's unit; 0: not known
+
+	need    Need
+	cpuAt   []int
+	gpuAt   []int
+	beside  *reservation
+	release bool
+}
+
+// Need is what the slot takes.
+func (s *Slot) Need() Need { return s.need }
+
+// NewNode describes a node. Order of cpus does not matter.
+func NewNode(name string, cpus []CPU, gpus []GPU, mem int64) *Node {
+	n := &Node{
+		Name: name, cpus: slices.Clone(cpus), gpus: slices.Clone(gpus),
+		busy: make([]bool, len(cpus)), gpuBusy: make([]bool, len(gpus)),
+		total:   Need{len(cpus), len(gpus), mem},
+		running: map[*Slot]struct{}{},
+	}
+	n.free = n.total
+	slices.SortFunc(n.cpus, func(a, b CPU) int {
+		return cmp.Or(a.NUMA-b.NUMA, a.Cache-b.Cache, a.Core-b.Core, a.ID-b.ID)
+	})
+	n.addGroups(func(a, b CPU) bool { return a.NUMA == b.NUMA && a.Cache == b.Cache })
+	n.addGroups(func(a, b CPU) bool { return a.NUMA == b.NUMA })
+	n.groups = append(n.groups, group{0, len(n.cpus)})
+	return n
+}
+
+func (n *Node) addGroups(same func(a, b CPU) bool) {
+	first := len(n.groups)
+	for from := 0; from < len(n.cpus); {
+		to := from + 1
+		for to < len(n.cpus) && same(n.cpus[from], n.cpus[to]) {
+			to++
+		}
+		n.groups = append(n.groups, group{from, to})
+		from = to
+	}
+	if len(n.groups) == first+1 { // the same as all of the node
+		n.groups = n.groups[:first]
+	}
+}
+
+// Total is what the node has.
+func (n *Node) Total() Need { return n.total }
+
+// Free is what nobody uses.
+func (n *Node) Free() Need { return n.free }
+
+// Running is the number of slots in use.
+func (n *Node) Running() int { return len(n.running) }
+
+// Slots are the slots in use, by task number.
+func (n *Node) Slots() []*Slot {
+	slots := make([]*Slot, 0, len(n.running))
+	for s := range n.running {
+		slots = append(slots, s)
+	}
+	slices.SortFunc(slots, func(a, b *Slot) int { return cmp.Compare(a.Task.Seq, b.Task.Seq) })
+	return slots
+}
+
+// Closed reports whether the node takes nothing new.
+func (n *Node) Closed() bool { return n.closed || n.gone }
+
+// take gives part of the node to t. The caller has checked that it fits.
+func (n *Node) take(t *Task) *Slot {
+	need := t.Spec.Need
+	s := &Slot{Node: n, Task: t, need: need}
+	s.cpuAt = n.pickCPUs(need.CPUs)
+	s.CPUs = make([]int, 0, need.CPUs)
+	for _, i := range s.cpuAt {
+		n.busy[i] = true
+		s.CPUs = append(s.CPUs, n.cpus[i].ID)
+	}
+	slices.Sort(s.CPUs)
+	if need.GPUs > 0 {
+		numa := -1
+		if len(s.cpuAt) > 0 {
+			numa = n.cpus[s.cpuAt[0]].NUMA
+		}
+		s.gpuAt = n.pickGPUs(need.GPUs, numa)
+		for _, i := range s.gpuAt {
+			n.gpuBusy[i] = true
+			s.GPUs = append(s.GPUs, n.gpus[i].ID)
+		}
+	}
+	for s.Number < len(n.numbers) && n.numbers[s.Number] {
+		s.Number++
+	}
+	if s.Number == len(n.numbers) {
+		n.numbers = append(n.numbers, false)
+	}
+	n.numbers[s.Number] = true
+	s.Number++
+	n.free = n.free.minus(need)
+	n.running[s] = struct{}{}
+	return s
+}
+
+// pickCPUs chooses want free CPUs: from the smallest group of neighbours that has
+// as many, and there whole cores before parts of one.
+func (n *Node) pickCPUs(want int) []int {
+	best, bestFree, bestSize := group{}, -1, 0
+	for _, g := range n.groups {
+		if len(n.groups) == 1 {
+			best = g
+			break
+		}
+		free := 0
+		for i := g.from; i < g.to; i++ {
+			if !n.busy[i] {
+				free++
+			}
+		}
+		size := g.to - g.from
+		if free >= want && (bestFree < 0 || size < bestSize || size == bestSize && free < bestFree) {
+			best, bestFree, bestSize = g, free, size
+		}
+	}
+	picked := make([]int, 0, want)
+	// First round: cores of which all is free and wanted; second: a free core for
+	// the rest; third: what is left.
+	for round := 0; round < 3 && len(picked) < want; round++ {
+		for from := best.from; from < best.to && len(picked) < want; {
+			to, free := from, 0
+			for to < best.to && n.cpus[to].Core == n.cpus[from].Core && n.cpus[to].NUMA == n.cpus[from].NUMA {
+				if !n.busy[to] && !slices.Contains(picked, to) {
+					free++
+				}
+				to++
+			}
+			whole := free == to-from
+			if round == 0 && whole && free <= want-len(picked) || round == 1 && whole || round == 2 {
+				for i := from; i < to && len(picked) < want; i++ {
+					if !n.busy[i] && !slices.Contains(picked, i) {
+						picked = append(picked, i)
+					}
+				}
+			}
+			from = to
+		}
+	}
+	return picked
+}
+
+func (n *Node) pickGPUs(want, numa int) []int {
+	picked := make([]int, 0, want)
+	for _, near := range []bool{true, false} {
+		for i, g := range n.gpus {
+			if len(picked) < want && !n.gpuBusy[i] && (g.NUMA == numa) == near {
+				picked = append(picked, i)
+			}
+		}
+	}
+	return picked
+}
+
+func (n *Node) put(s *Slot) {
+	for _, i := range s.cpuAt {
+		n.busy[i] = false
+	}
+	for _, i := range s.gpuAt {
+		n.gpuBusy[i] = false
+	}
+	n.numbers[s.Number-1] = false
+	n.free = n.free.plus(s.need)
+	delete(n.running, s)
+}
+
+// HasRoom reports whether a task with that need could start there now.
+func (n *Node) HasRoom(need Need) bool { return need.fits(n.free) }

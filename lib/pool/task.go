@@ -1,0 +1,163 @@
+package pool
+
+import "time"
+
+// Need is what a task takes from its node while it runs.
+type Need struct {
+	CPUs int
+	GPUs int
+	Mem  int64 // bytes
+}
+
+func (n Need) fits(free Need) bool {
+	return n.CPUs <= free.CPUs && n.GPUs <= free.GPUs && n.Mem <= free.Mem
+}
+
+func (n Need) plus(o Need) Need  { return Need{n.CPUs + o.CPUs, n.GPUs + o.GPUs, n.Mem + o.Mem} }
+func (n Need) minus(o Need) Need { return Need{n.CPUs - o.CPUs, n.GPUs - o.GPUs, n.Mem - o.Mem} }
+
+// Spec is what many tasks have in common. Tasks share one Spec, which keeps a
+// million of them small.
+type Spec struct {
+	Need     Need
+	Priority int           // higher goes first
+	Timeout  time.Duration // the task is ended after it; 0: never
+	Time     time.Duration // how long it is expected to take; 0: not known
+	Dir      string
+	Env      []string
+	// Argv says that the text of the task is an argument list, its words
+	// separated by NUL, to be run without a shell.
+	Argv bool
+	// SlotMark says that "{%}" in the text stands for the number of the slot.
+	SlotMark bool
+}
+
+// Extra is what few tasks have.
+type Extra struct {
+	ID    string   // the user's name for it
+	After []string // the tasks that must have succeeded first
+	Stdin string
+	// Capture has the output returned to the one who asked for the task.
+	Capture bool
+}
+
+// Task is one command to run.
+type Task struct {
+	Seq     int64 // its number, from 1: the place in the input
+	Text    string
+	Tag     string // what --tag prints; empty: the text
+	Spec    *Spec
+	Extra   *Extra // nil for most
+	Attempt int32  // how many times it was handed to a node
+	Fails   int16  // attempts that failed
+	Losses  int16  // attempts lost with their node
+	Avoid   *Node  // where it failed last
+}
+
+// ID is the user's name of the task, or "".
+func (t *Task) ID() string {
+	if t.Extra == nil {
+		return ""
+	}
+	return t.Extra.ID
+}
+
+// class is what decides where and when a task may start.
+type class struct {
+	need     Need
+	priority int
+	time     time.Duration
+	avoid    *Node
+}
+
+func (t *Task) class() class {
+	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid}
+}
+
+// line is a queue of tasks of one class, the lowest number first. Tasks almost
+// always come in order; those that come back go to the front part.
+type line struct {
+	class
+	tasks []*Task // tasks[first:] wait, in order
+	first int
+	back  []*Task // came back, in order; usually empty
+}
+
+func (l *line) len() int { return len(l.tasks) - l.first + len(l.back) }
+
+func (l *line) head() *Task {
+	if len(l.back) > 0 && (l.first == len(l.tasks) || l.back[0].Seq < l.tasks[l.first].Seq) {
+		return l.back[0]
+	}
+	return l.tasks[l.first]
+}
+
+func (l *line) push(t *Task) {
+	if n := len(l.tasks); n == l.first || l.tasks[n-1].Seq < t.Seq {
+		if l.first > 1024 && l.first > n/2 { // the front is dead space
+			l.tasks = append(make([]*Task, 0, n-l.first+1024), l.tasks[l.first:]...)
+			l.first = 0
+		}
+		l.tasks = append(l.tasks, t)
+		return
+	}
+	l.back = insert(l.back, t)
+}
+
+func (l *line) pop() *Task {
+	t := l.head()
+	if len(l.back) > 0 && l.back[0] == t {
+		l.back = l.back[1:]
+		return t
+	}
+	l.tasks[l.first] = nil
+	l.first++
+	if l.first == len(l.tasks) {
+		l.tasks, l.first = l.tasks[:0], 0
+	}
+	return t
+}
+
+// remove takes the task with that number out.
+func (l *line) remove(seq int64) *Task {
+	if i := search(l.back, seq); i >= 0 {
+		t := l.back[i]
+		l.back = append(l.back[:i:i], l.back[i+1:]...)
+		return t
+	}
+	if i := search(l.tasks[l.first:], seq); i >= 0 {
+		i += l.first
+		t := l.tasks[i]
+		copy(l.tasks[i:], l.tasks[i+1:])
+		l.tasks[len(l.tasks)-1] = nil
+		l.tasks = l.tasks[:len(l.tasks)-1]
+		return t
+	}
+	return nil
+}
+
+func search(tasks []*Task, seq int64) int {
+	low, high := 0, len(tasks)
+	for low < high {
+		if m := (low + high) / 2; tasks[m].Seq < seq {
+			low = m + 1
+		} else {
+			high = m
+		}
+	}
+	if low < len(tasks) && tasks[low].Seq == seq {
+		return low
+	}
+	return -1
+}
+
+func insert(tasks []*Task, t *Task) []*Task {
+	i := len(tasks)
+	for i > 0 && tasks[i-1].Seq > t.Seq {
+		i--
+	}
+	tasks = append(tasks, nil)
+	copy(tasks[i+1:], tasks[i:])
+	tasks[i] = t
+	return tasks
+}

@@ -1,0 +1,132 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/head"
+)
+
+// Kind is how other nodes are reached.
+type Kind string
+
+// The kinds.
+const (
+	BySrun Kind = "srun"
+	BySSH  Kind = "ssh"
+	ByCmd  Kind = "cmd"
+)
+
+// Dialer opens connections.
+type Dialer struct {
+	Kind     Kind
+	Command  string   // template for ByCmd
+	Options  []string // for ssh or srun
+	Programs []string // where the worker may be
+	Env      []string
+	LogDir   string // for what ssh and srun say
+}
+
+// Dial connects to a node.
+func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
+	c := command.Cmd{Env: d.Env}
+	worker := WorkerCommand(d.Programs)
+	switch {
+	case n.Local:
+		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
+	case d.Kind == BySrun:
+		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, worker), SrunEnv(d.Env)
+	case d.Kind == BySSH:
+		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+quote(worker))
+	default:
+		c.Name, c.Args = "/bin/sh", []string{"-c", Via(d.Command, n.Name, worker)}
+	}
+	log, err := os.OpenFile(filepath.Join(d.LogDir, n.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, head.Permanent{Err: err}
+	}
+	defer log.Close()
+	st, err := log.Stat()
+	if err != nil {
+		return nil, head.Permanent{Err: err}
+	}
+	c.Stderr = log
+	p, err := command.StartProcess(c)
+	var missing *command.NotFoundError
+	if errors.As(err, &missing) {
+		return nil, head.Permanent{Err: err}
+	} else if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	return &link{p: p, log: log.Name(), from: st.Size()}, nil
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// link is a child process that connects to a worker.
+type link struct {
+	p    *command.Process
+	log  string
+	from int64
+	once sync.Once
+	err  error
+}
+
+func (l *link) Read(b []byte) (int, error)  { return l.p.Stdout.Read(b) }
+func (l *link) Write(b []byte) (int, error) { return l.p.Stdin.Write(b) }
+
+// patience is how long a connection may take to end by itself, and after a
+// SIGTERM.
+const patience = 3 * time.Second
+
+// Close ends the connection.
+func (l *link) Close() error {
+	l.once.Do(func() {
+		_ = l.p.Stdin.Close()
+		ended := make(chan error, 1)
+		go func() { ended <- l.p.Wait() }()
+		err := error(nil)
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			select {
+			case err = <-ended:
+				l.err = l.explain(err)
+				return
+			case <-time.After(patience):
+				_ = l.p.Signal(sig)
+			}
+		}
+		l.err = l.explain(<-ended)
+	})
+	return l.err
+}
+
+// explain adds what the program said last.
+func (l *link) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	f, e := os.Open(l.log)
+	if e != nil {
+		return err
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.NewSectionReader(f, l.from, 64<<10))
+	text := strings.TrimSpace(string(b))
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:]
+	}
+	if text == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, text)
+}

@@ -1,0 +1,207 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+)
+
+// Writer sends messages. What is sent while a write is under way goes out with
+// the next one, so that a busy connection needs few writes.
+type Writer struct {
+	w      io.Writer
+	mu     sync.Mutex
+	ready  sync.Cond
+	next   bytes.Buffer
+	err    error
+	closed bool
+	done   chan struct{}
+}
+
+// NewWriter starts to write to w.
+func NewWriter(w io.Writer) *Writer {
+	c := &Writer{w: w, done: make(chan struct{})}
+	c.ready.L = &c.mu
+	go c.run()
+	return c
+}
+
+// Greet sends the greeting.
+func (c *Writer) Greet(h *Hello) {
+	b, err := json.Marshal(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.err = err
+		return
+	}
+	c.next.WriteString("\n" + Magic)
+	c.next.Write(b)
+	c.next.WriteByte('\n')
+	c.ready.Signal()
+}
+
+// Send queues a message. An error in writing shows in Err, and as the end of
+// what is read.
+func (c *Writer) Send(m *Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.closed {
+		return
+	}
+	if err := marshal(&c.next, m); err != nil {
+		c.err = err
+	}
+	c.ready.Signal()
+}
+
+// Pending is the number of bytes that wait to be written.
+func (c *Writer) Pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next.Len()
+}
+
+// Close writes what is left and returns the first error.
+func (c *Writer) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.ready.Signal()
+	c.mu.Unlock()
+	<-c.done
+	return c.err
+}
+
+func (c *Writer) run() {
+	defer close(c.done)
+	var now bytes.Buffer
+	for {
+		c.mu.Lock()
+		for c.next.Len() == 0 && !c.closed {
+			c.ready.Wait()
+		}
+		if c.next.Len() == 0 || c.err != nil {
+			c.mu.Unlock()
+			return
+		}
+		now, c.next = c.next, now
+		c.mu.Unlock()
+		_, err := c.w.Write(now.Bytes())
+		if now.Cap() > 1<<20 {
+			now = bytes.Buffer{}
+		}
+		now.Reset()
+		if err != nil {
+			c.mu.Lock()
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// ErrProtocol reports a worker of another version.
+var ErrProtocol = errors.New("versions differ")
+
+// ErrTooLong reports a line over MaxLine.
+var ErrTooLong = errors.New("line is too long")
+
+// Reader receives messages.
+type Reader struct{ r *bufio.Reader }
+
+// NewReader reads from r.
+func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReaderSize(r, 64<<10)} }
+
+// noise is how much talk is taken before the greeting.
+const noise = 64 << 10
+
+// Greeting waits for the worker's greeting. Other lines before it are skipped;
+// they are quoted in the error if it never comes.
+func (c *Reader) Greeting() (*Hello, error) {
+	var seen []string
+	for read := 0; read < noise; {
+		line, err := c.line()
+		read += len(line) + 1
+		if rest, ok := bytes.CutPrefix(line, []byte(Magic)); ok {
+			h := new(Hello)
+			if err := json.Unmarshal(rest, h); err != nil {
+				return nil, fmt.Errorf("greeting cannot be read: %w", err)
+			}
+			if h.Protocol != Protocol {
+				return nil, fmt.Errorf("%w: worker is version %q, protocol %d; want protocol %d", ErrProtocol, h.Version, h.Protocol, Protocol)
+			}
+			return h, nil
+		}
+		if text := strings.TrimSpace(string(line)); text != "" {
+			seen = append(seen, text)
+		}
+		if err != nil {
+			return nil, quote("connection ended without a greeting", seen)
+		}
+	}
+	return nil, quote("no greeting in the first 64 KiB", seen)
+}
+
+func quote(what string, seen []string) error {
+	if len(seen) == 0 {
+		return errors.New(what)
+	}
+	if len(seen) > 3 {
+		seen = seen[len(seen)-3:]
+	}
+	text := strings.Join(seen, " | ")
+	if len(text) > 300 {
+		text = text[:300] + "…"
+	}
+	return fmt.Errorf("%s, but %q", what, text)
+}
+
+// Next returns the next message. The end is io.EOF.
+func (c *Reader) Next(m *Message) error {
+	for {
+		line, err := c.line()
+		if err != nil {
+			return err // what was cut off is not a message
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		*m = Message{}
+		if err := json.Unmarshal(line, m); err != nil {
+			return fmt.Errorf("message cannot be read: %w", err)
+		}
+		return nil
+	}
+}
+
+// Buffered reports whether more is there without waiting.
+func (c *Reader) Buffered() bool {
+	n := c.r.Buffered()
+	b, _ := c.r.Peek(n)
+	return bytes.IndexByte(b, '\n') >= 0
+}
+
+func (c *Reader) line() ([]byte, error) {
+	line, err := c.r.ReadSlice('\n')
+	if err == nil {
+		return line[:len(line)-1], nil
+	}
+	var long []byte
+	for errors.Is(err, bufio.ErrBufferFull) {
+		long = append(long, line...)
+		if len(long) > MaxLine {
+			return nil, ErrTooLong
+		}
+		line, err = c.r.ReadSlice('\n')
+	}
+	long = append(long, line...)
+	if err != nil {
+		return long, err
+	}
+	return long[:len(long)-1], nil
+}

@@ -1,0 +1,258 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+// Protocol is the version of what is in this file.
+const Protocol = 1
+
+// Text is a string that need not be UTF-8, such as a command or a path.
+type Text string
+
+// MarshalJSON writes a string, or {"b64": …} if JSON has no string for it.
+func (t Text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return appendString(nil, string(t)), nil
+	}
+	return json.Marshal(struct {
+		B64 []byte `json:"b64"`
+	}{[]byte(t)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '{' {
+		var v struct {
+			B64 []byte `json:"b64"`
+		}
+		err := json.Unmarshal(b, &v)
+		*t = Text(v.B64)
+		return err
+	}
+	var s string
+	err := json.Unmarshal(b, &s)
+	*t = Text(s)
+	return err
+}
+
+// appendString appends s as a JSON string. HTML needs no care here.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case c == '\t':
+			b = append(b, '\\', 't')
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// Texts converts strings.
+func Texts(s []string) []Text {
+	if s == nil {
+		return nil
+	}
+	out := make([]Text, len(s))
+	for i, x := range s {
+		out[i] = Text(x)
+	}
+	return out
+}
+
+// Strings converts texts.
+func Strings(t []Text) []string {
+	if t == nil {
+		return nil
+	}
+	out := make([]string, len(t))
+	for i, x := range t {
+		out[i] = string(x)
+	}
+	return out
+}
+
+// Message is one line. Exactly one field is set.
+type Message struct {
+	// From the head.
+	Setup *Setup `json:"setup,omitempty"`
+	Run   *Run   `json:"run,omitempty"`
+	Kill  *Kill  `json:"kill,omitempty"`
+	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
+	Get   *Get   `json:"get,omitempty"`
+	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
+	Ping  bool   `json:"ping,omitempty"`
+	Bye   bool   `json:"bye,omitempty"` // end, whatever runs
+
+	// From the worker.
+	Hello   *Hello  `json:"hello,omitempty"`
+	Done    *Done   `json:"done,omitempty"`
+	Started []Start `json:"started,omitempty"` // what has been running for a moment
+	Back    *Key    `json:"back,omitempty"`    // the answer to unrun
+	Data    *Data   `json:"data,omitempty"`
+	Signal  string  `json:"signal,omitempty"` // the worker got this one
+	Note    Text    `json:"note,omitempty"`   // a line for the user
+	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
+	Pong    bool    `json:"pong,omitempty"`
+}
+
+// Key names one attempt at one task.
+type Key struct {
+	Seq     int64 `json:"q"`
+	Attempt int32 `json:"a"`
+}
+
+// Hello is the worker's greeting: what its node has.
+type Hello struct {
+	Version  string     `json:"version"`
+	Protocol int        `json:"protocol"`
+	Host     string     `json:"host"`
+	PID      int        `json:"pid"`
+	CPUs     []pool.CPU `json:"cpus"` // those it may use
+	Mem      int64      `json:"mem"`
+	GPUs     []pool.GPU `json:"gpus,omitempty"`
+	GPUVar   string     `json:"gpu_var,omitempty"` // the variable that names them
+}
+
+// Setup is the head's answer: what is the same for all tasks.
+type Setup struct {
+	Run      Text    `json:"run,omitempty"` // the run directory
+	Session  string  `json:"session"`       // names this start of the head
+	Node     string  `json:"node"`
+	Dir      Text    `json:"dir"`
+	Env      []Text  `json:"env,omitempty"` // in addition to the worker's own
+	Shell    Text    `json:"shell"`         // "": commands are split at blanks
+	Always   bool    `json:"always,omitempty"`
+	Pin      bool    `json:"pin,omitempty"`
+	Threads  int     `json:"threads"` // that start tasks
+	HideGPUs bool    `json:"hide_gpus,omitempty"`
+	GPUVar   string  `json:"gpu_var,omitempty"`
+	Output   Output  `json:"output"`
+	Grace    float64 `json:"grace"`   // seconds between SIGTERM and SIGKILL
+	Silence  float64 `json:"silence"` // seconds after which the head is gone
+	Finish   bool    `json:"finish,omitempty"`
+	Keep     bool    `json:"keep,omitempty"` // what tasks leave behind
+	Noop     bool    `json:"noop,omitempty"` // start nothing: measures the rest
+}
+
+// Output says where the output of tasks goes.
+type Output struct {
+	Return bool `json:"return,omitempty"` // to the head
+	Files  bool `json:"files,omitempty"`  // a file for each task and stream
+	Merged bool `json:"merged,omitempty"` // a file for each node and stream
+}
+
+// Run is a task to run.
+type Run struct {
+	Key
+	Text    Text      `json:"c"`
+	Argv    bool      `json:"v,omitempty"` // Text is an argument list, NUL between
+	Dir     Text      `json:"d,omitempty"`
+	Env     []Text    `json:"e,omitempty"`
+	Need    pool.Need `json:"n"`
+	CPUs    []int     `json:"p,omitempty"`
+	GPUs    []string  `json:"g,omitempty"`
+	Slot    int       `json:"k,omitempty"` // its number
+	Mark    bool      `json:"m,omitempty"` // "{%}" stands for it in Text
+	Follow  bool      `json:"f,omitempty"` // on the slot of a task with that need
+	Timeout float64   `json:"t,omitempty"` // seconds
+	ID      Text      `json:"i,omitempty"`
+	Stdin   Text      `json:"s,omitempty"`
+	Capture bool      `json:"o,omitempty"`
+}
+
+// Kill ends a task: SIGTERM, and SIGKILL after the grace time.
+type Kill struct {
+	Key
+	Why Outcome `json:"why"`
+	Now bool    `json:"now,omitempty"` // SIGKILL at once
+}
+
+// Outcome says how a task ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OK        Outcome = "ok"
+	Failed    Outcome = "failed"    // exit status or signal
+	NoStart   Outcome = "nostart"   // could not be started
+	Timeout   Outcome = "timeout"   // its own time limit
+	Cancelled Outcome = "cancelled" // by the user, or what it depends on failed
+	Refused   Outcome = "refused"   // fits no node
+	Lost      Outcome = "lost"      // its node or the connection went
+	Stopped   Outcome = "stopped"   // ended because the run ended; it can be resumed
+)
+
+// Done tells that a task has ended.
+type Done struct {
+	Key
+	What    Outcome `json:"w,omitempty"` // empty: as exit and signal say
+	Exit    int     `json:"x,omitempty"`
+	Signal  int     `json:"s,omitempty"`
+	Error   Text    `json:"e,omitempty"` // why it could not be started
+	Start   float64 `json:"b"`           // seconds since 1970
+	Seconds float64 `json:"r"`
+	User    float64 `json:"u,omitempty"` // CPU seconds
+	System  float64 `json:"y,omitempty"`
+	MaxRSS  int64   `json:"m,omitempty"` // bytes
+	Next    *Key    `json:"n,omitempty"` // what follows on its slot
+	Out     []byte  `json:"o,omitempty"`
+	Err     []byte  `json:"l,omitempty"`
+	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
+	ErrSize int64   `json:"ls,omitempty"`
+}
+
+// Start tells that a task runs.
+type Start struct {
+	Key
+	PID int     `json:"p"`
+	At  float64 `json:"b"`
+}
+
+// Get asks for a piece of a task's output.
+type Get struct {
+	Key
+	Stderr bool  `json:"l,omitempty"`
+	Offset int64 `json:"o"`
+}
+
+// Data is a piece of a task's output; an empty one is the end.
+type Data struct {
+	Key
+	Stderr bool   `json:"l,omitempty"`
+	Offset int64  `json:"o"`
+	Bytes  []byte `json:"b,omitempty"`
+	Error  Text   `json:"e,omitempty"`
+}
+
+// Inline is how much output comes with Done; more is fetched in pieces of Piece.
+const (
+	Inline = 16 << 10
+	Piece  = 128 << 10
+)
+
+// MaxLine bounds a line.
+const MaxLine = 4 << 20
+
+// Magic starts the worker's greeting.
+const Magic = "JOBPOOL1 "
+
+// marshal appends m as a line.
+func marshal(b *bytes.Buffer, m *Message) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	return e.Encode(m)
+}

@@ -1,0 +1,114 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+func TestMessagesArrive(t *testing.T) {
+	r, w := io.Pipe()
+	sent := []*Message{
+		{Run: &Run{Key: Key{7, 1}, Text: "echo \"<a>\\b\"\x01\n\xff", Need: pool.Need{CPUs: 2}, CPUs: []int{0, 4}}},
+		{Done: &Done{Key: Key{7, 1}, Exit: 3, Out: []byte{0, 255}, Next: &Key{8, 1}}},
+		{Note: "a\tb"},
+		{Ping: true},
+	}
+	go func() {
+		out := NewWriter(w)
+		out.Greet(&Hello{Protocol: Protocol, Host: "n1"})
+		for _, m := range sent {
+			out.Send(m)
+		}
+		out.Close()
+		w.Close()
+	}()
+	in := NewReader(io.MultiReader(strings.NewReader("Welcome!\nmotd without end"), r))
+	h, err := in.Greeting()
+	if err != nil || h.Host != "n1" {
+		t.Fatalf("greeting %v, %v", h, err)
+	}
+	for _, want := range sent {
+		var got Message
+		if err := in.Next(&got); err != nil || !reflect.DeepEqual(&got, want) {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if err := in.Next(new(Message)); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestGreetingThatNeverComes(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", "connection ended without a greeting"},
+		{"sh: jobpool: not found\n", `connection ended without a greeting, but "sh: jobpool: not found"`},
+		{strings.Repeat("x\n", 40000), `no greeting in the first 64 KiB, but "x | x | x"`},
+		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 1`},
+		{Magic + "{\n", "greeting cannot be read: unexpected end of JSON input"},
+	} {
+		if _, err := NewReader(strings.NewReader(tt.in)).Greeting(); err == nil || err.Error() != tt.want {
+			t.Errorf("%.20q: %v; want %s", tt.in, err, tt.want)
+		}
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	big := strings.Repeat("y", 300<<10)
+	var b bytes.Buffer
+	if err := marshal(&b, &Message{Note: Text(big)}); err != nil {
+		t.Fatal(err)
+	}
+	var m Message
+	if err := NewReader(&b).Next(&m); err != nil || string(m.Note) != big {
+		t.Errorf("%d bytes, %v", len(m.Note), err)
+	}
+	if err := NewReader(strings.NewReader(strings.Repeat("y", MaxLine+100<<10))).Next(&m); !errors.Is(err, ErrTooLong) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWriterReportsABrokenPipe(t *testing.T) {
+	r, w := io.Pipe()
+	r.Close()
+	out := NewWriter(w)
+	out.Send(&Message{Ping: true})
+	if err := out.Close(); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "a", "\x00\x1f\"\\", "\xff\xfe", "é\u2028"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := json.Marshal(Text(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Text
+		if err := json.Unmarshal(b, &got); err != nil || string(got) != s {
+			t.Errorf("%q becomes %s becomes %q, %v", s, b, got, err)
+		}
+	})
+}
+
+func FuzzNext(f *testing.F) {
+	f.Add([]byte(`{"done":{"q":1,"a":1,"b":1,"r":0.1}}` + "\n"))
+	f.Add([]byte(`{"run":{"q":1,"c":{"b64":"/w=="},"n":{"CPUs":1}}}` + "\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := NewReader(bytes.NewReader(b))
+		for range 100 {
+			if r.Next(new(Message)) != nil {
+				return
+			}
+		}
+	})
+}

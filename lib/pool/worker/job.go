@@ -1,0 +1,393 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// job is a task on this node.
+type job struct {
+	run      wire.Run
+	queued   bool
+	pid      int
+	began    time.Time
+	deadline time.Time // of its own time limit
+	killAt   time.Time // when SIGTERM has not been enough
+	why      wire.Outcome
+	now      bool // it is to be killed at once
+	told     bool // the head knows that it runs
+	tries    int
+	out      *capture
+	stdin    *os.File
+}
+
+// patience is how often a start is tried again while the system has no room for
+// another process or file, if nothing else runs that might make some.
+const patience = 50
+
+func (w *worker) startReady() {
+	for len(w.ready) > 0 {
+		j := w.ready[0]
+		w.ready = w.ready[1:]
+		w.start(j)
+	}
+	w.ready = nil
+}
+
+// start starts a task, which leads to an event of the processes.
+func (w *worker) start(j *job) {
+	j.began = time.Now()
+	if w.setup.Noop {
+		w.end(j, &wire.Done{})
+		return
+	}
+	l, err := w.launch(j)
+	if err != nil {
+		w.cannotStart(j, err)
+		return
+	}
+	w.procs.Start(*l)
+}
+
+// launch makes everything ready for a task.
+func (w *worker) launch(j *job) (*command.Launch, error) {
+	r := &j.run
+	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd()}
+	if l.Dir == "" {
+		l.Dir = string(w.setup.Dir)
+	}
+	var err error
+	if l.Argv, err = w.argv(r); err != nil {
+		return nil, err
+	}
+	path := w.path
+	if len(r.Env) > 0 {
+		path = lookup(l.Env, "PATH")
+	}
+	if l.Path, err = w.find(l.Argv[0], l.Dir, path); err != nil {
+		return nil, err
+	}
+	if w.setup.Pin {
+		l.CPUs = r.CPUs
+	}
+	if r.Stdin != "" && j.stdin == nil {
+		if j.stdin, err = stdinFile(string(r.Stdin)); err != nil {
+			return nil, err
+		}
+	}
+	if j.stdin != nil {
+		l.Stdin = j.stdin.Fd()
+	}
+	if j.out == nil {
+		if j.out, err = w.logs.open(j); err != nil {
+			return nil, err
+		}
+	}
+	l.Stdout, l.Stderr = uintptr(j.out.files[0]), uintptr(j.out.files[1])
+	return l, nil
+}
+
+func stdinFile(text string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "stdin")
+	if _, err = f.WriteString(text); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// argv is what to run: the command itself where that means the same as a shell
+// would make of it.
+func (w *worker) argv(r *wire.Run) ([]string, error) {
+	if r.Mark {
+		r.Mark = false
+		r.Text = wire.Text(strings.ReplaceAll(string(r.Text), "{%}", strconv.Itoa(r.Slot)))
+	}
+	if r.Argv {
+		return strings.Split(string(r.Text), "\x00"), nil
+	}
+	if strings.IndexByte(string(r.Text), 0) >= 0 {
+		return nil, errors.New("command has a NUL in it")
+	}
+	if w.setup.Shell == "" {
+		words := strings.Fields(string(r.Text))
+		if len(words) == 0 {
+			return nil, errors.New("command is empty")
+		}
+		return words, nil
+	}
+	if !w.setup.Always {
+		if words, ok := shell.Split(string(r.Text)); ok {
+			return words, nil
+		}
+	}
+	return []string{string(w.setup.Shell), "-c", string(r.Text)}, nil
+}
+
+// find looks for a program the way a shell does.
+func (w *worker) find(name, dir, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	key := name
+	if path != w.path {
+		key = name + "\x00" + path
+	}
+	if p, ok := w.found[key]; ok {
+		return p, nil
+	}
+	err := error(syscall.ENOENT)
+	for _, d := range filepath.SplitList(path) {
+		p := filepath.Join(d, name)
+		if d == "" || d == "." {
+			p = "./" + name
+		}
+		at := p
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(dir, p)
+		}
+		st, e := os.Stat(at)
+		switch {
+		case e != nil || st.IsDir():
+		case st.Mode()&0o111 == 0:
+			err = syscall.EACCES
+		default:
+			if filepath.IsAbs(p) {
+				w.found[key] = p
+			}
+			return p, nil
+		}
+	}
+	return "", &os.PathError{Op: "exec", Path: name, Err: err}
+}
+
+// taskEnv is the environment of a task.
+func (w *worker) taskEnv(r *wire.Run) []string {
+	env := w.base
+	if len(r.Env) > 0 {
+		env = append(make([]string, 0, len(env)+len(r.Env)+12), env...)
+		for _, kv := range wire.Strings(r.Env) {
+			env = setenv(env, kv)
+		}
+	}
+	env = append(env, // w.base is clipped, so this makes a copy
+		"JOBPOOL_SEQ="+strconv.FormatInt(r.Seq, 10),
+		"JOBPOOL_ATTEMPT="+strconv.Itoa(int(r.Attempt)),
+		"JOBPOOL_NODE="+w.setup.Node,
+		"JOBPOOL_SLOT="+strconv.Itoa(r.Slot),
+		"JOBPOOL_TASK="+w.taskName(r.Key),
+		"JOBPOOL_CPUS="+machine.FormatList(r.CPUs),
+		"JOBPOOL_NCPUS="+strconv.Itoa(r.Need.CPUs),
+	)
+	if w.setup.Run != "" {
+		env = append(env, "JOBPOOL_RUN="+string(w.setup.Run))
+	}
+	if r.ID != "" {
+		env = append(env, "JOBPOOL_ID="+string(r.ID))
+	}
+	if w.setup.HideGPUs {
+		ids := strings.Join(r.GPUs, ",")
+		env = append(env, "JOBPOOL_GPUS="+ids, w.setup.GPUVar+"="+ids)
+	}
+	if lookup(env, "OMP_NUM_THREADS") == "" && r.Need.CPUs > 0 {
+		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(r.Need.CPUs))
+	}
+	return env
+}
+
+// taskName names one attempt in all of the run; processes a task leaves behind
+// are known by it.
+func (w *worker) taskName(k wire.Key) string {
+	return fmt.Sprintf("%s/%d.%d", w.setup.Session, k.Seq, k.Attempt)
+}
+
+func setenv(env []string, kv string) []string {
+	name, _, _ := strings.Cut(kv, "=")
+	for i, old := range env {
+		if strings.HasPrefix(old, name+"=") {
+			env[i] = kv
+			return env
+		}
+	}
+	return append(env, kv)
+}
+
+// event handles what became of a program.
+func (w *worker) event(e command.SpawnEvent) {
+	j := e.Tag.(*job)
+	switch {
+	case e.Err != nil:
+		if errors.Is(e.Err, syscall.ENOEXEC) && !j.run.Argv && j.tries == 0 {
+			// A script without "#!" is for the shell.
+			j.tries++
+			j.run.Argv = true
+			j.run.Text = wire.Text(strings.Join([]string{"/bin/sh", "-c", string(j.run.Text)}, "\x00"))
+			w.start(j)
+			return
+		}
+		w.cannotStart(j, e.Err)
+	case !e.Ended:
+		j.pid = e.PID
+		if j.stdin != nil {
+			j.stdin.Close()
+			j.stdin = nil
+		}
+		if j.run.Timeout > 0 {
+			j.deadline = j.began.Add(time.Duration(j.run.Timeout * float64(time.Second)))
+		}
+		if j.why != "" {
+			w.kill(j, j.why, j.now)
+		}
+	default:
+		w.endLeftovers(j)
+		w.end(j, &wire.Done{
+			Exit: max(0, e.Status.ExitStatus()), Signal: signalOf(e.Status),
+			User: tv(e.Usage.Utime), System: tv(e.Usage.Stime), MaxRSS: e.Usage.Maxrss << 10,
+		})
+	}
+}
+
+func signalOf(s syscall.WaitStatus) int {
+	if s.Signaled() {
+		return int(s.Signal())
+	}
+	return 0
+}
+
+func tv(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+
+// cannotStart ends a task that could not be started, or tries again later if
+// the system only has no room at present.
+func (w *worker) cannotStart(j *job, err error) {
+	// EBADF is what a fork says when the numbers of its files reach the limit.
+	for _, e := range []error{syscall.EAGAIN, syscall.EBADF, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
+		if errors.Is(err, e) && (j.tries < patience || w.runs()) && j.why == "" && !w.ending {
+			j.tries++
+			w.again = append(w.again, j)
+			// What it has open may be what others lack.
+			if j.out != nil {
+				j.out.discard()
+				j.out = nil
+			}
+			if j.stdin != nil {
+				j.stdin.Close()
+				j.stdin = nil
+			}
+			w.logs.shrink()
+			return
+		}
+	}
+	d := &wire.Done{What: wire.NoStart, Exit: 125, Error: wire.Text(err.Error())}
+	name, dir := "", string(j.run.Dir)
+	if words, e := w.argv(&j.run); e == nil {
+		name = words[0]
+	}
+	if dir == "" {
+		dir = string(w.setup.Dir)
+	}
+	if _, e := os.Stat(dir); e != nil {
+		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, errors.Unwrap(e)))
+	} else if errors.Is(err, syscall.ENOENT) {
+		d.Exit, d.Error = 127, wire.Text(fmt.Sprintf("%q: program not found", name))
+	} else if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.E2BIG) {
+		d.Exit, d.Error = 126, wire.Text(fmt.Sprintf("%q: %v", name, unwrapped(err)))
+	}
+	delete(w.found, name)
+	w.end(j, d)
+}
+
+func unwrapped(err error) error {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+// runs reports whether any process runs, whose end may make room.
+func (w *worker) runs() bool {
+	for _, j := range w.jobs {
+		if j.pid != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// end reports a task and starts what follows on its slot.
+func (w *worker) end(j *job, d *wire.Done) {
+	now := time.Now()
+	delete(w.jobs, j.run.Key)
+	if j.stdin != nil {
+		j.stdin.Close()
+	}
+	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
+	if j.why != "" {
+		d.What = j.why
+	}
+	if next := w.follower(j.run.Need); next != nil {
+		next.run.CPUs, next.run.GPUs, next.run.Slot = j.run.CPUs, j.run.GPUs, j.run.Slot
+		d.Next = &next.run.Key
+		w.ready = append(w.ready, next)
+	}
+	w.logs.finish(j, d)
+}
+
+// report sends the end of a task, to whoever listens.
+func (w *worker) report(d *wire.Done) {
+	if w.lost && w.spool != nil {
+		w.spool.done(d)
+		return
+	}
+	w.out.Send(&wire.Message{Done: d})
+}
+
+// kill ends a task.
+func (w *worker) kill(j *job, why wire.Outcome, now bool) {
+	if j.queued {
+		w.unqueue(j)
+		w.report(&wire.Done{Key: j.run.Key, What: why, Start: seconds(time.Now())})
+		return
+	}
+	if j.why == "" {
+		j.why = why
+	}
+	j.now = j.now || now
+	switch {
+	case j.pid == 0: // when it has started
+	case j.now:
+		j.killAt = time.Now().Add(time.Second)
+		w.killProcess(j, syscall.SIGKILL)
+	case j.killAt.IsZero():
+		j.killAt = time.Now().Add(time.Duration(w.setup.Grace * float64(time.Second)))
+		w.killProcess(j, syscall.SIGTERM)
+	}
+}
+
+// killProcess signals the session of a task. A stopped one must be woken up to
+// notice.
+func (w *worker) killProcess(j *job, sig syscall.Signal) {
+	if w.procs.Signal(j.pid, sig) == nil && sig != syscall.SIGKILL {
+		_ = w.procs.Signal(j.pid, syscall.SIGCONT)
+	}
+}

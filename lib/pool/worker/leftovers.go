@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+)
+
+// endLeftovers kills what a task that has ended left behind in its process
+// group, and what has left that and came to the worker as an orphan.
+func (w *worker) endLeftovers(j *job) {
+	if w.setup.Keep {
+		return
+	}
+	if j != nil {
+		_ = w.procs.Signal(j.pid, syscall.SIGKILL)
+	}
+	if w.Orphans == nil {
+		return
+	}
+	orphans := w.Orphans()
+	w.strange = false
+	if len(orphans) == 0 {
+		return
+	}
+	alive := map[string]bool{}
+	sessions := map[int]bool{}
+	for key, other := range w.jobs {
+		if other != j {
+			alive[w.taskName(key)] = true
+			sessions[other.pid] = true
+		}
+	}
+	for _, pid := range orphans {
+		session, zombie := machine.Session(pid)
+		if zombie {
+			w.procs.Reap()
+			continue
+		}
+		// Looked at again: it may belong to a task that still runs, or to nobody.
+		w.strange = true
+		task := machine.Variable(pid, "JOBPOOL_TASK")
+		if !sessions[session] && !alive[task] && strings.HasPrefix(task, w.setup.Session+"/") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			w.procs.Reap()
+		}
+	}
+}
+
+// endOrphans kills whatever is left when the worker ends.
+func (w *worker) endOrphans() {
+	if w.setup.Keep || w.Orphans == nil {
+		return
+	}
+	killAll(w.Orphans, w.procs.Reap)
+}
+
+// killAll kills processes until there are no more; a few may still be making
+// others meanwhile.
+func killAll(list func() []int, reap func()) {
+	for range 200 {
+		left := 0
+		for _, pid := range list() {
+			if _, zombie := machine.Session(pid); !zombie {
+				left++
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		reap()
+		if left == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,430 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// capture is where the output of one task goes: standard output and standard
+// error.
+type capture struct {
+	files  [2]descriptor
+	path   [2]string // "": nobody will ask for it
+	shared bool      // the null device
+	keep   bool      // the files are the user's
+}
+
+// descriptor is an open file. os.File would ask the system for more than is
+// needed, for each of many short tasks.
+type descriptor int
+
+const noFile descriptor = -1
+
+func openFile(name string, flags int, mode uint32) (descriptor, error) {
+	for {
+		fd, err := syscall.Open(name, flags|syscall.O_CREAT|syscall.O_RDWR|syscall.O_APPEND|syscall.O_CLOEXEC, mode)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return noFile, &os.PathError{Op: "open", Path: name, Err: err}
+		default:
+			return descriptor(fd), nil
+		}
+	}
+}
+
+func (d descriptor) size() int64 {
+	var st syscall.Stat_t
+	if syscall.Fstat(int(d), &st) != nil {
+		return 0
+	}
+	return st.Size
+}
+
+// ReadAt makes a descriptor an io.ReaderAt.
+func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
+	n, err := syscall.Pread(int(d), b, at)
+	switch {
+	case err != nil:
+		return 0, err
+	case n < len(b):
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// blank is an open file that nothing was written to. To give it another name costs
+// far less than to make a new one, on a parallel file system above all, and tasks
+// that print nothing leave no files.
+type blank struct {
+	file descriptor
+	path string
+}
+
+// maxBlank bounds how many are kept.
+const maxBlank = 64
+
+// logs is where the output of the tasks of this node goes.
+type logs struct {
+	w      *worker
+	mode   wire.Output
+	null   *capture
+	free   []*capture // empty, to be used again
+	blank  []blank    // logs of tasks that printed nothing, to be used again
+	made   map[int64]bool
+	number int
+
+	merged [2]*os.File
+	index  *os.File
+	size   [2]int64
+	work   chan func() // what may take long, in order
+	idle   sync.WaitGroup
+
+	mu   sync.Mutex
+	held map[wire.Key]*capture // until the head has fetched it
+}
+
+func newLogs(w *worker, mode wire.Output) (*logs, error) {
+	l := &logs{w: w, mode: mode, made: map[int64]bool{}, held: map[wire.Key]*capture{}}
+	null := descriptor(w.null.Fd())
+	l.null = &capture{files: [2]descriptor{null, null}, shared: true}
+	dir := filepath.Join(string(w.setup.Run), "logs")
+	if mode.Files || mode.Merged {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, err
+		}
+	}
+	if mode.Merged {
+		for i, ext := range []string{".out", ".err"} {
+			f, err := os.OpenFile(filepath.Join(dir, w.setup.Node+ext), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+			if err != nil {
+				return nil, err
+			}
+			if st, err := f.Stat(); err == nil {
+				l.size[i] = st.Size()
+			}
+			l.merged[i] = f
+		}
+		var err error
+		if l.index, err = os.OpenFile(filepath.Join(dir, w.setup.Node+".idx"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
+			return nil, err
+		}
+	}
+	l.work = make(chan func(), 1024)
+	go func() {
+		for f := range l.work {
+			f()
+			l.idle.Done()
+		}
+	}()
+	return l, nil
+}
+
+func (l *logs) later(f func()) {
+	l.idle.Add(1)
+	l.work <- f
+}
+
+// flush waits for what is under way.
+func (l *logs) flush() { l.idle.Wait() }
+
+func (l *logs) close() {
+	close(l.work)
+	l.shrink()
+}
+
+// LogFile is the name of a task's log below the run directory.
+func LogFile(seq int64, attempt int32, stderr bool) string {
+	ext := ".out"
+	if stderr {
+		ext = ".err"
+	}
+	if attempt > 1 {
+		ext = fmt.Sprintf(".%d%s", attempt, ext)
+	}
+	return fmt.Sprintf("logs/%03d/%06d%s", seq/1000, seq, ext)
+}
+
+// open makes the files for a task.
+func (l *logs) open(j *job) (*capture, error) {
+	key := j.run.Key
+	if l.mode.Files {
+		if shard := key.Seq / 1000; !l.made[shard] {
+			dir := filepath.Dir(filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, 1, false)))
+			if err := os.MkdirAll(dir, 0o777); err != nil {
+				return nil, err
+			}
+			l.made[shard] = true
+		}
+		c := &capture{files: [2]descriptor{noFile, noFile}, keep: true}
+		for i := range c.files {
+			c.path[i] = filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, key.Attempt, i == 1))
+			if l.rename(c, i) {
+				continue
+			}
+			var err error
+			if c.files[i], err = openFile(c.path[i], syscall.O_TRUNC, 0o666); err != nil {
+				c.close()
+				return nil, err
+			}
+		}
+		return c, nil
+	}
+	if !l.mode.Return && !l.mode.Merged && !j.run.Capture {
+		return l.null, nil
+	}
+	if n := len(l.free); n > 0 {
+		c := l.free[n-1]
+		l.free = l.free[:n-1]
+		return c, nil
+	}
+	c := &capture{files: [2]descriptor{noFile, noFile}}
+	for i := range c.files {
+		l.number++
+		c.path[i] = filepath.Join(l.w.Temp, fmt.Sprint(l.number))
+		var err error
+		if c.files[i], err = openFile(c.path[i], syscall.O_EXCL, 0o600); err != nil {
+			c.discard()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// rename makes a blank file the log of a stream.
+func (l *logs) rename(c *capture, stream int) bool {
+	n := len(l.blank)
+	if n == 0 {
+		return false
+	}
+	b := l.blank[n-1]
+	l.blank = l.blank[:n-1]
+	if os.Rename(b.path, c.path[stream]) != nil {
+		_ = syscall.Close(int(b.file))
+		return false
+	}
+	c.files[stream] = b.file
+	return true
+}
+
+// keepBlank takes the files of an ended task that are empty, unless something that
+// is still alive may write to them.
+func (l *logs) keepBlank(c *capture) {
+	for i, f := range c.files {
+		if !c.keep || f == noFile || l.w.setup.Keep || l.w.strange || len(l.blank) >= maxBlank || f.size() > 0 {
+			continue
+		}
+		l.blank = append(l.blank, blank{f, c.path[i]})
+		c.files[i] = noFile
+	}
+}
+
+func (c *capture) close() {
+	for i, f := range c.files {
+		if f != noFile && !c.shared {
+			_ = syscall.Close(int(f))
+			c.files[i] = noFile
+		}
+	}
+}
+
+// discard removes what nobody needs any more.
+func (c *capture) discard() {
+	if c.shared {
+		return
+	}
+	c.close()
+	if c.keep {
+		return
+	}
+	for _, p := range c.path {
+		if p != "" {
+			os.Remove(p)
+		}
+	}
+}
+
+// finish reports the end of a task with its output.
+func (l *logs) finish(j *job, d *wire.Done) {
+	c := j.out
+	send := func() { l.w.report(d) }
+	switch {
+	case c == nil || c.shared:
+		l.inOrder(send)
+		return
+	case l.mode.Merged:
+		l.later(func() {
+			l.merge(j.run.Key, c, d)
+			if l.mode.Return || j.run.Capture {
+				l.inline(j.run.Key, c, d)
+			} else {
+				c.discard()
+			}
+			send()
+		})
+		return
+	case l.mode.Return || j.run.Capture:
+		if !l.inline(j.run.Key, c, d) && !c.keep {
+			l.recycle(c)
+		}
+	default:
+		l.keepBlank(c)
+		c.close()
+	}
+	send()
+}
+
+// inOrder keeps reports in the order of the ends while some take longer.
+func (l *logs) inOrder(f func()) {
+	if l.mode.Merged {
+		l.later(f)
+		return
+	}
+	f()
+}
+
+// shrink closes what is kept to be used again.
+func (l *logs) shrink() {
+	for _, c := range l.free {
+		c.discard()
+	}
+	l.free = nil
+	for _, b := range l.blank {
+		_ = syscall.Close(int(b.file))
+		os.Remove(b.path)
+	}
+	l.blank = nil
+}
+
+// recycle uses the files of a task again, unless something that is still alive
+// may write to them.
+func (l *logs) recycle(c *capture) {
+	if l.w.setup.Keep || l.w.strange || len(l.free) > 64 {
+		c.discard()
+		return
+	}
+	for _, f := range c.files {
+		if f.size() > 0 && syscall.Ftruncate(int(f), 0) != nil {
+			c.discard()
+			return
+		}
+	}
+	l.free = append(l.free, c)
+}
+
+// inline puts short output into the report; it reports whether there is more,
+// which is then held for the head to fetch.
+func (l *logs) inline(key wire.Key, c *capture, d *wire.Done) (held bool) {
+	var size [2]int64
+	for i, f := range c.files {
+		size[i] = f.size()
+	}
+	if size[0]+size[1] > wire.Inline || l.w.lost && size[0]+size[1] > 0 && l.w.spool != nil {
+		d.OutSize, d.ErrSize = size[0], size[1]
+		c.close()
+		l.mu.Lock()
+		l.held[key] = c
+		l.mu.Unlock()
+		return true
+	}
+	for i, dst := range []*[]byte{&d.Out, &d.Err} {
+		if size[i] > 0 {
+			b := make([]byte, size[i])
+			n, _ := c.files[i].ReadAt(b, 0)
+			*dst = b[:n]
+		}
+	}
+	if c.keep || l.mode.Merged {
+		l.keepBlank(c)
+		c.discard()
+	}
+	return false
+}
+
+// get sends a piece of held output.
+func (l *logs) get(g wire.Get) {
+	l.mu.Lock()
+	c := l.held[g.Key]
+	l.mu.Unlock()
+	l.later(func() {
+		d := &wire.Data{Key: g.Key, Stderr: g.Stderr, Offset: g.Offset}
+		if c == nil {
+			d.Error = "its output is not held any more"
+		} else if b, err := piece(c.path[stream(g.Stderr)], g.Offset); err != nil {
+			d.Error = wire.Text(err.Error())
+		} else {
+			d.Bytes = b
+		}
+		l.w.out.Send(&wire.Message{Data: d})
+	})
+}
+
+func stream(stderr bool) int {
+	if stderr {
+		return 1
+	}
+	return 0
+}
+
+func piece(path string, offset int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, wire.Piece)
+	n, err := f.ReadAt(b, offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:n], err
+}
+
+func (l *logs) drop(k wire.Key) {
+	l.mu.Lock()
+	c := l.held[k]
+	delete(l.held, k)
+	l.mu.Unlock()
+	if c != nil {
+		c.discard()
+	}
+}
+
+// Index is a line of the index of merged logs.
+type Index struct {
+	Seq     int64  `json:"seq"`
+	Attempt int32  `json:"attempt"`
+	Stream  string `json:"stream"`
+	Offset  int64  `json:"offset"`
+	Length  int64  `json:"length"`
+}
+
+// merge appends the output of a task to the node's files.
+func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
+	var lines bytes.Buffer
+	for i, name := range []string{"out", "err"} {
+		n, err := io.Copy(l.merged[i], io.NewSectionReader(c.files[i], 0, 1<<62))
+		if err != nil && d.Error == "" {
+			d.Error = wire.Text("log: " + err.Error())
+		}
+		if n > 0 {
+			b, _ := json.Marshal(Index{k.Seq, k.Attempt, name, l.size[i], n})
+			lines.Write(append(b, '\n'))
+		}
+		l.size[i] += n
+	}
+	if lines.Len() > 0 {
+		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Error == "" {
+			d.Error = wire.Text("log: " + err.Error())
+		}
+	}
+}

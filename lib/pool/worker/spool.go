@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// Spool is a line of the file in which a worker whose head is gone leaves the
+// results for the next one.
+type Spool struct {
+	Node    string     `json:"node,omitempty"` // the first line
+	Session string     `json:"session,omitempty"`
+	Running []wire.Key `json:"running,omitempty"` // what it lets end
+	Done    *wire.Done `json:"done,omitempty"`
+	End     bool       `json:"end,omitempty"`
+}
+
+// SpoolDir is the directory of these files below the run directory.
+const SpoolDir = "spool"
+
+// alive is how often the file is touched, so that others see that it is in use.
+const alive = 5 * time.Second
+
+type spool struct {
+	w    *worker
+	mu   sync.Mutex
+	f    *os.File
+	next time.Time
+	used bool
+}
+
+func newSpool(w *worker) (*spool, error) {
+	dir := filepath.Join(string(w.setup.Run), SpoolDir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d", w.setup.Session, w.setup.Node, w.Hello.PID)), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	s := &spool{w: w, f: f}
+	s.write(&Spool{Node: w.setup.Node, Session: w.setup.Session})
+	return s, nil
+}
+
+func (s *spool) write(line *Spool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, err := json.Marshal(line)
+	if err == nil {
+		_, _ = s.f.Write(append(b, '\n'))
+	}
+}
+
+// begin notes what is still to come when the head is gone.
+func (s *spool) begin(jobs map[wire.Key]*job) {
+	if s == nil {
+		return
+	}
+	s.used = true
+	line := &Spool{Running: []wire.Key{}}
+	for k := range jobs {
+		line.Running = append(line.Running, k)
+	}
+	s.write(line)
+}
+
+// done keeps a result, with the output the head would have fetched.
+func (s *spool) done(d *wire.Done) {
+	s.w.logs.mu.Lock()
+	c := s.w.logs.held[d.Key]
+	s.w.logs.mu.Unlock()
+	if c != nil && !c.keep {
+		for i := range c.path {
+			copyFile(c.path[i], filepath.Join(filepath.Dir(s.f.Name()), fmt.Sprintf("%d.%d.%d", d.Seq, d.Attempt, i+1)))
+		}
+	}
+	s.write(&Spool{Done: d})
+}
+
+func copyFile(from, to string) {
+	b, err := os.Open(from)
+	if err != nil {
+		return
+	}
+	defer b.Close()
+	f, err := os.Create(to)
+	if err != nil {
+		return
+	}
+	_, _ = f.ReadFrom(b)
+	f.Close()
+}
+
+func (s *spool) tick(now time.Time) {
+	if s != nil && now.After(s.next) {
+		s.next = now.Add(alive)
+		_ = os.Chtimes(s.f.Name(), now, now)
+	}
+}
+
+// end closes the file; it is removed if it was not needed.
+func (s *spool) end() {
+	if s == nil {
+		return
+	}
+	if s.used {
+		s.write(&Spool{End: true})
+	} else {
+		os.Remove(s.f.Name())
+	}
+	s.f.Close()
+}

@@ -1,0 +1,386 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// Processes starts and ends programs; command.Spawner is the real one.
+type Processes interface {
+	Start(command.Launch)
+	Signal(pid int, sig syscall.Signal) error
+	Events() <-chan command.SpawnEvent
+	Reap()
+}
+
+// Options are what a worker needs of the world.
+type Options struct {
+	In        io.Reader
+	Out       io.Writer
+	Hello     wire.Hello
+	Processes func(threads int) Processes
+	Signals   <-chan os.Signal
+	Environ   []string
+	Temp      string // a directory of its own
+	// Orphans finds processes that came to the worker; may be nil.
+	Orphans func() []int
+}
+
+// tick is how often time limits are looked at.
+const tick = 100 * time.Millisecond
+
+type worker struct {
+	Options
+	setup   wire.Setup
+	out     *wire.Writer
+	procs   Processes
+	base    []string // the environment of all tasks
+	path    string   // their PATH
+	found   map[string]string
+	jobs    map[wire.Key]*job
+	queue   map[pool.Need][]*job // to follow on a slot of that need
+	again   []*job               // wait for the system to have room
+	ready   []*job               // start next
+	logs    *logs
+	spool   *spool
+	heard   time.Time // when the head last said anything
+	lost    bool      // the head is gone
+	ending  bool      // nothing new starts
+	strange bool      // there are orphans of nobody
+	null    *os.File
+}
+
+// Run serves the head until it says goodbye or is gone, and all tasks have ended.
+func Run(o Options) error {
+	w := &worker{
+		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
+		heard: time.Now(),
+	}
+	w.out = wire.NewWriter(o.Out)
+	w.out.Greet(&o.Hello)
+	messages := make(chan []wire.Message, 16)
+	stop := make(chan struct{})
+	defer close(stop)
+	go receive(wire.NewReader(o.In), messages, stop)
+	first, ok := <-messages
+	if !ok || first[0].Setup == nil {
+		w.out.Close()
+		if !ok {
+			return errors.New("the head went away before it said anything")
+		}
+		return errors.New("the head did not begin with its setup")
+	}
+	if err := w.begin(first[0].Setup); err != nil {
+		w.out.Send(&wire.Message{Fatal: wire.Text(err.Error())})
+		w.out.Close()
+		return err
+	}
+	defer w.logs.close()
+	defer w.null.Close()
+	w.take(first[1:])
+	w.startReady()
+	err := w.loop(messages)
+	w.endOrphans()
+	w.logs.flush()
+	if e := w.out.Close(); err == nil && !w.lost {
+		err = e
+	}
+	w.spool.end()
+	return err
+}
+
+// receive passes messages on in batches, as many as are there.
+func receive(in *wire.Reader, out chan<- []wire.Message, stop <-chan struct{}) {
+	defer close(out)
+	for {
+		var batch []wire.Message
+		for len(batch) == 0 || len(batch) < 256 && in.Buffered() {
+			var m wire.Message
+			if err := in.Next(&m); err != nil {
+				if len(batch) > 0 {
+					select {
+					case out <- batch:
+					case <-stop:
+					}
+				}
+				return
+			}
+			batch = append(batch, m)
+		}
+		select {
+		case out <- batch:
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (w *worker) begin(s *wire.Setup) error {
+	w.setup = *s
+	var err error
+	if w.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if dir := string(s.Run); dir != "" {
+		if _, err := os.Stat(dir); err != nil {
+			return fmt.Errorf("the run directory cannot be reached from %s: %w", w.Hello.Host, err)
+		}
+	}
+	w.environment()
+	if w.logs, err = newLogs(w, s.Output); err != nil {
+		return err
+	}
+	if s.Finish {
+		if w.spool, err = newSpool(w); err != nil {
+			return err
+		}
+	}
+	w.procs = w.Processes(s.Threads)
+	return nil
+}
+
+func (w *worker) environment() {
+	over := map[string]bool{}
+	for _, kv := range w.setup.Env {
+		name, _, _ := strings.Cut(string(kv), "=")
+		over[name] = true
+	}
+	for _, kv := range w.Environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if !over[name] && !strings.HasPrefix(name, "JOBPOOL_") {
+			w.base = append(w.base, kv)
+		}
+	}
+	w.base = append(w.base, wire.Strings(w.setup.Env)...)
+	if w.setup.HideGPUs {
+		w.base = slices.DeleteFunc(w.base, func(kv string) bool {
+			return strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "ROCR_VISIBLE_DEVICES=")
+		})
+	}
+	w.base = slices.Clip(w.base)
+	w.path = lookup(w.base, "PATH")
+}
+
+func lookup(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (w *worker) loop(messages <-chan []wire.Message) error {
+	clock := time.NewTicker(tick)
+	defer clock.Stop()
+	for {
+		select {
+		case batch, ok := <-messages:
+			if !ok {
+				messages = nil
+				w.headLost("the connection to the head was closed")
+				break
+			}
+			w.heard = time.Now()
+			w.take(batch)
+		case e := <-w.procs.Events():
+			w.event(e)
+			for range 64 { // those that are there, before looking elsewhere
+				select {
+				case e := <-w.procs.Events():
+					w.event(e)
+					continue
+				default:
+				}
+				break
+			}
+		case s := <-w.Signals:
+			w.signal(s)
+		case <-clock.C:
+			w.tick(time.Now())
+		}
+		w.startReady()
+		if w.ending && len(w.jobs) == 0 && (w.lost || messages == nil) {
+			return nil
+		}
+	}
+}
+
+func (w *worker) take(batch []wire.Message) {
+	for i := range batch {
+		m := &batch[i]
+		switch {
+		case m.Run != nil:
+			w.run(m.Run)
+		case m.Kill != nil:
+			if j := w.jobs[m.Kill.Key]; j != nil {
+				w.kill(j, m.Kill.Why, m.Kill.Now)
+			}
+		case m.Unrun != nil:
+			if j := w.jobs[*m.Unrun]; j != nil && w.unqueue(j) {
+				w.out.Send(&wire.Message{Back: m.Unrun})
+			}
+		case m.Get != nil:
+			w.logs.get(*m.Get)
+		case m.Drop != nil:
+			w.logs.drop(*m.Drop)
+		case m.Ping:
+			w.out.Send(&wire.Message{Pong: true})
+		case m.Bye:
+			w.lost, w.ending = true, true
+			w.stopAll(wire.Stopped, true)
+		}
+	}
+}
+
+// run takes a task from the head.
+func (w *worker) run(r *wire.Run) {
+	if w.ending {
+		w.out.Send(&wire.Message{Back: &r.Key})
+		return
+	}
+	if j := w.jobs[r.Key]; j != nil {
+		// What it was to follow had ended before it came. If it has got the place of
+		// another meanwhile, the head hears of that.
+		if w.unqueue(j) {
+			j.queued, j.run = false, *r
+			w.jobs[r.Key] = j
+			w.ready = append(w.ready, j)
+		}
+		return
+	}
+	j := &job{run: *r}
+	w.jobs[r.Key] = j
+	if r.Follow {
+		j.queued = true
+		w.queue[r.Need] = append(w.queue[r.Need], j)
+		return
+	}
+	w.ready = append(w.ready, j)
+}
+
+// follower returns what is to follow on a slot of that need.
+func (w *worker) follower(need pool.Need) *job {
+	q := w.queue[need]
+	if len(q) == 0 || w.ending {
+		return nil
+	}
+	j := q[0]
+	if len(q) == 1 {
+		delete(w.queue, need)
+	} else {
+		w.queue[need] = q[1:]
+	}
+	j.queued = false
+	return j
+}
+
+// unqueue forgets a task that has not been started.
+func (w *worker) unqueue(j *job) bool {
+	if !j.queued {
+		return false
+	}
+	need := j.run.Need
+	w.queue[need] = slices.DeleteFunc(w.queue[need], func(o *job) bool { return o == j })
+	if len(w.queue[need]) == 0 {
+		delete(w.queue, need)
+	}
+	delete(w.jobs, j.run.Key)
+	return true
+}
+
+// signal passes a signal on to the head, which decides. Only SIGTERM is acted on
+// here as well: Slurm kills everything a little later.
+func (w *worker) signal(s os.Signal) {
+	switch s {
+	case syscall.SIGUSR1:
+		w.out.Send(&wire.Message{Signal: "USR1"})
+	case syscall.SIGTERM:
+		if w.ending {
+			return
+		}
+		w.out.Send(&wire.Message{Signal: "TERM"})
+		w.ending = true
+		w.giveBack()
+		w.stopAll(wire.Stopped, false)
+	}
+}
+
+// giveBack returns everything that has not been started.
+func (w *worker) giveBack() {
+	for _, q := range w.queue {
+		for _, j := range slices.Clone(q) {
+			w.unqueue(j)
+			w.out.Send(&wire.Message{Back: &j.run.Key})
+		}
+	}
+	for _, j := range append(w.ready, w.again...) {
+		delete(w.jobs, j.run.Key)
+		w.out.Send(&wire.Message{Back: &j.run.Key})
+	}
+	w.ready, w.again = nil, nil
+}
+
+func (w *worker) stopAll(why wire.Outcome, now bool) {
+	for _, j := range w.jobs {
+		w.kill(j, why, now)
+	}
+}
+
+// headLost decides what becomes of the tasks when there is nobody to report to.
+func (w *worker) headLost(string) {
+	if w.lost {
+		return
+	}
+	w.lost, w.ending = true, true
+	w.giveBack()
+	w.spool.begin(w.jobs)
+	if !w.setup.Finish {
+		w.stopAll(wire.Stopped, false)
+	}
+}
+
+// tick looks at everything that depends on time.
+func (w *worker) tick(now time.Time) {
+	var started []wire.Start
+	for _, j := range w.jobs {
+		if j.pid == 0 {
+			continue
+		}
+		if !j.told && now.Sub(j.began) >= tick {
+			j.told = true
+			started = append(started, wire.Start{Key: j.run.Key, PID: j.pid, At: seconds(j.began)})
+		}
+		if !j.deadline.IsZero() && j.why == "" && !now.Before(j.deadline) {
+			w.kill(j, wire.Timeout, false)
+		}
+		if !j.killAt.IsZero() && !now.Before(j.killAt) {
+			j.killAt = now.Add(time.Second) // until it is gone
+			w.killProcess(j, syscall.SIGKILL)
+		}
+	}
+	if started != nil && !w.lost {
+		w.out.Send(&wire.Message{Started: started})
+	}
+	w.ready = append(w.ready, w.again...)
+	w.again = nil
+	if silence := w.setup.Silence; !w.lost && silence > 0 && now.Sub(w.heard).Seconds() > silence {
+		w.headLost("nothing was heard of the head")
+	}
+	if w.strange {
+		w.endLeftovers(nil)
+	}
+	w.spool.tick(now)
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

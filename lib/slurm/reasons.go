@@ -1,0 +1,168 @@
+package slurm
+
+import "strings"
+
+// Explanation says in plain words why a job waits, and what can be done.
+type Explanation struct {
+	Plain  string // a few words
+	Advice string // what the user can do
+}
+
+// reasons are the reason codes of squeue's manual.
+var reasons = map[string]Explanation{
+	"None":      {"not looked at yet", "wait for the scheduler's next turn"},
+	"Priority":  {"jobs with a higher priority come first", "wait; a shorter time limit or fewer resources may fit into a hole (fairshare holes), another partition may be free (fairshare where)"},
+	"Resources": {"next in line: waits for nodes to become free", "wait; with a shorter time limit or fewer resources it may start sooner (fairshare holes)"},
+	"Cleaning":  {"its last run is still being cleaned up", "wait; it was requeued"},
+	"Reserved":  {"kept for a job of higher priority", "wait"},
+
+	"Dependency":                  {"waits for another job", "wait for what it depends on, or change that with scontrol update job=ID dependency="},
+	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or take the dependency away with scontrol update job=ID dependency="},
+	"BeginTime":                   {"is to start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
+	"JobHeldUser":                 {"held by its owner", "let it go with scontrol release ID"},
+	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
+	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
+	"SystemFailure":               {"a failure of Slurm, a file system or the network", "scontrol release ID once that is repaired; tell the administrators"},
+	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; tell the administrators if it happens again"},
+	"RequeueHold":                 {"requeued and held", "scontrol release ID"},
+	"job_requeued_in_held_state":  {"requeued and held", "scontrol release ID"},
+	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then scontrol release ID"},
+
+	"PartitionDown":            {"the partition is down", "wait, or choose another partition (fairshare where)"},
+	"PartitionInactive":        {"the partition takes jobs but starts none", "wait, or choose another partition (fairshare where)"},
+	"PartitionNodeLimit":       {"asks for more nodes, or fewer, than the partition allows", "change the number of nodes with scontrol update job=ID numnodes=, or choose another partition"},
+	"PartitionTimeLimit":       {"asks for more time than the partition allows", "lower the limit with scontrol update job=ID timelimit=, or choose another partition"},
+	"PartitionConfig":          {"asks for something the partition does not offer", "choose another partition (fairshare where)"},
+	"AccountNotAllowed":        {"its account may not use the partition", "use another account or partition (fairshare where)"},
+	"QOSNotAllowed":            {"its QoS may not be used there", "use another QoS or partition (fairshare where)"},
+	"ReservationDeleted":       {"its reservation was deleted", "scontrol update job=ID reservationname="},
+	"Reservation":              {"waits for its reservation to begin", "wait; scontrol show reservation tells when"},
+	"ReqNodeNotAvail":          {"nodes it needs are down, drained or reserved", "wait, or do not ask for nodes by name; the reservation may end before its time limit does: a shorter limit may help"},
+	"NodeDown":                 {"a node it needs is down", "wait, or do not ask for nodes by name"},
+	"BadConstraints":           {"no node can fulfil its constraints", "it will never start: change or cancel it"},
+	"InvalidAccount":           {"its account is not valid", "change it with scontrol update job=ID account="},
+	"InvalidQOS":               {"its QoS is not valid", "change it with scontrol update job=ID qos="},
+	"InactiveLimit":            {"reached the limit of inactivity", "cancel it and submit it again"},
+	"Licenses":                 {"waits for licenses", "wait until others give theirs back"},
+	"NodeList":                 {"nodes it needs are in use or missing", "wait, or do not ask for nodes by name"},
+	"FrontEndDown":             {"no front end can run it", "wait; tell the administrators"},
+	"NonZeroExitCode":          {"its last run failed", "see its output"},
+	"OutOfMemory":              {"its last run ran out of memory", "ask for more with --mem"},
+	"Prolog":                   {"its prolog is still running", "wait"},
+	"DeadLine":                 {"cannot meet its deadline", "it will never start: submit it with a later --deadline"},
+	"BurstBufferResources":     {"waits for space in the burst buffer", "wait"},
+	"BurstBufferStageIn":       {"its data is being staged in", "wait"},
+	"BurstBufferOperation":     {"the burst buffer failed", "tell the administrators"},
+	"SchedDefer":               {"was asked to start at once, which is put off on this cluster", "wait"},
+	"FedJobLock":               {"another cluster of the federation looks at it", "wait"},
+	"PowerNotAvail":            {"not enough power", "wait"},
+	"PowerReserved":            {"the power is reserved", "wait"},
+	"QOSUsageThreshold":        {"its QoS is over its threshold of usage", "wait until usage has decayed, or use another QoS"},
+	"QOSTimeLimit":             {"its QoS has used up its time", "use another QoS, or wait until usage has decayed"},
+	"QOSJobLimit":              {"its QoS runs as many jobs as it may", "wait for jobs of the QoS to end"},
+	"QOSResourceLimit":         {"its QoS uses as much as it may", "wait for jobs of the QoS to end, or use another QoS"},
+	"AssociationJobLimit":      {"its account or user runs as many jobs as it may", "wait for jobs of the account to end"},
+	"AssociationResourceLimit": {"its account or user uses as much as it may", "wait for jobs of the account to end, or use another account"},
+	"AssociationTimeLimit":     {"its account or user has used up its time", "use another account, or wait until usage has decayed"},
+	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
+	"JobArrayTaskLimit":        {"as many tasks of the array run as it allows itself", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
+	"WaitingForScheduling":     {"not looked at yet", "wait for the scheduler's next turn"},
+	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": {
+		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
+}
+
+// limits are the pieces of which Slurm builds the codes of limits, such as
+// QOSMaxGRESPerUser or AssocGrpCPUMinutesLimit.
+var limitWhat = []struct{ word, plain string }{
+	{"BillingRunMin", "billed minutes of running jobs"}, {"BillingMin", "billed minutes"}, {"Billing", "billing units"},
+	{"CPURunMinutes", "CPU minutes of running jobs"}, {"CPUMinutes", "CPU minutes"}, {"Cpu", "CPUs"}, {"CPU", "CPUs"},
+	{"GRESRunMinutes", "GPU minutes of running jobs"}, {"GRESMinutes", "GPU minutes"}, {"GRES", "GPUs"}, {"Gres", "GPUs"},
+	{"MemoryRunMinutes", "memory minutes of running jobs"}, {"MemRunMinutes", "memory minutes of running jobs"}, {"MemMinutes", "memory minutes"}, {"Memory", "memory"}, {"Mem", "memory"},
+	{"NodeRunMinutes", "node minutes of running jobs"}, {"NodeMinutes", "node minutes"}, {"Node", "nodes"},
+	{"Energy", "energy"}, {"License", "licenses"}, {"BB", "burst buffer"},
+	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"}, {"Wall", "time"}, {"Job", "running jobs"},
+}
+
+// ExplainReason explains a reason as squeue prints it. Reasons it does not know
+// are repeated.
+func ExplainReason(reason string) Explanation {
+	if e, ok := reasons[reason]; ok {
+		return e
+	}
+	code, detail, _ := strings.Cut(reason, ",")
+	code = strings.TrimSpace(code)
+	if e, ok := reasons[code]; ok {
+		if nodes, found := strings.CutPrefix(strings.TrimSpace(detail), "UnavailableNodes:"); found && nodes != "" {
+			e.Plain += " (" + nodes + ")"
+		}
+		return e
+	}
+	if e, ok := explainLimit(code); ok {
+		return e
+	}
+	if strings.HasPrefix(code, "Nodes required") {
+		return reasons["Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"]
+	}
+	if reason == "" {
+		return Explanation{"Slurm gives no reason", "wait for the scheduler's next turn"}
+	}
+	return Explanation{reason, "see JOB REASON CODES in man squeue"}
+}
+
+func explainLimit(code string) (Explanation, bool) {
+	var whose, advice string
+	rest, ok := strings.CutPrefix(code, "QOS")
+	if ok {
+		whose, advice = "its QoS", "wait for jobs of the QoS to end, or use another QoS (fairshare where)"
+	} else if rest, ok = strings.CutPrefix(code, "Assoc"); ok {
+		whose, advice = "its account", "wait for jobs of the account to end, or use another account"
+	} else if rest, ok = strings.CutPrefix(code, "Max"); ok {
+		rest, whose, advice = "Max"+rest, "its account", "wait for jobs of the account to end, or ask for less"
+	} else {
+		return Explanation{}, false
+	}
+	what := ""
+	for _, l := range limitWhat {
+		if strings.Contains(rest, l.word) {
+			what = l.plain
+			break
+		}
+	}
+	if what == "" {
+		return Explanation{}, false
+	}
+	switch {
+	case strings.HasPrefix(rest, "Min"):
+		return Explanation{"asks for less " + what + " than " + whose + " demands", "ask for more: it will not start like this"}, true
+	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
+		return Explanation{"asks for more " + what + " than " + whose + " allows a job", "ask for less: it will not start like this"}, true
+	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
+		return Explanation{"its user is at the limit that " + whose + " sets for one: " + what, advice}, true
+	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
+		return Explanation{"asks for more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
+	}
+	return Explanation{whose + " is at its limit: " + what, advice}, true
+}
+
+// WillNeverStart reports whether a job with that reason cannot start unless it,
+// or a limit, is changed.
+func WillNeverStart(reason string) bool {
+	switch code, _, _ := strings.Cut(reason, ","); code {
+	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS", "AccountNotAllowed",
+		"QOSNotAllowed", "DeadLine", "JobHoldMaxRequeue":
+		return true
+	default:
+		return strings.Contains(code, "PerJob")
+	}
+}
+
+// Considered reports whether the scheduler looks at a pending job with that
+// reason: it is not held, and waits for neither a time, a reservation nor another job.
+func Considered(reason string) bool {
+	switch code, _, _ := strings.Cut(reason, ","); code {
+	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "Reservation", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
+		"RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
+		return false
+	}
+	return true
+}

@@ -1,0 +1,448 @@
+// Package cluster tests fairshare against a real Slurm cluster. It has no commands
+// that stand in for Slurm's: the cluster is made with Slurm's own.
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil, "fairshare") }
+
+// cluster is the real Slurm, and the users of it.
+type cluster struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newCluster(t *testing.T) cluster {
+	env := harness.Cluster(t)
+	c := cluster{t: t, dir: env["PONOS_CLUSTER"], env: []string{"PATH=" + harness.Bin + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TZ=UTC", "LC_ALL=C", "HOME=/nonexistent"}}
+	for name, value := range env {
+		c.env = append(c.env, name+"="+value)
+	}
+	if c.dir == "" {
+		c.dir = filepath.Dir(filepath.Dir(env["SLURM_CONF"]))
+	}
+	return c
+}
+
+// as runs a program as a user, in that user's directory.
+func (c cluster) as(user string, args ...string) (stdout, stderr string, code int) {
+	c.t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	if user != "root" {
+		cmd = exec.Command("/usr/sbin/runuser", append([]string{"-u", user, "--"}, args...)...)
+		if _, err := os.Stat(cmd.Path); err != nil {
+			cmd.Path = "/sbin/runuser"
+		}
+		cmd.Dir = filepath.Join(c.dir, "work", user)
+	}
+	path, _, _ := strings.Cut(strings.TrimPrefix(c.env[0], "PATH="), ":/usr/local")
+	if user == "root" {
+		for _, dir := range []string{path, "/usr/bin", "/bin", "/usr/sbin"} {
+			if _, err := os.Stat(filepath.Join(dir, args[0])); err == nil {
+				cmd.Path, cmd.Err = filepath.Join(dir, args[0]), nil
+				break
+			}
+		}
+	}
+	cmd.Env = c.env
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		c.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs a program that has to succeed.
+func (c cluster) must(user string, args ...string) string {
+	c.t.Helper()
+	out, errs, code := c.as(user, args...)
+	if code != 0 {
+		c.t.Fatalf("%s as %s: exit status %d: %s", strings.Join(args, " "), user, code, errs)
+	}
+	return out
+}
+
+// submit submits a job that sleeps.
+func (c cluster) submit(user string, args ...string) string {
+	c.t.Helper()
+	out := c.must(user, append(append([]string{"sbatch", "--parsable"}, args...), "--output=/dev/null", "--wrap=sleep 7200")...)
+	return strings.TrimSpace(out)
+}
+
+func (c cluster) state(job string) string {
+	return strings.TrimSpace(c.must("root", "squeue", "--noheader", "--all", "--jobs="+job, "--format=%T"))
+}
+
+// until waits for something, at most a minute and a half.
+func (c cluster) until(what string, done func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(90 * time.Second); !done(); time.Sleep(300 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("waited in vain for %s\n%s", what, c.picture())
+		}
+	}
+}
+
+type queueDoc struct {
+	Jobs []struct {
+		ID        string   `json:"job_id"`
+		RawID     uint64   `json:"raw_job_id"`
+		Partition string   `json:"partition"`
+		State     string   `json:"state"`
+		Rank      *int     `json:"rank"`
+		Priority  float64  `json:"priority"`
+		Sum       *float64 `json:"factors_sum"`
+		Start     *string  `json:"start_time"`
+		Reason    string   `json:"reason"`
+		Nodes     float64  `json:"nodes"`
+		CPUs      float64  `json:"cpus"`
+		Factors   map[string]struct {
+			Factor float64 `json:"factor"`
+		} `json:"factors"`
+	} `json:"jobs"`
+}
+
+type holesDoc struct {
+	Partitions []struct {
+		Name  string `json:"partition"`
+		Holes []hole `json:"holes"`
+	} `json:"partitions"`
+}
+
+type hole struct {
+	Now     bool     `json:"now"`
+	Seconds *int64   `json:"time_limit_seconds"`
+	Nodes   int      `json:"nodes"`
+	CPUs    int      `json:"cpus_per_node"`
+	GPUs    int      `json:"gpus_per_node"`
+	Options []string `json:"sbatch_options"`
+}
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// TestSlurm builds a mixed queue on the real cluster and compares what fairshare
+// says with Slurm's own numbers and with what Slurm then does.
+func TestSlurm(t *testing.T) {
+	c := newCluster(t)
+	c.mixedQueue()
+
+	t.Run("priorities", func(t *testing.T) { c.t = t; c.priorities() })
+	t.Run("where", func(t *testing.T) { c.t = t; c.where() })
+	t.Run("holes", func(t *testing.T) { c.t = t; c.holes() })
+	t.Run("shares", func(t *testing.T) { c.t = t; c.shares() })
+	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
+}
+
+// mixedQueue submits running and pending jobs of all kinds, and waits until the
+// backfill scheduler has planned them.
+func (c cluster) mixedQueue() {
+	c.until("the accounts", func() bool {
+		_, _, code := c.as("carol", "sbatch", "--test-only", "-p", "gpu_csi_a", "--wrap=true")
+		return code == 0
+	})
+	// gpu1 has one GPU and half its CPUs left, gpu2 nothing.
+	c.submit("carol", "-p", "gpu_csi_a", "-w", "gpu1", "--gpus=3", "--cpus-per-task=4", "-t", "60")
+	c.submit("alice", "-p", "gpu", "-w", "gpu2", "--gpus=4", "--cpus-per-task=8", "-t", "120")
+	c.submit("bob", "-p", "cpu", "-N2", "-n6", "-t", "90") // 4 CPUs on one node, 2 on the other
+	c.until("the jobs that run", func() bool {
+		return len(strings.Fields(c.must("root", "squeue", "--noheader", "--all", "--states=RUNNING", "--format=%i"))) == 3
+	})
+	c.submit("alice", "-p", "gpu", "--qos=high", "-N2", "--gpus-per-node=4", "-t", "180")
+	c.submit("carol", "-p", "cpu", "-N2", "--exclusive", "-t", "30")
+	c.submit("bob", "-p", "cpu", "-n4", "--array=1-6%2", "-t", "40", "-J", "作業|x")
+	c.submit("alice", "-p", "gpu,gpu_spot", "-N2", "--gpus-per-node=4", "-t", "60", "--nice=500")
+	c.must("alice", "sbatch", "-p", "cpu", "-n4", "-t", "20", "--output=/dev/null", ":", "-p", "gpu_small", "--gpus=2", "-t", "20", "--wrap=sleep 60")
+	c.submit("bob", "-p", "cpu", "--hold", "-t", "10")
+	c.submit("carol", "-p", "gpu_spot", "-N2", "-C", "a100", "--gpus-per-node=4", "-t", "60", "--open-mode=append")
+	c.until("planned starts", func() bool {
+		planned := 0
+		for _, j := range decode[queueDoc](c.t, c.must("root", "fairshare", "jobs", "--json")).Jobs {
+			if j.Rank != nil && j.Start != nil {
+				planned++
+			}
+		}
+		return planned >= 5
+	})
+}
+
+// shares compares our fair-share factors with sshare's, once there is usage.
+func (c cluster) shares() {
+	type doc struct {
+		Associations []struct {
+			Account  string   `json:"account"`
+			User     *string  `json:"user"`
+			Usage    float64  `json:"raw_usage"`
+			Factor   *float64 `json:"fairshare"`
+			Computed *float64 `json:"fairshare_computed"`
+		} `json:"associations"`
+	}
+	// Usage is added once a minute.
+	c.until("usage", func() bool {
+		usage := 0.0
+		for _, a := range decode[doc](c.t, c.must("root", "fairshare", "--all", "--json")).Associations {
+			usage += a.Usage
+		}
+		return usage > 0
+	})
+	// The factors follow in the same minute.
+	c.until("our factors to be those of sshare", func() bool {
+		users, equal := 0, true
+		for _, a := range decode[doc](c.t, c.must("root", "fairshare", "--all", "--json")).Associations {
+			if a.User == nil {
+				continue
+			}
+			users++
+			if a.Factor == nil || a.Computed == nil || math.Abs(*a.Factor-*a.Computed) > 1e-5 {
+				equal = false
+			}
+		}
+		return equal && users == 5
+	})
+	if out := c.must("alice", "fairshare"); !strings.Contains(out, "alice@research  factor") {
+		c.t.Errorf("alice sees\n%s", out)
+	}
+}
+
+// priorities compares the sum of the factors with Slurm's priority.
+func (c cluster) priorities() {
+	seen, checked := map[string]bool{}, 0
+	for _, j := range decode[queueDoc](c.t, c.must("root", "fairshare", "jobs", "--json")).Jobs {
+		seen[j.Partition] = true
+		if j.Sum == nil {
+			continue
+		}
+		checked++
+		// The cluster has 5 nodes and 28 CPUs.
+		if size := priority.JobSize(j.Nodes, j.CPUs, 5, 28, 0, priority.SizeOptions{}); j.Nodes == 1 && math.Abs(size-j.Factors["jobsize"].Factor) > 1e-6 {
+			c.t.Errorf("job %s: its size makes %v, sprio says %v", j.ID, size, j.Factors["jobsize"].Factor)
+		}
+		if math.Abs(*j.Sum-j.Priority) > 1 {
+			c.t.Errorf("job %s in %s: the factors make %v, Slurm says %v", j.ID, j.Partition, *j.Sum, j.Priority)
+		}
+	}
+	if checked < 3 || len(seen) < 2 {
+		c.t.Errorf("%d jobs with factors, in %v", checked, seen)
+	}
+	// The priority as it is: squeue -o %Q -j ID of a job in one partition.
+	for range 5 { // it changes every minute
+		queue := decode[queueDoc](c.t, c.must("root", "fairshare", "jobs", "-p", "cpu", "--json"))
+		id := strconv.FormatUint(queue.Jobs[0].RawID, 10)
+		ours, theirs := c.must("root", "fairshare", "jobs", "-j", id, "--format", "priority"), c.must("root", "squeue", "-o", "%Q", "-j", id)
+		if ours == theirs {
+			return
+		}
+		c.t.Logf("job %s: %q and %q", id, ours, theirs)
+	}
+	c.t.Error("fairshare jobs -j ID --format priority is not squeue -o %Q -j ID")
+}
+
+func (c cluster) where() {
+	type doc struct {
+		Answers []struct {
+			Partition   string  `json:"partition"`
+			Now         bool    `json:"now"`
+			Refusal     *string `json:"refusal"`
+			Preemptible bool    `json:"preemptible"`
+		} `json:"answers"`
+	}
+	out := decode[doc](c.t, c.must("alice", "fairshare", "where", "--json", "--gpus=1", "-t", "30"))
+	first := out.Answers[0]
+	if first.Partition != "gpu_small" || !first.Now {
+		c.t.Errorf("first %+v; want gpu_small now", first)
+	}
+	for _, a := range out.Answers {
+		switch a.Partition {
+		case "cpu":
+			if a.Refusal == nil {
+				c.t.Error("cpu takes a job with GPUs")
+			}
+		case "gpu_spot":
+			if !a.Preemptible {
+				c.t.Error("gpu_spot is not preemptible")
+			}
+		case "gpu_csi_a":
+			c.t.Error("alice may not use gpu_csi_a")
+		}
+	}
+	_, errs, code := c.as("alice", "fairshare", "where", "--mem=900G")
+	if code != 1 || !strings.Contains(errs, "no partition takes the job") {
+		c.t.Errorf("exit status %d, %q", code, errs)
+	}
+}
+
+var seconds = regexp.MustCompile(`^--time=.*$`)
+
+// holes submits a job for a hole, which backfill starts, and before it one that
+// is 10% longer and one that has 10% more CPUs, which it does not. Where a job that
+// holds the nodes was killed meanwhile, as happens on a machine under load, nothing
+// is proved and all begins anew.
+func (c cluster) holes() {
+	for attempt := 1; ; attempt++ {
+		before := c.holders()
+		err := c.tryHoles()
+		if err == nil {
+			return
+		}
+		if c.holders() == before || attempt == 3 {
+			c.t.Fatalf("%v\n%s", err, c.picture())
+		}
+		c.t.Logf("a job that holds the nodes has ended: %v", err)
+		c.must("root", "scancel", "--user=alice")
+		c.must("root", "scancel", "--user=bob")
+		c.must("root", "scancel", "--user=carol")
+		c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader", "--all") == "" })
+		c.mixedQueue()
+	}
+}
+
+// holders are the jobs that ran before there were holes, and since when.
+func (c cluster) holders() string {
+	return c.must("root", "squeue", "--noheader", "--all", "--sort=i", "--states=RUNNING", "--nodelist=gpu[1-2],cpu[1-2]", "--users=alice,carol", "--format=%i %S") +
+		c.must("root", "squeue", "--noheader", "--all", "--sort=i", "--states=RUNNING", "--partition=cpu", "--users=bob", "--format=%i %S")
+}
+
+func (c cluster) tryHoles() error {
+	h := c.freeHole()
+	if h == nil || h.GPUs != 1 || h.CPUs != 4 || *h.Seconds < 100*60 || *h.Seconds > 120*60 {
+		return fmt.Errorf("hole %+v; want 1 GPU and 4 CPUs for about two hours", h)
+	}
+	with := func(change func(option string) string) []string {
+		args := []string{"--nice=100000"}
+		for _, option := range h.Options {
+			args = append(args, change(option))
+		}
+		return args
+	}
+	longer := with(func(option string) string {
+		return seconds.ReplaceAllString(option, fmt.Sprintf("--time=%d", (*h.Seconds*11+599)/600))
+	})
+	wider := with(func(option string) string {
+		return strings.Replace(option, fmt.Sprintf("--cpus-per-task=%d", h.CPUs), fmt.Sprintf("--cpus-per-task=%d", (h.CPUs*11+9)/10), 1)
+	})
+	for _, larger := range []struct {
+		what    string
+		options []string
+	}{{"wider", wider}, {"longer", longer}} {
+		job := c.submit("bob", larger.options...)
+		time.Sleep(7 * time.Second) // backfill looks every 2 seconds here
+		if state := c.state(job); state != "PENDING" {
+			return fmt.Errorf("a job 10%% %s than the hole is %s: %v", larger.what, state, larger.options)
+		}
+		if larger.what == "longer" {
+			if err := c.shorten(job); err != nil {
+				return err
+			}
+		}
+		c.must("root", "scancel", job)
+	}
+	if !c.soon(func() bool { h = c.freeHole(); return h != nil }) {
+		return fmt.Errorf("the hole is not free again")
+	}
+	job := c.submit("bob", with(func(option string) string { return option })...)
+	if !c.soon(func() bool { return c.state(job) == "RUNNING" }) {
+		return fmt.Errorf("the job in the hole %+v is %s", *h, c.state(job))
+	}
+	if out := c.must("root", "scontrol", "show", "job", job); !strings.Contains(out, "Scheduler=Backfill") {
+		return fmt.Errorf("not started by backfill:\n%s", out)
+	}
+	if h := c.freeHole(); h != nil {
+		return fmt.Errorf("still a hole where a job runs: %+v", *h)
+	}
+	return nil
+}
+
+// shorten takes the advice of a job's story: with the time limit told there, it
+// starts.
+func (c cluster) shorten(job string) error {
+	type doc struct {
+		Jobs []struct {
+			Seconds *int64 `json:"starts_now_with_seconds"`
+		} `json:"jobs"`
+	}
+	jobs := decode[doc](c.t, c.must("bob", "fairshare", "jobs", job, "--json")).Jobs
+	if len(jobs) != 1 || jobs[0].Seconds == nil {
+		return fmt.Errorf("no time limit with which job %s starts:\n%s", job, c.must("bob", "fairshare", "jobs", job))
+	}
+	c.must("bob", "scontrol", "update", "job="+job, fmt.Sprintf("timelimit=%d", *jobs[0].Seconds/60))
+	if !c.soon(func() bool { return c.state(job) == "RUNNING" }) {
+		return fmt.Errorf("job %s is %s with the time limit that was told", job, c.state(job))
+	}
+	time.Sleep(3 * time.Second) // not in the second of its launch, while its processes are not yet known
+	return nil
+}
+
+// soon reports whether something happens within 20 seconds.
+func (c cluster) soon(done func() bool) bool {
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(300 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// picture is what there is to see when something went wrong.
+func (c cluster) picture() string {
+	return c.must("root", "squeue", "--all", "--format=%i %P %u %T %C %b %S %e %N %Y %r") + c.must("root", "sacct", "--allusers", "-X", "-o", "jobid,state,start,end,exitcode,nodelist") +
+		c.must("root", "fairshare", "holes") + c.logs()
+}
+
+// logs are the lines of the daemons' logs that say why a job ended.
+func (c cluster) logs() string {
+	files, _ := filepath.Glob(filepath.Join(c.dir, "log", "slurm*.log"))
+	var b strings.Builder
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "memory") || strings.Contains(line, "illed") || strings.Contains(line, "signal") {
+				b.WriteString(filepath.Base(file) + ": " + line)
+			}
+		}
+	}
+	return b.String()
+}
+
+// freeHole is a hole of now with a GPU in the partition gpu, or nil.
+func (c cluster) freeHole() *hole {
+	for _, p := range decode[holesDoc](c.t, c.must("root", "fairshare", "holes", "-p", "gpu", "--json")).Partitions {
+		for _, h := range p.Holes {
+			if h.Now && h.GPUs > 0 && h.Seconds != nil {
+				return &h
+			}
+		}
+	}
+	return nil
+}
+
+func (c cluster) history() {
+	out := c.must("root", "fairshare", "history", "--all", "--since", "1d")
+	if !strings.Contains(out, "CPU hours a day") || !strings.Contains(out, "alice") {
+		c.t.Errorf("history:\n%s", out)
+	}
+	c.must("root", "fairshare", "history", "--all", "--since", "1d", "--source", "sreport")
+}

@@ -1,0 +1,294 @@
+package jobpool
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// contender runs some tasks, which do nothing, two at a time.
+type contender struct {
+	name  string
+	tasks int
+	run   func(tasks int) *exec.Cmd
+	times []float64 // tasks a second
+}
+
+// yardstick starts programs as fast as the machine can: vfork and execve in C.
+const yardstick = `
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+	char *args[] = {"/bin/true", 0};
+	int left = atoi(argv[1]), running = 0;
+	while (left > 0 || running > 0) {
+		while (left > 0 && running < 2) {
+			if (vfork() == 0) { execv(args[0], args); _exit(1); }
+			left--, running++;
+		}
+		wait(0);
+		running--;
+	}
+	return 0;
+}
+`
+
+func lines(dir string, n int) *os.File {
+	name := filepath.Join(dir, fmt.Sprintf("tasks%d", n))
+	if _, err := os.Stat(name); err != nil {
+		if err := os.WriteFile(name, bytes.Repeat([]byte("/bin/true\n"), n), 0o644); err != nil {
+			panic(err)
+		}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func onPath(name string) bool { _, err := exec.LookPath(name); return err == nil }
+
+// BenchmarkThroughput runs jobpool and its peers in turns, and prints medians.
+func BenchmarkThroughput(b *testing.B) {
+	dir := b.TempDir()
+	number := 0
+	jobpool := func(args ...string) func(int) *exec.Cmd {
+		return func(n int) *exec.Cmd {
+			number++
+			// Log files and the journal are on.
+			argv := append([]string{"-q", "-o", "files", "--run", filepath.Join(dir, fmt.Sprint("run", number))}, args...)
+			c := exec.Command(filepath.Join(harness.Bin, "jobpool"), argv...)
+			c.Stdin = lines(dir, n)
+			return c
+		}
+	}
+	var all []*contender
+	add := func(name string, tasks int, run func(int) *exec.Cmd) {
+		all = append(all, &contender{name: name, tasks: tasks, run: run})
+	}
+	if onPath("gcc") {
+		source, program := filepath.Join(dir, "y.c"), filepath.Join(dir, "y")
+		if err := os.WriteFile(source, []byte(yardstick), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		if out, err := exec.Command("gcc", "-O2", "-o", program, source).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		add("C vfork", 3000, func(n int) *exec.Cmd { return exec.Command(program, strconv.Itoa(n)) })
+	}
+	add("xargs -P2", 3000, func(n int) *exec.Cmd {
+		c := exec.Command("xargs", "-P2", "-n1", "/bin/true")
+		c.Stdin = lines(dir, n)
+		return c
+	})
+	// Enough tasks for the start of a connection not to count.
+	add("jobpool local", 6000, jobpool("-j2"))
+	options, err := startSSHD(b)
+	if err != nil {
+		b.Logf("without ssh: %v", err)
+	} else {
+		add("jobpool ssh", 6000, jobpool("--via", "ssh", "--ssh-opt", options, "--nodes", "2/n1"))
+	}
+	if onPath("srun") && os.Getenv("SLURM_CONF") != "" {
+		inner := jobpool("-j2", "--bind", "none") // as the others
+		add("jobpool srun", 6000, func(n int) *exec.Cmd {
+			c := inner(n)
+			// What the allocation takes to begin and end is not counted.
+			timed := `began=$(date +%s.%N); "$@"; echo "$(date +%s.%N) $began"`
+			c.Args = append([]string{"salloc", "--quiet", "-n1", "-c2", "sh", "-c", timed, "sh", c.Path}, c.Args[1:]...)
+			c.Path, _ = exec.LookPath("salloc")
+			return c
+		})
+	}
+	if onPath("parallel") {
+		add("GNU parallel -j2", 300, func(n int) *exec.Cmd {
+			c := exec.Command("parallel", "--will-cite", "-j2", "--joblog", filepath.Join(dir, "joblog"))
+			c.Stdin = lines(dir, n)
+			return c
+		})
+		if err == nil {
+			control := "ssh " + options + " -o ControlMaster=auto -o ControlPersist=60 -o ControlPath=" + filepath.Join(dir, "c-%p")
+			b.Cleanup(func() {
+				_ = exec.Command("ssh", options, "-o", "ControlPath="+filepath.Join(dir, "c-%p"), "-O", "exit", "n1").Run()
+			})
+			add("GNU parallel ControlMaster", 60, func(n int) *exec.Cmd {
+				c := exec.Command("parallel", "--will-cite", "--ssh", control, "--sshlogin", "2/n1")
+				c.Stdin = lines(dir, n)
+				return c
+			})
+		}
+	}
+	if onPath("disBatch") {
+		add("disBatch", 40, func(n int) *exec.Cmd {
+			lines(dir, n)
+			c := exec.Command("disBatch", "--use-address=localhost:0", "-s", "localhost:2", filepath.Join(dir, fmt.Sprint("tasks", n)))
+			c.Dir = dir
+			return c
+		})
+	}
+	if onPath("hq") {
+		b.Log("hq is on PATH: a server and a worker with 2 CPUs are expected to run")
+		add("HyperQueue", 1000, func(n int) *exec.Cmd {
+			lines(dir, n)
+			return exec.Command("hq", "submit", "--wait", "--stdout=none", "--stderr=none", "--each-line", filepath.Join(dir, fmt.Sprint("tasks", n)), "/bin/true")
+		})
+	}
+	for b.Loop() {
+		for range 5 {
+			for _, c := range all {
+				cmd := c.run(c.tasks)
+				var stdout, complaints bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &complaints
+				began := time.Now()
+				if err := cmd.Run(); err != nil {
+					b.Fatalf("%s: %v: %s", c.name, err, &complaints)
+				}
+				took := time.Since(began).Seconds()
+				var from, to float64
+				if n, _ := fmt.Sscan(stdout.String(), &to, &from); n == 2 {
+					took = to - from
+				}
+				c.times = append(c.times, float64(c.tasks)/took)
+			}
+		}
+	}
+	median := map[string]float64{}
+	for _, c := range all {
+		slices.Sort(c.times)
+		median[c.name] = c.times[len(c.times)/2]
+	}
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\ttasks/s\tbest\tof C vfork\tof local\t")
+	for _, c := range all {
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t%.2f\t\n", c.name, median[c.name], c.times[len(c.times)-1], median[c.name]/max(1, median["C vfork"]), median[c.name]/median["jobpool local"])
+	}
+	w.Flush()
+	b.Logf("2 slots, medians of %d rounds in turns\n%s", len(all[0].times), table.String())
+	ratio := func(a, c, name string) {
+		if median[a] > 0 && median[c] > 0 {
+			b.ReportMetric(median[a]/median[c], name)
+		}
+	}
+	ratio("jobpool local", "xargs -P2", "local/xargs")
+	ratio("jobpool local", "GNU parallel -j2", "local/parallel")
+	ratio("jobpool ssh", "jobpool local", "ssh/local")
+	ratio("jobpool srun", "jobpool local", "srun/local")
+	ratio("jobpool ssh", "GNU parallel ControlMaster", "ssh/parallel-master")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkFirstTask measures the time from the start of jobpool to that of its
+// first task, with four nodes over ssh, and over srun if there is a cluster; and
+// beside it what a lone ssh takes.
+func BenchmarkFirstTask(b *testing.B) {
+	options, err := startSSHD(b)
+	if err != nil {
+		b.Skipf("needs an sshd: %v", err)
+	}
+	dir := b.TempDir()
+	run := 0
+	first := func(wrap []string, args ...string) *exec.Cmd {
+		run++
+		argv := append(wrap, "sh", "-c", `date +%s.%N; exec "$@"`, "sh", filepath.Join(harness.Bin, "jobpool"), "-q", "--run", filepath.Join(dir, fmt.Sprint(run)))
+		argv = append(append(argv, args...), "date +%s.%N # {}", ":::", "1")
+		return exec.Command(argv[0], argv[1:]...)
+	}
+	ways := map[string]func() *exec.Cmd{
+		"ms/ssh": func() *exec.Cmd {
+			return first(nil, "--via", "ssh", "--ssh-opt", options, "--nodes", "2/n[1-4]")
+		},
+		"ms/lone-ssh": func() *exec.Cmd {
+			return exec.Command("sh", "-c", `date +%s.%N; exec ssh "$1" n1 date +%s.%N`, "sh", options)
+		},
+	}
+	if onPath("salloc") && os.Getenv("SLURM_CONF") != "" {
+		ways["ms/srun"] = func() *exec.Cmd { return first(slices.Clone(fourNodes)) }
+	}
+	times := map[string][]float64{}
+	for b.Loop() {
+		for range 7 {
+			for name, way := range ways {
+				out, err := way().Output()
+				if err != nil {
+					b.Fatal(name, err)
+				}
+				var from, to float64
+				if _, err := fmt.Sscan(string(out), &from, &to); err != nil {
+					b.Fatalf("%s: %q", name, out)
+				}
+				times[name] = append(times[name], to-from)
+			}
+		}
+	}
+	for name, t := range times {
+		slices.Sort(t)
+		b.ReportMetric(t[len(t)/2]*1000, name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkDispatch hands out a million tasks that start nothing.
+func BenchmarkDispatch(b *testing.B) {
+	const n = 1000000
+	dir := b.TempDir()
+	for b.Loop() {
+		c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "-q", "-j8", "--noop", "--run", filepath.Join(dir, "run"))
+		c.Stdin = lines(dir, n)
+		began := time.Now()
+		if out, err := c.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		b.ReportMetric(n/time.Since(began).Seconds(), "tasks/s")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkMillionQueued measures the memory of a head that has a million tasks
+// waiting.
+func BenchmarkMillionQueued(b *testing.B) {
+	const n = 1000000
+	p := &pool{T: new(testing.T), dir: b.TempDir()}
+	name := filepath.Join(p.dir, "tasks")
+	if err := os.WriteFile(name, []byte("sleep 1000\n"+strings.Repeat("simulate --seed 12345 --out result\n", n)), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		c := p.command("-q", "-j1", "--run", "run", "-a", name)
+		if err := c.Start(); err != nil {
+			b.Fatal(err)
+		}
+		for range 600 {
+			if st := p.status(); st != nil && st["waiting"].(float64) >= n {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
+		_, rest, _ := strings.Cut(string(text), "VmHWM:")
+		kb, err := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(kb/1024, "MiB")
+		for range 3 {
+			_ = c.Process.Signal(syscall.SIGINT)
+			time.Sleep(50 * time.Millisecond)
+		}
+		_ = c.Wait()
+	}
+	b.ReportMetric(0, "ns/op")
+}

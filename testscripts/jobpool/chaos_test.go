@@ -1,0 +1,242 @@
+package jobpool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// chaos runs tasks while workers, connections and heads are killed at random, goes
+// on with --resume until all is done, and looks at what the journal says.
+func chaos(t *testing.T, p *pool, n int, connection string) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "echo $JOBPOOL_SEQ >> ran; sleep 0.0%d; (sleep 0.01; :); : %d\n", 2+i%7, i)
+	}
+	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+	killed := map[string]int{}
+	for start := 1; ; start++ {
+		if start > 12 {
+			t.Fatal("it does not come to an end")
+		}
+		c := p.command("--run", "run", "--resume", "--lost-retries", "20")
+		var log strings.Builder
+		c.Stdin, c.Stderr = strings.NewReader(b.String()), &log
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Wait() }()
+		heads := killed["head"]
+		victims := []string{"worker", connection, "worker", connection, "head"}
+		if start > 2 {
+			victims = nil // let it end
+		}
+	storm:
+		for _, victim := range victims {
+			// Wait for it to be under way.
+			for range 200 {
+				if st := p.status(); st != nil && st["running"].(float64) > 0 {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			select {
+			case err := <-done:
+				done <- err
+				break storm
+			case <-time.After(time.Duration(100+r.IntN(300)) * time.Millisecond):
+			}
+			var pids []int
+			switch victim {
+			case "head":
+				if st := p.status(); st != nil {
+					pids = p.matching(p.headName())
+				}
+			case "worker":
+				if st := p.status(); st != nil {
+					for _, node := range st["nodes"].([]any) {
+						if pid, ok := node.(map[string]any)["pid"].(float64); ok {
+							pids = append(pids, int(pid))
+						}
+					}
+				}
+			default:
+				pids = p.matching(victim)
+			}
+			if len(pids) > 0 {
+				kill(pids[r.IntN(len(pids))])
+				killed[victim]++
+			}
+		}
+		err := <-done
+		// salloc reports success when what it runs is killed.
+		if c.ProcessState.ExitCode() == 0 && killed["head"] == heads {
+			break
+		}
+		t.Logf("start %d: %v\n%s", start, err, log.String())
+		p.noneLeft()
+	}
+	p.noneLeft()
+	p.endsOnce(n)
+	t.Logf("killed %v; %d tasks ran more than once", killed, p.runsExplained())
+	for _, victim := range []string{"worker", connection, "head"} {
+		if killed[victim] == 0 {
+			t.Errorf("no %s was killed", victim)
+		}
+	}
+}
+
+// headName is how the command line of the head begins.
+func (p *pool) headName() string {
+	c := p.command()
+	return strings.Join(c.Args[len(p.wrap):], " ")
+}
+
+func newPool(t *testing.T, args ...string) *pool {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &pool{T: t, dir: dir, args: args}
+}
+
+func TestChaosOverSSH(t *testing.T) {
+	p := newPool(t)
+	p.args = append(sshd(t), "--nodes", "2/n[1-4]", "--connect-timeout", "20s")
+	chaos(t, p, 400, "ssh ")
+}
+
+func TestChaosOverAnyCommand(t *testing.T) {
+	p := newPool(t, "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-3]")
+	chaos(t, p, 300, "jobpool worker")
+}
+
+// Workers that let their tasks end when the head is gone hand the results to the
+// next run: nothing runs twice.
+func TestHeadLostAndTasksFinish(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "--on-head-lost", "finish", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-2]", "-k")
+	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+	lines := ""
+	for i := range 8 {
+		lines += fmt.Sprintf("echo $JOBPOOL_SEQ >> ran; sleep 1.%d; echo out %d; head -c 40000 /dev/zero | tr '\\0' x; echo\n", i%4, i)
+	}
+	c := p.command("--run", "run")
+	c.Stdin = strings.NewReader(lines)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("four tasks run", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "ran"))
+		return strings.Count(string(b), "\n") == 4
+	})
+	kill(c.Process.Pid)
+	_ = c.Wait()
+	status, stdout, stderr := p.run(lines, "--run", "run", "--resume")
+	if status != 0 {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	for i := range 8 {
+		if strings.Count(stdout, fmt.Sprintf("out %d\n%s\n", i, strings.Repeat("x", 40000))) != 1 {
+			t.Errorf("output of task %d is not there once", i+1)
+		}
+	}
+	p.endsOnce(8)
+	if n := p.runsExplained(); n != 0 {
+		t.Errorf("%d tasks ran twice", n)
+	}
+	p.noneLeft()
+	if left, _ := filepath.Glob(filepath.Join(p.dir, "run", "spool", "*")); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// The keys of a terminal reach the head only, which ends what runs in order.
+func TestInterruptedTwice(t *testing.T) {
+	p := newPool(t, "-j2")
+	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+	c := p.command("--run", "run", "trap 'echo ended; exit' TERM; sleep 100 & wait; :")
+	var out strings.Builder
+	c.Stdin, c.Stdout = strings.NewReader("1\n2\n3\n"), &out
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("tasks run", func() bool { st := p.status(); return st != nil && st["running"].(float64) == 2 })
+	time.Sleep(200 * time.Millisecond)
+	for range 2 {
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGINT)
+		time.Sleep(100 * time.Millisecond)
+	}
+	_ = c.Wait()
+	if code := c.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit status %d; want 130", code)
+	}
+	if out.String() != "ended\nended\n" {
+		t.Errorf("output %q", out.String())
+	}
+	p.noneLeft()
+}
+
+// A full disk loses nothing: what is known is kept, nothing new is started, and
+// the run goes on where it was ended.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system takes root")
+	}
+	p := newPool(t, "-j2", "-q")
+	dir := filepath.Join(p.dir, "run")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=128k"); err != nil {
+		t.Skipf("needs a tmpfs: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	lines := strings.Repeat("echo $JOBPOOL_SEQ >> ran; echo "+strings.Repeat("x", 100)+"\n", 1000)
+	status, _, stderr := p.run(lines, "--run", "run")
+	if status != 1 || !strings.Contains(stderr, "no space left on device") {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := p.run(lines, "--run", "run", "--resume"); status != 0 {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	p.endsOnce(1000)
+	p.runsExplained()
+}
+
+// Few files may be open: fewer tasks run at a time, none is lost.
+func TestFewOpenFiles(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "-j40", "--run", "run")
+	p.wrap = []string{"sh", "-c", `ulimit -n 30; exec "$@"`, "sh"}
+	status, stdout, stderr := p.run(strings.Repeat("sleep 0.05; echo $JOBPOOL_SEQ >> ran; echo x\n", 200))
+	if status != 0 || strings.Count(stdout, "x\n") != 200 {
+		t.Fatalf("exit %d, %d lines: %s", status, strings.Count(stdout, "x\n"), stderr)
+	}
+	p.endsOnce(200)
+}
+
+// A hundred thousand tasks that start nothing: what is left is the pool itself.
+func TestManyTasks(t *testing.T) {
+	const n = 100000
+	p := newPool(t, "-j8", "--run", "run", "--noop", "-q")
+	status, _, stderr := p.run(strings.Repeat("true\n", n))
+	if status != 0 {
+		t.Fatalf("exit %d: %s", status, stderr)
+	}
+	p.endsOnce(n)
+}

@@ -1,0 +1,11 @@
+package jobpool
+
+import (
+	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil, "jobpool") }
+
+func TestScripts(t *testing.T) { harness.Run(t, harness.Options{}) }
