@@ -65,6 +65,20 @@ func TestUnitsShareTheirHardening(t *testing.T) {
 	}
 }
 
+// TestCron has the line of cron do what the timer's unit does.
+func TestCron(t *testing.T) {
+	cron := read(t, "ponos.cron")
+	turn := command(t, "ponos-poll@.service", "x").Args
+	if !strings.Contains(cron, "* ponos "+turn[len(turn)-1]+"\n") {
+		t.Errorf("not the command of the unit:\n%s", cron)
+	}
+	for line := range strings.Lines(cron) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && !regexp.MustCompile(`^[A-Z_]+=\S+$`).MatchString(line) {
+			t.Errorf("as it is installed, it is not silent: %s", line)
+		}
+	}
+}
+
 func TestLogrotate(t *testing.T) {
 	harness.Programs(t, "logrotate", "gzip")
 	if os.Geteuid() != 0 {
