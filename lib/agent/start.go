@@ -44,7 +44,6 @@ func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
 
 // start does the work of Start under the task's lock.
 func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome, error) {
-	locked := time.Now() // how long ago, whatever the agent's clock says
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
@@ -103,7 +102,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		return task.Outcome{}, err
 	}
 	submission := a.submission(d, t, record, held)
-	submission.Locked, submission.Again = locked, again
+	submission.Again = again
 	job, err := a.Runner.Start(ctx, submission)
 	switch {
 	case errors.Is(err, runner.ErrRefused):

@@ -52,9 +52,8 @@ type Submission struct {
 	Script  string // path of the job script
 	GPU     bool
 	Attempt int
-	Hold    *os.File  // the lock of the task
-	Locked  time.Time // when it was taken
-	Again   bool      // an earlier try may have started a job
+	Hold    *os.File // the lock of the task
+	Again   bool     // an earlier try may have started a job
 	// Before are the jobs of earlier attempts, which are not to be adopted.
 	Before []string
 }

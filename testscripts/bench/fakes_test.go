@@ -32,7 +32,9 @@ type pace struct {
 // first line after half of the time; with no job it takes 4 ms.
 var squeuePace = pace{wait: 3200 * time.Nanosecond, work: 5100 * time.Nanosecond}
 
-var sacctPace = pace{}
+// sacct for 100 jobs of two lines each takes 60 ms and for 500 jobs 200 ms, most of
+// it waiting for the database.
+var sacctPace = pace{base: 25 * time.Millisecond, wait: 175 * time.Microsecond}
 
 func note(name string) {
 	line := append([]string{name}, os.Args[1:]...)

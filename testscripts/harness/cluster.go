@@ -63,7 +63,8 @@ func startCluster() {
 	dir := fmt.Sprintf("/tmp/ponos-cluster-%s-%08x", filepath.Base(wd), h.Sum32())
 	port := 20000 + int(h.Sum32()%500)*20
 	up := exec.Command(filepath.Join(Root(), "testscripts/cluster/up"), "--clean")
-	up.Env = append(os.Environ(), "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
+	// Without the programs of the tests that stand in for Slurm's.
+	up.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
 	var out, log bytes.Buffer
 	up.Stdout, up.Stderr = &out, &log
 	cluster.dir = dir

@@ -28,13 +28,12 @@ type call struct {
 	err   error
 }
 
-// since returns the jobs of a call that began after a time: of one that is there or
-// under way, if it is young.
-func (l *listing) since(ctx context.Context, t time.Time) ([]slurm.Job, error) {
+// recent returns the jobs of a call that is there or under way, if it is young.
+func (l *listing) recent(ctx context.Context) ([]slurm.Job, error) {
 	l.mu.Lock()
 	c := l.running
 	l.mu.Unlock()
-	if c != nil && c.began.After(t) && time.Since(c.began) < young {
+	if c != nil && time.Since(c.began) < young {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
@@ -48,7 +47,7 @@ func (l *listing) since(ctx context.Context, t time.Time) ([]slurm.Job, error) {
 }
 
 // young is how old an answer may be that is not asked for again.
-const young = time.Second
+const young = 2 * time.Second
 
 // fresh returns the jobs of a call that begins after this one.
 func (l *listing) fresh(ctx context.Context) ([]slurm.Job, error) {

@@ -196,16 +196,14 @@ func (e *evidence) matches(r slurm.Record) bool {
 
 // Start submits the job, unless there is one already.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	// Whoever else has submitted a job for this task has done so before the task was
-	// locked, so tasks that are started together share a look. Only where somebody
-	// was killed over it, a submission may still be on its way.
-	var rows []slurm.Job
-	var err error
-	if s.Again || s.Locked.IsZero() {
-		rows, err = r.listing.fresh(ctx)
-	} else {
-		rows, err = r.listing.since(ctx, s.Locked)
+	// A job of which the state directory knows nothing is from before that was lost,
+	// so tasks that are started together share a look. Where somebody was killed over
+	// a task, its submission may still have been on its way then.
+	look := r.listing.recent
+	if s.Again {
+		look = r.listing.fresh
 	}
+	rows, err := look(ctx)
 	if err != nil {
 		return runner.Job{}, err
 	}

@@ -101,7 +101,7 @@ func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 	}
 }
 
-// Many starts at once share their looks, and each look is newer than its question.
+// Many starts at once share a look; after an earlier try, the look is newer than the question.
 func TestStartLooksFirst(t *testing.T) {
 	c := &cluster{slow: 2 * time.Millisecond, rows: []string{row("7", "PENDING", "PONOS_TASK=t0"), row("8", "COMPLETED", "PONOS_TASK=t1")}}
 	r := newRunner(c)
@@ -122,7 +122,7 @@ func TestStartLooksFirst(t *testing.T) {
 	if c.asked["sbatch"] != 39 || c.asked["squeue"] > 20 {
 		t.Errorf("asked %v; want 39 submissions and few looks", c.asked)
 	}
-	again, err := r.Start(t.Context(), runner.Submission{Task: "t5", Dir: "/d", Script: "/d/job.sh"})
+	again, err := r.Start(t.Context(), runner.Submission{Task: "t5", Again: true, Dir: "/d", Script: "/d/job.sh"})
 	if err != nil || !again.Adopted || c.asked["sbatch"] != 39 {
 		t.Errorf("%+v, %v", again, err)
 	}
