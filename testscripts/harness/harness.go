@@ -105,6 +105,12 @@ func Run(t *testing.T, o Options) {
 			return nil
 		},
 		Cmds: cmds,
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
 	})
 }
 

@@ -129,7 +129,7 @@ func TestKilledHolder(t *testing.T) {
 	holder := exec.Command("sleep", "60")
 	holder.ExtraFiles = files
 	if err := holder.Start(); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	files[0].Close()
 	if _, err := Take(context.Background(), dir, []Want{{"a", 1, 1}}, false); !errors.Is(err, ErrTaken) {
