@@ -8,15 +8,18 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Programs that only the development of this project needs, each at its version.
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+NFPM     := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 TOOLDIR  := $(CURDIR)/bin/dev
 FUZZTIME ?= 10s
+CC       ?= cc
+LIBDIR   ?= $(PREFIX)/lib
 
 TOOLS := $(notdir $(wildcard cmd/*))
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions install uninstall demo clean
+.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +65,20 @@ man: ## make the man pages of their sources
 completions: build ## make the shell completions of the tools' own flags
 	$(GO) run ./completions/generate -bin bin -out completions $(TOOLS)
 
+# Slurm's headers say for which version of Slurm the plugin is.
+SPANKFLAGS := -std=c11 -O2 -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror \
+	-fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$(CURDIR)=. -shared -Wl,-z,relro,-z,now
+
+spank: bin/spank/ponos.so ## build the SPANK plugin (needs slurm/spank.h)
+
+bin/spank/ponos.so: lib/spank/ponos.c
+	@mkdir -p $(@D)
+	$(CC) $(SPANKFLAGS) $(CPPFLAGS) $(CFLAGS) -o $@ $<
+
+install-spank: spank ## install the SPANK plugin (DESTDIR, LIBDIR); see spank_ponos(8) for plugstack.conf
+	install -d $(DESTDIR)$(LIBDIR)/ponos
+	install -m 644 bin/spank/ponos.so $(DESTDIR)$(LIBDIR)/ponos/ponos.so
+
 install: build ## install tools, man pages and completions (DESTDIR, PREFIX, MANDIR)
 	install -d $(DESTDIR)$(BINDIR)
 	install -m 755 $(addprefix bin/,$(TOOLS)) $(DESTDIR)$(BINDIR)
@@ -82,6 +99,9 @@ uninstall: ## remove what install has installed
 	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
 
+dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
+	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' packaging/dist
+
 demo: build ## run three tasks to their end through a spool, and show states and logs
 	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run
 
@@ -90,3 +110,6 @@ clean: ## remove what was built
 
 $(TOOLDIR)/golangci-lint:
 	GOBIN=$(TOOLDIR) $(GO) install $(GOLANGCI)
+
+$(TOOLDIR)/nfpm:
+	GOBIN=$(TOOLDIR) $(GO) install $(NFPM)

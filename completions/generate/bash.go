@@ -11,6 +11,21 @@ import (
 // compgen is what bash completes a kind with.
 var compgen = map[kind]string{files: "-f", directories: "-d", commands: "-c -f", users: "-u"}
 
+// hasLive reports whether a tool has values that are asked for.
+func hasLive(all []level) bool {
+	for _, l := range all {
+		if live[kindOf(l.Args, l.Usage)] != "" {
+			return true
+		}
+		for _, f := range l.Flags {
+			if f.Value != "" && live[kindOf(f.Value, f.Usage)] != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // bash writes a completion that needs nothing but bash.
 func bash(w io.Writer, d app.Description) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
@@ -18,8 +33,19 @@ func bash(w io.Writer, d app.Description) {
 	name := identifier(d.Name)
 	line("# bash completion of %s, made by completions/generate", d.Name)
 	line("")
+	if hasLive(all) {
+		line("# Adds the words of a kind that ponos-task knows at the moment; of a list, its last word.")
+		line("%s_live() {", name)
+		line("\tlocal before= found")
+		line("\tif [[ $word == *,* ]]; then before=${word%%,*},; fi")
+		line("\twhile read -r found; do")
+		line("\t\tif [[ $before$found == \"$word\"* ]]; then COMPREPLY+=(\"$before$found\"); fi")
+		line("\tdone < <(ponos-task words \"$1\" 2>/dev/null)")
+		line("}")
+		line("")
+	}
 	line("%s() {", name)
-	line("\tlocal word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} level= i how=()")
+	line("\tlocal word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} level= i how=() live=")
 	line("\tCOMPREPLY=()")
 	line("\t# --flag=value is three words here.")
 	line("\tif [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi")
@@ -49,10 +75,16 @@ func bash(w io.Writer, d app.Description) {
 			if f.Value == "" {
 				continue
 			}
-			if options := compgen[kindOf(f.Value, f.Usage)]; options != "" {
-				line("\t%s) how=(%s) ;;", patterns(strings.Join(l.path, "/"), f.Names), options)
-			} else {
-				line("\t%s) return ;;", patterns(strings.Join(l.path, "/"), f.Names))
+			k, at := kindOf(f.Value, f.Usage), patterns(strings.Join(l.path, "/"), f.Names)
+			switch options := compgen[k]; {
+			case live[k] != "" && options != "":
+				line("\t%s) how=(%s) live=%s ;;", at, options, live[k])
+			case live[k] != "":
+				line("\t%s) %s_live %s; return ;;", at, name, live[k])
+			case options != "":
+				line("\t%s) how=(%s) ;;", at, options)
+			default:
+				line("\t%s) return ;;", at)
 			}
 		}
 	}
@@ -68,19 +100,26 @@ func bash(w io.Writer, d app.Description) {
 		for _, c := range l.Commands {
 			names = append(names, c.Name)
 		}
-		rest := compgen[kindOf(l.Args, l.Usage)]
+		k := kindOf(l.Args, l.Usage)
+		rest := compgen[k]
 		if len(names) > 0 {
 			rest = strings.TrimSpace(rest + " -W " + quote(strings.Join(names, " ")))
 		}
 		line("\t%s)", quote(strings.Join(l.path, "/")))
 		line("\t\thow=(%s)", rest)
-		line("\t\tif [[ $word == -* && $i == \"$COMP_CWORD\" ]]; then how=(-W %s); fi", quote(strings.Join(flags, " ")))
+		if live[k] != "" {
+			line("\t\tlive=%s", live[k])
+		}
+		line("\t\tif [[ $word == -* && $i == \"$COMP_CWORD\" ]]; then how=(-W %s) live=; fi", quote(strings.Join(flags, " ")))
 		line("\t\t;;")
 	}
 	line("\tesac")
+	if hasLive(all) {
+		line("\tif [[ $live ]]; then %s_live \"$live\"; fi", name)
+	}
 	line("\t[[ ${#how[@]} -gt 0 ]] || return")
 	line("\t[[ ${how[*]} == *-W* ]] || compopt -o filenames 2>/dev/null")
-	line("\tmapfile -t COMPREPLY < <(compgen \"${how[@]}\" -- \"$word\")")
+	line("\tmapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen \"${how[@]}\" -- \"$word\")")
 	line("}")
 	line("")
 	line("complete -F %s %s", name, d.Name)

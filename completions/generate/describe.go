@@ -16,7 +16,17 @@ const (
 	directories
 	commands
 	users
+	accounts
+	partitions
+	jobs
+	tasks
+	tags
 )
+
+// live is what "ponos-task words" calls the kinds that change from day to day.
+var live = map[kind]string{
+	users: "users", accounts: "accounts", partitions: "partitions", jobs: "jobs", tasks: "tasks", tags: "tags",
+}
 
 // kindOf tells by a metavariable, such as FILE, or by the arguments of a tool,
 // such as "[--] COMMAND [ARG...]". The usage helps where the metavariable does not.
@@ -33,6 +43,16 @@ func kindOf(meta, usage string) kind {
 		return commands
 	case has("USER"):
 		return users
+	case has("ACCOUNT"):
+		return accounts
+	case has("PARTITION"):
+		return partitions
+	case has("JOB"):
+		return jobs
+	case has("TAG"):
+		return tags
+	case has("ID") && (strings.Contains(usage, "task ID") || strings.Contains(usage, "ID of the task") || strings.Contains(usage, "stop tasks")):
+		return tasks
 	}
 	return other
 }

@@ -11,7 +11,12 @@ import (
 // fishValue is how fish completes the value of a flag.
 var fishValue = map[kind]string{
 	other: "-x", files: "-r -F", directories: "-x -a '(__fish_complete_directories)'",
-	commands: "-x -a '(__fish_complete_command)'", users: "-x -a '(__fish_complete_users)'",
+	commands: "-x -a '(__fish_complete_command)'", users: "-x -a '(__fish_complete_users; ponos-task words users 2>/dev/null)'",
+}
+
+// fishLive completes with what ponos-task knows; of a list, its last word.
+func fishLive(k kind) string {
+	return fmt.Sprintf(`'(__fish_complete_list , "ponos-task words %s 2>/dev/null")'`, live[k])
 }
 
 // fish writes a completion.
@@ -21,9 +26,12 @@ func fish(w io.Writer, d app.Description) {
 	line("")
 	for _, l := range levels(d) {
 		condition := fishCondition(l)
-		switch kindOf(l.Args, l.Usage) {
+		switch k := kindOf(l.Args, l.Usage); k {
+		default:
+			line("complete -c %s%s -f -a %s", d.Name, condition, fishLive(k))
 		case other, users:
 			line("complete -c %s%s -f", d.Name, condition)
+		case files:
 		case directories:
 			line("complete -c %s%s -f -a '(__fish_complete_directories)'", d.Name, condition)
 		case commands:
@@ -42,7 +50,12 @@ func fish(w io.Writer, d app.Description) {
 				}
 			}
 			if f.Value != "" {
-				names += " " + fishValue[kindOf(f.Value, f.Usage)]
+				k := kindOf(f.Value, f.Usage)
+				value, ok := fishValue[k]
+				if !ok {
+					value = "-x -a " + fishLive(k)
+				}
+				names += " " + value
 			}
 			line("complete -c %s%s%s -d %s", d.Name, condition, names, fishQuote(f.Usage))
 		}

@@ -10,7 +10,7 @@ import (
 
 // zshAction is what zsh completes a kind with; a blank is nothing.
 var zshAction = map[kind]string{
-	other: " ", files: "_files", directories: "_files -/", commands: "_command_names -e", users: "_users",
+	other: " ", files: "_files", directories: "_files -/", commands: "_command_names -e",
 }
 
 // zsh writes a completion: a function for the tool and one for each command.
@@ -18,7 +18,19 @@ func zsh(w io.Writer, d app.Description) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	line("#compdef %s", d.Name)
 	line("# zsh completion of %s, made by completions/generate", d.Name)
-	for _, l := range levels(d) {
+	all := levels(d)
+	if hasLive(all) {
+		line("")
+		line("# Adds the words of a kind that ponos-task knows at the moment; of a list, its last word.")
+		line("%s() {", zshLive(d.Name))
+		line("\tlocal -a found")
+		line("\tfound=(${(f)\"$(ponos-task words $1 2>/dev/null)\"})")
+		line("\tcompset -P '*,'")
+		line("\tif [[ $1 == users ]]; then _users; fi")
+		line("\tcompadd -a found")
+		line("}")
+	}
+	for _, l := range all {
 		function := identifier(append([]string{d.Name}, l.path...)...)
 		line("")
 		line("%s() {", function)
@@ -26,10 +38,10 @@ func zsh(w io.Writer, d app.Description) {
 		line("\ttypeset -A opt_args")
 		line("\t_arguments -s -S -C \\")
 		for _, f := range l.Flags {
-			line("\t\t%s \\", zshFlag(f))
+			line("\t\t%s \\", zshFlag(d.Name, f))
 		}
 		if len(l.Commands) == 0 {
-			line("\t\t%s", quote("*:"+zshText(orArgument(l.Args))+":"+zshArguments(l.Args)))
+			line("\t\t%s", quote("*:"+zshText(orArgument(l.Args))+":"+zshArguments(d.Name, l)))
 			line("}")
 			continue
 		}
@@ -42,7 +54,7 @@ func zsh(w io.Writer, d app.Description) {
 		}
 		line("\t\t)")
 		line("\t\t_describe command commands")
-		if action := zshArguments(l.Args); action != " " {
+		if action := zshArguments(d.Name, l); action != " " {
 			line("\t\t%s", action)
 		}
 		line("\t\t;;")
@@ -69,15 +81,27 @@ func orArgument(args string) string {
 }
 
 // zshArguments completes what follows the flags; of a command line, its words.
-func zshArguments(args string) string {
-	if k := kindOf(args, ""); k != commands {
-		return zshAction[k]
+func zshArguments(tool string, l level) string {
+	if k := kindOf(l.Args, l.Usage); k != commands {
+		return zshActionOf(tool, k)
 	}
 	return "_normal -P"
 }
 
+// zshLive is the name of the function that asks ponos-task.
+func zshLive(tool string) string { return identifier(tool, "live") }
+
+// zshActionOf is what a kind is completed with. The blank in front keeps _arguments
+// from adding words of its own.
+func zshActionOf(tool string, k kind) string {
+	if live[k] != "" {
+		return " " + zshLive(tool) + " " + live[k]
+	}
+	return zshAction[k]
+}
+
 // zshFlag is the specification of a flag: '*'{-c+,--config=}'[usage]:FILE:_files'.
-func zshFlag(f app.FlagInfo) string {
+func zshFlag(tool string, f app.FlagInfo) string {
 	var names []string
 	for _, n := range f.Names {
 		name := dashed(n)
@@ -88,7 +112,7 @@ func zshFlag(f app.FlagInfo) string {
 	}
 	spec := "[" + zshText(f.Usage) + "]"
 	if f.Value != "" {
-		spec += ":" + zshText(f.Value) + ":" + zshAction[kindOf(f.Value, f.Usage)]
+		spec += ":" + zshText(f.Value) + ":" + zshActionOf(tool, kindOf(f.Value, f.Usage))
 	}
 	if len(names) == 1 {
 		return quote("*" + names[0] + spec)

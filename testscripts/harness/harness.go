@@ -43,7 +43,7 @@ func (r runner) Run() int {
 		err = os.Chmod(dir, 0o755) // jobs of other users run the tools as well
 	}
 	if err == nil && len(r.tools) > 0 {
-		args := []string{"build", "-o", dir + "/"}
+		args := []string{"build", "-trimpath", "-o", dir + "/"} // as "make build", to share what is compiled
 		for _, t := range r.tools {
 			args = append(args, module+"/cmd/"+t)
 		}

@@ -1,0 +1,126 @@
+// Command ponos-task is for job scripts and for Slurm's prolog and epilog: it
+// tells a script about its task and its run, notes how a task is, and saves the
+// work of a job that has to give way.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-task"
+
+func main() {
+	// Slurm's signals must not end the process before anybody looks at them.
+	early := make(chan os.Signal, 8)
+	signal.Notify(early, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM, syscall.SIGHUP)
+	os.Exit(app.Main(func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+		return run(ctx, args, stdin, stdout, stderr, early)
+	}))
+}
+
+// tool is one run of ponos-task.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	slurm          *slurm.Client
+	signals        <-chan os.Signal
+	now            func() time.Time
+	save, work     []string // the commands of checkpoint
+}
+
+// patience bounds a command of Slurm: a job script or an epilog waits for it.
+const patience = 20 * time.Second
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+	t := &tool{
+		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: time.Now,
+		slurm: &slurm.Client{Timeout: patience}, signals: signals,
+	}
+	if i := slices.Index(args, "--"); i > 0 && slices.Contains(args[:i], "checkpoint") {
+		t.save, args = args[i+1:], args[:i]
+		if i := slices.Index(t.save, "--"); i >= 0 {
+			t.save, t.work = t.save[:i], t.save[i+1:]
+		}
+	}
+	return t.app().Run(ctx, args, stdin, stdout, stderr)
+}
+
+func (t *tool) app() app.Tool {
+	return app.Tool{
+		Name:  name,
+		Usage: "help job scripts, prologs and epilogs",
+		Description: "For scripts of jobs, and for Slurm's prolog and epilog: what a script should know\n" +
+			"of its run, notes of how a task is, and work that survives preemption.",
+		Examples: `eval "$(ponos-task env)"
+ponos-task note running "on $SLURMD_NODENAME"
+exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
+		Commands: []*cli.Command{
+			{
+				Name: "env", Usage: "print variables of the task and the run, for eval",
+				Flags:  []cli.Flag{app.VerboseFlag()},
+				Action: t.env,
+			},
+			{
+				Name: "note", Usage: "append a line about the task to a file", ArgsUsage: "STATE [REASON...]",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "append to `FILE` (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)"},
+					&cli.StringFlag{Name: "task", Usage: "`ID` of the task (default: what the job was marked with)"},
+				},
+				Action: t.note,
+			},
+			{
+				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
+				Flags: []cli.Flag{
+					&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL`: USR1, USR2, TERM or HUP (default: USR1 and TERM)"},
+					&cli.DurationFlag{Name: "timeout", Aliases: []string{"t"}, Value: time.Hour, Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
+					app.VerboseFlag(),
+				},
+				Action: t.checkpoint,
+			},
+			{Name: "words", Hidden: true, Action: t.words},
+		},
+	}
+}
+
+// job returns the id of the job that this runs in.
+func (t *tool) job() (string, error) {
+	id := t.getenv("SLURM_JOB_ID")
+	if id == "" {
+		return "", fault.Errorf(fault.Usage, "this is no job of Slurm: SLURM_JOB_ID is not set")
+	}
+	for _, c := range id {
+		if c < '0' || c > '9' {
+			return "", fault.Errorf(fault.Usage, "SLURM_JOB_ID is %q, which is no job", id)
+		}
+	}
+	return id, nil
+}
+
+// taskID returns the task that the job was marked with, or "".
+func (t *tool) taskID() (task.ID, error) {
+	for _, variable := range []string{"PONOS_TASK", "SLURM_SPANK_PONOS_TASK", "SPANK_PONOS_TASK"} {
+		if s := t.getenv(variable); s != "" {
+			id, err := task.ParseID(s)
+			if err != nil {
+				return "", fault.Errorf(fault.Usage, "%s: %w", variable, err)
+			}
+			return id, nil
+		}
+	}
+	return "", nil
+}

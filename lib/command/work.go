@@ -1,0 +1,62 @@
+package command
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Work is a program that this process attends to while it runs: with its streams,
+// in its process group, so that a terminal's signals reach both.
+type Work struct {
+	p    *exec.Cmd
+	done chan struct{}
+	code int
+	err  error
+}
+
+// StartWork starts a program. Of c, Timeout and DieWithParent do not count.
+func StartWork(c Cmd) (*Work, error) {
+	p := exec.Command(c.Name, c.Args...)
+	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
+	p.Stdin, p.Stdout, p.Stderr = c.Stdin, c.Stdout, c.Stderr
+	if err := p.Start(); err != nil {
+		return nil, fault.Hint(&NotFoundError{c.Name, err}, "is it installed and in PATH?")
+	}
+	w := &Work{p: p, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		err := p.Wait()
+		var exit *exec.ExitError
+		switch {
+		case err != nil && !errors.As(err, &exit):
+			w.code, w.err = -1, err
+		default:
+			w.code = p.ProcessState.ExitCode()
+			if ws, ok := p.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+				w.code = 128 + int(ws.Signal())
+			}
+		}
+	}()
+	return w, nil
+}
+
+// Done is closed when the program has ended.
+func (w *Work) Done() <-chan struct{} { return w.done }
+
+// Status is, after the end, the exit status as a shell would tell it.
+func (w *Work) Status() (int, error) {
+	<-w.done
+	return w.code, w.err
+}
+
+// Signal sends a signal to the program; one that has ended is no error.
+func (w *Work) Signal(s syscall.Signal) error {
+	if err := w.p.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package packages
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// dist makes the packages of a version from a directory with the source.
+func dist(t *testing.T, source, version string, more ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), version)
+	args := []string{
+		"make", "-s", "-C", source, "dist", "VERSION=" + version, "ARCHS=amd64", "OUT=" + out,
+		"TOOLDIR=" + filepath.Join(harness.Root(), "bin/dev"),
+	}
+	said := run(t, append([]string{"env", "OUT=" + out, "ARCHS=amd64", "SOURCE_DATE_EPOCH=1700000000"}, append(more, args...)...)...)
+	if said != "" {
+		t.Errorf("make dist has something to say:\n%s", said)
+	}
+	return out
+}
+
+// only returns the one file that matches a pattern.
+func only(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %q, %v", pattern, found, err)
+	}
+	return found[0]
+}
+
+func needs(t *testing.T) {
+	t.Helper()
+	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static")
+	// Building nfpm has things to say, which "make dist" has not.
+	run(t, "make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm"))
+	if os.Geteuid() != 0 {
+		t.Skip("packages are installed by root")
+	}
+}
+
+// root makes a directory that packages can be installed in: a shell is all it has.
+func root(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"bin", "etc", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "cp", busybox, filepath.Join(dir, "bin/busybox"))
+	for _, applet := range []string{"sh", "rm", "cat"} {
+		if err := os.Symlink("busybox", filepath.Join(dir, "bin", applet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available"} {
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func exists(t *testing.T, root string, want bool, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if _, err := os.Lstat(filepath.Join(root, path)); (err == nil) != want {
+			t.Errorf("%s: there is %v, want %v", path, err == nil, want)
+		}
+	}
+}
+
+// version runs a tool of the root.
+func version(t *testing.T, root, tool, want string) {
+	t.Helper()
+	if got := strings.TrimSpace(run(t, "chroot", root, "/usr/bin/"+tool, "--version")); got != tool+" "+want {
+		t.Errorf("%s --version: %q, want %q", tool, got, want)
+	}
+}
+
+var some = []string{
+	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task",
+	"usr/share/zsh/site-functions/_ponos-task", "usr/share/fish/vendor_completions.d/ponos-task.fish",
+	"usr/lib/systemd/system/ponos@.service", "usr/lib/systemd/system/ponos-poll@.service", "usr/lib/systemd/system/ponos-poll@.timer",
+	"usr/lib/sysusers.d/ponos.conf", "usr/share/man/man7/ponos.7.gz", "usr/share/man/man5/ponos.yaml.5.gz", "usr/share/doc/ponos/copyright",
+}
+
+func TestPackages(t *testing.T) {
+	needs(t)
+	entries, err := os.ReadDir(filepath.Join(harness.Root(), "cmd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := dist(t, harness.Root(), "v1.0.0", "KINDS=deb")
+	later := dist(t, harness.Root(), "v1.0.1", "ONLY=ponos-task")
+
+	t.Run("deb", func(t *testing.T) {
+		root := root(t)
+		dpkg := func(args ...string) {
+			t.Helper()
+			run(t, append([]string{"env", "DPKG_MAINTSCRIPT_DEBUG=", "dpkg", "--root=" + root, "--force-not-root", "--force-depends", "--force-bad-path"}, args...)...)
+		}
+		dpkg("--install", only(t, whole+"/ponos_1.0.0_amd64.deb"))
+		for _, e := range entries {
+			version(t, root, e.Name(), "v1.0.0")
+			f, err := elf.Open(filepath.Join(root, "usr/bin", e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+				t.Errorf("%s is not static", e.Name())
+			}
+			f.Close()
+		}
+		exists(t, root, true, some...)
+		exists(t, root, true, "etc/ponos", "etc/cron.d/ponos", "etc/logrotate.d/ponos")
+		exists(t, root, false, "usr/lib/ponos/ponos.so")
+		dpkg("--install", only(t, whole+"/ponos-spank_1.0.0*_amd64.deb"))
+		exists(t, root, true, "usr/lib/ponos/ponos.so", "usr/share/man/man8/spank_ponos.8.gz", "usr/share/doc/ponos-spank/plugstack.conf")
+
+		// What the administrator has changed survives an upgrade, and a removal.
+		cron := filepath.Join(root, "etc/cron.d/ponos")
+		if err := os.WriteFile(cron, []byte("mine\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dpkg("--force-confold", "--install", only(t, later+"/ponos_1.0.1_amd64.deb"))
+		version(t, root, "ponos-task", "v1.0.1")
+		if b, err := os.ReadFile(cron); string(b) != "mine\n" {
+			t.Errorf("etc/cron.d/ponos: %q, %v", b, err)
+		}
+		dpkg("--remove", "ponos-spank", "ponos")
+		exists(t, root, false, some...)
+		exists(t, root, false, "usr/lib/ponos", "usr/share/doc/ponos")
+		exists(t, root, true, "etc/cron.d/ponos")
+		dpkg("--purge", "ponos")
+		exists(t, root, false, "etc/cron.d/ponos", "etc/logrotate.d/ponos", "etc/ponos")
+	})
+
+	t.Run("rpm", func(t *testing.T) {
+		root := root(t)
+		first := dist(t, harness.Root(), "v1.0.0", "ONLY=ponos-task", "KINDS=rpm")
+		rpm := func(args ...string) string {
+			t.Helper()
+			return run(t, append([]string{"rpm", "--root=" + root}, args...)...)
+		}
+		rpm("--initdb")
+		rpm("--install", "--nodeps", only(t, first+"/ponos-1.0.0-1.x86_64.rpm"), only(t, first+"/ponos-spank-1.0.0*.x86_64.rpm"))
+		version(t, root, "ponos-task", "v1.0.0")
+		exists(t, root, true, some...)
+		exists(t, root, true, "usr/lib/ponos/ponos.so")
+		cron := filepath.Join(root, "etc/cron.d/ponos")
+		if err := os.WriteFile(cron, []byte("mine\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rpm("--upgrade", "--nodeps", only(t, later+"/ponos-1.0.1-1.x86_64.rpm"))
+		version(t, root, "ponos-task", "v1.0.1")
+		if b, err := os.ReadFile(cron); string(b) != "mine\n" {
+			t.Errorf("etc/cron.d/ponos: %q, %v", b, err)
+		}
+		rpm("--erase", "--nodeps", "ponos-spank", "ponos")
+		exists(t, root, false, some...)
+		exists(t, root, false, "usr/lib/ponos/ponos.so")
+		if said := rpm("--query", "--all"); said != "" {
+			t.Errorf("still installed: %s", said)
+		}
+	})
+
+	t.Run("tarball", func(t *testing.T) {
+		dir := t.TempDir()
+		run(t, "tar", "-xzf", only(t, later+"/ponos-1.0.1-linux-amd64.tar.gz"), "-C", dir)
+		if got := run(t, filepath.Join(dir, "ponos-1.0.1-linux-amd64/bin/ponos-task"), "--version"); got != "ponos-task v1.0.1\n" {
+			t.Errorf("%q", got)
+		}
+		c := exec.Command("sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS")
+		c.Dir = later
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("SHA256SUMS: %v\n%s", err, out)
+		}
+		text, err := os.ReadFile(only(t, later+"/*.cdx.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bom struct {
+			BOMFormat  string
+			Components []struct{ Name, Version, PURL string }
+		}
+		if err := json.Unmarshal(text, &bom); err != nil || bom.BOMFormat != "CycloneDX" {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		for _, want := range []string{"std", "github.com/urfave/cli/v2"} {
+			if i := slices.IndexFunc(bom.Components, func(c struct{ Name, Version, PURL string }) bool { return c.Name == want }); i < 0 {
+				t.Errorf("the SBOM lacks %s", want)
+			} else if c := bom.Components[i]; c.Version == "" || c.PURL != "pkg:golang/"+want+"@"+c.Version {
+				t.Errorf("%+v", c)
+			}
+		}
+	})
+
+	// The same version from another directory: the same bytes.
+	t.Run("reproducible", func(t *testing.T) {
+		copied := filepath.Join(t.TempDir(), "elsewhere")
+		if err := os.Mkdir(copied, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"cmd", "lib", "man", "completions", "packaging", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
+			run(t, "cp", "-R", filepath.Join(harness.Root(), part), copied)
+		}
+		again := dist(t, copied, "v1.0.1", "ONLY=ponos-task")
+		one, err1 := os.ReadFile(filepath.Join(later, "SHA256SUMS"))
+		two, err2 := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
+		if err1 != nil || err2 != nil || !bytes.Equal(one, two) || len(one) == 0 {
+			t.Errorf("%v %v\n%s---\n%s", err1, err2, one, two)
+		}
+	})
+}
