@@ -100,7 +100,7 @@ uninstall: ## remove what install has installed
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
-	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' packaging/dist
+	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
 
 demo: build ## run three tasks to their end through a spool, and show states and logs
 	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run
