@@ -31,8 +31,9 @@ func tool() app.Tool {
 		Name:      "jobpool",
 		Usage:     "run many commands inside one allocation",
 		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
-		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the Slurm job it is in, on those of
-other hosts, or of this machine. With a template, the lines are arguments that take the place of {}.`,
+		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the
+Slurm job it is in, on those of other hosts, or of this machine. With a
+template, the lines are arguments that take the place of {}.`,
 		Examples: `jobpool < commands.txt
 ls *.gz | jobpool -k 'zcat {} | wc -l'
 jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
