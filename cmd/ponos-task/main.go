@@ -63,8 +63,8 @@ func (t *tool) app() app.Tool {
 	return app.Tool{
 		Name:  name,
 		Usage: "help job scripts, prologs and epilogs",
-		Description: "For scripts of jobs, and for Slurm's prolog and epilog: what a script should know\n" +
-			"of its run, notes of how a task is, and work that survives preemption.",
+		Description: "For scripts of jobs, and for Slurm's prolog and epilog: what a script should\n" +
+			"know of its run, notes of how a task is, and work that survives preemption.",
 		Examples: `eval "$(ponos-task env)"
 ponos-task note running "on $SLURMD_NODENAME"
 exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
