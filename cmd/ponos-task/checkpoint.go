@@ -57,7 +57,7 @@ func (t *tool) attend(ctx context.Context, c *cli.Context, job string, work *com
 					return true
 				}
 				if err := work.Signal(s.(syscall.Signal)); err != nil {
-					app.Warn(t.stderr, name, err)
+					app.Report(t.stderr, name, err)
 				}
 			case <-ended:
 				return false

@@ -36,7 +36,7 @@ func (t *tool) env(c *cli.Context) error {
 		switch {
 		case err != nil || len(runs) == 0:
 			if preempted = "unknown"; c.Bool("verbose") {
-				app.Warn(t.stderr, name, errors.Join(errors.New("accounting does not tell why the job was requeued"), err))
+				app.Report(t.stderr, name, errors.Join(errors.New("accounting does not tell why the job was requeued"), err))
 			}
 		case runs[len(runs)-1] == "PREEMPTED":
 			preempted = "yes"

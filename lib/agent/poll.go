@@ -356,7 +356,7 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 // adopt takes up a job that this agent does not know: the state directory was
 // lost, or ponos-start was killed before it could write the job down.
 func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
-	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || contains(finished.Before, job.ID)) {
+	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		return nil, nil // fully processed
 	}
 	d, err := a.Store.Create(job.Task)
@@ -375,7 +375,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 	if err != nil {
 		return nil, err
 	}
-	if record.Job != "" || contains(record.Before, job.ID) {
+	if record.Job != "" || slices.Contains(record.Before, job.ID) {
 		return nil, nil
 	}
 	t, err := a.Queue.Task(ctx, job.Task)
@@ -403,15 +403,6 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 	}
 	held.Close()
 	return a.settleOne(ctx, k, job)
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // Running is a task that has a job, as the agent sees it after a look.

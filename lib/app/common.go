@@ -1,10 +1,6 @@
 package app
 
-import (
-	"io"
-
-	"github.com/urfave/cli/v2"
-)
+import "github.com/urfave/cli/v2"
 
 // ConfigFlag is the flag that names the configuration, the same in all tools.
 func ConfigFlag() cli.Flag {
@@ -20,6 +16,3 @@ func VerboseFlag() cli.Flag {
 func JSONFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print JSON instead of a table"}
 }
-
-// Warn prints a message that does not end the tool.
-func Warn(stderr io.Writer, tool string, err error) { Report(stderr, tool, err) }

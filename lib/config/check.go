@@ -5,12 +5,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
-
-func cutPrefix(s, prefix string) (string, bool) { return strings.CutPrefix(s, prefix) }
 
 func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
 
@@ -59,7 +58,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		problem("mode", `%q is none of "slurm", "vast" and "local"`, c.Mode)
 	}
 	c.finishVast(problem, path)
-	if level := strings.ToUpper(c.Logging.Level); !contains(levels, level) {
+	if level := strings.ToUpper(c.Logging.Level); !slices.Contains(levels, level) {
 		problem("logging.level", "%q is none of %s", c.Logging.Level, strings.Join(levels, ", "))
 	} else {
 		c.Logging.Level = level
@@ -94,7 +93,7 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 	if c.Queue == "" && c.URL != "" {
 		c.Queue = "arkindex"
 	}
-	spool, isSpool := cutPrefix(c.Queue, "spool:")
+	spool, isSpool := strings.CutPrefix(c.Queue, "spool:")
 	switch {
 	case isSpool && spool == "":
 		problem("queue", `"spool:" lacks its directory`)
@@ -118,15 +117,6 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 			problem("seed", "it is missing")
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // refused says why an option cannot be given for a job, or "".

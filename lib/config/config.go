@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	homedir "github.com/mitchellh/go-homedir"
@@ -168,7 +169,7 @@ func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data")
 
 // SpoolDir returns the directory of a spool queue, or "" for another queue.
 func (c *Config) SpoolDir() string {
-	if dir, ok := cutPrefix(c.Queue, "spool:"); ok {
+	if dir, ok := strings.CutPrefix(c.Queue, "spool:"); ok {
 		return dir
 	}
 	return ""
