@@ -41,7 +41,9 @@ func workerAction(c *cli.Context) error {
 			Version: app.Version, Protocol: wire.Protocol, Host: machine.Hostname(), PID: os.Getpid(),
 			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
 		},
-		Processes: func(threads int) worker.Processes { return command.NewSpawner(threads) },
-		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
+		Processes: func(threads int, handle command.Handler) worker.Processes {
+			return command.NewSpawner(threads, handle)
+		},
+		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
 	})
 }

@@ -30,7 +30,6 @@ import (
 type machine struct {
 	name   string
 	cpus   int
-	events chan command.SpawnEvent
 	cut    func() // ends the connection
 	down   bool   // cannot be reached
 	broken bool   // nothing starts
@@ -42,8 +41,13 @@ type machine struct {
 	overlap bool
 }
 
-func (m *machine) Reap()                             {}
-func (m *machine) Events() <-chan command.SpawnEvent { return m.events }
+// processes are those of one worker at a machine.
+type processes struct {
+	*machine
+	handle command.Handler
+}
+
+func (m *machine) Reap() {}
 
 func (m *machine) Signal(pid int, sig syscall.Signal) error {
 	m.mu.Lock()
@@ -71,11 +75,11 @@ func (m *machine) lose() {
 	}
 }
 
-func (m *machine) Start(l command.Launch) {
+func (m processes) Start(l command.Launch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken {
-		go func() { m.events <- command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT} }()
+		go m.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT})
 		return
 	}
 	m.next++
@@ -85,9 +89,8 @@ func (m *machine) Start(l command.Launch) {
 	if len(m.running) > m.cpus {
 		m.overlap = true
 	}
-	events := m.events
 	go func() {
-		events <- command.SpawnEvent{Tag: l.Tag, PID: pid}
+		m.tell(command.SpawnEvent{Tag: l.Tag, PID: pid})
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
 		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
 		select {
@@ -102,8 +105,14 @@ func (m *machine) Start(l command.Launch) {
 		m.mu.Lock()
 		delete(m.running, pid)
 		m.mu.Unlock()
-		events <- e
+		m.tell(e)
 	}()
+}
+
+func (m processes) tell(e command.SpawnEvent) {
+	if next := m.handle(e); next != nil {
+		m.Start(*next)
+	}
 }
 
 // pipes is a connection in memory.
@@ -161,7 +170,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	if m.down {
 		return nil, errors.New("no route to host")
 	}
-	m.events, m.running = make(chan command.SpawnEvent, 1000), map[int]chan syscall.Signal{}
+	m.running = map[int]chan syscall.Signal{}
 	toWorker, fromHead := io.Pipe()
 	toHead, fromWorker := io.Pipe()
 	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan error, 2)}
@@ -181,8 +190,9 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	}
 	go func() {
 		_ = worker.Run(worker.Options{
-			In: toWorker, Out: fromWorker, Processes: func(int) worker.Processes { return m },
-			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
+			In: toWorker, Out: fromWorker,
+			Processes: func(_ int, handle command.Handler) worker.Processes { return processes{m, handle} },
+			Hello:     wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
 		})
 		p.done <- nil
 		p.done <- nil

@@ -60,16 +60,17 @@ func (c *conn) flush(written bool) {
 			if a := c.attempts[m.Run.Seq]; a != nil {
 				a.unsent = nil
 			}
-			c.w.Send(m)
+			c.w.SendSoon(m)
 		}
 		clear(c.runs)
 		c.runs = c.runs[:0]
 	}
 	for _, m := range c.out {
-		c.w.Send(m)
+		c.w.SendSoon(m)
 	}
 	clear(c.out)
 	c.out = c.out[:0]
+	c.w.Flush()
 }
 
 // connectAll opens all nodes at once, as far as that is good for ssh and Slurm.
