@@ -316,9 +316,13 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
 		return nil, err
 	}
-	ok, err := archive.Unpack(path, unpacked+".new")
-	if err != nil {
+	ok, err := archive.Zstd(path, unpacked+".new")
+	var bad *archive.BadError
+	if errors.As(err, &bad) {
 		return nil, taskErrorf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
 	}
 	if !ok { // in spite of its name, a plain file
 		return []string{path}, os.RemoveAll(unpacked + ".new")

@@ -1,18 +1,18 @@
 package environment
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -247,65 +247,18 @@ func venvEnviron(env []string, venv string) []string {
 	return append(out, "PATH="+filepath.Join(venv, "bin")+":"+path)
 }
 
-// maxUnpacked bounds an archive.
-const maxUnpacked = 4 << 30
-
-// unpack extracts a .tar.gz of plain files, directories and links within it.
-func unpack(archive, to string) error {
-	f, err := os.Open(archive)
-	if err != nil {
-		return buildError("source archive: %w", err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return buildError("source archive %q: %w", archive, err)
-	}
+// unpack makes a directory of a snapshot.
+func unpack(file, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(to) // names that lead out of it fail
+	err := archive.Gzip(file, to)
+	var bad *archive.BadError
+	if errors.As(err, &bad) || errors.Is(err, fs.ErrNotExist) {
+		return buildError("source archive: %w", err)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("source archive: %w", err)
 	}
-	defer root.Close()
-	left := int64(maxUnpacked)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return buildError("source archive %q: %w", archive, err)
-		}
-		if left -= h.Size; left < 0 {
-			return buildError("source archive %q: larger than %d bytes", archive, int64(maxUnpacked))
-		}
-		name := filepath.Clean(h.Name)
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = root.MkdirAll(name, 0o700)
-		case tar.TypeSymlink:
-			err = root.Symlink(h.Linkname, name)
-		case tar.TypeReg:
-			err = extract(root, name, os.FileMode(h.Mode)&0o700|0o600, r)
-		}
-		if err != nil {
-			return buildError("source archive %q: %w", archive, err)
-		}
-	}
-}
-
-func extract(root *os.Root, name string, mode os.FileMode, r io.Reader) error {
-	if dir := filepath.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
+	return nil
 }
