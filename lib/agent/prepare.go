@@ -115,6 +115,10 @@ func stripUser(repository string) string {
 	return scheme + "://" + host + "/" + path
 }
 
+// maxString is what Linux lets a variable or an argument take in bytes, with the
+// zero byte at its end.
+const maxString = 128 << 10
+
 // checkEnv returns a copy of a task's variables. Names that are no names of
 // variables end the task.
 func checkEnv(env map[string]string) (map[string]string, error) {
@@ -130,6 +134,8 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 			return nil, taskErrorf("%q is no name of a variable", task.Clean(name))
 		case strings.ContainsRune(value, 0):
 			return nil, taskErrorf("variable %s has a zero byte", name)
+		case len(name)+1+len(value)+1 > maxString:
+			return nil, taskErrorf("variable %s takes %d bytes, more than the %d that a program can be given", task.Clean(name), len(name)+1+len(value), maxString-1)
 		}
 		variables[name] = value
 	}
