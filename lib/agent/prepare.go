@@ -42,7 +42,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}
 	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
 	if t.Source.Repository != "" {
-		log.Say("INFO", "preparing %s at %s", task.Clean(stripUser(t.Source.Repository)), task.Clean(t.Source.Revision))
+		log.Say("INFO", "preparing %s at %s", task.CleanAddress(t.Source.Repository), task.Clean(t.Source.Revision))
 	}
 	env, err := a.Environments.Prepare(ctx, spec, log)
 	if err != nil {
@@ -100,19 +100,6 @@ func placeRemote(d Dir, t task.Task, variables map[string]string, remote runner.
 		return err
 	}
 	return d.replace(commandFile, zeroEnded(command), 0o600)
-}
-
-// stripUser takes what may be a token out of a URL.
-func stripUser(repository string) string {
-	scheme, rest, ok := strings.Cut(repository, "://")
-	if !ok {
-		return repository
-	}
-	host, path, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(host, '@'); i >= 0 {
-		host = host[i+1:]
-	}
-	return scheme + "://" + host + "/" + path
 }
 
 // maxString is what Linux lets a variable or an argument take in bytes, with the

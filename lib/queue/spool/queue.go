@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,12 +145,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) ([]task.Action, error) {
 }
 
 func action(kind task.Kind, e Entry) task.Action {
-	repository := e.Source.Repository
-	if u, err := url.Parse(repository); err == nil && u.User != nil {
-		u.User = nil // may hold a token
-		repository = u.String()
-	}
-	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: repository}
+	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository)}
 }
 
 // parents reports whether all parents are completed, or why the task can never
