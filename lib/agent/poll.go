@@ -195,7 +195,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job) })
 	}
 	wg.Wait()
-	result := settled{known: make([]*Known, 0, len(known)), failures: failures}
+	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
 	var changes []Known
 	for i, k := range after {
 		switch {
