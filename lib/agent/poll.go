@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -85,10 +86,10 @@ func (a *Agent) actions(ctx context.Context, remember func() (*memory, error)) (
 	return q.ActionsBut(ctx, m.has)
 }
 
-// hasJob reports whether a job was recorded since the turn began.
+// hasJob reports whether a job was recorded since the turn began, or may have been.
 func (a *Agent) hasJob(d Dir) bool {
 	r, err := d.Read()
-	return err == nil && r.Job != ""
+	return r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // memory is what the agent knows before it looks: the tasks with jobs.
