@@ -142,3 +142,20 @@ func Clean(s string) string {
 	}
 	return strings.TrimSpace(s)
 }
+
+// CleanAddress is Clean for the address of a repository, without the user in it,
+// which may be a token or come with a password.
+func CleanAddress(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return Clean(s)
+	}
+	host, path, hasPath := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	if hasPath {
+		host += "/" + path
+	}
+	return Clean(scheme + "://" + host)
+}
