@@ -35,8 +35,9 @@ func runAction(serve bool) cli.ActionFunc {
 		policy, base, output := v.policy(serve), v.base(), v.output()
 		setup := wire.Setup{
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
-			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Silence: policy.NodeTimeout.Seconds(), Noop: c.Bool("noop"),
+			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
+		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
 		if v.err != nil {
 			return v.err

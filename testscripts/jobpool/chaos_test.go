@@ -18,7 +18,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "echo $JOBPOOL_SEQ >> ran; sleep 0.0%d; (sleep 0.01; :); : %d\n", 2+i%7, i)
+		fmt.Fprintf(&b, "%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, 2+i%7, i)
 	}
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	killed := map[string]int{}
@@ -86,6 +86,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	}
 	p.noneLeft()
 	p.endsOnce(n)
+	p.neverTwice()
 	t.Logf("killed %v; %d tasks ran more than once", killed, p.runsExplained())
 	for _, victim := range []string{"worker", connection, "head"} {
 		if killed[victim] == 0 {

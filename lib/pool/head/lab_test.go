@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,10 +29,13 @@ import (
 type machine struct {
 	name   string
 	cpus   int
-	events chan command.SpawnEvent
+	lab    *lab
 	cut    func() // ends the connection
+	part   func() // ends it as the head sees it; the worker hears nothing
 	down   bool   // cannot be reached
 	broken bool   // nothing starts
+	// stubborn tasks are ended by SIGKILL only.
+	stubborn bool
 
 	mu      sync.Mutex
 	next    int
@@ -40,9 +44,14 @@ type machine struct {
 	overlap bool
 }
 
-func (m *machine) Reap() {}
+// processes are those of one worker there.
+type processes struct {
+	*machine
+	events chan command.SpawnEvent
+}
 
-func (m *machine) Events() <-chan command.SpawnEvent { return m.events }
+func (p *processes) Reap()                             {}
+func (p *processes) Events() <-chan command.SpawnEvent { return p.events }
 
 func (m *machine) Signal(pid int, sig syscall.Signal) error {
 	m.mu.Lock()
@@ -60,6 +69,13 @@ func (m *machine) Signal(pid int, sig syscall.Signal) error {
 	return nil
 }
 
+// clear reports whether nothing runs of the workers before.
+func (m *machine) clear(wire.Former, bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.running) == 0
+}
+
 // lose ends the connection.
 func (m *machine) lose() {
 	m.mu.Lock()
@@ -70,11 +86,22 @@ func (m *machine) lose() {
 	}
 }
 
-func (m *machine) Start(l command.Launch) {
+// partition ends the connection without the worker noticing.
+func (m *machine) partition() {
+	m.mu.Lock()
+	part := m.part
+	m.mu.Unlock()
+	if part != nil {
+		part()
+	}
+}
+
+func (p *processes) Start(l command.Launch) {
+	m, events := p.machine, p.events
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken {
-		go func() { m.events <- command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT} }()
+		go func() { events <- command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT} }()
 		return
 	}
 	m.next++
@@ -84,7 +111,13 @@ func (m *machine) Start(l command.Launch) {
 	if len(m.running) > m.cpus {
 		m.overlap = true
 	}
-	events := m.events
+	var seq string
+	for _, kv := range l.Env {
+		if v, ok := strings.CutPrefix(kv, "JOBPOOL_SEQ="); ok {
+			seq = v
+		}
+	}
+	m.lab.count(seq, 1)
 	go func() {
 		events <- command.SpawnEvent{Tag: l.Tag, PID: pid}
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
@@ -96,11 +129,15 @@ func (m *machine) Start(l command.Launch) {
 				e.Status = syscall.WaitStatus(n << 8)
 			}
 		case s := <-killed:
+			if m.stubborn && s != syscall.SIGKILL {
+				s = <-killed
+			}
 			e.Status = syscall.WaitStatus(s)
 		}
 		m.mu.Lock()
 		delete(m.running, pid)
 		m.mu.Unlock()
+		m.lab.count(seq, -1)
 		events <- e
 	}()
 }
@@ -111,9 +148,24 @@ type pipes struct {
 	io.Writer
 	close func()
 	done  chan error
+	apart atomic.Bool
 }
 
-func (p *pipes) Close() error { p.close(); return <-p.done }
+func (p *pipes) Close() error {
+	if p.apart.Load() {
+		return errors.New("no route to host")
+	}
+	p.close()
+	return <-p.done
+}
+
+func (p *pipes) Write(b []byte) (int, error) {
+	if p.apart.Load() {
+		return len(b), nil
+	}
+	return p.Writer.Write(b)
+}
+func (p *pipes) Ended() bool { return false }
 
 // lab is a head with nodes of that kind.
 type lab struct {
@@ -124,12 +176,26 @@ type lab struct {
 	said  bytes.Buffer
 	out   bytes.Buffer
 	mu    sync.Mutex
+	began time.Time
+	live  map[string]int // how often a task runs at present
+	twice bool
+	// workers are those that have not ended.
+	workers sync.WaitGroup
+}
+
+// count notes that a task starts or ends.
+func (l *lab) count(seq string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live[seq] += n; l.live[seq] > 1 {
+		l.twice = true
+	}
 }
 
 func newLab(t *testing.T, cpus ...int) *lab {
-	l := &lab{T: t, dir: t.TempDir()}
+	l := &lab{T: t, dir: t.TempDir(), began: time.Now(), live: map[string]int{}}
 	for i, n := range cpus {
-		m := &machine{name: fmt.Sprint("n", i+1), cpus: n}
+		m := &machine{name: fmt.Sprint("n", i+1), cpus: n, lab: l}
 		l.nodes = append(l.nodes, m)
 		l.cfg.Nodes = append(l.cfg.Nodes, NodeSpec{Name: m.name})
 	}
@@ -137,7 +203,7 @@ func newLab(t *testing.T, cpus ...int) *lab {
 		ConnectTimeout: time.Minute, ConnectAtOnce: 8, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
 		ReadAhead: 1000000, TermGrace: 20 * time.Second, TrackSeq: true,
 	}
-	l.cfg.Setup = wire.Setup{Dir: wire.Text(l.dir), Shell: "/bin/sh", Grace: 10, Silence: 120, Session: "s"}
+	l.cfg.Setup = wire.Setup{Dir: wire.Text(l.dir), Shell: "/bin/sh", Grace: 10, Lease: 132, Session: "s"}
 	l.cfg.Stdout, l.cfg.Stderr = &l.out, &l.out
 	l.cfg.Message = func(format string, args ...any) {
 		l.mu.Lock()
@@ -160,7 +226,9 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	if m.down {
 		return nil, errors.New("no route to host")
 	}
-	m.events, m.running = make(chan command.SpawnEvent, 1000), map[int]chan syscall.Signal{}
+	if m.running == nil {
+		m.running = map[int]chan syscall.Signal{}
+	}
 	toWorker, fromHead := io.Pipe()
 	toHead, fromWorker := io.Pipe()
 	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan error, 2)}
@@ -174,19 +242,24 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 		})
 	}
 	m.cut = p.close
+	m.part = func() {
+		p.apart.Store(true)
+		toHead.CloseWithError(io.EOF)
+	}
 	var ids []pool.CPU
 	for i := range m.cpus {
 		ids = append(ids, pool.CPU{ID: i, Core: i})
 	}
-	go func() {
+	l.workers.Go(func() {
 		_ = worker.Run(worker.Options{
-			In: toWorker, Out: fromWorker, Processes: func(int) worker.Processes { return m },
-			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
+			In: toWorker, Out: fromWorker, Processes: func(int) worker.Processes { return &processes{m, make(chan command.SpawnEvent, 1000)} },
+			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
+			Clock: func() int64 { return int64(time.Since(l.began)) }, Clear: m.clear,
 		})
 		p.done <- nil
 		p.done <- nil
 		p.close()
-	}()
+	})
 	return p, nil
 }
 
@@ -209,10 +282,16 @@ func (l *lab) run(tasks string) *Result {
 	if err := l.cfg.Journal.Close(); err != nil {
 		l.Error(err)
 	}
+	l.mu.Lock()
+	twice := l.twice
+	l.mu.Unlock()
 	for _, m := range l.nodes {
 		if m.overlap {
 			l.Errorf("node %s had more tasks than CPUs", m.name)
 		}
+	}
+	if twice {
+		l.Error("a task ran twice at the same time")
 	}
 	return r
 }

@@ -10,13 +10,16 @@ import (
 )
 
 // TestStorm runs random tasks while nodes come and go at random: every task ends
-// exactly once, and no CPU is ever given to two.
+// exactly once, no CPU is ever given to two, and no task runs twice at a time.
 func TestStorm(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			l := newLab(t, 1+r.IntN(4), 1+r.IntN(4), 4)
 			l.cfg.LostRetries, l.cfg.Reconnects, l.cfg.Retries = 1000, 1000, 1
+			for _, m := range l.nodes {
+				m.stubborn = r.IntN(2) == 0
+			}
 			var b strings.Builder
 			for range 400 {
 				status := 0
@@ -37,13 +40,19 @@ func TestStorm(t *testing.T) {
 					case <-stop:
 						return
 					case <-time.After(time.Duration(r.IntN(40)) * time.Second):
-						l.nodes[r.IntN(len(l.nodes))].lose()
+						n := l.nodes[r.IntN(len(l.nodes))]
+						if r.IntN(3) == 0 {
+							n.partition()
+						} else {
+							n.lose()
+						}
 					}
 				}
 			}()
 			res := l.run(b.String())
 			close(stop)
 			<-stopped
+			l.workers.Wait()
 			if res.Done+res.Failed != 400 || res.Left != 0 {
 				t.Errorf("seed %d: %+v\n%s", seed, res, &l.said)
 			}

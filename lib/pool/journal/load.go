@@ -23,6 +23,7 @@ const joblogHeader = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\t
 type Entry struct {
 	Hash    uint64 // 0: not known
 	Attempt int32  // the last one
+	Worker  uint16 // that it was handed to last, see Former; 0: none
 	State   State
 }
 
@@ -45,6 +46,8 @@ type History struct {
 
 	entries []Entry // by number
 	byText  map[uint64]int
+	workers []formerWorker
+	current map[string]uint16 // the worker of a node
 }
 
 // Get returns what is known of a task.
@@ -165,11 +168,13 @@ func (h *History) add(r *Record) error {
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
+	case Node:
+		h.node(r)
 	case Send:
 		return parseSeqs(r.Tasks, func(seq int64) {
 			e := h.at(seq)
 			if e.State != OK {
-				e.State = Started
+				e.State, e.Worker = Started, h.current[r.Node]
 			}
 			e.Attempt = max(e.Attempt, r.Attempt)
 		})

@@ -18,7 +18,7 @@ func TestMessagesArrive(t *testing.T) {
 		{Run: &Run{Key: Key{7, 1}, Text: "echo \"<a>\\b\"\x01\n\xff", Need: pool.Need{CPUs: 2}, CPUs: []int{0, 4}}},
 		{Done: &Done{Key: Key{7, 1}, Exit: 3, Out: []byte{0, 255}, Next: &Key{8, 1}}},
 		{Note: "a\tb"},
-		{Ping: true},
+		{Lease: 1 << 60},
 	}
 	go func() {
 		out := NewWriter(w)
@@ -50,7 +50,7 @@ func TestGreetingThatNeverComes(t *testing.T) {
 		{"", "connection ended without a greeting"},
 		{"sh: jobpool: not found\n", `connection ended without a greeting, but "sh: jobpool: not found"`},
 		{strings.Repeat("x\n", 40000), `no greeting in the first 64 KiB, but "x | x | x"`},
-		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 1`},
+		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 2`},
 		{Magic + "{\n", "greeting cannot be read: unexpected end of JSON input"},
 	} {
 		if _, err := NewReader(strings.NewReader(tt.in)).Greeting(); err == nil || err.Error() != tt.want {
@@ -78,7 +78,7 @@ func TestWriterReportsABrokenPipe(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
 	out := NewWriter(w)
-	out.Send(&Message{Ping: true})
+	out.Send(&Message{Bye: true})
 	if err := out.Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)
 	}

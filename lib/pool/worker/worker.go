@@ -34,6 +34,10 @@ type Options struct {
 	Temp      string // a directory of its own
 	// Orphans finds processes that came to the worker; may be nil.
 	Orphans func() []int
+	// Clock is the time in nanoseconds, on a clock that never stands still.
+	Clock func() int64
+	// Clear reports whether nothing is left of another worker; may be nil.
+	Clear func(f wire.Former, keep bool) bool
 }
 
 // tick is how often time limits are looked at.
@@ -53,10 +57,10 @@ type worker struct {
 	ready   []*job               // start next
 	logs    *logs
 	spool   *spool
-	heard   time.Time // when the head last said anything
-	lost    bool      // the head is gone
-	ending  bool      // nothing new starts
-	strange bool      // there are orphans of nobody
+	lease   *lease
+	lost    bool // the head is gone
+	ending  bool // nothing new starts
+	strange bool // there are orphans of nobody
 	null    *os.File
 }
 
@@ -64,7 +68,6 @@ type worker struct {
 func Run(o Options) error {
 	w := &worker{
 		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
-		heard: time.Now(),
 	}
 	w.out = wire.NewWriter(o.Out)
 	w.out.Greet(&o.Hello)
@@ -87,6 +90,7 @@ func Run(o Options) error {
 	}
 	defer w.logs.close()
 	defer w.null.Close()
+	go w.awaitFormer(stop)
 	w.take(first[1:])
 	w.startReady()
 	err := w.loop(messages)
@@ -145,6 +149,9 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
+	if w.lease, err = newLease(w); err != nil {
+		return err
+	}
 	w.procs = w.Processes(s.Threads)
 	return nil
 }
@@ -188,10 +195,9 @@ func (w *worker) loop(messages <-chan []wire.Message) error {
 		case batch, ok := <-messages:
 			if !ok {
 				messages = nil
-				w.headLost("the connection to the head was closed")
+				w.headLost()
 				break
 			}
-			w.heard = time.Now()
 			w.take(batch)
 		case e := <-w.procs.Events():
 			w.event(e)
@@ -234,8 +240,8 @@ func (w *worker) take(batch []wire.Message) {
 			w.logs.get(*m.Get)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
-		case m.Ping:
-			w.out.Send(&wire.Message{Pong: true})
+		case m.Lease != 0:
+			w.lease.renewed(m.Lease)
 		case m.Bye:
 			w.lost, w.ending = true, true
 			w.stopAll(wire.Stopped, true)
@@ -338,7 +344,7 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 }
 
 // headLost decides what becomes of the tasks when there is nobody to report to.
-func (w *worker) headLost(string) {
+func (w *worker) headLost() {
 	if w.lost {
 		return
 	}
@@ -374,13 +380,11 @@ func (w *worker) tick(now time.Time) {
 	}
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
-	if silence := w.setup.Silence; !w.lost && silence > 0 && now.Sub(w.heard).Seconds() > silence {
-		w.headLost("nothing was heard of the head")
-	}
 	if w.strange {
 		w.endLeftovers(nil)
 	}
 	w.spool.tick(now)
+	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
