@@ -100,7 +100,7 @@ func Run(ctx context.Context, c Config) *Result {
 	h := &head{
 		Config: c, pool: &pool.Pool{Place: c.Place}, active: map[int64]*attempt{}, held: map[int64]*heldTask{},
 		waiters: map[int64][]func(*journal.Record, [2][]byte){}, events: make(chan event, 64), began: time.Now(),
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(c.TrackSeq),
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(c.TrackSeq, c.Journal.Dir),
 	}
 	h.ctx, h.cancel = context.WithCancel(ctx)
 	defer h.cancel()

@@ -348,18 +348,19 @@ func (h *head) nodeLost(c *conn, why string) {
 		return
 	}
 	c.gone = true
-	closed := make(chan error, 1)
+	closed := make(chan struct{})
+	var how error
 	go func() {
-		closed <- c.link.Close()
+		how = c.link.Close()
+		close(closed)
 		_ = c.w.Close()
 	}()
 	ended := false
 	select { // most often it has ended already, and says how
-	case err := <-closed:
-		if ended = c.link.Ended(); err != nil {
-			why += ": " + err.Error()
+	case <-closed:
+		if ended = c.link.Ended(); how != nil {
+			why += ": " + how.Error()
 		}
-		closed <- nil
 	case <-time.After(200 * time.Millisecond):
 	}
 	n := c.node
@@ -397,7 +398,7 @@ func (h *head) nodeLost(c *conn, why string) {
 		fallthrough
 	default:
 		go func() {
-			_ = <-closed // has told already, or will
+			<-closed
 			if c.link.Ended() {
 				h.send(func(h *head) { h.foreign.over(f.Former); h.clear(f) })
 			}

@@ -42,7 +42,6 @@ const (
 type History struct {
 	Sessions int
 	Losses   int64 // attempts of which the end is not known
-	IDs      map[string]State
 
 	entries []Entry // by number
 	byText  map[uint64]int
@@ -100,7 +99,7 @@ func Load(dir string) (*History, error) {
 	name := filepath.Join(dir, File)
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return &History{IDs: map[string]State{}}, nil
+		return &History{}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +114,7 @@ func Load(dir string) (*History, error) {
 
 // Read reads a journal. A last line that was cut off is left out.
 func Read(r io.Reader) (*History, error) {
-	h := &History{IDs: map[string]State{}}
+	h := &History{}
 	err := lines(r, func(line []byte) error {
 		var rec Record
 		if err := json.Unmarshal(line, &rec); err != nil {
@@ -192,9 +191,6 @@ func (h *History) add(r *Record) error {
 			e.State = OK
 		}
 		h.hash(e, r.Hash)
-		if r.ID != "" {
-			h.IDs[r.ID] = e.State
-		}
 	}
 	return nil
 }
@@ -222,7 +218,7 @@ func LoadJoblog(name string) (*History, error) {
 // ReadJoblog reads a job log. Of a task that stands there several times, the
 // last line counts.
 func ReadJoblog(r io.Reader) (*History, error) {
-	h := &History{IDs: map[string]State{}}
+	h := &History{}
 	first := true
 	err := lines(r, func(line []byte) error {
 		if first {
