@@ -48,8 +48,10 @@ func workerAction(c *cli.Context) error {
 			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
 			Kernel: machine.Kernel(), Processes: processes, Clock: machine.Clock(),
 		},
-		Processes: func(threads int) worker.Processes { return command.NewSpawner(threads) },
-		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
+		Processes: func(threads int, handle command.Handler) worker.Processes {
+			return command.NewSpawner(threads, handle)
+		},
+		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
 		Clock: machine.Clock, Clear: worker.Clear,
 	})
 }

@@ -18,8 +18,8 @@ func TestDependenciesTakeLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return float64(m.HeapAlloc) / (1 << 20)
 	}
-	const n = 400000
-	bad := func(seq int64) bool { return seq%100000 == 7 }
+	const n = 150000
+	bad := func(seq int64) bool { return seq%50000 == 7 }
 	before := heap()
 	for seq := int64(1); seq <= n; seq++ {
 		task := &pool.Task{Seq: seq, Extra: &pool.Extra{ID: fmt.Sprint("step-", seq)}}

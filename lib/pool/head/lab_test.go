@@ -47,11 +47,16 @@ type machine struct {
 // processes are those of one worker there.
 type processes struct {
 	*machine
-	events chan command.SpawnEvent
+	handle command.Handler
 }
 
-func (p *processes) Reap()                             {}
-func (p *processes) Events() <-chan command.SpawnEvent { return p.events }
+func (p processes) Reap() {}
+
+func (p processes) tell(e command.SpawnEvent) {
+	if next := p.handle(e); next != nil {
+		p.Start(*next)
+	}
+}
 
 func (m *machine) Signal(pid int, sig syscall.Signal) error {
 	m.mu.Lock()
@@ -96,12 +101,12 @@ func (m *machine) partition() {
 	}
 }
 
-func (p *processes) Start(l command.Launch) {
-	m, events := p.machine, p.events
+func (p processes) Start(l command.Launch) {
+	m := p.machine
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken {
-		go func() { events <- command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT} }()
+		go p.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.ENOENT})
 		return
 	}
 	m.next++
@@ -119,7 +124,7 @@ func (p *processes) Start(l command.Launch) {
 	}
 	m.lab.count(seq, 1)
 	go func() {
-		events <- command.SpawnEvent{Tag: l.Tag, PID: pid}
+		p.tell(command.SpawnEvent{Tag: l.Tag, PID: pid})
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
 		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
 		select {
@@ -138,7 +143,7 @@ func (p *processes) Start(l command.Launch) {
 		delete(m.running, pid)
 		m.mu.Unlock()
 		m.lab.count(seq, -1)
-		events <- e
+		p.tell(e)
 	}()
 }
 
@@ -252,7 +257,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	}
 	l.workers.Go(func() {
 		_ = worker.Run(worker.Options{
-			In: toWorker, Out: fromWorker, Processes: func(int) worker.Processes { return &processes{m, make(chan command.SpawnEvent, 1000)} },
+			In: toWorker, Out: fromWorker, Processes: func(_ int, handle command.Handler) worker.Processes { return processes{m, handle} },
 			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
 			Clock: func() int64 { return int64(time.Since(l.began)) }, Clear: m.clear,
 		})

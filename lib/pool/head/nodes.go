@@ -1,6 +1,7 @@
 package head
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -63,16 +64,17 @@ func (c *conn) flush(written bool) {
 			if a := c.attempts[m.Run.Seq]; a != nil {
 				a.unsent = nil
 			}
-			c.w.Send(m)
+			c.w.SendSoon(m)
 		}
 		clear(c.runs)
 		c.runs = c.runs[:0]
 	}
 	for _, m := range c.out {
-		c.w.Send(m)
+		c.w.SendSoon(m)
 	}
 	clear(c.out)
 	c.out = c.out[:0]
+	c.w.Flush()
 }
 
 // connectAll opens all nodes at once, as far as that is good for ssh and Slurm.
@@ -98,10 +100,8 @@ func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
 		link, in, hello, err := h.dial(n.spec, time.Until(end))
 		<-gate
 		if err == nil {
+			context.AfterFunc(h.ctx, func() { link.Close() }) // in case nobody takes it any more
 			h.send(func(h *head) { h.nodeUp(n, link, in, hello) })
-			if h.ctx.Err() != nil {
-				link.Close()
-			}
 			return
 		}
 		pause := pauses[min(try, len(pauses)-1)] * time.Second

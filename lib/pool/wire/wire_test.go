@@ -7,7 +7,10 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 )
@@ -82,6 +85,58 @@ func TestWriterReportsABrokenPipe(t *testing.T) {
 	if err := out.Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// writes records what is written at a time, and when.
+type writes struct {
+	mu   sync.Mutex
+	all  []string
+	when []time.Time
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all, w.when = append(w.all, string(b)), append(w.when, time.Now())
+	return len(b), nil
+}
+
+func TestWhatMayWaitIsWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w writes
+		out := NewWriter(&w)
+		began := time.Now()
+		for i := range int64(3) {
+			out.SendSoon(&Message{Drop: &Key{Seq: i}})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(Delay)
+		out.SendSoon(&Message{Clear: true})
+		out.Send(&Message{Bye: true}) // takes along what waits
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.all) != 2 || strings.Count(w.all[0], "drop") != 3 || !strings.Contains(w.all[1], "clear") || !strings.Contains(w.all[1], "bye") {
+			t.Errorf("wrote %q", w.all)
+		}
+		if took := w.when[0].Sub(began); took != Delay {
+			t.Errorf("the first write came after %v, want %v", took, Delay)
+		}
+	})
+}
+
+func TestMuchOfWhatMayWaitIsWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w writes
+		out := NewWriter(&w)
+		began := time.Now()
+		out.SendSoon(&Message{Note: Text(strings.Repeat("x", soon))})
+		synctest.Wait()
+		if len(w.all) != 1 || !w.when[0].Equal(began) {
+			t.Errorf("%d writes, the first after %v", len(w.all), w.when[0].Sub(began))
+		}
+		out.Close()
+	})
 }
 
 func FuzzText(f *testing.F) {

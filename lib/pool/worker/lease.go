@@ -67,7 +67,7 @@ func (l *lease) extend(end int64) {
 // tick asks for another lease in time, and ends everything when there is none.
 func (l *lease) tick(t time.Time) {
 	now := l.w.Clock()
-	if !l.w.lost && t.After(l.next) {
+	if !l.w.lost.Load() && t.After(l.next) {
 		l.next = t.Add(min(15*time.Second, (l.duration()-l.ending())/4))
 		l.w.out.Send(&wire.Message{Renew: now})
 	}

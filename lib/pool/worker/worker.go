@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,7 +21,6 @@ import (
 type Processes interface {
 	Start(command.Launch)
 	Signal(pid int, sig syscall.Signal) error
-	Events() <-chan command.SpawnEvent
 	Reap()
 }
 
@@ -28,7 +29,7 @@ type Options struct {
 	In        io.Reader
 	Out       io.Writer
 	Hello     wire.Hello
-	Processes func(threads int) Processes
+	Processes func(threads int, handle command.Handler) Processes
 	Signals   <-chan os.Signal
 	Environ   []string
 	Temp      string // a directory of its own
@@ -45,6 +46,7 @@ const tick = 100 * time.Millisecond
 
 type worker struct {
 	Options
+	mu      sync.Mutex // guards everything below
 	setup   wire.Setup
 	out     *wire.Writer
 	procs   Processes
@@ -53,79 +55,75 @@ type worker struct {
 	found   map[string]string
 	jobs    map[wire.Key]*job
 	queue   map[pool.Need][]*job // to follow on a slot of that need
+	queued  int                  // in all queues
+	filled  int                  // how many there were when the head last sent some
+	plenty  atomic.Bool          // there are enough of them for the head not to be in a hurry
 	again   []*job               // wait for the system to have room
 	ready   []*job               // start next
 	logs    *logs
 	spool   *spool
 	lease   *lease
-	lost    bool // the head is gone
-	ending  bool // nothing new starts
-	strange bool // there are orphans of nobody
+	lost    atomic.Bool // the head is gone
+	ending  bool        // nothing new starts
+	strange bool        // there are orphans of nobody
 	null    *os.File
+	over    chan struct{} // told when nothing is left to end
 }
 
 // Run serves the head until it says goodbye or is gone, and all tasks have ended.
 func Run(o Options) error {
 	w := &worker{
 		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
+		over: make(chan struct{}, 1),
 	}
 	w.out = wire.NewWriter(o.Out)
 	w.out.Greet(&o.Hello)
-	messages := make(chan []wire.Message, 16)
-	stop := make(chan struct{})
-	defer close(stop)
-	go receive(wire.NewReader(o.In), messages, stop)
-	first, ok := <-messages
-	if !ok || first[0].Setup == nil {
+	in := wire.NewReader(o.In)
+	var first wire.Message
+	if err := in.Next(&first); err != nil || first.Setup == nil {
 		w.out.Close()
-		if !ok {
+		if err != nil {
 			return errors.New("the head went away before it said anything")
 		}
 		return errors.New("the head did not begin with its setup")
 	}
-	if err := w.begin(first[0].Setup); err != nil {
+	if err := w.begin(first.Setup); err != nil {
 		w.out.Send(&wire.Message{Fatal: wire.Text(err.Error())})
 		w.out.Close()
 		return err
 	}
 	defer w.logs.close()
 	defer w.null.Close()
+	stop := make(chan struct{})
+	defer close(stop)
 	go w.awaitFormer(stop)
-	w.take(first[1:])
-	w.startReady()
-	err := w.loop(messages)
+	hungUp := make(chan struct{})
+	go w.receive(in, hungUp)
+	err := w.loop(hungUp)
 	w.endOrphans()
 	w.logs.flush()
-	if e := w.out.Close(); err == nil && !w.lost {
+	if e := w.out.Close(); err == nil && !w.lost.Load() {
 		err = e
 	}
 	w.spool.end()
 	return err
 }
 
-// receive passes messages on in batches, as many as are there.
-func receive(in *wire.Reader, out chan<- []wire.Message, stop <-chan struct{}) {
-	defer close(out)
+// receive takes what comes from the head, as much as is there at a time, until
+// the connection ends.
+func (w *worker) receive(in *wire.Reader, hungUp chan<- struct{}) {
+	defer close(hungUp)
 	for {
 		var batch []wire.Message
 		for len(batch) == 0 || len(batch) < 256 && in.Buffered() {
 			var m wire.Message
-			if err := in.Next(&m); err != nil {
-				if len(batch) > 0 {
-					select {
-					case out <- batch:
-					case <-stop:
-					}
-				}
+			if in.Next(&m) != nil {
+				w.locked(func() { w.take(batch) })
 				return
 			}
 			batch = append(batch, m)
 		}
-		select {
-		case out <- batch:
-		case <-stop:
-			return
-		}
+		w.locked(func() { w.take(batch) })
 	}
 }
 
@@ -152,7 +150,7 @@ func (w *worker) begin(s *wire.Setup) error {
 	if w.lease, err = newLease(w); err != nil {
 		return err
 	}
-	w.procs = w.Processes(s.Threads)
+	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }
 
@@ -187,39 +185,61 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-func (w *worker) loop(messages <-chan []wire.Message) error {
+func (w *worker) loop(hungUp <-chan struct{}) error {
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	for {
 		select {
-		case batch, ok := <-messages:
-			if !ok {
-				messages = nil
-				w.headLost()
-				break
-			}
-			w.take(batch)
-		case e := <-w.procs.Events():
-			w.event(e)
-			for range 64 { // those that are there, before looking elsewhere
-				select {
-				case e := <-w.procs.Events():
-					w.event(e)
-					continue
-				default:
-				}
-				break
-			}
+		case <-hungUp:
+			hungUp = nil
+			w.locked(w.headLost)
 		case s := <-w.Signals:
-			w.signal(s)
+			w.locked(func() { w.signal(s) })
 		case <-clock.C:
-			w.tick(time.Now())
+			w.locked(func() { w.tick(time.Now()) })
+		case <-w.over:
 		}
-		w.startReady()
-		if w.ending && len(w.jobs) == 0 && (w.lost || messages == nil) {
+		if w.done() && (w.lost.Load() || hungUp == nil) {
 			return nil
 		}
 	}
+}
+
+// locked runs f, and starts what can start then.
+func (w *worker) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	w.startReady()
+}
+
+// handle takes what became of a program, in the thread that has seen it, and
+// returns what that thread starts next.
+func (w *worker) handle(e command.SpawnEvent) *command.Launch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.event(e)
+	l := w.next()
+	w.startReady()
+	w.tellOver()
+	return l
+}
+
+// tellOver wakes the loop when nothing is left to do.
+func (w *worker) tellOver() {
+	if w.ending && len(w.jobs) == 0 {
+		select {
+		case w.over <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// done reports whether all tasks have ended and none will start.
+func (w *worker) done() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ending && len(w.jobs) == 0
 }
 
 func (w *worker) take(batch []wire.Message) {
@@ -243,10 +263,13 @@ func (w *worker) take(batch []wire.Message) {
 		case m.Lease != 0:
 			w.lease.renewed(m.Lease)
 		case m.Bye:
-			w.lost, w.ending = true, true
+			w.ending = true
+			w.lost.Store(true)
 			w.stopAll(wire.Stopped, true)
+			w.tellOver()
 		}
 	}
+	w.filled = w.queued
 }
 
 // run takes a task from the head.
@@ -269,6 +292,7 @@ func (w *worker) run(r *wire.Run) {
 	w.jobs[r.Key] = j
 	if r.Follow {
 		j.queued = true
+		w.queued++
 		w.queue[r.Need] = append(w.queue[r.Need], j)
 		return
 	}
@@ -288,6 +312,7 @@ func (w *worker) follower(need pool.Need) *job {
 		w.queue[need] = q[1:]
 	}
 	j.queued = false
+	w.queued--
 	return j
 }
 
@@ -296,6 +321,7 @@ func (w *worker) unqueue(j *job) bool {
 	if !j.queued {
 		return false
 	}
+	w.queued--
 	need := j.run.Need
 	w.queue[need] = slices.DeleteFunc(w.queue[need], func(o *job) bool { return o == j })
 	if len(w.queue[need]) == 0 {
@@ -345,10 +371,11 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 
 // headLost decides what becomes of the tasks when there is nobody to report to.
 func (w *worker) headLost() {
-	if w.lost {
+	if w.lost.Load() {
 		return
 	}
-	w.lost, w.ending = true, true
+	w.ending = true
+	w.lost.Store(true)
 	w.giveBack()
 	w.spool.begin(w.jobs)
 	if !w.setup.Finish {
@@ -375,7 +402,7 @@ func (w *worker) tick(now time.Time) {
 			w.killProcess(j, syscall.SIGKILL)
 		}
 	}
-	if started != nil && !w.lost {
+	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
 	w.ready = append(w.ready, w.again...)
