@@ -21,7 +21,7 @@ func TestMessagesArrive(t *testing.T) {
 		{Run: &Run{Key: Key{7, 1}, Text: "echo \"<a>\\b\"\x01\n\xff", Need: pool.Need{CPUs: 2}, CPUs: []int{0, 4}}},
 		{Done: &Done{Key: Key{7, 1}, Exit: 3, Out: []byte{0, 255}, Next: &Key{8, 1}}},
 		{Note: "a\tb"},
-		{Ping: true},
+		{Lease: 1 << 60},
 	}
 	go func() {
 		out := NewWriter(w)
@@ -53,7 +53,7 @@ func TestGreetingThatNeverComes(t *testing.T) {
 		{"", "connection ended without a greeting"},
 		{"sh: jobpool: not found\n", `connection ended without a greeting, but "sh: jobpool: not found"`},
 		{strings.Repeat("x\n", 40000), `no greeting in the first 64 KiB, but "x | x | x"`},
-		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 1`},
+		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 2`},
 		{Magic + "{\n", "greeting cannot be read: unexpected end of JSON input"},
 	} {
 		if _, err := NewReader(strings.NewReader(tt.in)).Greeting(); err == nil || err.Error() != tt.want {
@@ -81,7 +81,7 @@ func TestWriterReportsABrokenPipe(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
 	out := NewWriter(w)
-	out.Send(&Message{Ping: true})
+	out.Send(&Message{Bye: true})
 	if err := out.Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)
 	}
@@ -111,12 +111,12 @@ func TestWhatMayWaitIsWrittenTogether(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(Delay)
-		out.SendSoon(&Message{Ping: true})
+		out.SendSoon(&Message{Clear: true})
 		out.Send(&Message{Bye: true}) // takes along what waits
 		if err := out.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if len(w.all) != 2 || strings.Count(w.all[0], "drop") != 3 || !strings.Contains(w.all[1], "ping") || !strings.Contains(w.all[1], "bye") {
+		if len(w.all) != 2 || strings.Count(w.all[0], "drop") != 3 || !strings.Contains(w.all[1], "clear") || !strings.Contains(w.all[1], "bye") {
 			t.Errorf("wrote %q", w.all)
 		}
 		if took := w.when[0].Sub(began); took != Delay {

@@ -35,6 +35,10 @@ type Options struct {
 	Temp      string // a directory of its own
 	// Orphans finds processes that came to the worker; may be nil.
 	Orphans func() []int
+	// Clock is the time in nanoseconds, on a clock that never stands still.
+	Clock func() int64
+	// Clear reports whether nothing is left of another worker; may be nil.
+	Clear func(f wire.Former, keep bool) bool
 }
 
 // tick is how often time limits are looked at.
@@ -58,7 +62,7 @@ type worker struct {
 	ready   []*job               // start next
 	logs    *logs
 	spool   *spool
-	heard   time.Time   // when the head last said anything
+	lease   *lease
 	lost    atomic.Bool // the head is gone
 	ending  bool        // nothing new starts
 	strange bool        // there are orphans of nobody
@@ -70,7 +74,7 @@ type worker struct {
 func Run(o Options) error {
 	w := &worker{
 		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
-		heard: time.Now(), over: make(chan struct{}, 1),
+		over: make(chan struct{}, 1),
 	}
 	w.out = wire.NewWriter(o.Out)
 	w.out.Greet(&o.Hello)
@@ -90,6 +94,9 @@ func Run(o Options) error {
 	}
 	defer w.logs.close()
 	defer w.null.Close()
+	stop := make(chan struct{})
+	defer close(stop)
+	go w.awaitFormer(stop)
 	hungUp := make(chan struct{})
 	go w.receive(in, hungUp)
 	err := w.loop(hungUp)
@@ -140,6 +147,9 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
+	if w.lease, err = newLease(w); err != nil {
+		return err
+	}
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }
@@ -182,7 +192,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 		select {
 		case <-hungUp:
 			hungUp = nil
-			w.locked(func() { w.headLost("the connection to the head was closed") })
+			w.locked(w.headLost)
 		case s := <-w.Signals:
 			w.locked(func() { w.signal(s) })
 		case <-clock.C:
@@ -233,7 +243,6 @@ func (w *worker) done() bool {
 }
 
 func (w *worker) take(batch []wire.Message) {
-	w.heard = time.Now()
 	for i := range batch {
 		m := &batch[i]
 		switch {
@@ -251,8 +260,8 @@ func (w *worker) take(batch []wire.Message) {
 			w.logs.get(*m.Get)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
-		case m.Ping:
-			w.out.Send(&wire.Message{Pong: true})
+		case m.Lease != 0:
+			w.lease.renewed(m.Lease)
 		case m.Bye:
 			w.ending = true
 			w.lost.Store(true)
@@ -361,7 +370,7 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 }
 
 // headLost decides what becomes of the tasks when there is nobody to report to.
-func (w *worker) headLost(string) {
+func (w *worker) headLost() {
 	if w.lost.Load() {
 		return
 	}
@@ -398,13 +407,11 @@ func (w *worker) tick(now time.Time) {
 	}
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
-	if silence := w.setup.Silence; !w.lost.Load() && silence > 0 && now.Sub(w.heard).Seconds() > silence {
-		w.headLost("nothing was heard of the head")
-	}
 	if w.strange {
 		w.endLeftovers(nil)
 	}
 	w.spool.tick(now)
+	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
