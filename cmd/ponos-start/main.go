@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -57,6 +58,9 @@ func start(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error
 	if len(ids) == 0 && app.IsTerminal(stdin) {
 		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"), `"ponos-poll | ponos-start" starts what the queue wants started`)
 	}
+	line := progress.Open(stderr, name)
+	defer line.Close()
+	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
 	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
 	if err != nil {
 		return err
@@ -76,9 +80,9 @@ func start(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error
 		},
 	}
 	if len(ids) > 0 {
-		return s.RunIDs(c.Context, ids)
+		return s.RunIDs(progress.With(c.Context, line), ids)
 	}
-	return s.Run(c.Context, stdin)
+	return s.Run(progress.With(c.Context, line), stdin)
 }
 
 // plan prints what would be submitted for a task.

@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -47,6 +48,9 @@ func stop(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error)
 	if len(ids) == 0 && app.IsTerminal(stdin) {
 		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"), `"ponos-poll | ponos-stop" stops what the queue wants stopped`)
 	}
+	line := progress.Open(stderr, name)
+	defer line.Close()
+	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
 	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
 	if err != nil {
 		return err
