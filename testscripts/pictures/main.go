@@ -88,7 +88,10 @@ func stage(s scene, bin string) (home string, remove func() error, err error) {
 	}
 	home = filepath.Join(dir, "alice")
 	remove = func() error { return os.RemoveAll(dir) }
-	steps := [][]string{{"chmod", "755", dir}, {"mkdir", "-p", home}, {"cp", "-r", bin, filepath.Join(home, ".bin")}}
+	steps := [][]string{{"chmod", "755", dir}, {"mkdir", "-p", filepath.Join(home, ".bin")}}
+	for _, tool := range s.tools {
+		steps = append(steps, []string{"cp", filepath.Join(bin, tool), filepath.Join(home, ".bin")})
+	}
 	if s.slurm {
 		steps = append(steps, []string{"chown", "-R", "alice", home})
 	}

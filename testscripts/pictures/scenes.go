@@ -4,6 +4,7 @@ package main
 type scene struct {
 	name, title   string
 	columns, rows int
+	tools         []string
 	slurm         bool     // it is played on the test cluster, by alice
 	moves         bool     // with the frames on the way
 	before, after []string // not seen
@@ -27,14 +28,15 @@ var crowd = []string{
 	"carol: sbatch -Q -o /dev/null -J ocean -A csi -p cpu -N2 --exclusive -t 1:00:00 --wrap 'sleep 600'",
 	"sbatch -Q -o /dev/null -J train -A research -p gpu --gres=gpu:1 -t 8:00:00 --wrap 'sleep 600'",
 	"sbatch -Q -o /dev/null -J sweep -A research -p gpu --gres=gpu:1 -t 1:00:00 --array=1-20 --wrap 'sleep 600'",
-	"sleep 1",
+	// Slurm has planned when they start.
+	"for i in $(seq 100); do [ \"$(squeue -h -t PD -n train,ocean -O StartTime | grep -c T)\" = 2 ] && break; sleep 0.2; done",
 }
 
 var home = []string{"scancel --me", "bob: scancel --me", "carol: scancel --me"}
 
 var scenes = []scene{
 	{
-		name: "pipeline", title: "A task goes through the pipeline and is run by Slurm", columns: 104, rows: 26, slurm: true, moves: true,
+		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-poll", "ponos-stop", "ponos-start"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
 		before: []string{
 			"ponos-setup --init ~/ponos",
 			"printf '%s\\n' \"queue: spool:$HOME/ponos/spool\" \"data_dir: $HOME/ponos/data\" \"pid_file: $HOME/ponos/ponos.pid\" 'slurm: {base: {account: research}, cpu: {partition: cpu, time: \"1:00:00\"}}' >~/ponos/ponos.yaml",
@@ -50,24 +52,24 @@ var scenes = []scene{
 		},
 	},
 	{
-		name: "lfind", title: "lfind finds options of sbatch, and says why", columns: 110, rows: 44, slurm: true, same: true,
+		name: "lfind", tools: []string{"lfind"}, title: "lfind finds options of sbatch, and says why", columns: 118, rows: 44, slurm: true, same: true,
 		steps: []step{
 			{command: "lfind 'cuda(mem=14G) * 2 & duration=4 days'"},
 			{command: "lfind explain 'cuda(mem=14G) * 2 & duration=4 days'"},
 		},
 	},
 	{
-		name: "fairshare-jobs", title: "fairshare jobs tells who waits, in the scheduler's order, and why", columns: 110, rows: 30, slurm: true,
+		name: "fairshare-jobs", tools: []string{"fairshare"}, title: "fairshare jobs tells who waits, in the scheduler's order, and why", columns: 140, rows: 30, slurm: true,
 		before: crowd, after: home,
 		steps: []step{{command: "fairshare jobs"}},
 	},
 	{
-		name: "fairshare-holes", title: "fairshare holes draws the room that backfill can fill", columns: 100, rows: 40, slurm: true,
+		name: "fairshare-holes", tools: []string{"fairshare"}, title: "fairshare holes draws the room that backfill can fill", columns: 100, rows: 40, slurm: true,
 		before: crowd, after: home,
 		steps: []step{{command: "fairshare holes --partition cpu,gpu --span 12h"}},
 	},
 	{
-		name: "jobpool", title: "jobpool runs many commands at once", columns: 90, rows: 14, moves: true,
+		name: "jobpool", tools: []string{"jobpool"}, title: "jobpool runs many commands at once", columns: 90, rows: 14, moves: true,
 		before: []string{"for i in 1 2 3; do seq $((i * 37)) >run$i.csv; done"},
 		steps: []step{
 			{command: "seq 60 | jobpool -v -j 8 'sleep 0.$(({} % 6 + 2))'"},
