@@ -47,7 +47,7 @@ type Outcome struct {
 	Job    string  `json:"job,omitempty"` // the runner's own name of the job
 	Reason string  `json:"reason,omitempty"`
 	State  State   `json:"state,omitempty"`        // of ended
-	Cost   float64 `json:"cost_dollars,omitempty"` // of ended
+	Cost   float64 `json:"cost_dollars,omitempty"` // of ended and stopped
 }
 
 // MaxLine is the longest line in bytes that is read as a record.
