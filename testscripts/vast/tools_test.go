@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
@@ -108,56 +107,6 @@ func TestReap(t *testing.T) {
 func (w *world) id(slug string) string {
 	t, _ := w.queue.Task(slug)
 	return t.ID
-}
-
-// Limits hold: no more instances than allowed, none without credit, none too dear.
-func TestLimits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, options{via: "api", extra: "  max_instances: 1\n  max_price_per_hour: 0.305\n"})
-	w.offers(2)
-	w.task("one", "sleep 1; echo done")
-	w.task("two", "sleep 1; echo done")
-	// Whichever is first may be over before it was seen to run.
-	w.until("one runs", func() bool { return len(w.market.Instances()) > 0 })
-	if n := len(w.market.Alive()); n > 1 {
-		t.Errorf("%d instances", n)
-	}
-	w.until("one is over", func() bool { return final(w.state("one")) || final(w.state("two")) })
-	// The other offer is too dear.
-	for range 5 {
-		w.run(turn)
-	}
-	if n := len(w.market.Instances()); n != 1 {
-		t.Errorf("%d instances were ordered", n)
-	}
-	w.market.AddOffer(500, map[string]any{"dph_base": 0.2})
-	w.settled("one", "two")
-	w.check("one", "two")
-}
-
-// A task that runs too long is ended by its own instance, without the agent.
-func TestDeadMan(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, options{via: "api", extra: "  max_runtime: 2s\n"})
-	w.offers(1)
-	w.task("task", "echo begun; sleep 100")
-	w.until("it runs", func() bool {
-		alive := w.market.Alive()
-		return len(alive) == 1 && (alive[0].Actual == "running" || alive[0].Actual == "exited")
-	})
-	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
-		if _, ok := running(w); !ok {
-			break
-		}
-	}
-	if i := w.market.Alive(); len(i) != 1 || i[0].Actual != "exited" || i[0].Intended != "stopped" {
-		t.Errorf("%+v", i)
-	}
-	w.settled("task")
-	if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "begun\n") || !strings.Contains(log, "longer than max_runtime") {
-		t.Errorf("task is %s\n%s", w.state("task"), log)
-	}
-	w.check("task")
 }
 
 // configure changes the configuration.

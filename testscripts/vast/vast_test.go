@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	harness.Main(m, map[string]func(){"quick-python": quickPython}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "vast-offers", "vast-reap")
+	harness.Main(m, map[string]func(){"quick-python": quickPython}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "vast-offers", "vast-reap")
 }
 
 // world is a market, a control plane, and an agent's configuration.
@@ -76,6 +76,9 @@ type options struct {
 	// program is for the vastai program as it is, which takes its time to load.
 	program bool
 	scale   float64 // of the market's clock; default: ten minutes a second
+	// beside is a world whose market this one shares.
+	beside *world
+	spool  bool // tasks come from a spool
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -97,11 +100,15 @@ func newWorld(t *testing.T, o options) *world {
 		Env: []string{"PATH=" + os.Getenv("PATH"), "no_proxy=127.0.0.1,localhost", "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
 			"PYTHONPATH=" + filepath.Join(harness.Root(), "testscripts/arkindex/worker"), "PYTHONDONTWRITEBYTECODE=1"},
 	})
-	web := httptest.NewServer(w.market)
-	t.Cleanup(web.Close)
-	t.Cleanup(w.market.Close)
-	w.market.SetURL(web.URL)
-	w.url = web.URL
+	if o.beside != nil {
+		w.market, w.url = o.beside.market, o.beside.url
+	} else {
+		web := httptest.NewServer(w.market)
+		t.Cleanup(web.Close)
+		t.Cleanup(w.market.Close)
+		w.market.SetURL(web.URL)
+		w.url = web.URL
+	}
 	q, err := arkindex.New(arkindex.Options{AnyHost: true})
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +117,9 @@ func newWorld(t *testing.T, o options) *world {
 	ark := httptest.NewServer(q)
 	t.Cleanup(ark.Close)
 	text := fmt.Sprintf(settings, ark.URL, arkindex.FarmID, arkindex.Seed, dir, dir, dir, w.url)
+	if o.spool {
+		text = strings.Replace(text, "url: ", "queue: spool:spool\nurl: ", 1)
+	}
 	if !strings.Contains(o.extra, "extra_env") {
 		text += "  extra_env: {TOKEN: '" + token + "'}\n"
 	}

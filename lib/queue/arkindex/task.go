@@ -107,7 +107,7 @@ func particulars(t task.Task) *task.Action {
 		u.User = nil
 		repository = u.String()
 	}
-	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository)}
+	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository), Image: task.Clean(t.Image)}
 }
 
 func (q *Queue) recall(id task.ID) known {

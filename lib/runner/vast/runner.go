@@ -134,7 +134,7 @@ var reserved = []string{
 // there.
 func (r *Runner) Place(t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
-		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else")
+		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
 	}
 	if command = t.Command; len(command) == 0 {
 		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {

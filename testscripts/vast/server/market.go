@@ -442,8 +442,5 @@ func (s *Server) Status(id int64, actual string) {
 	defer s.mu.Unlock()
 	if i := s.find(id); i != nil {
 		i.Actual = actual
-		if actual == "offline" || actual == "unknown" {
-			s.due(i)
-		}
 	}
 }
