@@ -386,6 +386,10 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 	if err == nil && t.State.Final() && record.Intent.IsZero() {
 		return nil, a.abandon(d, record) // processed, and the state directory lost since
 	}
+	if err != nil && job.Stranger {
+		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		return nil, a.abandon(d, record)
+	}
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	record.Runner, record.Job, record.Submitted, record.Foreign = a.Runner.Name(), job.ID, job.Submitted, err != nil
 	if record.Intent.IsZero() {

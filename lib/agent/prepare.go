@@ -40,6 +40,9 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	if remote, ok := a.Runner.(runner.Remote); ok {
 		return placeRemote(d, t, variables, remote)
 	}
+	if t.ImageOnly {
+		return taskErrorf("the task is to run in image %q, and only mode vast runs images", task.Clean(t.Image))
+	}
 	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
 	if t.Source.Repository != "" {
 		log.Say("INFO", "preparing %s at %s", task.CleanAddress(t.Source.Repository), task.Clean(t.Source.Revision))

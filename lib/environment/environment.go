@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -144,12 +145,24 @@ func (s *Store) sweep(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() != "lock" && e.Name() != current {
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			if err := remove(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// remove removes a directory in which what a killed program has started may still
+// write for a moment.
+func remove(dir string) (err error) {
+	for range 20 {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
 }
 
 // Prune removes environments that nobody has asked for since a time. The ones

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -221,6 +222,27 @@ func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	}
 	if _, err := os.Stat(env.Source); err == nil {
 		t.Error("an unused environment stays")
+	}
+}
+
+// TestRemoveWhileWritten removes a directory in which somebody makes files without
+// a pause, for a while.
+func TestRemoveWhileWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "left")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i, end := 0, time.Now().Add(300*time.Millisecond); time.Now().Before(end); i++ {
+			_ = os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600)
+		}
+	}()
+	err := remove(dir)
+	<-stopped
+	if err != nil {
+		t.Error(err)
 	}
 }
 

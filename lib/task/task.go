@@ -108,6 +108,7 @@ type Task struct {
 	Source      Source
 	Worker      string // slug of the worker within the repository's configuration
 	Image       string // Docker image, for runners that use one
+	ImageOnly   bool   // nothing but the image will do: there is no other code
 	Command     []string
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool

@@ -154,7 +154,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 }
 
 func action(kind task.Kind, e Entry) task.Action {
-	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository)}
+	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image)}
 }
 
 // parents reports whether all parents are completed, or why the task can never
@@ -203,7 +203,7 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
-		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU,
+		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
 	}
 	for _, f := range e.Files {
 		f.Version = version(f)
