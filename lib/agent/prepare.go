@@ -285,6 +285,9 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	// The signature of a presigned URL changes from task to task, the object does
 	// not.
 	object, _, _ := strings.Cut(f.URL, "?")
+	if f.Version != "" {
+		object += "?" + f.Version
+	}
 	sum := sha256.Sum256([]byte(object))
 	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
 	path := filepath.Join(dir, f.Name)

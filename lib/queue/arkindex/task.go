@@ -281,7 +281,11 @@ func detour(is, want task.State) (steps []task.State, ok bool) {
 		return nil, true
 	case is == task.Running && want == task.Pending:
 		return nil, true // Slurm runs it again; the queue knows no way back
-	case (is == task.Pending || is == task.Unscheduled) && want.Final() && want != task.Stopped:
+	case is == task.Running && want == task.Stopped:
+		return []task.State{task.Error}, true // stopped here, though the queue did not ask for it
+	case (is == task.Pending || is == task.Unscheduled) && want == task.Stopped:
+		return []task.State{task.Running, task.Error}, true
+	case (is == task.Pending || is == task.Unscheduled) && want.Final():
 		return []task.State{task.Running, want}, true // over before we looked
 	}
 	return nil, false

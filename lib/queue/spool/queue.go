@@ -203,7 +203,11 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
-		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files, Image: e.Image, ImageOnly: e.Image != "",
+		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
+	}
+	for _, f := range e.Files {
+		f.Version = version(f)
+		t.Files = append(t.Files, f)
 	}
 	if _, err := os.Stat(q.path(stopDir, string(id))); err == nil && !t.State.Final() {
 		t.State = task.Stopping
@@ -216,6 +220,16 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		t.Parents = append(t.Parents, p)
 	}
 	return t, nil
+}
+
+// version keeps apart what a file of this machine holds at two times.
+func version(f task.File) string {
+	path, _ := strings.CutPrefix(f.URL, "file://")
+	info, err := os.Stat(path)
+	if err != nil {
+		return "" // who gets it will see
+	}
+	return fmt.Sprintf("%d-%d", info.ModTime().UnixNano(), info.Size())
 }
 
 // find is Find, without a search through all active tasks for one that is new or
@@ -421,7 +435,11 @@ func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
 	if !ok || !filepath.IsAbs(path) {
 		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
 	}
-	return copyFrom(path, to)
+	err := copyFrom(path, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", queue.ErrBroken, err)
+	}
+	return err
 }
 
 func copyFrom(path string, to *os.File) error {
