@@ -15,10 +15,14 @@ import (
 )
 
 // The main thread of a worker gets the orphans of its tasks, and must not be used
-// to start any.
+// to start any; so it does nothing at all.
 func init() { runtime.LockOSThread() }
 
-func main() { os.Exit(app.Main(run)) }
+func main() {
+	code := make(chan int)
+	go func() { code <- app.Main(run) }()
+	os.Exit(<-code)
+}
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := tool()

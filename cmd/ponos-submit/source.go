@@ -32,6 +32,10 @@ func slug(e spool.Entry) string {
 		return path.Base(e.Command[0])
 	case e.Worker != "":
 		return e.Worker
+	case e.Image != "":
+		name, _, _ := strings.Cut(path.Base(e.Image), "@")
+		name, _, _ = strings.Cut(name, ":")
+		return name
 	}
 	return "task"
 }

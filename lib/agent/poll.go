@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -85,10 +86,10 @@ func (a *Agent) actions(ctx context.Context, remember func() (*memory, error)) (
 	return q.ActionsBut(ctx, m.has)
 }
 
-// hasJob reports whether a job was recorded since the turn began.
+// hasJob reports whether a job was recorded since the turn began, or may have been.
 func (a *Agent) hasJob(d Dir) bool {
 	r, err := d.Read()
-	return err == nil && r.Job != ""
+	return r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // memory is what the agent knows before it looks: the tasks with jobs.
@@ -195,7 +196,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job) })
 	}
 	wg.Wait()
-	result := settled{known: make([]*Known, 0, len(known)), failures: failures}
+	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
 	var changes []Known
 	for i, k := range after {
 		switch {
@@ -384,6 +385,10 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 	}
 	if err == nil && t.State.Final() && record.Intent.IsZero() {
 		return nil, a.abandon(d, record) // processed, and the state directory lost since
+	}
+	if err != nil && job.Stranger {
+		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		return nil, a.abandon(d, record)
 	}
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	record.Runner, record.Job, record.Submitted, record.Foreign = a.Runner.Name(), job.ID, job.Submitted, err != nil

@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -61,26 +62,41 @@ func VastFilters(c config.Config) (filters vastai.Filters, err error) {
 	} else {
 		filters, err = vastai.ParseQuery(c.Vast.OfferFilters.Query)
 	}
-	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "%s: vast_api.offer_filters: %w", c.Path, err)
+	if err == nil {
+		return filters, nil
 	}
-	return filters, nil
+	// Every problem, each with its line.
+	problems := []error{err}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		problems = all.Unwrap()
+	}
+	for i, problem := range problems {
+		key := filtersKey
+		var field *vastai.FieldError
+		if errors.As(problem, &field) {
+			key += "." + field.Field
+		}
+		problems[i] = fault.Errorf(fault.Usage, "%s: %s: %w", c.Where(key), filtersKey, problem)
+	}
+	return nil, errors.Join(problems...)
 }
+
+const filtersKey = "vast_api.offer_filters"
 
 // VastAPI is the transport of the configuration.
 func VastAPI(c config.Config) (vastai.API, error) {
 	v := c.Vast
-	if v.Via == "cli" {
-		cli := vastai.NewCLI(command.System, v.URL)
-		cli.Wait = time.Duration(v.CreateInterval)
-		return cli, nil
-	}
 	key, err := v.Key()
 	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "vast_api.api_key_file: %w", err)
+		return nil, fault.Errorf(fault.Usage, "%s: vast_api.api_key_file: %w", c.Where("vast_api.api_key_file"), err)
+	}
+	if v.Via == "cli" {
+		cli := vastai.NewCLI(command.System, v.URL)
+		cli.Wait, cli.Key = time.Duration(v.CreateInterval), key
+		return cli, nil
 	}
 	if key == "" {
-		return nil, fault.Errorf(fault.Usage, "vast_api: there is no key in api_key or api_key_file")
+		return nil, fault.Errorf(fault.Usage, "%s: vast_api: there is no key in api_key or api_key_file", c.Where("vast_api"))
 	}
 	rest := vastai.NewREST(v.URL, key)
 	rest.Wait = time.Duration(v.CreateInterval)

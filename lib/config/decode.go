@@ -46,7 +46,7 @@ func Parse(r io.Reader, path string) (Config, error) {
 		}
 		d.decode(doc.Content[0], reflect.ValueOf(&c).Elem(), "")
 	}
-	c.seen = d.top
+	c.seen, c.lines = d.top, d.lines
 	c.finish(d.problem)
 	return c, d.err()
 }

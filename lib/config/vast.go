@@ -68,6 +68,9 @@ func (d *decoder) filters(node *yaml.Node, target *OfferFilters, key string) {
 		if err := node.Decode(&target.Map); err != nil {
 			d.at(node.Line, key, "%v", err)
 		}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			d.lines[key+"."+node.Content[i].Value] = node.Content[i].Line
+		}
 	default:
 		d.at(node.Line, key, "want a query such as \"gpu_ram>=24 reliability>0.98\", or a mapping of fields to comparisons")
 	}

@@ -105,6 +105,7 @@ type Task struct {
 	Source      Source
 	Worker      string // slug of the worker within the repository's configuration
 	Image       string // Docker image, for runners that use one
+	ImageOnly   bool   // nothing but the image will do: there is no other code
 	Command     []string
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
@@ -141,4 +142,21 @@ func Clean(s string) string {
 		s = strings.ToValidUTF8(s[:200], "") + "…"
 	}
 	return strings.TrimSpace(s)
+}
+
+// CleanAddress is Clean for the address of a repository, without the user in it,
+// which may be a token or come with a password.
+func CleanAddress(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return Clean(s)
+	}
+	host, path, hasPath := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	if hasPath {
+		host += "/" + path
+	}
+	return Clean(scheme + "://" + host)
 }

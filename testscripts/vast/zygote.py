@@ -5,6 +5,7 @@ standard streams and a JSON list with the arguments, as Python would get them, a
 told the exit status.
 """
 
+import gc
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ def main():
     server.listen(64)
     os.rename(sys.argv[1] + ".new", sys.argv[1])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
     while True:
         peer, _ = server.accept()
         if os.fork():

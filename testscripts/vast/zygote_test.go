@@ -25,6 +25,9 @@ func quickPython() {
 }
 
 func askZygote(args []string) (int, error) {
+	if err := noteArguments(); err != nil {
+		return 0, err
+	}
 	message, err := json.Marshal(args)
 	if err != nil {
 		return 0, err
@@ -47,6 +50,17 @@ func askZygote(args []string) (int, error) {
 		return 0, err
 	}
 	return int(status[0]), nil
+}
+
+// noteArguments notes what every user of the machine could have read of this process.
+func noteArguments() error {
+	f, err := os.OpenFile(os.Getenv("VASTAI_ZYGOTE")+".argv", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, "%q\n", os.Args)
+	return err
 }
 
 // quickClient puts a vastai on PATH that is the real one, but for the time that it

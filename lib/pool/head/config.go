@@ -28,6 +28,9 @@ type Link interface {
 	io.Writer
 	// Close ends the connection, with force after a moment, and tells how it ended.
 	Close() error
+	// Ended reports, after Close, whether the worker has ended and nothing that it had
+	// started is left.
+	Ended() bool
 }
 
 // Source is where tasks come from. It ends with io.EOF.

@@ -64,7 +64,7 @@ type TaskEnd struct {
 type TaskInfo struct {
 	Seq     int64   `json:"seq"`
 	ID      string  `json:"id,omitempty"`
-	State   string  `json:"state"` // running, queued, held, depends, waiting
+	State   string  `json:"state"` // running, queued, lost, held, depends, waiting
 	Node    string  `json:"node,omitempty"`
 	PID     int     `json:"pid,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`
@@ -123,6 +123,13 @@ func (h *head) list() []TaskInfo {
 		i.Node, i.Attempt, i.Reason = t.record.Node, t.task.Attempt, describe(t.record)
 		out = append(out, i)
 	}
+	for _, f := range h.formers {
+		for _, l := range f.tasks {
+			i := info(l.task, "lost")
+			i.Node, i.Attempt, i.Reason = f.Node, l.task.Attempt, "may still run there"
+			out = append(out, i)
+		}
+	}
 	for _, tasks := range h.deps.waits {
 		for _, t := range tasks {
 			i := info(t, "depends")
@@ -179,6 +186,9 @@ func (h *head) cancelTasks(r *Request) (n int) {
 		}
 		if t == nil {
 			t = h.deps.remove(seq)
+		}
+		if t == nil {
+			t = h.cancelLost(seq)
 		}
 		if t != nil {
 			h.cancelTask(t, "by request")
@@ -260,6 +270,12 @@ func (h *head) knows(seq int64) bool {
 		return true
 	}
 	found := false
+	for _, f := range h.formers {
+		found = found || slices.ContainsFunc(f.tasks, func(l lostTask) bool { return l.task.Seq == seq })
+	}
+	if found {
+		return true
+	}
 	h.pool.Each(func(t *pool.Task) bool { found = t.Seq == seq; return !found })
 	for _, tasks := range h.deps.waits {
 		found = found || slices.ContainsFunc(tasks, func(t *pool.Task) bool { return t.Seq == seq })

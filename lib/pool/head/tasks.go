@@ -103,7 +103,13 @@ func (h *head) resumed(t *pool.Task) bool {
 			h.stats.failedBefore++
 		}
 		return true
-	case h.foreign.take(t):
+	case h.foreign.has(t.Seq), e.State == journal.Started && h.prior[e.Worker] != nil:
+		if !h.deps.add(t) {
+			h.refuseTwin(t)
+		} else if !h.foreign.claim(t) {
+			f := h.prior[e.Worker]
+			f.tasks = append(f.tasks, lostTask{task: t})
+		}
 		return true
 	}
 	return false
@@ -132,7 +138,7 @@ func (h *head) ready(t *pool.Task) {
 
 // schedule starts what can start.
 func (h *head) schedule() {
-	if h.phase != running || h.paused || h.printer.choked() || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
+	if h.phase != running || h.paused || h.printer.choked() || h.ResumeByText && len(h.prior) > 0 || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
 		return
 	}
 	for s := h.pool.Next(); s != nil; s = h.pool.Next() {

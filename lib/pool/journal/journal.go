@@ -66,7 +66,15 @@ type Record struct {
 	Host    string       `json:"host,omitempty"`
 	PID     int          `json:"pid,omitempty"`
 	Counts  *Counts      `json:"counts,omitempty"`
+	// Worker is that of a node which is up, or of which nothing is left.
+	Worker *wire.Former `json:"worker,omitempty"`
 }
+
+// What the records of nodes say that matters later.
+const (
+	Up   = "up"
+	Gone = "gone" // nothing is left of its worker
+)
 
 // Counts are the sums at the end of a run.
 type Counts struct {
@@ -110,6 +118,7 @@ type Journal struct {
 	lock    *flock.Flock
 	file    *file
 	joblog  *file
+	lease   *os.File
 	sends   map[sendKey][]int64
 	order   []sendKey
 	closing chan struct{}
@@ -233,6 +242,9 @@ func (j *Journal) Close() error {
 	close(j.closing)
 	<-j.synced
 	err = errors.Join(err, j.file.close(), j.joblog.close())
+	if j.lease != nil {
+		j.lease.Close()
+	}
 	_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
 	_ = j.lock.Unlock()
 	return err

@@ -52,7 +52,7 @@ func TestRunDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq, want := range map[int64]Entry{
-		1: {HashText("true"), 1, OK}, 2: {HashText("false"), 1, Ended}, 3: {0, 1, Unknown}, 4: {0, 1, Started}, 9: {0, 3, Started}, 10: {}, 99999: {},
+		1: {HashText("true"), 1, 0, OK}, 2: {HashText("false"), 1, 0, Ended}, 3: {0, 1, 0, Unknown}, 4: {0, 1, 0, Started}, 9: {0, 3, 0, Started}, 10: {}, 99999: {},
 	} {
 		if got := h.Get(seq); got != want {
 			t.Errorf("task %d: %+v; want %+v", seq, got, want)
@@ -85,7 +85,7 @@ func TestRunDirectory(t *testing.T) {
 	if string(b) != want {
 		t.Errorf("joblog\n%s\nwant\n%s", b, want)
 	}
-	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, OK}) {
+	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, 0, OK}) {
 		t.Errorf("%+v, %v", h, err)
 	}
 }

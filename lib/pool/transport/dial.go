@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // Kind is how other nodes are reached.
@@ -80,6 +81,8 @@ type link struct {
 	from int64
 	once sync.Once
 	err  error
+	// ended says that the program has the status of a worker that has ended all.
+	ended bool
 }
 
 func (l *link) Read(b []byte) (int, error)  { return l.p.Stdout.Read(b) }
@@ -99,16 +102,30 @@ func (l *link) Close() error {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 			select {
 			case err = <-ended:
-				l.err = l.explain(err)
+				l.end(err)
 				return
 			case <-time.After(patience):
 				_ = l.p.Signal(sig)
 			}
 		}
-		l.err = l.explain(<-ended)
+		l.end(<-ended)
 	})
 	return l.err
 }
+
+// end notes how the program has ended. ssh and srun have the status of what they
+// run, unless the connection was cut.
+func (l *link) end(err error) {
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code == wire.Over {
+		err = nil
+	}
+	l.ended = err == nil
+	l.err = l.explain(err)
+}
+
+// Ended reports, after Close, whether nothing of the worker is left.
+func (l *link) Ended() bool { return l.ended }
 
 // explain adds what the program said last.
 func (l *link) explain(err error) error {

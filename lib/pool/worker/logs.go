@@ -328,7 +328,7 @@ func (l *logs) inline(key wire.Key, c *capture, d *wire.Done) (held bool) {
 	for i, f := range c.files {
 		size[i] = f.size()
 	}
-	if size[0]+size[1] > wire.Inline || l.w.lost && size[0]+size[1] > 0 && l.w.spool != nil {
+	if size[0]+size[1] > wire.Inline || l.w.lost.Load() && size[0]+size[1] > 0 && l.w.spool != nil {
 		d.OutSize, d.ErrSize = size[0], size[1]
 		c.close()
 		l.mu.Lock()

@@ -102,12 +102,7 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 // particulars is what people filter actions by. An address may hold a password,
 // which stays behind.
 func particulars(t task.Task) *task.Action {
-	repository := t.Source.Repository
-	if u, err := url.Parse(repository); err == nil && u.User != nil {
-		u.User = nil
-		repository = u.String()
-	}
-	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository)}
+	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.CleanAddress(t.Source.Repository), Image: task.Clean(t.Image)}
 }
 
 func (q *Queue) recall(id task.ID) known {

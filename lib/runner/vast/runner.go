@@ -55,7 +55,8 @@ type Runner struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 
-	detail string
+	detail   string
+	warnings []string
 }
 
 // maxTries is on how many machines a task is tried.
@@ -98,10 +99,14 @@ func (r *Runner) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1}); err != nil {
-		if errors.Is(err, vastai.ErrInvalid) {
-			return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
-		}
+	found, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1})
+	if errors.Is(err, vastai.ErrInvalid) {
+		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	if r.warnings, err = r.doubts(ctx, found); err != nil {
 		return err
 	}
 	r.detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
@@ -114,6 +119,10 @@ func (r *Runner) Check(ctx context.Context) error {
 // Detail is what the last Check has found.
 func (r *Runner) Detail() string { return r.detail }
 
+// Warnings are what the last Check has found that does not keep tasks from running,
+// or not for ever.
+func (r *Runner) Warnings() []string { return r.warnings }
+
 // reserved are variables that the market sets itself, or that mean something there.
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
@@ -125,7 +134,7 @@ var reserved = []string{
 // there.
 func (r *Runner) Place(t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
-		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else")
+		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
 	}
 	if command = t.Command; len(command) == 0 {
 		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
@@ -198,13 +207,12 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		if o, err = r.read(doneDir, name); err == nil { // over, and the agent's record lost
 			return r.state(o, true), nil
 		}
-		o = &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
-		o.Nonce, err = newNonce()
+		return r.begin(ctx, s)
 	}
 	if err != nil {
 		return runner.Job{}, err
 	}
-	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+	o.describe(s)
 	if o.Instance != 0 || o.End != nil {
 		return r.state(o, true), r.save(o)
 	}
@@ -219,6 +227,56 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	return r.state(o, false), nil
+}
+
+func (o *order) describe(s runner.Submission) {
+	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+}
+
+// begin orders an instance for an attempt that the journal does not know. It may have
+// known it once, so all instances of the task are looked at: there is no filter for
+// the beginning of a label.
+func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
+	o.describe(s)
+	list, err := r.API.List(ctx, "")
+	if err != nil {
+		return runner.Job{}, err
+	}
+	var own []vastai.Instance
+	for _, i := range list {
+		l, ok := ParseLabel(i.Label)
+		if !ok || l.Agent != r.Agent || l.Task != s.Task {
+			continue
+		}
+		other := &order{Task: l.Task, Attempt: l.Attempt}
+		if l.Attempt == s.Attempt {
+			own = append(own, i)
+		} else if !slices.Contains(s.Before, r.job(other)) && !r.over(other.name()) {
+			return runner.Job{}, later("attempt %d of it has instance %d, which the next turn takes up", l.Attempt, i.ID)
+		}
+	}
+	if len(own) > 0 {
+		r.choose(o, own)
+		r.say("order found", o)
+		return r.state(o, true), errors.Join(r.save(o), r.journal(o, "created", 0))
+	}
+	if o.Nonce, err = r.newNonce(); err != nil {
+		return runner.Job{}, err
+	}
+	if err := r.place(ctx, o); err != nil {
+		return runner.Job{}, err
+	}
+	return r.state(o, false), nil
+}
+
+// over reports whether the journal knows that an attempt has ended.
+func (r *Runner) over(name string) bool {
+	if o, err := r.read(ordersDir, name); err == nil {
+		return o.End != nil
+	}
+	_, err := r.read(doneDir, name)
+	return err == nil
 }
 
 // lookUp finds the instance of an order whose outcome is not known. If there is
@@ -254,6 +312,9 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 func (r *Runner) choose(o *order, list []vastai.Instance) {
 	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
 	o.take(list[0], r.now())
+	if l, ok := ParseLabel(list[0].Label); ok {
+		o.Number = l.Number
+	}
 	for _, i := range list[1:] {
 		o.doom(i.ID)
 	}
@@ -267,7 +328,9 @@ func (r *Runner) say(what string, o *order, more ...any) {
 
 // state is the job of an order.
 func (r *Runner) state(o *order, adopted bool) runner.Job {
-	job := runner.Job{Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1)}
+	job := runner.Job{
+		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1),
+	}
 	switch {
 	case o.End != nil:
 		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Cost = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.End.Cost
