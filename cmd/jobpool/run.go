@@ -37,6 +37,7 @@ func runAction(serve bool) cli.ActionFunc {
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
+		setup.Output.Live = policy.Live != head.LiveNone
 		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
 		if v.err != nil {

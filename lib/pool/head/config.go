@@ -95,6 +95,7 @@ type Policy struct {
 	TermGrace      time.Duration // between SIGTERM and SIGKILL when the job is ended
 	KeepOrder      bool
 	Tag            bool
+	Live           Live
 	Quiet          bool
 	Verbose        bool
 	Batch          bool // in a Slurm job, whose log is to tell how it went
@@ -102,6 +103,16 @@ type Policy struct {
 	Status         string // file
 	Resume         string // command that goes on with the run, for messages
 }
+
+// Live says whether output is printed while tasks run.
+type Live int
+
+// The ways of printing while tasks run.
+const (
+	LiveNone  Live = iota
+	LiveLines      // whole lines
+	LiveRaw        // as it comes
+)
 
 // Pin says whether tasks are bound to their CPUs.
 type Pin int

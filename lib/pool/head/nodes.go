@@ -309,6 +309,8 @@ func (c *conn) receive(batch []wire.Message) {
 			}
 		case m.Back != nil:
 			c.h.back(c, *m.Back)
+		case m.Data != nil && m.Data.Live:
+			c.h.printer.liveData(c, m.Data)
 		case m.Data != nil:
 			c.h.printer.data(m.Data)
 		case m.Signal != "":
