@@ -337,6 +337,10 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	case transport.BySrun:
 		d.Options = r.c.StringSlice("srun-opt")
+		d.External = sync.OnceValue(func() bool { // asked when the first node is opened
+			version, err := (&slurm.Client{}).Version(r.c.Context, "srun")
+			return err == nil && transport.HasExternalLauncher(version)
+		})
 	case transport.ByCmd:
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	}

@@ -36,6 +36,8 @@ type Dialer struct {
 	Programs []string // where the worker may be
 	Env      []string
 	LogDir   string // for what ssh and srun say
+	// External reports whether srun has --external-launcher; nil: it has not.
+	External func() bool
 }
 
 // Dial connects to a node.
@@ -46,7 +48,7 @@ func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
 	case n.Local:
 		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
 	case d.Kind == BySrun:
-		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, worker), SrunEnv(d.Env)
+		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
 		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+quote(worker))
 	default:
