@@ -416,5 +416,12 @@ func resumeCommand(args []string, dir string) string {
 	if len(out) > 4 && out[4] == "run" { // the command comes first
 		out = append([]string{"jobpool", "run"}, append(out[1:4:4], out[5:]...)...)
 	}
-	return strings.Join(out, " ")
+	command := strings.Join(out, " ")
+	if i := slices.Index(out, ":::"); i >= 0 && len(command) > maxResume {
+		command = strings.Join(append(out[:i+1:i+1], "ARG..."), " ")
+	}
+	return command
 }
+
+// maxResume bounds a command line that is told.
+const maxResume = 1000

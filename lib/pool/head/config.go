@@ -28,6 +28,8 @@ type Link interface {
 	io.Writer
 	// Close ends the connection, with force after a moment, and tells how it ended.
 	Close() error
+	// Abort ends it at once, when the worker has not answered yet.
+	Abort()
 	// Ended reports, after Close, whether the worker has ended and nothing that it had
 	// started is left.
 	Ended() bool

@@ -81,7 +81,7 @@ func (h *head) resumed(t *pool.Task) bool {
 		return false
 	}
 	e := h.History.Get(t.Seq)
-	hash := journal.Hash(t)
+	hash := h.History.HashOf(t)
 	if h.ResumeByText {
 		if h.History.TakeText(hash, !h.RetryFailed) {
 			h.skip(t)

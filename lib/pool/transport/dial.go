@@ -94,25 +94,36 @@ func (l *link) Write(b []byte) (int, error) { return l.p.Stdin.Write(b) }
 // SIGTERM.
 const patience = 3 * time.Second
 
+// Abort ends a connection that is not open yet. Who is still knocking does not notice
+// that nobody waits for it.
+func (l *link) Abort() {
+	l.once.Do(func() {
+		_ = l.p.Signal(syscall.SIGTERM)
+		l.end(l.wait(time.Second, syscall.SIGKILL))
+	})
+}
+
 // Close ends the connection.
 func (l *link) Close() error {
-	l.once.Do(func() {
-		_ = l.p.Stdin.Close()
-		ended := make(chan error, 1)
-		go func() { ended <- l.p.Wait() }()
-		err := error(nil)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			select {
-			case err = <-ended:
-				l.end(err)
-				return
-			case <-time.After(patience):
-				_ = l.p.Signal(sig)
-			}
-		}
-		l.end(<-ended)
-	})
+	l.once.Do(func() { l.end(l.wait(patience, syscall.SIGTERM, syscall.SIGKILL)) })
 	return l.err
+}
+
+// wait waits for the end of the program, which gets these signals in turn when it
+// takes long.
+func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
+	_ = l.p.Stdin.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- l.p.Wait() }()
+	for _, sig := range signals {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(each):
+			_ = l.p.Signal(sig)
+		}
+	}
+	return <-ended
 }
 
 // end notes how the program has ended. ssh and srun have the status of what they

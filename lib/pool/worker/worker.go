@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -151,6 +152,11 @@ func (w *worker) begin(s *wire.Setup) error {
 	}
 	if w.lease, err = newLease(w); err != nil {
 		return err
+	}
+	if s.Keep {
+		if err := os.WriteFile(filepath.Join(w.Temp, keepFile), nil, 0o600); err != nil {
+			return err
+		}
 	}
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
