@@ -259,7 +259,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	if len(own) > 0 {
 		r.choose(o, own)
 		r.say("order found", o)
-		return r.state(o, true), errors.Join(r.save(o), r.journal(o, "created", 0))
+		return r.state(o, true), errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
 	if o.Nonce, err = r.newNonce(); err != nil {
 		return runner.Job{}, err
@@ -290,7 +290,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if len(list) > 0 {
 		r.choose(o, list)
 		r.say("order found", o)
-		return true, errors.Join(r.save(o), r.journal(o, "created", 0))
+		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
 	if o.Intent.IsZero() {
 		return false, nil
