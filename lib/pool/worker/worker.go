@@ -284,6 +284,9 @@ func (w *worker) take(batch []wire.Message) {
 
 // run takes a task from the head.
 func (w *worker) run(r *wire.Run) {
+	if r.Again && w.jobs[r.Key] == nil {
+		return // it has followed another meanwhile, and ended already
+	}
 	if w.ending {
 		w.out.Send(&wire.Message{Back: &r.Key})
 		return
