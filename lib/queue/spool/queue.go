@@ -215,6 +215,12 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
+// State is the state in a task's file.
+func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
+	e, err := q.find(id)
+	return e.State, err
+}
+
 // find is Find, without a search through all active tasks for one that is new or
 // taken by this agent.
 func (q *Queue) find(id task.ID) (Entry, error) {
