@@ -71,9 +71,12 @@ SPANKFLAGS := -std=c11 -O2 -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wconversion 
 
 spank: bin/spank/ponos.so ## build the SPANK plugin (needs slurm/spank.h)
 
-bin/spank/ponos.so: lib/spank/ponos.c
+# Always made anew: with other headers it is another plugin, and they are older than it.
+bin/spank/ponos.so: lib/spank/ponos.c FORCE
 	@mkdir -p $(@D)
-	$(CC) $(SPANKFLAGS) $(CPPFLAGS) $(CFLAGS) -o $@ $<
+	$(CC) $(SPANKFLAGS) $(CPPFLAGS) $(CFLAGS) -o $@.$$$$ $< && mv $@.$$$$ $@
+
+FORCE:
 
 install-spank: spank ## install the SPANK plugin (DESTDIR, LIBDIR); see spank_ponos(8) for plugstack.conf
 	install -d $(DESTDIR)$(LIBDIR)/ponos

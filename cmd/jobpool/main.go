@@ -15,15 +15,25 @@ import (
 )
 
 // The main thread of a worker gets the orphans of its tasks, and must not be used
-// to start any.
+// to start any; so it does nothing at all.
 func init() { runtime.LockOSThread() }
 
-func main() { os.Exit(app.Main(run)) }
+func main() {
+	code := make(chan int)
+	go func() { code <- app.Main(run) }()
+	os.Exit(<-code)
+}
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := tool()
 	t.StopAtArg = takesCommand(args)
 	return t.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// brief are the options of a run that are used most.
+var brief = []string{
+	"arg-file", "cpus", "gpus", "mem", "timeout", "jobs", "nodes", "output", "keep-order", "quiet", "dry-run", "run", "resume",
+	"retry-failed", "retries", "halt",
 }
 
 func tool() app.Tool {
@@ -38,6 +48,11 @@ template, the lines are arguments that take the place of {}.`,
 ls *.gz | jobpool -k 'zcat {} | wc -l'
 jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
 jobpool ctl status`,
+		Brief: map[string][]string{
+			"":      {"cpus", "jobs", "output", "keep-order", "run", "resume", "dry-run"},
+			"run":   brief,
+			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
+		},
 		Flags:  runFlags(),
 		Action: runAction(false),
 		Commands: []*cli.Command{

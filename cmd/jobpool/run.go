@@ -35,8 +35,10 @@ func runAction(serve bool) cli.ActionFunc {
 		policy, base, output := v.policy(serve), v.base(), v.output()
 		setup := wire.Setup{
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
-			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Silence: policy.NodeTimeout.Seconds(), Noop: c.Bool("noop"),
+			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
+		setup.Output.Live = policy.Live != head.LiveNone
+		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
 		if v.err != nil {
 			return v.err
@@ -267,6 +269,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 	if err != nil {
 		return err
 	}
+	r.fewFiles()
 	// The head decides itself what signals mean.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -334,6 +337,10 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	case transport.BySrun:
 		d.Options = r.c.StringSlice("srun-opt")
+		d.External = sync.OnceValue(func() bool { // asked when the first node is opened
+			version, err := (&slurm.Client{}).Version(r.c.Context, "srun")
+			return err == nil && transport.HasExternalLauncher(version)
+		})
 	case transport.ByCmd:
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	}
@@ -355,6 +362,23 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		}
 	}
 	return d, nil
+}
+
+// Files that the head has open for each node, and for everything else.
+const filesPerNode, otherFiles = 3, 60
+
+// fewFiles leaves out the nodes for which not enough files may be open, rather than
+// have each of them fail.
+func (r *runner) fewFiles() {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur > 1<<30 {
+		return
+	}
+	most := max(1, (int(limit.Cur)-otherFiles)/filesPerNode)
+	if n := len(r.place.nodes); n > most {
+		r.talk.message("only %d files may be open (ulimit -n): using %d of the %d nodes", limit.Cur, most, n)
+		r.place.nodes = r.place.nodes[:most]
+	}
 }
 
 // readsStdin reports whether the tasks come from standard input.
@@ -392,5 +416,12 @@ func resumeCommand(args []string, dir string) string {
 	if len(out) > 4 && out[4] == "run" { // the command comes first
 		out = append([]string{"jobpool", "run"}, append(out[1:4:4], out[5:]...)...)
 	}
-	return strings.Join(out, " ")
+	command := strings.Join(out, " ")
+	if i := slices.Index(out, ":::"); i >= 0 && len(command) > maxResume {
+		command = strings.Join(append(out[:i+1:i+1], "ARG..."), " ")
+	}
+	return command
 }
+
+// maxResume bounds a command line that is told.
+const maxResume = 1000

@@ -35,13 +35,23 @@ func workerAction(c *cli.Context) error {
 	root := os.DirFS("/")
 	ids := machine.Affinity()
 	gpus, variable := machine.GPUs(root, os.Getenv)
+	var processes []wire.Process
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		if start, alive := machine.Started(pid); alive {
+			processes = append(processes, wire.Process{PID: pid, Start: start})
+		}
+	}
 	return worker.Run(worker.Options{
 		In: c.App.Reader, Out: c.App.Writer,
 		Hello: wire.Hello{
 			Version: app.Version, Protocol: wire.Protocol, Host: machine.Hostname(), PID: os.Getpid(),
 			CPUs: machine.Topology(root, ids), Mem: machine.Memory(root, os.Getenv, len(ids)), GPUs: gpus, GPUVar: variable,
+			Kernel: machine.Kernel(), Processes: processes, Clock: machine.Clock(),
 		},
-		Processes: func(threads int) worker.Processes { return command.NewSpawner(threads) },
-		Signals:   signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
+		Processes: func(threads int, handle command.Handler) worker.Processes {
+			return command.NewSpawner(threads, handle)
+		},
+		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
+		Clock: machine.Clock, Clear: worker.Clear,
 	})
 }

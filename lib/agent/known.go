@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,6 +47,7 @@ type cache struct {
 	lines   int
 	damaged bool
 	stale   []task.ID // tasks in it that have no directory any more
+	unread  []error   // records that cannot be read; what becomes of their tasks is not known
 }
 
 // readCache reads the cache. One that is missing or damaged is made anew by and by.
@@ -97,8 +99,9 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
 			continue // being prepared, or not yet submitted
 		}
-		if err != nil {
-			return nil, nil, c, err
+		if err != nil { // of one task; the others go on
+			c.unread = append(c.unread, fmt.Errorf("task %s: %w", id, err))
+			continue
 		}
 		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -85,10 +86,10 @@ func (a *Agent) actions(ctx context.Context, remember func() (*memory, error)) (
 	return q.ActionsBut(ctx, m.has)
 }
 
-// hasJob reports whether a job was recorded since the turn began.
+// hasJob reports whether a job was recorded since the turn began, or may have been.
 func (a *Agent) hasJob(d Dir) bool {
 	r, err := d.Read()
-	return err == nil && r.Job != ""
+	return r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // memory is what the agent knows before it looks: the tasks with jobs.
@@ -195,7 +196,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job) })
 	}
 	wg.Wait()
-	result := settled{known: make([]*Known, 0, len(known)), failures: failures}
+	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
 	var changes []Known
 	for i, k := range after {
 		switch {

@@ -45,7 +45,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}
 	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
 	if t.Source.Repository != "" {
-		log.Say("INFO", "preparing %s at %s", task.Clean(stripUser(t.Source.Repository)), task.Clean(t.Source.Revision))
+		log.Say("INFO", "preparing %s at %s", task.CleanAddress(t.Source.Repository), task.Clean(t.Source.Revision))
 	}
 	env, err := a.Environments.Prepare(ctx, spec, log)
 	if err != nil {
@@ -108,18 +108,9 @@ func placeRemote(ctx context.Context, d Dir, t task.Task, variables map[string]s
 	return d.replace(commandFile, zeroEnded(command), 0o600)
 }
 
-// stripUser takes what may be a token out of a URL.
-func stripUser(repository string) string {
-	scheme, rest, ok := strings.Cut(repository, "://")
-	if !ok {
-		return repository
-	}
-	host, path, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(host, '@'); i >= 0 {
-		host = host[i+1:]
-	}
-	return scheme + "://" + host + "/" + path
-}
+// maxString is what Linux lets a variable or an argument take in bytes, with the
+// zero byte at its end.
+const maxString = 128 << 10
 
 // checkEnv returns a copy of a task's variables. Names that are no names of
 // variables end the task.
@@ -136,6 +127,8 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 			return nil, taskErrorf("%q is no name of a variable", task.Clean(name))
 		case strings.ContainsRune(value, 0):
 			return nil, taskErrorf("variable %s has a zero byte", name)
+		case len(name)+1+len(value)+1 > maxString:
+			return nil, taskErrorf("variable %s takes %d bytes, more than the %d that a program can be given", task.Clean(name), len(name)+1+len(value), maxString-1)
 		}
 		variables[name] = value
 	}
@@ -295,6 +288,9 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	// The signature of a presigned URL changes from task to task, the object does
 	// not.
 	object, _, _ := strings.Cut(f.URL, "?")
+	if f.Version != "" {
+		object += "?" + f.Version
+	}
 	sum := sha256.Sum256([]byte(object))
 	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
 	path := filepath.Join(dir, f.Name)
@@ -322,9 +318,13 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
 		return nil, err
 	}
-	ok, err := archive.Unpack(path, unpacked+".new")
-	if err != nil {
+	ok, err := archive.Zstd(path, unpacked+".new")
+	var bad *archive.BadError
+	if errors.As(err, &bad) {
 		return nil, taskErrorf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
 	}
 	if !ok { // in spite of its name, a plain file
 		return []string{path}, os.RemoveAll(unpacked + ".new")

@@ -70,6 +70,75 @@ func TestUsageErrorsGoToStderr(t *testing.T) {
 	}
 }
 
+func TestWrongFlagsAreToldAsTheyWereTyped(t *testing.T) {
+	for args, want := range map[string]string{
+		"--outptu x": "sq: unknown option --outptu\nsq: hint: did you mean --output?\n",
+		"-x":         "sq: unknown option -x\nsq: hint: see \"sq --help\"\n",
+		"-n":         "sq: option -n needs a value\nsq: hint: see \"sq --help\"\n",
+		"--num x":    "sq: option --num: \"x\" is no whole number\nsq: hint: see \"sq --help\"\n",
+		"--all=x":    "sq: option --all: \"x\" is given, but it takes no value\nsq: hint: see \"sq --help\"\n",
+	} {
+		if code, _, stderr := runTool(tool(nil), strings.Fields(args)...); code != 2 || stderr != want {
+			t.Errorf("sq %s: %d\n got %s\nwant %s", args, code, stderr, want)
+		}
+	}
+}
+
+// TestHelpFitsAScreen has a tool with more options than fit.
+func TestHelpFitsAScreen(t *testing.T) {
+	many := tool(nil)
+	many.Description, many.Examples = "First.\n\nSecond.", "sq 12"
+	for i := range 30 {
+		many.Flags = append(many.Flags, &cli.BoolFlag{Name: fmt.Sprintf("flag%d", i), Usage: "does it"})
+	}
+	_, short, _ := runTool(many, "--help")
+	if strings.Count(short, "\n") != height || !strings.HasSuffix(short, "\n\nmore: sq --help-all, man sq\n") ||
+		strings.Contains(short, "Second.") || strings.Contains(short, "examples:") || strings.Contains(short, "flag29") {
+		t.Errorf("got\n%s", short)
+	}
+	_, all, _ := runTool(many, "--help-all")
+	for _, want := range []string{"First.", "Second.", "--flag29  ", "-n, --num N", "-V, --version", "\nexamples:\n  sq 12\n"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("--help-all leaves out %q:\n%s", want, all)
+		}
+	}
+	many.Brief = map[string][]string{"": {"flag29", "num"}}
+	if _, short, _ = runTool(many, "--help"); !strings.Contains(short, "most used options:\n      --flag29  does it\n  -n, --num N   at most N\n\nmore: ") {
+		t.Errorf("got\n%s", short)
+	}
+	_, description, _ := runTool(many, "--describe")
+	if !strings.Contains(description, `"help-all"`) {
+		t.Error("--describe does not know --help-all")
+	}
+	if _, description, _ = runTool(tool(nil), "--describe"); strings.Contains(description, "help-all") {
+		t.Error("a tool whose help fits a screen tells --help-all")
+	}
+}
+
+func TestOneOf(t *testing.T) {
+	with := tool(nil)
+	with.Flags = append(with.Flags,
+		OneOf(&cli.StringFlag{Name: "kind", Usage: "a `KIND`", Value: "big"}, "big", "small"),
+		SomeOf(&cli.StringFlag{Name: "where", Usage: "`PLACES`"}, "here", "there"))
+	for args, want := range map[string]string{
+		"":                   "",
+		"--kind small":       "",
+		"--where here,there": "",
+		"--kind smal":        "sq: --kind: \"smal\" is none of big, small\nsq: hint: did you mean \"small\"?\n",
+		"--where here,x":     "sq: --where: \"x\" is none of here, there\n",
+		"--kind=":            "sq: --kind: \"\" is none of big, small\n",
+	} {
+		code, _, stderr := runTool(with, strings.Fields(args)...)
+		if stderr != want || (code == 2) != (want != "") {
+			t.Errorf("sq %s: %d, %q; want %q", args, code, stderr, want)
+		}
+	}
+	_, description, _ := runTool(with, "--describe")
+	if flat := strings.Join(strings.Fields(description), " "); !strings.Contains(flat, `"words": [ "big", "small" ]`) || !strings.Contains(flat, `"list": true`) {
+		t.Errorf("--describe does not tell the words:\n%s", description)
+	}
+}
+
 func TestHelpAndVersion(t *testing.T) {
 	code, out, stderr := runTool(tool(nil), "--help")
 	if code != 0 || stderr != "" || !strings.HasPrefix(out, "sq - lists\n\nusage: sq [OPTION...] [ID...]\n") || !strings.Contains(out, "-n, --num N") {

@@ -1,13 +1,9 @@
-// Package archive unpacks the tar.zst archives that models and data sets come in.
-//
-// Archives come from outside: nothing in one can be written outside the directory
-// that it is unpacked into, whatever its names and links say, and what is neither
-// file nor directory nor link is refused.
 package archive
 
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -25,62 +22,146 @@ import (
 const (
 	maxEntries = 1 << 20
 	maxWindow  = 512 << 20 // bytes; zstd --long=29 and below
+	maxTrailer = 1 << 20   // bytes of padding behind the last entry
+	// Real data does not become a thousand times smaller.
+	maxSmall = 4 << 30
+	maxRatio = 1000
 )
 
 var magic = []byte{0x28, 0xb5, 0x2f, 0xfd} // every zstd file begins so
 
-// Unpack unpacks a tar.zst archive into a directory that exists, and reports
-// whether the file is one. A file of another kind is left alone.
-func Unpack(file, dir string) (bool, error) {
-	f, err := os.Open(file)
+// BadError is an archive that cannot be unpacked, whenever it is tried.
+type BadError struct{ err error }
+
+func (e *BadError) Error() string { return e.err.Error() }
+func (e *BadError) Unwrap() error { return e.err }
+
+// bad makes an error the archive's own, unless it is one of this machine.
+func bad(err error) error {
+	if err == nil || machines(err) {
+		return err
+	}
+	return &BadError{err}
+}
+
+// machines reports whether an error may pass without another archive.
+func machines(err error) bool {
+	for _, e := range []error{
+		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ESTALE, unix.EACCES, unix.EPERM, unix.EINTR, unix.ETIMEDOUT,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Zstd unpacks a .tar.zst archive into a directory that exists, and reports whether
+// the file is one. A file of another kind is left alone. No link may lead out of
+// the directory.
+func Zstd(file, dir string) (bool, error) {
+	f, size, err := open(file)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
 	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(f, head); err != nil || !bytes.Equal(head, magic) {
-		return false, nil
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
 		return false, err
+	}
+	if !bytes.Equal(head, magic) {
+		return false, nil
 	}
 	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return false, err
 	}
 	defer z.Close()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return false, err
+	n, err := unpack(z, dir, unpacking{file: file, left: maxSmall + maxRatio*size})
+	if errors.Is(err, tar.ErrHeader) && n == 0 {
+		return false, nil // compressed, but no archive
 	}
-	defer root.Close()
-	is, err := unpack(tar.NewReader(z), root)
-	if err != nil {
-		return is, fmt.Errorf("unpacking %q: %w", filepath.Base(file), err)
-	}
-	return is, nil
+	return n > 0 || err != nil, err
 }
 
-func unpack(t *tar.Reader, root *os.Root) (bool, error) {
+// Gzip unpacks a .tar.gz archive into a directory that exists. The one who has made
+// it may run what is in it, so links may lead anywhere; they are not followed.
+func Gzip(file, dir string) error {
+	f, _, err := open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return bad(fmt.Errorf("unpacking %q: %w", filepath.Base(file), err))
+	}
+	_, err = unpack(z, dir, unpacking{file: file, left: maxSmall, anyLink: true})
+	return err
+}
+
+func open(file string) (*os.File, int64, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, min(info.Size(), 1<<50), nil
+}
+
+// unpacking is the work on one archive.
+type unpacking struct {
+	file    string
+	left    int64 // bytes that it may still unpack to
+	anyLink bool  // links may lead out
+	root    *os.Root
+}
+
+// unpack unpacks a tar stream and returns how many entries it had.
+func unpack(stream io.Reader, dir string, u unpacking) (n int, err error) {
+	if u.root, err = os.OpenRoot(dir); err != nil {
+		return 0, err
+	}
+	defer u.root.Close()
+	n, err = u.entries(tar.NewReader(stream))
+	if err == nil {
+		// The checksum is behind the end.
+		_, err = io.Copy(io.Discard, io.LimitReader(stream, maxTrailer))
+	}
+	if err != nil {
+		err = bad(fmt.Errorf("unpacking %q: %w", filepath.Base(u.file), err))
+	}
+	return n, err
+}
+
+func (u *unpacking) entries(t *tar.Reader) (int, error) {
 	for n := 0; ; n++ {
 		h, err := t.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return n > 0, nil
-		case errors.Is(err, tar.ErrHeader) && n == 0:
-			return false, nil // compressed, but no archive
+			return n, nil
 		case err != nil:
-			return true, err
+			return n, err
 		case n == maxEntries:
-			return true, fmt.Errorf("more than %d entries", maxEntries)
+			return n, fmt.Errorf("more than %d entries", maxEntries)
 		}
-		if err := entry(h, t, root); err != nil {
-			return true, fmt.Errorf("%q: %w", task.Clean(h.Name), err)
+		// Counted before: what a sparse file takes is not in the archive.
+		if u.left -= h.Size; h.Size < 0 || u.left < 0 {
+			return n, fmt.Errorf("%q: the archive unpacks to too many bytes", task.Clean(h.Name))
+		}
+		if err := u.entry(h, t); err != nil {
+			return n, fmt.Errorf("%q: %w", task.Clean(h.Name), err)
 		}
 	}
 }
 
-func entry(h *tar.Header, contents io.Reader, root *os.Root) error {
+func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
 	name := path.Clean(h.Name)
 	if name == "." {
 		return nil
@@ -88,48 +169,50 @@ func entry(h *tar.Header, contents io.Reader, root *os.Root) error {
 	if !filepath.IsLocal(name) {
 		return errors.New("leads out of the directory")
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o777); err != nil {
+	if err := u.root.MkdirAll(path.Dir(name), 0o777); err != nil {
 		return err
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return root.MkdirAll(name, 0o777)
-	case tar.TypeReg:
-		return write(name, h.FileInfo().Mode(), contents, root)
+		return u.root.MkdirAll(name, 0o777)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.write(name, h.FileInfo().Mode(), contents)
 	case tar.TypeSymlink:
 		// A link that leads out is no danger to us, as root does not follow it, but it
 		// would be to those who read the directory.
-		if path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) || throughLink(path.Dir(name), root) {
+		if !u.anyLink && (path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) || u.throughLink(path.Dir(name))) {
 			return errors.New("link leads out of the directory")
 		}
-		return again(root, name, func() error { return root.Symlink(h.Linkname, name) })
+		return u.again(name, func() error { return u.root.Symlink(h.Linkname, name) })
 	case tar.TypeLink:
-		if !filepath.IsLocal(path.Clean(h.Linkname)) {
+		to := path.Clean(h.Linkname)
+		if !filepath.IsLocal(to) {
 			return errors.New("link leads out of the directory")
 		}
-		return again(root, name, func() error { return root.Link(path.Clean(h.Linkname), name) })
-	case tar.TypeXGlobalHeader:
-		return nil
+		if to == name {
+			return errors.New("link to itself")
+		}
+		return u.again(name, func() error { return u.root.Link(to, name) })
 	}
 	return fmt.Errorf("entry of type %q", h.Typeflag)
 }
 
 // throughLink reports whether a directory is reached by way of a link. Where
 // "..", seen from it, leads to cannot be told from its name.
-func throughLink(dir string, root *os.Root) bool {
+func (u *unpacking) throughLink(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
-		if info, err := root.Lstat(dir); err != nil || !info.IsDir() {
+		if info, err := u.root.Lstat(dir); err != nil || !info.IsDir() {
 			return true
 		}
 	}
 	return false
 }
 
-// write makes one file, in place of what an earlier attempt has left.
-func write(name string, mode fs.FileMode, contents io.Reader, root *os.Root) error {
+// write makes one file, in place of what an earlier attempt or entry has left.
+func (u *unpacking) write(name string, mode fs.FileMode, contents io.Reader) error {
 	var f *os.File
-	err := again(root, name, func() (err error) {
-		f, err = root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666|mode&0o111)
+	err := u.again(name, func() (err error) {
+		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666|mode&0o111)
 		return err
 	})
 	if err != nil {
@@ -140,12 +223,12 @@ func write(name string, mode fs.FileMode, contents io.Reader, root *os.Root) err
 }
 
 // again removes what is in the way of f.
-func again(root *os.Root, name string, f func() error) error {
+func (u *unpacking) again(name string, f func() error) error {
 	err := f()
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := root.Remove(name); err != nil {
+	if err := u.root.Remove(name); err != nil {
 		return err
 	}
 	return f()

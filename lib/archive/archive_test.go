@@ -3,30 +3,47 @@ package archive
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
+// kinds are both kinds of archive.
+var kinds = map[string]struct {
+	compress func(io.Writer) io.WriteCloser
+	unpack   func(file, dir string) (bool, error)
+}{
+	".tar.zst": {
+		func(w io.Writer) io.WriteCloser { z, _ := zstd.NewWriter(w); return z },
+		Zstd,
+	},
+	".tar.gz": {
+		func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		func(file, dir string) (bool, error) { return true, Gzip(file, dir) },
+	},
+}
+
 // pack makes an archive of headers; a file's contents is its link name.
-func pack(t testing.TB, headers ...tar.Header) []byte {
+func pack(t testing.TB, kind string, headers ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	z, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := kinds[kind].compress(&b)
 	w := tar.NewWriter(z)
 	for _, h := range headers {
 		contents := ""
-		if h.Typeflag == tar.TypeReg {
+		if h.Typeflag == tar.TypeReg && h.Size == 0 {
 			contents, h.Linkname = h.Linkname, ""
 			h.Size = int64(len(contents))
 		}
-		if h.Mode == 0 {
+		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
 			h.Mode = 0o644
 		}
 		if err := w.WriteHeader(&h); err != nil {
@@ -36,7 +53,7 @@ func pack(t testing.TB, headers ...tar.Header) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := w.Close(); err != nil && headers[len(headers)-1].Size == 0 {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
@@ -47,18 +64,18 @@ func pack(t testing.TB, headers ...tar.Header) []byte {
 
 // unpacked unpacks into a directory within another, of which nothing but it may
 // change.
-func unpacked(t testing.TB, contents []byte) (dir string, is bool, err error) {
+func unpacked(t testing.TB, kind string, contents []byte) (dir string, is bool, err error) {
 	t.Helper()
 	around := t.TempDir()
 	dir = filepath.Join(around, "into")
-	file := filepath.Join(t.TempDir(), "a.tar.zst")
+	file := filepath.Join(t.TempDir(), "a"+kind)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, contents, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	is, err = Unpack(file, dir)
+	is, err = kinds[kind].unpack(file, dir)
 	if list, _ := os.ReadDir(around); len(list) != 1 {
 		t.Errorf("written outside: %v", list)
 	}
@@ -69,87 +86,153 @@ func reg(name, contents string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeReg, Linkname: contents}
 }
 
+func link(name, to string) tar.Header {
+	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+}
+
 func TestUnpack(t *testing.T) {
 	run := reg("bin/run", "x")
 	run.Mode = 0o755
-	archive := pack(t, tar.Header{Name: "./", Typeflag: tar.TypeDir}, reg("./model.pth", "weights"), run,
-		tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, reg("d/e/f", "deep"),
-		tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../model.pth"},
-		tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "model.pth"})
-	dir, is, err := unpacked(t, archive)
-	if !is || err != nil {
-		t.Fatal(is, err)
-	}
-	file := filepath.Join(t.TempDir(), "again")
-	if err := os.WriteFile(file, archive, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if is, err := Unpack(file, dir); !is || err != nil {
-		t.Errorf("unpacked again: %v, %v", is, err)
-	}
-	for name, want := range map[string]string{"model.pth": "weights", "bin/run": "x", "d/e/f": "deep", "d/l": "weights", "h": "weights"} {
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+	for kind, k := range kinds {
+		archive := pack(t, kind, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "c"}},
+			tar.Header{Name: "./", Typeflag: tar.TypeDir}, reg("./model.pth", "weights"), run,
+			tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, reg("d/e/f", "deep"),
+			link("d/l", "../model.pth"), link("new/l", "../model.pth"),
+			tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "model.pth"},
+			reg("twice", "first"), reg("twice", "second"))
+		dir, is, err := unpacked(t, kind, archive)
+		if !is || err != nil {
+			t.Fatal(kind, is, err)
 		}
-	}
-	if info, err := os.Stat(filepath.Join(dir, "bin/run")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf("program: %v, %v", info, err)
+		file := filepath.Join(t.TempDir(), "again")
+		if err := os.WriteFile(file, archive, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if is, err := k.unpack(file, dir); !is || err != nil {
+			t.Errorf("%s: unpacked again: %v, %v", kind, is, err)
+		}
+		for name, want := range map[string]string{
+			"model.pth": "weights", "bin/run": "x", "d/e/f": "deep", "d/l": "weights", "new/l": "weights", "h": "weights", "twice": "second",
+		} {
+			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+				t.Errorf("%s: %s: %q, %v; want %q", kind, name, got, err, want)
+			}
+		}
+		if info, err := os.Stat(filepath.Join(dir, "bin/run")); err != nil || info.Mode()&0o100 == 0 {
+			t.Errorf("%s: program: %v, %v", kind, info, err)
+		}
 	}
 }
 
-func TestUnpackHostile(t *testing.T) {
+func TestHostile(t *testing.T) {
+	large := reg("bomb", "")
+	large.Size = maxSmall + maxRatio*1000 + 1
 	for want, headers := range map[string][]tar.Header{
-		`"../x": leads out of the directory`:      {reg("../x", "x")},
-		`"/x": leads out of the directory`:        {reg("/x", "x")},
-		`"a/../../x": leads out of the directory`: {reg("a/../../x", "x")},
-		`"l": link leads out of the directory`:    {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../.."}, reg("l/x", "x")},
-		`"abs": link leads out of the directory`:  {{Name: "abs", Typeflag: tar.TypeSymlink, Linkname: "/tmp"}, reg("abs/x", "x")},
-		`"hard": link leads out of the directory`: {{Name: "hard", Typeflag: tar.TypeLink, Linkname: "../into/../x"}},
-		`"s/u": link leads out of the directory`: {{Name: "s", Typeflag: tar.TypeSymlink, Linkname: "."},
-			{Name: "s/u", Typeflag: tar.TypeSymlink, Linkname: ".."}},
-		`"pipe": entry of type '6'`: {{Name: "pipe", Typeflag: tar.TypeFifo}},
+		`"../x": leads out of the directory`:         {reg("../x", "x")},
+		`"/x": leads out of the directory`:           {reg("/x", "x")},
+		`"a/../../x": leads out of the directory`:    {reg("a/../../x", "x")},
+		`"hard": link leads out of the directory`:    {{Name: "hard", Typeflag: tar.TypeLink, Linkname: "../into/../x"}},
+		`"self": link to itself`:                     {{Name: "self", Typeflag: tar.TypeLink, Linkname: "./self"}},
+		`"pipe": entry of type '6'`:                  {{Name: "pipe", Typeflag: tar.TypeFifo}},
+		`"null": entry of type '3'`:                  {{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+		`"bomb": the archive unpacks to too many by`: {large},
 	} {
-		_, is, err := unpacked(t, pack(t, headers...))
+		for kind := range kinds {
+			_, is, err := unpacked(t, kind, pack(t, kind, headers...))
+			var bad *BadError
+			if !is || !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, %v; want %s", kind, is, err, want)
+			}
+		}
+	}
+}
+
+// Links out of the directory are refused in what was downloaded, and never followed.
+func TestLinksOut(t *testing.T) {
+	for want, headers := range map[string][]tar.Header{
+		`"l": link leads out of the directory`:   {link("l", "../.."), reg("l/x", "x")},
+		`"abs": link leads out of the directory`: {link("abs", "/tmp"), reg("abs/x", "x")},
+		`"s/u": link leads out of the directory`: {link("s", "."), link("s/u", ".."), reg("s/u/x", "x")},
+	} {
+		_, is, err := unpacked(t, ".tar.zst", pack(t, ".tar.zst", headers...))
 		if !is || err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, %v; want %s", is, err, want)
 		}
+		_, _, err = unpacked(t, ".tar.gz", pack(t, ".tar.gz", headers...))
+		if err == nil {
+			t.Errorf("%s: written through a link that leads out", want)
+		}
+		if dir, _, err := unpacked(t, ".tar.gz", pack(t, ".tar.gz", headers[:len(headers)-1]...)); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }
 
-func TestUnpackOther(t *testing.T) {
+func TestDamaged(t *testing.T) {
+	for kind, k := range kinds {
+		whole := pack(t, kind, reg("a", strings.Repeat("x", 5000)))
+		sum := bytes.Clone(whole)
+		at := len(sum) - 3 // in the checksum of either
+		if kind == ".tar.gz" {
+			at = len(sum) - 6
+		}
+		sum[at] ^= 0xff
+		for name, contents := range map[string][]byte{"half": whole[:len(whole)/2], "checksum": sum} {
+			_, _, err := unpacked(t, kind, contents)
+			var bad *BadError
+			if !errors.As(err, &bad) {
+				t.Errorf("%s, %s: %v; want a BadError", kind, name, err)
+			}
+		}
+		var bad *BadError
+		if _, err := k.unpack("/no/such/file", t.TempDir()); err == nil || errors.As(err, &bad) {
+			t.Errorf("%s: no file: %v", kind, err)
+		}
+	}
+}
+
+func TestFullDiskIsNotTheArchives(t *testing.T) {
+	var b *BadError
+	if err := bad(fmt.Errorf("write: %w", unix.ENOSPC)); errors.As(err, &b) {
+		t.Errorf("%v is taken for the archive's own", err)
+	}
+}
+
+func TestOtherFiles(t *testing.T) {
 	var b bytes.Buffer
 	z, _ := zstd.NewWriter(&b)
 	_, _ = z.Write([]byte(strings.Repeat("no archive ", 100)))
 	_ = z.Close()
-	whole := pack(t, reg("a", strings.Repeat("x", 5000)))
-	for name, tt := range map[string]struct {
-		contents []byte
-		is, bad  bool
-	}{
-		"empty":           {nil, false, false},
-		"text":            {[]byte("weights"), false, false},
-		"compressed text": {b.Bytes(), false, false},
-		"half":            {whole[:len(whole)/2], false, true},
-	} {
-		_, is, err := unpacked(t, tt.contents)
-		if is != tt.is && !tt.bad || (err != nil) != tt.bad {
+	for name, contents := range map[string][]byte{"empty": nil, "text": []byte("weights"), "compressed text": b.Bytes()} {
+		if _, is, err := unpacked(t, ".tar.zst", contents); is || err != nil {
 			t.Errorf("%s: %v, %v", name, is, err)
+		}
+		if name == "compressed text" {
+			continue
+		}
+		var bad *BadError
+		if _, _, err := unpacked(t, ".tar.gz", contents); !errors.As(err, &bad) {
+			t.Errorf("%s as .tar.gz: %v", name, err)
 		}
 	}
 }
 
 func FuzzUnpack(f *testing.F) {
-	f.Add("a", "b", "c", byte(tar.TypeReg))
-	f.Add("l", "../x", "l/y", byte(tar.TypeSymlink))
-	f.Add("d", "d", "d", byte(tar.TypeLink))
-	f.Fuzz(func(t *testing.T, name, link, then string, kind byte) {
+	f.Add("a", "b", "c", byte(tar.TypeReg), true)
+	f.Add("l", "../x", "l/y", byte(tar.TypeSymlink), false)
+	f.Add("d", "d", "d", byte(tar.TypeLink), true)
+	f.Fuzz(func(t *testing.T, name, to, then string, typ byte, zst bool) {
+		kind := ".tar.gz"
+		if zst {
+			kind = ".tar.zst"
+		}
 		var b bytes.Buffer
-		z, _ := zstd.NewWriter(&b)
+		z := kinds[kind].compress(&b)
 		w := tar.NewWriter(z)
-		_ = w.WriteHeader(&tar.Header{Name: name, Typeflag: kind, Linkname: link, Mode: 0o644})
+		_ = w.WriteHeader(&tar.Header{Name: name, Typeflag: typ, Linkname: to, Mode: 0o644})
 		_ = w.WriteHeader(&tar.Header{Name: then, Typeflag: tar.TypeReg, Mode: 0o644})
 		_ = w.Close()
 		_ = z.Close()
-		_, _, _ = unpacked(t, b.Bytes())
+		_, _, _ = unpacked(t, kind, b.Bytes())
 	})
 }

@@ -33,6 +33,12 @@ type SpawnEvent struct {
 	Usage  syscall.Rusage
 }
 
+// Handler is told of every event, by the thread that has seen it: several may call
+// it at once. What it returns, if anything, is started by that thread at once: the
+// end of a program leads to the start of the next without waking up another thread,
+// which takes longer than to start a program.
+type Handler func(SpawnEvent) *Launch
+
 // Spawner starts many short programs at the speed of the machine. It waits for
 // every child of the process, so nothing else in the process may start any.
 //
@@ -40,8 +46,9 @@ type SpawnEvent struct {
 // thread that has started it goes. As a thread keeps its CPU mask, a child
 // inherits it at no cost, and a thread serves the same CPUs again where it can.
 type Spawner struct {
-	queues []chan *Launch
-	events chan SpawnEvent
+	handle Handler
+	lanes  []*lane
+	all    unix.CPUSet
 
 	mu       sync.Mutex
 	children sync.Cond          // some may be there to wait for
@@ -49,96 +56,131 @@ type Spawner struct {
 	poked    bool               // there may be orphans to wait for
 	known    map[int]any        // running, by pid
 	early    map[int]SpawnEvent // ended before their start was noted
-	all      unix.CPUSet
 }
 
-// NewSpawner starts a spawner with that many threads. Its events come on a
-// channel that must be read; a program's start comes before its end.
-func NewSpawner(threads int) *Spawner {
-	s := &Spawner{
-		events: make(chan SpawnEvent, 1024), known: map[int]any{}, early: map[int]SpawnEvent{},
-	}
+// lane is a thread that starts programs.
+type lane struct {
+	s     *Spawner
+	mask  []int // the CPUs it may use; nil: all
+	mu    sync.Mutex
+	more  sync.Cond
+	queue []*Launch
+}
+
+// NewSpawner starts a spawner with that many threads. A program's start is told
+// before its end.
+func NewSpawner(threads int, handle Handler) *Spawner {
+	s := &Spawner{handle: handle, known: map[int]any{}, early: map[int]SpawnEvent{}}
 	s.children.L = &s.mu
 	if err := unix.SchedGetaffinity(0, &s.all); err != nil {
 		s.all.Set(0)
 	}
 	for range max(1, threads) {
-		queue := make(chan *Launch, 4096)
-		s.queues = append(s.queues, queue)
-		go s.serve(queue)
+		l := s.newLane()
+		s.lanes = append(s.lanes, l)
+		go l.serve()
 	}
 	go s.reap()
 	return s
 }
 
-// Events is where starts and ends are told.
-func (s *Spawner) Events() <-chan SpawnEvent { return s.events }
+func (s *Spawner) newLane() *lane {
+	l := &lane{s: s}
+	l.more.L = &l.mu
+	return l
+}
 
-// Start queues l; what becomes of it is told by an event.
+// Start queues l; what becomes of it is told to the handler.
 func (s *Spawner) Start(l Launch) {
-	i := 0
+	to := s.lanes[0]
 	if len(l.CPUs) > 0 {
-		i = l.CPUs[0] % len(s.queues)
+		to = s.lanes[l.CPUs[0]%len(s.lanes)]
 	} else {
-		for j := range s.queues {
-			if len(s.queues[j]) < len(s.queues[i]) {
-				i = j
+		for _, o := range s.lanes[1:] {
+			if o.waiting() < to.waiting() {
+				to = o
 			}
 		}
 	}
-	s.queues[i] <- &l
+	to.mu.Lock()
+	to.queue = append(to.queue, &l)
+	to.mu.Unlock()
+	to.more.Signal()
 }
 
 // Signal sends sig to the session that pid leads, if it still runs.
 func (*Spawner) Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-func (s *Spawner) serve(queue <-chan *Launch) {
+func (l *lane) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue)
+}
+
+func (l *lane) serve() {
 	runtime.LockOSThread()
-	var mask []int
-	for l := range queue {
-		if !slices.Equal(mask, l.CPUs) {
-			set := s.all
-			if len(l.CPUs) > 0 {
-				set.Zero()
-				for _, id := range l.CPUs {
-					set.Set(id)
-				}
-			}
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
-				s.events <- SpawnEvent{Tag: l.Tag, Err: err}
-				continue
-			}
-			mask = l.CPUs
+	for {
+		l.mu.Lock()
+		for len(l.queue) == 0 {
+			l.more.Wait()
 		}
-		s.fork(l)
+		next := l.queue[0]
+		l.queue = l.queue[1:]
+		l.mu.Unlock()
+		l.start(next)
 	}
 }
 
-func (s *Spawner) fork(l *Launch) {
+// start starts a program, and what follows on it at once.
+func (l *lane) start(next *Launch) {
+	for next != nil {
+		if err := l.bind(next.CPUs); err != nil {
+			next = l.s.handle(SpawnEvent{Tag: next.Tag, Err: err})
+			continue
+		}
+		next = l.fork(next)
+	}
+}
+
+// bind moves the thread to some CPUs.
+func (l *lane) bind(cpus []int) error {
+	if slices.Equal(l.mask, cpus) {
+		return nil
+	}
+	set := l.s.all
+	if len(cpus) > 0 {
+		set.Zero()
+		for _, id := range cpus {
+			set.Set(id)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return err
+	}
+	l.mask = cpus
+	return nil
+}
+
+func (l *lane) fork(n *Launch) (next *Launch) {
+	s := l.s
 	s.mu.Lock()
 	s.flying++
 	s.mu.Unlock()
-	pid, err := syscall.ForkExec(l.Path, l.Argv, &syscall.ProcAttr{
-		Dir: l.Dir, Env: l.Env, Files: []uintptr{l.Stdin, l.Stdout, l.Stderr},
+	pid, err := syscall.ForkExec(n.Path, n.Argv, &syscall.ProcAttr{
+		Dir: n.Dir, Env: n.Env, Files: []uintptr{n.Stdin, n.Stdout, n.Stderr},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
-	if err != nil {
-		s.events <- SpawnEvent{Tag: l.Tag, Err: err}
-	} else {
-		s.events <- SpawnEvent{Tag: l.Tag, PID: pid}
-	}
+	next = s.handle(SpawnEvent{Tag: n.Tag, PID: pid, Err: err})
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.flying--
+	var ended SpawnEvent
 	if err == nil {
-		if e, ok := s.early[pid]; ok {
+		var early bool
+		if ended, early = s.early[pid]; early {
 			delete(s.early, pid)
-			e.Tag = l.Tag
-			s.mu.Unlock()
-			s.events <- e
-			s.mu.Lock()
+			ended.Tag = n.Tag
 		} else {
-			s.known[pid] = l.Tag
+			s.known[pid] = n.Tag
 		}
 		s.children.Signal()
 	}
@@ -147,10 +189,20 @@ func (s *Spawner) fork(l *Launch) {
 		// given out in turn, so none of them can be that of a fork under way.
 		clear(s.early)
 	}
+	s.mu.Unlock()
+	if ended.Ended {
+		if next != nil {
+			s.Start(*next)
+		}
+		next = s.handle(ended)
+	}
+	return next
 }
 
-// reap waits for children, for ever.
+// reap waits for children, for ever, and starts what follows on them.
 func (s *Spawner) reap() {
+	runtime.LockOSThread()
+	l := s.newLane()
 	for {
 		e := SpawnEvent{Ended: true}
 		pid, err := syscall.Wait4(-1, &e.Status, 0, &e.Usage)
@@ -177,7 +229,7 @@ func (s *Spawner) reap() {
 		s.mu.Unlock()
 		if ok {
 			e.Tag = tag
-			s.events <- e
+			l.start(s.handle(e))
 		}
 	}
 }

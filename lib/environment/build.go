@@ -1,20 +1,17 @@
 package environment
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -30,17 +27,17 @@ func (s Spec) check() error {
 	scheme, rest, hasScheme := strings.Cut(src.Repository, "://")
 	switch {
 	case strings.HasPrefix(src.Repository, "-") || strings.ContainsAny(src.Repository, "\x00\n\r\t "):
-		return buildError("repository %q is no URL", task.Clean(src.Repository))
+		return buildError("repository %q is no URL", task.CleanAddress(src.Repository))
 	case strings.Contains(strings.SplitN(src.Repository, "/", 2)[0], "::"):
-		return buildError("repository %q: git's remote helpers are not allowed", task.Clean(src.Repository))
+		return buildError("repository %q: git's remote helpers are not allowed", task.CleanAddress(src.Repository))
 	case hasScheme && (scheme == "https" || scheme == "http" || scheme == "ssh" || scheme == "git") && rest != "":
 	case hasScheme && scheme == "file" || !hasScheme && filepath.IsAbs(src.Repository):
 		if !s.Local {
-			return buildError("repository %q: a path of this machine is not allowed", task.Clean(src.Repository))
+			return buildError("repository %q: a path of this machine is not allowed", task.CleanAddress(src.Repository))
 		}
 	case !hasScheme && scpLike(src.Repository):
 	default:
-		return buildError("repository %q: want an https, ssh or git URL", task.Clean(src.Repository))
+		return buildError("repository %q: want an https, ssh or git URL", task.CleanAddress(src.Repository))
 	}
 	if src.Revision == "" || strings.HasPrefix(src.Revision, "-") || len(src.Revision) > 200 ||
 		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") || strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {
@@ -53,21 +50,6 @@ func (s Spec) check() error {
 func scpLike(address string) bool {
 	host, path, ok := strings.Cut(address, ":")
 	return ok && path != "" && host != "" && !strings.Contains(host, "/")
-}
-
-// git is a call of git that trusts neither the repository nor its address.
-func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, args ...string) ([]byte, error) {
-	protocols := "https:http:ssh:git"
-	if spec.Local {
-		protocols += ":file"
-	}
-	env := append(os.Environ(), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
-	safe := []string{"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false", "-c", "safe.directory=*"}
-	result, err := s.Run.Run(ctx, command.Cmd{Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout})
-	if log != nil && len(result.Stderr) > 0 {
-		_, _ = log.Write(result.Stderr)
-	}
-	return result.Stdout, err
 }
 
 // build makes an environment in place.
@@ -86,82 +68,6 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 		return err
 	}
 	return s.install(ctx, spec, source, filepath.Join(place, "venv"), log)
-}
-
-// checkout puts a commit of a repository into a directory. The repository itself
-// is kept, so that the next commit of it comes quickly.
-func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.Writer) error {
-	sum := sha256.Sum256([]byte(spec.Source.Repository))
-	mirror := filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
-	if err := os.MkdirAll(mirror, 0o700); err != nil {
-		return err
-	}
-	l, err := lock.Wait(ctx, mirror+".lock")
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	name := task.Clean(spec.Source.Repository)
-	if _, err := os.Stat(filepath.Join(mirror, "HEAD")); err != nil {
-		if _, err := s.git(ctx, spec, log, mirror, "init", "--quiet", "--bare", "."); err != nil {
-			return gitError("repository "+name, err)
-		}
-	}
-	commit, err := s.commit(ctx, spec, mirror)
-	if err != nil || !isHash(spec.Source.Revision) {
-		// A branch may have moved.
-		if _, err := s.git(ctx, spec, log, mirror, "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
-			"--", spec.Source.Repository, "+refs/heads/*:refs/heads/*"); err != nil {
-			return gitError("repository "+name, err)
-		}
-		if commit, err = s.commit(ctx, spec, mirror); err != nil && isHash(spec.Source.Revision) {
-			// A commit that no branch or tag leads to: some servers give it by its hash.
-			if _, fetchErr := s.git(ctx, spec, log, mirror, "fetch", "--quiet", "--", spec.Source.Repository, spec.Source.Revision); fetchErr == nil {
-				commit, err = s.commit(ctx, spec, mirror)
-			}
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			return buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
-		}
-	}
-	// The mirror is ours, and git reaches it as a file.
-	ours := spec
-	ours.Local = true
-	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
-		return gitError("repository "+name, err)
-	}
-	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
-		return gitError("commit "+commit+" of "+name, err)
-	}
-	return nil
-}
-
-// commit resolves the revision within the mirror.
-func (s *Store) commit(ctx context.Context, spec Spec, mirror string) (string, error) {
-	out, err := s.git(ctx, spec, nil, mirror, "rev-parse", "--verify", "--quiet", "--end-of-options", spec.Source.Revision+"^{commit}")
-	return strings.TrimSpace(string(out)), err
-}
-
-// isHash reports whether a revision is a whole commit hash, which never moves.
-func isHash(revision string) bool {
-	return (len(revision) == 40 || len(revision) == 64) && strings.Trim(revision, "0123456789abcdef") == ""
-}
-
-// gitError is the task's fault if git said no, and ours if it could not run.
-func gitError(what string, err error) error {
-	var exit *command.ExitError
-	var late *command.TimeoutError
-	switch {
-	case errors.As(err, &exit):
-		lines := strings.Split(strings.TrimSpace(exit.Stderr), "\n")
-		return buildError("%s: git: %s", what, task.Clean(lines[0]))
-	case errors.As(err, &late):
-		return buildError("%s: %w", what, err)
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
 // install makes a virtual environment and installs the source into it. Code that
@@ -191,7 +97,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	}
 	cmd.Env = venvEnviron(os.Environ(), venv)
 	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout = source, log, log, s.Timeout
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout, cmd.DieWithParent = source, log, log, s.Timeout, true
 	return toolError("installing the task's code", s.run(ctx, cmd))
 }
 
@@ -217,7 +123,7 @@ func toolError(what string, err error) error {
 // make one that has no pip, which is enough for an install script that needs none.
 func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
 	create := func(args ...string) error {
-		return s.run(ctx, command.Cmd{Name: spec.Python, Args: append(append([]string{"-m", "venv"}, args...), venv), Stdout: log, Stderr: log, Timeout: s.Timeout})
+		return s.run(ctx, command.Cmd{Name: spec.Python, Args: append(append([]string{"-m", "venv"}, args...), venv), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true})
 	}
 	err := create()
 	var exit *command.ExitError
@@ -247,65 +153,18 @@ func venvEnviron(env []string, venv string) []string {
 	return append(out, "PATH="+filepath.Join(venv, "bin")+":"+path)
 }
 
-// maxUnpacked bounds an archive.
-const maxUnpacked = 4 << 30
-
-// unpack extracts a .tar.gz of plain files, directories and links within it.
-func unpack(archive, to string) error {
-	f, err := os.Open(archive)
-	if err != nil {
-		return buildError("source archive: %w", err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return buildError("source archive %q: %w", archive, err)
-	}
+// unpack makes a directory of a snapshot.
+func unpack(file, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(to) // names that lead out of it fail
+	err := archive.Gzip(file, to)
+	var bad *archive.BadError
+	if errors.As(err, &bad) || errors.Is(err, fs.ErrNotExist) {
+		return buildError("source archive: %w", err)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("source archive: %w", err)
 	}
-	defer root.Close()
-	left := int64(maxUnpacked)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return buildError("source archive %q: %w", archive, err)
-		}
-		if left -= h.Size; left < 0 {
-			return buildError("source archive %q: larger than %d bytes", archive, int64(maxUnpacked))
-		}
-		name := filepath.Clean(h.Name)
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = root.MkdirAll(name, 0o700)
-		case tar.TypeSymlink:
-			err = root.Symlink(h.Linkname, name)
-		case tar.TypeReg:
-			err = extract(root, name, os.FileMode(h.Mode)&0o700|0o600, r)
-		}
-		if err != nil {
-			return buildError("source archive %q: %w", archive, err)
-		}
-	}
-}
-
-func extract(root *os.Root, name string, mode os.FileMode, r io.Reader) error {
-	if dir := filepath.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,13 +55,7 @@ type Store struct {
 	Timeout time.Duration // of cloning and of installing, each
 
 	mu    sync.Mutex
-	ready map[string]*built
-}
-
-type built struct {
-	once sync.Once
-	env  Environment
-	err  error
+	ready map[string]*building
 }
 
 // key names a prepared environment.
@@ -70,35 +65,6 @@ func (s Spec) key() string {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:32]
-}
-
-// Prepare returns the environment, building it if need be. What git and pip say
-// while building goes to log.
-func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environment, error) {
-	if err := spec.check(); err != nil {
-		return Environment{}, err
-	}
-	key := spec.key()
-	s.mu.Lock()
-	if s.ready == nil {
-		s.ready = map[string]*built{}
-	}
-	b := s.ready[key]
-	if b == nil {
-		b = &built{}
-		s.ready[key] = b
-	}
-	s.mu.Unlock()
-	b.once.Do(func() { b.env, b.err = s.prepare(ctx, key, spec, log) })
-	if b.err != nil {
-		// The next task may have better luck, or a longer context.
-		s.mu.Lock()
-		if s.ready[key] == b {
-			delete(s.ready, key)
-		}
-		s.mu.Unlock()
-	}
-	return b.env, b.err
 }
 
 const current = "current"
@@ -179,12 +145,24 @@ func (s *Store) sweep(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() != "lock" && e.Name() != current {
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			if err := remove(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// remove removes a directory in which what a killed program has started may still
+// write for a moment.
+func remove(dir string) (err error) {
+	for range 20 {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
 }
 
 // Prune removes environments that nobody has asked for since a time. The ones

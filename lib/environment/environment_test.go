@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -224,34 +225,41 @@ func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestRemoveWhileWritten removes a directory in which somebody makes files without
+// a pause, for a while.
+func TestRemoveWhileWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "left")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i, end := 0, time.Now().Add(300*time.Millisecond); time.Now().Before(end); i++ {
+			_ = os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600)
+		}
+	}()
+	err := remove(dir)
+	<-stopped
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// What is wrong with an archive is the task's own fault.
 func TestHostileArchive(t *testing.T) {
-	for name, header := range map[string]tar.Header{
-		"leads out":   {Name: "../x", Typeflag: tar.TypeReg, Mode: 0o644},
-		"absolute":    {Name: "/tmp/ponos-x", Typeflag: tar.TypeReg, Mode: 0o644},
-		"very large":  {Name: "x", Typeflag: tar.TypeReg, Mode: 0o644, Size: maxUnpacked + 1},
-		"not a tar":   {},
-		"not gzipped": {},
-	} {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		w := tar.NewWriter(z)
-		if header.Name != "" {
-			if err := w.WriteHeader(&header); err != nil {
-				t.Fatal(err)
-			}
-		} else if name == "not a tar" {
-			if _, err := z.Write([]byte(strings.Repeat("text", 600))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = w.Flush()
-		z.Close()
-		if name == "not gzipped" {
-			b.Reset()
-			b.WriteString("text")
-		}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	if err := w.WriteHeader(&tar.Header{Name: "../x", Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, contents := range map[string][]byte{"leads out": b.Bytes(), "text": []byte("text")} {
 		path := filepath.Join(t.TempDir(), "a.tar.gz")
-		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(path, contents, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s, _ := store(t)
@@ -260,5 +268,89 @@ func TestHostileArchive(t *testing.T) {
 		if !errors.As(err, &build) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// slow runs an install script until it is told to go on.
+type slow struct {
+	command.Runner
+	started, goOn chan struct{}
+}
+
+func (s *slow) Run(ctx context.Context, cmd command.Cmd) (command.Result, error) {
+	if cmd.Name != "bash" {
+		return s.Runner.Run(ctx, cmd)
+	}
+	close(s.started)
+	select {
+	case <-s.goOn:
+		return command.Result{}, nil
+	case <-ctx.Done():
+		return command.Result{}, context.Cause(ctx)
+	}
+}
+
+// A task that is stopped neither waits for the building that others need as well,
+// nor ends it.
+func TestStoppedTaskLeavesTheBuildingToOthers(t *testing.T) {
+	repo, commit := repository(t, map[string]string{InstallScript: "true"})
+	run := &slow{command.System, make(chan struct{}), make(chan struct{})}
+	s := &Store{Dir: filepath.Join(t.TempDir(), "envs"), Run: run, Timeout: time.Minute}
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Python: "python3", Local: true}
+	stopped := errors.New("stopped")
+	type answer struct {
+		env Environment
+		err error
+	}
+	prepare := func(ctx context.Context) chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			env, err := s.Prepare(ctx, spec, &bytes.Buffer{})
+			c <- answer{env, err}
+		}()
+		return c
+	}
+	first, stopFirst := context.WithCancelCause(t.Context())
+	one := prepare(first)
+	<-run.started
+	second, stopSecond := context.WithCancelCause(t.Context())
+	two, three := prepare(second), prepare(t.Context())
+	time.Sleep(50 * time.Millisecond) // all of them wait
+	stopFirst(stopped)
+	stopSecond(stopped)
+	for _, c := range []chan answer{one, two} {
+		select {
+		case a := <-c:
+			if !errors.Is(a.err, stopped) {
+				t.Errorf("%+v; want what stopped it", a)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("a stopped task waits for the building")
+		}
+	}
+	close(run.goOn)
+	if a := <-three; a.err != nil || a.env.Source == "" {
+		t.Errorf("%+v; want the environment", a)
+	}
+}
+
+// Nobody is left who needs it: the building ends.
+func TestBuildingEndsWithTheLastOfThoseWhoNeedIt(t *testing.T) {
+	repo, commit := repository(t, map[string]string{InstallScript: "true"})
+	run := &slow{command.System, make(chan struct{}), make(chan struct{})}
+	s := &Store{Dir: filepath.Join(t.TempDir(), "envs"), Run: run, Timeout: time.Minute}
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Python: "python3", Local: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-run.started
+		cancel()
+	}()
+	if _, err := s.Prepare(ctx, spec, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	run.started = make(chan struct{})
+	close(run.goOn)
+	if _, err := s.Prepare(t.Context(), spec, &bytes.Buffer{}); err != nil {
+		t.Errorf("prepared again: %v", err)
 	}
 }

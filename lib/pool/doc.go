@@ -19,5 +19,5 @@
 // their free CPUs.
 //
 // The packages below it are the rest of jobpool: wire (what head and worker tell
-// each other), worker, head, journal, input, machine, transport and control.
+// each other), worker, head, journal, names, input, machine, transport and control.
 package pool

@@ -84,6 +84,9 @@ type Parent struct {
 type File struct {
 	Name string `json:"name"` // a plain file name
 	URL  string `json:"url"`  // may hold a signature: never to be printed
+	// Version tells apart what is behind the same URL at two times, where the queue
+	// can say.
+	Version string `json:"-"`
 }
 
 // Source is where a task's code is: a revision of a git repository, or an
@@ -142,4 +145,21 @@ func Clean(s string) string {
 		s = strings.ToValidUTF8(s[:200], "") + "…"
 	}
 	return strings.TrimSpace(s)
+}
+
+// CleanAddress is Clean for the address of a repository, without the user in it,
+// which may be a token or come with a password.
+func CleanAddress(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return Clean(s)
+	}
+	host, path, hasPath := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	if hasPath {
+		host += "/" + path
+	}
+	return Clean(scheme + "://" + host)
 }

@@ -81,3 +81,19 @@ func FuzzParseLine(f *testing.F) {
 		}
 	})
 }
+
+func TestCleanAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://example.org/x.git":              "https://example.org/x.git",
+		"https://oauth2:s3cret@example.org/x@y":  "https://example.org/x@y",
+		"https://s3cret:%zz@example.org":         "https://example.org", // no URL, but it may be what somebody meant
+		"ssh://git@example.org:22/x":             "ssh://example.org:22/x",
+		"git@example.org:x.git":                  "git@example.org:x.git",
+		"/srv/x.git":                             "/srv/x.git",
+		"ftp://u:s3cret@a@example.org/x\ny\x1b[": "ftp://example.org/x y [",
+	} {
+		if got := CleanAddress(address); got != want {
+			t.Errorf("CleanAddress(%q) = %q; want %q", address, got, want)
+		}
+	}
+}

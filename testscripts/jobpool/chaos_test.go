@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +19,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "echo $JOBPOOL_SEQ >> ran; sleep 0.0%d; (sleep 0.01; :); : %d\n", 2+i%7, i)
+		fmt.Fprintf(&b, "%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, 2+i%7, i)
 	}
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	killed := map[string]int{}
@@ -86,6 +87,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	}
 	p.noneLeft()
 	p.endsOnce(n)
+	p.neverTwice()
 	t.Logf("killed %v; %d tasks ran more than once", killed, p.runsExplained())
 	for _, victim := range []string{"worker", connection, "head"} {
 		if killed[victim] == 0 {
@@ -228,6 +230,31 @@ func TestFewOpenFiles(t *testing.T) {
 		t.Fatalf("exit %d, %d lines: %s", status, strings.Count(stdout, "x\n"), stderr)
 	}
 	p.endsOnce(200)
+}
+
+// One connection for each of many nodes; where few files may be open, for as many as
+// there can be.
+func TestManyNodes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		files, nodes int
+		want         string
+	}{
+		{4096, 120, ""},
+		{120, 20, "jobpool: only 120 files may be open (ulimit -n): using 20 of the 120 nodes\n"},
+	} {
+		p := newPool(t, "-q", "--run", "run", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "1/n[001-120]", "--min-nodes", strconv.Itoa(tt.nodes))
+		p.wrap = []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, tt.files), "sh"}
+		status, stdout, stderr := p.run(strings.Repeat("sleep 0.5; echo $JOBPOOL_NODE\n", 2*tt.nodes))
+		seen := map[string]bool{}
+		for name := range strings.FieldsSeq(stdout) {
+			seen[name] = true
+		}
+		if status != 0 || stderr != tt.want || len(seen) != tt.nodes {
+			t.Errorf("exit %d, %d nodes: %s", status, len(seen), stderr)
+		}
+		p.noneLeft()
+	}
 }
 
 // A hundred thousand tasks that start nothing: what is left is the pool itself.

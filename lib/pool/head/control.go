@@ -3,6 +3,7 @@ package head
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -64,7 +65,7 @@ type TaskEnd struct {
 type TaskInfo struct {
 	Seq     int64   `json:"seq"`
 	ID      string  `json:"id,omitempty"`
-	State   string  `json:"state"` // running, queued, held, depends, waiting
+	State   string  `json:"state"` // running, queued, lost, held, depends, waiting
 	Node    string  `json:"node,omitempty"`
 	PID     int     `json:"pid,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`
@@ -123,6 +124,13 @@ func (h *head) list() []TaskInfo {
 		i.Node, i.Attempt, i.Reason = t.record.Node, t.task.Attempt, describe(t.record)
 		out = append(out, i)
 	}
+	for _, f := range h.formers {
+		for _, l := range f.tasks {
+			i := info(l.task, "lost")
+			i.Node, i.Attempt, i.Reason = f.Node, l.task.Attempt, "may still run there"
+			out = append(out, i)
+		}
+	}
 	for _, tasks := range h.deps.waits {
 		for _, t := range tasks {
 			i := info(t, "depends")
@@ -144,8 +152,12 @@ func info(t *pool.Task, state string) TaskInfo {
 
 // retry lets held tasks run again.
 func (h *head) retry(r *Request) (n int) {
-	for seq, t := range h.held {
-		if r.All || slices.Contains(r.Seqs, seq) {
+	seqs := r.Seqs
+	if r.All {
+		seqs = slices.Sorted(maps.Keys(h.held))
+	}
+	for _, seq := range seqs {
+		if t := h.held[seq]; t != nil {
 			delete(h.held, seq)
 			t.task.Fails, t.task.Losses, t.task.Avoid = 0, 0, nil
 			h.pool.Push(t.task)
@@ -159,12 +171,13 @@ func (h *head) retry(r *Request) (n int) {
 func (h *head) cancelTasks(r *Request) (n int) {
 	seqs := r.Seqs
 	if r.All {
+		for _, t := range h.pool.TakeAll() { // one by one takes long when they are many
+			h.cancelTask(t, "by request")
+			n++
+		}
 		for _, t := range h.list() {
 			seqs = append(seqs, t.Seq)
 		}
-		h.pool.Each(func(t *pool.Task) bool { seqs = append(seqs, t.Seq); return true })
-		slices.Sort(seqs)
-		seqs = slices.Compact(seqs)
 	}
 	for _, seq := range seqs {
 		if a := h.active[seq]; a != nil {
@@ -179,6 +192,9 @@ func (h *head) cancelTasks(r *Request) (n int) {
 		}
 		if t == nil {
 			t = h.deps.remove(seq)
+		}
+		if t == nil {
+			t = h.cancelLost(seq)
 		}
 		if t != nil {
 			h.cancelTask(t, "by request")
@@ -260,6 +276,12 @@ func (h *head) knows(seq int64) bool {
 		return true
 	}
 	found := false
+	for _, f := range h.formers {
+		found = found || slices.ContainsFunc(f.tasks, func(l lostTask) bool { return l.task.Seq == seq })
+	}
+	if found {
+		return true
+	}
 	h.pool.Each(func(t *pool.Task) bool { found = t.Seq == seq; return !found })
 	for _, tasks := range h.deps.waits {
 		found = found || slices.ContainsFunc(tasks, func(t *pool.Task) bool { return t.Seq == seq })

@@ -4,18 +4,31 @@ import (
 	"strconv"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/names"
 )
 
 // dependencies knows which tasks wait for others. A task is named by its id, or
-// by its number.
+// by its number. What it keeps of tasks that have ended takes next to no memory, as
+// a run may be fed for ever.
 type dependencies struct {
-	ids   map[string]depState
+	ids   map[string]struct{}     // of tasks that have not ended
+	ended names.Map               // the others
 	waits map[string][]*pool.Task // by the first name that is not yet met
 	count int
 	track bool // numbers, too
-	ended []uint64
-	good  []uint64
+	pages []*page
 }
+
+// page says how the tasks of a range of numbers have ended.
+type page struct {
+	ended, good [pageSize / 64]uint64
+	left        int // that have not ended well
+}
+
+const pageSize = 4096
+
+// allGood is a page like most.
+var allGood = &page{}
 
 type depState uint8
 
@@ -25,8 +38,8 @@ const (
 	depsFailed
 )
 
-func newDependencies(track bool) dependencies {
-	return dependencies{ids: map[string]depState{}, waits: map[string][]*pool.Task{}, track: track}
+func newDependencies(track bool, dir string) dependencies {
+	return dependencies{ids: map[string]struct{}{}, ended: names.Map{Dir: dir}, waits: map[string][]*pool.Task{}, track: track}
 }
 
 // add makes the id of a task known; false if it is in use.
@@ -38,22 +51,58 @@ func (d *dependencies) add(t *pool.Task) bool {
 	if _, ok := d.ids[id]; ok {
 		return false
 	}
-	d.ids[id] = depsWait
+	if _, ok := d.ended.Get(id); ok {
+		return false
+	}
+	d.ids[id] = struct{}{}
 	return true
 }
 
 func (d *dependencies) of(name string) depState {
-	if s, ok := d.ids[name]; ok {
-		return s
-	}
-	seq, err := strconv.ParseInt(name, 10, 64)
-	if err != nil || seq < 1 || seq>>6 >= int64(len(d.ended)) || d.ended[seq>>6]>>(seq&63)&1 == 0 {
+	if _, ok := d.ids[name]; ok {
 		return depsWait
 	}
-	if d.good[seq>>6]>>(seq&63)&1 == 1 {
-		return depsMet
+	if s, ok := d.ended.Get(name); ok {
+		return depState(s)
 	}
-	return depsFailed
+	seq, err := strconv.ParseInt(name, 10, 64)
+	if err != nil || seq < 1 || seq/pageSize >= int64(len(d.pages)) || d.pages[seq/pageSize] == nil {
+		return depsWait
+	}
+	p, word, bit := d.pages[seq/pageSize], seq%pageSize/64, seq%64
+	switch {
+	case p == allGood, p.good[word]>>bit&1 == 1:
+		return depsMet
+	case p.ended[word]>>bit&1 == 1:
+		return depsFailed
+	}
+	return depsWait
+}
+
+// note keeps how a task has ended.
+func (d *dependencies) note(seq int64, ok bool) {
+	for int64(len(d.pages)) <= seq/pageSize {
+		d.pages = append(d.pages, nil)
+	}
+	p := d.pages[seq/pageSize]
+	if p == nil {
+		p = &page{left: pageSize}
+		if seq < pageSize {
+			p.left-- // there is no task 0
+		}
+		d.pages[seq/pageSize] = p
+	}
+	if p == allGood {
+		return
+	}
+	word, bit := seq%pageSize/64, uint64(1)<<(seq%64)
+	p.ended[word] |= bit
+	if ok && p.good[word]&bit == 0 {
+		p.good[word] |= bit
+		if p.left--; p.left == 0 {
+			d.pages[seq/pageSize] = allGood
+		}
+	}
 }
 
 func (d *dependencies) state(t *pool.Task) depState {
@@ -99,22 +148,18 @@ func (d *dependencies) waiting() int { return d.count }
 func (d *dependencies) finish(t *pool.Task, ok bool) []*pool.Task {
 	var out []*pool.Task
 	if id := t.ID(); id != "" {
-		if d.ids[id] = depsFailed; ok {
-			d.ids[id] = depsMet
+		state := depsFailed
+		if ok {
+			state = depsMet
 		}
+		delete(d.ids, id)
+		d.ended.Put(id, byte(state))
 		out = d.take(id)
 	}
 	if !d.track {
 		return out
 	}
-	word, bit := t.Seq>>6, uint64(1)<<(t.Seq&63)
-	for int64(len(d.ended)) <= word {
-		d.ended, d.good = append(d.ended, 0), append(d.good, 0)
-	}
-	d.ended[word] |= bit
-	if ok {
-		d.good[word] |= bit
-	}
+	d.note(t.Seq, ok)
 	return append(out, d.take(strconv.FormatInt(t.Seq, 10))...)
 }
 

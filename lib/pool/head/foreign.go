@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -30,6 +31,8 @@ type spoolFile struct {
 	size    int64
 	touched time.Time // as the file system says
 	alive   time.Time // when that last changed
+	until   time.Time // the worker may have tasks running until then anyhow
+	listed  bool      // it is known which tasks it lets end
 	ended   bool
 }
 
@@ -39,14 +42,15 @@ type foreignTask struct {
 	done *wire.Done
 }
 
-// stale is how long a worker may not touch its file before it is taken for dead.
-const stale = 30 * time.Second
+// stale is how long a worker may not touch its file before it is taken for dead. A
+// worker that cannot touch it ends its tasks before that.
+const stale = 2 * time.Minute
 
 func newForeign(h *head) *foreign {
 	f := &foreign{h: h, tasks: map[int64]*foreignTask{}}
 	names, _ := filepath.Glob(filepath.Join(h.Journal.Dir, worker.SpoolDir, "*-*-*"))
 	for _, name := range names {
-		f.open(name)
+		f.open(name).until = journal.LeaseEnd(h.Journal.Dir)
 	}
 	f.look(time.Now())
 	return f
@@ -60,26 +64,38 @@ func (f *foreign) open(name string) *spoolFile {
 
 // adopt waits for the worker of a lost connection, if it goes on.
 func (f *foreign) adopt(c *conn) {
-	s := f.open(filepath.Join(f.h.Journal.Dir, worker.SpoolDir, fmt.Sprintf("%s-%s-%d", f.h.Setup.Session, c.name(), c.hello.PID)))
-	s.node = c.name()
+	s := f.open(f.path(c.identity()))
+	s.node, s.until = c.name(), f.h.leaseOver(c.granted)
 	for seq, a := range c.attempts {
-		if a.slot != nil {
+		if a.unsent == nil {
 			f.tasks[seq] = &foreignTask{file: s, task: a.task}
 			f.known++
 		}
 	}
 }
 
+// path is the file of a worker.
+func (f *foreign) path(w wire.Former) string {
+	pid := 0
+	if len(w.Processes) > 0 {
+		pid = w.Processes[0].PID
+	}
+	return filepath.Join(f.h.Journal.Dir, worker.SpoolDir, fmt.Sprintf("%s-%s-%d", w.Session, w.Node, pid))
+}
+
+// knows reports whether the worker's file is yet to say what it lets end.
+func (f *foreign) knows(w wire.Former) bool {
+	path := f.path(w)
+	return slices.ContainsFunc(f.files, func(s *spoolFile) bool { return s.path == path && !s.listed && !s.ended })
+}
+
 func (f *foreign) has(seq int64) bool { return f.tasks[seq] != nil }
 
-// take keeps a task from being run if it runs at such a worker, or has ended
+// claim keeps a task from being run if it runs at such a worker, or has ended
 // there.
-func (f *foreign) take(t *pool.Task) bool {
+func (f *foreign) claim(t *pool.Task) bool {
 	ft := f.tasks[t.Seq]
 	if ft == nil {
-		return false
-	}
-	if !f.h.deps.add(t) {
 		return false
 	}
 	ft.task = t
@@ -131,9 +147,10 @@ func (f *foreign) look(t time.Time) {
 		if err == nil && !st.ModTime().Equal(s.touched) {
 			s.touched, s.alive = st.ModTime(), t
 		}
-		dead := s.ended || t.Sub(s.alive) > stale || err != nil && t.Sub(s.alive) > 3*time.Second
+		dead := s.ended || t.After(s.until) && (t.Sub(s.alive) > stale || err != nil && t.Sub(s.alive) > 3*time.Second)
 		if dead {
-			f.giveUp(s)
+			s.ended = true
+			f.giveUp(s, func(int64) bool { return true })
 		}
 		if dead && !f.uses(s) {
 			_ = os.Remove(s.path)
@@ -142,6 +159,25 @@ func (f *foreign) look(t time.Time) {
 		kept = append(kept, s)
 	}
 	f.files = kept
+}
+
+// tidy removes the files that are of no use any more.
+func (f *foreign) tidy() {
+	for _, s := range f.files {
+		if s.ended && !f.uses(s) {
+			_ = os.Remove(s.path)
+		}
+	}
+}
+
+// over notes that a worker has ended.
+func (f *foreign) over(w wire.Former) {
+	for _, s := range f.files {
+		if s.path == f.path(w) {
+			f.read(s)
+			s.ended = true
+		}
+	}
 }
 
 func (f *foreign) uses(s *spoolFile) bool {
@@ -154,9 +190,9 @@ func (f *foreign) uses(s *spoolFile) bool {
 }
 
 // giveUp has the tasks run again of which the result will never come.
-func (f *foreign) giveUp(s *spoolFile) {
+func (f *foreign) giveUp(s *spoolFile, never func(seq int64) bool) {
 	for seq, ft := range f.tasks {
-		if ft.file != s || ft.done != nil {
+		if ft.file != s || ft.done != nil || !never(seq) {
 			continue
 		}
 		delete(f.tasks, seq)
@@ -195,6 +231,12 @@ func (f *foreign) read(s *spoolFile) {
 			f.done(s, m.Done)
 		case m.End:
 			s.ended = true
+		}
+		if m.Running != nil && !s.listed {
+			s.listed = true
+			f.giveUp(s, func(seq int64) bool {
+				return !slices.ContainsFunc(m.Running, func(k wire.Key) bool { return k.Seq == seq })
+			})
 		}
 		for _, k := range m.Running {
 			if e := f.h.History.Get(k.Seq); f.tasks[k.Seq] == nil && e.State == journal.Started && e.Attempt == k.Attempt {

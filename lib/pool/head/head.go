@@ -53,9 +53,13 @@ type head struct {
 	conns   []*conn
 	nodes   []*nodeState
 	opening int // connections under way or to come
+	dials   dials
 	events  chan event
 	printer *printer
 	foreign *foreign
+	formers []*former
+	prior   map[uint16]*former // by their place in the history
+	leased  time.Time          // until when the run directory says that leases run
 	hist    map[pool.Need]*histogram
 	stats   stats
 
@@ -97,7 +101,7 @@ func Run(ctx context.Context, c Config) *Result {
 	h := &head{
 		Config: c, pool: &pool.Pool{Place: c.Place}, active: map[int64]*attempt{}, held: map[int64]*heldTask{},
 		waiters: map[int64][]func(*journal.Record, [2][]byte){}, events: make(chan event, 64), began: time.Now(),
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(c.TrackSeq),
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(c.TrackSeq, c.Journal.Dir),
 	}
 	h.ctx, h.cancel = context.WithCancel(ctx)
 	defer h.cancel()
@@ -107,6 +111,8 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	h.Journal.Add(&journal.Record{Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid()})
 	h.foreign = newForeign(h)
+	h.past()
+	h.noteLease(time.Now())
 	h.startInput()
 	h.connectAll()
 	h.loop()
@@ -258,7 +264,7 @@ func (h *head) finished() bool {
 	if h.phase >= draining {
 		return true
 	}
-	if len(h.held) > 0 || h.Serve || !h.eof || h.foreign.waiting() {
+	if len(h.held) > 0 || h.Serve || !h.eof || h.foreign.waiting() || h.doubts() > 0 {
 		return h.stuck()
 	}
 	if h.pool.Waiting() == 0 {
@@ -280,7 +286,7 @@ func (h *head) stuck() bool {
 		h.stop(draining, "no node is left", 3)
 		return true
 	}
-	if h.pool.Waiting() > 0 && h.eof && len(h.held) == 0 && !h.Serve && h.opening == 0 && !h.foreign.waiting() && h.allLate() {
+	if h.pool.Waiting() > 0 && h.eof && len(h.held) == 0 && !h.Serve && h.opening == 0 && !h.foreign.waiting() && h.doubts() == 0 && h.allLate() {
 		h.stop(draining, "what is left cannot end before the job does", exitLeft)
 		return true
 	}
@@ -299,6 +305,7 @@ func (h *head) stop(to phase, why string, exit int) {
 		return
 	}
 	h.phase = to
+	h.leaveDoubts()
 	if h.paused {
 		h.takeBack()
 	}
@@ -335,6 +342,7 @@ func (h *head) kill(a *attempt, why wire.Outcome, immediately bool) {
 // tick does what depends on time.
 func (h *head) tick(t time.Time) {
 	h.checkNodes(t)
+	h.checkFormers(t)
 	h.checkEnd(t)
 	if h.phase == stopping && t.After(h.killAt) {
 		h.stop(killing, "", 0)
@@ -417,10 +425,17 @@ func (h *head) finish() *Result {
 		}
 	}
 	h.closeLinks()
+	h.foreign.tidy()
+	for _, c := range h.conns {
+		if c.link.Ended() {
+			h.ended(c.identity())
+		}
+	}
 	h.Journal.Add(&journal.Record{Kind: journal.Stop, Time: now(), Error: wire.Text(r.Why), Counts: &journal.Counts{
 		Done: r.Done, Failed: r.Failed + r.Cancelled, Left: r.Left, Lost: r.Lost,
 	}})
 	h.cancel()
+	h.dials.end()
 	h.writeStatus(true)
 	if err := h.printer.close(); err != nil && r.Err == nil {
 		r.Err = err

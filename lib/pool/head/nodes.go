@@ -1,10 +1,13 @@
 package head
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -39,8 +42,10 @@ type conn struct {
 	backlog  map[pool.Need][]*attempt
 	queued   int
 	heard    time.Time
-	pinged   time.Time
-	duration float64 // of tasks, in seconds, averaged
+	granted  time.Time // the last lease
+	await    []*former // until they are gone, the node
+	shut     bool      // gets nothing
+	duration float64   // of tasks, in seconds, averaged
 	measured bool
 	nostarts int // in a row
 	quick    int // failures in less than a second, in a row
@@ -60,16 +65,17 @@ func (c *conn) flush(written bool) {
 			if a := c.attempts[m.Run.Seq]; a != nil {
 				a.unsent = nil
 			}
-			c.w.Send(m)
+			c.w.SendSoon(m)
 		}
 		clear(c.runs)
 		c.runs = c.runs[:0]
 	}
 	for _, m := range c.out {
-		c.w.Send(m)
+		c.w.SendSoon(m)
 	}
 	clear(c.out)
 	c.out = c.out[:0]
+	c.w.Flush()
 }
 
 // connectAll opens all nodes at once, as far as that is good for ssh and Slurm.
@@ -95,10 +101,8 @@ func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
 		link, in, hello, err := h.dial(n.spec, time.Until(end))
 		<-gate
 		if err == nil {
+			context.AfterFunc(h.ctx, func() { link.Close() }) // in case nobody takes it any more
 			h.send(func(h *head) { h.nodeUp(n, link, in, hello) })
-			if h.ctx.Err() != nil {
-				link.Close()
-			}
 			return
 		}
 		pause := pauses[min(try, len(pauses)-1)] * time.Second
@@ -117,6 +121,10 @@ func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
 
 // dial opens one connection and waits for the worker's greeting.
 func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wire.Hello, error) {
+	if !h.dials.begin() {
+		return nil, nil, nil, context.Canceled
+	}
+	defer h.dials.wait.Done()
 	link, err := h.Dial(h.ctx, spec)
 	if err != nil {
 		return nil, nil, nil, err
@@ -143,12 +151,36 @@ func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wi
 		}
 		return link, in, g.hello, nil
 	case <-late.C:
-		link.Close()
+		link.Abort()
 		return nil, nil, nil, errors.New("no answer in time")
 	case <-h.ctx.Done():
-		link.Close()
+		link.Abort()
 		return nil, nil, nil, h.ctx.Err()
 	}
+}
+
+// dials are the connections that are being opened.
+type dials struct {
+	mu    sync.Mutex
+	wait  sync.WaitGroup
+	ended bool
+}
+
+func (d *dials) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ended {
+		d.wait.Add(1)
+	}
+	return !d.ended
+}
+
+// end lets none begin any more, and waits for those under way.
+func (d *dials) end() {
+	d.mu.Lock()
+	d.ended = true
+	d.mu.Unlock()
+	d.wait.Wait()
 }
 
 func (h *head) record(n *nodeState, what, why string) {
@@ -158,7 +190,8 @@ func (h *head) record(n *nodeState, what, why string) {
 // nodeUp takes a connected node into the pool.
 func (h *head) nodeUp(n *nodeState, link Link, in *wire.Reader, hello *wire.Hello) {
 	h.opening--
-	if h.phase >= draining || n.released {
+	t := time.Now()
+	if h.phase >= draining || n.released || !h.noteLease(t) {
 		go link.Close()
 		return
 	}
@@ -170,7 +203,7 @@ func (h *head) nodeUp(n *nodeState, link Link, in *wire.Reader, hello *wire.Hell
 		h.Message("node %s: %s", n.spec.Name, warning)
 	}
 	c := &conn{
-		h: h, node: n, link: link, hello: hello, heard: time.Now(), w: wire.NewWriter(link),
+		h: h, node: n, link: link, hello: hello, heard: t, granted: t, w: wire.NewWriter(link),
 		attempts: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{},
 	}
 	c.n = pool.NewNode(n.spec.Name, cpus, hello.GPUs, hello.Mem)
@@ -182,11 +215,23 @@ func (h *head) nodeUp(n *nodeState, link Link, in *wire.Reader, hello *wire.Hell
 	if n.spec.Local {
 		setup.Env = nil
 	}
+	for _, f := range h.formers {
+		if f.Kernel != "" && f.Kernel == hello.Kernel && !f.Finish {
+			setup.Former = append(setup.Former, f.Former)
+			c.await = append(c.await, f)
+			c.shut = c.shut || f.Node == n.spec.Name
+		}
+	}
 	c.w.Send(&wire.Message{Setup: &setup})
-	n.conn, n.up = c, time.Now()
+	n.conn, n.up = c, t
 	h.conns = append(h.conns, c)
 	h.pool.AddNode(c.n)
-	h.record(n, "up", fmt.Sprintf("%d CPUs, %d GPUs, %d bytes, worker %s is process %d of %s", len(cpus), len(hello.GPUs), hello.Mem, hello.Version, hello.PID, hello.Host))
+	if c.shut { // what ran there before has the CPUs
+		h.opening++
+		h.pool.Close(c.n)
+	}
+	identity := c.identity()
+	h.Journal.Add(&journal.Record{Kind: journal.Node, Time: now(), Node: n.spec.Name, What: journal.Up, Worker: &identity, Error: wire.Text(fmt.Sprintf("%d CPUs, %d GPUs, %d bytes, worker %s is process %d of %s", len(cpus), len(hello.GPUs), hello.Mem, hello.Version, hello.PID, hello.Host))})
 	if h.opening == 0 {
 		h.allTried()
 	}
@@ -293,10 +338,18 @@ func (c *conn) receive(batch []wire.Message) {
 			}
 		case m.Back != nil:
 			c.h.back(c, *m.Back)
+		case m.Data != nil && m.Data.Live:
+			c.h.printer.liveData(c, m.Data)
 		case m.Data != nil:
 			c.h.printer.data(m.Data)
 		case m.Signal != "":
 			c.h.nodeSignal(c, m.Signal)
+		case m.Renew != 0:
+			c.grant(m.Renew)
+		case m.Clear:
+			for _, f := range slices.Clone(c.await) {
+				c.h.clear(f)
+			}
 		case m.Note != "":
 			c.h.Message("node %s: %s", c.name(), m.Note)
 		case m.Fatal != "":
@@ -326,20 +379,18 @@ func (h *head) nodeLost(c *conn, why string) {
 		return
 	}
 	c.gone = true
-	link := c.link
-	closed := make(chan string, 1)
+	closed := make(chan struct{})
+	var how error
 	go func() {
-		how := ""
-		if err := link.Close(); err != nil {
-			how = err.Error()
-		}
-		closed <- how
+		how = c.link.Close()
+		close(closed)
 		_ = c.w.Close()
 	}()
+	ended := false
 	select { // most often it has ended already, and says how
-	case how := <-closed:
-		if how != "" {
-			why += ": " + how
+	case <-closed:
+		if ended = c.link.Ended(); how != nil {
+			why += ": " + how.Error()
 		}
 	case <-time.After(200 * time.Millisecond):
 	}
@@ -354,16 +405,35 @@ func (h *head) nodeLost(c *conn, why string) {
 	}
 	h.record(n, "lost", why)
 	n.lost++
+	if c.shut {
+		h.opening--
+	}
 	if h.Setup.Finish && len(c.attempts) > 0 && h.phase < stopping {
 		h.foreign.adopt(c)
 	}
+	var lost []lostTask
 	for _, a := range sorted(c.attempts) {
 		delete(h.active, a.task.Seq)
-		if h.foreign.has(a.task.Seq) {
-			continue
+		if !h.foreign.has(a.task.Seq) {
+			r := newRecord(a.task, c.name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
+			lost = append(lost, lostTask{a.task, r})
 		}
-		r := newRecord(a.task, c.name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
-		h.settle(a.task, nil, r, output{})
+	}
+	f := h.suspect(c, lost)
+	switch {
+	case ended:
+		h.foreign.over(f.Former)
+		h.clear(f)
+	case h.phase >= draining:
+		h.leaveDoubts()
+		fallthrough
+	default:
+		go func() {
+			<-closed
+			if c.link.Ended() {
+				h.send(func(h *head) { h.foreign.over(f.Former); h.clear(f) })
+			}
+		}()
 	}
 	h.reconnect(n)
 }
@@ -395,13 +465,9 @@ func (h *head) reconnect(n *nodeState) {
 // checkNodes looks after silent nodes.
 func (h *head) checkNodes(t time.Time) {
 	for _, c := range h.conns {
-		switch silent := t.Sub(c.heard); {
-		case silent > h.NodeTimeout:
+		if silent := t.Sub(c.heard); silent > h.NodeTimeout {
 			h.nodeLost(c, fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second)))
 			return // the list has changed
-		case t.Sub(c.pinged) >= 15*time.Second:
-			c.pinged = t
-			c.send(&wire.Message{Ping: true})
 		}
 	}
 }

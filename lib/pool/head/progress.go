@@ -56,7 +56,7 @@ func (h *head) status() *Status {
 	s := &h.stats
 	st := &Status{
 		Time: time.Now(), Phase: phases[h.phase], Why: h.why, Done: s.done, Failed: s.failed, Cancelled: s.cancelled,
-		Skipped: s.skipped, Waiting: h.pool.Waiting() + h.deps.waiting() + h.foreign.known, Held: len(h.held), Lost: s.lost,
+		Skipped: s.skipped, Waiting: h.pool.Waiting() + h.deps.waiting() + h.foreign.known + h.doubts(), Held: len(h.held), Lost: s.lost,
 		InputRead: h.eof, Rate: s.rate(), Elapsed: time.Since(h.began).Seconds(),
 	}
 	if !h.end.IsZero() {

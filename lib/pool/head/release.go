@@ -12,7 +12,7 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives nodes back that will not be needed any more: nothing waits,
 // and nothing runs there. The node of the head stays, as the job ends with it.
 func (h *head) releaseIdle(t time.Time) {
-	if h.Release == nil || !h.eof || h.pool.Waiting() > 0 || h.deps.waiting() > 0 || len(h.held) > 0 || h.Serve || h.opening > 0 || t.Before(h.releaseAt) {
+	if h.Release == nil || !h.eof || h.pool.Waiting() > 0 || h.deps.waiting() > 0 || len(h.held)+h.doubts() > 0 || h.Serve || h.opening > 0 || t.Before(h.releaseAt) {
 		return
 	}
 	var idle []*conn

@@ -81,7 +81,7 @@ func (h *head) resumed(t *pool.Task) bool {
 		return false
 	}
 	e := h.History.Get(t.Seq)
-	hash := journal.Hash(t)
+	hash := h.History.HashOf(t)
 	if h.ResumeByText {
 		if h.History.TakeText(hash, !h.RetryFailed) {
 			h.skip(t)
@@ -103,7 +103,13 @@ func (h *head) resumed(t *pool.Task) bool {
 			h.stats.failedBefore++
 		}
 		return true
-	case h.foreign.take(t):
+	case h.foreign.has(t.Seq), e.State == journal.Started && h.prior[e.Worker] != nil:
+		if !h.deps.add(t) {
+			h.refuseTwin(t)
+		} else if !h.foreign.claim(t) {
+			f := h.prior[e.Worker]
+			f.tasks = append(f.tasks, lostTask{task: t})
+		}
 		return true
 	}
 	return false
@@ -132,7 +138,7 @@ func (h *head) ready(t *pool.Task) {
 
 // schedule starts what can start.
 func (h *head) schedule() {
-	if h.phase != running || h.paused || h.printer.choked() || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
+	if h.phase != running || h.paused || h.printer.choked() || h.ResumeByText && len(h.prior) > 0 || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
 		return
 	}
 	for s := h.pool.Next(); s != nil; s = h.pool.Next() {
@@ -271,7 +277,7 @@ func (h *head) done(c *conn, d *wire.Done) {
 	h.judge(c, r)
 	out := output{bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
-		out.conn, out.size = c, [2]int64{d.OutSize, d.ErrSize}
+		out.conn, out.size, out.from = c, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
 	}
 	if h.mayBeStopped(d) {
 		h.limbo++

@@ -7,6 +7,7 @@
 //	joblog          the ends of tasks, in the form of GNU parallel's --joblog
 //	run.json        command line, version, host and process of the head
 //	lock            held while a head runs
+//	lease           until when workers may have tasks running without a head
 //	logs, nodes     output of the tasks, and of the connections to the nodes
 //	spool           results of workers that outlived their head
 //	ctl.sock        for jobpool ctl and call

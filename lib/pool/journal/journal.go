@@ -66,7 +66,15 @@ type Record struct {
 	Host    string       `json:"host,omitempty"`
 	PID     int          `json:"pid,omitempty"`
 	Counts  *Counts      `json:"counts,omitempty"`
+	// Worker is that of a node which is up, or of which nothing is left.
+	Worker *wire.Former `json:"worker,omitempty"`
 }
+
+// What the records of nodes say that matters later.
+const (
+	Up   = "up"
+	Gone = "gone" // nothing is left of its worker
+)
 
 // Counts are the sums at the end of a run.
 type Counts struct {
@@ -110,6 +118,7 @@ type Journal struct {
 	lock    *flock.Flock
 	file    *file
 	joblog  *file
+	lease   *os.File
 	sends   map[sendKey][]int64
 	order   []sendKey
 	closing chan struct{}
@@ -132,7 +141,11 @@ func Create(dir, joblog string) (*Journal, error) {
 	case err == nil && !ok:
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
-	case err != nil && !errors.Is(err, syscall.ENOLCK) && !errors.Is(err, syscall.ENOSYS):
+	case noLocks(err):
+		if err := heldByLease(dir); err != nil {
+			return nil, err
+		}
+	case err != nil:
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	host, _ := os.Hostname()
@@ -154,6 +167,22 @@ func Create(dir, joblog string) (*Journal, error) {
 	j.closing, j.synced = make(chan struct{}), make(chan struct{})
 	go j.sync()
 	return j, nil
+}
+
+// noLocks reports whether a file system has no locks.
+func noLocks(err error) bool {
+	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)
+}
+
+// heldByLease stands in for a lock: a head notes leases as long as it is there, and
+// its name until it has ended.
+func heldByLease(dir string) error {
+	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+	if until := LeaseEnd(dir); len(holder) > 0 && time.Now().Before(until) {
+		return fault.Errorf(fault.Busy, "run directory %q, where files cannot be locked, may be in use until %s by %s", dir,
+			until.Format("15:04:05"), strings.TrimSpace(string(holder)))
+	}
+	return nil
 }
 
 // sync puts what was written to the disk, each second.
@@ -233,6 +262,9 @@ func (j *Journal) Close() error {
 	close(j.closing)
 	<-j.synced
 	err = errors.Join(err, j.file.close(), j.joblog.close())
+	if j.lease != nil {
+		j.lease.Close()
+	}
 	_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
 	_ = j.lock.Unlock()
 	return err

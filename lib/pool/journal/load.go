@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -23,6 +24,7 @@ const joblogHeader = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\t
 type Entry struct {
 	Hash    uint64 // 0: not known
 	Attempt int32  // the last one
+	Worker  uint16 // that it was handed to last, see Former; 0: none
 	State   State
 }
 
@@ -41,10 +43,12 @@ const (
 type History struct {
 	Sessions int
 	Losses   int64 // attempts of which the end is not known
-	IDs      map[string]State
 
 	entries []Entry // by number
 	byText  map[uint64]int
+	workers []formerWorker
+	plain   bool              // hashes are of commands without quotes
+	current map[string]uint16 // the worker of a node
 }
 
 // Get returns what is known of a task.
@@ -97,7 +101,7 @@ func Load(dir string) (*History, error) {
 	name := filepath.Join(dir, File)
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return &History{IDs: map[string]State{}}, nil
+		return &History{}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -112,7 +116,7 @@ func Load(dir string) (*History, error) {
 
 // Read reads a journal. A last line that was cut off is left out.
 func Read(r io.Reader) (*History, error) {
-	h := &History{IDs: map[string]State{}}
+	h := &History{}
 	err := lines(r, func(line []byte) error {
 		var rec Record
 		if err := json.Unmarshal(line, &rec); err != nil {
@@ -165,11 +169,13 @@ func (h *History) add(r *Record) error {
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
+	case Node:
+		h.node(r)
 	case Send:
 		return parseSeqs(r.Tasks, func(seq int64) {
 			e := h.at(seq)
 			if e.State != OK {
-				e.State = Started
+				e.State, e.Worker = Started, h.current[r.Node]
 			}
 			e.Attempt = max(e.Attempt, r.Attempt)
 		})
@@ -187,11 +193,22 @@ func (h *History) add(r *Record) error {
 			e.State = OK
 		}
 		h.hash(e, r.Hash)
-		if r.ID != "" {
-			h.IDs[r.ID] = e.State
-		}
 	}
 	return nil
+}
+
+// HashOf is the hash of a task as this history has it.
+func (h *History) HashOf(t *pool.Task) uint64 {
+	if h != nil && h.plain {
+		return HashText(unquoted(Command(t)))
+	}
+	return Hash(t)
+}
+
+// unquoted is a command without its quotes: GNU parallel quotes an argument in another
+// way than jobpool.
+func unquoted(command string) string {
+	return strings.NewReplacer(`\`, "", "'", "", `"`, "").Replace(command)
 }
 
 func (h *History) hash(e *Entry, text string) {
@@ -217,7 +234,7 @@ func LoadJoblog(name string) (*History, error) {
 // ReadJoblog reads a job log. Of a task that stands there several times, the
 // last line counts.
 func ReadJoblog(r io.Reader) (*History, error) {
-	h := &History{IDs: map[string]State{}}
+	h := &History{plain: true}
 	first := true
 	err := lines(r, func(line []byte) error {
 		if first {
@@ -237,7 +254,7 @@ func ReadJoblog(r io.Reader) (*History, error) {
 		}
 		e := h.at(seq)
 		e.Attempt = max(1, e.Attempt)
-		e.Hash = HashText(strings.ReplaceAll(f[8], "\\n", "\n"))
+		e.Hash = HashText(unquoted(strings.ReplaceAll(f[8], "\\n", "\n")))
 		if e.State = Ended; f[6] == "0" && f[7] == "0" {
 			e.State = OK
 		}

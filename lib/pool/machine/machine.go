@@ -280,9 +280,8 @@ func Session(pid int) (session int, zombie bool) {
 	if err != nil {
 		return 0, true
 	}
-	_, rest, ok := bytes.Cut(b, []byte(") "))
-	f := bytes.Fields(rest)
-	if !ok || len(f) < 4 {
+	f := statFields(b)
+	if len(f) < 4 {
 		return 0, true
 	}
 	session, _ = strconv.Atoi(string(f[3]))

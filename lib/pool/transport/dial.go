@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // Kind is how other nodes are reached.
@@ -35,6 +36,8 @@ type Dialer struct {
 	Programs []string // where the worker may be
 	Env      []string
 	LogDir   string // for what ssh and srun say
+	// External reports whether srun has --external-launcher; nil: it has not.
+	External func() bool
 }
 
 // Dial connects to a node.
@@ -45,7 +48,7 @@ func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
 	case n.Local:
 		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
 	case d.Kind == BySrun:
-		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, worker), SrunEnv(d.Env)
+		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
 		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+quote(worker))
 	default:
@@ -80,6 +83,8 @@ type link struct {
 	from int64
 	once sync.Once
 	err  error
+	// ended says that the program has the status of a worker that has ended all.
+	ended bool
 }
 
 func (l *link) Read(b []byte) (int, error)  { return l.p.Stdout.Read(b) }
@@ -89,26 +94,51 @@ func (l *link) Write(b []byte) (int, error) { return l.p.Stdin.Write(b) }
 // SIGTERM.
 const patience = 3 * time.Second
 
+// Abort ends a connection that is not open yet. Who is still knocking does not notice
+// that nobody waits for it.
+func (l *link) Abort() {
+	l.once.Do(func() {
+		_ = l.p.Signal(syscall.SIGTERM)
+		l.end(l.wait(time.Second, syscall.SIGKILL))
+	})
+}
+
 // Close ends the connection.
 func (l *link) Close() error {
-	l.once.Do(func() {
-		_ = l.p.Stdin.Close()
-		ended := make(chan error, 1)
-		go func() { ended <- l.p.Wait() }()
-		err := error(nil)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			select {
-			case err = <-ended:
-				l.err = l.explain(err)
-				return
-			case <-time.After(patience):
-				_ = l.p.Signal(sig)
-			}
-		}
-		l.err = l.explain(<-ended)
-	})
+	l.once.Do(func() { l.end(l.wait(patience, syscall.SIGTERM, syscall.SIGKILL)) })
 	return l.err
 }
+
+// wait waits for the end of the program, which gets these signals in turn when it
+// takes long.
+func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
+	_ = l.p.Stdin.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- l.p.Wait() }()
+	for _, sig := range signals {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(each):
+			_ = l.p.Signal(sig)
+		}
+	}
+	return <-ended
+}
+
+// end notes how the program has ended. ssh and srun have the status of what they
+// run, unless the connection was cut.
+func (l *link) end(err error) {
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code == wire.Over {
+		err = nil
+	}
+	l.ended = err == nil
+	l.err = l.explain(err)
+}
+
+// Ended reports, after Close, whether nothing of the worker is left.
+func (l *link) Ended() bool { return l.ended }
 
 // explain adds what the program said last.
 func (l *link) explain(err error) error {

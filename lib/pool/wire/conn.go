@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Writer sends messages. What is sent while a write is under way goes out with
@@ -18,15 +19,25 @@ type Writer struct {
 	mu     sync.Mutex
 	ready  sync.Cond
 	next   bytes.Buffer
+	due    bool // next is to be written now
+	timer  *time.Timer
 	err    error
 	closed bool
 	done   chan struct{}
 }
 
+// Delay is how long a message that may wait does.
+const Delay = 5 * time.Millisecond
+
+// soon is how much of what may wait is written at once.
+const soon = 32 << 10
+
 // NewWriter starts to write to w.
 func NewWriter(w io.Writer) *Writer {
 	c := &Writer{w: w, done: make(chan struct{})}
 	c.ready.L = &c.mu
+	c.timer = time.AfterFunc(time.Hour, c.Flush)
+	c.timer.Stop()
 	go c.run()
 	return c
 }
@@ -43,21 +54,58 @@ func (c *Writer) Greet(h *Hello) {
 	c.next.WriteString("\n" + Magic)
 	c.next.Write(b)
 	c.next.WriteByte('\n')
-	c.ready.Signal()
+	c.write()
 }
 
-// Send queues a message. An error in writing shows in Err, and as the end of
-// what is read.
+// Send queues a message to be written at once. An error in writing shows in Err,
+// and as the end of what is read.
 func (c *Writer) Send(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.add(m) {
+		c.write()
+	}
+}
+
+// SendSoon queues a message that may wait for others for the time of Delay. Each
+// write wakes up everybody on the way: over srun, these are four processes.
+func (c *Writer) SendSoon(m *Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.next.Len() == 0
+	switch {
+	case !c.add(m):
+	case c.next.Len() >= soon:
+		c.write()
+	case first:
+		c.timer.Reset(Delay)
+	}
+}
+
+// Flush has everything written now.
+func (c *Writer) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next.Len() > 0 {
+		c.write()
+	}
+}
+
+func (c *Writer) add(m *Message) bool {
 	if c.err != nil || c.closed {
-		return
+		return false
 	}
 	if err := marshal(&c.next, m); err != nil {
 		c.err = err
 	}
-	c.ready.Signal()
+	return true
+}
+
+func (c *Writer) write() {
+	if !c.due {
+		c.due = true
+		c.ready.Signal()
+	}
 }
 
 // Pending is the number of bytes that wait to be written.
@@ -71,6 +119,7 @@ func (c *Writer) Pending() int {
 func (c *Writer) Close() error {
 	c.mu.Lock()
 	c.closed = true
+	c.timer.Stop()
 	c.ready.Signal()
 	c.mu.Unlock()
 	<-c.done
@@ -82,9 +131,10 @@ func (c *Writer) run() {
 	var now bytes.Buffer
 	for {
 		c.mu.Lock()
-		for c.next.Len() == 0 && !c.closed {
+		for !c.due && !c.closed {
 			c.ready.Wait()
 		}
+		c.due = false
 		if c.next.Len() == 0 || c.err != nil {
 			c.mu.Unlock()
 			return

@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of what is in this file.
-const Protocol = 1
+const Protocol = 2
 
 // Text is a string that need not be UTF-8, such as a command or a path.
 type Text string
@@ -94,8 +94,10 @@ type Message struct {
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
-	Ping  bool   `json:"ping,omitempty"`
-	Bye   bool   `json:"bye,omitempty"` // end, whatever runs
+	// Credit is how many bytes of live output more the head takes.
+	Credit int64 `json:"credit,omitempty"`
+	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
+	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
 
 	// From the worker.
 	Hello   *Hello  `json:"hello,omitempty"`
@@ -106,7 +108,8 @@ type Message struct {
 	Signal  string  `json:"signal,omitempty"` // the worker got this one
 	Note    Text    `json:"note,omitempty"`   // a line for the user
 	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
-	Pong    bool    `json:"pong,omitempty"`
+	Renew   int64   `json:"renew,omitempty"`  // its clock, at which it asks for a lease
+	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Former
 }
 
 // Key names one attempt at one task.
@@ -125,6 +128,26 @@ type Hello struct {
 	Mem      int64      `json:"mem"`
 	GPUs     []pool.GPU `json:"gpus,omitempty"`
 	GPUVar   string     `json:"gpu_var,omitempty"` // the variable that names them
+	// Kernel tells whether process ids of two workers mean the same: boot and
+	// process namespace. Empty if it is not known.
+	Kernel    string    `json:"kernel,omitempty"`
+	Processes []Process `json:"processes,omitempty"` // the worker, its supervisor
+	Clock     int64     `json:"clock,omitempty"`     // as Renew
+}
+
+// Process is a process of a machine, whatever other gets its id later.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after the boot
+}
+
+// Former is a worker of which it is not known whether it has ended.
+type Former struct {
+	Session   string    `json:"session"`
+	Node      string    `json:"node"`
+	Kernel    string    `json:"kernel,omitempty"`
+	Processes []Process `json:"processes,omitempty"`
+	Finish    bool      `json:"finish,omitempty"` // it lets its tasks end
 }
 
 // Setup is the head's answer: what is the same for all tasks.
@@ -141,18 +164,31 @@ type Setup struct {
 	HideGPUs bool    `json:"hide_gpus,omitempty"`
 	GPUVar   string  `json:"gpu_var,omitempty"`
 	Output   Output  `json:"output"`
-	Grace    float64 `json:"grace"`   // seconds between SIGTERM and SIGKILL
-	Silence  float64 `json:"silence"` // seconds after which the head is gone
-	Finish   bool    `json:"finish,omitempty"`
-	Keep     bool    `json:"keep,omitempty"` // what tasks leave behind
-	Noop     bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	Grace    float64 `json:"grace"` // seconds between SIGTERM and SIGKILL
+	// Lease is for how many seconds a worker may have tasks running without hearing
+	// of the head: it ends them in time, and nothing is left afterwards.
+	Lease  float64 `json:"lease"`
+	Finish bool    `json:"finish,omitempty"`
+	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
+	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	// Former are workers of this machine that may still be there. The worker tells
+	// when they are gone.
+	Former []Former `json:"former,omitempty"`
 }
+
+// LeaseSlack is how long before the end of its lease a worker has killed what runs,
+// in seconds.
+const LeaseSlack = 2
+
+// Over is the exit status of a worker of which nothing is left.
+const Over = 86
 
 // Output says where the output of tasks goes.
 type Output struct {
 	Return bool `json:"return,omitempty"` // to the head
 	Files  bool `json:"files,omitempty"`  // a file for each task and stream
 	Merged bool `json:"merged,omitempty"` // a file for each node and stream
+	Live   bool `json:"live,omitempty"`   // to the head while tasks run
 }
 
 // Run is a task to run.
@@ -213,6 +249,8 @@ type Done struct {
 	Err     []byte  `json:"l,omitempty"`
 	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
 	ErrSize int64   `json:"ls,omitempty"`
+	OutFrom int64   `json:"of,omitempty"` // from there on; the head has what is before
+	ErrFrom int64   `json:"lf,omitempty"`
 }
 
 // Start tells that a task runs.
@@ -236,6 +274,7 @@ type Data struct {
 	Offset int64  `json:"o"`
 	Bytes  []byte `json:"b,omitempty"`
 	Error  Text   `json:"e,omitempty"`
+	Live   bool   `json:"v,omitempty"` // nobody has asked: the task runs
 }
 
 // Inline is how much output comes with Done; more is fetched in pieces of Piece.
@@ -243,6 +282,10 @@ const (
 	Inline = 16 << 10
 	Piece  = 128 << 10
 )
+
+// LiveCredit is how many bytes of live output a worker may send before the head says
+// that it takes more.
+const LiveCredit = 1 << 20
 
 // MaxLine bounds a line.
 const MaxLine = 4 << 20

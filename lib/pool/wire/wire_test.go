@@ -7,7 +7,10 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 )
@@ -18,7 +21,7 @@ func TestMessagesArrive(t *testing.T) {
 		{Run: &Run{Key: Key{7, 1}, Text: "echo \"<a>\\b\"\x01\n\xff", Need: pool.Need{CPUs: 2}, CPUs: []int{0, 4}}},
 		{Done: &Done{Key: Key{7, 1}, Exit: 3, Out: []byte{0, 255}, Next: &Key{8, 1}}},
 		{Note: "a\tb"},
-		{Ping: true},
+		{Lease: 1 << 60},
 	}
 	go func() {
 		out := NewWriter(w)
@@ -50,7 +53,7 @@ func TestGreetingThatNeverComes(t *testing.T) {
 		{"", "connection ended without a greeting"},
 		{"sh: jobpool: not found\n", `connection ended without a greeting, but "sh: jobpool: not found"`},
 		{strings.Repeat("x\n", 40000), `no greeting in the first 64 KiB, but "x | x | x"`},
-		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 1`},
+		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 2`},
 		{Magic + "{\n", "greeting cannot be read: unexpected end of JSON input"},
 	} {
 		if _, err := NewReader(strings.NewReader(tt.in)).Greeting(); err == nil || err.Error() != tt.want {
@@ -78,10 +81,62 @@ func TestWriterReportsABrokenPipe(t *testing.T) {
 	r, w := io.Pipe()
 	r.Close()
 	out := NewWriter(w)
-	out.Send(&Message{Ping: true})
+	out.Send(&Message{Bye: true})
 	if err := out.Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// writes records what is written at a time, and when.
+type writes struct {
+	mu   sync.Mutex
+	all  []string
+	when []time.Time
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all, w.when = append(w.all, string(b)), append(w.when, time.Now())
+	return len(b), nil
+}
+
+func TestWhatMayWaitIsWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w writes
+		out := NewWriter(&w)
+		began := time.Now()
+		for i := range int64(3) {
+			out.SendSoon(&Message{Drop: &Key{Seq: i}})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(Delay)
+		out.SendSoon(&Message{Clear: true})
+		out.Send(&Message{Bye: true}) // takes along what waits
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.all) != 2 || strings.Count(w.all[0], "drop") != 3 || !strings.Contains(w.all[1], "clear") || !strings.Contains(w.all[1], "bye") {
+			t.Errorf("wrote %q", w.all)
+		}
+		if took := w.when[0].Sub(began); took != Delay {
+			t.Errorf("the first write came after %v, want %v", took, Delay)
+		}
+	})
+}
+
+func TestMuchOfWhatMayWaitIsWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w writes
+		out := NewWriter(&w)
+		began := time.Now()
+		out.SendSoon(&Message{Note: Text(strings.Repeat("x", soon))})
+		synctest.Wait()
+		if len(w.all) != 1 || !w.when[0].Equal(began) {
+			t.Errorf("%d writes, the first after %v", len(w.all), w.when[0].Sub(began))
+		}
+		out.Close()
+	})
 }
 
 func FuzzText(f *testing.F) {

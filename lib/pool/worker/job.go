@@ -31,6 +31,7 @@ type job struct {
 	told     bool // the head knows that it runs
 	tries    int
 	out      *capture
+	sent     [2]int64 // bytes of it that the head has had while it runs
 	stdin    *os.File
 }
 
@@ -38,28 +39,40 @@ type job struct {
 // another process or file, if nothing else runs that might make some.
 const patience = 50
 
-func (w *worker) startReady() {
+// next makes the next task that is ready a launch; nil if there is none.
+func (w *worker) next() *command.Launch {
 	for len(w.ready) > 0 {
 		j := w.ready[0]
 		w.ready = w.ready[1:]
-		w.start(j)
+		if l := w.start(j); l != nil {
+			return l
+		}
 	}
 	w.ready = nil
+	return nil
 }
 
-// start starts a task, which leads to an event of the processes.
-func (w *worker) start(j *job) {
+// startReady starts all that is ready.
+func (w *worker) startReady() {
+	for l := w.next(); l != nil; l = w.next() {
+		w.procs.Start(*l)
+	}
+}
+
+// start makes a task ready to be started; what becomes of that is an event. It is
+// nil if the task has ended already.
+func (w *worker) start(j *job) *command.Launch {
 	j.began = time.Now()
 	if w.setup.Noop {
 		w.end(j, &wire.Done{})
-		return
+		return nil
 	}
 	l, err := w.launch(j)
 	if err != nil {
 		w.cannotStart(j, err)
-		return
+		return nil
 	}
-	w.procs.Start(*l)
+	return l
 }
 
 // launch makes everything ready for a task.
@@ -242,7 +255,7 @@ func (w *worker) event(e command.SpawnEvent) {
 			j.tries++
 			j.run.Argv = true
 			j.run.Text = wire.Text(strings.Join([]string{"/bin/sh", "-c", string(j.run.Text)}, "\x00"))
-			w.start(j)
+			w.ready = append(w.ready, j)
 			return
 		}
 		w.cannotStart(j, e.Err)
@@ -350,13 +363,18 @@ func (w *worker) end(j *job, d *wire.Done) {
 		d.Next = &next.run.Key
 		w.ready = append(w.ready, next)
 	}
+	w.plenty.Store(w.queued*2 >= w.filled)
 	w.logs.finish(j, d)
 }
 
 // report sends the end of a task, to whoever listens.
 func (w *worker) report(d *wire.Done) {
-	if w.lost && w.spool != nil {
+	if w.lost.Load() && w.spool != nil {
 		w.spool.done(d)
+		return
+	}
+	if d.Next != nil && w.plenty.Load() {
+		w.out.SendSoon(&wire.Message{Done: d})
 		return
 	}
 	w.out.Send(&wire.Message{Done: d})

@@ -58,8 +58,8 @@ func (w *worker) endOrphans() {
 }
 
 // killAll kills processes until there are no more; a few may still be making
-// others meanwhile.
-func killAll(list func() []int, reap func()) {
+// others meanwhile. It reports whether none is left.
+func killAll(list func() []int, reap func()) bool {
 	for range 200 {
 		left := 0
 		for _, pid := range list() {
@@ -70,8 +70,9 @@ func killAll(list func() []int, reap func()) {
 		}
 		reap()
 		if left == 0 {
-			return
+			return true
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	return false
 }

@@ -99,9 +99,13 @@ func copyFile(from, to string) {
 }
 
 func (s *spool) tick(now time.Time) {
-	if s != nil && now.After(s.next) {
-		s.next = now.Add(alive)
-		_ = os.Chtimes(s.f.Name(), now, now)
+	if s == nil || now.Before(s.next) {
+		return
+	}
+	s.next = now.Add(alive)
+	clock := s.w.Clock()
+	if os.Chtimes(s.f.Name(), now, now) == nil {
+		s.w.lease.extend(clock + int64(spoolLease))
 	}
 }
 

@@ -2,16 +2,20 @@ package worker
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Supervise runs the worker as a child and returns its exit status. When the
-// worker is killed in whatever way, its tasks come to this process, which ends
-// them; when this process is killed, the worker gets SIGTERM.
+// Supervise runs the worker as a child and returns its exit status, which is
+// wire.Over if the worker has failed and nothing of it is left. When the worker is
+// killed in whatever way, its tasks come to this process, which ends them; when this
+// process is killed, the worker gets SIGTERM. A worker that is still there when its
+// lease ends, stopped perhaps, is killed.
 func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, error) {
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
@@ -21,6 +25,11 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 		return 1, err
 	}
 	defer os.RemoveAll(temp)
+	lease, err := os.OpenFile(filepath.Join(temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 1, err
+	}
+	defer lease.Close()
 	child, err := command.StartChild("/proc/self/exe", argv, append(env, TempVar+"="+temp))
 	if err != nil {
 		return 1, err
@@ -33,13 +42,26 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 	}
 	done := make(chan syscall.WaitStatus, 1)
 	go func() { done <- child.Wait() }()
+	clock := time.NewTicker(250 * time.Millisecond)
+	defer clock.Stop()
 	for {
 		select {
 		case s := <-signals:
 			_ = syscall.Kill(child.PID, s.(syscall.Signal))
+		case <-clock.C:
+			if end := leaseEnd(lease); end > 0 && machine.Clock() > end-int64(time.Second) {
+				_ = syscall.Kill(child.PID, syscall.SIGKILL)
+			}
 		case status := <-done:
-			killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
-			if status.Signaled() {
+			well := status.Exited() && status.ExitStatus() == 0
+			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
+				return 0, nil
+			}
+			clear := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
+			switch {
+			case clear && !well:
+				return wire.Over, nil
+			case status.Signaled():
 				return 128 + int(status.Signal()), nil
 			}
 			return status.ExitStatus(), nil

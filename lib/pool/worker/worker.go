@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,7 +22,6 @@ import (
 type Processes interface {
 	Start(command.Launch)
 	Signal(pid int, sig syscall.Signal) error
-	Events() <-chan command.SpawnEvent
 	Reap()
 }
 
@@ -28,12 +30,16 @@ type Options struct {
 	In        io.Reader
 	Out       io.Writer
 	Hello     wire.Hello
-	Processes func(threads int) Processes
+	Processes func(threads int, handle command.Handler) Processes
 	Signals   <-chan os.Signal
 	Environ   []string
 	Temp      string // a directory of its own
 	// Orphans finds processes that came to the worker; may be nil.
 	Orphans func() []int
+	// Clock is the time in nanoseconds, on a clock that never stands still.
+	Clock func() int64
+	// Clear reports whether nothing is left of another worker; may be nil.
+	Clear func(f wire.Former, keep bool) bool
 }
 
 // tick is how often time limits are looked at.
@@ -41,6 +47,7 @@ const tick = 100 * time.Millisecond
 
 type worker struct {
 	Options
+	mu      sync.Mutex // guards everything below
 	setup   wire.Setup
 	out     *wire.Writer
 	procs   Processes
@@ -49,84 +56,82 @@ type worker struct {
 	found   map[string]string
 	jobs    map[wire.Key]*job
 	queue   map[pool.Need][]*job // to follow on a slot of that need
+	queued  int                  // in all queues
+	filled  int                  // how many there were when the head last sent some
+	plenty  atomic.Bool          // there are enough of them for the head not to be in a hurry
 	again   []*job               // wait for the system to have room
 	ready   []*job               // start next
 	logs    *logs
+	credit  int64 // bytes of live output
 	spool   *spool
-	heard   time.Time // when the head last said anything
-	lost    bool      // the head is gone
-	ending  bool      // nothing new starts
-	strange bool      // there are orphans of nobody
+	lease   *lease
+	lost    atomic.Bool // the head is gone
+	ending  bool        // nothing new starts
+	strange bool        // there are orphans of nobody
 	null    *os.File
+	over    chan struct{} // told when nothing is left to end
 }
 
 // Run serves the head until it says goodbye or is gone, and all tasks have ended.
 func Run(o Options) error {
 	w := &worker{
 		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
-		heard: time.Now(),
+		over: make(chan struct{}, 1),
 	}
 	w.out = wire.NewWriter(o.Out)
 	w.out.Greet(&o.Hello)
-	messages := make(chan []wire.Message, 16)
-	stop := make(chan struct{})
-	defer close(stop)
-	go receive(wire.NewReader(o.In), messages, stop)
-	first, ok := <-messages
-	if !ok || first[0].Setup == nil {
+	in := wire.NewReader(o.In)
+	var first wire.Message
+	if err := in.Next(&first); err != nil || first.Setup == nil {
 		w.out.Close()
-		if !ok {
+		if err != nil {
 			return errors.New("the head went away before it said anything")
 		}
 		return errors.New("the head did not begin with its setup")
 	}
-	if err := w.begin(first[0].Setup); err != nil {
+	if err := w.begin(first.Setup); err != nil {
 		w.out.Send(&wire.Message{Fatal: wire.Text(err.Error())})
 		w.out.Close()
 		return err
 	}
 	defer w.logs.close()
 	defer w.null.Close()
-	w.take(first[1:])
-	w.startReady()
-	err := w.loop(messages)
+	stop := make(chan struct{})
+	defer close(stop)
+	go w.awaitFormer(stop)
+	hungUp := make(chan struct{})
+	go w.receive(in, hungUp)
+	err := w.loop(hungUp)
 	w.endOrphans()
 	w.logs.flush()
-	if e := w.out.Close(); err == nil && !w.lost {
+	if e := w.out.Close(); err == nil && !w.lost.Load() {
 		err = e
 	}
 	w.spool.end()
 	return err
 }
 
-// receive passes messages on in batches, as many as are there.
-func receive(in *wire.Reader, out chan<- []wire.Message, stop <-chan struct{}) {
-	defer close(out)
+// receive takes what comes from the head, as much as is there at a time, until
+// the connection ends.
+func (w *worker) receive(in *wire.Reader, hungUp chan<- struct{}) {
+	defer close(hungUp)
 	for {
 		var batch []wire.Message
 		for len(batch) == 0 || len(batch) < 256 && in.Buffered() {
 			var m wire.Message
-			if err := in.Next(&m); err != nil {
-				if len(batch) > 0 {
-					select {
-					case out <- batch:
-					case <-stop:
-					}
-				}
+			if in.Next(&m) != nil {
+				w.locked(func() { w.take(batch) })
 				return
 			}
 			batch = append(batch, m)
 		}
-		select {
-		case out <- batch:
-		case <-stop:
-			return
-		}
+		w.locked(func() { w.take(batch) })
 	}
 }
 
 func (w *worker) begin(s *wire.Setup) error {
 	w.setup = *s
+	w.credit = wire.LiveCredit
 	var err error
 	if w.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
@@ -145,7 +150,15 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
-	w.procs = w.Processes(s.Threads)
+	if w.lease, err = newLease(w); err != nil {
+		return err
+	}
+	if s.Keep {
+		if err := os.WriteFile(filepath.Join(w.Temp, keepFile), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }
 
@@ -180,40 +193,61 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-func (w *worker) loop(messages <-chan []wire.Message) error {
+func (w *worker) loop(hungUp <-chan struct{}) error {
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	for {
 		select {
-		case batch, ok := <-messages:
-			if !ok {
-				messages = nil
-				w.headLost("the connection to the head was closed")
-				break
-			}
-			w.heard = time.Now()
-			w.take(batch)
-		case e := <-w.procs.Events():
-			w.event(e)
-			for range 64 { // those that are there, before looking elsewhere
-				select {
-				case e := <-w.procs.Events():
-					w.event(e)
-					continue
-				default:
-				}
-				break
-			}
+		case <-hungUp:
+			hungUp = nil
+			w.locked(w.headLost)
 		case s := <-w.Signals:
-			w.signal(s)
+			w.locked(func() { w.signal(s) })
 		case <-clock.C:
-			w.tick(time.Now())
+			w.locked(func() { w.tick(time.Now()) })
+		case <-w.over:
 		}
-		w.startReady()
-		if w.ending && len(w.jobs) == 0 && (w.lost || messages == nil) {
+		if w.done() && (w.lost.Load() || hungUp == nil) {
 			return nil
 		}
 	}
+}
+
+// locked runs f, and starts what can start then.
+func (w *worker) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	w.startReady()
+}
+
+// handle takes what became of a program, in the thread that has seen it, and
+// returns what that thread starts next.
+func (w *worker) handle(e command.SpawnEvent) *command.Launch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.event(e)
+	l := w.next()
+	w.startReady()
+	w.tellOver()
+	return l
+}
+
+// tellOver wakes the loop when nothing is left to do.
+func (w *worker) tellOver() {
+	if w.ending && len(w.jobs) == 0 {
+		select {
+		case w.over <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// done reports whether all tasks have ended and none will start.
+func (w *worker) done() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ending && len(w.jobs) == 0
 }
 
 func (w *worker) take(batch []wire.Message) {
@@ -234,13 +268,18 @@ func (w *worker) take(batch []wire.Message) {
 			w.logs.get(*m.Get)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
-		case m.Ping:
-			w.out.Send(&wire.Message{Pong: true})
+		case m.Credit != 0:
+			w.credit += m.Credit
+		case m.Lease != 0:
+			w.lease.renewed(m.Lease)
 		case m.Bye:
-			w.lost, w.ending = true, true
+			w.ending = true
+			w.lost.Store(true)
 			w.stopAll(wire.Stopped, true)
+			w.tellOver()
 		}
 	}
+	w.filled = w.queued
 }
 
 // run takes a task from the head.
@@ -263,6 +302,7 @@ func (w *worker) run(r *wire.Run) {
 	w.jobs[r.Key] = j
 	if r.Follow {
 		j.queued = true
+		w.queued++
 		w.queue[r.Need] = append(w.queue[r.Need], j)
 		return
 	}
@@ -282,6 +322,7 @@ func (w *worker) follower(need pool.Need) *job {
 		w.queue[need] = q[1:]
 	}
 	j.queued = false
+	w.queued--
 	return j
 }
 
@@ -290,6 +331,7 @@ func (w *worker) unqueue(j *job) bool {
 	if !j.queued {
 		return false
 	}
+	w.queued--
 	need := j.run.Need
 	w.queue[need] = slices.DeleteFunc(w.queue[need], func(o *job) bool { return o == j })
 	if len(w.queue[need]) == 0 {
@@ -338,11 +380,12 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 }
 
 // headLost decides what becomes of the tasks when there is nobody to report to.
-func (w *worker) headLost(string) {
-	if w.lost {
+func (w *worker) headLost() {
+	if w.lost.Load() {
 		return
 	}
-	w.lost, w.ending = true, true
+	w.ending = true
+	w.lost.Store(true)
 	w.giveBack()
 	w.spool.begin(w.jobs)
 	if !w.setup.Finish {
@@ -369,18 +412,17 @@ func (w *worker) tick(now time.Time) {
 			w.killProcess(j, syscall.SIGKILL)
 		}
 	}
-	if started != nil && !w.lost {
+	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
+	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
-	if silence := w.setup.Silence; !w.lost && silence > 0 && now.Sub(w.heard).Seconds() > silence {
-		w.headLost("nothing was heard of the head")
-	}
 	if w.strange {
 		w.endLeftovers(nil)
 	}
 	w.spool.tick(now)
+	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -102,12 +102,7 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 // particulars is what people filter actions by. An address may hold a password,
 // which stays behind.
 func particulars(t task.Task) *task.Action {
-	repository := t.Source.Repository
-	if u, err := url.Parse(repository); err == nil && u.User != nil {
-		u.User = nil
-		repository = u.String()
-	}
-	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.Clean(repository), Image: task.Clean(t.Image)}
+	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.CleanAddress(t.Source.Repository), Image: task.Clean(t.Image)}
 }
 
 func (q *Queue) recall(id task.ID) known {
@@ -295,7 +290,11 @@ func detour(is, want task.State) (steps []task.State, ok bool) {
 		return nil, true
 	case is == task.Running && want == task.Pending:
 		return nil, true // Slurm runs it again; the queue knows no way back
-	case (is == task.Pending || is == task.Unscheduled) && want.Final() && want != task.Stopped:
+	case is == task.Running && want == task.Stopped:
+		return []task.State{task.Error}, true // stopped here, though the queue did not ask for it
+	case (is == task.Pending || is == task.Unscheduled) && want == task.Stopped:
+		return []task.State{task.Running, task.Error}, true
+	case (is == task.Pending || is == task.Unscheduled) && want.Final():
 		return []task.State{task.Running, want}, true // over before we looked
 	}
 	return nil, false

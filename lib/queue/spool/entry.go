@@ -87,14 +87,21 @@ func (s *Spool) write(path string, e Entry) error {
 	return nil
 }
 
-// read reads a task file. What is in it is checked.
+// errBad says that a file holds no task, whenever it is read.
+var errBad = errors.New("it is no task")
+
+// read reads a task file. What is in it is checked: if that is no good, the error
+// wraps errBad.
 func (s *Spool) read(path string) (Entry, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return Entry{}, err
 	}
+	if !info.Mode().IsRegular() {
+		return Entry{}, fmt.Errorf("%s: %w: no plain file", path, errBad)
+	}
 	if info.Size() > maxEntry {
-		return Entry{}, fmt.Errorf("%s: larger than %d bytes", path, maxEntry)
+		return Entry{}, fmt.Errorf("%s: %w: larger than %d bytes", path, errBad, maxEntry)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -102,10 +109,10 @@ func (s *Spool) read(path string) (Entry, error) {
 	}
 	e, err := ParseEntry(b)
 	if err != nil {
-		return Entry{}, fmt.Errorf("%s: %w", path, err)
+		return Entry{}, fmt.Errorf("%s: %w: %w", path, errBad, err)
 	}
 	if name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".json"), "@"); name != string(e.ID) {
-		return Entry{}, fmt.Errorf("%s: it holds task %q", path, e.ID)
+		return Entry{}, fmt.Errorf("%s: %w: it is task %q", path, errBad, e.ID)
 	}
 	return e, nil
 }
@@ -114,7 +121,7 @@ func (s *Spool) read(path string) (Entry, error) {
 func ParseEntry(b []byte) (Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(b, &e); err != nil {
-		return Entry{}, fmt.Errorf("it is no task: %w", err)
+		return Entry{}, err
 	}
 	for _, id := range append([]task.ID{e.ID}, e.After...) {
 		if _, err := task.ParseID(string(id)); err != nil {

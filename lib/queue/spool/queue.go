@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,7 +53,7 @@ func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
 
 // ActionsBut is Actions without the starts of tasks that have jobs.
 func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error) {
-	actions, err := q.active(hasJob)
+	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
 	}
@@ -66,33 +65,44 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		path := q.path(newDir, name)
-		e, err := q.read(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		a, err := q.fresh(name)
 		if err != nil {
 			// One bad file must not keep all others waiting.
-			if err := q.setAside(path, name, err); err != nil {
-				return nil, err
-			}
-			continue
+			problems = append(problems, err)
 		}
-		ready, failed, err := q.parents(e)
-		switch {
-		case err != nil:
-			return nil, err
-		case failed != "":
-			if err := os.Rename(path, q.activePath(e.ID)); err == nil {
-				if err := q.finish(e, q.activePath(e.ID), task.Report{State: task.Error, Reason: failed}); err != nil {
-					return nil, err
-				}
-			}
-		case ready:
-			actions = append(actions, action(task.Start, e))
+		if a != nil {
+			actions = append(actions, *a)
 		}
 	}
-	return actions, nil
+	return actions, errors.Join(problems...)
+}
+
+// fresh is what is to be done with a new task; nil: nothing at this time.
+func (q *Queue) fresh(name string) (*task.Action, error) {
+	path := q.path(newDir, name)
+	e, err := q.read(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, errBad):
+		return nil, q.setAside(path, name, err)
+	case err != nil:
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	ready, failed, err := q.parents(e)
+	switch {
+	case err != nil:
+		return nil, err
+	case failed != "":
+		if err := os.Rename(path, q.activePath(e.ID)); err != nil {
+			return nil, nil // another agent was faster
+		}
+		return nil, q.finish(e, q.activePath(e.ID), task.Report{State: task.Error, Reason: failed})
+	case ready:
+		a := action(task.Start, e)
+		return &a, nil
+	}
+	return nil, nil
 }
 
 func (q *Queue) activePath(id task.ID) string {
@@ -101,21 +111,21 @@ func (q *Queue) activePath(id task.ID) string {
 
 // active lists what is to be done with the tasks of this agent. The file of a task
 // that has a job is read only if somebody wants it stopped.
-func (q *Queue) active(hasJob func(task.ID) bool) ([]task.Action, error) {
+// Problems are of files that keep no other one waiting.
+func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, problems []error, err error) {
 	names, err := q.names(activeDir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Whoever asks for a stop after this is heard at the next turn.
 	stops, err := os.ReadDir(q.path(stopDir, ""))
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return nil, nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
 	stopping := make(map[task.ID]bool, len(stops))
 	for _, e := range stops {
 		stopping[task.ID(e.Name())] = true
 	}
-	var actions []task.Action
 	for _, name := range names {
 		id, agent := fileParts(name)
 		if agent != q.Agent || hasJob(id) && !stopping[id] {
@@ -125,33 +135,26 @@ func (q *Queue) active(hasJob func(task.ID) bool) ([]task.Action, error) {
 		if _, err := os.Stat(q.path(doneDir, string(id)+".json")); err == nil {
 			// An agent was killed between the two steps of finish.
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+				problems = append(problems, fault.Errorf(fault.Unavailable, "spool: %w", err))
 			}
 			continue
 		}
 		e, err := q.read(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
-		}
-		if stopping[id] {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			problems = append(problems, fault.Errorf(fault.Unavailable, "spool: %w", err))
+		case stopping[id]:
 			actions = append(actions, action(task.Stop, e))
-		} else if e.State == task.Pending {
+		case e.State == task.Pending:
 			actions = append(actions, action(task.Start, e))
 		}
 	}
-	return actions, nil
+	return actions, problems, nil
 }
 
 func action(kind task.Kind, e Entry) task.Action {
-	repository := e.Source.Repository
-	if u, err := url.Parse(repository); err == nil && u.User != nil {
-		u.User = nil // may hold a token
-		repository = u.String()
-	}
-	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: repository, Image: task.Clean(e.Image)}
+	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image)}
 }
 
 // parents reports whether all parents are completed, or why the task can never
@@ -200,7 +203,11 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
-		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files, Image: e.Image, ImageOnly: e.Image != "",
+		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
+	}
+	for _, f := range e.Files {
+		f.Version = version(f)
+		t.Files = append(t.Files, f)
 	}
 	if _, err := os.Stat(q.path(stopDir, string(id))); err == nil && !t.State.Final() {
 		t.State = task.Stopping
@@ -219,6 +226,16 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
 	e, err := q.find(id)
 	return e.State, err
+}
+
+// version keeps apart what a file of this machine holds at two times.
+func version(f task.File) string {
+	path, _ := strings.CutPrefix(f.URL, "file://")
+	info, err := os.Stat(path)
+	if err != nil {
+		return "" // who gets it will see
+	}
+	return fmt.Sprintf("%d-%d", info.ModTime().UnixNano(), info.Size())
 }
 
 // find is Find, without a search through all active tasks for one that is new or
@@ -424,7 +441,11 @@ func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
 	if !ok || !filepath.IsAbs(path) {
 		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
 	}
-	return copyFrom(path, to)
+	err := copyFrom(path, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", queue.ErrBroken, err)
+	}
+	return err
 }
 
 func copyFrom(path string, to *os.File) error {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -247,4 +249,53 @@ func FuzzParseEntry(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What cannot be read at this time is not the task's fault, and what is wrong with
+// one file keeps no other task waiting.
+func TestOneFileDoesNotHinderTheOthers(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	for _, id := range []task.ID{"bad-parent", "taken", "good"} {
+		add(t, q, id)
+	}
+	add(t, q, "child", "bad-parent")
+	if err := q.Claim(t.Context(), "taken"); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		q.path(doneDir, "bad-parent.json"): "cut o",
+		q.activePath("taken"):              "cut o",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(q.path(newDir, "bad-parent.json")); err != nil {
+		t.Fatal(err)
+	}
+	// A file system that does not answer, as far as a test can have one.
+	if err := os.Symlink("unreadable.json", q.path(newDir, "unreadable.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(q.path(newDir, "pipe.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	actions, err := q.Actions(t.Context())
+	if len(actions) != 1 || actions[0].ID != "good" {
+		t.Errorf("actions %+v; want good alone", actions)
+	}
+	if err == nil {
+		t.Fatal("nothing is said of the files")
+	}
+	for _, name := range []string{"bad-parent.json", "taken@me.json", "unreadable.json"} {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("nothing is said of %s: %v", name, err)
+		}
+	}
+	if _, err := os.Lstat(q.path(newDir, "unreadable.json")); err != nil {
+		t.Errorf("a task that could not be read is taken away: %v", err)
+	}
+	if e, err := q.Find("pipe"); err != nil || e.State != task.Error {
+		t.Errorf("a pipe for a task: %+v, %v", e, err)
+	}
 }

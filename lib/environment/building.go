@@ -1,0 +1,103 @@
+package environment
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+// building is an environment that is being built, or is there. Those who need it
+// wait together, and each may go before the others.
+type building struct {
+	done   chan struct{} // closed at the end
+	env    Environment
+	err    error
+	cancel context.CancelCauseFunc
+	log    *handedLog
+	needed int // how many wait for it; guarded by the store
+}
+
+// Prepare returns the environment, building it if need be. What git and pip say
+// while building goes to the log of the first who asks.
+func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environment, error) {
+	if err := spec.check(); err != nil {
+		return Environment{}, err
+	}
+	key := spec.key()
+	s.mu.Lock()
+	b, first := s.ready[key], false
+	if b == nil {
+		b, first = s.begin(ctx, key, spec, log), true
+	}
+	b.needed++
+	s.mu.Unlock()
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+	}
+	if first {
+		b.log.handBack()
+	}
+	s.mu.Lock()
+	b.needed--
+	alone := b.needed == 0
+	if alone && ctx.Err() != nil && s.ready[key] == b {
+		delete(s.ready, key) // who comes now starts again
+	}
+	s.mu.Unlock()
+	if alone && ctx.Err() != nil {
+		b.cancel(context.Cause(ctx))
+		<-b.done
+	}
+	select {
+	case <-b.done:
+		return b.env, b.err
+	default:
+		return Environment{}, context.Cause(ctx)
+	}
+}
+
+// begin starts to build. The store must be locked.
+func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer) *building {
+	b := &building{done: make(chan struct{}), log: &handedLog{to: log}}
+	if s.ready == nil {
+		s.ready = map[string]*building{}
+	}
+	s.ready[key] = b
+	ctx, b.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	go func() {
+		defer close(b.done)
+		b.env, b.err = s.prepare(ctx, key, spec, b.log)
+		b.cancel(nil)
+		if b.err != nil {
+			// The next task may have better luck.
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.ready[key] == b {
+				delete(s.ready, key)
+			}
+		}
+	}()
+	return b
+}
+
+// handedLog is a log that its owner may want back.
+type handedLog struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *handedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.to != nil {
+		_, _ = l.to.Write(p) // a log that cannot be written must not fail the building
+	}
+	return len(p), nil
+}
+
+func (l *handedLog) handBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = nil
+}

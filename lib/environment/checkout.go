@@ -1,0 +1,175 @@
+package environment
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// git is a call of git that trusts neither the repository nor its address. It ends
+// with this process, and so does its hold on the kept repository.
+func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, args ...string) ([]byte, error) {
+	protocols := "https:http:ssh:git"
+	if spec.Local {
+		protocols += ":file"
+	}
+	env := append(gitEnviron(os.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	safe := []string{
+		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false", "-c", "safe.directory=*",
+		// Checkouts borrow the objects of the kept repository, and nobody may be at work
+		// on it when this call has ended.
+		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
+	}
+	if _, more := credentials(spec.Source.Repository); more != nil {
+		env = append(env, more...)
+		safe = append(safe, "-c", "credential.helper=", "-c", "credential.helper="+helper)
+	}
+	result, err := s.Run.Run(ctx, command.Cmd{Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout, DieWithParent: true})
+	if log != nil && len(result.Stderr) > 0 {
+		_, _ = log.Write(result.Stderr)
+	}
+	return result.Stdout, err
+}
+
+// helper gives git the user and the password of an address. Others can see the
+// arguments of a program, but not its environment.
+const helper = `!f() { printf 'username=%s\npassword=%s\n' "$PONOS_GIT_USER" "$PONOS_GIT_PASSWORD"; }; f`
+
+// credentials takes the user and the password out of an address, as variables for
+// helper; nil if it has none.
+func credentials(repository string) (plain string, env []string) {
+	u, err := url.Parse(repository)
+	if err != nil || u.User == nil || u.Scheme != "https" && u.Scheme != "http" {
+		return repository, nil
+	}
+	password, ok := u.User.Password()
+	if !ok {
+		return repository, nil
+	}
+	env = []string{"PONOS_GIT_USER=" + u.User.Username(), "PONOS_GIT_PASSWORD=" + password}
+	u.User = nil
+	return u.String(), env
+}
+
+// gitEnviron is an environment without what makes git work on another repository
+// than the one that it is called for.
+func gitEnviron(env []string) []string {
+	var kept []string
+	for _, v := range env {
+		switch name, _, _ := strings.Cut(v, "="); name {
+		case "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+			"GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE", "GIT_CONFIG", "GIT_TEMPLATE_DIR":
+		default:
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// checkout puts a commit of a repository into a directory. The repository itself
+// is kept, so that the next commit of it comes quickly.
+func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.Writer) error {
+	sum := sha256.Sum256([]byte(spec.Source.Repository))
+	mirror := filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
+	if err := os.MkdirAll(mirror, 0o700); err != nil {
+		return err
+	}
+	l, err := lock.Wait(ctx, mirror+".lock")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	address, _ := credentials(spec.Source.Repository)
+	name := task.CleanAddress(spec.Source.Repository)
+	commit, err := s.commit(ctx, spec, mirror)
+	if err != nil || !isHash(spec.Source.Revision) {
+		if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
+			return gitError("repository "+name, err)
+		}
+		// A branch may have moved.
+		if _, err := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
+			"--", address, "+refs/heads/*:refs/heads/*"); err != nil {
+			return gitError("repository "+name, err)
+		}
+		if commit, err = s.commit(ctx, spec, mirror); err != nil && isHash(spec.Source.Revision) {
+			// A commit that no branch or tag leads to: some servers give it by its hash.
+			if _, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision); fetchErr == nil {
+				commit, err = s.commit(ctx, spec, mirror)
+			}
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			return buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
+		}
+	}
+	// The mirror is ours, and git reaches it as a file.
+	ours := spec
+	ours.Local = true
+	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
+		return gitError("repository "+name, err)
+	}
+	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
+		return gitError("commit "+commit+" of "+name, err)
+	}
+	return nil
+}
+
+// readyMirror makes the kept repository, or what a killed git has left of it, ready
+// for use. Whoever calls it has the lock, so no git is at work there.
+func (s *Store) readyMirror(ctx context.Context, spec Spec, log io.Writer, mirror string) error {
+	err := filepath.WalkDir(mirror, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && len(e.Name()) == 2 && filepath.Base(filepath.Dir(path)) == "objects" {
+			return fs.SkipDir // there may be many, and nothing is locked there
+		}
+		if !e.IsDir() && (strings.HasSuffix(path, ".lock") || strings.HasPrefix(e.Name(), "tmp_")) {
+			return os.Remove(path)
+		}
+		return nil
+	})
+	if err == nil {
+		_, err = s.git(ctx, spec, log, mirror, "--git-dir=.", "init", "--quiet", "--bare")
+	}
+	return err
+}
+
+// commit resolves the revision within the mirror.
+func (s *Store) commit(ctx context.Context, spec Spec, mirror string) (string, error) {
+	out, err := s.git(ctx, spec, nil, mirror, "--git-dir=.", "rev-parse", "--verify", "--quiet", "--end-of-options", spec.Source.Revision+"^{commit}")
+	return strings.TrimSpace(string(out)), err
+}
+
+// isHash reports whether a revision is a whole commit hash, which never moves.
+func isHash(revision string) bool {
+	return (len(revision) == 40 || len(revision) == 64) && strings.Trim(revision, "0123456789abcdef") == ""
+}
+
+// gitError is the task's fault if git said no, and ours if it could not run.
+func gitError(what string, err error) error {
+	var exit *command.ExitError
+	var late *command.TimeoutError
+	switch {
+	case errors.As(err, &exit):
+		lines := strings.Split(strings.TrimSpace(exit.Stderr), "\n")
+		return buildError("%s: git: %s", what, task.Clean(lines[0]))
+	case errors.As(err, &late):
+		return buildError("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

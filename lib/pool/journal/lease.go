@@ -1,0 +1,100 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// leaseFile says until when workers may have tasks running without a head, in
+// seconds since 1970.
+const leaseFile = "lease"
+
+// Lease notes until when workers may have tasks running if this head is gone. It
+// writes in place, which needs no room on the disk.
+func (j *Journal) Lease(until time.Time) error {
+	if j.lease == nil {
+		var err error
+		if j.lease, err = os.OpenFile(filepath.Join(j.Dir, leaseFile), os.O_CREATE|os.O_WRONLY, 0o666); err != nil {
+			return err
+		}
+	}
+	_, err := j.lease.WriteAt(fmt.Appendf(nil, "%019d\n", until.Unix()+1), 0)
+	return err
+}
+
+// LeaseEnd is until when workers of the head before may have tasks running.
+func LeaseEnd(dir string) time.Time {
+	b, err := os.ReadFile(filepath.Join(dir, leaseFile))
+	if err != nil {
+		return time.Time{}
+	}
+	n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimSpace(string(b)), "0"), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(n, 0)
+}
+
+// Former returns the workers that may still be there, by what Entry.Worker says.
+func (h *History) Former() map[uint16]wire.Former {
+	out := map[uint16]wire.Former{}
+	if h == nil {
+		return out
+	}
+	for i, w := range h.workers {
+		if !w.gone {
+			out[uint16(i+1)] = w.Former
+		}
+	}
+	return out
+}
+
+// formerWorker is a worker the journal tells of.
+type formerWorker struct {
+	wire.Former
+	gone bool
+}
+
+func (w *formerWorker) is(o *wire.Former) bool {
+	if w.Session != o.Session || w.Node != o.Node || len(w.Processes) != len(o.Processes) {
+		return false
+	}
+	return len(w.Processes) == 0 || w.Processes[0] == o.Processes[0]
+}
+
+// maxWorkers bounds how many workers an entry can name.
+const maxWorkers = 1<<16 - 1
+
+// node takes what is said of a node.
+func (h *History) node(r *Record) {
+	if r.Worker == nil {
+		return
+	}
+	switch r.What {
+	case Up:
+		i := len(h.workers)
+		if i == maxWorkers { // take the place of one that has no tasks any more
+			i = max(0, slices.IndexFunc(h.workers, func(w formerWorker) bool { return w.gone }))
+			h.workers[i] = formerWorker{Former: *r.Worker}
+		} else {
+			h.workers = append(h.workers, formerWorker{Former: *r.Worker})
+		}
+		if h.current == nil {
+			h.current = map[string]uint16{}
+		}
+		h.current[r.Node] = uint16(i + 1)
+	case Gone:
+		for i := range h.workers {
+			if h.workers[i].is(r.Worker) {
+				h.workers[i].gone = true
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// A task that is lost runs again elsewhere, so it must have ended here by then. The
+// head gives leases for that: a worker may have tasks running until a time on its
+// own clock, counted from when it asked. It ends them before, and if it cannot, as it
+// does not run itself, its supervisor does.
+type lease struct {
+	w        *worker
+	fromHead int64 // its end, in nanoseconds of the clock
+	end      int64 // the same, or that of the spool if it is later
+	next     time.Time
+	file     *os.File
+	over     bool
+}
+
+// leaseFile is where the supervisor finds the end of the lease.
+const leaseFile = "lease"
+
+// keepFile is there if the supervisor of a worker that has ended well is to let go
+// what tasks have left.
+const keepFile = "keep"
+
+// spoolLease is for how long tasks may run without a head after the spool was
+// touched. It is less than stale of the head.
+const spoolLease = 100 * time.Second
+
+func newLease(w *worker) (*lease, error) {
+	l := &lease{w: w}
+	var err error
+	if l.file, err = os.OpenFile(filepath.Join(w.Temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	l.renewed(w.Hello.Clock)
+	return l, nil
+}
+
+// duration is for how long a lease is.
+func (l *lease) duration() time.Duration {
+	return time.Duration(l.w.setup.Lease * float64(time.Second))
+}
+
+// ending is how long it takes to end tasks.
+func (l *lease) ending() time.Duration {
+	return time.Duration((l.w.setup.Grace + wire.LeaseSlack) * float64(time.Second))
+}
+
+// renewed takes a lease that was asked for at that time.
+func (l *lease) renewed(asked int64) {
+	l.fromHead = max(l.fromHead, asked+int64(l.duration()))
+	l.extend(l.fromHead)
+}
+
+func (l *lease) extend(end int64) {
+	if end <= l.end {
+		return
+	}
+	l.end = end
+	_, _ = l.file.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(end)), 0)
+}
+
+// tick asks for another lease in time, and ends everything when there is none.
+func (l *lease) tick(t time.Time) {
+	now := l.w.Clock()
+	if !l.w.lost.Load() && t.After(l.next) {
+		l.next = t.Add(min(15*time.Second, (l.duration()-l.ending())/4))
+		l.w.out.Send(&wire.Message{Renew: now})
+	}
+	if left := time.Duration(l.fromHead - now); left <= l.ending() {
+		l.w.headLost()
+	}
+	if left := time.Duration(l.end - now); left <= l.ending() && !l.over {
+		l.over = true
+		l.w.stopAll(wire.Stopped, false)
+	}
+}
+
+// leaseEnd reads the end of a worker's lease, as its supervisor.
+func leaseEnd(f *os.File) int64 {
+	var b [8]byte
+	if n, _ := f.ReadAt(b[:], 0); n < len(b) {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
+// Clear reports whether nothing is left of a former worker of this machine. When
+// the worker and its supervisor have ended, what is left of their tasks is killed,
+// unless that is to be kept.
+func Clear(f wire.Former, keep bool) bool {
+	for _, p := range f.Processes {
+		if start, alive := machine.Started(p.PID); alive && start == p.Start {
+			return false
+		}
+	}
+	if keep {
+		return true
+	}
+	return killAll(func() []int {
+		return machine.WithVariables("JOBPOOL_NODE="+f.Node, "JOBPOOL_TASK="+f.Session+"/")
+	}, func() {})
+}
+
+// awaitFormer tells the head when nothing is left of the workers it names.
+func (w *worker) awaitFormer(stop <-chan struct{}) {
+	if len(w.setup.Former) == 0 || w.Clear == nil {
+		return
+	}
+	pause := 20 * time.Millisecond
+	for _, f := range w.setup.Former {
+		for !w.Clear(f, w.setup.Keep) {
+			select {
+			case <-time.After(pause):
+			case <-stop:
+				return
+			}
+			pause = min(2*pause, 500*time.Millisecond)
+		}
+	}
+	w.out.Send(&wire.Message{Clear: true})
+}
