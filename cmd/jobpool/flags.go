@@ -61,6 +61,8 @@ func runFlags() []cli.Flag {
 		// Output.
 		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)"}, "print", "files", "merged", "none"),
 		flag("keep-order", "print output in the order of the input", "k"),
+		flag("line-buffer", "print lines as they come, those of different tasks mixed", "lb"),
+		flag("ungroup", "print output as it comes, even within lines", "u"),
 		flag("tag", "print the argument before each line of output"),
 		flag("quiet", "print neither progress nor summary", "q"),
 		flag("verbose", "print the summary even if all went well", "v"),
@@ -180,6 +182,33 @@ func (v *values) output() wire.Output {
 	return o
 }
 
+// live says whether output is printed while tasks run.
+func (v *values) live() head.Live {
+	lines, raw := v.c.Bool("line-buffer"), v.c.Bool("ungroup")
+	if !lines && !raw {
+		return head.LiveNone
+	}
+	name := "line-buffer"
+	if raw {
+		name = "ungroup"
+	}
+	for _, x := range []struct {
+		is  bool
+		why string
+	}{
+		{lines && raw, "--line-buffer"}, {v.c.Bool("keep-order"), "--keep-order"}, {raw && v.c.Bool("tag"), "--tag"},
+		{!v.output().Return, "--output without print"}, {v.output().Merged, "--output merged"},
+	} {
+		if x.is {
+			v.fail(name, fmt.Errorf("it does not go with %s", x.why))
+		}
+	}
+	if raw {
+		return head.LiveRaw
+	}
+	return head.LiveLines
+}
+
 func (v *values) halt() (h head.Halt) {
 	if !v.c.IsSet("halt") {
 		return h
@@ -232,6 +261,7 @@ func (v *values) policy(serve bool) head.Policy {
 		TermGrace:      v.duration("term-grace", 20*time.Second),
 		KeepOrder:      v.c.Bool("keep-order"),
 		Tag:            v.c.Bool("tag"),
+		Live:           v.live(),
 		Quiet:          v.c.Bool("quiet"),
 		Verbose:        v.c.Bool("verbose"),
 		Status:         v.c.String("status"),

@@ -149,6 +149,11 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		detail = d.Detail()
 	}
 	r.check(parts.Agent.Runner.Name(), detail, nil)
+	if w, ok := parts.Agent.Runner.(interface{ Warnings() []string }); ok {
+		for _, warning := range w.Warnings() {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
+		}
+	}
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {
 		job, err := parts.SubmitDaemon(c.Context, every)
 		if err != nil {

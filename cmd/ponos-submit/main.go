@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,6 +44,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
+		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
 		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after task `ID`, with its artifacts; repeatable"},
@@ -135,8 +137,11 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 			return e, fault.Errorf(fault.Usage, "--process: %w", err)
 		}
 	}
-	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" {
-		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", or a --repository with a .arkindex.yml`)
+	if e.Image, err = image(c); err != nil {
+		return e, err
+	}
+	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
+		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
 	}
 	if e.Slug == "" {
 		e.Slug = slug(e)
@@ -165,6 +170,23 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	}
 	e.Source, err = source(c, s)
 	return e, err
+}
+
+// image is what the task runs in. Nothing can be put into it.
+func image(c *cli.Context) (string, error) {
+	name := c.String("image")
+	if !c.IsSet("image") {
+		return "", nil
+	}
+	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fault.Errorf(fault.Usage, "--image: %q is no image, such as registry.example.org/worker:1.2", task.Clean(name))
+	}
+	for _, other := range []string{"repository", "revision", "directory", "worker", "file"} {
+		if c.IsSet(other) {
+			return "", fault.Errorf(fault.Usage, "--image can't be combined with --%s: an image is run as it is", other)
+		}
+	}
+	return name, nil
 }
 
 // list prints the tasks of a spool.

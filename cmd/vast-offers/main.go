@@ -51,13 +51,6 @@ type row struct {
 	Location    string  `json:"location"`
 }
 
-// count is what a filter removes.
-type count struct {
-	Filter  string `json:"filter"`
-	Removes int    `json:"removes"`
-	Alone   int    `json:"alone"`
-}
-
 func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Int("limit") < 0 {
 		return fault.Errorf(fault.Usage, "--limit must not be negative, not %d", c.Int("limit"))
@@ -116,62 +109,22 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// explainLimit is how many offers are looked at.
-const explainLimit = 1000
-
-// explain searches without filters, once, and counts here.
+// explain shows what each filter does.
 func explain(c *cli.Context, r *vastrunner.Runner, stdout io.Writer) error {
-	all := r.All()
-	var free vastai.Filters
-	for _, f := range all {
-		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
-			free = append(free, f)
-		}
-	}
-	found, err := r.API.Search(c.Context, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit})
+	e, err := r.Explain(c.Context)
 	if err != nil {
 		return err
 	}
-	counts := []count{}
-	left := 0
-	removedBy := make([][]int, len(found))
-	for i, o := range found {
-		for k, f := range all {
-			if !f.Holds(o) {
-				removedBy[i] = append(removedBy[i], k)
-			}
-		}
-		if len(removedBy[i]) == 0 {
-			left++
-		}
-	}
-	for k, f := range all {
-		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
-			continue
-		}
-		n := count{Filter: f.Text}
-		for _, by := range removedBy {
-			for _, b := range by {
-				if b == k {
-					n.Removes++
-					if len(by) == 1 {
-						n.Alone++
-					}
-				}
-			}
-		}
-		counts = append(counts, n)
-	}
 	if c.Bool("json") {
-		return app.PrintJSON(stdout, map[string]any{"offers": len(found), "left": left, "filters": counts})
+		return app.PrintJSON(stdout, e)
 	}
 	t := app.Table{Header: []string{"filter", "removes", "alone"}, Right: []int{1, 2}}
-	for _, n := range counts {
+	for _, n := range e.Filters {
 		t.Add(n.Filter, fmt.Sprint(n.Removes), fmt.Sprint(n.Alone))
 	}
 	if err := t.Print(stdout); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\n%d of %d offers are left.\n", left, len(found))
+	_, err = fmt.Fprintf(stdout, "\n%d of %d offers are left.\n", e.Left, e.Offers)
 	return err
 }

@@ -95,10 +95,13 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	}
 	rows := []row{}
 	var failures []error
-	destroyed := 0
+	destroyed, strangers := 0, 0
 	for _, u := range found {
+		if u.Stranger && !c.IsSet("agent") {
+			strangers++
+		}
 		line := row{u.Instance.ID, u.Instance.Label, u.Instance.Actual, u.Instance.Price, u.Age.Seconds(), u.Reason, false}
-		if c.Bool("destroy") && destroyed < c.Int("max") {
+		if c.Bool("destroy") && destroyed < c.Int("max") && (!u.Stranger || c.IsSet("agent")) {
 			if err := r.Reap(c.Context, u); err != nil {
 				failures = append(failures, err)
 			} else {
@@ -114,6 +117,9 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	switch {
 	case len(failures) > 0:
 		return errors.Join(failures...)
+	case strangers > 0 && c.Bool("destroy"):
+		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are left alone: another agent may have this one's name", strangers, len(found)),
+			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
 	case len(found) > destroyed && c.Bool("destroy"):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", destroyed, len(found))
 	case len(found) > 0:

@@ -181,7 +181,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		})
 	}
 	for i := range known {
-		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) {
+		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
@@ -254,6 +254,11 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known,
 	k.Restarts = job.Restarts
 	if s.end {
 		return a.settleEnd(ctx, d, k, s.report)
+	}
+	if a.asks(&k, &job) {
+		if after, settled, err := a.ask(ctx, d, k); settled {
+			return after, err
+		}
 	}
 	if s.report.State != "" {
 		err := a.Queue.Report(ctx, k.ID, s.report)
@@ -385,6 +390,10 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 	}
 	if err == nil && t.State.Final() && record.Intent.IsZero() {
 		return nil, a.abandon(d, record) // processed, and the state directory lost since
+	}
+	if err != nil && job.Stranger {
+		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		return nil, a.abandon(d, record)
 	}
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	record.Runner, record.Job, record.Submitted, record.Foreign = a.Runner.Name(), job.ID, job.Submitted, err != nil

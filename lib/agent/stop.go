@@ -60,14 +60,18 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		return task.Outcome{}, err
 	}
 	process := noArtifacts
+	report := task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}
 	if ref.Job != "" {
 		if err := a.Runner.Stop(ctx, ref); err != nil {
 			return task.Outcome{}, err
 		}
 		process = record.Process
 		record.Job = ref.Job
+		if priced, ok := a.Runner.(runner.Priced); ok {
+			report.Cost = priced.Cost(ref)
+		}
 	}
-	err = a.end(ctx, d, process, task.Report{State: task.Stopped, Reason: "stopped as the queue asked"})
+	err = a.end(ctx, d, process, report)
 	if forgotten(err) {
 		if record.Job == "" && record.Intent.IsZero() {
 			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
@@ -77,7 +81,9 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	return a.outcome("stopped", record, ""), nil
+	o := a.outcome("stopped", record, "")
+	o.Cost = report.Cost
+	return o, nil
 }
 
 // jobOf is the job of a task: the recorded one, else the one that the runner

@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/registry"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
@@ -42,8 +44,13 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	var images func(context.Context, string) (registry.Image, error)
+	if v.ImageLookup {
+		images = registry.New(v.ImageLogin).Image
+	}
 	return &vastrunner.Runner{
-		API: api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		Images: images,
+		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
@@ -61,26 +68,41 @@ func VastFilters(c config.Config) (filters vastai.Filters, err error) {
 	} else {
 		filters, err = vastai.ParseQuery(c.Vast.OfferFilters.Query)
 	}
-	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "%s: vast_api.offer_filters: %w", c.Path, err)
+	if err == nil {
+		return filters, nil
 	}
-	return filters, nil
+	// Every problem, each with its line.
+	problems := []error{err}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		problems = all.Unwrap()
+	}
+	for i, problem := range problems {
+		key := filtersKey
+		var field *vastai.FieldError
+		if errors.As(problem, &field) {
+			key += "." + field.Field
+		}
+		problems[i] = fault.Errorf(fault.Usage, "%s: %s: %w", c.Where(key), filtersKey, problem)
+	}
+	return nil, errors.Join(problems...)
 }
+
+const filtersKey = "vast_api.offer_filters"
 
 // VastAPI is the transport of the configuration.
 func VastAPI(c config.Config) (vastai.API, error) {
 	v := c.Vast
-	if v.Via == "cli" {
-		cli := vastai.NewCLI(command.System, v.URL)
-		cli.Wait = time.Duration(v.CreateInterval)
-		return cli, nil
-	}
 	key, err := v.Key()
 	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "vast_api.api_key_file: %w", err)
+		return nil, fault.Errorf(fault.Usage, "%s: vast_api.api_key_file: %w", c.Where("vast_api.api_key_file"), err)
+	}
+	if v.Via == "cli" {
+		cli := vastai.NewCLI(command.System, v.URL)
+		cli.Wait, cli.Key = time.Duration(v.CreateInterval), key
+		return cli, nil
 	}
 	if key == "" {
-		return nil, fault.Errorf(fault.Usage, "vast_api: there is no key in api_key or api_key_file")
+		return nil, fault.Errorf(fault.Usage, "%s: vast_api: there is no key in api_key or api_key_file", c.Where("vast_api"))
 	}
 	rest := vastai.NewREST(v.URL, key)
 	rest.Wait = time.Duration(v.CreateInterval)

@@ -38,7 +38,19 @@ type Config struct {
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
 
-	seen map[string]bool // top-level keys of the file
+	seen  map[string]bool // top-level keys of the file
+	lines map[string]int  // of all keys
+}
+
+// Where is the place of a key in the file, or of the section that it belongs to: the
+// path, and the line if there is one.
+func (c *Config) Where(key string) string {
+	for ; key != ""; key = key[:max(0, strings.LastIndexByte(key, '.'))] {
+		if line := c.lines[key]; line > 0 {
+			return fmt.Sprintf("%s:%d", c.Path, line)
+		}
+	}
+	return c.Path
 }
 
 // Logging says what the agent writes about itself.
@@ -153,11 +165,19 @@ func Load(flag string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	info, err := f.Stat()
-	if err == nil && (c.Seed != "" || c.Sentry.DSN != "" || c.Vast.APIKey != "" || len(c.Vast.ExtraEnv) > 0) && info.Mode()&0o077 != 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
+	c.warn(path, f.Stat, c.Seed != "" || c.Sentry.DSN != "" || c.Vast.APIKey != "" || c.Vast.ImageLogin != "" || len(c.Vast.ExtraEnv) > 0)
+	if key := c.Vast.APIKeyFile; key != "" {
+		c.warn(key, func() (fs.FileInfo, error) { return os.Stat(key) }, true)
 	}
 	return c, nil
+}
+
+// warn notes that a file with a secret can be read by others.
+func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool) {
+	info, err := stat()
+	if err == nil && secret && info.Mode()&0o077 != 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
+	}
 }
 
 // StateDir is where the agent keeps what it knows: a cache of what the queue and

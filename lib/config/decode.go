@@ -46,7 +46,7 @@ func Parse(r io.Reader, path string) (Config, error) {
 		}
 		d.decode(doc.Content[0], reflect.ValueOf(&c).Elem(), "")
 	}
-	c.seen = d.top
+	c.seen, c.lines = d.top, d.lines
 	c.finish(d.problem)
 	return c, d.err()
 }
@@ -136,6 +136,15 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetString(node.Value)
+	case reflect.Bool:
+		switch strings.ToLower(node.Value) {
+		case "true", "yes", "on":
+			v.SetBool(true)
+		case "false", "no", "off":
+			v.SetBool(false)
+		default:
+			d.at(node.Line, key, "want true or false")
+		}
 	case reflect.Int:
 		n, err := strconv.Atoi(node.Value)
 		if node.Kind != yaml.ScalarNode || err != nil {

@@ -82,6 +82,9 @@ type Job struct {
 	// was itself.
 	Cancelled bool
 	Adopted   bool // Start has found it, not made it
+	// Stranger says that somebody else may have made the job, though it has this agent's
+	// name: unless the queue gives its task to this agent, it is not to be touched.
+	Stranger bool
 	// Cost is what the job has cost in dollars, once it is over and if it costs
 	// anything by itself.
 	Cost      float64
@@ -93,8 +96,14 @@ type Job struct {
 // EnvFile and CommandFile, and puts the output of its jobs into Output itself.
 type Remote interface {
 	// Place returns the variables and the command of a task. Its errors are the
-	// task's own.
-	Place(t task.Task) (env map[string]string, command []string, err error)
+	// task's own, unless they wrap ErrLater.
+	Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error)
+}
+
+// A Priced runner's jobs cost money.
+type Priced interface {
+	// Cost is what a job that is over has cost in dollars, 0 if that is not known.
+	Cost(r Ref) float64
 }
 
 // EnvFile and CommandFile are files in a task's directory: variables of the job, and

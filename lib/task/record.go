@@ -36,6 +36,7 @@ type Action struct {
 	RequiresGPU bool   `json:"requires_gpu"`
 	Process     string `json:"process,omitempty"`
 	Repository  string `json:"repository,omitempty"`
+	Image       string `json:"image,omitempty"`
 }
 
 // Outcome is one line between the tools: what became of an action.
@@ -47,7 +48,7 @@ type Outcome struct {
 	Job    string  `json:"job,omitempty"` // the runner's own name of the job
 	Reason string  `json:"reason,omitempty"`
 	State  State   `json:"state,omitempty"`        // of ended
-	Cost   float64 `json:"cost_dollars,omitempty"` // of ended
+	Cost   float64 `json:"cost_dollars,omitempty"` // of ended and stopped
 }
 
 // MaxLine is the longest line in bytes that is read as a record.
@@ -82,6 +83,7 @@ func ParseLine(raw []byte) (Line, error) {
 		RequiresGPU bool            `json:"requires_gpu"`
 		Process     string          `json:"process"`
 		Repository  string          `json:"repository"`
+		Image       string          `json:"image"`
 		Event       json.RawMessage `json:"event"`
 	}
 	if err := json.Unmarshal(trimmed, &fields); err != nil {
@@ -103,7 +105,7 @@ func ParseLine(raw []byte) (Line, error) {
 	}
 	line.Action = &Action{
 		Kind: kind, ID: id, Slug: fields.Slug, RequiresGPU: fields.RequiresGPU,
-		Process: fields.Process, Repository: fields.Repository,
+		Process: fields.Process, Repository: fields.Repository, Image: fields.Image,
 	}
 	return line, nil
 }

@@ -1,7 +1,9 @@
 package vastai
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -166,6 +168,30 @@ func failed(op string, kind error, status int, words string) error {
 	}
 	return err
 }
+
+// hide takes the values of an order out of what the market says of it: it may repeat
+// them.
+func hide(said []byte, o Order) []byte {
+	secrets := []string{o.Login}
+	for _, value := range o.Env {
+		secrets = append(secrets, value)
+	}
+	// The longest first: one may be part of another.
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	for _, s := range secrets {
+		if len(s) < shortSecret {
+			continue
+		}
+		said = bytes.ReplaceAll(said, []byte(s), []byte("***"))
+		if quoted, err := json.Marshal(s); err == nil {
+			said = bytes.ReplaceAll(said, quoted[1:len(quoted)-1], []byte("***"))
+		}
+	}
+	return said
+}
+
+// shortSecret is how long a value must be to be taken for a secret.
+const shortSecret = 6
 
 // status returns the HTTP status of a failed call, or 0.
 func status(err error) int {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ type CLI struct {
 	Run  command.Runner
 	Path string // of the program; default: vastai, in PATH
 	URL  string // "": the program's own
+	// Key is the account's, "" if the program has its own.
+	Key string
 	// Wait is how long to wait before a call is repeated the first time, and Tries how
 	// often it is made.
 	Wait  time.Duration
@@ -51,21 +54,27 @@ const (
 // once runs the program. It ends with status 0 whatever happens, so an answer is one
 // only if nothing is said on standard error and what is on standard output is JSON.
 func (c *CLI) once(ctx context.Context, op string, args ...string) ([]byte, error) {
-	return c.run(ctx, op, command.Cmd{Name: c.Path, Args: args, Timeout: cliTime})
+	return c.run(ctx, op, command.Cmd{Name: c.Path, Args: args, Timeout: cliTime}, Order{})
 }
 
 // common are the options of every call: the program would repeat calls by itself.
 var common = []string{"--raw", "--retry", "1", "--no-color"}
 
 func (c *CLI) environ() []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return c.URL != "" && strings.HasPrefix(v, "VAST_URL=") })
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return c.URL != "" && strings.HasPrefix(v, "VAST_URL=") || c.Key != "" && strings.HasPrefix(v, "VAST_API_KEY=") || v == "VAST_API_KEY="
+	})
 	if c.URL != "" {
 		env = append(env, "VAST_URL="+c.URL)
+	}
+	if c.Key != "" {
+		env = append(env, "VAST_API_KEY="+c.Key)
 	}
 	return append(env, "VASTAI_NO_UPDATE_CHECK=1", "LC_ALL=C.UTF-8", "PYTHONIOENCODING=utf-8", "COLUMNS=200")
 }
 
-func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd) ([]byte, error) {
+// run runs the program. O is the order that it is for, if it is for one.
+func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]byte, error) {
 	cmd.Env = c.environ()
 	if cmd.Stdin == nil {
 		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
@@ -76,9 +85,12 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd) ([]byte, erro
 	if errors.As(err, &missing) {
 		return nil, fault.Hint(fault.Wrap(fault.Unavailable, err), "install it with \"pip install vastai\", or set vast_api.api_key for the API")
 	}
-	if said, ok := complaint(result.Stderr); ok {
+	if said, ok := complaint(hide(result.Stderr, o)); ok {
 		kind := outcome(said.Status, said.Words)
-		if kind == nil {
+		switch {
+		case op == orderOp && said.Status == http.StatusBadRequest && (said.Words == "" || strings.HasPrefix(said.Words, "(no detail")):
+			kind = ErrCredit // the market's way to say so, at times
+		case kind == nil:
 			kind = ErrUnknown
 		}
 		return nil, failed(op, kind, said.Status, said.Words)
@@ -87,7 +99,7 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd) ([]byte, erro
 		var exit *command.ExitError
 		words := "the vastai program gave no answer"
 		if errors.As(err, &exit) {
-			words = "the vastai program failed: " + lastLine(exit.Stderr)
+			words = "the vastai program failed: " + lastLine(string(hide([]byte(exit.Stderr), o)))
 			if exit.Code == 2 {
 				return nil, failed(op, ErrInvalid, 0, words)
 			}
@@ -196,11 +208,11 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 	if err != nil {
 		return Created{}, err
 	}
-	raw, err := c.run(ctx, "order", command.Cmd{Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime})
+	raw, err := c.run(ctx, orderOp, command.Cmd{Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime}, o)
 	if err != nil {
 		return Created{}, err
 	}
-	return parseCreated(raw)
+	return parseCreated(hide(raw, o))
 }
 
 // interpreter is the Python that the program says it runs with.

@@ -24,6 +24,19 @@ type Condition struct {
 // Filters are conditions that all hold.
 type Filters []Condition
 
+// anything is the operator of a field that may be whatever it is: it takes away what
+// holds by itself.
+const anything = "any"
+
+// FieldError is a problem with one field of a map.
+type FieldError struct {
+	Field string
+	err   error
+}
+
+func (e *FieldError) Error() string { return e.err.Error() }
+func (e *FieldError) Unwrap() error { return e.err }
+
 type kind byte
 
 const (
@@ -99,12 +112,19 @@ func ParseQuery(query string) (Filters, error) {
 			value = spaced(v)
 		}
 		op := strings.Join(strings.Fields(m[2]), " ")
+		if word := strings.ToLower(m[3]); (op == "=" || op == "==") && (word == "any" || word == "*" || word == "?") {
+			value = anything
+			op = anything
+		}
 		c, err := condition(m[1], op, value, true)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		c.Text = strings.Join(strings.Fields(m[0]), " ")
+		if c.Op == anything {
+			out = slices.DeleteFunc(out, func(o Condition) bool { return o.Field == c.Field })
+		}
 		out = append(out, c)
 	}
 	errs = append(errs, out.contradictions()...)
@@ -130,7 +150,7 @@ func ParseMap(m map[string]any) (Filters, error) {
 			comparisons = map[string]any{"eq": m[name]}
 		}
 		if len(comparisons) == 0 {
-			errs = append(errs, fmt.Errorf("%s: it has no operator", name))
+			errs = append(errs, &FieldError{name, fmt.Errorf("%s: it has no operator", name)})
 		}
 		ops := make([]string, 0, len(comparisons))
 		for op := range comparisons {
@@ -140,7 +160,7 @@ func ParseMap(m map[string]any) (Filters, error) {
 		for _, op := range ops {
 			c, err := condition(name, op, comparisons[op], false)
 			if err != nil {
-				errs = append(errs, err)
+				errs = append(errs, &FieldError{name, err})
 				continue
 			}
 			c.Text = fmt.Sprintf("%s %s %v", c.Field, c.Op, c.Value)
@@ -171,6 +191,9 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 			return Condition{}, fmt.Errorf("%s: unknown field; did you mean %q?", field, near)
 		}
 		return Condition{}, fmt.Errorf("%s: unknown field", field)
+	}
+	if op == anything && name != "num_gpus" && cli {
+		return Condition{Field: name, Op: anything}, nil
 	}
 	operator, ok := operators[op]
 	if !ok {
@@ -294,9 +317,15 @@ func (f Filters) contradictions() []error {
 	}
 	spans := map[string]span{}
 	var errs []error
+	equals := map[string]Condition{}
 	for _, c := range f {
 		v, ok := c.Value.(float64)
 		if !ok {
+			if other, seen := equals[c.Field]; seen && c.Op == "eq" && !equal(other.Value, c.Value) {
+				errs = append(errs, &FieldError{c.Field, fmt.Errorf("%s: %q and %q contradict each other", c.Field, other.Text, c.Text)})
+			} else if c.Op == "eq" {
+				equals[c.Field] = c
+			}
 			continue
 		}
 		s, seen := spans[c.Field]
@@ -323,12 +352,33 @@ func (f Filters) contradictions() []error {
 			s.high, s.highText = high, c.Text
 		}
 		if s.low > s.high {
-			errs = append(errs, fmt.Errorf("%s: %q and %q contradict each other", c.Field, s.lowText, s.highText))
+			errs = append(errs, &FieldError{c.Field, fmt.Errorf("%s: %q and %q contradict each other", c.Field, s.lowText, s.highText)})
 			s = span{low: math.Inf(-1), high: math.Inf(1)}
 		}
 		spans[c.Field] = s
 	}
 	return errs
+}
+
+// Suspicions are what may not be meant as it stands.
+func (f Filters) Suspicions() []string {
+	var out []string
+	for _, c := range f {
+		switch c.Field {
+		case "cpu_cores":
+			out = append(out, fmt.Sprintf("%q: cpu_cores are those of the whole machine; your share of them is cpu_cores_effective", c.Text))
+		case "verified":
+			if c.Op == "eq" && c.Value == false {
+				out = append(out, fmt.Sprintf("%q: only machines that nobody has verified", c.Text))
+			}
+		case "gpu_ram":
+			// Cards of 24 GB report 24564 MB and the like.
+			if c.Op == "eq" {
+				out = append(out, fmt.Sprintf("%q: few cards have exactly that; use >=", c.Text))
+			}
+		}
+	}
+	return out
 }
 
 // Has reports whether there is a condition on a field.
@@ -358,6 +408,9 @@ func (f Filters) Complete() Filters {
 func (f Filters) body() map[string]any {
 	body := map[string]any{}
 	for _, c := range f {
+		if c.Op == anything {
+			continue
+		}
 		comparisons, ok := body[c.Field].(map[string]any)
 		if !ok {
 			comparisons = map[string]any{}
@@ -373,6 +426,10 @@ func (f Filters) query() (string, error) {
 	symbols := map[string]string{"eq": "=", "neq": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "notin": " notin "}
 	var words []string
 	for _, c := range f {
+		if c.Op == anything {
+			words = append(words, c.Field+"=any")
+			continue
+		}
 		one := func(v any) (string, error) {
 			switch v := v.(type) {
 			case float64:

@@ -73,8 +73,14 @@ func (f Filters) Failing(o Offer) *Condition {
 	return nil
 }
 
+// Any reports whether the condition holds for all offers.
+func (c Condition) Any() bool { return c.Op == anything }
+
 // Holds reports whether an offer meets the condition.
 func (c Condition) Holds(o Offer) bool {
+	if c.Op == anything {
+		return true
+	}
 	var have any
 	switch c.Field {
 	case "verified":

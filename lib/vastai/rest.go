@@ -63,6 +63,11 @@ func (r *REST) Calls() int64 { return r.calls.Load() }
 
 // once makes one request and returns the body of a JSON answer with status 200.
 func (r *REST) once(ctx context.Context, op, method, path string, body any) ([]byte, error) {
+	return r.order(ctx, op, method, path, body, Order{})
+}
+
+// order is once, for a request that holds an order's secrets.
+func (r *REST) order(ctx context.Context, op, method, path string, body any, o Order) ([]byte, error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -96,8 +101,11 @@ func (r *REST) once(ctx context.Context, op, method, path string, body any) ([]b
 		return nil, failed(op, ErrUnknown, 0, "the answer broke off")
 	}
 	if resp.StatusCode != http.StatusOK {
-		words := wordsOf(raw)
+		words := wordsOf(hide(raw, o))
 		kind := outcome(resp.StatusCode, words)
+		if op == orderOp && resp.StatusCode == http.StatusBadRequest && words == "" {
+			kind = ErrCredit // the market's way to say so, at times
+		}
 		if kind == nil {
 			kind = ErrUnknown // a redirect, say
 		}
@@ -211,12 +219,15 @@ func (r *REST) Create(ctx context.Context, offer int64, o Order) (Created, error
 	if o.Login != "" {
 		body["image_login"] = o.Login
 	}
-	raw, err := r.once(ctx, "order", http.MethodPut, "/api/v0/asks/"+strconv.FormatInt(offer, 10)+"/", body)
+	raw, err := r.order(ctx, orderOp, http.MethodPut, "/api/v0/asks/"+strconv.FormatInt(offer, 10)+"/", body, o)
 	if err != nil {
 		return Created{}, err
 	}
-	return parseCreated(raw)
+	return parseCreated(hide(raw, o))
 }
+
+// orderOp names what may cost money.
+const orderOp = "order"
 
 // parseCreated reads the answer to an order.
 func parseCreated(raw []byte) (Created, error) {
@@ -225,7 +236,7 @@ func parseCreated(raw []byte) (Created, error) {
 		Contract json.RawMessage `json:"new_contract"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return Created{}, failed("order", ErrUnknown, 0, "the answer is no object")
+		return Created{}, failed(orderOp, ErrUnknown, 0, "the answer is no object")
 	}
 	var id any
 	_ = json.Unmarshal(answer.Contract, &id) // none is handled below
@@ -235,13 +246,13 @@ func parseCreated(raw []byte) (Created, error) {
 	case answer.Success != nil && *answer.Success && created.ID > 0:
 		return created, nil
 	case created.ID > 0:
-		return created, failed("order", ErrOfferGone, 0, "there is a contract, but no success: "+words)
+		return created, failed(orderOp, ErrOfferGone, 0, "there is a contract, but no success: "+words)
 	case answer.Success != nil && !*answer.Success:
 		if kind := outcome(http.StatusBadRequest, words); kind != nil {
-			return created, failed("order", kind, 0, words)
+			return created, failed(orderOp, kind, 0, words)
 		}
 	}
-	return created, failed("order", ErrUnknown, 0, "the answer names no instance")
+	return created, failed(orderOp, ErrUnknown, 0, "the answer names no instance")
 }
 
 // List returns all instances, or those of a label.

@@ -90,3 +90,27 @@ func TestNextHeadWaits(t *testing.T) {
 	p.endsOnce(3)
 	p.noneLeft()
 }
+
+// What is still knocking at nodes when the run ends is ended with it.
+func TestEndedWhileOpening(t *testing.T) {
+	t.Parallel()
+	for sig, want := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGUSR1: 75, syscall.SIGINT: 130} {
+		p := newPool(t, "-q", "--run", "run", "--via-cmd", "trap '' HUP; sleep 60; {worker}", "--nodes", "n[1-3]", "true")
+		p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+		c := p.command()
+		c.Stdin = strings.NewReader("1\n")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.eventually("nodes are being opened", func() bool { return len(p.matching("sleep 60")) == 3 })
+		_ = c.Process.Signal(sig)
+		_ = c.Wait()
+		if code := c.ProcessState.ExitCode(); code != want {
+			t.Errorf("%v: exit status %d; want %d", sig, code, want)
+		}
+		if left := p.matching("sleep 60"); len(left) != 0 {
+			t.Errorf("%v: %d of the connections are left", sig, len(left))
+		}
+		p.noneLeft()
+	}
+}

@@ -53,6 +53,7 @@ type head struct {
 	conns   []*conn
 	nodes   []*nodeState
 	opening int // connections under way or to come
+	dials   dials
 	events  chan event
 	printer *printer
 	foreign *foreign
@@ -434,6 +435,7 @@ func (h *head) finish() *Result {
 		Done: r.Done, Failed: r.Failed + r.Cancelled, Left: r.Left, Lost: r.Lost,
 	}})
 	h.cancel()
+	h.dials.end()
 	h.writeStatus(true)
 	if err := h.printer.close(); err != nil && r.Err == nil {
 		r.Err = err

@@ -31,6 +31,7 @@ type job struct {
 	told     bool // the head knows that it runs
 	tries    int
 	out      *capture
+	sent     [2]int64 // bytes of it that the head has had while it runs
 	stdin    *os.File
 }
 

@@ -26,6 +26,10 @@ type lease struct {
 // leaseFile is where the supervisor finds the end of the lease.
 const leaseFile = "lease"
 
+// keepFile is there if the supervisor of a worker that has ended well is to let go
+// what tasks have left.
+const keepFile = "keep"
+
 // spoolLease is for how long tasks may run without a head after the spool was
 // touched. It is less than stale of the head.
 const spoolLease = 100 * time.Second

@@ -53,9 +53,13 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 				_ = syscall.Kill(child.PID, syscall.SIGKILL)
 			}
 		case status := <-done:
+			well := status.Exited() && status.ExitStatus() == 0
+			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
+				return 0, nil
+			}
 			clear := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
 			switch {
-			case clear && (status.Signaled() || status.ExitStatus() != 0):
+			case clear && !well:
 				return wire.Over, nil
 			case status.Signaled():
 				return 128 + int(status.Signal()), nil

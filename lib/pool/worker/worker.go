@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -61,6 +62,7 @@ type worker struct {
 	again   []*job               // wait for the system to have room
 	ready   []*job               // start next
 	logs    *logs
+	credit  int64 // bytes of live output
 	spool   *spool
 	lease   *lease
 	lost    atomic.Bool // the head is gone
@@ -129,6 +131,7 @@ func (w *worker) receive(in *wire.Reader, hungUp chan<- struct{}) {
 
 func (w *worker) begin(s *wire.Setup) error {
 	w.setup = *s
+	w.credit = wire.LiveCredit
 	var err error
 	if w.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
@@ -149,6 +152,11 @@ func (w *worker) begin(s *wire.Setup) error {
 	}
 	if w.lease, err = newLease(w); err != nil {
 		return err
+	}
+	if s.Keep {
+		if err := os.WriteFile(filepath.Join(w.Temp, keepFile), nil, 0o600); err != nil {
+			return err
+		}
 	}
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
@@ -260,6 +268,8 @@ func (w *worker) take(batch []wire.Message) {
 			w.logs.get(*m.Get)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
+		case m.Credit != 0:
+			w.credit += m.Credit
 		case m.Lease != 0:
 			w.lease.renewed(m.Lease)
 		case m.Bye:
@@ -274,6 +284,9 @@ func (w *worker) take(batch []wire.Message) {
 
 // run takes a task from the head.
 func (w *worker) run(r *wire.Run) {
+	if r.Again && w.jobs[r.Key] == nil {
+		return // it has followed another meanwhile, and ended already
+	}
 	if w.ending {
 		w.out.Send(&wire.Message{Back: &r.Key})
 		return
@@ -405,6 +418,7 @@ func (w *worker) tick(now time.Time) {
 	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
+	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
 	if w.strange {

@@ -99,7 +99,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		case disk.err != nil:
 			return fault.Wrap(fault.Failed, disk.err)
 		case err != nil:
-			return watch.explain(ctx, &brokenError{shown(req), fmt.Errorf("breaks off after %d bytes: %w", n, plain(err))})
+			return watch.explain(ctx, broke(shown(req), err, fmt.Sprintf("breaks off after %d bytes: ", n)))
 		case want >= 0 && n != want:
 			return fault.Errorf(fault.Unavailable, "%s: size is not the %d bytes that were announced", shown(req), want)
 		}
@@ -147,7 +147,7 @@ func (w *watch) stop() {
 func (w *watch) explain(ctx context.Context, err error) error {
 	var broken *brokenError
 	if errors.As(err, &broken) && errors.Is(context.Cause(ctx), errStall) {
-		return &brokenError{broken.request, errStall}
+		return &brokenError{request: broken.request, err: errStall, silent: true}
 	}
 	return err
 }

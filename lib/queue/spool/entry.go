@@ -28,6 +28,7 @@ type Entry struct {
 	Agent       string            `json:"agent,omitempty"`
 	Process     string            `json:"process,omitempty"`
 	Source      task.Source       `json:"source"`
+	Image       string            `json:"image,omitempty"`
 	Worker      string            `json:"worker,omitempty"`
 	Command     []string          `json:"command,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`

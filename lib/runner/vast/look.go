@@ -148,8 +148,12 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	if _, err := r.read(ordersDir, name); err == nil {
 		return runner.Job{}, false, nil // ponos-start was faster
 	}
+	strange, err := r.stranger(instances[0])
+	if err != nil {
+		return runner.Job{}, false, err
+	}
 	o, err := r.read(doneDir, name)
-	if err == nil {
+	if err == nil && !strange {
 		for _, i := range instances {
 			o.doom(i.ID)
 		}
@@ -158,17 +162,24 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	}
 	l, _ := ParseLabel(instances[0].Label)
 	o = &order{Task: l.Task, Attempt: l.Attempt, Number: l.Number, Rebuilt: true}
+	adopted := false
 	for _, ref := range known {
 		if ref.Task == l.Task {
-			o.Dir = ref.Dir
+			o.Dir, adopted = ref.Dir, true
 		}
 	}
 	r.choose(o, instances)
 	if o.Nonce == "" { // not made by Start
 		return runner.Job{}, false, nil
 	}
+	if strange && !adopted {
+		// Only the queue can tell whose it is. Until it has, nothing is done about it.
+		job := r.state(o, true)
+		job.Unknown, job.Stranger, job.Reason = true, true, "it was not ordered from this data_dir"
+		return job, true, nil
+	}
 	r.say("order rebuilt", o)
-	return r.state(o, true), true, errors.Join(r.save(o), r.journal(o, "created", 0))
+	return r.state(o, true), true, errors.Join(r.journal(o, "created", 0), r.save(o))
 }
 
 // settle does what follows for one order.
@@ -194,6 +205,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	if err != nil {
 		return runner.Job{}, false, err
 	}
+	o.rewind(v.began)
 	if dir != "" {
 		o.Dir = dir
 	}
@@ -214,7 +226,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		if fresh := r.fresh(o, instances); len(fresh) > 0 {
 			r.choose(o, fresh)
 			r.say("order found", o)
-			err = errors.Join(r.save(o), r.journal(o, "created", 0))
+			err = errors.Join(r.journal(o, "created", 0), r.save(o))
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
 		}
@@ -324,7 +336,7 @@ func (r *Runner) finish(o *order, e end) error {
 	e.At, e.Cost = r.now(), o.cost(r.now())
 	o.End = &e
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
-	return errors.Join(r.save(o), r.journal(o, "ended", 0))
+	return errors.Join(r.journal(o, "ended", 0), r.save(o))
 }
 
 // fault gives up an instance whose machine is at fault.
@@ -420,6 +432,13 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	return r.finish(o, end{State: task.Error, Reason: "the host was lost: it is " + i.Actual})
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // booting is an instance whose container does not run yet.
 func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instance, instances []vastai.Instance) error {
 	if !o.Ran.IsZero() { // after a restart of the host: the wrapper will tell
@@ -430,7 +449,7 @@ func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instan
 		return r.finish(o, end{State: task.Error, Reason: "the image cannot be had: " + i.Message})
 	case says(i.Message, machineFaults):
 		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
-	case r.Limits.Boot > 0 && r.now().Sub(o.Created) > r.Limits.Boot:
+	case r.Limits.Boot > 0 && r.now().Sub(latest(o.Created, o.Found)) > r.Limits.Boot:
 		return r.fault(ctx, v, o, "the image was not loaded within boot_timeout", instances)
 	}
 	o.Status = "the machine loads the image"

@@ -43,6 +43,7 @@ type order struct {
 
 	Instance int64     `json:"instance,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
+	Found    time.Time `json:"found,omitzero"` // when it was found, if this is not who has made it
 	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
 	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
@@ -82,10 +83,52 @@ const (
 	journalFile        = "journal.jsonl"
 )
 
-func newNonce() (string, error) {
-	b := make([]byte, 8)
+func random(n int) (string, error) {
+	b := make([]byte, n)
 	_, err := rand.Read(b)
 	return hex.EncodeToString(b), err
+}
+
+// newNonce is unlike any other, but for its beginning: that of the journal that the
+// order is in.
+func (r *Runner) newNonce() (string, error) {
+	mark, err := r.mark()
+	if err != nil {
+		return "", err
+	}
+	n, err := random(8)
+	return mark + "-" + n, err
+}
+
+// mark tells this journal from that of another agent with the same name.
+func (r *Runner) mark() (string, error) {
+	path := filepath.Join(r.Dir, "mark")
+	b, err := os.ReadFile(path)
+	if err == nil && len(b) > 0 {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	mark, err := random(4)
+	if err != nil {
+		return "", err
+	}
+	// Whoever comes first gives it.
+	own := path + "." + mark
+	if err := errors.Join(os.WriteFile(own, []byte(mark+"\n"), 0o600), os.Link(own, path), os.Remove(own)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	b, err = os.ReadFile(path)
+	return strings.TrimSpace(string(b)), err
+}
+
+// stranger reports whether an instance was ordered by another journal than this one:
+// that of another agent of the same name, or this agent's own before it was lost.
+func (r *Runner) stranger(i vastai.Instance) (bool, error) {
+	mark, err := r.mark()
+	of, _, _ := strings.Cut(i.Env(nonceEnv), "-")
+	return of != mark, err
 }
 
 func (o *order) name() string { return string(o.Task) + "." + strconv.Itoa(o.Attempt) }
@@ -156,7 +199,16 @@ func (r *Runner) save(o *order) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(r.orderPath(ordersDir, o.name()), append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Join(r.Dir, ordersDir)))
+	dir := filepath.Join(r.Dir, ordersDir)
+	if err := renameio.WriteFile(r.orderPath(ordersDir, o.name()), append(b, '\n'), 0o600, renameio.WithTempDir(dir)); err != nil {
+		return err
+	}
+	// The new name must be there as well after the power has failed.
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // orders are the names of all orders that are not closed.
@@ -200,7 +252,8 @@ type Entry struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// journal appends a line to the journal; it is on disk when journal returns.
+// journal appends a line to the journal; it is on disk when journal returns. It comes
+// before the file of the order: rather a line twice than a cost that is not told.
 func (r *Runner) journal(o *order, event string, instance int64) error {
 	e := Entry{
 		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance, Machine: o.Machine, GPU: o.GPU,
@@ -248,12 +301,27 @@ func (o *order) isDoomed(id int64) bool {
 
 // take makes an instance that was found the order's.
 func (o *order) take(i vastai.Instance, now time.Time) {
-	o.Instance, o.Created, o.Absent, o.Looked, o.Intent = i.ID, i.Started, 0, 0, time.Time{}
-	if o.Created.IsZero() || o.Created.After(now) {
-		o.Created = now
+	// The market's clock may be another one.
+	created := i.Started
+	if created.IsZero() || created.After(now) {
+		created = now
 	}
+	if created.Before(o.Intent) {
+		created = o.Intent
+	}
+	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.Intent = i.ID, created, now, 0, 0, time.Time{}
 	o.fill(i)
 	o.Tries++
+}
+
+// rewind mends times that lie ahead, as after the clock was set back: nothing would be
+// done about the order until then.
+func (o *order) rewind(now time.Time) {
+	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt} {
+		if t.After(now.Add(time.Minute)) {
+			*t = now.Add(-time.Millisecond)
+		}
+	}
 }
 
 func (o *order) fill(i vastai.Instance) {
@@ -284,7 +352,15 @@ func (r *Runner) readMarket() (market, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 	}
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", filepath.Join(r.Dir, "market.json"), err)
+	}
 	now := r.now()
+	for i, t := range m.Creates {
+		if t.After(now) { // the clock was set back
+			m.Creates[i] = now
+		}
+	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
 	for id, until := range m.Shunned {
 		if now.After(until) {
@@ -294,7 +370,7 @@ func (r *Runner) readMarket() (market, error) {
 	if m.Shunned == nil {
 		m.Shunned = map[int64]time.Time{}
 	}
-	return m, err
+	return m, nil
 }
 
 func (r *Runner) writeMarket(m market) error {

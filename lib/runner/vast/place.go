@@ -71,11 +71,11 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
 		if err == nil {
-			o.Instance, o.Created, o.Intent, o.Looked, o.Absent = created.ID, r.now(), time.Time{}, 0, 0
+			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, 0
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			r.say("instance ordered", o)
-			return errors.Join(r.save(o), r.journal(o, "created", 0))
+			return errors.Join(r.journal(o, "created", 0), r.save(o))
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
 			// The intent stays: whoever comes next looks first.

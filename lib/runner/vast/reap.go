@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
@@ -17,6 +18,8 @@ type Unwanted struct {
 	Label    Label
 	Age      time.Duration // 0: not known
 	Reason   string
+	// Stranger says that another agent of this name may have ordered it.
+	Stranger bool
 }
 
 // Unwanted finds the instances with this agent's label that no task wants, and that
@@ -24,6 +27,9 @@ type Unwanted struct {
 // looks at one whole list, or fails. Asked is asked of the tasks that have orders: it
 // returns why the agent does not want the instance, or "".
 func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(task.ID) (string, error)) ([]Unwanted, error) {
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
 	list, err := r.API.List(ctx, "")
 	if err != nil {
 		return nil, err
@@ -43,6 +49,14 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 		if u.Reason, err = r.unwanted(i, l, asked); err != nil {
 			return nil, err
 		}
+		if u.Reason == unknownReason {
+			if u.Stranger, err = r.stranger(i); err != nil {
+				return nil, err
+			}
+			if u.Stranger {
+				u.Reason = "it was not ordered from this data_dir"
+			}
+		}
 		if u.Reason != "" {
 			out = append(out, u)
 		}
@@ -50,6 +64,8 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 	slices.SortFunc(out, func(a, b Unwanted) int { return int(a.Instance.ID - b.Instance.ID) })
 	return out, nil
 }
+
+const unknownReason = "the journal does not know it"
 
 // unwanted says why no task wants an instance, or "".
 func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (string, error)) (string, error) {
@@ -59,7 +75,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 		if _, err := r.read(doneDir, name); err == nil {
 			return "its task is over, and the instance was thought to be gone", nil
 		}
-		return "the journal does not know it", nil
+		return unknownReason, nil
 	}
 	if err != nil {
 		return "", err
@@ -76,11 +92,23 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	return asked(l.Task)
 }
 
+// Cost is what a job that is over has cost.
+func (r *Runner) Cost(ref runner.Ref) float64 {
+	l, ok := ParseLabel(ref.Job)
+	if !ok {
+		return 0
+	}
+	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
+	for _, dir := range []string{ordersDir, doneDir} {
+		if o, err := r.read(dir, name); err == nil && o.End != nil {
+			return o.End.Cost
+		}
+	}
+	return 0
+}
+
 // Reap destroys an instance.
 func (r *Runner) Reap(ctx context.Context, u Unwanted) error {
-	if err := r.prepare(); err != nil {
-		return err
-	}
 	o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
 	return r.destroy(ctx, o, u.Instance.ID)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/registry"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -46,7 +47,9 @@ type Runner struct {
 	Login    string  // for private images
 	ExtraEnv map[string]string
 	// Commands are for images whose tasks name none: patterns of slugs, and commands.
-	Commands    map[string]string
+	Commands map[string]string
+	// Images tells what an image runs by itself; nil: nobody is asked.
+	Images      func(ctx context.Context, name string) (registry.Image, error)
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Spacing     time.Duration // between two orders
 	Settle      time.Duration // how long a new instance may be missing from lists
@@ -55,7 +58,8 @@ type Runner struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 
-	detail string
+	detail   string
+	warnings []string
 }
 
 // maxTries is on how many machines a task is tried.
@@ -98,10 +102,14 @@ func (r *Runner) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1}); err != nil {
-		if errors.Is(err, vastai.ErrInvalid) {
-			return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
-		}
+	found, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1})
+	if errors.Is(err, vastai.ErrInvalid) {
+		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	if r.warnings, err = r.doubts(ctx, found); err != nil {
 		return err
 	}
 	r.detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
@@ -114,6 +122,10 @@ func (r *Runner) Check(ctx context.Context) error {
 // Detail is what the last Check has found.
 func (r *Runner) Detail() string { return r.detail }
 
+// Warnings are what the last Check has found that does not keep tasks from running,
+// or not for ever.
+func (r *Runner) Warnings() []string { return r.warnings }
+
 // reserved are variables that the market sets itself, or that mean something there.
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
@@ -123,22 +135,12 @@ var reserved = []string{
 // Place says what a task needs on a rented machine: what it has in a container of
 // this machine, and what makes its worker fetch for itself what the agent cannot put
 // there.
-func (r *Runner) Place(t task.Task) (env map[string]string, command []string, err error) {
+func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
-		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else")
+		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
 	}
-	if command = t.Command; len(command) == 0 {
-		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
-			if ok, err := path.Match(pattern, t.Slug); err == nil && ok {
-				if command, err = task.SplitCommand(r.Commands[pattern]); err != nil {
-					return nil, nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
-				}
-				break
-			}
-		}
-	}
-	if len(command) == 0 {
-		return nil, nil, errors.New("the task names no command, and that of an image cannot be known from here; set vast_api.commands")
+	if command, err = r.command(ctx, t); err != nil {
+		return nil, nil, err
 	}
 	env = maps.Clone(t.Env)
 	if env == nil {
@@ -172,6 +174,41 @@ func (r *Runner) Place(t task.Task) (env map[string]string, command []string, er
 	return env, command, o.Check()
 }
 
+// command is what a task's container runs. The wrapper takes the place of the image's
+// entrypoint, so that has to be known.
+func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
+	if len(t.Command) == 0 {
+		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
+			if ok, err := path.Match(pattern, t.Slug); err != nil || !ok {
+				continue
+			}
+			command, err := task.SplitCommand(r.Commands[pattern])
+			if err != nil {
+				return nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
+			}
+			return command, nil
+		}
+	}
+	if r.Images == nil {
+		if len(t.Command) == 0 {
+			return nil, errors.New("the task names no command, and the registry is not asked for that of its image; set vast_api.commands, or image_lookup")
+		}
+		return t.Command, nil
+	}
+	image, err := r.Images(ctx, t.Image)
+	switch {
+	case errors.Is(err, registry.ErrRefused):
+		return nil, fmt.Errorf("image %s: %w", task.Clean(t.Image), err)
+	case err != nil:
+		return nil, later("image %s: %w (image_lookup: false does without)", task.Clean(t.Image), err)
+	}
+	command := image.Argv(t.Command)
+	if len(command) == 0 {
+		return nil, fmt.Errorf("neither the task nor its image %s names a command", task.Clean(t.Image))
+	}
+	return command, nil
+}
+
 func (r *Runner) runtime(ttl time.Duration) time.Duration {
 	if limit := r.Limits.Runtime; limit > 0 && (ttl == 0 || limit < ttl) {
 		return limit
@@ -198,13 +235,12 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		if o, err = r.read(doneDir, name); err == nil { // over, and the agent's record lost
 			return r.state(o, true), nil
 		}
-		o = &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
-		o.Nonce, err = newNonce()
+		return r.begin(ctx, s)
 	}
 	if err != nil {
 		return runner.Job{}, err
 	}
-	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+	o.describe(s)
 	if o.Instance != 0 || o.End != nil {
 		return r.state(o, true), r.save(o)
 	}
@@ -221,6 +257,56 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	return r.state(o, false), nil
 }
 
+func (o *order) describe(s runner.Submission) {
+	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+}
+
+// begin orders an instance for an attempt that the journal does not know. It may have
+// known it once, so all instances of the task are looked at: there is no filter for
+// the beginning of a label.
+func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
+	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
+	o.describe(s)
+	list, err := r.API.List(ctx, "")
+	if err != nil {
+		return runner.Job{}, err
+	}
+	var own []vastai.Instance
+	for _, i := range list {
+		l, ok := ParseLabel(i.Label)
+		if !ok || l.Agent != r.Agent || l.Task != s.Task {
+			continue
+		}
+		other := &order{Task: l.Task, Attempt: l.Attempt}
+		if l.Attempt == s.Attempt {
+			own = append(own, i)
+		} else if !slices.Contains(s.Before, r.job(other)) && !r.over(other.name()) {
+			return runner.Job{}, later("attempt %d of it has instance %d, which the next turn takes up", l.Attempt, i.ID)
+		}
+	}
+	if len(own) > 0 {
+		r.choose(o, own)
+		r.say("order found", o)
+		return r.state(o, true), errors.Join(r.journal(o, "created", 0), r.save(o))
+	}
+	if o.Nonce, err = r.newNonce(); err != nil {
+		return runner.Job{}, err
+	}
+	if err := r.place(ctx, o); err != nil {
+		return runner.Job{}, err
+	}
+	return r.state(o, false), nil
+}
+
+// over reports whether the journal knows that an attempt has ended.
+func (r *Runner) over(name string) bool {
+	if o, err := r.read(ordersDir, name); err == nil {
+		return o.End != nil
+	}
+	_, err := r.read(doneDir, name)
+	return err == nil
+}
+
 // lookUp finds the instance of an order whose outcome is not known. If there is
 // none after all, it readies the order for another label.
 func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
@@ -232,7 +318,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if len(list) > 0 {
 		r.choose(o, list)
 		r.say("order found", o)
-		return true, errors.Join(r.save(o), r.journal(o, "created", 0))
+		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
 	if o.Intent.IsZero() {
 		return false, nil
@@ -254,6 +340,9 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 func (r *Runner) choose(o *order, list []vastai.Instance) {
 	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
 	o.take(list[0], r.now())
+	if l, ok := ParseLabel(list[0].Label); ok {
+		o.Number = l.Number
+	}
 	for _, i := range list[1:] {
 		o.doom(i.ID)
 	}
@@ -267,7 +356,9 @@ func (r *Runner) say(what string, o *order, more ...any) {
 
 // state is the job of an order.
 func (r *Runner) state(o *order, adopted bool) runner.Job {
-	job := runner.Job{Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1)}
+	job := runner.Job{
+		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1),
+	}
 	switch {
 	case o.End != nil:
 		job.State, job.ExitCode, job.Reason, job.Cancelled, job.Cost = o.End.State, o.End.Code, o.End.Reason, o.End.Cancelled, o.End.Cost

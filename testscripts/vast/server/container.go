@@ -113,6 +113,7 @@ func (s *Server) Crash(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := s.find(id); i != nil && i.proc != nil {
+		s.due(i)
 		_ = syscall.Kill(-i.proc.cmd.Process.Pid, syscall.SIGKILL)
 	}
 }

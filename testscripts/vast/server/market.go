@@ -32,7 +32,8 @@ func (s *Server) search(body []byte) answer {
 		limit = int(v)
 	}
 	order, _ := query["order"].([]any)
-	for _, reserved := range []string{"allocated_storage", "limit", "order", "type"} {
+	bids := query["type"] == "bid" || query["type"] == "interruptible"
+	for _, reserved := range []string{"allocated_storage", "limit", "order", "type", "disable_bundling"} {
 		delete(query, reserved)
 	}
 	for field, comparisons := range query {
@@ -54,7 +55,10 @@ func (s *Server) search(body []byte) answer {
 		for name, v := range offer {
 			row[name] = v
 		}
-		row["dph_total"] = num(offer["dph_base"]) + num(offer["storage_cost"])*disk/730
+		if bids {
+			row["dph_base"], row["is_bid"] = row["min_bid"], true
+		}
+		row["dph_total"] = num(row["dph_base"]) + num(offer["storage_cost"])*disk/730
 		if s.meets(row, query) {
 			rows = append(rows, row)
 		}
@@ -119,7 +123,7 @@ func holds(have any, op string, want any) bool {
 	case "neq":
 		return !same(have, want)
 	}
-	h, _ := have.(float64)
+	h := num(have)
 	w, ok := want.(float64)
 	if text, isText := want.(string); isText {
 		w, _ = strconv.ParseFloat(text, 64)
@@ -130,6 +134,9 @@ func holds(have any, op string, want any) bool {
 
 // same compares as the market does: words become numbers and truth values.
 func same(have, want any) bool {
+	if id, ok := have.(int64); ok {
+		have = float64(id)
+	}
 	text, ok := want.(string)
 	if !ok {
 		return have == want
@@ -153,6 +160,7 @@ func (s *Server) create(offer int64, body []byte) answer {
 		Runtype string            `json:"runtype"`
 		Disk    float64           `json:"disk"`
 		Label   string            `json:"label"`
+		Price   *float64          `json:"price"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return refuse(400, "invalid_args", err.Error())
@@ -172,6 +180,12 @@ func (s *Server) create(offer int64, body []byte) answer {
 	case in.Image == "" || len(in.Image) > 1024 || size > 4096 || env > 32768 || len(in.Label) > 256 || in.Disk < 8:
 		return refuse(400, "invalid_args", "error 400: invalid_args")
 	}
+	if in.Price != nil && (*in.Price < 0.001 || *in.Price > 128) {
+		return refuse(400, "invalid_price", "error 400: invalid_price")
+	}
+	if s.taken[offer] {
+		return refuse(410, "no_such_ask", fmt.Sprintf("error 410/3907: no_such_ask Instance type %d is no longer available.", offer))
+	}
 	at := slices.IndexFunc(s.offers, func(o map[string]any) bool { return int64(num(o["id"])) == offer })
 	if at < 0 {
 		return refuse(404, "invalid_args", fmt.Sprintf("error 404/3603: no_such_ask Instance type by id %d is not available.", offer))
@@ -182,7 +196,15 @@ func (s *Server) create(offer int64, body []byte) answer {
 		Key: random(32), Created: s.now(), Visible: time.Now().Add(s.Lag), Intended: "running",
 	}
 	s.offers = slices.Delete(s.offers, at, at+1)
+	s.taken[offer] = true
 	s.instances = append(s.instances, i)
+	if in.Price != nil {
+		i.Bid = *in.Price
+		if i.Bid < num(i.Offer["min_bid"]) {
+			i.Actual, i.Intended, i.Outbid = "exited", "stopped", true
+			return reply(200, map[string]any{"success": false, "new_contract": i.ID, "instance_api_key": i.Key, "msg": "bid too low"})
+		}
+	}
 	gen := i.gen
 	time.AfterFunc(s.opt.Boot/2, func() { s.load(i, gen) })
 	return reply(200, map[string]any{"success": true, "new_contract": i.ID, "instance_api_key": i.Key})
@@ -202,6 +224,9 @@ func (s *Server) load(i *Instance, gen int) {
 		}
 		if m.Stop {
 			i.Intended = "stopped"
+		}
+		if m.Status != "" || m.Stop {
+			s.due(i)
 		}
 		if m.Stuck || m.Stop {
 			return
@@ -230,50 +255,89 @@ func (s *Server) list(query url.Values) answer {
 		return refuse(400, "invalid_args", "select_filters")
 	}
 	for col := range filter {
-		if !slices.Contains([]string{"id", "label", "actual_status", "gpu_name", "verification"}, col) {
+		if !slices.Contains(columns, col) {
 			return refuse(400, "invalid_args", col+" cannot be filtered by")
+		}
+	}
+	var order []struct{ Col, Dir string }
+	if o := query.Get("order_by"); o != "" && json.Unmarshal([]byte(o), &order) != nil {
+		return refuse(400, "invalid_args", "order_by")
+	}
+	for _, o := range order {
+		if !slices.Contains(columns, o.Col) {
+			return refuse(400, "invalid_args", o.Col+" cannot be sorted by")
 		}
 	}
 	limit := 5
 	if n, _ := strconv.Atoi(query.Get("limit")); n > 0 {
 		limit = min(n, 25)
 	}
-	after := int64(0)
+	from := 0
 	if token := query.Get("after_token"); token != "" {
-		if _, err := fmt.Sscanf(token, "t%d", &after); err != nil {
+		if _, err := fmt.Sscanf(token, "t%d", &from); err != nil {
 			return refuse(400, "invalid_args", "after_token")
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rows, total, labels := []any{}, 0, map[string]int{}
-	var next any
+	rows, labels := []map[string]any{}, map[string]int{}
 	for _, i := range s.instances {
 		if !s.listed(i) {
 			continue
 		}
-		total++
 		labels[i.Label]++
-		if c, ok := filter["label"]; ok {
-			for op, want := range c {
-				if !holds(i.Label, op, want) {
-					total--
-					goto skip
-				}
-			}
+		row := s.row(i)
+		if s.meets(row, anyOf(filter)) {
+			rows = append(rows, row)
 		}
-		if i.ID > after {
-			if len(rows) == limit {
-				if next == nil {
-					next = fmt.Sprintf("t%d", rows[len(rows)-1].(map[string]any)["id"])
-				}
-			} else {
-				rows = append(rows, s.row(i))
+	}
+	for _, o := range slices.Backward(order) {
+		sort.SliceStable(rows, func(a, b int) bool {
+			x, y := rows[a][o.Col], rows[b][o.Col]
+			if o.Dir == "desc" {
+				x, y = y, x
 			}
+			return less(x, y)
+		})
+	}
+	// A token is the last id that was shown, where pages are sorted by it, else a
+	// place in the list.
+	byID := len(order) == 0 || order[0].Col == "id" && order[0].Dir != "desc"
+	total := len(rows)
+	rows = slices.DeleteFunc(rows, func(row map[string]any) bool { return byID && row["id"].(int64) <= int64(from) })
+	if !byID {
+		rows = rows[min(from, len(rows)):]
+	}
+	var next any
+	if len(rows) > limit {
+		rows = rows[:limit]
+		next = fmt.Sprintf("t%d", from+limit)
+		if byID {
+			next = fmt.Sprintf("t%d", rows[limit-1]["id"])
 		}
-	skip:
 	}
 	return reply(200, map[string]any{"success": true, "instances": rows, "instances_found": len(rows), "total_instances": total, "label_counts": labels, "next_token": next})
+}
+
+// columns are what lists can be filtered and sorted by.
+var columns = []string{"id", "label", "actual_status", "gpu_name", "verification", "machine_id", "start_date"}
+
+func anyOf(filter map[string]map[string]any) map[string]any {
+	out := map[string]any{}
+	for col, ops := range filter {
+		out[col] = ops
+	}
+	return out
+}
+
+func less(a, b any) bool {
+	switch x := a.(type) {
+	case int64:
+		return x < b.(int64)
+	case float64:
+		return x < num(b)
+	}
+	return fmt.Sprint(a) < fmt.Sprint(b)
 }
 
 func (s *Server) row(i *Instance) map[string]any {
@@ -287,15 +351,20 @@ func (s *Server) row(i *Instance) map[string]any {
 		}
 		return v
 	}
-	current := i.Intended
-	price := num(i.Offer["dph_base"]) + num(i.Offer["storage_cost"])*i.Disk/730
+	current := i.Intended // also what is next: whoever is outbid is not asked
+	base := num(i.Offer["dph_base"])
+	if i.Bid > 0 {
+		base = i.Bid
+	}
+	price := base + num(i.Offer["storage_cost"])*i.Disk/730
 	return map[string]any{
+		"is_bid": i.Bid > 0, "min_bid": i.Offer["min_bid"], "inet_up": 480.1, "inet_down": 812.9, "reliability2": i.Offer["reliability2"], "disk_usage": -1,
 		"id": i.ID, "machine_id": i.Offer["machine_id"], "host_id": 77, "actual_status": orNull(i.Actual), "intended_status": i.Intended, "cur_state": current,
 		"next_state": current, "status_msg": orNull(i.Message), "label": orNull(i.Label), "image_uuid": i.Image, "image_args": i.Args, "image_runtype": "args",
 		"extra_env": env, "onstart": i.Entry, "ssh_host": "ssh5.vast.ai", "ssh_port": 10022, "ssh_idx": "5", "public_ipaddr": "192.0.2.7 ",
 		"local_ipaddrs": "10.0.0.1 172.17.0.1 \n", "ports": nil, "start_date": float64(i.Created.UnixMilli()) / 1000, "end_date": 1.9e9, "duration": 1.0,
 		"uptime_mins": nil, "num_gpus": 1, "gpu_name": i.Offer["gpu_name"], "gpu_ram": 24564, "gpu_util": nil, "disk_space": i.Disk, "disk_util": -1,
-		"dph_base": i.Offer["dph_base"], "dph_total": price, "storage_total_cost": num(i.Offer["storage_cost"]) * i.Disk / 730,
+		"dph_base": base, "dph_total": price, "storage_total_cost": num(i.Offer["storage_cost"]) * i.Disk / 730,
 		"inet_down_cost": i.Offer["inet_down_cost"], "inet_up_cost": i.Offer["inet_up_cost"], "verification": "verified", "template_id": nil,
 		"something_new": map[string]any{"x": []int{1}},
 	}
@@ -322,12 +391,21 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 		s.destroy(i)
 		return reply(200, map[string]any{"success": true})
 	case "PUT":
-		var in struct{ State, Label string }
+		var in struct {
+			State string
+			Label *string
+		}
 		if i == nil {
 			return refuse(404, "no_such_instance", "not found")
 		}
 		if json.Unmarshal(body, &in) != nil {
 			return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+		}
+		if in.Label != nil {
+			if len(*in.Label) > 1024 {
+				return refuse(400, "label_too_long", "label")
+			}
+			i.Label = *in.Label
 		}
 		switch in.State {
 		case "stopped":
@@ -343,6 +421,7 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 
 // destroy ends an instance for good.
 func (s *Server) destroy(i *Instance) {
+	s.heard(i)
 	s.halt(i, "exited", "stopped")
 	i.Destroyed, i.Linger = s.now(), time.Now().Add(s.Linger)
 }
@@ -352,6 +431,7 @@ func (s *Server) Vanish(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := s.find(id); i != nil {
+		s.due(i)
 		s.destroy(i)
 	}
 }

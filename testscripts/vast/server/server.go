@@ -4,11 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -82,6 +79,10 @@ type Instance struct {
 	Intended string
 	Message  string
 	Runs     int // how often the container was started
+	Bid      float64
+	Outbid   bool
+	Due      time.Time // when it was of no more use, by the market's clock
+	Ideal    float64   // what it had cost then
 	Log      []byte
 	GPUTime  time.Duration // by the market's clock
 	runSince time.Time
@@ -97,6 +98,7 @@ type Server struct {
 	began     time.Time
 	skew      time.Duration
 	offers    []map[string]any
+	taken     map[int64]bool // offers that were
 	instances []*Instance
 	faults    []*Fault
 	requests  []Request
@@ -109,6 +111,8 @@ type Server struct {
 	DeafDestroys int
 	// LogAfter is how many times a log is asked for before it is there; below 0, never.
 	LogAfter int
+	// Unauthorized is the status for a bad key; default: 404.
+	Unauthorized int
 	// Truncate cuts logs to their last so many bytes.
 	Truncate int
 	closed   bool
@@ -132,7 +136,7 @@ func New(opt Options) *Server {
 	if opt.Restart == 0 {
 		opt.Restart = 200 * time.Millisecond
 	}
-	return &Server{opt: opt, began: time.Now(), nextID: 7000000, machines: map[int64]*Machine{}}
+	return &Server{opt: opt, began: time.Now(), nextID: 7000000, machines: map[int64]*Machine{}, taken: map[int64]bool{}}
 }
 
 // SetURL tells the server its own address.
@@ -141,8 +145,11 @@ func (s *Server) SetURL(url string) { s.mu.Lock(); s.opt.URL = url; s.mu.Unlock(
 // Now is the market's clock.
 func (s *Server) Now() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now() }
 
-func (s *Server) now() time.Time {
-	return s.began.Add(time.Duration(float64(time.Since(s.began))*s.opt.Scale) + s.skew)
+func (s *Server) now() time.Time { return s.at(time.Now()) }
+
+// at is what the market's clock shows at a real time.
+func (s *Server) at(t time.Time) time.Time {
+	return s.began.Add(time.Duration(float64(t.Sub(s.began))*s.opt.Scale) + s.skew)
 }
 
 // Advance sets the clock forward.
@@ -214,40 +221,13 @@ func (s *Server) Requests(pattern string) []Request {
 	return out
 }
 
-// Hours is a time of these tests by the market's clock, in hours.
-func (s *Server) Hours(d time.Duration) float64 { return d.Hours() * s.opt.Scale }
-
-// Meter is what all instances whose labels begin so have cost so far, in dollars: the GPU while it ran,
-// the disk from order to destruction, and the image's traffic.
-func (s *Server) Meter(label string) float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	total := 0.0
-	for _, i := range s.instances {
-		if strings.HasPrefix(i.Label, label) {
-			total += s.cost(i)
-		}
+func num(v any) float64 {
+	if id, ok := v.(int64); ok {
+		return float64(id)
 	}
-	return total
+	f, _ := v.(float64)
+	return f
 }
-
-// imageSize is what an image is taken to have, in GB.
-const imageSize = 4
-
-func (s *Server) cost(i *Instance) float64 {
-	end := i.Destroyed
-	if end.IsZero() {
-		end = s.now()
-	}
-	gpu := i.GPUTime
-	if !i.runSince.IsZero() {
-		gpu += s.now().Sub(i.runSince)
-	}
-	disk := num(i.Offer["storage_cost"]) * i.Disk / 730
-	return gpu.Hours()*num(i.Offer["dph_base"]) + end.Sub(i.Created).Hours()*disk + imageSize*num(i.Offer["inet_down_cost"])
-}
-
-func num(v any) float64 { f, _ := v.(float64); return f }
 
 func random(n int) string {
 	b := make([]byte, n)
@@ -298,6 +278,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if fault != nil && fault.Delay > 0 {
 		time.Sleep(fault.Delay)
+	}
+	if r.Method == http.MethodPut {
+		s.ownWord(r)
 	}
 	var a answer
 	if fault != nil && (fault.Status != 0) && !fault.After {
@@ -358,7 +341,6 @@ func (s *Server) fault(r *http.Request) *Fault {
 var (
 	askPath      = regexp.MustCompile(`^/api/v0/asks/(\d+)/$`)
 	instancePath = regexp.MustCompile(`^/api/v0/instances/(\d+)/?$`)
-	actionPath   = regexp.MustCompile(`^/api/v0/instances/(request_logs|command|reboot|recycle|bid_price|update_template)/(\d+)/$`)
 	logPath      = regexp.MustCompile(`^/logs/([0-9a-f]+)-(\d+)\.log$`)
 )
 
@@ -370,9 +352,19 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 	case path == "/api/v0/gpu_types/":
 		return reply(200, map[string]any{"gpu_types": []string{}})
 	case logPath.MatchString(path):
-		return s.serveLog(r, logPath.FindStringSubmatch(path))
+		return s.serveResult(r, logPath.FindStringSubmatch(path), true)
+	case resultPath.MatchString(path):
+		return s.serveResult(r, resultPath.FindStringSubmatch(path), false)
 	case path == "/api/v0/bundles/" && r.Method == http.MethodPost:
 		return s.search(body)
+	case path == "/api/v0/search/asks/" && r.Method == http.MethodPut:
+		var in struct {
+			Query json.RawMessage `json:"q"`
+		}
+		if json.Unmarshal(body, &in) != nil {
+			return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+		}
+		return s.search(in.Query)
 	}
 	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if key == "" {
@@ -389,6 +381,11 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 			}
 		}
 		if own == 0 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.Unauthorized != 0 {
+				return refuse(s.Unauthorized, "auth_error", "Invalid user key")
+			}
 			return refuse(404, "auth_error", "Invalid user key")
 		}
 	}
@@ -412,6 +409,10 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 		return reply(200, map[string]any{"id": 4242, "email": "me@example.org", "username": "me", "credit": s.opt.Credit, "balance": 0, "api_key": s.opt.Key, "has_billing": true})
 	case path == "/api/v0/instances/filters/":
 		return reply(200, map[string]any{"filters": []any{}})
+	case path == "/api/v0/instances/" && (r.Method == http.MethodDelete || r.Method == http.MethodPut):
+		return s.bulk(r.Method, body)
+	case path == "/api/v0/commands/rsync/" && r.Method == http.MethodPut, path == "/api/v0/commands/copy_direct/":
+		return s.copying(r.Method, body)
 	case path == "/api/v0/instances/":
 		return refuse(410, "deprecated_endpoint", "This endpoint has been removed; use /api/v1/instances/")
 	case path == "/api/v1/instances/" && r.Method == http.MethodGet:
@@ -419,17 +420,7 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 	}
 	if m := actionPath.FindStringSubmatch(path); m != nil && r.Method == http.MethodPut {
 		id, _ := strconv.ParseInt(m[2], 10, 64)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		i := s.find(id)
-		if i == nil {
-			return refuse(404, "no_such_instance", fmt.Sprintf("Instance %d not found", id))
-		}
-		if m[1] == "request_logs" {
-			i.asks = 0
-			return reply(200, map[string]any{"success": true, "result_url": fmt.Sprintf("%s/logs/%s-%d.log", s.opt.URL, random(20), id), "msg": "Logs are being uploaded"})
-		}
-		return reply(200, map[string]any{"success": true})
+		return s.action(m[1], id, body)
 	}
 	return answer{404, "text/html", []byte("<html>Not found</html>")}
 }
@@ -441,30 +432,6 @@ func (s *Server) find(id int64) *Instance {
 		}
 	}
 	return nil
-}
-
-func (s *Server) serveLog(r *http.Request, m []string) answer {
-	if r.Header.Get("Authorization") != "" {
-		return answer{400, "application/xml", []byte("<Error><Code>InvalidArgument</Code></Error>")}
-	}
-	id, _ := strconv.ParseInt(m[2], 10, 64)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.find(id)
-	if i == nil {
-		return answer{404, "application/xml", []byte("<Error/>")}
-	}
-	if i.asks++; s.LogAfter < 0 || i.asks <= s.LogAfter {
-		return answer{403, "application/xml", []byte("<Error><Code>AccessDenied</Code></Error>")}
-	}
-	text := i.Log
-	if s.opt.Dir != "" {
-		text, _ = os.ReadFile(filepath.Join(s.opt.Dir, strconv.FormatInt(id, 10), "log"))
-	}
-	if s.Truncate > 0 && len(text) > s.Truncate {
-		text = text[len(text)-s.Truncate:]
-	}
-	return answer{200, "text/plain", text}
 }
 
 // SetLog sets what an instance has printed, where containers only pretend.

@@ -1,0 +1,108 @@
+package vast
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// Removal is how many offers a filter removes.
+type Removal struct {
+	Filter  string `json:"filter"`
+	Removes int    `json:"removes"`
+	Alone   int    `json:"alone"` // those that no other filter removes
+}
+
+// Explained is what each filter does to the offers of the market.
+type Explained struct {
+	Offers  int       `json:"offers"`
+	Left    int       `json:"left"`
+	Filters []Removal `json:"filters"`
+}
+
+// explainLimit is how many offers are looked at.
+const explainLimit = 1000
+
+// Explain searches without filters, once, and counts here.
+func (r *Runner) Explain(ctx context.Context) (Explained, error) {
+	var free, counted vastai.Filters
+	for _, f := range r.All() {
+		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
+			free = append(free, f)
+		} else if !f.Any() {
+			counted = append(counted, f)
+		}
+	}
+	found, err := r.API.Search(ctx, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit})
+	if err != nil {
+		return Explained{}, err
+	}
+	e := Explained{Offers: len(found), Filters: []Removal{}}
+	for _, f := range counted {
+		e.Filters = append(e.Filters, Removal{Filter: f.Text})
+	}
+	for _, offer := range found {
+		var by []int
+		for k, f := range counted {
+			if !f.Holds(offer) {
+				by = append(by, k)
+				e.Filters[k].Removes++
+			}
+		}
+		switch len(by) {
+		case 0:
+			e.Left++
+		case 1:
+			e.Filters[by[0]].Alone++
+		}
+	}
+	return e, nil
+}
+
+// most names the filter that removes most offers.
+func (e Explained) most() string {
+	best := Removal{}
+	for _, f := range e.Filters {
+		if f.Removes > best.Removes {
+			best = f
+		}
+	}
+	switch {
+	case e.Offers == 0:
+		return "the market has none at all"
+	case best.Removes == 0:
+		return "though no filter removes any"
+	}
+	return fmt.Sprintf("of %d offers, %q removes most: %d", e.Offers, best.Filter, best.Removes)
+}
+
+// doubts are what the user may want to know of the filters before anything is
+// ordered: found is what a search with a limit of one has found.
+func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, error) {
+	var out []string
+	for _, s := range r.Filters.Suspicions() {
+		out = append(out, "vast_api.offer_filters: "+s)
+	}
+	if len(found) == 0 {
+		e, err := r.Explain(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return append(out, "vast_api.offer_filters find no offer now: "+e.most()+"; \"vast-offers --explain\" shows all"), nil
+	}
+	m, err := r.readMarket()
+	if err != nil {
+		return nil, err
+	}
+	if good, _ := r.Choose(found, m.Shunned); len(good) > 0 {
+		return out, nil
+	}
+	if found, err = r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk}); err != nil {
+		return nil, err
+	}
+	if good, why := r.Choose(found, m.Shunned); len(good) == 0 {
+		out = append(out, "no offer will do now: "+why)
+	}
+	return out, nil
+}

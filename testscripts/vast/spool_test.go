@@ -1,0 +1,67 @@
+package vast
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A spool and rented machines: a task brings its image along.
+func TestSpool(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, spool: true})
+		w.offers(3)
+		if err := os.WriteFile(filepath.Join(w.dir, "env"), []byte("SECRET="+secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		submit := func(line string) string {
+			out, errs, code := w.run("ponos-submit " + line)
+			if code != 0 || errs != "" {
+				t.Fatalf("%s: %d %s%s", line, code, out, errs)
+			}
+			return strings.TrimSpace(out)
+		}
+		good := submit(`--image registry.example.org/lines:2 --env-file env -- sh -c 'test -n "$SECRET" && echo done'`)
+		next := submit("--image registry.example.org/lines:2 --after " + good + " -- sh -c 'exit 3'")
+		none := submit("-- echo no image")
+		said := w.until("tasks over", func() bool {
+			for _, id := range []string{good, next, none} {
+				if _, err := os.Stat(filepath.Join(w.dir, "spool/done", id+".json")); err != nil {
+					return false
+				}
+			}
+			open, _ := filepath.Glob(filepath.Join(w.dir, "data/state/vast/orders/*.json"))
+			return len(open) == 0
+		})
+		out, _, _ := w.run("ponos-submit --list --json")
+		got := map[string]string{}
+		for line := range strings.Lines(out) {
+			var e struct{ ID, State, Reason, Image string }
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			got[e.ID] = e.State + " " + e.Reason + " " + e.Image
+		}
+		for id, want := range map[string]string{
+			good: "completed  registry.example.org/lines:2", next: "failed exit code 3 registry.example.org/lines:2",
+			none: "error the task names no image, and a rented machine runs nothing else; ponos-submit has --image ",
+		} {
+			if got[id] != want {
+				t.Errorf("%q, want %q", got[id], want)
+			}
+		}
+		if n := len(w.market.Instances()); n != 2 || w.market.Instances()[0].Image != "registry.example.org/lines:2" {
+			t.Errorf("%d instances", n)
+		}
+		log, _ := os.ReadFile(filepath.Join(w.dir, "spool/logs", good+".log"))
+		if !strings.Contains(string(log), "\ndone\n") || !strings.Contains(said, `"cost_dollars":1.0`) {
+			t.Errorf("%s\n%s", log, said)
+		}
+		if n := len(w.market.Alive()); n > 0 {
+			t.Errorf("%d instances are left", n)
+		}
+		w.checkMeter(2)
+	})
+}
