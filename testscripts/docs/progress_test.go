@@ -79,6 +79,10 @@ func TestProgressOnATerminal(t *testing.T) {
 	cmd := exec.Command("bash", "-c", "rm -rf ~/p/data/state/environments ~/p/data/environments; ponos-submit -d ~/code -- true >/dev/null; "+pipeline)
 	cmd.Env = append(env, "TERM=xterm-256color")
 	plain, err := cmd.CombinedOutput()
+	// Jobs that still run would write into a directory that is being removed.
+	wait := exec.Command("bash", "-c", `for _ in $(seq 100); do compgen -G ~/p/data/state/local/'[wt]a*/*' >/dev/null || break; sleep 0.1; done; sleep 0.2`)
+	wait.Env = env
+	defer func() { _ = wait.Run() }()
 	if err != nil || strings.Contains(string(plain), "\x1b") || strings.Count(string(plain), "\n") != strings.Count(string(plain), `{"event":`) {
 		t.Errorf("in a pipe: %q, %v", plain, err)
 	}
