@@ -193,11 +193,8 @@ func TestBashCompletes(t *testing.T) {
 }
 
 func TestOtherShellsReadTheirCompletions(t *testing.T) {
+	harness.Programs(t, "zsh", "fish")
 	for shell, pattern := range map[string]string{"bash": "bash/*", "zsh": "zsh/_*", "fish": "fish/*.fish"} {
-		if _, err := exec.LookPath(shell); err != nil {
-			t.Logf("%s is not installed", shell)
-			continue
-		}
 		paths, err := filepath.Glob(filepath.Join(harness.Root(), "completions", pattern))
 		if err != nil || len(paths) != len(tools) {
 			t.Errorf("%s: %d completions of %d tools, %v", shell, len(paths), len(tools), err)
@@ -269,11 +266,8 @@ func TestManPagesAreClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	harness.Programs(t, "groff=groff-base", "mandoc")
 	for _, check := range [][]string{{"groff", "-ww", "-man", "-Tutf8", "-z"}, {"mandoc", "-Tlint", "-Wwarning"}} {
-		if _, err := exec.LookPath(check[0]); err != nil {
-			t.Logf("%s is not installed", check[0])
-			continue
-		}
 		for _, page := range pages {
 			out, _ := exec.Command(check[0], append(check[1:], page)...).CombinedOutput()
 			for line := range strings.Lines(string(out)) {
