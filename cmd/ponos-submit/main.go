@@ -116,7 +116,7 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 		}
 		// Where nothing is to be put, a misspelt name must not make a spool.
 		if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && (c.Bool("list") || c.IsSet("stop")) {
-			return nil, fault.Errorf(fault.Usage, "--spool: %q is no spool", dir)
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is no spool", dir), "the first task that is submitted makes it")
 		}
 	}
 	return spool.Open(dir)

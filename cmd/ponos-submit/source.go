@@ -82,7 +82,12 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 		out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Timeout: time.Minute,
 			Args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", want + "^{commit}"}})
 		if err != nil {
-			return "", fault.Errorf(fault.Usage, "--repository %q has no commit %q", repository, want)
+			var ran *command.ExitError
+			if !errors.As(err, &ran) {
+				return "", fmt.Errorf("--repository %q: %w", repository, err)
+			}
+			return "", fault.Hint(fault.Errorf(fault.Usage, "--repository %q has no commit %q", repository, want),
+				"git commit makes one; --directory takes code as it is, without git")
 		}
 		return strings.TrimSpace(string(out.Stdout)), nil
 	}

@@ -32,6 +32,9 @@ type Note struct {
 const maxReason = 1000
 
 func (t *tool) note(c *cli.Context) error {
+	if !c.Args().Present() {
+		return fault.Hint(fault.Errorf(fault.Usage, "the state is missing"), "for example: ponos-task note running \"on $SLURMD_NODENAME\"")
+	}
 	state := task.State(c.Args().First())
 	if !state.Known() {
 		return fault.Hint(fault.Errorf(fault.Usage, "%q is no state of a task", string(state)),

@@ -136,7 +136,7 @@ func Find(flag string) (string, error) {
 		}
 	}
 	return "", fault.Hint(
-		fault.Errorf(fault.Usage, "no configuration: none of %q and $PONOS_CONFIG is there", candidates),
+		fault.Errorf(fault.Usage, "no configuration: PONOS_CONFIG is not set, and there is no %s", strings.Join(candidates, " and no ")),
 		`make one with "ponos-setup --init DIR", or name one with --config FILE`)
 }
 
@@ -158,9 +158,12 @@ func Load(flag string) (Config, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return Config{}, fault.Errorf(fault.Usage, "reading the configuration: %w", err)
+		return Config{}, fault.Hint(fault.Errorf(fault.Usage, "reading the configuration: %w", err), `"ponos-setup --init DIR" makes one`)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return Config{}, fault.Hint(fault.Errorf(fault.Usage, "configuration: %q is a directory", path), "name a file, such as "+filepath.Join(path, "ponos.yaml"))
+	}
 	c, err := Parse(f, path)
 	if err != nil {
 		return Config{}, err
