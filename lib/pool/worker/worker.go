@@ -38,6 +38,9 @@ type Options struct {
 	Orphans func() []int
 	// Clock is the time in nanoseconds, on a clock that never stands still.
 	Clock func() int64
+	// Alone reports whether the supervisor is gone: then nobody may be there to close
+	// the connection. May be nil.
+	Alone func() bool
 	// Clear reports whether nothing is left of another worker; may be nil.
 	Clear func(f wire.Former, keep bool) bool
 }
@@ -207,7 +210,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 			w.locked(func() { w.tick(time.Now()) })
 		case <-w.over:
 		}
-		if w.done() && (w.lost.Load() || hungUp == nil) {
+		if w.done() && (w.lost.Load() || hungUp == nil || w.Alone != nil && w.Alone()) {
 			return nil
 		}
 	}
