@@ -401,6 +401,8 @@ func (w *worker) headLost() {
 
 // tick looks at everything that depends on time.
 func (w *worker) tick(now time.Time) {
+	w.spool.tick(now)
+	w.lease.tick(now)
 	var started []wire.Start
 	for _, j := range w.jobs {
 		if j.pid == 0 {
@@ -427,8 +429,6 @@ func (w *worker) tick(now time.Time) {
 	if w.strange {
 		w.endLeftovers(nil)
 	}
-	w.spool.tick(now)
-	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
