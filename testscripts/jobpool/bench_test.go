@@ -277,13 +277,7 @@ func BenchmarkMillionQueued(b *testing.B) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
-		_, rest, _ := strings.Cut(string(text), "VmHWM:")
-		kb, err := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(kb/1024, "MiB")
+		b.ReportMetric(peak(c.Process.Pid), "MiB")
 		for range 3 {
 			_ = c.Process.Signal(syscall.SIGINT)
 			time.Sleep(50 * time.Millisecond)
