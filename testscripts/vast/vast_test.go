@@ -120,6 +120,9 @@ func newWorld(t *testing.T, o options) *world {
 	if o.spool {
 		text = strings.Replace(text, "url: ", "queue: spool:spool\nurl: ", 1)
 	}
+	if !strings.Contains(o.extra, "image_lookup") {
+		text += "  image_lookup: false\n"
+	}
 	if !strings.Contains(o.extra, "extra_env") {
 		text += "  extra_env: {TOKEN: '" + token + "'}\n"
 	}

@@ -222,6 +222,12 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
+// State is the state in a task's file.
+func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
+	e, err := q.find(id)
+	return e.State, err
+}
+
 // version keeps apart what a file of this machine holds at two times.
 func version(f task.File) string {
 	path, _ := strings.CutPrefix(f.URL, "file://")
@@ -362,7 +368,7 @@ func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
 	if err == nil {
 		defer f.Cleanup()
-		if _, err = io.Copy(f, from); err == nil {
+		if err = copyFile(f.File, from); err == nil {
 			err = f.CloseAtomicallyReplace()
 		}
 	}
@@ -446,7 +452,7 @@ func copyFrom(path string, to *os.File) error {
 	from, err := os.Open(path)
 	if err == nil {
 		defer from.Close()
-		_, err = io.Copy(to, from)
+		err = copyFile(to, from)
 	}
 	if err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
