@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -243,9 +244,9 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.due()
-		w.settled("task")
-		if got := w.state("task"); got != "stopped" {
-			t.Errorf("task is %s", got)
+		said := w.settled("task")
+		if got := w.state("task"); got != "stopped" || !regexp.MustCompile(`"event":"stopped".*"cost_dollars":1\.0`).MatchString(said) || !strings.Contains(string(w.queue.Log("task")), "cost: about $1.0") {
+			t.Errorf("task is %s\n%s\n%s", got, said, w.queue.Log("task"))
 		}
 		w.check("task")
 	})
