@@ -130,8 +130,8 @@ var scenarios = []scenario{
 			w.market.Break(server.Fault{Path: path, Times: 2, Delay: 400 * time.Millisecond})
 		}
 	}},
-	{name: "market's clock behind", state: "completed", prepare: func(w *world) {
-		w.market.Advance(-10 * time.Hour)
+	{name: "market's clock behind", state: "completed", extra: "  max_cost_per_task: 3\n", prepare: func(w *world) {
+		w.market.Advance(-100 * time.Hour)
 		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Lose: true})
 	}},
 	{name: "log cut", script: "seq 1000 5000; sleep 1; seq 5001 9999; echo done", state: "completed", log: "9998\n9999\ndone\n", prepare: func(w *world) {
