@@ -143,7 +143,15 @@ func TestChaosOverSSH(t *testing.T) {
 
 func TestChaosOverAnyCommand(t *testing.T) {
 	p := newPool(t, "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-3]")
+	temp := filepath.Join(p.dir, "temp")
+	if err := os.Mkdir(temp, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "TMPDIR="+temp)
 	chaos(t, p, 300, "jobpool worker")
+	if left, _ := os.ReadDir(temp); len(left) != 0 {
+		t.Errorf("left in TMPDIR: %v", left)
+	}
 }
 
 // Workers that let their tasks end when the head is gone hand the results to the

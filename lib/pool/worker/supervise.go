@@ -20,7 +20,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
 	}
-	temp, err := os.MkdirTemp("", "jobpool-")
+	temp, err := makeTemp()
 	if err != nil {
 		return 1, err
 	}
