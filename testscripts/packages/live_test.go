@@ -218,7 +218,7 @@ func live(t *testing.T, whole string) {
 	}
 
 	// It neither ends nor starts again with the agent, whatever is done to that.
-	m.sh("systemctl restart ponos@main; systemctl kill --kill-whom=main --signal=KILL ponos@main")
+	m.sh(`systemctl restart ponos@main; kill -KILL "$(systemctl show --value --property=MainPID ponos@main)"`)
 	still()
 	m.sh("systemctl restart ponos@main; systemctl is-active -q ponos@main")
 	before := m.run("systemctl", "show", "--value", "--property=MainPID", "ponos@main")
