@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -87,21 +88,7 @@ var jobLabel = regexp.MustCompile(`^[0-9]{1,10}(_[0-9]{1,10}|_\[[0-9,:%-]+\]|\+[
 
 // splitJobs splits at the commas outside brackets.
 func splitJobs(s string) []string {
-	var parts []string
-	depth, start := 0, 0
-	for i := range len(s) {
-		switch s[i] {
-		case '[':
-			depth++
-		case ']':
-			depth--
-		case ',':
-			if depth == 0 {
-				parts, start = append(parts, s[start:i]), i+1
-			}
-		}
-	}
-	return slices.DeleteFunc(append(parts, s[start:]), func(p string) bool { return p == "" })
+	return slices.DeleteFunc(hostlist.Split(s), func(p string) bool { return p == "" })
 }
 
 func (v *queueView) load(ctx context.Context) error {

@@ -10,10 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
-	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -41,44 +40,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			if dir := c.String("local-worker"); dir != "" {
 				return local.Work(dir, c.Int("jobs"))
 			}
-			return start(c, stdin, stdout, stderr)
+			do := func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
+				return parts.Agent.Start(ctx, id)
+			}
+			if c.Bool("dry-run") {
+				stdout := (*progress.Line)(nil).Writer(stdout)
+				do = func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
+					return task.Outcome{}, plan(ctx, parts, id, stdout)
+				}
+			}
+			return assembly.Actions{
+				Options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name},
+				Kind:    task.Start, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout, Do: do,
+			}.Run(c.Context)
 		},
 	}.Run(ctx, args, stdin, stdout, stderr)
-}
-
-func start(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
-	if c.Int("jobs") < 1 {
-		return fault.Errorf(fault.Usage, "--jobs must be at least 1, not %d", c.Int("jobs"))
-	}
-	ids, err := agent.ParseIDs(c.Args().Slice())
-	if err != nil {
-		return err
-	}
-	if len(ids) == 0 && app.IsTerminal(stdin) {
-		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"), `"ponos-poll | ponos-start" starts what the queue wants started`)
-	}
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
-	if err != nil {
-		return err
-	}
-	defer func() { parts.Close(err) }()
-	do := parts.Agent.Start
-	if c.Bool("dry-run") {
-		do = func(ctx context.Context, id task.ID) (task.Outcome, error) {
-			return task.Outcome{}, plan(ctx, parts, id, stdout)
-		}
-	}
-	s := &agent.Stream{
-		Kind: task.Start, Jobs: c.Int("jobs"), Do: do, Out: stdout,
-		Problem: func(err error) {
-			app.Report(stderr, name, err)
-			parts.Problem(err)
-		},
-	}
-	if len(ids) > 0 {
-		return s.RunIDs(c.Context, ids)
-	}
-	return s.Run(c.Context, stdin)
 }
 
 // plan prints what would be submitted for a task.

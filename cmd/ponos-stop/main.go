@@ -8,10 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
-	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -32,35 +30,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 8, Usage: "stop `N` tasks at a time"},
 			app.VerboseFlag(),
 		},
-		Action: func(c *cli.Context) error { return stop(c, stdin, stdout, stderr) },
-	}.Run(ctx, args, stdin, stdout, stderr)
-}
-
-func stop(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
-	if c.Int("jobs") < 1 {
-		return fault.Errorf(fault.Usage, "--jobs must be at least 1, not %d", c.Int("jobs"))
-	}
-	ids, err := agent.ParseIDs(c.Args().Slice())
-	if err != nil {
-		return err
-	}
-	if len(ids) == 0 && app.IsTerminal(stdin) {
-		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"), `"ponos-poll | ponos-stop" stops what the queue wants stopped`)
-	}
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
-	if err != nil {
-		return err
-	}
-	defer func() { parts.Close(err) }()
-	s := &agent.Stream{
-		Kind: task.Stop, Jobs: c.Int("jobs"), Do: parts.Agent.Stop, Out: stdout,
-		Problem: func(err error) {
-			app.Report(stderr, name, err)
-			parts.Problem(err)
+		Action: func(c *cli.Context) error {
+			return assembly.Actions{
+				Options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name},
+				Kind:    task.Stop, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout,
+				Do: func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
+					return parts.Agent.Stop(ctx, id)
+				},
+			}.Run(c.Context)
 		},
-	}
-	if len(ids) > 0 {
-		return s.RunIDs(c.Context, ids)
-	}
-	return s.Run(c.Context, stdin)
+	}.Run(ctx, args, stdin, stdout, stderr)
 }

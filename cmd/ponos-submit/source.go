@@ -120,7 +120,6 @@ func file(name string) (task.File, error) {
 	if !info.Mode().IsRegular() {
 		return task.File{}, fault.Errorf(fault.Usage, "--file %q is not a plain file", name)
 	}
-	// The path may change its contents: the time keeps versions apart.
 	return task.File{Name: filepath.Base(abs), URL: "file://" + abs}, nil
 }
 

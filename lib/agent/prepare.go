@@ -38,7 +38,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		return err
 	}
 	if remote, ok := a.Runner.(runner.Remote); ok {
-		return placeRemote(d, t, variables, remote)
+		return placeRemote(ctx, d, t, variables, remote)
 	}
 	if t.ImageOnly {
 		return taskErrorf("the task is to run in image %q, and only mode vast runs images", task.Clean(t.Image))
@@ -93,9 +93,12 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 }
 
 // placeRemote puts into a task's directory what a remote runner needs.
-func placeRemote(d Dir, t task.Task, variables map[string]string, remote runner.Remote) error {
+func placeRemote(ctx context.Context, d Dir, t task.Task, variables map[string]string, remote runner.Remote) error {
 	t.Env = variables
-	env, command, err := remote.Place(t)
+	env, command, err := remote.Place(ctx, t)
+	if errors.Is(err, runner.ErrLater) || ctx.Err() != nil {
+		return err
+	}
 	if err != nil {
 		return &taskError{err}
 	}
@@ -285,6 +288,9 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	// The signature of a presigned URL changes from task to task, the object does
 	// not.
 	object, _, _ := strings.Cut(f.URL, "?")
+	if f.Version != "" {
+		object += "?" + f.Version
+	}
 	sum := sha256.Sum256([]byte(object))
 	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
 	path := filepath.Join(dir, f.Name)

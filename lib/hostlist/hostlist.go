@@ -18,7 +18,7 @@ const Max = 1 << 20
 // Expand returns the names that a list stands for, in its order.
 func Expand(list string) ([]string, error) {
 	var names []string
-	for _, part := range splitTop(list) {
+	for _, part := range Split(list) {
 		if part = strings.TrimSpace(part); part == "" {
 			continue
 		}
@@ -31,8 +31,8 @@ func Expand(list string) ([]string, error) {
 	return names, nil
 }
 
-// splitTop splits at the commas outside brackets.
-func splitTop(list string) []string {
+// Split splits at the commas outside brackets.
+func Split(list string) []string {
 	var parts []string
 	depth, start := 0, 0
 	for i := range len(list) {

@@ -143,6 +143,9 @@ func Unreachable(err error) bool {
 		"Resource temporarily unavailable", "slurm_persist_conn_open", "Could not establish a configuration source",
 		"Problem talking to the database", "Unable to connect to database", "Slurm backup controller in standby mode",
 		"Slurmctld is in the process of starting", "Protocol authentication error", "DNS SRV lookup failed", "fatal: Could not establish",
+		"Communication connection failure", "Communication shutdown failure", "Message send failure", "Message receive failure",
+		"Invalid authentication credential", "Authentication credential invalid", "Error generating job credential", "is in standby mode",
+		"I/O error writing script/environment to file", // the controller's disk is full
 	} {
 		if strings.Contains(e.Exit.Stderr, words) {
 			return true

@@ -118,7 +118,7 @@ func TestAccountWithoutAccounting(t *testing.T) {
 }
 
 func TestSubmit(t *testing.T) {
-	a := &answers{stdout: "42;cluster\n"}
+	a := &answers{stdout: "Your project has used 40% of its hours\n42;cluster\n"}
 	id, err := (&Client{Run: a}).Submit(t.Context(), Batch{Options: []string{"--time=1"}, Script: "/x/job.sh", Args: []string{"a b"}, Env: []string{"PATH=/bin"}})
 	if err != nil || id != "42" {
 		t.Errorf("%q, %v", id, err)
@@ -126,7 +126,7 @@ func TestSubmit(t *testing.T) {
 	if got := a.asked[0].Args; !slices.Equal(got, []string{"--parsable", "--time=1", "/x/job.sh", "a b"}) || !slices.Equal(a.asked[0].Env, []string{"PATH=/bin"}) {
 		t.Errorf("asked %q with %q", got, a.asked[0].Env)
 	}
-	for _, odd := range []string{"", "Submitted batch job 7", "-3"} {
+	for _, odd := range []string{"", "Submitted batch job 7", "-3", "7\nor not"} {
 		if id, err := (&Client{Run: &answers{stdout: odd}}).Submit(t.Context(), Batch{Script: "x"}); err == nil {
 			t.Errorf("%q is taken for job %q", odd, id)
 		}
@@ -167,6 +167,7 @@ func FuzzParseAccount(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(b))
+	f.Add("0\x1f+\x1f0\x1f\x1f\x1f\x1f0")
 	f.Fuzz(func(t *testing.T, text string) {
 		records, err := ParseAccount(strings.NewReader(text))
 		for id, r := range records {

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -67,21 +66,10 @@ func QueueJobsArgs(mark string, states ...string) []string {
 
 // ScanQueueJobs reads the rows of squeue one by one. The row is good for one call.
 func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
-	scan := newRecordScanner("squeue", r)
-	c := columnReader{scan: scan, known: newInterner(), labels: queueColumns}
-	b := make([][]byte, len(queueColumns))
+	c := newColumns("squeue", r, endOfRecord+mark, queueColumns)
+	b := c.cells
 	var lastName string
-	for {
-		record, err := scan.next(endOfRecord + mark)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = scan.cut(record, b)
-		}
-		if err != nil {
-			return err
-		}
+	for c.next() {
 		j := QueueJob{
 			ID: c.uint(0, b[0]), ArrayID: c.uint(1, b[1]), Label: string(b[2]), Tasks: c.word(b[3]),
 			User: c.text(b[6]), Account: c.word(b[7]), Partition: c.text(b[8]), QOS: c.word(b[9]), State: c.text(b[10]),
@@ -108,6 +96,7 @@ func ScanQueueJobs(r io.Reader, mark string, row func(*QueueJob) error) error {
 			return err
 		}
 	}
+	return c.err
 }
 
 // recent returns the text, without a copy if it is that of the row before.

@@ -90,12 +90,38 @@ func (s *recordScanner) cut(record []byte, columns [][]byte) error {
 	return nil
 }
 
-// columns reads the columns of a record, remembering the first problem.
+// columnReader reads the columns of one record after the other, remembering the
+// first problem.
 type columnReader struct {
 	scan   *recordScanner
 	known  *interner
 	err    error
 	labels []string
+	end    string
+	cells  [][]byte // of the record at hand, valid until the next one
+}
+
+// newColumns returns a reader of records that end with end and have these columns.
+func newColumns(command string, r io.Reader, end string, labels []string) *columnReader {
+	return &columnReader{
+		scan: newRecordScanner(command, r), known: newInterner(), end: end, labels: labels, cells: make([][]byte, len(labels)),
+	}
+}
+
+// next goes to the next record, and reports whether there is one.
+func (c *columnReader) next() bool {
+	if c.err != nil {
+		return false
+	}
+	record, err := c.scan.next(c.end)
+	if errors.Is(err, io.EOF) {
+		return false
+	}
+	if err == nil {
+		err = c.scan.cut(record, c.cells)
+	}
+	c.err = err
+	return err == nil
 }
 
 func (c *columnReader) bad(column int, b []byte, want string) {

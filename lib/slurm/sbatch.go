@@ -41,9 +41,10 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the
-// cluster.
+// cluster. A site's own sbatch may say more before.
 func parseSubmitted(out []byte) (string, error) {
-	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
+	text := strings.TrimSpace(string(out))
+	id, _, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ";")
 	if id == "" || strings.Trim(id, "0123456789") != "" {
 		return "", fault.Wrap(fault.Unavailable, fmt.Errorf("sbatch: it printed %.60q, not a job id", out))
 	}

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"errors"
 	"io"
 	"strings"
 )
@@ -46,9 +45,8 @@ func SprioArgs() []string {
 
 // ScanSprio reads sprio's rows one by one. The row is good for one call.
 func ScanSprio(r io.Reader, row func(*Factors) error) error {
-	scan := newRecordScanner("sprio", r)
-	c := columnReader{scan: scan, known: newInterner(), labels: sprioColumns}
-	b := make([][]byte, len(sprioColumns))
+	c := newColumns("sprio", r, endOfRecord, sprioColumns)
+	b := c.cells
 	lists := map[string][]TRESFactor{} // many jobs ask for the same
 	var both []byte
 	tres := func() []TRESFactor {
@@ -62,17 +60,7 @@ func ScanSprio(r io.Reader, row func(*Factors) error) error {
 		return list
 	}
 	pair := func(i int) Factor { return Factor{c.float(i, b[i]), c.float(i+1, b[i+1])} }
-	for {
-		record, err := scan.next(endOfRecord)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = scan.cut(record, b)
-		}
-		if err != nil {
-			return err
-		}
+	for c.next() {
 		f := Factors{
 			ID: c.uint(0, b[0]), Partition: c.text(b[1]), User: c.text(b[2]), Priority: c.float(3, b[3]),
 			Age: pair(4), Assoc: pair(6), FairShare: pair(8), JobSize: pair(10), PartitionFactor: pair(12), QOS: pair(14),
@@ -85,6 +73,7 @@ func ScanSprio(r io.Reader, row func(*Factors) error) error {
 			return err
 		}
 	}
+	return c.err
 }
 
 // tresFactors joins sprio's two lists, cpu=0.06,gres/gpu=0.25 and

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -40,21 +39,10 @@ func ShareArgs() []string {
 
 // ParseShares reads sshare's rows.
 func ParseShares(r io.Reader) ([]Share, error) {
-	scan := newRecordScanner("sshare", r)
-	c := columnReader{scan: scan, known: newInterner(), labels: shareColumns}
-	b := make([][]byte, len(shareColumns))
+	c := newColumns("sshare", r, "|", shareColumns)
+	b := c.cells
 	var rows []Share
-	for {
-		record, err := scan.next("|")
-		if errors.Is(err, io.EOF) {
-			return rows, nil
-		}
-		if err == nil {
-			err = scan.cut(record, b)
-		}
-		if err != nil {
-			return nil, err
-		}
+	for c.next() {
 		optional := func(i int) (float64, bool) {
 			if len(b[i]) == 0 {
 				return 0, false
@@ -87,6 +75,7 @@ func ParseShares(r io.Reader) ([]Share, error) {
 		}
 		rows = append(rows, s)
 	}
+	return rows, c.err
 }
 
 // Name is user@account, or the account.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"errors"
 	"io"
 	"strings"
 	"time"
@@ -38,20 +37,9 @@ func UsageArgs(since, until time.Time, users, accounts []string) []string {
 
 // ScanUsage reads sacct's rows one by one. The row is good for one call.
 func ScanUsage(r io.Reader, row func(*UsageRow) error) error {
-	scan := newRecordScanner("sacct", r)
-	c := columnReader{scan: scan, known: newInterner(), labels: usageColumns}
-	b := make([][]byte, len(usageColumns))
-	for {
-		record, err := scan.next("|")
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = scan.cut(record, b)
-		}
-		if err != nil {
-			return err
-		}
+	c := newColumns("sacct", r, "|", usageColumns)
+	b := c.cells
+	for c.next() {
 		u := UsageRow{
 			JobID: string(b[0]), User: c.text(b[1]), Account: c.text(b[2]), Partition: c.text(b[3]), State: c.text(b[4]),
 			Start: c.stamp(5, b[5]), End: c.stamp(6, b[6]), TRES: c.tres(7, b[7]),
@@ -63,6 +51,7 @@ func ScanUsage(r io.Reader, row func(*UsageRow) error) error {
 			return err
 		}
 	}
+	return c.err
 }
 
 // ReportRow is a line of sreport: what a user of an account used, in seconds.
@@ -92,25 +81,15 @@ func ReportArgs(since, until time.Time, tres string, users, accounts []string) [
 
 // ParseReport reads sreport's rows.
 func ParseReport(r io.Reader) ([]ReportRow, error) {
-	scan := newRecordScanner("sreport", r)
-	c := columnReader{scan: scan, known: newInterner(), labels: reportColumns}
-	b := make([][]byte, len(reportColumns))
+	c := newColumns("sreport", r, "|", reportColumns)
+	b := c.cells
 	var rows []ReportRow
-	for {
-		record, err := scan.next("|")
-		if errors.Is(err, io.EOF) {
-			return rows, nil
-		}
-		if err == nil {
-			err = scan.cut(record, b)
-		}
-		if err != nil {
-			return nil, err
-		}
+	for c.next() {
 		row := ReportRow{Account: c.text(b[0]), User: c.text(b[1]), TRES: strings.ToLower(c.text(b[2])), Seconds: c.float(3, b[3])}
 		if c.err != nil {
 			return nil, c.err
 		}
 		rows = append(rows, row)
 	}
+	return rows, c.err
 }

@@ -84,6 +84,9 @@ type Parent struct {
 type File struct {
 	Name string `json:"name"` // a plain file name
 	URL  string `json:"url"`  // may hold a signature: never to be printed
+	// Version tells apart what is behind the same URL at two times, where the queue
+	// can say.
+	Version string `json:"-"`
 }
 
 // Source is where a task's code is: a revision of a git repository, or an

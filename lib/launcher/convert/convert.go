@@ -242,21 +242,7 @@ func compress(names []string) []string {
 	if expanded, err := hostlist.Expand(short); err != nil || len(expanded) != len(names) {
 		return names
 	}
-	var lists []string
-	depth, start := 0, 0
-	for i := range len(short) {
-		switch short[i] {
-		case '[':
-			depth++
-		case ']':
-			depth--
-		case ',':
-			if depth == 0 {
-				lists, start = append(lists, short[start:i]), i+1
-			}
-		}
-	}
-	return append(lists, short[start:])
+	return hostlist.Split(short)
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.+/-]*$`)

@@ -84,6 +84,7 @@ func passing(err error) bool {
 type brokenError struct {
 	request string
 	err     error
+	silent  bool // nobody answered, which took its time to find out
 }
 
 func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }
@@ -144,23 +145,34 @@ func (q *Queue) persist(ctx context.Context, o operation, c call, as credential,
 // turn that has a thousand tasks to report must not wait a thousand times.
 const awayTime = 30 * time.Second
 
+// away says since when a host is.
+type away struct {
+	since  time.Time
+	silent bool
+}
+
 // repeat runs f, which speaks to a host, again while it fails in a way that may
-// pass.
+// pass. A host that does not say anything is not even asked again so soon.
 func (q *Queue) repeat(ctx context.Context, host string, f func() error) error {
 	for i := 0; ; i++ {
+		was, _ := q.away.Load(host)
+		before, known := was.(away)
+		known = known && q.cfg.Now().Sub(before.since).Abs() < awayTime
+		if known && before.silent {
+			return &brokenError{request: host, err: errors.New("did not answer a moment ago")}
+		}
 		err := f()
 		if err == nil || !passing(err) {
 			q.away.Delete(host)
 			return err
 		}
-		if ctx.Err() != nil {
+		var broken *brokenError
+		silent := errors.As(err, &broken) && broken.silent
+		if ctx.Err() != nil || known && !silent {
 			return err
 		}
-		if since, ok := q.away.Load(host); ok && q.cfg.Now().Sub(since.(time.Time)) < awayTime {
-			return err
-		}
-		if i == len(q.cfg.Waits) {
-			q.away.Store(host, q.cfg.Now())
+		if silent || i == len(q.cfg.Waits) {
+			q.away.Store(host, away{q.cfg.Now(), silent})
 			return err
 		}
 		wait := q.cfg.Waits[i]
@@ -203,7 +215,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return &brokenError{what, fmt.Errorf("answer breaks off after %d bytes: %w", len(answer), plain(err))}
+		return broke(what, err, fmt.Sprintf("answer breaks off after %d bytes: ", len(answer)))
 	case len(answer) > maxAnswer:
 		return fmt.Errorf("%s: answer is longer than %d MiB", what, maxAnswer>>20)
 	case len(bytes.TrimSpace(answer)) == 0:
@@ -232,7 +244,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	what := shown(req)
 	resp, err := q.api.Do(req)
 	if err != nil {
-		return nil, &brokenError{what, plain(err)}
+		return nil, broke(what, err, "")
 	}
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return resp, nil
@@ -257,7 +269,7 @@ func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", "ponos")
 	resp, err := q.api.Do(req)
 	if err != nil {
-		return nil, &brokenError{shown(req), plain(err)}
+		return nil, broke(shown(req), err, "")
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
@@ -274,6 +286,14 @@ func address(u *url.URL) string {
 	return task.Clean((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
 
+// broke makes a brokenError of an error of net/http.
+func broke(request string, err error, before string) error {
+	e := plain(err)
+	return &brokenError{request: request, err: fmt.Errorf("%s%w", before, e), silent: errors.Is(e, errNoAnswer) || errors.Is(e, context.DeadlineExceeded)}
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
 // plain takes the URL, which may be signed, out of an error of net/http.
 func plain(err error) error {
 	for {
@@ -282,7 +302,7 @@ func plain(err error) error {
 			return err
 		}
 		if e.Timeout() && errors.Is(e.Err, context.DeadlineExceeded) {
-			return errors.New("no answer in time")
+			return errNoAnswer
 		}
 		err = e.Err
 	}

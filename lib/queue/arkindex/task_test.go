@@ -165,8 +165,15 @@ func TestReport(t *testing.T) {
 	if got := b.history("back"); got != "unscheduled,pending,running,stopping,stopped" {
 		t.Errorf("history %s", got)
 	}
-	err := b.report(b.add(&server.Task{Slug: "odd", State: "pending", Agent: b.agent()})[0], task.Stopped)
-	b.refusal(err, "Transition from state pending to state stopped is forbidden.")
+	// Stopped by somebody at this machine, which the queue has no word for.
+	if err := b.report(b.add(&server.Task{Slug: "waits", State: "pending", Agent: b.agent()})[0], task.Stopped); err != nil {
+		t.Error(err)
+	}
+	if got := b.history("waits"); !strings.HasSuffix(got, "running,error") {
+		t.Errorf("history %s", got)
+	}
+	err := b.report(b.add(&server.Task{Slug: "odd", State: "unscheduled", Agent: b.agent()})[0], task.Running)
+	b.refusal(err, "Transition from state unscheduled to state running is forbidden.")
 	if n := len(b.waits); n > 0 {
 		t.Errorf("waited %d times", n)
 	}

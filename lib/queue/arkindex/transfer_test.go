@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,7 +72,9 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestStall(t *testing.T) {
+	var asked atomic.Int32
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
 		w.Header().Set("Content-Length", "10")
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
@@ -85,9 +88,19 @@ func TestStall(t *testing.T) {
 	}
 	defer f.Close()
 	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stands still")
-	if len(b.waits) != 1 {
-		t.Errorf("tried again %d times; want once", len(b.waits))
+	if len(b.waits) != 0 || asked.Load() != 1 {
+		t.Errorf("asked %d times, waited %d times; want once, and not again", asked.Load(), len(b.waits))
 	}
+	// A thousand tasks must not wait for it one after the other.
+	start := time.Now()
+	for range 1000 {
+		b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "did not answer a moment ago")
+	}
+	if spent := time.Since(start); asked.Load() != 1 || spent > 5*time.Second {
+		t.Errorf("asked %d times within %v", asked.Load(), spent)
+	}
+	b.now = b.now.Add(time.Minute)
+	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stands still")
 }
 
 func TestLog(t *testing.T) {

@@ -203,7 +203,11 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
-		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Files: e.Files, Image: e.Image, ImageOnly: e.Image != "",
+		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
+	}
+	for _, f := range e.Files {
+		f.Version = version(f)
+		t.Files = append(t.Files, f)
 	}
 	if _, err := os.Stat(q.path(stopDir, string(id))); err == nil && !t.State.Final() {
 		t.State = task.Stopping
@@ -216,6 +220,22 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		t.Parents = append(t.Parents, p)
 	}
 	return t, nil
+}
+
+// State is the state in a task's file.
+func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
+	e, err := q.find(id)
+	return e.State, err
+}
+
+// version keeps apart what a file of this machine holds at two times.
+func version(f task.File) string {
+	path, _ := strings.CutPrefix(f.URL, "file://")
+	info, err := os.Stat(path)
+	if err != nil {
+		return "" // who gets it will see
+	}
+	return fmt.Sprintf("%d-%d", info.ModTime().UnixNano(), info.Size())
 }
 
 // find is Find, without a search through all active tasks for one that is new or
@@ -348,7 +368,7 @@ func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
 	if err == nil {
 		defer f.Cleanup()
-		if _, err = io.Copy(f, from); err == nil {
+		if err = copyFile(f.File, from); err == nil {
 			err = f.CloseAtomicallyReplace()
 		}
 	}
@@ -421,14 +441,18 @@ func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
 	if !ok || !filepath.IsAbs(path) {
 		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
 	}
-	return copyFrom(path, to)
+	err := copyFrom(path, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", queue.ErrBroken, err)
+	}
+	return err
 }
 
 func copyFrom(path string, to *os.File) error {
 	from, err := os.Open(path)
 	if err == nil {
 		defer from.Close()
-		_, err = io.Copy(to, from)
+		err = copyFile(to, from)
 	}
 	if err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)

@@ -134,6 +134,9 @@ func TestSubmitErrors(t *testing.T) {
 		"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting": runner.ErrLater,
 		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying":                                    runner.ErrLater,
 		"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)":                nil,
+		"sbatch: error: Batch job submission failed: I/O error writing script/environment to file":                        nil,
+		"sbatch: error: Batch job submission failed: Message receive failure":                                             nil,
+		"sbatch: error: Batch job submission failed: Invalid authentication credential":                                   nil,
 	} {
 		err := submitError(&slurm.Error{Command: "sbatch", Exit: &command.ExitError{Name: "sbatch", Code: 1, Stderr: words}})
 		if want == nil && (errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrLater)) || want != nil && !errors.Is(err, want) {

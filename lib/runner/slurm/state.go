@@ -141,6 +141,10 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	return job
 }
 
+// notBegun is what Slurm tells of a job for which a node could not make the output
+// file or go to the directory: no signal has this number.
+var notBegun = slurm.Exit{Signal: 53}
+
 // ended is a job that Slurm says has ended in a state, with the first exit of its
 // steps that is not zero.
 func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
@@ -148,6 +152,11 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	job.ExitCode = failure.Status()
 	switch slurmState {
 	case "COMPLETED", "FAILED":
+		if failure == notBegun {
+			job.State = task.Error
+			job.Reason = "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"
+			return job
+		}
 		if failure != (slurm.Exit{}) {
 			job.State = task.Failed
 			job.Reason = fmt.Sprintf("exit code %d", failure.Code)

@@ -75,7 +75,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			r.say("instance ordered", o)
-			return errors.Join(r.save(o), r.journal(o, "created", 0))
+			return errors.Join(r.journal(o, "created", 0), r.save(o))
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
 			// The intent stays: whoever comes next looks first.
@@ -156,7 +156,7 @@ func (r *Runner) offers(ctx context.Context, m market) ([]vastai.Offer, error) {
 
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
 func (r *Runner) Choose(found []vastai.Offer, shunned map[int64]time.Time) (good []vastai.Offer, why string) {
-	why = fmt.Sprintf("the market has %d", len(found))
+	why = "the market has none that meets the filters"
 	all := r.All()
 	for _, offer := range found {
 		_, bad := shunned[offer.Machine]

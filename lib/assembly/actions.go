@@ -1,0 +1,61 @@
+package assembly
+
+import (
+	"context"
+	"io"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Actions is a tool that does the queue's actions of one kind: those in the lines of
+// its standard input, or for the tasks that its arguments name.
+type Actions struct {
+	Options
+	Kind   task.Kind
+	Jobs   int      // at the same time
+	Args   []string // ids of tasks
+	Stdin  io.Reader
+	Stdout io.Writer
+	// Do does the action for one task.
+	Do func(context.Context, *Parts, task.ID) (task.Outcome, error)
+}
+
+// Run does the actions. Failures are told as they happen; the error says how it went.
+func (a Actions) Run(ctx context.Context) (err error) {
+	if a.Jobs < 1 {
+		return fault.Errorf(fault.Usage, "--jobs must be at least 1, not %d", a.Jobs)
+	}
+	ids, err := agent.ParseIDs(a.Args)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 && app.IsTerminal(a.Stdin) {
+		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"),
+			`"ponos-poll | `+a.Tool+`" does what the queue wants`)
+	}
+	line := progress.Open(a.Stderr, a.Tool)
+	defer line.Close()
+	a.Stdout, a.Stderr = line.Writer(a.Stdout), line.Writer(a.Stderr)
+	ctx = progress.With(ctx, line)
+	parts, err := Load(ctx, a.Options)
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	s := &agent.Stream{
+		Kind: a.Kind, Jobs: a.Jobs, Out: a.Stdout,
+		Do: func(ctx context.Context, id task.ID) (task.Outcome, error) { return a.Do(ctx, parts, id) },
+		Problem: func(err error) {
+			app.Report(a.Stderr, a.Tool, err)
+			parts.Problem(err)
+		},
+	}
+	if len(ids) > 0 {
+		return s.RunIDs(ctx, ids)
+	}
+	return s.Run(ctx, a.Stdin)
+}
