@@ -240,6 +240,12 @@ func TestPackages(t *testing.T) {
 		if got := run(t, filepath.Join(dir, "ponos-1.0.1-linux-amd64/bin/ponos-task"), "--version"); got != "ponos-task v1.0.1\n" {
 			t.Errorf("%q", got)
 		}
+		licenses := run(t, "cat", filepath.Join(dir, "ponos-1.0.1-linux-amd64/share/licenses/ponos/THIRD-PARTY"))
+		for _, want := range []string{"\n==== github.com/urfave/cli/v2 v2.", "The Go Authors", "MIT License"} {
+			if !strings.Contains(licenses, want) {
+				t.Errorf("no %q in the licenses", want)
+			}
+		}
 		c := exec.Command("sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS")
 		c.Dir = later
 		if out, err := c.CombinedOutput(); err != nil {
