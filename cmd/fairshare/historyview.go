@@ -62,16 +62,7 @@ func newHistoryView(a *asker, c *cli.Context) (*historyView, error) {
 	if v.until.Sub(v.since) > maxDays*24*time.Hour {
 		return nil, fault.Errorf(fault.Usage, "--since: more than %d days", maxDays)
 	}
-	switch by := c.String("by"); by {
-	case "user":
-	case "account":
-		v.byAccount = true
-	default:
-		return nil, unknown("value of --by", by, []string{"user", "account"})
-	}
-	if v.source != "sacct" && v.source != "sreport" {
-		return nil, unknown("source", v.source, []string{"sacct", "sreport"})
-	}
+	v.byAccount = c.String("by") == "account"
 	n, err := strconv.ParseUint(c.String("top"), 10, 8)
 	if err != nil || n == 0 {
 		return nil, fault.Errorf(fault.Usage, "--top: %q is no number from 1 to 255", c.String("top"))

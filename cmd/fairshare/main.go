@@ -49,6 +49,10 @@ fairshare jobs 349               the whole story of one job
 fairshare holes                  what would start right now
 fairshare where --gpus=2 job.sh  where this job would start soonest
 fairshare history --since 30d    what I used, by day`,
+		Brief: map[string][]string{
+			"":     {"user", "account", "all", "json", "watch"},
+			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "json", "watch", "every", "prometheus"},
+		},
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "the associations of these `USERS`, separated by commas; default: you"},
 			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` with all below them"},
@@ -56,14 +60,14 @@ fairshare history --since 30d    what I used, by day`,
 		}, commonFlags()...),
 		Commands: []*cli.Command{
 			{
-				Name: "jobs", Usage: "pending jobs in the order they are considered, or the story of one", ArgsUsage: "[JOB...]",
+				Name: "jobs", Usage: "pending jobs in the order of the scheduler, or the story of one", ArgsUsage: "[JOB...]",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
 					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: userUsage},
 					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only of these `ACCOUNTS`"},
 					&cli.BoolFlag{Name: "me", Usage: "only mine"},
 					&cli.StringFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "these `JOBS`, separated by commas, pending or running"},
-					&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, as they are"},
+					app.SomeOf(&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, as they are"}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
 				}, commonFlags()...),
@@ -76,7 +80,7 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "holes", Usage: "the room that running, planned and reserved jobs leave, now and later",
+				Name: "holes", Usage: "the room that running, planned and reserved jobs leave",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
 					&cli.StringFlag{Name: "span", Usage: "look this far ahead: a `DURATION` such as 12h or 2d"},
@@ -121,9 +125,9 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
 					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
 					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
-					&cli.StringFlag{Name: "by", Value: "user", Usage: "`WHOM` to tell apart: user or account"},
+					app.OneOf(&cli.StringFlag{Name: "by", Value: "user", Usage: "`WHOM` to tell apart: user or account"}, "user", "account"),
 					&cli.StringFlag{Name: "tres", Value: "cpu", Usage: "the `RESOURCE` to add up: cpu, gpu, mem, node, billing, …"},
-					&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `COMMAND`: sacct (every job) or sreport (hourly sums)"},
+					app.OneOf(&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)"}, "sacct", "sreport"),
 					&cli.StringFlag{Name: "top", Value: "6", Usage: "tell the first `N` apart; the others are one"},
 					&cli.StringFlag{Name: "svg", Usage: "write the plot to `FILE` too", TakesFile: true},
 				}, commonFlags()...),

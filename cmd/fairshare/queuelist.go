@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -248,11 +250,7 @@ var fields = map[string]field{
 }
 
 func fieldNames() []string {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	return names
+	return slices.Sorted(maps.Keys(fields))
 }
 
 // raw writes the fields of --format, one job a line, separated by bars as all of

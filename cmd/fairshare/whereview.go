@@ -89,7 +89,7 @@ func newWhereView(a *asker, args []string) (v *whereView, help bool, err error) 
 		case arg == "--json":
 			v.asJSON = true
 			continue
-		case arg == "--help" || arg == "-h":
+		case arg == "--help" || arg == "-h" || arg == "--help-all":
 			return nil, true, nil
 		case arg == "--test-only":
 			continue

@@ -26,6 +26,9 @@ func runFlags() []cli.Flag {
 	list := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringSliceFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
+	oneOf := func(name, usage string, words ...string) cli.Flag {
+		return app.OneOf(&cli.StringFlag{Name: name, Usage: usage}, words...)
+	}
 	return []cli.Flag{
 		// Input.
 		str("arg-file", "read from `FILE` instead of standard input", "a"),
@@ -44,7 +47,7 @@ func runFlags() []cli.Flag {
 		// Where.
 		str("jobs", "run at most `N` CPUs' worth of tasks on each node", "j"),
 		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine", "S"),
-		str("via", "reach nodes by `HOW`: auto, srun, ssh or local (auto)"),
+		oneOf("via", "reach nodes by `HOW`: auto, srun, ssh or local (auto)", "auto", "srun", "ssh", "local"),
 		str("via-cmd", "reach nodes by `CMD` with {host} and {worker} in it"),
 		list("ssh-opt", "give `OPTION` to ssh"),
 		list("srun-opt", "give `OPTION` to srun"),
@@ -52,16 +55,18 @@ func runFlags() []cli.Flag {
 		str("connect-timeout", "try to reach a node for `TIME` (60s)"),
 		str("node-timeout", "give a node up that is silent for `TIME` (2m)"),
 		str("min-nodes", "end unless `N` nodes can be reached (1)"),
-		str("place", "choose nodes by `RULE`: auto, spread or pack (auto)"),
-		str("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)"),
+		oneOf("place", "choose nodes by `RULE`: auto, spread or pack (auto)", "auto", "spread", "pack"),
+		oneOf("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)", "auto", "core", "none"),
 		flag("release-idle", "give nodes back to Slurm that are not needed any more"),
 		// Output.
-		str("output", "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)", "o"),
+		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)"}, "print", "files", "merged", "none"),
 		flag("keep-order", "print output in the order of the input", "k"),
+		flag("line-buffer", "print lines as they come, those of different tasks mixed", "lb"),
+		flag("ungroup", "print output as it comes, even within lines", "u"),
 		flag("tag", "print the argument before each line of output"),
 		flag("quiet", "print neither progress nor summary", "q"),
 		flag("verbose", "print the summary even if all went well", "v"),
-		str("progress", "show progress: `HOW` is auto, terminal, lines or none (auto)"),
+		oneOf("progress", "show progress: `HOW` is auto, terminal, lines or none (auto)", "auto", "terminal", "lines", "none"),
 		str("status", "write the state of the run to `FILE`, each second"),
 		flag("dry-run", "print the commands and run nothing"),
 		// The run directory.
@@ -69,15 +74,15 @@ func runFlags() []cli.Flag {
 		str("joblog", "write the job log to `FILE`"),
 		flag("resume", "go on with a run: what has ended is left out"),
 		flag("retry-failed", "as --resume, and run again what has failed"),
-		str("resume-by", "know tasks of the run before by `KEY`: seq or text (seq)"),
+		oneOf("resume-by", "know tasks of the run before by `KEY`: seq or text (seq)", "seq", "text"),
 		flag("force-resume", "go on although commands have changed"),
 		// Failures.
 		str("retries", "run a task that fails `N` times more (0)"),
 		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
 		str("halt", "give up: `WHEN` is now|soon,fail=N|fail=P%|success=N"),
 		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
-		str("on-head-lost", "workers without head `DO`: kill or finish (kill)"),
-		str("leftovers", "what tasks leave running: `DO` is kill or keep (kill)"),
+		oneOf("on-head-lost", "workers without head `DO`: kill or finish (kill)", "kill", "finish"),
+		oneOf("leftovers", "what tasks leave running: `DO` is kill or keep (kill)", "kill", "keep"),
 		// Time.
 		str("time-per-task", "start no task that may take `TIME` when less is left of the job"),
 		str("end-margin", "end `TIME` before the job does"),
@@ -177,6 +182,33 @@ func (v *values) output() wire.Output {
 	return o
 }
 
+// live says whether output is printed while tasks run.
+func (v *values) live() head.Live {
+	lines, raw := v.c.Bool("line-buffer"), v.c.Bool("ungroup")
+	if !lines && !raw {
+		return head.LiveNone
+	}
+	name := "line-buffer"
+	if raw {
+		name = "ungroup"
+	}
+	for _, x := range []struct {
+		is  bool
+		why string
+	}{
+		{lines && raw, "--line-buffer"}, {v.c.Bool("keep-order"), "--keep-order"}, {raw && v.c.Bool("tag"), "--tag"},
+		{!v.output().Return, "--output without print"}, {v.output().Merged, "--output merged"},
+	} {
+		if x.is {
+			v.fail(name, fmt.Errorf("it does not go with %s", x.why))
+		}
+	}
+	if raw {
+		return head.LiveRaw
+	}
+	return head.LiveLines
+}
+
 func (v *values) halt() (h head.Halt) {
 	if !v.c.IsSet("halt") {
 		return h
@@ -229,6 +261,7 @@ func (v *values) policy(serve bool) head.Policy {
 		TermGrace:      v.duration("term-grace", 20*time.Second),
 		KeepOrder:      v.c.Bool("keep-order"),
 		Tag:            v.c.Bool("tag"),
+		Live:           v.live(),
 		Quiet:          v.c.Bool("quiet"),
 		Verbose:        v.c.Bool("verbose"),
 		Status:         v.c.String("status"),

@@ -30,6 +30,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return t.Run(ctx, args, stdin, stdout, stderr)
 }
 
+// brief are the options of a run that are used most.
+var brief = []string{
+	"arg-file", "cpus", "gpus", "mem", "timeout", "jobs", "nodes", "output", "keep-order", "quiet", "dry-run", "run", "resume",
+	"retry-failed", "retries", "halt",
+}
+
 func tool() app.Tool {
 	return app.Tool{
 		Name:      "jobpool",
@@ -42,6 +48,11 @@ template, the lines are arguments that take the place of {}.`,
 ls *.gz | jobpool -k 'zcat {} | wc -l'
 jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
 jobpool ctl status`,
+		Brief: map[string][]string{
+			"":      {"cpus", "jobs", "output", "keep-order", "run", "resume", "dry-run"},
+			"run":   brief,
+			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
+		},
 		Flags:  runFlags(),
 		Action: runAction(false),
 		Commands: []*cli.Command{

@@ -37,6 +37,7 @@ func runAction(serve bool) cli.ActionFunc {
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
+		setup.Output.Live = policy.Live != head.LiveNone
 		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
 		if v.err != nil {
@@ -336,6 +337,10 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	case transport.BySrun:
 		d.Options = r.c.StringSlice("srun-opt")
+		d.External = sync.OnceValue(func() bool { // asked when the first node is opened
+			version, err := (&slurm.Client{}).Version(r.c.Context, "srun")
+			return err == nil && transport.HasExternalLauncher(version)
+		})
 	case transport.ByCmd:
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	}
@@ -411,5 +416,12 @@ func resumeCommand(args []string, dir string) string {
 	if len(out) > 4 && out[4] == "run" { // the command comes first
 		out = append([]string{"jobpool", "run"}, append(out[1:4:4], out[5:]...)...)
 	}
-	return strings.Join(out, " ")
+	command := strings.Join(out, " ")
+	if i := slices.Index(out, ":::"); i >= 0 && len(command) > maxResume {
+		command = strings.Join(append(out[:i+1:i+1], "ARG..."), " ")
+	}
+	return command
 }
+
+// maxResume bounds a command line that is told.
+const maxResume = 1000

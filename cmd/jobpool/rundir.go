@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -47,7 +48,30 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 			}
 		}
 	}
-	return filepath.Abs(dir)
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, ownDir(dir)
+}
+
+// ownDir refuses a directory that someone else has laid out where everybody may, as
+// in /tmp.
+func ownDir(dir string) error {
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		st, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		parent, err := os.Stat(filepath.Dir(dir))
+		if err != nil || parent.Mode()&os.ModeSticky == 0 || parent.Mode()&0o002 == 0 {
+			continue
+		}
+		if owner := st.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
+			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to someone else", dir), "choose another with --run")
+		}
+	}
+	return nil
 }
 
 // past is what earlier runs in the directory did.

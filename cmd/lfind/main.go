@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/launcher"
 )
 
 func main() {
@@ -43,8 +44,9 @@ func (s *session) tool() app.Tool {
 		Name:      "lfind",
 		Usage:     "find the launcher for a resource request",
 		ArgsUsage: "REQUEST... | @FILE | -",
-		Description: `Prints the options of sbatch with which a job gets what the request asks for.
-Launchers are described in launchers.yaml; without one, Slurm is asked.
+		Description: `Prints the options of sbatch with which a job gets what a request asks for, such
+as 'cuda(mem=14G) * 2 & duration=4 days'. Launchers are described in
+launchers.yaml; without one, Slurm is asked.
 
 A request joins with "&" what must hold, and separates alternatives by "|":
   cuda(mem=14G) * 2      GPUs with at least that memory; gpu() is any kind
@@ -58,11 +60,12 @@ lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
 lfind explain 'cuda(mem=40G) * 8'
 scontrol show nodes | lfind convert > ~/.config/ponos/launchers.yaml
 lfind run 'cuda() & duration=1h' -- python train.py`,
+		Brief:  map[string][]string{"": {"format", "soonest", "tags", "set"}},
 		Flags:  append(searchFlags(), findFlags()...),
 		Action: s.find,
 		Commands: []*cli.Command{
 			{
-				Name: "explain", Usage: "say of every launcher, partition and QoS why it does or does not match", ArgsUsage: "REQUEST...",
+				Name: "explain", Usage: "say of each launcher, partition and QoS why it matches or not", ArgsUsage: "REQUEST...",
 				Flags: append(searchFlags(), jsonFlag), Action: s.explain,
 			},
 			{
@@ -74,7 +77,7 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
 			},
 			{
-				Name: "convert", Usage: "write launchers.yaml from what Slurm says (scontrol show nodes | lfind convert)", ArgsUsage: "[FILE]",
+				Name: "convert", Usage: "write launchers.yaml from what scontrol show nodes prints", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
 					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
@@ -107,8 +110,8 @@ var (
 func searchFlags() []cli.Flag {
 	return []cli.Flag{
 		configFlag,
-		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`, separated by commas"},
-		&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"},
+		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS` (commas between)"},
+		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell the warnings of the file too, and what Slurm could not be asked"},
@@ -117,7 +120,7 @@ func searchFlags() []cli.Flag {
 
 func findFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"},
+		app.OneOf(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"}, launcher.Formats...),
 		jsonFlag,
 		setFlag,
 		&cli.BoolFlag{Name: "soonest", Usage: "of all that match, the one that Slurm would start first"},

@@ -85,7 +85,7 @@ exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
 			{
 				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
 				Flags: []cli.Flag{
-					&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL`: USR1, USR2, TERM or HUP (default: USR1 and TERM)"},
+					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL`: USR1, USR2, TERM or HUP (default: USR1 and TERM)"}, "USR1", "USR2", "TERM", "HUP"),
 					&cli.DurationFlag{Name: "timeout", Aliases: []string{"t"}, Value: time.Hour, Usage: "end the saving command after `TIME`, such as 90s or 5m"},
 					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
 					app.VerboseFlag(),

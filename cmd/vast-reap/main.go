@@ -132,7 +132,7 @@ func show(c *cli.Context, rows []row, stdout io.Writer) error {
 	if c.Bool("json") {
 		return app.PrintJSON(stdout, rows)
 	}
-	t := app.Table{Header: []string{"instance", "label", "status", "$/hour", "age", "why", "destroyed"}, Right: []int{0, 3, 4}}
+	t := app.Table{Header: []string{"instance", "label", "status", "$/hour", "age", "why", "destroyed"}, Right: []int{0, 3, 4}, Drop: []string{"status", "age"}}
 	for _, i := range rows {
 		done := "no"
 		if i.Destroyed {

@@ -6,6 +6,7 @@ complete -c ponos-submit -l spool -s s -x -a '(__fish_complete_directories)' -d 
 complete -c ponos-submit -l repository -s r -x -a '(__fish_complete_directories)' -d 'run code of the git repository URL (or path)'
 complete -c ponos-submit -l revision -x -d 'check out REV: a commit, tag or branch (HEAD)'
 complete -c ponos-submit -l directory -s d -x -a '(__fish_complete_directories)' -d 'run code of DIR, as it is now'
+complete -c ponos-submit -l image -s i -x -d 'run in the Docker image IMAGE, which needs mode vast'
 complete -c ponos-submit -l worker -s w -x -d 'run the repository\'s worker SLUG'
 complete -c ponos-submit -l gpu -s g -d 'the task needs a GPU'
 complete -c ponos-submit -l after -s a -x -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")' -d 'start after task ID, with its artifacts; repeatable'
@@ -19,3 +20,4 @@ complete -c ponos-submit -l stop -x -a '(__fish_complete_list , "ponos-task word
 complete -c ponos-submit -l json -d 'print JSON instead of a table'
 complete -c ponos-submit -l version -s V -d 'print the version and exit'
 complete -c ponos-submit -l help -s h -d 'show help'
+complete -c ponos-submit -l help-all -d 'show help with all options'

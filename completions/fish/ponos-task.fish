@@ -14,7 +14,7 @@ complete -c ponos-task -n '__fish_seen_subcommand_from note' -l file -s f -r -F 
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l task -x -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")' -d 'ID of the task (default: what the job was marked with)'
 complete -c ponos-task -n '__fish_seen_subcommand_from note' -l help -s h -d 'show help'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -f
-complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l signal -s s -x -d 'save at SIGNAL: USR1, USR2, TERM or HUP (default: USR1 and TERM)'
+complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l signal -s s -x -a 'USR1 USR2 TERM HUP' -d 'save at SIGNAL: USR1, USR2, TERM or HUP (default: USR1 and TERM)'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l timeout -s t -x -d 'end the saving command after TIME, such as 90s or 5m'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l no-requeue -d 'save only'
 complete -c ponos-task -n '__fish_seen_subcommand_from checkpoint' -l verbose -s v -d 'tell on standard error what is done'

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/app"
@@ -18,9 +19,19 @@ func hasLive(all []level) bool {
 			return true
 		}
 		for _, f := range l.Flags {
-			if f.Value != "" && live[kindOf(f.Value, f.Usage)] != "" {
+			if f.Value != "" && len(f.Words) == 0 && live[kindOf(f.Value, f.Usage)] != "" {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// hasLists reports whether a flag of a tool takes a list of known words.
+func hasLists(all []level) bool {
+	for _, l := range all {
+		if slices.ContainsFunc(l.Flags, func(f app.FlagInfo) bool { return f.List }) {
+			return true
 		}
 	}
 	return false
@@ -69,6 +80,10 @@ func bash(w io.Writer, d app.Description) {
 	line("\t\tesac")
 	line("\tdone")
 	line("")
+	if hasLists(all) {
+		line("\tlocal list=")
+		line("\tif [[ $word == *,* ]]; then list=${word%%,*},; fi")
+	}
 	line("\tcase $level:$before in")
 	for _, l := range all {
 		for _, f := range l.Flags {
@@ -77,6 +92,10 @@ func bash(w io.Writer, d app.Description) {
 			}
 			k, at := kindOf(f.Value, f.Usage), patterns(strings.Join(l.path, "/"), f.Names)
 			switch options := compgen[k]; {
+			case f.List:
+				line("\t%s) how=(-P \"$list\" -W %s) word=${word#\"$list\"} ;;", at, quote(strings.Join(f.Words, " ")))
+			case len(f.Words) > 0:
+				line("\t%s) how=(-W %s) ;;", at, quote(strings.Join(f.Words, " ")))
 			case live[k] != "" && options != "":
 				line("\t%s) how=(%s) live=%s ;;", at, options, live[k])
 			case live[k] != "":

@@ -52,7 +52,12 @@ func fish(w io.Writer, d app.Description) {
 			if f.Value != "" {
 				k := kindOf(f.Value, f.Usage)
 				value, ok := fishValue[k]
-				if !ok {
+				switch {
+				case f.List:
+					value = fmt.Sprintf(`-x -a '(__fish_complete_list , "printf %%s\\\\n %s")'`, strings.Join(f.Words, " "))
+				case len(f.Words) > 0:
+					value = "-x -a " + quote(strings.Join(f.Words, " "))
+				case !ok:
 					value = "-x -a " + fishLive(k)
 				}
 				names += " " + value

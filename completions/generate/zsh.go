@@ -112,7 +112,15 @@ func zshFlag(tool string, f app.FlagInfo) string {
 	}
 	spec := "[" + zshText(f.Usage) + "]"
 	if f.Value != "" {
-		spec += ":" + zshText(f.Value) + ":" + zshActionOf(tool, kindOf(f.Value, f.Usage))
+		spec += ":" + zshText(f.Value) + ":"
+		switch words := strings.Join(f.Words, " "); {
+		case f.List:
+			spec += "_sequence compadd - " + words
+		case words != "":
+			spec += "(" + words + ")"
+		default:
+			spec += zshActionOf(tool, kindOf(f.Value, f.Usage))
+		}
 	}
 	if len(names) == 1 {
 		return quote("*" + names[0] + spec)

@@ -32,6 +32,9 @@ type Agent struct {
 	ConfigFlag   string // before the configuration file of a worker without network
 	LocalCode    bool   // repositories on this machine's file systems are allowed
 	Now          func() time.Time
+	// AskInterval is how often the queue is asked for the state of a task whose job costs
+	// money: 0 is never.
+	AskInterval time.Duration
 	// Ended is told of each task that is over and has cost something.
 	Ended func(task.Outcome)
 	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.

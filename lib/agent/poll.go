@@ -183,7 +183,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		})
 	}
 	for i := range known {
-		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) {
+		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
@@ -260,6 +260,11 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience
 			return nil, err
 		}
 		return &k, err
+	}
+	if a.asks(&k, &job) {
+		if after, settled, err := a.ask(ctx, d, k); settled {
+			return after, err
+		}
 	}
 	if s.report.State != "" {
 		err := a.Queue.Report(ctx, k.ID, s.report)

@@ -38,7 +38,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		return err
 	}
 	if remote, ok := a.Runner.(runner.Remote); ok {
-		return placeRemote(d, t, variables, remote)
+		return placeRemote(ctx, d, t, variables, remote)
 	}
 	if t.ImageOnly {
 		return taskErrorf("the task is to run in image %q, and only mode vast runs images", task.Clean(t.Image))
@@ -93,9 +93,12 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 }
 
 // placeRemote puts into a task's directory what a remote runner needs.
-func placeRemote(d Dir, t task.Task, variables map[string]string, remote runner.Remote) error {
+func placeRemote(ctx context.Context, d Dir, t task.Task, variables map[string]string, remote runner.Remote) error {
 	t.Env = variables
-	env, command, err := remote.Place(t)
+	env, command, err := remote.Place(ctx, t)
+	if errors.Is(err, runner.ErrLater) || ctx.Err() != nil {
+		return err
+	}
 	if err != nil {
 		return &taskError{err}
 	}

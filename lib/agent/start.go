@@ -91,6 +91,9 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	if errors.As(err, &own) {
 		return a.fail(ctx, d, record, own)
 	}
+	if errors.Is(err, runner.ErrLater) {
+		return a.outcome("deferred", record, err.Error()), nil
+	}
 	if err != nil {
 		return task.Outcome{}, err
 	}

@@ -60,6 +60,7 @@ const (
 	recordFile  = "task.json"
 	lockFile    = "lock"
 	stopFile    = "stop"     // somebody wants the task stopped
+	askedFile   = "asked"    // when the queue was asked for the task's state
 	headFile    = "head.log" // the agent's lines before the job's output
 	tailFile    = "tail.log" // and behind it
 	envFile     = runner.EnvFile

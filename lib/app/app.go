@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 )
 
 // Version is set by the build; without it the version of the module is told.
@@ -26,9 +28,12 @@ type Tool struct {
 	ArgsUsage   string // such as "[ID...]"
 	Description string // a few lines for --help
 	Examples    string // lines for the end of --help
-	Flags       []cli.Flag
-	Commands    []*cli.Command
-	Action      cli.ActionFunc
+	// Brief names the options that --help shows where not all fit on one screen: by
+	// command, "" for the tool itself. Without it those come that are declared first.
+	Brief    map[string][]string
+	Flags    []cli.Flag
+	Commands []*cli.Command
+	Action   cli.ActionFunc
 	// StopAtArg ends the flags at the first argument, for tools that run a
 	// command. Elsewhere flags and arguments may be mixed.
 	StopAtArg bool
@@ -90,6 +95,7 @@ func isContext(err error) bool {
 
 // finish prints err the way all tools do and returns its exit status.
 func (t Tool) finish(stderr io.Writer, err error) int {
+	stderr = (*progress.Line)(nil).Writer(stderr)
 	if errors.Is(err, syscall.EPIPE) {
 		return 128 + int(syscall.SIGPIPE)
 	}
@@ -118,21 +124,30 @@ func Report(stderr io.Writer, tool string, err error) {
 }
 
 func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
-	usageError := func(_ *cli.Context, err error, _ bool) error {
-		return fault.Hint(fault.Wrap(fault.Usage, err), fmt.Sprintf("see %q", t.Name+" --help"))
+	usageError := func(c *cli.Context, err error, _ bool) error {
+		flags, name := c.App.Flags, t.Name
+		if c.Command != nil && c.Command.Name != t.Name {
+			flags, name = c.Command.Flags, c.Command.HelpName
+		}
+		return wrongFlag(err, name, flags)
 	}
-	var prepare func(commands []*cli.Command)
-	prepare = func(commands []*cli.Command) {
+	var prepare func(path []string, commands []*cli.Command)
+	prepare = func(path []string, commands []*cli.Command) {
 		for _, c := range commands {
+			path := append(slices.Clone(path), c.Name)
+			help := t.commandPage(path, c)
 			c.OnUsageError = usageError
-			c.HideHelpCommand = true
+			c.HideHelp = true
+			c.Before = func(c *cli.Context) error { return help.show(c) }
+			c.Flags = help.all
 			if c.Action == nil {
 				c.Action = t.unknownCommand
 			}
-			prepare(c.Subcommands)
+			prepare(path, c.Subcommands)
 		}
 	}
-	prepare(t.Commands)
+	help := t.page()
+	prepare(nil, t.Commands)
 	action := t.Action
 	if action == nil {
 		action = t.unknownCommand
@@ -140,10 +155,9 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return &cli.App{
 		Name: t.Name, Usage: t.Usage, ArgsUsage: t.ArgsUsage, Description: t.Description,
 		Version: version(), Reader: stdin, Writer: stdout, ErrWriter: stderr,
-		Flags: append(t.Flags, versionFlag), Commands: t.Commands, Action: action,
-		HideHelpCommand: true, HideVersion: true, UseShortOptionHandling: true,
+		Flags: help.all, Commands: t.Commands, Action: action,
+		HideHelp: true, HideVersion: true, UseShortOptionHandling: true,
 		DisableSliceFlagSeparator: true,
-		CustomAppHelpTemplate:     helpTemplate + examples(t.Examples),
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Before: func(c *cli.Context) error {
@@ -151,7 +165,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 				_, err := fmt.Fprintf(c.App.Writer, "%s %s\n", t.Name, version())
 				return errors.Join(err, fault.Exit(0, nil))
 			}
-			return nil
+			return help.show(c)
 		},
 	}
 }
@@ -182,27 +196,4 @@ func version() string {
 		return strings.Trim(info.Main.Version, "()")
 	}
 	return "devel"
-}
-
-const helpTemplate = `{{.Name}} - {{.Usage}}
-
-usage: {{.Name}}{{if .VisibleFlags}} [OPTION...]{{end}}{{if .VisibleCommands}}{{if .ArgsUsage}} [COMMAND]{{else}} COMMAND{{end}}{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
-{{- if .Description}}
-
-{{.Description}}{{end}}
-{{- if .VisibleCommands}}
-
-commands:{{range .VisibleCommands}}
-  {{join .Names ", "}}{{"\t"}}{{.Usage}}{{end}}{{end}}
-{{- if .VisibleFlags}}
-
-options:{{range .VisibleFlags}}
-  {{.}}{{end}}{{end}}
-`
-
-func examples(text string) string {
-	if text == "" {
-		return ""
-	}
-	return "\nexamples:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
 }

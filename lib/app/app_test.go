@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -67,6 +68,75 @@ func TestUsageErrorsGoToStderr(t *testing.T) {
 		if code != 2 || out != "" || strings.Count(stderr, "\n") != 2 || !strings.HasPrefix(stderr, "sq: ") || !strings.Contains(stderr, "\nsq: hint: ") {
 			t.Errorf("sq %s: %d\nstdout %q\nstderr %q", args, code, out, stderr)
 		}
+	}
+}
+
+func TestWrongFlagsAreToldAsTheyWereTyped(t *testing.T) {
+	for args, want := range map[string]string{
+		"--outptu x": "sq: unknown option --outptu\nsq: hint: did you mean --output?\n",
+		"-x":         "sq: unknown option -x\nsq: hint: see \"sq --help\"\n",
+		"-n":         "sq: option -n needs a value\nsq: hint: see \"sq --help\"\n",
+		"--num x":    "sq: option --num: \"x\" is no whole number\nsq: hint: see \"sq --help\"\n",
+		"--all=x":    "sq: option --all: \"x\" is given, but it takes no value\nsq: hint: see \"sq --help\"\n",
+	} {
+		if code, _, stderr := runTool(tool(nil), strings.Fields(args)...); code != 2 || stderr != want {
+			t.Errorf("sq %s: %d\n got %s\nwant %s", args, code, stderr, want)
+		}
+	}
+}
+
+// TestHelpFitsAScreen has a tool with more options than fit.
+func TestHelpFitsAScreen(t *testing.T) {
+	many := tool(nil)
+	many.Description, many.Examples = "First.\n\nSecond.", "sq 12"
+	for i := range 30 {
+		many.Flags = append(many.Flags, &cli.BoolFlag{Name: fmt.Sprintf("flag%d", i), Usage: "does it"})
+	}
+	_, short, _ := runTool(many, "--help")
+	if strings.Count(short, "\n") != height || !strings.HasSuffix(short, "\n\nmore: sq --help-all, man sq\n") ||
+		strings.Contains(short, "Second.") || strings.Contains(short, "examples:") || strings.Contains(short, "flag29") {
+		t.Errorf("got\n%s", short)
+	}
+	_, all, _ := runTool(many, "--help-all")
+	for _, want := range []string{"First.", "Second.", "--flag29  ", "-n, --num N", "-V, --version", "\nexamples:\n  sq 12\n"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("--help-all leaves out %q:\n%s", want, all)
+		}
+	}
+	many.Brief = map[string][]string{"": {"flag29", "num"}}
+	if _, short, _ = runTool(many, "--help"); !strings.Contains(short, "most used options:\n      --flag29  does it\n  -n, --num N   at most N\n\nmore: ") {
+		t.Errorf("got\n%s", short)
+	}
+	_, description, _ := runTool(many, "--describe")
+	if !strings.Contains(description, `"help-all"`) {
+		t.Error("--describe does not know --help-all")
+	}
+	if _, description, _ = runTool(tool(nil), "--describe"); strings.Contains(description, "help-all") {
+		t.Error("a tool whose help fits a screen tells --help-all")
+	}
+}
+
+func TestOneOf(t *testing.T) {
+	with := tool(nil)
+	with.Flags = append(with.Flags,
+		OneOf(&cli.StringFlag{Name: "kind", Usage: "a `KIND`", Value: "big"}, "big", "small"),
+		SomeOf(&cli.StringFlag{Name: "where", Usage: "`PLACES`"}, "here", "there"))
+	for args, want := range map[string]string{
+		"":                   "",
+		"--kind small":       "",
+		"--where here,there": "",
+		"--kind smal":        "sq: --kind: \"smal\" is none of big, small\nsq: hint: did you mean \"small\"?\n",
+		"--where here,x":     "sq: --where: \"x\" is none of here, there\n",
+		"--kind=":            "sq: --kind: \"\" is none of big, small\n",
+	} {
+		code, _, stderr := runTool(with, strings.Fields(args)...)
+		if stderr != want || (code == 2) != (want != "") {
+			t.Errorf("sq %s: %d, %q; want %q", args, code, stderr, want)
+		}
+	}
+	_, description, _ := runTool(with, "--describe")
+	if flat := strings.Join(strings.Fields(description), " "); !strings.Contains(flat, `"words": [ "big", "small" ]`) || !strings.Contains(flat, `"list": true`) {
+		t.Errorf("--describe does not tell the words:\n%s", description)
 	}
 }
 
@@ -135,5 +205,45 @@ func TestTable(t *testing.T) {
 	want := "JOBID    GPU.HOURS  NAME\n1               10  日本\n1234567          5  a?[2Jb\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestTableFitsATerminal(t *testing.T) {
+	why := "the partition is for the accounts csi only, and yours are research and others"
+	table := Table{
+		Header: []string{"task", "partition", "has", "cpus", "why"}, Right: []int{3},
+		Drop: []string{"has", "cpus"}, Whole: []string{"task"},
+	}
+	table.Add("01a1faf1-7e44-7767-b4cb-443504a8c347", "a_partition_with_a_long_name", "8 CPUs, 4 x a100", "16", why)
+	table.Add("2", "日本語日本語日本語日本語", "nothing", "1", "")
+	for _, room := range []int{200, 120, 100, 80, 60} {
+		var out bytes.Buffer
+		if err := table.printWithin(&out, room); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for line := range strings.Lines(text) {
+			// At 60 columns the id, which is never cut, leaves no room.
+			if w := twwidth.Width(strings.TrimRight(line, "\n")); w > max(room, 73) {
+				t.Errorf("%d columns: %d wide: %q", room, w, line)
+			}
+		}
+		if !strings.Contains(text, "01a1faf1-7e44-7767-b4cb-443504a8c347") {
+			t.Errorf("%d columns: the id is cut:\n%s", room, text)
+		}
+		if left := strings.Contains(text, "too narrow for has"); left != (room < 120) || left == strings.Contains(text, "a100") {
+			t.Errorf("%d columns: left out: %v\n%s", room, left, text)
+		}
+		for word := range strings.FieldsSeq(why) {
+			if !strings.Contains(text, word) {
+				t.Errorf("%d columns: %q is lost:\n%s", room, word, text)
+			}
+		}
+	}
+	table = Table{Header: []string{"task", "command"}, OneLine: true}
+	table.Add("1", strings.Repeat("x ", 100))
+	var out bytes.Buffer
+	if err := table.printWithin(&out, 40); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.HasSuffix(out.String(), "…\n") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }

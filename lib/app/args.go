@@ -85,7 +85,7 @@ func command(commands []*cli.Command, name string) *cli.Command {
 type flagIndex map[string]bool
 
 func index(flags []cli.Flag) flagIndex {
-	known := flagIndex{"help": false, "h": false}
+	known := flagIndex{"help": false, "h": false, "help-all": false}
 	for _, f := range flags {
 		takes := false
 		if d, ok := f.(cli.DocGenerationFlag); ok {

@@ -22,17 +22,23 @@ type FlagInfo struct {
 	Names []string `json:"names"` // without dashes, the long one first
 	Usage string   `json:"usage"`
 	Value string   `json:"value,omitempty"` // metavariable; empty: takes none
+	Words []string `json:"words,omitempty"` // the values there are, if they are known
+	List  bool     `json:"list,omitempty"`  // several words with commas between them
 }
 
 func (t Tool) describe() Description {
-	return describe(t.Name, t.Usage, t.ArgsUsage, append(slices.Clone(t.Flags), versionFlag, cli.HelpFlag), t.Commands)
+	return t.describePage(nil, t.page(), t.Commands)
 }
 
-func describe(name, usage, args string, flags []cli.Flag, commands []*cli.Command) Description {
-	d := Description{Name: name, Usage: usage, Args: args}
+func (t Tool) describePage(path []string, p page, commands []*cli.Command) Description {
+	d := Description{Name: p.name[strings.LastIndexByte(p.name, ' ')+1:], Usage: p.usage, Args: p.args}
+	flags := p.flags
+	if p.shortened() {
+		flags = append(slices.Clip(flags), &cli.BoolFlag{Name: "help-all", Usage: "show help with all options"})
+	}
 	for _, f := range flags {
 		doc, ok := f.(cli.DocGenerationFlag)
-		if v, isVisible := f.(cli.VisibleFlag); !ok || isVisible && !v.IsVisible() {
+		if !ok {
 			continue
 		}
 		info := FlagInfo{Names: slices.Clone(f.Names()), Usage: doc.GetUsage()}
@@ -44,13 +50,17 @@ func describe(name, usage, args string, flags []cli.Flag, commands []*cli.Comman
 				}
 			}
 		}
+		if choice, ok := f.(interface{ choices() ([]string, bool) }); ok {
+			info.Words, info.List = choice.choices()
+		}
 		d.Flags = append(d.Flags, info)
 	}
 	for _, c := range commands {
 		if c.Hidden {
 			continue
 		}
-		d.Commands = append(d.Commands, describe(c.Name, c.Usage, c.ArgsUsage, append(slices.Clone(c.Flags), cli.HelpFlag), c.Subcommands))
+		path := append(slices.Clone(path), c.Name)
+		d.Commands = append(d.Commands, t.describePage(path, t.commandPage(path, c), c.Subcommands))
 	}
 	return d
 }

@@ -1,27 +1,189 @@
 package app
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// width is the widest line of a help text: that of a terminal.
-const width = 80
+// A help text fits a screen of this size; only --help-all may be longer.
+const (
+	width  = 80
+	height = 24
+)
 
-// The library has these as variables only.
-func init() {
-	cli.FlagStringer = flagLine
-	print := cli.HelpPrinterCustom
-	cli.HelpPrinterCustom = func(w io.Writer, template string, data any, functions map[string]any) {
-		var text bytes.Buffer
-		print(&text, template, data, functions)
-		_, _ = io.WriteString(w, wrap(text.String()))
+// The library's own help goes to places of its own liking; there is only ours.
+func init() { cli.HelpFlag = nil }
+
+// helpFlags are the flags that every tool and command has at its end.
+func helpFlags(version cli.Flag) []cli.Flag {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help"},
+		&cli.BoolFlag{Name: "help-all", Hidden: true},
 	}
+	if version != nil {
+		flags = append([]cli.Flag{version}, flags...)
+	}
+	return flags
+}
+
+// page is the help of a tool or of one of its commands.
+type page struct {
+	name, usage, args, description, examples string
+
+	commands []*cli.Command
+	all      []cli.Flag // hidden ones too
+	flags    []cli.Flag
+	brief    []string // names of the options for one screen
+}
+
+func (t Tool) page() page {
+	all := append(slices.Clip(t.Flags), helpFlags(versionFlag)...)
+	return page{t.Name, t.Usage, t.ArgsUsage, t.Description, t.Examples, visibleCommands(t.Commands), all, visible(all), t.Brief[""]}
+}
+
+func (t Tool) commandPage(path []string, c *cli.Command) page {
+	all := c.Flags
+	if !slices.ContainsFunc(all, func(f cli.Flag) bool { return f.Names()[0] == "help" }) {
+		all = append(slices.Clip(all), helpFlags(nil)...)
+	}
+	name := strings.Join(path, " ")
+	return page{t.Name + " " + name, c.Usage, c.ArgsUsage, c.Description, "", visibleCommands(c.Subcommands), all, visible(all), t.Brief[name]}
+}
+
+func visible(flags []cli.Flag) (out []cli.Flag) {
+	for _, f := range flags {
+		if v, ok := f.(cli.VisibleFlag); !ok || v.IsVisible() {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func visibleCommands(commands []*cli.Command) (out []*cli.Command) {
+	for _, c := range commands {
+		if !c.Hidden {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// show prints the help if the command line asks for it, and then ends the tool.
+func (p page) show(c *cli.Context) error {
+	text := ""
+	switch {
+	case c.Bool("help-all"):
+		text = p.full()
+	case c.Bool("help"):
+		text = p.text()
+	default:
+		return nil
+	}
+	_, err := io.WriteString(c.App.Writer, text)
+	return errors.Join(err, fault.Exit(0, nil))
+}
+
+// text is the help that fits a screen: all of it, if it does.
+func (p page) text() string {
+	if full := p.full(); !p.shortened() {
+		return full
+	}
+	return p.screen()
+}
+
+// shortened reports whether the help for one screen leaves something out.
+func (p page) shortened() bool { return strings.Count(p.full(), "\n") > height }
+
+func (p page) full() string {
+	text := p.head(p.description) + p.commandList()
+	if len(p.flags) > 0 {
+		text += "\noptions:\n" + list(p.flags)
+	}
+	if p.examples != "" {
+		text += "\nexamples:\n  " + strings.ReplaceAll(strings.TrimSpace(p.examples), "\n", "\n  ") + "\n"
+	}
+	return text
+}
+
+// screen leaves out what --help-all tells: all but the first paragraph of the
+// description, the examples, and the options that are used least.
+func (p page) screen() string {
+	tool, _, _ := strings.Cut(p.name, " ")
+	more := fmt.Sprintf("\nmore: %s --help-all, man %s\n", p.name, tool)
+	description, _, _ := strings.Cut(p.description, "\n\n")
+	top := p.head(description) + p.commandList() + "\nmost used options:\n"
+	flags := p.flags
+	if len(p.brief) > 0 {
+		flags = nil
+		for _, name := range p.brief {
+			if i := slices.IndexFunc(p.flags, func(f cli.Flag) bool { return f.Names()[0] == name }); i >= 0 {
+				flags = append(flags, p.flags[i])
+			}
+		}
+	}
+	for n := len(flags); n > 0; n-- {
+		if text := top + list(flags[:n]) + more; strings.Count(text, "\n") <= height {
+			return text
+		}
+	}
+	return p.head("") + more
+}
+
+func (p page) head(description string) string {
+	text := p.name + " - " + p.usage + "\n\nusage: " + p.name
+	if len(p.flags) > 0 {
+		text += " [OPTION...]"
+	}
+	switch {
+	case len(p.commands) > 0 && p.args != "":
+		text += " [COMMAND]"
+	case len(p.commands) > 0:
+		text += " COMMAND"
+	}
+	text = strings.TrimRight(text+" "+p.args, " ") + "\n"
+	if description != "" {
+		text += "\n" + description + "\n"
+	}
+	return text
+}
+
+func (p page) commandList() string {
+	if len(p.commands) == 0 {
+		return ""
+	}
+	rows := make([]string, len(p.commands))
+	for i, c := range p.commands {
+		rows[i] = strings.Join(c.Names(), ", ") + "\t" + c.Usage
+	}
+	return "\ncommands:\n" + columns(rows)
+}
+
+func list(flags []cli.Flag) string {
+	rows := make([]string, len(flags))
+	for i, f := range flags {
+		rows[i] = flagLine(f)
+	}
+	return columns(rows)
+}
+
+// columns aligns rows of two cells, and breaks those that are too long.
+func columns(rows []string) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, "  "+row)
+	}
+	_ = w.Flush() // into memory
+	return wrap(text.String())
 }
 
 // flagLine is a flag in a help text: its names, the short one first, and its usage,

@@ -113,6 +113,9 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		// Whoever can write to a spool of mode 0700 is this user.
 		LocalCode: isSpool,
 	}
+	if c.Mode == "vast" {
+		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)
+	}
 	return p, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/registry"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
@@ -43,8 +44,13 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	var images func(context.Context, string) (registry.Image, error)
+	if v.ImageLookup {
+		images = registry.New(v.ImageLogin).Image
+	}
 	return &vastrunner.Runner{
-		API: api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		Images: images,
+		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,

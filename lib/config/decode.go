@@ -136,6 +136,15 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetString(node.Value)
+	case reflect.Bool:
+		switch strings.ToLower(node.Value) {
+		case "true", "yes", "on":
+			v.SetBool(true)
+		case "false", "no", "off":
+			v.SetBool(false)
+		default:
+			d.at(node.Line, key, "want true or false")
+		}
 	case reflect.Int:
 		n, err := strconv.Atoi(node.Value)
 		if node.Kind != yaml.ScalarNode || err != nil {

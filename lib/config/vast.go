@@ -22,7 +22,8 @@ type Vast struct {
 	Disk         float64           `yaml:"disk"`
 	ImageLogin   string            `yaml:"image_login"`
 	ExtraEnv     map[string]string `yaml:"extra_env"`
-	Commands     map[string]string `yaml:"commands"` // pattern of a task's slug: command of its image
+	Commands     map[string]string `yaml:"commands"`     // pattern of a task's slug: command of its image
+	ImageLookup  bool              `yaml:"image_lookup"` // ask the registry what an image runs by itself
 
 	ExpectedTime Duration `yaml:"expected_time"` // of a task; offers are ranked by its cost
 	Download     float64  `yaml:"download"`      // of a task: image and models
@@ -52,7 +53,7 @@ type OfferFilters struct {
 
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		Disk: 40, ImageLookup: true, ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -84,6 +85,8 @@ func gitEnviron(env []string) []string {
 // checkout puts a commit of a repository into a directory. The repository itself
 // is kept, so that the next commit of it comes quickly.
 func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.Writer) error {
+	ctx, end := progress.Start(ctx, "fetching %s", spec.name())
+	defer end()
 	sum := sha256.Sum256([]byte(spec.Source.Repository))
 	mirror := filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
 	if err := os.MkdirAll(mirror, 0o700); err != nil {

@@ -63,6 +63,12 @@ type Queue interface {
 	Offline(ctx context.Context, t task.Task) (Offline, error)
 }
 
+// A Stated queue tells the state of a task by itself.
+type Stated interface {
+	// State is what the queue takes a task's state for.
+	State(ctx context.Context, id task.ID) (task.State, error)
+}
+
 // A Sparing queue can leave out the starts of tasks that have jobs, and does not
 // look at those tasks then. There may be many, and they may wait for hours.
 type Sparing interface {

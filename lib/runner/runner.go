@@ -96,8 +96,8 @@ type Job struct {
 // EnvFile and CommandFile, and puts the output of its jobs into Output itself.
 type Remote interface {
 	// Place returns the variables and the command of a task. Its errors are the
-	// task's own.
-	Place(t task.Task) (env map[string]string, command []string, err error)
+	// task's own, unless they wrap ErrLater.
+	Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error)
 }
 
 // A Priced runner's jobs cost money.

@@ -106,11 +106,9 @@ func TestSilence(t *testing.T) {
 			}
 			best = min(best, time.Since(start))
 		}
-		// The limit is 80 ms within the program; of several tries one is undisturbed.
-		if best > 100*time.Millisecond {
-			t.Logf("%s: the best of five took %v", name, best)
-		}
-		if best > time.Second {
+		// The limit is 80 ms within the program; of several tries one is undisturbed,
+		// but for a machine that is busy all the time.
+		if best > 400*time.Millisecond {
 			t.Errorf("%s: the best of five took %v", name, best)
 		}
 	}
@@ -127,6 +125,16 @@ func questions(id string) map[string]string {
 		"fairshare jobs -p gpu_":       "gpu_spot",
 		"fairshare jobs 47":            "4711",
 		"fairshare --account iea":      "iea@a100",
+		// What a tool says of itself.
+		"lfind --kind sl":                 "slurm",
+		"lfind --format sc":               "script",
+		"jobpool --via ss":                "ssh",
+		"jobpool run --place sp":          "spread",
+		"jobpool -o pr":                   "print",
+		"jobpool serve --output files,pr": "files,print",
+		"fairshare history --source sre":  "sreport",
+		"fairshare jobs --format stat":    "state",
+		"ponos-task checkpoint -s HU":     "HUP",
 	}
 }
 

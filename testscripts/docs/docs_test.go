@@ -2,6 +2,7 @@ package docs
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,7 +235,7 @@ func TestCommittedFilesAreWhatTheGeneratorsMake(t *testing.T) {
 			}
 		}
 		for name := range committed {
-			if _, ok := made[name]; !ok && !strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, ".go") {
+			if _, ok := made[name]; !ok && !slices.Contains([]string{".md", ".go", ".svg"}, filepath.Ext(name)) {
 				t.Errorf("%s/%s belongs to no tool or source", g.committed, name)
 			}
 		}
@@ -285,32 +286,108 @@ func TestManPagesAreClean(t *testing.T) {
 	}
 }
 
+// help is what a tool or command prints when it is asked for help.
+func help(t *testing.T, path, flag string) []string {
+	t.Helper()
+	words := append(strings.Fields(path), flag)
+	out, err := exec.Command(filepath.Join(harness.Bin, words[0]), words[1:]...).Output()
+	if err != nil {
+		t.Errorf("%s %s: %v", path, flag, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
 func TestHelpFitsATerminal(t *testing.T) {
+	commands := 0
 	for _, tool := range tools {
-		out, err := exec.Command(filepath.Join(harness.Bin, tool), "--help").Output()
-		if err != nil {
-			t.Errorf("%s --help: %v", tool, err)
-		}
-		if len(describe(t, tool).Commands) > 0 {
-			continue
-		}
-		lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
-		if len(lines) > 24 {
-			t.Errorf("%s --help has %d lines, more than 24", tool, len(lines))
-		}
-		for _, line := range lines {
-			if len([]rune(line)) > 80 {
-				t.Errorf("%s --help: wider than 80 columns: %s", tool, line)
+		walk(describe(t, tool), tool, func(path string, d app.Description) {
+			commands++
+			short, all := help(t, path, "--help"), help(t, path, "--help-all")
+			if len(short) > 24 || len(short) < 3 {
+				t.Errorf("%s --help has %d lines, more than 24 or fewer than 3", path, len(short))
 			}
-		}
+			for _, line := range append(short, all...) {
+				if len([]rune(line)) > 80 {
+					t.Errorf("the help of %s is wider than 80 columns: %s", path, line)
+				}
+			}
+			text := strings.Join(all, "\n") + "\n"
+			for _, f := range d.Flags {
+				for _, n := range f.Names {
+					if n != "help-all" && !regexp.MustCompile(`(?m)^ .*`+regexp.QuoteMeta(dashed(n))+`[ ,\n]`).MatchString(text) {
+						t.Errorf("%s --help-all does not know %s", path, dashed(n))
+					}
+				}
+			}
+			tells := strings.Contains(strings.Join(short, "\n"), "more: "+path+" --help-all, man "+tool)
+			if shortened := len(all) > 24; tells != shortened {
+				t.Errorf("%s --help names --help-all: %v; it leaves something out: %v", path, tells, shortened)
+			}
+			if !tells && !slices.Equal(short, all) {
+				t.Errorf("%s --help leaves something out and does not tell", path)
+			}
+		})
+	}
+	if commands < 2*len(tools) {
+		t.Errorf("only %d commands of %d tools", commands, len(tools))
+	}
+}
+
+// TestWordsAreExplained holds the values that shells complete together with help
+// and page.
+func TestWordsAreExplained(t *testing.T) {
+	found := 0
+	for _, tool := range tools {
+		page := read(t, "man", tool+".1.md")
+		walk(describe(t, tool), tool, func(path string, d app.Description) {
+			for _, f := range d.Flags {
+				for _, w := range f.Words {
+					found++
+					if !regexp.MustCompile(`\b` + regexp.QuoteMeta(w) + `\b`).MatchString(page) {
+						t.Errorf("man/%s.1.md does not name %q, a value of %s", tool, w, dashed(f.Names[0]))
+					}
+				}
+				if len(f.Words) > 0 && !f.List && slices.Contains([]string{"jobpool", "lfind", "fairshare"}, tool) {
+					words := append(strings.Fields(path), dashed(f.Names[0]), "no-such-word")
+					out, err := exec.Command(filepath.Join(harness.Bin, words[0]), words[1:]...).CombinedOutput()
+					var exit *exec.ExitError
+					if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), `"no-such-word" is none of `+strings.Join(f.Words, ", ")) {
+						t.Errorf("%s: %v\n%s", strings.Join(words, " "), err, out)
+					}
+				}
+			}
+		})
+	}
+	if found == 0 {
+		t.Error("no flag tells its values")
 	}
 }
 
 func TestReadmeKnowsEveryTool(t *testing.T) {
 	readme := read(t, "README.md")
 	for _, tool := range tools {
-		if !strings.Contains(readme, "| `"+tool+"` ") {
+		if !strings.Contains(readme, "| [`"+tool+"`](man/"+tool+".1.md) |") {
 			t.Errorf("README.md has no row for %s in its table of tools", tool)
 		}
+	}
+	links := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
+		links[m[1]] = true
+		if _, err := os.Stat(filepath.Join(harness.Root(), m[1])); err != nil {
+			t.Errorf("README.md leads nowhere: %v", err)
+		}
+	}
+	pages, err := filepath.Glob(filepath.Join(harness.Root(), "man/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if !links["man/"+filepath.Base(page)] {
+			t.Errorf("README.md has no link to man/%s", filepath.Base(page))
+		}
+	}
+	// Within one screen: what it is, and how to try it.
+	if i := strings.Index(readme, "make demo\n"); i < 0 || strings.Count(readme[:i], "\n") > 36 {
+		t.Errorf("the two commands stand in line %d of README.md", strings.Count(readme[:max(i, 0)], "\n"))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 // transports runs a test with both transports.
 func transports(t *testing.T, test func(t *testing.T, via string)) {
+	t.Parallel()
 	for _, via := range []string{"api", "cli"} {
 		t.Run(via, func(t *testing.T) {
 			t.Parallel()

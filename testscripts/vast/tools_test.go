@@ -215,6 +215,25 @@ func TestTaskGone(t *testing.T) {
 	w.check()
 }
 
+// What the queue thinks of a task comes first: one that is over there must not go on.
+func TestTaskDecidedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	w.offers(1)
+	w.task("task", "echo begun; echo; echo more; sleep 100")
+	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+	w.queue.Do(func(world *arkindex.World) { world.Tasks[0].State = "failed" })
+	w.due()
+	w.settled("task")
+	if log := string(w.queue.Log("task")); w.state("task") != "failed" || !strings.Contains(log, "task failed: the queue says that the task is over") || !strings.Contains(log, "cost: about") {
+		t.Errorf("task is %s\n%s", w.state("task"), log)
+	}
+	if n := len(w.market.Alive()); n > 0 {
+		t.Errorf("%d are alive", n)
+	}
+	w.checkMeter(1)
+}
+
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{via: "api", fake: true})

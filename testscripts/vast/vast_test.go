@@ -120,6 +120,9 @@ func newWorld(t *testing.T, o options) *world {
 	if o.spool {
 		text = strings.Replace(text, "url: ", "queue: spool:spool\nurl: ", 1)
 	}
+	if !strings.Contains(o.extra, "image_lookup") {
+		text += "  image_lookup: false\n"
+	}
 	if !strings.Contains(o.extra, "extra_env") {
 		text += "  extra_env: {TOKEN: '" + token + "'}\n"
 	}
@@ -205,7 +208,8 @@ const turn = "ponos-poll | ponos-stop | ponos-start"
 func (w *world) until(what string, condition func() bool) string {
 	w.t.Helper()
 	all := ""
-	for deadline := time.Now().Add(40 * time.Second); ; {
+	const bound = 2 * time.Minute // other tests take their time beside
+	for deadline := time.Now().Add(bound); ; {
 		start := time.Now()
 		out, errs, _ := w.run(turn)
 		w.slowest = max(w.slowest, time.Since(start))
@@ -214,7 +218,7 @@ func (w *world) until(what string, condition func() bool) string {
 			return all
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 40s: %s\n%s\n%s", what, all, w.tell())
+			w.t.Fatalf("not within %v: %s\n%s\n%s", bound, what, all, w.tell())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -3,10 +3,13 @@ package vast
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,14 +35,9 @@ func askZygote(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var conn net.Conn
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if conn, err = net.Dial("unix", os.Getenv("VASTAI_ZYGOTE")); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			return 0, err
-		}
+	conn, err := dial(os.Getenv("VASTAI_ZYGOTE"))
+	if err != nil {
+		return 0, err
 	}
 	defer conn.Close()
 	if _, _, err := conn.(*net.UnixConn).WriteMsgUnix(message, syscall.UnixRights(0, 1, 2), nil); err != nil {
@@ -78,14 +76,49 @@ func (w *world) quickClient() error {
 		return err
 	}
 	w.env = append(w.env, "VASTAI_ZYGOTE="+socket, "PATH="+bin+":"+os.Getenv("PATH"))
-	cmd := exec.Command(filepath.Join(client(w.t), "bin/python3"), filepath.Join(harness.Root(), "testscripts/vast/zygote.py"), socket)
-	cmd.Env, cmd.Stderr = w.env, os.Stderr
-	if err := cmd.Start(); err != nil {
+	base.once.Do(func() { base.err = startBase(client(w.t)) })
+	if base.err != nil {
+		return base.err
+	}
+	conn, err := dial(base.socket)
+	if err != nil {
 		return err
 	}
-	w.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return nil
+	w.t.Cleanup(func() { _ = conn.Close() })
+	env := map[string]string{}
+	for _, variable := range w.env {
+		name, value, _ := strings.Cut(variable, "=")
+		env[name] = value
+	}
+	return json.NewEncoder(conn).Encode(map[string]any{"env": env, "socket": socket})
+}
+
+// base has loaded all that the vastai program needs.
+var base struct {
+	once   sync.Once
+	err    error
+	socket string
+	stdin  io.WriteCloser // it ends when this does
+}
+
+func startBase(venv string) error {
+	dir, err := os.MkdirTemp("", "ponos-vast-")
+	if err != nil {
+		return err
+	}
+	base.socket = filepath.Join(dir, "z")
+	cmd := exec.Command(filepath.Join(venv, "bin/python3"), filepath.Join(harness.Root(), "testscripts/vast/zygote.py"), base.socket)
+	cmd.Stderr = os.Stderr
+	if base.stdin, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+func dial(socket string) (conn net.Conn, err error) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if conn, err = net.Dial("unix", socket); err == nil || time.Now().After(deadline) {
+			return conn, err
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -75,8 +76,11 @@ func (s *Server) Close() {
 func (s *Server) accept(base pool.Spec) {
 	for {
 		c, err := s.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		} else if err != nil { // too many files are open: others will be closed
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		go s.serve(c, base)
 	}
@@ -150,6 +154,8 @@ func (c *client) answer(a *head.Answer) {
 	c.open--
 	if len(c.out) < maxAnswers {
 		c.out = append(append(c.out, b...), '\n')
+	} else {
+		c.c.Close() // it does not read
 	}
 	c.ready.Signal()
 }

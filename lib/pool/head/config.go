@@ -28,6 +28,8 @@ type Link interface {
 	io.Writer
 	// Close ends the connection, with force after a moment, and tells how it ended.
 	Close() error
+	// Abort ends it at once, when the worker has not answered yet.
+	Abort()
 	// Ended reports, after Close, whether the worker has ended and nothing that it had
 	// started is left.
 	Ended() bool
@@ -95,6 +97,7 @@ type Policy struct {
 	TermGrace      time.Duration // between SIGTERM and SIGKILL when the job is ended
 	KeepOrder      bool
 	Tag            bool
+	Live           Live
 	Quiet          bool
 	Verbose        bool
 	Batch          bool // in a Slurm job, whose log is to tell how it went
@@ -102,6 +105,16 @@ type Policy struct {
 	Status         string // file
 	Resume         string // command that goes on with the run, for messages
 }
+
+// Live says whether output is printed while tasks run.
+type Live int
+
+// The ways of printing while tasks run.
+const (
+	LiveNone  Live = iota
+	LiveLines      // whole lines
+	LiveRaw        // as it comes
+)
 
 // Pin says whether tasks are bound to their CPUs.
 type Pin int

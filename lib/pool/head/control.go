@@ -3,6 +3,7 @@ package head
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -151,8 +152,12 @@ func info(t *pool.Task, state string) TaskInfo {
 
 // retry lets held tasks run again.
 func (h *head) retry(r *Request) (n int) {
-	for seq, t := range h.held {
-		if r.All || slices.Contains(r.Seqs, seq) {
+	seqs := r.Seqs
+	if r.All {
+		seqs = slices.Sorted(maps.Keys(h.held))
+	}
+	for _, seq := range seqs {
+		if t := h.held[seq]; t != nil {
 			delete(h.held, seq)
 			t.task.Fails, t.task.Losses, t.task.Avoid = 0, 0, nil
 			h.pool.Push(t.task)
@@ -166,12 +171,13 @@ func (h *head) retry(r *Request) (n int) {
 func (h *head) cancelTasks(r *Request) (n int) {
 	seqs := r.Seqs
 	if r.All {
+		for _, t := range h.pool.TakeAll() { // one by one takes long when they are many
+			h.cancelTask(t, "by request")
+			n++
+		}
 		for _, t := range h.list() {
 			seqs = append(seqs, t.Seq)
 		}
-		h.pool.Each(func(t *pool.Task) bool { seqs = append(seqs, t.Seq); return true })
-		slices.Sort(seqs)
-		seqs = slices.Compact(seqs)
 	}
 	for _, seq := range seqs {
 		if a := h.active[seq]; a != nil {

@@ -171,6 +171,7 @@ func (p *pipes) Write(b []byte) (int, error) {
 	return p.Writer.Write(b)
 }
 func (p *pipes) Ended() bool { return false }
+func (p *pipes) Abort()      { p.Close() }
 
 // lab is a head with nodes of that kind.
 type lab struct {

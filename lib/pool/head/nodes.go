@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -120,6 +121,10 @@ func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
 
 // dial opens one connection and waits for the worker's greeting.
 func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wire.Hello, error) {
+	if !h.dials.begin() {
+		return nil, nil, nil, context.Canceled
+	}
+	defer h.dials.wait.Done()
 	link, err := h.Dial(h.ctx, spec)
 	if err != nil {
 		return nil, nil, nil, err
@@ -146,12 +151,36 @@ func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wi
 		}
 		return link, in, g.hello, nil
 	case <-late.C:
-		link.Close()
+		link.Abort()
 		return nil, nil, nil, errors.New("no answer in time")
 	case <-h.ctx.Done():
-		link.Close()
+		link.Abort()
 		return nil, nil, nil, h.ctx.Err()
 	}
+}
+
+// dials are the connections that are being opened.
+type dials struct {
+	mu    sync.Mutex
+	wait  sync.WaitGroup
+	ended bool
+}
+
+func (d *dials) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ended {
+		d.wait.Add(1)
+	}
+	return !d.ended
+}
+
+// end lets none begin any more, and waits for those under way.
+func (d *dials) end() {
+	d.mu.Lock()
+	d.ended = true
+	d.mu.Unlock()
+	d.wait.Wait()
 }
 
 func (h *head) record(n *nodeState, what, why string) {
@@ -309,6 +338,8 @@ func (c *conn) receive(batch []wire.Message) {
 			}
 		case m.Back != nil:
 			c.h.back(c, *m.Back)
+		case m.Data != nil && m.Data.Live:
+			c.h.printer.liveData(c, m.Data)
 		case m.Data != nil:
 			c.h.printer.data(m.Data)
 		case m.Signal != "":

@@ -2,6 +2,7 @@ package head
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ type output struct {
 	bytes [2][]byte
 	conn  *conn // where to fetch it; nil: it is here
 	size  [2]int64
+	from  [2]int64  // what is before was printed already
 	files [2]string // where it lies, from a worker that outlived its head
 }
 
@@ -47,7 +49,8 @@ type item struct {
 	offset  int64
 	asked   bool
 	got     [2][]byte
-	cut     bool // the line is not at its start
+	cut     bool  // the line is not at its start
+	live    *live // what came before was printed while the task ran
 }
 
 // printer puts out what tasks have printed, a task at a time. The goroutine of
@@ -64,6 +67,9 @@ type printer struct {
 	spillAt int64
 	next    int64
 	skips   map[int64]bool
+	// With Live:
+	lives map[wire.Key]*live
+	owed  map[*conn]int64 // bytes that a node may send more when there is room
 
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -80,7 +86,7 @@ type chunk struct {
 }
 
 func newPrinter(h *head) *printer {
-	p := &printer{h: h, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, done: make(chan struct{})}
+	p := &printer{h: h, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*conn]int64{}}
 	p.ready.L = &p.mu
 	go p.write()
 	return p
@@ -90,10 +96,11 @@ func newPrinter(h *head) *printer {
 func (p *printer) print(t *pool.Task, r *journal.Record, out output) {
 	it := &item{out: out, key: wire.Key{Seq: r.Seq, Attempt: r.Attempt}}
 	if p.h.Tag {
-		if it.tag = t.Tag; it.tag == "" {
-			it.tag = journal.Command(t)
-		}
-		it.tag += "\t"
+		it.tag = tagOf(t)
+	}
+	if p.h.Live != LiveNone {
+		p.endLive(r, out, it.tag)
+		return
 	}
 	if p.h.KeepOrder {
 		p.inOrder(it)
@@ -104,6 +111,9 @@ func (p *printer) print(t *pool.Task, r *journal.Record, out output) {
 	}
 }
 
+// tagOf is what --tag prints before each line.
+func tagOf(t *pool.Task) string { return cmp.Or(t.Tag, journal.Command(t)) + "\t" }
+
 // collect has the output of a task returned.
 func (p *printer) collect(_ *pool.Task, r *journal.Record, out output, f func([2][]byte)) {
 	if out.conn == nil {
@@ -113,8 +123,13 @@ func (p *printer) collect(_ *pool.Task, r *journal.Record, out output, f func([2
 	p.push(&item{out: out, key: wire.Key{Seq: r.Seq, Attempt: r.Attempt}, collect: f})
 }
 
-// discard forgets output that nobody is to see.
+// discard forgets output that nobody is to see; what was printed in part is printed
+// whole.
 func (p *printer) discard(r *journal.Record, out output) {
+	if p.h.Live != LiveNone {
+		p.endLive(r, out, "")
+		return
+	}
 	if out.conn != nil {
 		out.conn.send(&wire.Message{Drop: &wire.Key{Seq: r.Seq, Attempt: r.Attempt}})
 	}
@@ -241,7 +256,9 @@ func (p *printer) pop() {
 	it := p.queue[0]
 	p.queue[0] = nil
 	p.queue = p.queue[1:]
-	if it.collect != nil {
+	if it.live != nil {
+		p.flushLive(it.live)
+	} else if it.collect != nil {
 		it.collect(it.got)
 	} else if it.cut && it.tag != "" {
 		p.write1(it.stream, []byte("\n"))
@@ -252,7 +269,7 @@ func (p *printer) pop() {
 func (p *printer) ask(it *item) {
 	for it.stream < 2 && it.offset >= it.out.size[it.stream] {
 		it.stream++
-		it.offset = 0
+		it.offset = it.out.from[1]
 	}
 	if it.stream == 2 {
 		it.stream = 1
@@ -297,6 +314,7 @@ func (p *printer) data(d *wire.Data) {
 
 // lost gives up what was to be fetched from a node.
 func (p *printer) lost(c *conn) {
+	p.lostLive(c)
 	kept := p.queue[:0]
 	for _, it := range p.queue {
 		if it.out.conn != c {
@@ -331,6 +349,10 @@ func (p *printer) put(it *item, stream int, b []byte) {
 			b = b[:room]
 		}
 		it.got[stream] = append(it.got[stream], b...)
+		return
+	}
+	if it.live != nil {
+		p.putLive(it.live, stream, b)
 		return
 	}
 	if it.tag == "" {
@@ -440,6 +462,7 @@ func (p *printer) write() {
 
 // resume goes on after something was written.
 func (p *printer) resume() {
+	p.payCredit()
 	if len(p.queue) > 0 && p.queue[0].out.conn != nil {
 		if it := p.queue[0]; !it.asked && p.room() {
 			p.ask(it)

@@ -81,7 +81,7 @@ func (h *head) resumed(t *pool.Task) bool {
 		return false
 	}
 	e := h.History.Get(t.Seq)
-	hash := journal.Hash(t)
+	hash := h.History.HashOf(t)
 	if h.ResumeByText {
 		if h.History.TakeText(hash, !h.RetryFailed) {
 			h.skip(t)
@@ -277,7 +277,7 @@ func (h *head) done(c *conn, d *wire.Done) {
 	h.judge(c, r)
 	out := output{bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
-		out.conn, out.size = c, [2]int64{d.OutSize, d.ErrSize}
+		out.conn, out.size, out.from = c, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
 	}
 	if h.mayBeStopped(d) {
 		h.limbo++
@@ -332,7 +332,9 @@ func (h *head) passSlot(c *conn, a *attempt, next *wire.Key) {
 		if b.unsent != nil {
 			b.unsent.Run = h.message(b)
 		} else {
-			c.send(&wire.Message{Run: h.message(b)})
+			again := h.message(b)
+			again.Again = true
+			c.send(&wire.Message{Run: again})
 		}
 		return
 	}

@@ -141,7 +141,11 @@ func Create(dir, joblog string) (*Journal, error) {
 	case err == nil && !ok:
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
-	case err != nil && !errors.Is(err, syscall.ENOLCK) && !errors.Is(err, syscall.ENOSYS):
+	case noLocks(err):
+		if err := heldByLease(dir); err != nil {
+			return nil, err
+		}
+	case err != nil:
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	host, _ := os.Hostname()
@@ -163,6 +167,22 @@ func Create(dir, joblog string) (*Journal, error) {
 	j.closing, j.synced = make(chan struct{}), make(chan struct{})
 	go j.sync()
 	return j, nil
+}
+
+// noLocks reports whether a file system has no locks.
+func noLocks(err error) bool {
+	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)
+}
+
+// heldByLease stands in for a lock: a head notes leases as long as it is there, and
+// its name until it has ended.
+func heldByLease(dir string) error {
+	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+	if until := LeaseEnd(dir); len(holder) > 0 && time.Now().Before(until) {
+		return fault.Errorf(fault.Busy, "run directory %q, where files cannot be locked, may be in use until %s by %s", dir,
+			until.Format("15:04:05"), strings.TrimSpace(string(holder)))
+	}
+	return nil
 }
 
 // sync puts what was written to the disk, each second.

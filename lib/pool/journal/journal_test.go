@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -85,8 +86,35 @@ func TestRunDirectory(t *testing.T) {
 	if string(b) != want {
 		t.Errorf("joblog\n%s\nwant\n%s", b, want)
 	}
-	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, 0, OK}) {
+	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, 0, OK}) || h.HashOf(task(4, `"x"`)) != HashText("x") {
 		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+// Where files cannot be locked, the leases of a head keep others away while it is
+// there, and a while longer if it was killed.
+func TestWithoutLocks(t *testing.T) {
+	dir := t.TempDir()
+	j, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until, busy := range map[time.Duration]bool{time.Minute: true, -time.Minute: false} {
+		if err := j.Lease(time.Now().Add(until)); err != nil {
+			t.Fatal(err)
+		}
+		if err := heldByLease(dir); fault.Is(err, fault.Busy) != busy {
+			t.Errorf("lease for %v: %v", until, err)
+		}
+	}
+	if err := j.Lease(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := heldByLease(dir); err != nil {
+		t.Errorf("after the end: %v", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -46,6 +47,7 @@ type History struct {
 	entries []Entry // by number
 	byText  map[uint64]int
 	workers []formerWorker
+	plain   bool              // hashes are of commands without quotes
 	current map[string]uint16 // the worker of a node
 }
 
@@ -195,6 +197,20 @@ func (h *History) add(r *Record) error {
 	return nil
 }
 
+// HashOf is the hash of a task as this history has it.
+func (h *History) HashOf(t *pool.Task) uint64 {
+	if h != nil && h.plain {
+		return HashText(unquoted(Command(t)))
+	}
+	return Hash(t)
+}
+
+// unquoted is a command without its quotes: GNU parallel quotes an argument in another
+// way than jobpool.
+func unquoted(command string) string {
+	return strings.NewReplacer(`\`, "", "'", "", `"`, "").Replace(command)
+}
+
 func (h *History) hash(e *Entry, text string) {
 	if v, err := strconv.ParseUint(text, 16, 64); err == nil {
 		e.Hash = v
@@ -218,7 +234,7 @@ func LoadJoblog(name string) (*History, error) {
 // ReadJoblog reads a job log. Of a task that stands there several times, the
 // last line counts.
 func ReadJoblog(r io.Reader) (*History, error) {
-	h := &History{}
+	h := &History{plain: true}
 	first := true
 	err := lines(r, func(line []byte) error {
 		if first {
@@ -238,7 +254,7 @@ func ReadJoblog(r io.Reader) (*History, error) {
 		}
 		e := h.at(seq)
 		e.Attempt = max(1, e.Attempt)
-		e.Hash = HashText(strings.ReplaceAll(f[8], "\\n", "\n"))
+		e.Hash = HashText(unquoted(strings.ReplaceAll(f[8], "\\n", "\n")))
 		if e.State = Ended; f[6] == "0" && f[7] == "0" {
 			e.State = OK
 		}

@@ -19,19 +19,32 @@ func SSH(options []string, host, command string) []string {
 }
 
 // Srun returns the arguments of srun that run a command as a step beside all
-// others, with everything the job has on a node.
-func Srun(options []string, host string, cpus, group int, command string) []string {
+// others, with everything the job has on a node. With external, that is the kind of
+// step which Slurm has for launchers since 23.11; it takes no part of the job away
+// from steps that the tasks start, such as those of MPI.
+func Srun(options []string, host string, cpus, group int, external bool, command string) []string {
 	args := []string{
-		"--unbuffered", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "--cpu-bind=none", "--mem=0",
-		"--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
+		"--unbuffered", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
 	}
-	if cpus > 0 {
-		args = append(args, "--cpus-per-task="+strconv.Itoa(cpus))
+	if external {
+		args = append(args, "--external-launcher")
+	} else {
+		args = append(args, "--overlap", "--cpu-bind=none", "--mem=0")
+		if cpus > 0 {
+			args = append(args, "--cpus-per-task="+strconv.Itoa(cpus))
+		}
 	}
 	if group >= 0 {
 		args = append(args, "--het-group="+strconv.Itoa(group))
 	}
 	return append(append(args, options...), "/bin/sh", "-c", command)
+}
+
+// HasExternalLauncher reports whether an srun of that version has the option.
+func HasExternalLauncher(version string) bool {
+	var year, month int
+	n, _ := fmt.Sscanf(version, "%d.%d", &year, &month)
+	return n == 2 && (year > 23 || year == 23 && month >= 11)
 }
 
 // conflicting variables ask srun for another step than the one that is wanted.

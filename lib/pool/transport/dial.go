@@ -36,6 +36,8 @@ type Dialer struct {
 	Programs []string // where the worker may be
 	Env      []string
 	LogDir   string // for what ssh and srun say
+	// External reports whether srun has --external-launcher; nil: it has not.
+	External func() bool
 }
 
 // Dial connects to a node.
@@ -46,7 +48,7 @@ func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
 	case n.Local:
 		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
 	case d.Kind == BySrun:
-		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, worker), SrunEnv(d.Env)
+		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
 		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+quote(worker))
 	default:
@@ -92,25 +94,36 @@ func (l *link) Write(b []byte) (int, error) { return l.p.Stdin.Write(b) }
 // SIGTERM.
 const patience = 3 * time.Second
 
+// Abort ends a connection that is not open yet. Who is still knocking does not notice
+// that nobody waits for it.
+func (l *link) Abort() {
+	l.once.Do(func() {
+		_ = l.p.Signal(syscall.SIGTERM)
+		l.end(l.wait(time.Second, syscall.SIGKILL))
+	})
+}
+
 // Close ends the connection.
 func (l *link) Close() error {
-	l.once.Do(func() {
-		_ = l.p.Stdin.Close()
-		ended := make(chan error, 1)
-		go func() { ended <- l.p.Wait() }()
-		err := error(nil)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			select {
-			case err = <-ended:
-				l.end(err)
-				return
-			case <-time.After(patience):
-				_ = l.p.Signal(sig)
-			}
-		}
-		l.end(<-ended)
-	})
+	l.once.Do(func() { l.end(l.wait(patience, syscall.SIGTERM, syscall.SIGKILL)) })
 	return l.err
+}
+
+// wait waits for the end of the program, which gets these signals in turn when it
+// takes long.
+func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
+	_ = l.p.Stdin.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- l.p.Wait() }()
+	for _, sig := range signals {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(each):
+			_ = l.p.Signal(sig)
+		}
+	}
+	return <-ended
 }
 
 // end notes how the program has ended. ssh and srun have the status of what they

@@ -31,14 +31,23 @@ func FuzzCPUsPerNode(f *testing.F) {
 }
 
 func TestArguments(t *testing.T) {
-	got := strings.Join(Srun([]string{"-v"}, "n1", 4, 1, "run"), " ")
+	got := strings.Join(Srun([]string{"-v"}, "n1", 4, 1, false, "run"), " ")
 	for _, want := range []string{"--overlap", "--unbuffered", "--nodelist=n1", "--cpus-per-task=4", "--het-group=1", "-v /bin/sh -c run"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("srun %s: no %s", got, want)
 		}
 	}
-	if got := strings.Join(Srun(nil, "n1", 0, -1, "run"), " "); strings.Contains(got, "het-group") || strings.Contains(got, "cpus-per-task") {
+	if got := strings.Join(Srun(nil, "n1", 0, -1, false, "run"), " "); strings.Contains(got, "het-group") || strings.Contains(got, "cpus-per-task") {
 		t.Errorf("srun %s", got)
+	}
+	got = strings.Join(Srun(nil, "n1", 4, -1, true, "run"), " ")
+	if !strings.Contains(got, "--external-launcher") || strings.Contains(got, "overlap") || strings.Contains(got, "cpu") || strings.Contains(got, "mem") {
+		t.Errorf("srun %s", got)
+	}
+	for version, want := range map[string]bool{"20.11.9": false, "23.02.7": false, "23.11.0-0rc1": true, "24.05.3": true, "26.05": true, "": false, "x": false} {
+		if HasExternalLauncher(version) != want {
+			t.Errorf("version %q: %v", version, !want)
+		}
 	}
 	got = strings.Join(SSH([]string{"-p", "22"}, "-n1", "run"), " ")
 	if !strings.HasSuffix(got, "-p 22 -- -n1 run") {

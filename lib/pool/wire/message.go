@@ -93,9 +93,11 @@ type Message struct {
 	Kill  *Kill  `json:"kill,omitempty"`
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
-	Drop  *Key   `json:"drop,omitempty"`  // its output is not wanted any more
-	Lease int64  `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
-	Bye   bool   `json:"bye,omitempty"`   // end, whatever runs
+	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
+	// Credit is how many bytes of live output more the head takes.
+	Credit int64 `json:"credit,omitempty"`
+	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
+	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
 
 	// From the worker.
 	Hello   *Hello  `json:"hello,omitempty"`
@@ -186,6 +188,7 @@ type Output struct {
 	Return bool `json:"return,omitempty"` // to the head
 	Files  bool `json:"files,omitempty"`  // a file for each task and stream
 	Merged bool `json:"merged,omitempty"` // a file for each node and stream
+	Live   bool `json:"live,omitempty"`   // to the head while tasks run
 }
 
 // Run is a task to run.
@@ -201,6 +204,7 @@ type Run struct {
 	Slot    int       `json:"k,omitempty"` // its number
 	Mark    bool      `json:"m,omitempty"` // "{%}" stands for it in Text
 	Follow  bool      `json:"f,omitempty"` // on the slot of a task with that need
+	Again   bool      `json:"r,omitempty"` // it was to follow; start it now, if it has not been
 	Timeout float64   `json:"t,omitempty"` // seconds
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`
@@ -246,6 +250,8 @@ type Done struct {
 	Err     []byte  `json:"l,omitempty"`
 	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
 	ErrSize int64   `json:"ls,omitempty"`
+	OutFrom int64   `json:"of,omitempty"` // from there on; the head has what is before
+	ErrFrom int64   `json:"lf,omitempty"`
 }
 
 // Start tells that a task runs.
@@ -269,6 +275,7 @@ type Data struct {
 	Offset int64  `json:"o"`
 	Bytes  []byte `json:"b,omitempty"`
 	Error  Text   `json:"e,omitempty"`
+	Live   bool   `json:"v,omitempty"` // nobody has asked: the task runs
 }
 
 // Inline is how much output comes with Done; more is fetched in pieces of Piece.
@@ -276,6 +283,10 @@ const (
 	Inline = 16 << 10
 	Piece  = 128 << 10
 )
+
+// LiveCredit is how many bytes of live output a worker may send before the head says
+// that it takes more.
+const LiveCredit = 1 << 20
 
 // MaxLine bounds a line.
 const MaxLine = 4 << 20

@@ -31,6 +31,7 @@ type job struct {
 	told     bool // the head knows that it runs
 	tries    int
 	out      *capture
+	sent     [2]int64 // bytes of it that the head has had while it runs
 	stdin    *os.File
 }
 
@@ -398,6 +399,28 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 	case j.killAt.IsZero():
 		j.killAt = time.Now().Add(time.Duration(w.setup.Grace * float64(time.Second)))
 		w.killProcess(j, syscall.SIGTERM)
+	}
+}
+
+// signalAll signals all tasks that run.
+func (w *worker) signalAll(sig syscall.Signal) {
+	for _, j := range w.jobs {
+		if j.pid != 0 {
+			_ = w.procs.Signal(j.pid, sig)
+		}
+	}
+}
+
+// postpone lets tasks have the time that this process was stopped for, as they were,
+// too.
+func (w *worker) postpone(d time.Duration) {
+	for _, j := range w.jobs {
+		if !j.deadline.IsZero() {
+			j.deadline = j.deadline.Add(d)
+		}
+		if !j.killAt.IsZero() {
+			j.killAt = j.killAt.Add(d)
+		}
 	}
 }
 

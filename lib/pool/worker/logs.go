@@ -265,7 +265,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 		l.later(func() {
 			l.merge(j.run.Key, c, d)
 			if l.mode.Return || j.run.Capture {
-				l.inline(j.run.Key, c, d)
+				l.inline(j, c, d)
 			} else {
 				c.discard()
 			}
@@ -273,7 +273,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 		})
 		return
 	case l.mode.Return || j.run.Capture:
-		if !l.inline(j.run.Key, c, d) && !c.keep {
+		if !l.inline(j, c, d) && !c.keep {
 			l.recycle(c)
 		}
 	default:
@@ -323,23 +323,26 @@ func (l *logs) recycle(c *capture) {
 
 // inline puts short output into the report; it reports whether there is more,
 // which is then held for the head to fetch.
-func (l *logs) inline(key wire.Key, c *capture, d *wire.Done) (held bool) {
+func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	var size [2]int64
 	for i, f := range c.files {
 		size[i] = f.size()
 	}
-	if size[0]+size[1] > wire.Inline || l.w.lost.Load() && size[0]+size[1] > 0 && l.w.spool != nil {
+	from := j.sent
+	rest := size[0] + size[1] - from[0] - from[1]
+	if rest > wire.Inline || l.w.lost.Load() && size[0]+size[1] > 0 && l.w.spool != nil {
 		d.OutSize, d.ErrSize = size[0], size[1]
+		d.OutFrom, d.ErrFrom = from[0], from[1]
 		c.close()
 		l.mu.Lock()
-		l.held[key] = c
+		l.held[j.run.Key] = c
 		l.mu.Unlock()
 		return true
 	}
 	for i, dst := range []*[]byte{&d.Out, &d.Err} {
-		if size[i] > 0 {
-			b := make([]byte, size[i])
-			n, _ := c.files[i].ReadAt(b, 0)
+		if size[i] > from[i] {
+			b := make([]byte, size[i]-from[i])
+			n, _ := c.files[i].ReadAt(b, from[i])
 			*dst = b[:n]
 		}
 	}

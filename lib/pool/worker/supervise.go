@@ -44,18 +44,28 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 	go func() { done <- child.Wait() }()
 	clock := time.NewTicker(250 * time.Millisecond)
 	defer clock.Stop()
+	ticked, mercy := machine.Clock(), int64(0)
 	for {
 		select {
 		case s := <-signals:
 			_ = syscall.Kill(child.PID, s.(syscall.Signal))
 		case <-clock.C:
-			if end := leaseEnd(lease); end > 0 && machine.Clock() > end-int64(time.Second) {
+			now := machine.Clock()
+			if now-ticked > int64(stall) { // the worker may have been stopped as well
+				mercy = now + int64(answer+stall)
+			}
+			ticked = now
+			if end := leaseEnd(lease); end > 0 && now > end-int64(time.Second) && now > mercy {
 				_ = syscall.Kill(child.PID, syscall.SIGKILL)
 			}
 		case status := <-done:
+			well := status.Exited() && status.ExitStatus() == 0
+			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
+				return 0, nil
+			}
 			clear := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
 			switch {
-			case clear && (status.Signaled() || status.ExitStatus() != 0):
+			case clear && !well:
 				return wire.Over, nil
 			case status.Signaled():
 				return 128 + int(status.Signal()), nil

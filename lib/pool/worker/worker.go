@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,9 @@ type Options struct {
 	Orphans func() []int
 	// Clock is the time in nanoseconds, on a clock that never stands still.
 	Clock func() int64
+	// Alone reports whether the supervisor is gone: then nobody may be there to close
+	// the connection. May be nil.
+	Alone func() bool
 	// Clear reports whether nothing is left of another worker; may be nil.
 	Clear func(f wire.Former, keep bool) bool
 }
@@ -61,6 +65,7 @@ type worker struct {
 	again   []*job               // wait for the system to have room
 	ready   []*job               // start next
 	logs    *logs
+	credit  int64 // bytes of live output
 	spool   *spool
 	lease   *lease
 	lost    atomic.Bool // the head is gone
@@ -129,6 +134,7 @@ func (w *worker) receive(in *wire.Reader, hungUp chan<- struct{}) {
 
 func (w *worker) begin(s *wire.Setup) error {
 	w.setup = *s
+	w.credit = wire.LiveCredit
 	var err error
 	if w.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
@@ -149,6 +155,11 @@ func (w *worker) begin(s *wire.Setup) error {
 	}
 	if w.lease, err = newLease(w); err != nil {
 		return err
+	}
+	if s.Keep {
+		if err := os.WriteFile(filepath.Join(w.Temp, keepFile), nil, 0o600); err != nil {
+			return err
+		}
 	}
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
@@ -199,7 +210,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 			w.locked(func() { w.tick(time.Now()) })
 		case <-w.over:
 		}
-		if w.done() && (w.lost.Load() || hungUp == nil) {
+		if w.done() && (w.lost.Load() || hungUp == nil || w.Alone != nil && w.Alone()) {
 			return nil
 		}
 	}
@@ -260,6 +271,8 @@ func (w *worker) take(batch []wire.Message) {
 			w.logs.get(*m.Get)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
+		case m.Credit != 0:
+			w.credit += m.Credit
 		case m.Lease != 0:
 			w.lease.renewed(m.Lease)
 		case m.Bye:
@@ -274,6 +287,9 @@ func (w *worker) take(batch []wire.Message) {
 
 // run takes a task from the head.
 func (w *worker) run(r *wire.Run) {
+	if r.Again && w.jobs[r.Key] == nil {
+		return // it has followed another meanwhile, and ended already
+	}
 	if w.ending {
 		w.out.Send(&wire.Message{Back: &r.Key})
 		return
@@ -385,6 +401,8 @@ func (w *worker) headLost() {
 
 // tick looks at everything that depends on time.
 func (w *worker) tick(now time.Time) {
+	w.spool.tick(now)
+	w.lease.tick(now)
 	var started []wire.Start
 	for _, j := range w.jobs {
 		if j.pid == 0 {
@@ -405,13 +423,12 @@ func (w *worker) tick(now time.Time) {
 	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
+	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil
 	if w.strange {
 		w.endLeftovers(nil)
 	}
-	w.spool.tick(now)
-	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -267,6 +267,15 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	return nil
 }
 
+// State is what the instance takes a task's state for.
+func (q *Queue) State(ctx context.Context, id task.ID) (task.State, error) {
+	var now definition
+	if err := q.taskCall(ctx, id, call{op: "RetrieveTask"}, &now); err != nil {
+		return "", err
+	}
+	return task.State(strings.ToLower(string(now.State))), nil
+}
+
 // detour says what to report for a task that the queue has in one state, if it
 // refuses the state that the task is in; none is fine as well.
 func detour(is, want task.State) (steps []task.State, ok bool) {

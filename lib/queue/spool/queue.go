@@ -222,6 +222,12 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
+// State is the state in a task's file.
+func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
+	e, err := q.find(id)
+	return e.State, err
+}
+
 // version keeps apart what a file of this machine holds at two times.
 func version(f task.File) string {
 	path, _ := strings.CutPrefix(f.URL, "file://")

@@ -40,7 +40,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 	if over {
 		v.endings--
 	}
-	said, err := r.readLog(ctx, o)
+	said, err := r.readLog(ctx, o, false)
 	if errors.Is(err, vastai.ErrAuth) || ctx.Err() != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func verdict(said ending) end {
 
 // last reads the log once more before an instance goes, and ends the task.
 func (r *Runner) last(ctx context.Context, o *order, e end) error {
-	said, err := r.readLog(ctx, o)
+	said, err := r.readLog(ctx, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
 		r.remark(o, "the end of the log could not be read")
@@ -106,8 +106,9 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 // maxKnown bounds how much of the output that is there is compared.
 const maxKnown = 4 << 20
 
-// readLog appends what is new in an instance's log to the task's output.
-func (r *Runner) readLog(ctx context.Context, o *order) (*ending, error) {
+// readLog appends what is new in an instance's log to the task's output. Last says that
+// it is not read again.
+func (r *Runner) readLog(ctx context.Context, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
 	}
@@ -121,7 +122,7 @@ func (r *Runner) readLog(ctx context.Context, o *order) (*ending, error) {
 	}
 	shown, said := split(text, o.Nonce)
 	// A line that is not whole is read when it is.
-	if n := len(shown); n > 0 && said == nil && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
+	if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
 		shown = shown[:n-1]
 	} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
 		shown[n-1] = append(bytes.Clone(shown[n-1]), '\n')

@@ -179,7 +179,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 		return job, true, nil
 	}
 	r.say("order rebuilt", o)
-	return r.state(o, true), true, errors.Join(r.save(o), r.journal(o, "created", 0))
+	return r.state(o, true), true, errors.Join(r.journal(o, "created", 0), r.save(o))
 }
 
 // settle does what follows for one order.
@@ -226,7 +226,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		if fresh := r.fresh(o, instances); len(fresh) > 0 {
 			r.choose(o, fresh)
 			r.say("order found", o)
-			err = errors.Join(r.save(o), r.journal(o, "created", 0))
+			err = errors.Join(r.journal(o, "created", 0), r.save(o))
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
 		}
@@ -336,7 +336,7 @@ func (r *Runner) finish(o *order, e end) error {
 	e.At, e.Cost = r.now(), o.cost(r.now())
 	o.End = &e
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
-	return errors.Join(r.save(o), r.journal(o, "ended", 0))
+	return errors.Join(r.journal(o, "ended", 0), r.save(o))
 }
 
 // fault gives up an instance whose machine is at fault.

@@ -252,7 +252,8 @@ type Entry struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// journal appends a line to the journal; it is on disk when journal returns.
+// journal appends a line to the journal; it is on disk when journal returns. It comes
+// before the file of the order: rather a line twice than a cost that is not told.
 func (r *Runner) journal(o *order, event string, instance int64) error {
 	e := Entry{
 		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance, Machine: o.Machine, GPU: o.GPU,

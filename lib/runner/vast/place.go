@@ -75,7 +75,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			r.say("instance ordered", o)
-			return errors.Join(r.save(o), r.journal(o, "created", 0))
+			return errors.Join(r.journal(o, "created", 0), r.save(o))
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
 			// The intent stays: whoever comes next looks first.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/registry"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -46,7 +47,9 @@ type Runner struct {
 	Login    string  // for private images
 	ExtraEnv map[string]string
 	// Commands are for images whose tasks name none: patterns of slugs, and commands.
-	Commands    map[string]string
+	Commands map[string]string
+	// Images tells what an image runs by itself; nil: nobody is asked.
+	Images      func(ctx context.Context, name string) (registry.Image, error)
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Spacing     time.Duration // between two orders
 	Settle      time.Duration // how long a new instance may be missing from lists
@@ -132,22 +135,12 @@ var reserved = []string{
 // Place says what a task needs on a rented machine: what it has in a container of
 // this machine, and what makes its worker fetch for itself what the agent cannot put
 // there.
-func (r *Runner) Place(t task.Task) (env map[string]string, command []string, err error) {
+func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
 		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
 	}
-	if command = t.Command; len(command) == 0 {
-		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
-			if ok, err := path.Match(pattern, t.Slug); err == nil && ok {
-				if command, err = task.SplitCommand(r.Commands[pattern]); err != nil {
-					return nil, nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
-				}
-				break
-			}
-		}
-	}
-	if len(command) == 0 {
-		return nil, nil, errors.New("the task names no command, and that of an image cannot be known from here; set vast_api.commands")
+	if command, err = r.command(ctx, t); err != nil {
+		return nil, nil, err
 	}
 	env = maps.Clone(t.Env)
 	if env == nil {
@@ -179,6 +172,41 @@ func (r *Runner) Place(t task.Task) (env map[string]string, command []string, er
 	}
 	o := vastai.Order{Image: t.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: max(r.Disk, vastai.MinDisk)}
 	return env, command, o.Check()
+}
+
+// command is what a task's container runs. The wrapper takes the place of the image's
+// entrypoint, so that has to be known.
+func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
+	if len(t.Command) == 0 {
+		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
+			if ok, err := path.Match(pattern, t.Slug); err != nil || !ok {
+				continue
+			}
+			command, err := task.SplitCommand(r.Commands[pattern])
+			if err != nil {
+				return nil, fmt.Errorf("vast_api.commands: %s: %w", pattern, err)
+			}
+			return command, nil
+		}
+	}
+	if r.Images == nil {
+		if len(t.Command) == 0 {
+			return nil, errors.New("the task names no command, and the registry is not asked for that of its image; set vast_api.commands, or image_lookup")
+		}
+		return t.Command, nil
+	}
+	image, err := r.Images(ctx, t.Image)
+	switch {
+	case errors.Is(err, registry.ErrRefused):
+		return nil, fmt.Errorf("image %s: %w", task.Clean(t.Image), err)
+	case err != nil:
+		return nil, later("image %s: %w (image_lookup: false does without)", task.Clean(t.Image), err)
+	}
+	command := image.Argv(t.Command)
+	if len(command) == 0 {
+		return nil, fmt.Errorf("neither the task nor its image %s names a command", task.Clean(t.Image))
+	}
+	return command, nil
 }
 
 func (r *Runner) runtime(ttl time.Duration) time.Duration {
@@ -259,7 +287,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	if len(own) > 0 {
 		r.choose(o, own)
 		r.say("order found", o)
-		return r.state(o, true), errors.Join(r.save(o), r.journal(o, "created", 0))
+		return r.state(o, true), errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
 	if o.Nonce, err = r.newNonce(); err != nil {
 		return runner.Job{}, err
@@ -290,7 +318,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if len(list) > 0 {
 		r.choose(o, list)
 		r.say("order found", o)
-		return true, errors.Join(r.save(o), r.journal(o, "created", 0))
+		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
 	if o.Intent.IsZero() {
 		return false, nil

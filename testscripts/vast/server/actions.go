@@ -172,3 +172,12 @@ func (s *Server) serveResult(r *http.Request, m []string, log bool) answer {
 	}
 	return answer{200, "text/plain", text}
 }
+
+// Relabel gives an instance another label.
+func (s *Server) Relabel(id int64, label string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.find(id); i != nil {
+		i.Label = label
+	}
+}

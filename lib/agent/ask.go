@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// asks reports whether it is time to ask the queue what it thinks of a task whose job
+// costs money: somebody may have decided that it is over.
+func (a *Agent) asks(k *Known, job *runner.Job) bool {
+	if _, ok := a.Queue.(queue.Stated); !ok || a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Unknown {
+		return false
+	}
+	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))
+	return err != nil || a.now().Sub(info.ModTime()) >= a.AskInterval
+}
+
+// ask asks the queue for the state of a task, and ends its job if the task is over.
+func (a *Agent) ask(ctx context.Context, d Dir, k Known) (after *Known, settled bool, err error) {
+	state, err := a.Queue.(queue.Stated).State(ctx, k.ID)
+	if forgotten(err) {
+		after, err = a.disown(d, k)
+		return after, true, err
+	}
+	if err != nil {
+		return nil, false, nil // it is not needed for the rest
+	}
+	if err := d.replace(askedFile, nil, 0o600); err != nil {
+		return &k, true, err
+	}
+	if !state.Final() {
+		return nil, false, nil
+	}
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &k, true, nil
+	}
+	if err != nil {
+		return &k, true, err
+	}
+	ref := runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted}
+	err = a.Runner.Stop(ctx, ref)
+	held.Close()
+	if err != nil {
+		return &k, true, err
+	}
+	r := task.Report{State: state, Reason: "the queue says that the task is over"}
+	if priced, ok := a.Runner.(runner.Priced); ok {
+		r.Cost = priced.Cost(ref)
+	}
+	after, err = a.settleEnd(ctx, d, k, r)
+	return after, true, err
+}

@@ -1,0 +1,64 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Choice is a flag whose value is one of some words, or several of them with commas
+// between. Shells complete the words, and anything else is refused.
+type Choice struct {
+	*cli.StringFlag
+	Words []string
+	List  bool
+}
+
+// OneOf makes a flag take one of the words only.
+func OneOf(f *cli.StringFlag, words ...string) cli.Flag {
+	return Choice{StringFlag: f, Words: words}
+}
+
+// SomeOf makes a flag take a list of the words only.
+func SomeOf(f *cli.StringFlag, words ...string) cli.Flag {
+	return Choice{StringFlag: f, Words: words, List: true}
+}
+
+func (f Choice) choices() ([]string, bool) { return f.Words, f.List }
+
+// repeated is a flag that may be given several times, each time with a word.
+type repeated struct {
+	*cli.StringSliceFlag
+	words []string
+}
+
+// EachOf tells the words that a repeated flag takes; the tool checks them.
+func EachOf(f *cli.StringSliceFlag, words ...string) cli.Flag { return repeated{f, words} }
+
+func (f repeated) choices() ([]string, bool) { return f.words, false }
+
+// RunAction is called by the library when the flag was given.
+func (f Choice) RunAction(c *cli.Context) error {
+	value := c.String(f.Name)
+	parts := []string{value}
+	if f.List {
+		parts = strings.Split(value, ",")
+	}
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		same := func(word string) bool { return strings.EqualFold(word, part) }
+		if part == "" && f.List || slices.ContainsFunc(f.Words, same) {
+			continue // whether case matters is for the tool to say
+		}
+		err := fault.Errorf(fault.Usage, "--%s: %q is none of %s", f.Name, part, strings.Join(f.Words, ", "))
+		if near := Nearest(part, f.Words); near != "" {
+			return fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package app
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// wrongFlag says in our words what the standard library's flag package says of a
+// command line; it has no types for it.
+func wrongFlag(err error, name string, flags []cli.Flag) error {
+	text, hint := err.Error(), fmt.Sprintf("see %q", name+" --help")
+	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		var names []string
+		for _, f := range flags {
+			names = append(names, f.Names()...)
+		}
+		if near := Nearest(strings.TrimLeft(flag, "-"), names); near != "" && len(near) > 1 {
+			hint = fmt.Sprintf("did you mean --%s?", near)
+		}
+		text = "unknown option " + dashed(flag)
+	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		text = "option " + dashed(flag) + " needs a value"
+	} else if m := invalidValue.FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("option %s: %s %s", dashed(m[2]), m[1], complaint(flags, m[2], m[3]))
+	}
+	return fault.Hint(fault.Errorf(fault.Usage, "%s", text), hint)
+}
+
+// complaint is what is wrong with the value of a flag.
+func complaint(flags []cli.Flag, name, otherwise string) string {
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f.(type) {
+		case *cli.IntFlag:
+			return "is no whole number"
+		case *cli.DurationFlag:
+			return "is no duration such as 90s or 5m"
+		case *cli.BoolFlag:
+			return "is given, but it takes no value"
+		}
+	}
+	return "is not valid: " + otherwise
+}
+
+var invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)
+
+// dashed is the name of an option as it is typed.
+func dashed(name string) string {
+	name = strings.TrimLeft(name, "-")
+	if utf8.RuneCountInString(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}

@@ -1,0 +1,73 @@
+package vast
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+)
+
+// What an image runs by itself is asked of its registry: a task without a command runs
+// that, and one with a command keeps the image's entrypoint, as in docker.
+func TestImageRunsWhatItWould(t *testing.T) {
+	t.Parallel()
+	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return "sha256:" + hex.EncodeToString(sum[:]) }
+	config := `{"config":{"Entrypoint":["env","WAY=entrypoint"],"Cmd":["sh","-c","echo by $WAY and command"]}}`
+	manifest := fmt.Sprintf(`{"config":{"digest":%q}}`, hash(config))
+	var down atomic.Bool
+	images := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case down.Load():
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/v2/team/worker/manifests/1":
+			fmt.Fprint(rw, manifest)
+		case r.URL.Path == "/v2/team/worker/blobs/"+hash(config):
+			fmt.Fprint(rw, config)
+		default:
+			rw.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(images.Close)
+	host := strings.TrimPrefix(images.URL, "http://")
+	w := newWorld(t, options{via: "api", extra: "  image_lookup: true\n  commands: {'named*': sh -c 'echo by configuration'}\n"})
+	w.offers(5)
+	add := func(slug, image string, command ...string) {
+		spec := &arkindex.Task{Slug: slug, Image: host + image, RequiresGPU: true}
+		if len(command) > 0 {
+			spec.Command, _ = json.Marshal(command)
+		}
+		if err := w.queue.Add(arkindex.Spec{Tasks: []*arkindex.Task{spec}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	down.Store(true)
+	add("bare", "/team/worker:1")
+	add("own", "/team/worker:1", "sh", "-c", "echo own by $WAY")
+	add("named-x", "/team/worker:1")
+	add("missing", "/team/worker:2")
+	out, _, _ := w.run(turn)
+	if !strings.Contains(out, "image "+host+"/team/worker:1: registry "+host+": status 503 (image_lookup: false does without)") || strings.Count(out, `"event":"deferred"`) != 3 {
+		t.Errorf("%s", out)
+	}
+	down.Store(false)
+	w.settled("bare", "own", "named-x", "missing")
+	for slug, want := range map[string]string{
+		"bare": "by entrypoint and command\n", "own": "own by entrypoint\n", "named-x": "by configuration\n",
+		"missing": "image " + host + "/team/worker:2: the registry does not give the image: " + host + ": status 404",
+	} {
+		if log := string(w.queue.Log(slug)); !strings.Contains(log, want) {
+			t.Errorf("%s is %s\n%s", slug, w.state(slug), log)
+		}
+	}
+	if n := len(w.market.Instances()); n != 3 || w.state("missing") != "error" {
+		t.Errorf("%d instances; missing is %s", n, w.state("missing"))
+	}
+	w.check("bare", "own", "named-x")
+}

@@ -1,0 +1,77 @@
+package vast
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Two agents with the same name on one account: neither touches what the other has
+// ordered, though its label says that it is its own.
+func TestTwins(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		one := newWorld(t, options{via: via, scale: 1})
+		other := newWorld(t, options{via: via, beside: one})
+		one.offers(3)
+		one.task("task", "echo begun; echo; echo more; sleep 2; echo done")
+		one.until("log", func() bool { return strings.Contains(string(one.queue.Log("task")), "begun") })
+		for range 4 {
+			if out, errs, code := other.run(turn); code != 0 || out != "" || errs != "" {
+				t.Errorf("turn of the other: %d %s%s", code, out, errs)
+			}
+		}
+		out, errs, code := other.run("vast-reap --older 0s --destroy")
+		if code != 1 || !strings.Contains(out, "not ordered from this data_dir") || !strings.Contains(errs, "1 of 1 instances were not ordered from this data_dir, and are left alone") {
+			t.Errorf("vast-reap of the other: %d %s%s", code, out, errs)
+		}
+		log, err := os.ReadFile(filepath.Join(other.dir, "agent.log"))
+		if err != nil || !strings.Contains(string(log), "it is left alone") {
+			t.Errorf("%s, %v", log, err)
+		}
+		// The other one's own tasks go on beside.
+		other.task("mine", "echo mine")
+		one.settled("task")
+		other.settled("mine")
+		if one.state("task") != "completed" || other.state("mine") != "completed" {
+			t.Errorf("task is %s, the other's %s", one.state("task"), other.state("mine"))
+		}
+		one.noSecrets()
+		other.noSecrets()
+		one.checkMeter(2)
+		if n := len(one.market.Instances()); n != 2 || len(one.market.Alive()) > 0 {
+			t.Errorf("%d instances were ordered, left are %+v", n, one.market.Alive())
+		}
+	})
+}
+
+// With the journal lost, a task that the queue still wants keeps its instance, by
+// whatever attempt it was ordered, and even if ponos-start comes first.
+func TestJournalLost(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via})
+		w.offers(3)
+		w.task("task", "echo begun; echo; echo more; sleep 2; echo done")
+		w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
+		state := filepath.Join(w.dir, "data/state")
+		for _, dir := range []string{"vast", "tasks", "done", "known.jsonl"} {
+			if err := os.RemoveAll(filepath.Join(state, dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// It is there as another attempt, say.
+		i := w.market.Alive()[0]
+		w.market.Relabel(i.ID, strings.TrimSuffix(i.Label, ":1")+":3")
+		if out, errs, code := w.run("ponos-start " + w.id("task")); code != 0 || !strings.Contains(out, `"event":"deferred"`) || !strings.Contains(out, "attempt 3 of it has instance") {
+			t.Errorf("%d %s%s", code, out, errs)
+		}
+		w.settled("task")
+		if got := w.state("task"); got != "completed" || !strings.Contains(string(w.queue.Log("task")), "done\n") {
+			t.Errorf("task is %s\n%s", got, w.queue.Log("task"))
+		}
+		if n := len(w.market.Instances()); n != 1 {
+			t.Errorf("%d instances", n)
+		}
+		w.check("task")
+	})
+}
