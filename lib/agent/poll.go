@@ -255,14 +255,10 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience
 	}
 	k.Restarts = job.Restarts
 	if s.end {
-		over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, s.report) })
-		if over {
-			return nil, err
-		}
-		return &k, err
+		return a.closeBooks(ctx, d, k, s.report, patience)
 	}
 	if a.asks(&k, &job) {
-		if after, settled, err := a.ask(ctx, d, k); settled {
+		if after, settled, err := a.ask(ctx, d, k, patience); settled {
 			return after, err
 		}
 	}
@@ -289,6 +285,16 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience
 	}
 	k.LogSize, k.Output = size, output
 	return &k, nil
+}
+
+// closeBooks begins to close the books on a task whose job has ended. It returns nil
+// if that was soon done.
+func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, patience <-chan struct{}) (*Known, error) {
+	over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, r) })
+	if over {
+		return nil, err
+	}
+	return &k, err
 }
 
 // settleEnd closes the books on a task whose job has ended, unless ponos-stop is
