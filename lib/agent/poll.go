@@ -304,6 +304,9 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (b
 	if errors.Is(err, lock.ErrHeld) {
 		return false, nil
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // somebody was faster
+	}
 	if err != nil {
 		return false, err
 	}
