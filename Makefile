@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ man: ## make the man pages of their sources
 
 completions: build ## make the shell completions of the tools' own flags
 	$(GO) run ./completions/generate -bin bin -out completions $(TOOLS)
+
+# Both in one shell, as the cluster tells where it is by variables.
+pictures: build ## draw the pictures of the README (needs tmux, and what the cluster of the tests needs)
+	@eval "$$(testscripts/cluster/up --clean)" && { $(GO) run ./testscripts/pictures -bin bin -out man/pictures; status=$$?; testscripts/cluster/down; exit $$status; }
 
 # Slurm's headers say for which version of Slurm the plugin is.
 SPANKFLAGS := -std=c11 -O2 -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror \

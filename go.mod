@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cpuguy83/go-md2man/v2 v2.0.7
+	github.com/creack/pty v1.1.24
 	github.com/getsentry/sentry-go v0.50.0
 	github.com/gofrs/flock v0.13.1
 	github.com/google/go-cmp v0.7.0

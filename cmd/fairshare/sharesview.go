@@ -201,7 +201,7 @@ func (v *sharesView) text(p *page) error {
 			}
 			return r.SharesText()
 		})},
-		{title: "NORM", right: true, cell: text(func(r *slurm.Share) string {
+		{title: "NORM", right: true, drop: 1, cell: text(func(r *slurm.Share) string {
 			if r.Depth == 0 {
 				return ""
 			}

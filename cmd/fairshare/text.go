@@ -96,6 +96,9 @@ type column struct {
 // roomForLast is what the last column of a table has at least, on a terminal.
 const roomForLast = 24
 
+// leastWords is what a column of words is cut to at most.
+const leastWords = 16
+
 // table writes rows in columns two blanks apart. On a terminal columns are left
 // out that do not fit, and the last one is cut where the line ends. It returns how
 // many were left out.
@@ -130,6 +133,9 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 			if last && !c.right && p.width > 0 && used+w > p.width && w > 0 {
 				room := max(1, p.width-used)
 				b = append(b[:0], runewidth.Truncate(string(b), room, "…")...)
+				w = displayWidthBytes(b)
+			} else if !last && !c.right && w > widths[i] {
+				b = append(b[:0], runewidth.Truncate(string(b), widths[i], "…")...)
 				w = displayWidthBytes(b)
 			}
 			pad := widths[i] - w
@@ -170,9 +176,26 @@ func fitting(columns []column, widths []int, width int) ([]column, []int) {
 			}
 		}
 		if used <= width || worst < 0 {
+			narrow(columns, widths, used-width)
 			return columns, widths
 		}
 		columns, widths = slices.Delete(columns, worst, worst+1), slices.Delete(widths, worst, worst+1)
+	}
+}
+
+// narrow takes what is too much from the widest columns of words.
+func narrow(columns []column, widths []int, excess int) {
+	for ; excess > 0; excess-- {
+		widest := -1
+		for i, c := range columns[:len(columns)-1] {
+			if !c.right && widths[i] > leastWords && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
 	}
 }
 

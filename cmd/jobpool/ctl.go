@@ -75,7 +75,7 @@ func ctlStatus(c *cli.Context) error {
 	if s.EndOfJob != nil {
 		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(time.Until(*s.EndOfJob)))
 	}
-	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}}
+	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
 	for _, n := range s.Nodes {
 		t.Add(n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
 			strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10))
@@ -101,7 +101,7 @@ func ctlList(c *cli.Context) error {
 		}
 		return nil
 	}
-	t := app.Table{Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"}, Right: []int{0, 4, 5}}
+	t := app.Table{Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"}, Right: []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true}
 	for _, x := range a.Tasks {
 		pid, at := "", ""
 		if x.PID > 0 {

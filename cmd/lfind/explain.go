@@ -82,7 +82,7 @@ func (s *session) explain(c *cli.Context) error {
 }
 
 func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *launcher.Answer) error {
-	t := app.Table{Header: []string{"launcher", "partition", "qos", "account", "nodes", "has", "match", "why"}}
+	t := app.Table{Header: []string{"launcher", "partition", "qos", "account", "nodes", "has", "match", "why"}, Drop: []string{"has", "nodes"}}
 	if alternatives {
 		t.Header = append([]string{"alt"}, t.Header...)
 		t.Right = []int{0}
@@ -196,7 +196,7 @@ func (s *session) list(c *cli.Context) error {
 	if c.Bool("json") {
 		err = app.PrintJSON(s.stdout, all)
 	} else {
-		t := app.Table{Header: []string{"launcher", "kind", "weight", "tags", "connector", "partitions", "has", "line"}, Right: []int{2, 7}}
+		t := app.Table{Header: []string{"launcher", "kind", "weight", "tags", "connector", "partitions", "has", "line"}, Right: []int{2, 7}, Drop: []string{"connector", "weight"}}
 		for _, d := range all {
 			has := d.Has
 			switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -61,6 +62,9 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 		}
 	}
+	line := progress.Open(stderr, name)
+	defer line.Close()
+	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
 	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
 	if err != nil {
 		return err
@@ -73,7 +77,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	defer guard.Release()
 
 	// A signal ends the tool between two steps of a turn, not in the middle of one.
-	turns, cancel := context.WithCancelCause(context.WithoutCancel(c.Context))
+	turns, cancel := context.WithCancelCause(context.WithoutCancel(progress.With(c.Context, line)))
 	defer cancel(nil)
 	stop := context.AfterFunc(c.Context, func() {
 		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })

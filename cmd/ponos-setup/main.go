@@ -198,7 +198,7 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 	if len(r.Tasks) == 0 {
 		return nil
 	}
-	tasks := app.Table{Header: []string{"task", "slug", "job", "state", "reason"}}
+	tasks := app.Table{Header: []string{"task", "slug", "job", "state", "reason"}, Whole: []string{"task"}}
 	for _, t := range r.Tasks {
 		tasks.Add(t.ID, t.Slug, t.Job, t.State, t.Reason)
 	}

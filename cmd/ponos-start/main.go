@@ -12,6 +12,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				return parts.Agent.Start(ctx, id)
 			}
 			if c.Bool("dry-run") {
+				stdout := (*progress.Line)(nil).Writer(stdout)
 				do = func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
 					return task.Outcome{}, plan(ctx, parts, id, stdout)
 				}

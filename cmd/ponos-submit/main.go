@@ -195,7 +195,7 @@ func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}}
+	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}, Drop: []string{"submitted"}, Whole: []string{"task"}}
 	for _, e := range all {
 		if asJSON {
 			e.Env = nil // holds secrets

@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -18,16 +18,17 @@ import (
 // wait follows a task: it prints the log as it is published, and ends with the
 // task's status.
 func wait(ctx context.Context, s *spool.Spool, id task.ID, stdout, stderr io.Writer) error {
-	shown := int64(0)
-	said := task.State("")
+	line := progress.Open(stderr, name)
+	defer line.Close()
+	stdout = line.Writer(stdout)
+	shown, began := int64(0), time.Now()
 	for {
 		e, err := s.Find(id)
 		if err != nil {
 			return err
 		}
-		if app.IsTerminal(stderr) && e.State != said && !e.State.Final() {
-			fmt.Fprintf(stderr, "%s: task is %s\n", name, e.State)
-			said = e.State
+		if !e.State.Final() {
+			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, time.Since(began).Truncate(time.Second)))
 		}
 		// The log is published before the final state.
 		if shown, err = follow(s.Log(id), shown, stdout); err != nil {

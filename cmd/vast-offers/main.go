@@ -91,7 +91,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	} else {
-		t := app.Table{Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"}, Right: []int{0, 1, 3, 4, 5}}
+		t := app.Table{Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"}, Right: []int{0, 1, 3, 4, 5}, Drop: []string{"machine"}}
 		for _, o := range rows {
 			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), o.GPU, fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
 		}

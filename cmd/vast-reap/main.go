@@ -136,7 +136,7 @@ func show(c *cli.Context, rows []row, stdout io.Writer) error {
 		return nil
 	}
 	// What is needed to decide comes first: the label alone is wider than half a terminal.
-	t := app.Table{Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"}, Right: []int{0, 2, 3}}
+	t := app.Table{Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"}, Right: []int{0, 2, 3}, Drop: []string{"status", "age"}}
 	left, price := 0, 0.0
 	for _, i := range rows {
 		done := "no"

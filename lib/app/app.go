@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 )
 
 // Version is set by the build; without it the version of the module is told.
@@ -94,6 +95,7 @@ func isContext(err error) bool {
 
 // finish prints err the way all tools do and returns its exit status.
 func (t Tool) finish(stderr io.Writer, err error) int {
+	stderr = (*progress.Line)(nil).Writer(stderr)
 	if errors.Is(err, syscall.EPIPE) {
 		return 128 + int(syscall.SIGPIPE)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -204,5 +205,45 @@ func TestTable(t *testing.T) {
 	want := "JOBID    GPU.HOURS  NAME\n1               10  日本\n1234567          5  a?[2Jb\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestTableFitsATerminal(t *testing.T) {
+	why := "the partition is for the accounts csi only, and yours are research and others"
+	table := Table{
+		Header: []string{"task", "partition", "has", "cpus", "why"}, Right: []int{3},
+		Drop: []string{"has", "cpus"}, Whole: []string{"task"},
+	}
+	table.Add("01a1faf1-7e44-7767-b4cb-443504a8c347", "a_partition_with_a_long_name", "8 CPUs, 4 x a100", "16", why)
+	table.Add("2", "日本語日本語日本語日本語", "nothing", "1", "")
+	for _, room := range []int{200, 120, 100, 80, 60} {
+		var out bytes.Buffer
+		if err := table.printWithin(&out, room); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for line := range strings.Lines(text) {
+			// At 60 columns the id, which is never cut, leaves no room.
+			if w := twwidth.Width(strings.TrimRight(line, "\n")); w > max(room, 73) {
+				t.Errorf("%d columns: %d wide: %q", room, w, line)
+			}
+		}
+		if !strings.Contains(text, "01a1faf1-7e44-7767-b4cb-443504a8c347") {
+			t.Errorf("%d columns: the id is cut:\n%s", room, text)
+		}
+		if left := strings.Contains(text, "too narrow for has"); left != (room < 120) || left == strings.Contains(text, "a100") {
+			t.Errorf("%d columns: left out: %v\n%s", room, left, text)
+		}
+		for word := range strings.FieldsSeq(why) {
+			if !strings.Contains(text, word) {
+				t.Errorf("%d columns: %q is lost:\n%s", room, word, text)
+			}
+		}
+	}
+	table = Table{Header: []string{"task", "command"}, OneLine: true}
+	table.Add("1", strings.Repeat("x ", 100))
+	var out bytes.Buffer
+	if err := table.printWithin(&out, 40); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.HasSuffix(out.String(), "…\n") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }

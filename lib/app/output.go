@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -19,7 +20,12 @@ import (
 type Table struct {
 	Header []string
 	Right  []int // columns that are aligned right: numbers
-	rows   [][]string
+	// On a terminal that is too narrow, the last column goes on below itself, or is
+	// cut if OneLine says so; the columns Drop are left out, the first of them first;
+	// and the others are cut, but for those of Whole.
+	Drop, Whole []string
+	OneLine     bool
+	rows        [][]string
 }
 
 // Add appends a row.
@@ -33,6 +39,23 @@ func (t *Table) Print(w io.Writer) error {
 	if len(t.rows) == 0 {
 		return nil
 	}
+	if !IsTerminal(w) {
+		return t.print(w)
+	}
+	return t.printWithin(w, Width(w))
+}
+
+// printWithin writes the table for a terminal.
+func (t *Table) printWithin(w io.Writer, room int) error {
+	fitted, dropped := t.fit(room)
+	if err := fitted.print(w); err != nil || len(dropped) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "too narrow for %s: a wider terminal has more\n", strings.Join(dropped, ", "))
+	return err
+}
+
+func (t *Table) print(w io.Writer) error {
 	align := make([]tw.Align, len(t.Header))
 	for i := range align {
 		align[i] = tw.AlignLeft

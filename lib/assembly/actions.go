@@ -7,6 +7,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -36,6 +37,10 @@ func (a Actions) Run(ctx context.Context) (err error) {
 		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"),
 			`"ponos-poll | `+a.Tool+`" does what the queue wants`)
 	}
+	line := progress.Open(a.Stderr, a.Tool)
+	defer line.Close()
+	a.Stdout, a.Stderr = line.Writer(a.Stdout), line.Writer(a.Stderr)
+	ctx = progress.With(ctx, line)
 	parts, err := Load(ctx, a.Options)
 	if err != nil {
 		return err

@@ -7,11 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -98,7 +100,17 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	cmd.Env = venvEnviron(os.Environ(), venv)
 	cmd.Env = append(cmd.Env, "PIP_FLAGS="+spec.PIPFlags)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Timeout, cmd.DieWithParent = source, log, log, s.Timeout, true
+	ctx, end := progress.Start(ctx, "installing %s", spec.name())
+	defer end()
 	return toolError("installing the task's code", s.run(ctx, cmd))
+}
+
+// name is what people call a source.
+func (s Spec) name() string {
+	if s.Source.Repository == "" {
+		return "a snapshot"
+	}
+	return path.Base(strings.TrimSuffix(task.CleanAddress(s.Source.Repository), ".git"))
 }
 
 func (s *Store) run(ctx context.Context, cmd command.Cmd) error {
@@ -122,16 +134,18 @@ func toolError(what string, err error) error {
 // venv makes a virtual environment. Debian's python3 without python3-venv can
 // make one that has no pip, which is enough for an install script that needs none.
 func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
-	create := func(args ...string) error {
+	create := func(ctx context.Context, args ...string) error {
 		return s.run(ctx, command.Cmd{Name: spec.Python, Args: append(append([]string{"-m", "venv"}, args...), venv), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true})
 	}
-	err := create()
+	ctx, end := progress.Start(ctx, "making a virtual environment for %s", spec.name())
+	defer end()
+	err := create(ctx)
 	var exit *command.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
 		if removeErr := os.RemoveAll(venv); removeErr != nil {
 			return removeErr
 		}
-		err = create("--without-pip")
+		err = create(ctx, "--without-pip")
 	}
 	return toolError("making a virtual environment", err)
 }

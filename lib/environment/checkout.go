@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -32,9 +33,12 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 		// on it when this call has ended.
 		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
 	}
-	if _, more := credentials(spec.Source.Repository); more != nil {
+	if address, more := credentials(spec.Source.Repository); more != nil {
+		// For this host, and not for where it may redirect to.
+		scheme, rest, _ := strings.Cut(address, "://")
+		host, _, _ := strings.Cut(rest, "/")
 		env = append(env, more...)
-		safe = append(safe, "-c", "credential.helper=", "-c", "credential.helper="+helper)
+		safe = append(safe, "-c", "credential.helper=", "-c", "credential."+scheme+"://"+host+".helper="+helper)
 	}
 	result, err := s.Run.Run(ctx, command.Cmd{Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout, DieWithParent: true})
 	if log != nil && len(result.Stderr) > 0 {
@@ -81,6 +85,8 @@ func gitEnviron(env []string) []string {
 // checkout puts a commit of a repository into a directory. The repository itself
 // is kept, so that the next commit of it comes quickly.
 func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.Writer) error {
+	ctx, end := progress.Start(ctx, "fetching %s", spec.name())
+	defer end()
 	sum := sha256.Sum256([]byte(spec.Source.Repository))
 	mirror := filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
 	if err := os.MkdirAll(mirror, 0o700); err != nil {
@@ -124,6 +130,10 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 	}
 	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
 		return gitError("commit "+commit+" of "+name, err)
+	}
+	// For install scripts that get submodules or large files themselves.
+	if _, err := s.git(ctx, spec, log, source, "config", "remote.origin.url", address); err != nil {
+		return gitError("repository "+name, err)
 	}
 	return nil
 }

@@ -162,3 +162,41 @@ func TestPasswordOfAnAddress(t *testing.T) {
 		t.Errorf("the password is shown: %s", said)
 	}
 }
+
+// Where a server redirects to does not get the password that was meant for it.
+func TestPasswordStaysWithItsHost(t *testing.T) {
+	given := make(chan string, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, p, ok := r.BasicAuth(); ok {
+			given <- p
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer other.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+r.URL.RequestURI(), http.StatusFound)
+	}))
+	defer server.Close()
+	s, _ := store(t)
+	address := strings.Replace(server.URL, "http://", "http://oauth2:s3cret-x@", 1) + "/x.git"
+	if _, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: address, Revision: "main"}}, &bytes.Buffer{}); err == nil {
+		t.Error("no error")
+	}
+	if len(given) > 0 {
+		t.Errorf("another host was given %q", <-given)
+	}
+}
+
+// An install script finds where its repository came from, without the password.
+func TestOriginOfACheckout(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "1"})
+	s, _ := store(t)
+	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: "file://" + repo, Revision: commit}, Local: true}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := git(t, env.Source, "remote", "get-url", "origin"); got != "file://"+repo {
+		t.Errorf("origin is %s", got)
+	}
+}

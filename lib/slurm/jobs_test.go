@@ -167,6 +167,7 @@ func FuzzParseAccount(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(b))
+	f.Add("0\x1f+\x1f0\x1f\x1f\x1f\x1f0")
 	f.Fuzz(func(t *testing.T, text string) {
 		records, err := ParseAccount(strings.NewReader(text))
 		for id, r := range records {

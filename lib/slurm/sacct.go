@@ -104,10 +104,11 @@ func ParseAccount(r io.Reader) (map[string]Record, error) {
 			continue
 		}
 		state, more, _ := strings.Cut(f[1], " ")
-		if state == "" || strings.Trim(state, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_+") != "" {
+		state = strings.TrimSuffix(state, "+")
+		if state == "" || strings.Trim(state, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
 			return nil, parseError("sacct", n, "%q is no state", f[1])
 		}
-		record = Record{ID: id, State: strings.TrimSuffix(state, "+"), By: strings.TrimPrefix(more, "by "), Batch: exit, Comment: f[5], Name: f[6]}
+		record = Record{ID: id, State: state, By: strings.TrimPrefix(more, "by "), Batch: exit, Comment: f[5], Name: f[6]}
 		if record.Submit, err = ParseTime(f[3]); err == nil {
 			record.End, err = ParseTime(f[4])
 		}

@@ -1,10 +1,13 @@
 package jobpool
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +22,11 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, 2+i%7, i)
+		daemon := ""
+		if i%10 == 0 { // is to be ended with its task, however that ends
+			daemon = "(setsid sleep 300 9>&- >/dev/null 2>&1 &); "
+		}
+		fmt.Fprintf(&b, "%s%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, daemon, 2+i%7, i)
 	}
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	killed := map[string]int{}
@@ -36,7 +43,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		done := make(chan error, 1)
 		go func() { done <- c.Wait() }()
 		heads := killed["head"]
-		victims := []string{"worker", connection, "worker", connection, "head"}
+		victims := []string{"worker", connection, "supervisor", connection, "head"}
 		if start > 2 {
 			victims = nil // let it end
 		}
@@ -61,13 +68,16 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 				if st := p.status(); st != nil {
 					pids = p.matching(p.headName())
 				}
-			case "worker":
+			case "worker", "supervisor":
 				if st := p.status(); st != nil {
 					for _, node := range st["nodes"].([]any) {
 						if pid, ok := node.(map[string]any)["pid"].(float64); ok {
 							pids = append(pids, int(pid))
 						}
 					}
+				}
+				if victim == "supervisor" {
+					pids = parents(pids)
 				}
 			default:
 				pids = p.matching(victim)
@@ -89,11 +99,25 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	p.endsOnce(n)
 	p.neverTwice()
 	t.Logf("killed %v; %d tasks ran more than once", killed, p.runsExplained())
-	for _, victim := range []string{"worker", connection, "head"} {
+	for _, victim := range []string{"worker", "supervisor", connection, "head"} {
 		if killed[victim] == 0 {
 			t.Errorf("no %s was killed", victim)
 		}
 	}
+}
+
+// parents returns the parents of processes.
+func parents(pids []int) (out []int) {
+	for _, pid := range pids {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if f := strings.Fields(rest); len(f) > 1 {
+			if parent, err := strconv.Atoi(f[1]); err == nil && parent > 1 {
+				out = append(out, parent)
+			}
+		}
+	}
+	return out
 }
 
 // headName is how the command line of the head begins.
@@ -257,13 +281,52 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// A hundred thousand tasks that start nothing: what is left is the pool itself.
+// A million tasks that start nothing: what is left is the pool itself. A pipe feeds
+// them faster than they can end, which takes no memory.
 func TestManyTasks(t *testing.T) {
-	const n = 100000
-	p := newPool(t, "-j8", "--run", "run", "--noop", "-q")
-	status, _, stderr := p.run(strings.Repeat("true\n", n))
-	if status != 0 {
-		t.Fatalf("exit %d: %s", status, stderr)
+	t.Parallel()
+	const n = 1000000
+	p := newPool(t, "-j8", "--run", "run", "--noop", "-q", "--read-ahead", "20000")
+	c := p.command()
+	c.Stdin = io.LimitReader(forever{}, n*int64(len(line)))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	p.endsOnce(n)
+	if used := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss; used > 100<<10 {
+		t.Errorf("the head took %d KiB", used)
+	}
+	f, err := os.Open(filepath.Join(p.dir, "run", "joblog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ended := make([]bool, n+1)
+	lines := bufio.NewScanner(f)
+	for lines.Scan(); lines.Scan(); {
+		number, _, _ := strings.Cut(lines.Text(), "\t")
+		seq, err := strconv.Atoi(number)
+		if err != nil || seq < 1 || seq > n || ended[seq] {
+			t.Fatalf("the job log has %q", lines.Text())
+		}
+		ended[seq] = true
+	}
+	if i := slices.Index(ended[1:], false); i >= 0 {
+		t.Errorf("task %d has not ended", i+1)
+	}
+}
+
+const line = "simulate --mesh fine --seed 12345\n"
+
+// forever is that line again and again.
+type forever struct{}
+
+func (forever) Read(b []byte) (int, error) {
+	n := len(b) / len(line) * len(line)
+	if n == 0 {
+		return copy(b, line), nil
+	}
+	for i := 0; i < n; i += len(line) {
+		copy(b[i:], line)
+	}
+	return n, nil
 }

@@ -332,7 +332,9 @@ func (h *head) passSlot(c *conn, a *attempt, next *wire.Key) {
 		if b.unsent != nil {
 			b.unsent.Run = h.message(b)
 		} else {
-			c.send(&wire.Message{Run: h.message(b)})
+			again := h.message(b)
+			again.Again = true
+			c.send(&wire.Message{Run: again})
 		}
 		return
 	}

@@ -204,6 +204,7 @@ type Run struct {
 	Slot    int       `json:"k,omitempty"` // its number
 	Mark    bool      `json:"m,omitempty"` // "{%}" stands for it in Text
 	Follow  bool      `json:"f,omitempty"` // on the slot of a task with that need
+	Again   bool      `json:"r,omitempty"` // it was to follow; start it now, if it has not been
 	Timeout float64   `json:"t,omitempty"` // seconds
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -186,6 +187,8 @@ func (q *Queue) asReader(ctx context.Context, id task.ID, f func(credential) err
 
 // GetArtifact downloads one artifact.
 func (q *Queue) GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to *os.File) error {
+	ctx, end := progress.Start(ctx, "downloading %s", task.Clean(a.Path))
+	defer end()
 	want := int64(-1)
 	if a.Size > 0 {
 		want = a.Size
@@ -252,6 +255,8 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 	if !insidePath(a.Path) {
 		return broken("artifact %.80q: want a path of plain names", a.Path)
 	}
+	ctx, end := progress.Start(ctx, "uploading %s", task.Clean(a.Path))
+	defer end()
 	if err := q.publish(ctx, id, a, from); err != nil {
 		return fmt.Errorf("artifact %q: %w", task.Clean(a.Path), unwanted(err))
 	}
@@ -371,6 +376,8 @@ func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 	if err != nil || !webAddress(f.URL) {
 		return errors.New("no http or https URL")
 	}
+	ctx, end := progress.Start(ctx, "downloading %s", task.Clean(f.Name))
+	defer end()
 	err = q.get(ctx, from, nobody, -1, to)
 	q.tasksMu.Lock()
 	owner, known := q.owners[f.URL]

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
 )
 
 // put uploads a file to a presigned URL, from its beginning to the end that it
@@ -33,7 +34,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		defer watch.stop()
 		var body io.Reader = http.NoBody
 		if size > 0 {
-			body = io.NopCloser(watch.reader(io.LimitReader(from, size)))
+			body = io.NopCloser(watch.reader(progress.Reader(ctx, size, io.LimitReader(from, size))))
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, signed, body)
 		if err != nil {
@@ -88,6 +89,11 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 			body = io.LimitReader(body, want+1)
 		}
 		disk := &diskWriter{w: to}
+		if want < 0 {
+			body = progress.Reader(ctx, resp.ContentLength, body)
+		} else {
+			body = progress.Reader(ctx, want, body)
+		}
 		n, err := io.Copy(disk, watch.reader(body))
 		switch {
 		case disk.err != nil:

@@ -368,7 +368,7 @@ func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
 	if err == nil {
 		defer f.Cleanup()
-		if _, err = io.Copy(f, from); err == nil {
+		if err = copyFile(f.File, from); err == nil {
 			err = f.CloseAtomicallyReplace()
 		}
 	}
@@ -452,7 +452,7 @@ func copyFrom(path string, to *os.File) error {
 	from, err := os.Open(path)
 	if err == nil {
 		defer from.Close()
-		_, err = io.Copy(to, from)
+		err = copyFile(to, from)
 	}
 	if err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)

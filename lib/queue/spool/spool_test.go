@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -297,5 +298,61 @@ func TestOneFileDoesNotHinderTheOthers(t *testing.T) {
 	}
 	if e, err := q.Find("pipe"); err != nil || e.State != task.Error {
 		t.Errorf("a pipe for a task: %+v, %v", e, err)
+	}
+}
+
+// A file that is mostly holes is copied as such: its size may be more than a disk
+// has room for.
+func TestHolesStayHoles(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	name := filepath.Join(t.TempDir(), "data.mdb")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const size = 1 << 30
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{0, 300 << 20, size - 3} {
+		if _, err := f.WriteAt([]byte("abc"), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := task.Artifact{Path: "data.mdb"}
+	if err := q.PutArtifact(t.Context(), "a", a, f); err != nil {
+		t.Fatal(err)
+	}
+	back, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	if err := q.GetArtifact(t.Context(), "a", a, back); err != nil {
+		t.Fatal(err)
+	}
+	info, err := back.Stat()
+	if err != nil || info.Size() != size {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 1<<20 {
+		t.Errorf("the copy takes %d bytes of disk", used)
+	}
+	for _, at := range []int64{0, 300 << 20, size - 3} {
+		b := make([]byte, 3)
+		if _, err := back.ReadAt(b, at); err != nil || string(b) != "abc" {
+			t.Errorf("at %d: %q, %v", at, b, err)
+		}
+	}
+	// One that becomes smaller, or empty, keeps nothing of what it was.
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.PutArtifact(t.Context(), "a", a, f); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := q.Artifacts(t.Context(), "a"); err != nil || len(list) != 1 || list[0].Size != 0 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }

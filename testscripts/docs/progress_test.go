@@ -1,0 +1,89 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// onTerminal runs a command line of bash on a terminal until it ends, or until what
+// it prints matches; then it is interrupted.
+func onTerminal(t *testing.T, env []string, line string, until *regexp.Regexp) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-c", line)
+	cmd.Env = append(env, "TERM=xterm-256color", "LC_ALL=C.UTF-8")
+	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	timeout := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer timeout.Stop()
+	var out strings.Builder
+	b := make([]byte, 4096)
+	for interrupted := false; ; {
+		n, err := f.Read(b)
+		out.Write(b[:n])
+		if err != nil {
+			break
+		}
+		if until != nil && !interrupted && until.MatchString(out.String()) {
+			interrupted = true
+			_, _ = f.WriteString("\x03")
+		}
+	}
+	_ = cmd.Wait()
+	return out.String()
+}
+
+// TestProgressOnATerminal runs the pipeline and ponos-submit as a person does, and
+// in a pipe.
+func TestProgressOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		// A virtual environment that takes its time.
+		"bin/python3":                 "#!/bin/bash\n[[ $* != '-m venv '* ]] || { sleep 1.5; mkdir -p \"${@: -1}/bin\"; exit; }\nexec /usr/bin/python3 \"$@\"\n",
+		"code/install_ponos_slurm.sh": "true\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}
+	setUp := "ponos-setup --init ~/p >/dev/null && ponos-submit -d ~/code -- true >/dev/null && "
+	pipeline := "ponos-poll | ponos-stop | ponos-start"
+	out := onTerminal(t, env, setUp+pipeline, nil)
+	if !regexp.MustCompile(`\rponos-start: \d+s making a virtual environment for a snapshot\x1b\[K`).MatchString(out) {
+		t.Errorf("the pipeline shows no progress: %q", out)
+	}
+	if !regexp.MustCompile(`\r\x1b\[K\{"event":"started",[^\n]*\}\r\n$`).MatchString(out) {
+		t.Errorf("its record does not stand alone: %q", out)
+	}
+	out = onTerminal(t, env, "ponos-submit --wait --slug patient -- true", regexp.MustCompile(`ponos-submit: patient: pending, \d+s`))
+	if !regexp.MustCompile(`(?m)^[0-9a-f-]{36}\r\n\rponos-submit: patient: pending, 0s\x1b\[K`).MatchString(out) || !strings.HasSuffix(out, "\r\x1b[K") {
+		t.Errorf("ponos-submit --wait: %q", out)
+	}
+	// In a pipe there are records only, and nothing on standard error.
+	cmd := exec.Command("bash", "-c", "rm -rf ~/p/data/state/environments ~/p/data/environments; ponos-submit -d ~/code -- true >/dev/null; "+pipeline)
+	cmd.Env = append(env, "TERM=xterm-256color")
+	plain, err := cmd.CombinedOutput()
+	// Jobs that still run would write into a directory that is being removed.
+	wait := exec.Command("bash", "-c", `for _ in $(seq 100); do compgen -G ~/p/data/state/local/'[wt]a*/*' >/dev/null || break; sleep 0.1; done; sleep 0.2`)
+	wait.Env = env
+	defer func() { _ = wait.Run() }()
+	if err != nil || strings.Contains(string(plain), "\x1b") || strings.Count(string(plain), "\n") != strings.Count(string(plain), `{"event":`) {
+		t.Errorf("in a pipe: %q, %v", plain, err)
+	}
+}
