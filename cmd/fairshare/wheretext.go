@@ -70,6 +70,9 @@ func (v *whereView) text(p *page) {
 		}
 		p.line("", "soonest: --partition=%s%s", strings.Join(partitions, ","), with)
 	}
+	if v.noDatabase {
+		p.line("", "slurmdbd does not answer, so the accounts and QOS of the user are not known: only the default ones are tried")
+	}
 	for _, r := range v.answers {
 		if r.refusal == "" && r.preemptible && v.now(r.start) {
 			p.line("", "%s would start it now. The price: %s", r.partition, cost(r.preemptMode))

@@ -39,6 +39,7 @@ const triesAtOnce = 4
 
 // whereView is where a job could start, and when.
 type whereView struct {
+	noDatabase      bool // the accounts and QOSs of the user are not known
 	asJSON          bool
 	args            []string // for sbatch
 	wanted, wantQOS []string
@@ -175,7 +176,7 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	var memberships []slurm.Membership
 	if n.config.Accounting() {
 		err := read(a, &memberships, slurm.ParseMemberships, "sacctmgr", slurm.MembershipsArgs(name)...)(ctx)
-		if err != nil {
+		if v.noDatabase = slurm.NoDatabase(err); err != nil && !v.noDatabase {
 			return err
 		}
 		memberships = slices.DeleteFunc(memberships, func(m slurm.Membership) bool { return m.Cluster != n.config["ClusterName"] })

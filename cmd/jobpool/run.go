@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -250,7 +251,8 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 	if err := remember(dir, r.c.IsSet("run")); err != nil {
 		return err
 	}
-	session := fmt.Sprintf("%x%x", time.Now().Unix(), os.Getpid())
+	// What is left of tasks is known by the session, so no other may be called so.
+	session := fmt.Sprintf("%x%x%08x", time.Now().Unix(), os.Getpid(), rand.Uint32())
 	r.setup.Run, r.setup.Session = wire.Text(dir), session
 	if err := writeRun(dir, session, os.Args); err != nil {
 		return err

@@ -35,6 +35,7 @@ func workerAction(c *cli.Context) error {
 	root := os.DirFS("/")
 	ids := machine.Affinity()
 	gpus, variable := machine.GPUs(root, os.Getenv)
+	supervisor := os.Getppid()
 	var processes []wire.Process
 	for _, pid := range []int{os.Getpid(), os.Getppid()} {
 		if start, alive := machine.Started(pid); alive {
@@ -53,5 +54,6 @@ func workerAction(c *cli.Context) error {
 		},
 		Signals: signals, Environ: os.Environ(), Temp: temp, Orphans: machine.Orphans(),
 		Clock: machine.Clock, Clear: worker.Clear,
+		Alone: func() bool { return os.Getppid() != supervisor },
 	})
 }

@@ -86,9 +86,15 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	parts.Agent.Ended = p.ended
 	if every == 0 {
-		return errors.Join(p.turn(turns), parts.TidyDaily())
+		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily())
 	}
-	return p.loop(c.Context, turns, every)
+	err = p.loop(c.Context, turns, every)
+	last, cancelLast := context.WithTimeout(turns, grace)
+	defer cancelLast()
+	if restErr := p.rest(last); last.Err() == nil {
+		err = errors.Join(err, restErr) // else the next agent goes on with it
+	}
+	return err
 }
 
 // passed is an action that was passed on, and when.
@@ -117,18 +123,40 @@ func (p *poller) ended(o task.Outcome) {
 	p.over = append(p.over, o)
 }
 
-// turn takes one turn and prints its actions.
-func (p *poller) turn(ctx context.Context) error {
-	actions, err := p.parts.Agent.Poll(ctx)
+// printOver prints what has been taken down.
+func (p *poller) printOver() error {
 	p.mu.Lock()
 	over := p.over
 	p.over = nil
 	p.mu.Unlock()
 	for _, o := range over {
-		if writeErr := app.PrintJSONLine(p.out, o); writeErr != nil {
+		if err := app.PrintJSONLine(p.out, o); err != nil {
 			p.broken = true
-			return fmt.Errorf("standard output: %w", writeErr)
+			return fmt.Errorf("standard output: %w", err)
 		}
+	}
+	return nil
+}
+
+// rest waits for the tasks whose books the last turn has left open. The actions are
+// on their way by then, and others may take turns.
+func (p *poller) rest(ctx context.Context) error {
+	err := p.parts.Agent.WaitEnds(ctx)
+	if p.broken {
+		return err
+	}
+	err = errors.Join(err, p.printOver())
+	if flushErr := p.out.Flush(); flushErr != nil {
+		err = errors.Join(err, fmt.Errorf("standard output: %w", flushErr))
+	}
+	return err
+}
+
+// turn takes one turn and prints its actions.
+func (p *poller) turn(ctx context.Context) error {
+	actions, err := p.parts.Agent.Poll(ctx)
+	if err := p.printOver(); err != nil {
+		return err
 	}
 	now := time.Now()
 	current := make(map[task.ID]passed, len(actions))

@@ -81,15 +81,12 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil || every < time.Second {
 		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name}.Read()
 	if err != nil {
 		return err
 	}
 	if err := assembly.CheckRequests(cfg); err != nil {
 		return err
-	}
-	for _, w := range cfg.Warnings {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
 	}
 	r := report{Config: cfg.Path, Mode: cfg.Mode, Queue: cfg.Queue, Tasks: []taskRow{}}
 	r.Checks = append([]assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}, assembly.CheckPrograms(c.Context, command.System, cfg)...)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -55,12 +54,9 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Int("limit") < 0 {
 		return fault.Errorf(fault.Usage, "--limit must not be negative, not %d", c.Int("limit"))
 	}
-	cfg, err := config.Load(c.String("config"))
+	cfg, err := assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name}.Read()
 	if err != nil {
 		return err
-	}
-	for _, w := range cfg.Warnings {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", name, w)
 	}
 	r, err := assembly.NewVast(cfg, nil)
 	if err != nil {
@@ -104,7 +100,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if len(rows) == 0 {
-		return fault.Hint(fault.Errorf(fault.Failed, "no offer will do: %s", why), `"vast-offers --explain" tells what each filter removes`)
+		return fault.Hint(fault.Errorf(fault.Failed, "no offer will do: %s", why), "--explain shows what each filter removes")
 	}
 	return nil
 }

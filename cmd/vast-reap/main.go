@@ -132,14 +132,41 @@ func show(c *cli.Context, rows []row, stdout io.Writer) error {
 	if c.Bool("json") {
 		return app.PrintJSON(stdout, rows)
 	}
-	t := app.Table{Header: []string{"instance", "label", "status", "$/hour", "age", "why", "destroyed"}, Right: []int{0, 3, 4}, Drop: []string{"status", "age"}}
+	if len(rows) == 0 {
+		return nil
+	}
+	// What is needed to decide comes first: the label alone is wider than half a terminal.
+	t := app.Table{Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"}, Right: []int{0, 2, 3}, Drop: []string{"status", "age"}}
+	left, price := 0, 0.0
 	for _, i := range rows {
 		done := "no"
 		if i.Destroyed {
 			done = "yes"
+		} else {
+			left++
+			price += i.Price
 		}
-		age := time.Duration(i.Age * float64(time.Second)).Round(time.Second)
-		t.Add(fmt.Sprint(i.Instance), i.Label, i.Status, fmt.Sprintf("%.4f", i.Price), age.String(), i.Reason, done)
+		t.Add(fmt.Sprint(i.Instance), i.Status, fmt.Sprintf("%.4f", i.Price), age(i.Age), done, i.Reason, i.Label)
 	}
-	return t.Print(stdout)
+	if err := t.Print(stdout); err != nil || left == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "\n%d left, at $%.4f an hour.\n", left, price)
+	return err
+}
+
+// age is a time in two units at most.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d <= 0:
+		return "?"
+	case d >= 24*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
 }

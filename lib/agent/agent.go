@@ -37,6 +37,10 @@ type Agent struct {
 	AskInterval time.Duration
 	// Ended is told of each task that is over and has cost something.
 	Ended func(task.Outcome)
+	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.
+	Patience time.Duration
+
+	ends ends
 }
 
 func (a *Agent) now() time.Time {

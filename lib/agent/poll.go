@@ -162,7 +162,9 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		}
 	}
 	var mu sync.Mutex
-	var failures []error
+	failures := a.late()
+	patience, stop := a.patience()
+	defer stop()
 	after := make([]*Known, len(known), len(known)+len(strangers))
 	adopted := make([]*Known, len(strangers))
 	limit := make(chan struct{}, parallel)
@@ -190,10 +192,10 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(ctx, k, job) })
 			continue
 		}
-		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job) })
+		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, patience) })
 	}
 	for i, job := range strangers {
-		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job) })
+		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job, patience) })
 	}
 	wg.Wait()
 	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
@@ -231,7 +233,7 @@ func quiet(k *Known, job *runner.Job) bool {
 }
 
 // settleOne does what follows for one task. It returns nil if the task is over.
-func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known, error) {
+func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience <-chan struct{}) (*Known, error) {
 	d := a.Store.Task(k.ID)
 	// The cache may be of an earlier attempt, if the task was stopped and started
 	// again since: before anything follows from it, the record is asked.
@@ -253,10 +255,10 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known,
 	}
 	k.Restarts = job.Restarts
 	if s.end {
-		return a.settleEnd(ctx, d, k, s.report)
+		return a.closeBooks(ctx, d, k, s.report, patience)
 	}
 	if a.asks(&k, &job) {
-		if after, settled, err := a.ask(ctx, d, k); settled {
+		if after, settled, err := a.ask(ctx, d, k, patience); settled {
 			return after, err
 		}
 	}
@@ -285,30 +287,43 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job) (*Known,
 	return &k, nil
 }
 
+// closeBooks begins to close the books on a task whose job has ended. It returns nil
+// if that was soon done.
+func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, patience <-chan struct{}) (*Known, error) {
+	over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, r) })
+	if over {
+		return nil, err
+	}
+	return &k, err
+}
+
 // settleEnd closes the books on a task whose job has ended, unless ponos-stop is
-// at it.
-func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (*Known, error) {
+// at it. It reports whether the task is over.
+func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (bool, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return &k, nil
+		return false, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // somebody was faster
 	}
 	if err != nil {
-		return &k, err
+		return false, err
 	}
 	defer held.Close()
 	err = a.end(ctx, d, k.Process, r)
 	if forgotten(err) {
-		return nil, a.Store.Finish(k.ID)
+		return true, a.Store.Finish(k.ID)
 	}
 	if err != nil {
-		return &k, err
+		return false, err
 	}
 	if a.Ended != nil && r.Cost > 0 {
 		o := a.outcome("ended", Record{ID: k.ID, Slug: k.Slug, Job: k.Job}, r.Reason)
 		o.State, o.Cost = r.State, r.Cost
 		a.Ended(o)
 	}
-	return nil, nil
+	return true, nil
 }
 
 // disown keeps a task in mind whose job runs, but that the queue does not give to
@@ -361,7 +376,7 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 
 // adopt takes up a job that this agent does not know: the state directory was
 // lost, or ponos-start was killed before it could write the job down.
-func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
+func (a *Agent) adopt(ctx context.Context, job runner.Job, patience <-chan struct{}) (*Known, error) {
 	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		return nil, nil // fully processed
 	}
@@ -412,7 +427,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job) (*Known, error) {
 		return &k, nil
 	}
 	held.Close()
-	return a.settleOne(ctx, k, job)
+	return a.settleOne(ctx, k, job, patience)
 }
 
 // Running is a task that has a job, as the agent sees it after a look.

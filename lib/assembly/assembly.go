@@ -51,15 +51,24 @@ type Options struct {
 	Tool       string
 }
 
-// Load reads the configuration and puts the agent together. It makes the state
-// directory.
-func Load(ctx context.Context, o Options) (*Parts, error) {
+// Read reads the configuration and tells its warnings.
+func (o Options) Read() (config.Config, error) {
 	c, err := config.Load(o.ConfigPath)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	for _, w := range c.Warnings {
 		fmt.Fprintf(o.Stderr, "%s: warning: %s\n", o.Tool, w)
+	}
+	return c, nil
+}
+
+// Load reads the configuration and puts the agent together. It makes the state
+// directory.
+func Load(ctx context.Context, o Options) (*Parts, error) {
+	c, err := o.Read()
+	if err != nil {
+		return nil, err
 	}
 	return New(ctx, c, o)
 }

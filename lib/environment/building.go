@@ -23,6 +23,10 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	if err := spec.check(); err != nil {
 		return Environment{}, err
 	}
+	spec, err := s.resolve(ctx, spec, log)
+	if err != nil {
+		return Environment{}, err
+	}
 	key := spec.key()
 	s.mu.Lock()
 	b, first := s.ready[key], false

@@ -82,46 +82,76 @@ func gitEnviron(env []string) []string {
 	return kept
 }
 
-// checkout puts a commit of a repository into a directory. The repository itself
-// is kept, so that the next commit of it comes quickly.
+// resolve makes the commit of a branch or tag that there is now the revision: what
+// has a name may be another commit by the next task.
+func (s *Store) resolve(ctx context.Context, spec Spec, log io.Writer) (Spec, error) {
+	if spec.Source.Repository == "" || isHash(spec.Source.Revision) {
+		return spec, nil
+	}
+	_, commit, l, err := s.fetch(ctx, spec, log)
+	if err != nil {
+		return spec, err
+	}
+	spec.Source.Revision = commit
+	return spec, l.Close()
+}
+
+// fetch brings the kept repository up to date, unless it has the commit, and returns
+// it locked. It is kept so that the next commit of it comes quickly.
+func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, commit string, l *lock.Lock, err error) {
+	sum := sha256.Sum256([]byte(spec.Source.Repository))
+	mirror = filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
+	if err := os.MkdirAll(mirror, 0o700); err != nil {
+		return "", "", nil, err
+	}
+	if l, err = lock.Wait(ctx, mirror+".lock"); err != nil {
+		return "", "", nil, err
+	}
+	if commit, err = s.commit(ctx, spec, mirror); err != nil || !isHash(spec.Source.Revision) {
+		commit, err = s.update(ctx, spec, log, mirror)
+	}
+	if err != nil {
+		l.Close()
+		return "", "", nil, err
+	}
+	return mirror, commit, l, nil
+}
+
+// update fetches what is new, and returns the commit of the revision.
+func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
+	address, _ := credentials(spec.Source.Repository)
+	name := task.CleanAddress(spec.Source.Repository)
+	if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
+		return "", gitError("repository "+name, err)
+	}
+	if _, err := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
+		"--", address, "+refs/heads/*:refs/heads/*"); err != nil {
+		return "", gitError("repository "+name, err)
+	}
+	commit, err := s.commit(ctx, spec, mirror)
+	if err != nil && isHash(spec.Source.Revision) {
+		// A commit that no branch or tag leads to: some servers give it by its hash.
+		if _, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision); fetchErr == nil {
+			commit, err = s.commit(ctx, spec, mirror)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		err = buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
+	}
+	return commit, err
+}
+
+// checkout puts a commit of a repository into a directory.
 func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.Writer) error {
 	ctx, end := progress.Start(ctx, "fetching %s", spec.name())
 	defer end()
-	sum := sha256.Sum256([]byte(spec.Source.Repository))
-	mirror := filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
-	if err := os.MkdirAll(mirror, 0o700); err != nil {
-		return err
-	}
-	l, err := lock.Wait(ctx, mirror+".lock")
+	mirror, commit, l, err := s.fetch(ctx, spec, log)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	address, _ := credentials(spec.Source.Repository)
 	name := task.CleanAddress(spec.Source.Repository)
-	commit, err := s.commit(ctx, spec, mirror)
-	if err != nil || !isHash(spec.Source.Revision) {
-		if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
-			return gitError("repository "+name, err)
-		}
-		// A branch may have moved.
-		if _, err := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
-			"--", address, "+refs/heads/*:refs/heads/*"); err != nil {
-			return gitError("repository "+name, err)
-		}
-		if commit, err = s.commit(ctx, spec, mirror); err != nil && isHash(spec.Source.Revision) {
-			// A commit that no branch or tag leads to: some servers give it by its hash.
-			if _, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision); fetchErr == nil {
-				commit, err = s.commit(ctx, spec, mirror)
-			}
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			return buildError("repository %s has no commit %q", name, task.Clean(spec.Source.Revision))
-		}
-	}
 	// The mirror is ours, and git reaches it as a file.
 	ours := spec
 	ours.Local = true

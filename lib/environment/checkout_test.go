@@ -200,3 +200,31 @@ func TestOriginOfACheckout(t *testing.T) {
 		t.Errorf("origin is %s", got)
 	}
 }
+
+// A branch is what it is when a task asks for it, and not what it was for an earlier
+// one.
+func TestABranchMoves(t *testing.T) {
+	repo, first := repository(t, map[string]string{"x": "1"})
+	s, calls := store(t)
+	source := func(revision string) string {
+		t.Helper()
+		env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: revision}, Local: true}, &bytes.Buffer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return git(t, env.Source, "rev-parse", "HEAD")
+	}
+	if got := source("main"); got != first {
+		t.Errorf("%s; want %s", got, first)
+	}
+	git(t, repo, "commit", "--allow-empty", "-qm", "second")
+	second := git(t, repo, "rev-parse", "HEAD")
+	if got := source("main"); got != second {
+		t.Errorf("%s; want %s", got, second)
+	}
+	// By its hash it is the same environment.
+	clones := calls.calls["git clone"]
+	if got := source(second); got != second || calls.calls["git clone"] != clones {
+		t.Errorf("%s, %d clones; want %s, %d", got, calls.calls["git clone"], second, clones)
+	}
+}

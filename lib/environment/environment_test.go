@@ -225,28 +225,32 @@ func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestRemoveWhileWritten removes a directory in which somebody makes files without
-// a pause, for a while.
+// TestRemoveWhileWritten removes a directory in which others make files without a
+// pause, for a while.
 func TestRemoveWhileWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "left")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for i, end := 0, time.Now().Add(300*time.Millisecond); time.Now().Before(end); i++ {
-			_ = os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600)
-		}
-	}()
-	err := remove(dir)
-	<-stopped
+	var writers sync.WaitGroup
+	end := time.Now().Add(300 * time.Millisecond)
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; time.Now().Before(end); i++ {
+				_ = os.MkdirAll(filepath.Join(dir, "sub", strconv.Itoa(w)+"-"+strconv.Itoa(i)), 0o700)
+			}
+		})
+	}
+	var err error
+	for time.Now().Before(end) && err == nil {
+		err = remove(dir)
+	}
+	writers.Wait()
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-// What is wrong with an archive is the task's own fault.
 func TestHostileArchive(t *testing.T) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -81,7 +81,10 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	var exit *command.ExitError
 	if errors.As(err, &exit) {
 		err = &Error{Command: cmd.Name, Exit: exit}
-		if Unreachable(err) {
+		switch {
+		case NoDatabase(err):
+			err = fault.Hint(err, "Slurm's database (slurmdbd) does not answer; the controller may do without it for a while")
+		case Unreachable(err):
 			err = fault.Hint(err, `ask Slurm's controller with "scontrol ping"`)
 		}
 	}
@@ -147,6 +150,20 @@ func Unreachable(err error) bool {
 		"Invalid authentication credential", "Authentication credential invalid", "Error generating job credential", "is in standby mode",
 		"I/O error writing script/environment to file", // the controller's disk is full
 	} {
+		if strings.Contains(e.Exit.Stderr, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// NoDatabase reports whether err says that slurmdbd did not answer.
+func NoDatabase(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, words := range []string{"slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database"} {
 		if strings.Contains(e.Exit.Stderr, words) {
 			return true
 		}

@@ -60,8 +60,12 @@ func TestOutputPassesSlurmsWordsOn(t *testing.T) {
 	}
 	c = Client{Run: &answers{code: 1, stderr: "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid partition name specified\n"}}
 	_, err = c.Output(t.Context(), 0, "sbatch")
+	db := Client{Run: &answers{code: 1, stderr: "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: Connection refused\n"}}
+	if _, err := db.Output(t.Context(), 0, "sacct"); !NoDatabase(err) || !Unreachable(err) || !strings.Contains(fault.HintOf(err), "slurmdbd") {
+		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
+	}
 	var e *Error
-	if !errors.As(err, &e) || Unreachable(err) || e.Words() != "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified" {
+	if !errors.As(err, &e) || Unreachable(err) || NoDatabase(err) || e.Words() != "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,7 +8,9 @@
  * A plugin cannot set most options of a job, and not every option has an
  * environment variable. So the client is executed once more, with the options
  * behind argv[0]: there they come before what the user gave, who wins, and count
- * more than SBATCH_* variables and lines of the script.
+ * more than SBATCH_* variables and lines of the script. A heterogeneous job has
+ * several components, "OPTIONS : OPTIONS"; there each gets what its own --find
+ * finds, behind its ':'.
  *
  * A client that uses neither option only has them registered. The plugin must be
  * built for the version of Slurm that loads it.
@@ -16,6 +18,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -51,6 +54,7 @@ static const char *const inherited[] = {
 #define MAX_TASK 64               /* bytes of a task id, as in lib/task */
 #define MAX_ANSWER (256 * 1024)   /* bytes that lfind may print */
 #define MAX_PROC (8 * 1024 * 1024) /* bytes of a command line or an environment */
+#define MAX_COMPONENTS 128        /* of a heterogeneous job, as in Slurm */
 
 static struct {
 	const char *lfind;
@@ -58,11 +62,21 @@ static struct {
 	int timeout;        /* of lfind, in seconds */
 } settings = { "/usr/bin/lfind", NULL, 10 };
 
-static char *request;            /* value of --find */
+static char *request;            /* value of --find, of the component that is read */
 static char task[MAX_TASK + 1];  /* value of --ponos-task */
 static int again;                /* this is the client's second run */
 static off_t script_at = -1;     /* where standard input stood, if it can be rewound */
 static sigset_t mask;            /* of the client at its start */
+
+/* The components of the job that the client has read, of which there is one unless
+ * the job is heterogeneous. */
+static struct component {
+	char *request; /* value of --find, or NULL */
+	char *repeated; /* the same, or that of the component before */
+	int words;     /* of the command line, up to the first that is no option's */
+	size_t start;  /* word that its options are behind: the program's name, or ':' */
+} components[MAX_COMPONENTS];
+static size_t component_count;
 
 static int option(int val, const char *value, int remote);
 
@@ -230,21 +244,19 @@ static const char *collect(int fd, char *answer, size_t *size, long long deadlin
 	}
 }
 
-/* await waits for the end of a process until the deadline. */
-static int await(pid_t pid, int *status, long long deadline)
+/* await waits for the end of a process until the deadline, and leaves it a zombie. */
+static int await(pid_t pid, long long deadline)
 {
 	for (;;) {
-		pid_t done = waitpid(pid, status, deadline < 0 ? 0 : WNOHANG);
-		if (done == pid)
+		siginfo_t info = { .si_pid = 0 };
+		if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno != EINTR)
+			return -1;
+		if (info.si_pid == pid)
 			return 0;
-		if (done < 0 && errno != EINTR)
+		if (now() >= deadline)
 			return -1;
-		if (deadline >= 0 && now() >= deadline)
-			return -1;
-		if (deadline >= 0) {
-			struct timespec moment = { 0, 2000000 };
-			nanosleep(&moment, NULL);
-		}
+		struct timespec moment = { 0, 2000000 };
+		nanosleep(&moment, NULL);
 	}
 }
 
@@ -257,7 +269,9 @@ static void child(char *const argv[], char *const environment[], int out, int st
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	int null = open("/dev/null", O_RDONLY);
-	if (getppid() == parent && null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1) {
+	/* A client without standard output has the pipe there already. */
+	int piped = out == 1 ? fcntl(1, F_SETFD, 0) : dup2(out, 1);
+	if (getppid() == parent && null >= 0 && dup2(null, 0) == 0 && piped >= 0) {
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		execve(argv[0], argv, environment);
 	}
@@ -268,7 +282,7 @@ static void child(char *const argv[], char *const environment[], int out, int st
 }
 
 /* ask_lfind returns the options that lfind finds; it ends the client if there are none. */
-static struct words ask_lfind(char *const environment[])
+static struct words ask_lfind(char *wanted, char *const environment[])
 {
 	char *argv[10];
 	int n = 0;
@@ -280,7 +294,7 @@ static struct words ask_lfind(char *const environment[])
 		argv[n++] = (char *)settings.config;
 	}
 	argv[n++] = "--";
-	argv[n++] = request;
+	argv[n++] = wanted;
 	argv[n] = NULL;
 
 	int out[2], failed[2];
@@ -309,12 +323,12 @@ static struct words ask_lfind(char *const environment[])
 	size_t size = 0;
 	long long deadline = now() + settings.timeout * 1000LL;
 	const char *wrong = collect(out[0], answer, &size, deadline);
-	int status = 0, ended = -1;
-	if (!wrong && (ended = await(pid, &status, deadline)) != 0)
+	int status = 0;
+	if (!wrong && await(pid, deadline) != 0)
 		wrong = "it does not end";
 	kill(-pid, SIGKILL); /* and whatever it has left behind */
-	if (ended != 0)
-		await(pid, &status, -1);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
 	close(out[0]);
 	int why = 0;
 	if (read(failed[0], &why, sizeof why) != (ssize_t)sizeof why)
@@ -355,12 +369,43 @@ static int in_job(void)
 	return spank_context() == S_CTX_LOCAL && (getenv("SLURM_JOB_ID") || getenv("SLURM_JOBID"));
 }
 
-/* heterogeneous reports whether a command line has the options of several jobs. */
-static int heterogeneous(const struct words *line)
+/* is_client reports whether a command line is that of a client. */
+static int is_client(const struct words *line, const char *name)
 {
-	for (size_t i = 1; i + 1 < line->count; i++)
-		if (strcmp(line->word[i], ":") == 0 && line->word[i + 1][0] == '-')
+	const char *slash = strrchr(line->word[0], '/');
+	return strcmp(slash ? slash + 1 : line->word[0], name) == 0;
+}
+
+/*
+ * locate finds where on the command line each component starts. It returns how many
+ * there are on it; the last of those may not have been read yet.
+ */
+static size_t locate(const struct words *line)
+{
+	size_t at = 0;
+	for (size_t i = 0; i < component_count; i++) {
+		components[i].start = at;
+		at += (size_t)components[i].words;
+		/* What srun runs may stand between the options and the ':'. */
+		while (spank_context() == S_CTX_LOCAL && at < line->count && strcmp(line->word[at], ":") != 0)
+			at++;
+		if (at >= line->count || strcmp(line->word[at], ":") != 0)
+			return i + 1;
+	}
+	return component_count + 1;
+}
+
+/*
+ * given reports whether a component has a --find of its own on the command line.
+ * For each component sbatch and salloc also repeat the options of the one before.
+ */
+static int given(const struct words *line, const struct component *c)
+{
+	for (size_t i = c->start + 1; i < c->start + (size_t)c->words && i < line->count; i++) {
+		size_t n = strcspn(line->word[i], "=");
+		if (n > 3 && n <= sizeof "--find" - 1 && strncmp(line->word[i], "--find", n) == 0)
 			return 1;
+	}
 	return 0;
 }
 
@@ -379,26 +424,36 @@ static void run_again(const struct words *line)
 		fail(UNAVAILABLE);
 	}
 	program[n] = '\0';
-	if (request && heterogeneous(line)) {
-		slurm_error("ponos: --find cannot be used for heterogeneous jobs");
-		fail(USAGE);
+	for (size_t i = 1; i < component_count; i++) {
+		struct component *c = &components[i];
+		if (c->request && components[i - 1].repeated && strcmp(c->request, components[i - 1].repeated) == 0 && !given(line, c))
+			c->request = NULL;
 	}
 
-	struct words found = { NULL, NULL, 0 };
-	if (request)
-		found = ask_lfind(environment.word);
 	char comment[sizeof "--comment=" TASK_VARIABLE "=" + MAX_TASK];
 	snprintf(comment, sizeof comment, "--comment=%s=%s", TASK_VARIABLE, task);
 
-	char **argv = allocate((line->count + found.count + 3) * sizeof *argv);
-	size_t count = 0;
-	argv[count++] = line->word[0];
-	for (size_t i = 0; i < found.count; i++)
-		argv[count++] = found.word[i];
-	if (*task)
-		argv[count++] = comment;
-	for (size_t i = 1; i < line->count; i++)
+	struct words found[MAX_COMPONENTS];
+	size_t more = 0;
+	for (size_t i = 0; i < component_count; i++) {
+		memset(&found[i], 0, sizeof found[i]);
+		if (components[i].request)
+			found[i] = ask_lfind(components[i].request, environment.word);
+		more += found[i].count;
+	}
+	char **argv = allocate((line->count + more + 2) * sizeof *argv);
+	size_t count = 0, c = 0;
+	for (size_t i = 0; i < line->count; i++) {
 		argv[count++] = line->word[i];
+		if (c >= component_count || i != components[c].start)
+			continue;
+		for (size_t f = 0; f < found[c].count; f++)
+			argv[count++] = found[c].word[f];
+		/* One job alone is that of the task. */
+		if (*task && c == 0)
+			argv[count++] = comment;
+		c++;
+	}
 
 	char guard[sizeof GUARD + 32];
 	snprintf(guard, sizeof guard, GUARD "=%ld", (long)getpid());
@@ -431,9 +486,10 @@ static int in(const char *const list[], const char *word)
  * look_ahead takes our options from a command line of sbatch before sbatch reads
  * it. It stops at the first word of which it is not sure that it is an option or
  * the value of one: what follows may be the script's. It reports whether a script
- * is named or given for sure.
+ * is named or given for sure, and whether there are several components, of which it
+ * takes the options of the first.
  */
-static int look_ahead(const struct words *line)
+static int look_ahead(const struct words *line, int *several)
 {
 	static const char with_value[] = "AabBcCdDeFGiJLMmnNopqStwx";
 	static const char *const with_values[] = {
@@ -449,10 +505,15 @@ static int look_ahead(const struct words *line)
 		"no-bell", "no-kill", "no-requeue", "overcommit", "oversubscribe", "parsable", "propagate",
 		"quiet", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait", NULL,
 	};
+	*several = 0;
 	for (size_t i = 1; i < line->count; i++) {
 		char *word = line->word[i], *next = line->word[i + 1];
 		if (strcmp(word, "--") == 0)
 			return next != NULL;
+		if (strcmp(word, ":") == 0) {
+			*several = 1;
+			continue;
+		}
 		if (word[0] != '-' || word[1] == '\0' || strncmp(word, "--wrap", 6) == 0)
 			return 1;
 		if (word[1] != '-') {
@@ -466,7 +527,7 @@ static int look_ahead(const struct words *line)
 			if (strncmp(word + 2, name, n) != 0 || (word[n + 2] != '=' && word[n + 2] != '\0'))
 				continue;
 			const char *value = word[n + 2] == '=' ? word + n + 3 : next;
-			if (value && take(which, value) != 0)
+			if (value && !*several && take(which, value) != 0)
 				fail(USAGE);
 			i += word[n + 2] == '\0';
 			word = NULL;
@@ -480,12 +541,6 @@ static int look_ahead(const struct words *line)
 			return 0;
 	}
 	return 0;
-}
-
-static int is_sbatch(const char *argv0)
-{
-	const char *slash = strrchr(argv0, '/');
-	return strcmp(slash ? slash + 1 : argv0, "sbatch") == 0;
 }
 
 /* client prepares a run of sbatch, salloc or srun. */
@@ -503,10 +558,17 @@ static void client(void)
 	/* A script that comes through a pipe can be read only once: our options must
 	 * be known before sbatch reads it. */
 	struct words line;
+	int several;
 	if (read_words("/proc/self/cmdline", &line) != 0)
 		return;
-	if (line.count > 0 && is_sbatch(line.word[0]) && !look_ahead(&line) && (request || *task))
+	if (line.count > 0 && is_client(&line, "sbatch") && !look_ahead(&line, &several) && !several && (request || *task)) {
+		components[0].request = request;
+		component_count = 1;
 		run_again(&line);
+	}
+	free(request);
+	request = NULL;
+	*task = '\0';
 	release(&line);
 }
 
@@ -527,7 +589,7 @@ static void configure(int argc, char *argv[])
 
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
-	int context = spank_context();
+	spank_context_t context = spank_context();
 	if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
 		return 0;
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -540,35 +602,70 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 	return 0;
 }
 
+/*
+ * in_pipe reports whether a script came through a pipe, which was read to its end.
+ */
+static int in_pipe(const struct words *line)
+{
+	struct stat in;
+	struct pollfd p = { .fd = 0, .events = POLLIN };
+	int several;
+	return is_client(line, "sbatch") && script_at < 0 && fstat(0, &in) == 0 && S_ISFIFO(in.st_mode) &&
+	       !look_ahead(line, &several) && poll(&p, 1, 0) > 0 && !(p.revents & POLLIN);
+}
+
+/*
+ * component_read notes the component that the client has just read. It is called
+ * for each, in their order, with optind where getopt has stopped in it.
+ */
+static void component_read(void)
+{
+	if (component_count == MAX_COMPONENTS) /* Slurm refuses it */
+		return;
+	struct component *c = &components[component_count++];
+	c->request = c->repeated = request;
+	c->words = optind > 0 ? optind : 1;
+	request = NULL;
+}
+
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
 	(void)argc;
 	(void)argv;
-	int context = spank_context();
-	if ((context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR) || (!request && !*task))
+	static int asked, told;
+	spank_context_t context = spank_context();
+	if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR)
 		return 0;
-	if (in_job()) {
-		slurm_info("ponos: --find and --ponos-task are for jobs; this is a step of job %s", getenv("SLURM_JOB_ID"));
+	asked |= request != NULL;
+	if (!asked && !*task) {
+		component_read();
 		return 0;
 	}
-	if (!again) {
-		struct words line;
-		if (read_words("/proc/self/cmdline", &line) != 0 || line.count == 0) {
-			slurm_error("ponos: cannot read /proc/self/cmdline");
-			fail(UNAVAILABLE);
-		}
-		struct stat in;
-		if (is_sbatch(line.word[0]) && script_at < 0 && fstat(0, &in) == 0 && S_ISFIFO(in.st_mode) && !look_ahead(&line)) {
-			struct pollfd p = { .fd = 0, .events = POLLIN };
-			/* Read to its end: the script was in there. */
-			if (poll(&p, 1, 0) > 0 && !(p.revents & POLLIN)) {
-				slurm_error("ponos: a script from a pipe cannot be read twice: give --find and --ponos-task first on the command line");
-				fail(USAGE);
-			}
+	if (in_job()) {
+		if (!told++)
+			slurm_info("ponos: --find and --ponos-task are for jobs; this is a step of job %s", getenv("SLURM_JOB_ID") ? getenv("SLURM_JOB_ID") : getenv("SLURM_JOBID"));
+		return 0;
+	}
+	struct words line;
+	if (read_words("/proc/self/cmdline", &line) != 0 || line.count == 0) {
+		slurm_error("ponos: cannot read /proc/self/cmdline");
+		fail(UNAVAILABLE);
+	}
+	component_read();
+	size_t there = locate(&line);
+	if (component_count > there && components[component_count - 1].request) {
+		slurm_error("ponos: --find for the components of a heterogeneous job goes on the command line, not into the script");
+		fail(USAGE);
+	}
+	if (!again && component_count >= there) {
+		if (in_pipe(&line)) {
+			slurm_error("ponos: a script from a pipe cannot be read twice: give --find and --ponos-task first on the command line");
+			fail(USAGE);
 		}
 		run_again(&line);
 	}
-	if (*task) {
+	release(&line);
+	if (again && *task) {
 		/* The first reaches the job with --export=ALL, the second with NONE as
 		 * well, and also prolog and epilog. */
 		setenv(TASK_VARIABLE, task, 1);
@@ -596,5 +693,8 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 	(void)argv;
 	free(request);
 	request = NULL;
+	for (size_t i = 0; i < component_count; i++)
+		free(components[i].request);
+	component_count = 0;
 	return 0;
 }

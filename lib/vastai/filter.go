@@ -391,7 +391,7 @@ func (f Filters) Has(field string) bool {
 func (f Filters) Complete() Filters {
 	out := slices.Clone(f)
 	add := func(field string, value any) {
-		out = append(out, Condition{Field: field, Op: "eq", Value: value, Text: fmt.Sprintf("%s eq %v", field, value)})
+		out = append(out, Condition{Field: field, Op: "eq", Value: value, Text: fmt.Sprintf("%s=%v", field, value)})
 	}
 	if !f.Has("verified") && !f.Has("verification") {
 		add("verified", true)

@@ -51,6 +51,10 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"gpu_ram = [1,2]":               "does not take a list",
 		"gpu_name in RTX_4090":          "wants a list",
 		"gpu_name=\"a\"b":               "a blank is missing",
+		"gpu_name=A gpu_name=B":         "contradict each other",
+		"verified=true verified=false":  "contradict each other",
+		"num_gpus=any":                  "unknown operator",
+		"gpu_ram>=any":                  "is no number",
 		"dph<1 dph_total=2 gpu_ramm<=1": "unknown field",
 	} {
 		if _, err := ParseQuery(query); err == nil || !strings.Contains(err.Error(), want) {
@@ -70,6 +74,28 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 	// All problems at once.
 	if _, err := ParseQuery("gpu_rma>=1 num_gpus=3"); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestAnything(t *testing.T) {
+	f, err := ParseQuery("verified=false gpu_ram>=80 verified=any gpu_ram = *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := f.Complete().body(); body["verified"] != nil || body["gpu_ram"] != nil || body["num_gpus"] == nil {
+		t.Errorf("%v", body)
+	}
+	if query, err := f.query(); err != nil || query != "verified=any gpu_ram=any" {
+		t.Errorf("%q, %v", query, err)
+	}
+}
+
+func TestSuspicions(t *testing.T) {
+	for query, n := range map[string]int{"cpu_cores>=8": 1, "gpu_ram=24": 1, "verified=false cpu_cores<4": 2, "gpu_ram>=24 verified=true cpu_cores_effective>4": 0} {
+		f, err := ParseQuery(query)
+		if err != nil || len(f.Suspicions()) != n {
+			t.Errorf("%s: %q, %v", query, f.Suspicions(), err)
+		}
 	}
 }
 
@@ -115,6 +141,14 @@ func TestCleanHidesSecrets(t *testing.T) {
 	key := strings.Repeat("0123456789abcdef", 4)
 	got := clean("bad key " + key + " at https://s3.example.org/x?sig=1 Bearer abc\x1b[31m\n")
 	if strings.Contains(got, key) || strings.Contains(got, "s3.") || strings.Contains(got, "abc") || strings.ContainsAny(got, "\x1b\n") {
+		t.Error(got)
+	}
+}
+
+func TestHide(t *testing.T) {
+	o := Order{Env: map[string]string{"A": "first-secret", "B": "first-secret-and-more \"x\"", "C": "1"}, Login: "-u me -p hush-hush reg"}
+	said := hide([]byte(`{"msg":"first-secret first-secret-and-more \"x\" -u me -p hush-hush reg 1"}`), o)
+	if got := string(said); got != `{"msg":"*** *** *** 1"}` {
 		t.Error(got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // alone is a task that tells if it runs twice at the same time.
@@ -113,4 +114,39 @@ func TestEndedWhileOpening(t *testing.T) {
 		}
 		p.noneLeft()
 	}
+}
+
+// A job that is suspended, as Slurm does to let another run, goes on where it was.
+func TestSuspendedJob(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, "-j2", "--run", "run", "--node-timeout", "2s", "--kill-after", "1s", "--timeout", "8s")
+	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+	c := p.command()
+	c.Stdin = strings.NewReader(strings.Repeat("echo $JOBPOOL_SEQ >>ran; for i in $(seq 40); do sleep 0.1; done\n", 2))
+	var log strings.Builder
+	c.Stderr = &log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("both tasks run", func() bool { return p.ran() == 2 })
+	time.Sleep(time.Second)
+	all := func(sig syscall.Signal) {
+		for _, pid := range p.matching("") {
+			if pid != os.Getpid() {
+				_ = syscall.Kill(pid, sig)
+			}
+		}
+	}
+	all(syscall.SIGSTOP)
+	all(syscall.SIGSTOP) // what was started meanwhile
+	time.Sleep(9 * time.Second)
+	all(syscall.SIGCONT)
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, log.String())
+	}
+	if n := p.ran(); n != 2 {
+		t.Errorf("2 tasks began %d times: %s", n, log.String())
+	}
+	p.endsOnce(2)
+	p.noneLeft()
 }

@@ -256,4 +256,13 @@ func startSSHD(t testing.TB) (string, error) {
 	return "-F" + strings.TrimSpace(string(out)), nil
 }
 
+// peak is the most memory a process has had, in MiB; what the system tells of a child
+// that has ended would have that of its parent in it.
+func peak(pid int) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	kb, _ := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
+	return kb / 1024
+}
+
 func kill(pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) }

@@ -208,6 +208,7 @@ func live(t *testing.T, whole string) {
 	m.sh("install -m 644 /run/shared/main.yaml /etc/ponos/main.yaml; systemctl enable -q --now ponos@main")
 	within(t, 20*time.Second, "the agent makes its spool", func() bool { return m.command("test", "-d", "/var/lib/ponos/main/spool/new").Run() == nil })
 	task := m.submit("--slug=probe", "--", "sh", "-c", probe)
+	m.sh("systemctl restart ponos@main") // which asks for tasks at once
 	within(t, time.Minute, "the task runs", func() bool { return m.command("test", "-e", "/var/lib/ponos/main/go").Run() == nil })
 	running := m.run("pgrep", "-u", "ponos", "-f", "^sh -c.*NoNewPrivs")
 	still := func() {
@@ -218,7 +219,7 @@ func live(t *testing.T, whole string) {
 	}
 
 	// It neither ends nor starts again with the agent, whatever is done to that.
-	m.sh("systemctl restart ponos@main; systemctl kill --kill-whom=main --signal=KILL ponos@main")
+	m.sh(`systemctl restart ponos@main; kill -KILL "$(systemctl show --value --property=MainPID ponos@main)"`)
 	still()
 	m.sh("systemctl restart ponos@main; systemctl is-active -q ponos@main")
 	before := m.run("systemctl", "show", "--value", "--property=MainPID", "ponos@main")

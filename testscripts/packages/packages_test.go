@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +85,28 @@ func root(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// slurm makes an empty package that stands for a version of Slurm.
+func slurm(t *testing.T, version string) string {
+	t.Helper()
+	dir := t.TempDir()
+	config := "name: slurm\narch: amd64\nmaintainer: nobody\ndescription: none\nversion_schema: none\nversion: " + version + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "slurm.yaml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, filepath.Join(harness.Root(), "bin/dev/nfpm"), "package", "--config", dir+"/slurm.yaml", "--packager", "rpm", "--target", dir)
+	return only(t, dir+"/slurm-*.rpm")
+}
+
+// next is the version of Slurm that a plugin for the given one is too old for.
+func next(t *testing.T, version string) string {
+	t.Helper()
+	var year, month int
+	if _, err := fmt.Sscanf(version, "%d.%d", &year, &month); err != nil {
+		t.Fatalf("%q: %v", version, err)
+	}
+	return fmt.Sprintf("%d.%02d", year, month+1)
 }
 
 func exists(t *testing.T, root string, want bool, paths ...string) {
@@ -170,7 +194,26 @@ func TestPackages(t *testing.T) {
 			return run(t, append([]string{"rpm", "--root=" + root}, args...)...)
 		}
 		rpm("--initdb")
-		rpm("--install", "--nodeps", only(t, first+"/ponos-1.0.0-1.x86_64.rpm"), only(t, first+"/ponos-spank-1.0.0*.x86_64.rpm"))
+		rpm("--install", only(t, first+"/ponos-1.0.0-1.x86_64.rpm"))
+
+		// The plugin is for one version of Slurm: neither without, nor for another.
+		spank := only(t, first+"/ponos-spank-1.0.0*.x86_64.rpm")
+		found := regexp.MustCompile(`(?m)^slurm >= (.*)$`).FindStringSubmatch(run(t, "rpm", "--query", "--requires", "--package", spank))
+		if found == nil {
+			t.Fatal("the plugin needs no Slurm")
+		}
+		refused := func(why string) {
+			t.Helper()
+			out, err := exec.Command("rpm", "--root="+root, "--install", "--test", spank).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), why+" is needed by ponos-spank") {
+				t.Errorf("want it refused, as %s: %v\n%s", why, err, out)
+			}
+		}
+		refused("slurm >= " + found[1])
+		rpm("--install", slurm(t, "99.05.1"))
+		refused("slurm < " + next(t, found[1]))
+		rpm("--upgrade", "--oldpackage", slurm(t, found[1]+".8"))
+		rpm("--install", spank)
 		version(t, root, "ponos-task", "v1.0.0")
 		exists(t, root, true, some...)
 		exists(t, root, true, "usr/lib/ponos/ponos.so")
@@ -178,12 +221,12 @@ func TestPackages(t *testing.T) {
 		if err := os.WriteFile(cron, []byte("mine\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		rpm("--upgrade", "--nodeps", only(t, later+"/ponos-1.0.1-1.x86_64.rpm"))
+		rpm("--upgrade", only(t, later+"/ponos-1.0.1-1.x86_64.rpm"))
 		version(t, root, "ponos-task", "v1.0.1")
 		if b, err := os.ReadFile(cron); string(b) != "mine\n" {
 			t.Errorf("etc/cron.d/ponos: %q, %v", b, err)
 		}
-		rpm("--erase", "--nodeps", "ponos-spank", "ponos")
+		rpm("--erase", "ponos-spank", "ponos", "slurm")
 		exists(t, root, false, some...)
 		exists(t, root, false, "usr/lib/ponos/ponos.so")
 		if said := rpm("--query", "--all"); said != "" {
@@ -196,6 +239,12 @@ func TestPackages(t *testing.T) {
 		run(t, "tar", "-xzf", only(t, later+"/ponos-1.0.1-linux-amd64.tar.gz"), "-C", dir)
 		if got := run(t, filepath.Join(dir, "ponos-1.0.1-linux-amd64/bin/ponos-task"), "--version"); got != "ponos-task v1.0.1\n" {
 			t.Errorf("%q", got)
+		}
+		licenses := run(t, "cat", filepath.Join(dir, "ponos-1.0.1-linux-amd64/share/licenses/ponos/THIRD-PARTY"))
+		for _, want := range []string{"\n==== github.com/urfave/cli/v2 v2.", "The Go Authors", "MIT License"} {
+			if !strings.Contains(licenses, want) {
+				t.Errorf("no %q in the licenses", want)
+			}
 		}
 		c := exec.Command("sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS")
 		c.Dir = later

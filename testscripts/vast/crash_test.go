@@ -24,7 +24,8 @@ type crash struct {
 	at, step int
 	// fine counts the clock and what comes before a call as well: by the program, a call
 	// takes its time.
-	fine bool
+	fine  bool
+	clock func() time.Time // nil: the real one
 }
 
 type crashed struct{}
@@ -43,6 +44,9 @@ func (c *crash) before() {
 
 func (c *crash) now() time.Time {
 	c.before()
+	if c.clock != nil {
+		return c.clock()
+	}
 	return time.Now()
 }
 
@@ -226,4 +230,17 @@ func (w *world) step(do func()) (whole bool) {
 	}()
 	do()
 	return true
+}
+
+// A clock that was set back by a day does not keep the agent from its instances.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", fake: true, boot: 2 * time.Millisecond})
+	tomorrow := time.Now().Add(24 * time.Hour)
+	w.live(&crash{API: w.api(), fine: true, clock: func() time.Time {
+		if len(w.market.Instances()) == 0 || len(w.market.Alive()) > 0 && len(w.market.Alive()[0].Log) == 0 {
+			return tomorrow
+		}
+		return time.Now()
+	}}, false)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,7 +24,11 @@ func TestImageRunsWhatItWould(t *testing.T) {
 	config := `{"config":{"Entrypoint":["env","WAY=entrypoint"],"Cmd":["sh","-c","echo by $WAY and command"]}}`
 	manifest := fmt.Sprintf(`{"config":{"digest":%q}}`, hash(config))
 	var down atomic.Bool
+	var asked atomic.Int64
 	images := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/manifests/1") {
+			asked.Add(1)
+		}
 		switch {
 		case down.Load():
 			rw.WriteHeader(http.StatusServiceUnavailable)
@@ -56,7 +62,17 @@ func TestImageRunsWhatItWould(t *testing.T) {
 	if !strings.Contains(out, "image "+host+"/team/worker:1: registry "+host+": status 503 (image_lookup: false does without)") || strings.Count(out, `"event":"deferred"`) != 3 {
 		t.Errorf("%s", out)
 	}
+	// Who waits for the registry does not ask it at each turn.
+	for range 3 {
+		w.run(turn)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the registry was asked %d times", n)
+	}
 	down.Store(false)
+	if err := os.Remove(filepath.Join(w.dir, "data/state/vast/images.json")); err != nil { // a minute later
+		t.Fatal(err)
+	}
 	w.settled("bare", "own", "named-x", "missing")
 	for slug, want := range map[string]string{
 		"bare": "by entrypoint and command\n", "own": "own by entrypoint\n", "named-x": "by configuration\n",
@@ -65,6 +81,9 @@ func TestImageRunsWhatItWould(t *testing.T) {
 		if log := string(w.queue.Log(slug)); !strings.Contains(log, want) {
 			t.Errorf("%s is %s\n%s", slug, w.state(slug), log)
 		}
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the registry was asked %d times", n)
 	}
 	if n := len(w.market.Instances()); n != 3 || w.state("missing") != "error" {
 		t.Errorf("%d instances; missing is %s", n, w.state("missing"))

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
 // No more instances than allowed at a time, and none that is too dear by the hour.
@@ -128,4 +130,28 @@ func TestMaxRuntime(t *testing.T) {
 		}
 		w.check("task")
 	})
+}
+
+// A machine that was at fault is avoided for some hours, however cheap it is.
+func TestShunned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	w.offers(3)
+	w.market.Machine(1, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
+	w.task("one", "echo done")
+	w.settled("one")
+	w.market.AddOffer(99, map[string]any{"dph_base": 0.01, "machine_id": 1})
+	if out, errs, code := w.run("vast-offers"); code != 0 || errs != "" || strings.Contains(out, "      99  ") || !strings.Contains(out, "31000003") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	w.task("two", "echo done")
+	w.settled("two")
+	on := map[any]int{}
+	for _, i := range w.market.Instances() {
+		on[i.Offer["machine_id"]]++
+	}
+	if on[1.0] != 1 || on[2.0] != 1 || on[3.0] != 1 {
+		t.Errorf("instances on machines: %v", on)
+	}
+	w.check("one", "two")
 }

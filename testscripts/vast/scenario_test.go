@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ type scenario struct {
 	during func(w *world) bool
 	state  string
 	log    string // must be in the task's log
+	// instances is how many it takes; default: 1.
+	instances int
 }
 
 const (
@@ -50,7 +53,7 @@ var scenarios = []scenario{
 		w.market.Lag = 250 * time.Millisecond
 		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 502, Body: "<html>", Type: "text/html"})
 	}},
-	{name: "no success but a contract", state: "completed", prepare: func(w *world) {
+	{name: "no success but a contract", state: "completed", instances: 2, prepare: func(w *world) {
 		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Deny: true})
 	}},
 	{name: "no contract in the answer", state: "completed", prepare: func(w *world) {
@@ -73,10 +76,10 @@ var scenarios = []scenario{
 	{name: "destroy does nothing at first", state: "completed", prepare: func(w *world) {
 		w.market.Do(func() { w.market.DeafDestroys, w.market.Linger = 2, 300*time.Millisecond })
 	}},
-	{name: "boot never ends", state: "completed", prepare: func(w *world) {
+	{name: "boot never ends", state: "completed", instances: 2, prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true})
 	}},
-	{name: "machine at fault", state: "completed", prepare: func(w *world) {
+	{name: "machine at fault", state: "completed", instances: 2, prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
 	}},
 	{name: "image at fault", state: "error", log: "the image cannot be had", prepare: func(w *world) {
@@ -129,8 +132,8 @@ var scenarios = []scenario{
 			w.market.Break(server.Fault{Path: path, Times: 2, Delay: 400 * time.Millisecond})
 		}
 	}},
-	{name: "market's clock behind", state: "completed", prepare: func(w *world) {
-		w.market.Advance(-10 * time.Hour)
+	{name: "market's clock behind", script: "sleep 2; echo done", state: "completed", extra: "  max_cost_per_task: 3\n", prepare: func(w *world) {
+		w.market.Advance(-100 * time.Hour)
 		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Lose: true})
 	}},
 	{name: "log cut", script: "seq 1000 5000; sleep 1; seq 5001 9999; echo done", state: "completed", log: "9998\n9999\ndone\n", prepare: func(w *world) {
@@ -218,6 +221,9 @@ func TestScenarios(t *testing.T) {
 				if got := w.state("task"); got != s.state {
 					t.Errorf("task is %s, want %s", got, s.state)
 				}
+				if n := len(w.market.Instances()) - w.others; n != max(1, s.instances) {
+					t.Errorf("%d instances were ordered, it takes %d", n, max(1, s.instances))
+				}
 				want := s.log
 				if want == "" {
 					want = "done\n"
@@ -243,9 +249,9 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.due()
-		w.settled("task")
-		if got := w.state("task"); got != "stopped" {
-			t.Errorf("task is %s", got)
+		said := w.settled("task")
+		if got := w.state("task"); got != "stopped" || !regexp.MustCompile(`"event":"stopped".*"cost_dollars":1\.0`).MatchString(said) || !strings.Contains(string(w.queue.Log("task")), "cost: about $1.0") {
+			t.Errorf("task is %s\n%s\n%s", got, said, w.queue.Log("task"))
 		}
 		w.check("task")
 	})

@@ -35,7 +35,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("%d %s%s %v", code, out, errs, err)
 		}
 		out, errs, code = w.run("vast-offers --explain")
-		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified eq true            1      1\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
+		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
 		if code != 0 || errs != "" || out != want {
 			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
 		}
@@ -76,11 +76,11 @@ func TestReap(t *testing.T) {
 		t.Errorf("odd list: %d %q", code, out)
 	}
 	w.market.Mend()
-	if out, _, code := w.run("vast-reap --older 0s"); code != 1 || !strings.Contains(out, "not ordered from this data_dir") || !strings.Contains(out, "  no\n") {
+	if out, _, code := w.run("vast-reap --older 0s"); code != 1 || !strings.Contains(out, "not ordered from this data_dir") || !strings.Contains(out, "  no  ") {
 		t.Errorf("dry run: %d %q", code, out)
 	}
 	// It may be that of another agent with the same name: that has to be said.
-	if out, errs, code := w.run("vast-reap --older 0s --destroy"); code != 1 || !strings.Contains(out, "  no\n") || !strings.Contains(errs, `hint: if none has, destroy them with "vast-reap --agent tester --destroy"`) {
+	if out, errs, code := w.run("vast-reap --older 0s --destroy"); code != 1 || !strings.Contains(out, "  no  ") || !strings.Contains(errs, `hint: if none has, destroy them with "vast-reap --agent tester --destroy"`) {
 		t.Errorf("stranger: %d %q %q", code, out, errs)
 	}
 	if out, _, code := w.run("vast-reap --older 0s --agent somebody"); code != 0 || out != "" {
@@ -156,6 +156,22 @@ func TestSetupWarns(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A key of the configuration is what the program gets, and not what it has of its own.
+func TestKeyForTheProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "cli", program: true, fake: true, extra: "  via: cli\n  api_key_file: key\n"})
+	for path, key := range map[string]string{"key": server.Key, "home/c/vastai/vast_api_key": "another"} {
+		if err := os.WriteFile(filepath.Join(w.dir, path), []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.market.AddOffer(1, nil)
+	if out, errs, code := w.run("ponos-setup"); code != 0 || errs != "" || !strings.Contains(out, "account 4242 by cli, credit $50.00") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	w.noSecrets()
 }
 
 func TestConfiguration(t *testing.T) {

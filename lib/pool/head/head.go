@@ -84,6 +84,7 @@ type head struct {
 	gone       float64 // CPU seconds of nodes that went
 	recent     map[int64]*TaskEnd
 	recentSeqs []int64
+	ticked     time.Time
 	showAt     time.Time
 	statusAt   time.Time
 }
@@ -277,6 +278,9 @@ func (h *head) finished() bool {
 	return h.stuck()
 }
 
+// stall is for how long the head must not have run to be taken for stopped.
+const stall = 5 * time.Second
+
 // journalPatience is how long the head waits for a full disk to have room.
 const journalPatience = 10 * time.Second
 
@@ -341,6 +345,12 @@ func (h *head) kill(a *attempt, why wire.Outcome, immediately bool) {
 
 // tick does what depends on time.
 func (h *head) tick(t time.Time) {
+	if !h.ticked.IsZero() && t.Sub(h.ticked) > stall {
+		for _, c := range h.conns { // they may have been stopped, too
+			c.heard = t
+		}
+	}
+	h.ticked = t
 	h.checkNodes(t)
 	h.checkFormers(t)
 	h.checkEnd(t)

@@ -402,6 +402,28 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 	}
 }
 
+// signalAll signals all tasks that run.
+func (w *worker) signalAll(sig syscall.Signal) {
+	for _, j := range w.jobs {
+		if j.pid != 0 {
+			_ = w.procs.Signal(j.pid, sig)
+		}
+	}
+}
+
+// postpone lets tasks have the time that this process was stopped for, as they were,
+// too.
+func (w *worker) postpone(d time.Duration) {
+	for _, j := range w.jobs {
+		if !j.deadline.IsZero() {
+			j.deadline = j.deadline.Add(d)
+		}
+		if !j.killAt.IsZero() {
+			j.killAt = j.killAt.Add(d)
+		}
+	}
+}
+
 // killProcess signals the session of a task. A stopped one must be woken up to
 // notice.
 func (w *worker) killProcess(j *job, sig syscall.Signal) {

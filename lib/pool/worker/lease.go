@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool/machine"
@@ -21,7 +22,16 @@ type lease struct {
 	next     time.Time
 	file     *os.File
 	over     bool
+	ticked   int64 // when it was last looked at
+	paused   int64 // tasks are stopped until the head answers, at most until then
 }
+
+// stall is for how long this process must not have run to be taken for stopped, with
+// the whole job perhaps: Slurm suspends jobs to let others run.
+const stall = 5 * time.Second
+
+// answer is for how long the head may be silent after that.
+const answer = 10 * time.Second
 
 // leaseFile is where the supervisor finds the end of the lease.
 const leaseFile = "lease"
@@ -58,6 +68,10 @@ func (l *lease) ending() time.Duration {
 func (l *lease) renewed(asked int64) {
 	l.fromHead = max(l.fromHead, asked+int64(l.duration()))
 	l.extend(l.fromHead)
+	if l.paused != 0 && l.fromHead-l.w.Clock() > int64(l.ending()) {
+		l.paused = 0
+		l.w.signalAll(syscall.SIGCONT)
+	}
 }
 
 func (l *lease) extend(end int64) {
@@ -71,9 +85,33 @@ func (l *lease) extend(end int64) {
 // tick asks for another lease in time, and ends everything when there is none.
 func (l *lease) tick(t time.Time) {
 	now := l.w.Clock()
+	gap := time.Duration(now - l.ticked)
+	if l.ticked == 0 {
+		gap = 0
+	}
+	l.ticked = now
+	switch {
+	case l.paused != 0 && now < l.paused:
+		return
+	case l.paused != 0: // the lease was over long ago
+		l.paused = 0
+		l.w.headLost()
+		l.w.stopAll(wire.Stopped, true)
+	case gap > stall:
+		l.w.postpone(gap)
+		if time.Duration(l.fromHead-now) <= l.ending() && !l.w.lost.Load() {
+			// The head may have been stopped as well, and know nothing of the time.
+			l.paused = now + int64(answer)
+			l.w.signalAll(syscall.SIGSTOP)
+			l.next = time.Time{}
+		}
+	}
 	if !l.w.lost.Load() && t.After(l.next) {
 		l.next = t.Add(min(15*time.Second, (l.duration()-l.ending())/4))
 		l.w.out.Send(&wire.Message{Renew: now})
+	}
+	if l.paused != 0 {
+		return
 	}
 	if left := time.Duration(l.fromHead - now); left <= l.ending() {
 		l.w.headLost()

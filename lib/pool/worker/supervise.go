@@ -20,7 +20,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
 	}
-	temp, err := os.MkdirTemp("", "jobpool-")
+	temp, err := makeTemp()
 	if err != nil {
 		return 1, err
 	}
@@ -44,12 +44,18 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 	go func() { done <- child.Wait() }()
 	clock := time.NewTicker(250 * time.Millisecond)
 	defer clock.Stop()
+	ticked, mercy := machine.Clock(), int64(0)
 	for {
 		select {
 		case s := <-signals:
 			_ = syscall.Kill(child.PID, s.(syscall.Signal))
 		case <-clock.C:
-			if end := leaseEnd(lease); end > 0 && machine.Clock() > end-int64(time.Second) {
+			now := machine.Clock()
+			if now-ticked > int64(stall) { // the worker may have been stopped as well
+				mercy = now + int64(answer+stall)
+			}
+			ticked = now
+			if end := leaseEnd(lease); end > 0 && now > end-int64(time.Second) && now > mercy {
 				_ = syscall.Kill(child.PID, syscall.SIGKILL)
 			}
 		case status := <-done:

@@ -38,6 +38,9 @@ type Options struct {
 	Orphans func() []int
 	// Clock is the time in nanoseconds, on a clock that never stands still.
 	Clock func() int64
+	// Alone reports whether the supervisor is gone: then nobody may be there to close
+	// the connection. May be nil.
+	Alone func() bool
 	// Clear reports whether nothing is left of another worker; may be nil.
 	Clear func(f wire.Former, keep bool) bool
 }
@@ -207,7 +210,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 			w.locked(func() { w.tick(time.Now()) })
 		case <-w.over:
 		}
-		if w.done() && (w.lost.Load() || hungUp == nil) {
+		if w.done() && (w.lost.Load() || hungUp == nil || w.Alone != nil && w.Alone()) {
 			return nil
 		}
 	}
@@ -398,6 +401,8 @@ func (w *worker) headLost() {
 
 // tick looks at everything that depends on time.
 func (w *worker) tick(now time.Time) {
+	w.spool.tick(now)
+	w.lease.tick(now)
 	var started []wire.Start
 	for _, j := range w.jobs {
 		if j.pid == 0 {
@@ -424,8 +429,6 @@ func (w *worker) tick(now time.Time) {
 	if w.strange {
 		w.endLeftovers(nil)
 	}
-	w.spool.tick(now)
-	w.lease.tick(now)
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -165,7 +165,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	adopted := false
 	for _, ref := range known {
 		if ref.Task == l.Task {
-			o.Dir, adopted = ref.Dir, true
+			o.Dir, adopted = ref.Dir, adopted || ref.Job == r.job(o)
 		}
 	}
 	r.choose(o, instances)

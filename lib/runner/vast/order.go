@@ -1,6 +1,7 @@
 package vast
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -59,6 +60,8 @@ type order struct {
 	// Rebuilt is an order that was made anew from an instance: what is needed to order
 	// another one may be lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
+
+	saved []byte // what its file holds
 }
 
 // end is how a task has ended.
@@ -190,6 +193,9 @@ func (r *Runner) read(dir, name string) (*order, error) {
 	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
 		return nil, fmt.Errorf("%s: it is no order", r.orderPath(dir, name))
 	}
+	if dir == ordersDir {
+		o.saved = b
+	}
 	return o, nil
 }
 
@@ -199,8 +205,12 @@ func (r *Runner) save(o *order) error {
 	if err != nil {
 		return err
 	}
+	b = append(b, '\n')
+	if bytes.Equal(b, o.saved) {
+		return nil // in most turns nothing has changed for most orders
+	}
 	dir := filepath.Join(r.Dir, ordersDir)
-	if err := renameio.WriteFile(r.orderPath(ordersDir, o.name()), append(b, '\n'), 0o600, renameio.WithTempDir(dir)); err != nil {
+	if err := renameio.WriteFile(r.orderPath(ordersDir, o.name()), b, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return err
 	}
 	// The new name must be there as well after the power has failed.
@@ -208,7 +218,11 @@ func (r *Runner) save(o *order) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return err
+	}
+	o.saved = b
+	return nil
 }
 
 // orders are the names of all orders that are not closed.

@@ -156,7 +156,7 @@ func (r *Runner) offers(ctx context.Context, m market) ([]vastai.Offer, error) {
 
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
 func (r *Runner) Choose(found []vastai.Offer, shunned map[int64]time.Time) (good []vastai.Offer, why string) {
-	why = fmt.Sprintf("the market has %d", len(found))
+	why = "the market has none that meets the filters"
 	all := r.All()
 	for _, offer := range found {
 		_, bad := shunned[offer.Machine]

@@ -195,7 +195,7 @@ func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 		}
 		return t.Command, nil
 	}
-	image, err := r.Images(ctx, t.Image)
+	image, err := r.image(ctx, t.Image)
 	switch {
 	case errors.Is(err, registry.ErrRefused):
 		return nil, fmt.Errorf("image %s: %w", task.Clean(t.Image), err)

@@ -280,12 +280,19 @@ func (s *Server) list(query url.Values) answer {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rows, labels := []map[string]any{}, map[string]int{}
+	// A token is the last id that was shown, where pages are sorted by it, else a
+	// place in the list.
+	byID := len(order) == 0 || order[0].Col == "id" && order[0].Dir != "desc"
+	rows, labels, skipped := []map[string]any{}, map[string]int{}, 0
 	for _, i := range s.instances {
 		if !s.listed(i) {
 			continue
 		}
 		labels[i.Label]++
+		if byID && len(filter) == 0 && (i.ID <= int64(from) || len(rows) > limit) {
+			skipped++ // a row takes its time
+			continue
+		}
 		row := s.row(i)
 		if s.meets(row, anyOf(filter)) {
 			rows = append(rows, row)
@@ -300,10 +307,7 @@ func (s *Server) list(query url.Values) answer {
 			return less(x, y)
 		})
 	}
-	// A token is the last id that was shown, where pages are sorted by it, else a
-	// place in the list.
-	byID := len(order) == 0 || order[0].Col == "id" && order[0].Dir != "desc"
-	total := len(rows)
+	total := len(rows) + skipped
 	rows = slices.DeleteFunc(rows, func(row map[string]any) bool { return byID && row["id"].(int64) <= int64(from) })
 	if !byID {
 		rows = rows[min(from, len(rows)):]

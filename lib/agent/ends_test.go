@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// slowQueue takes its time for artifacts.
+type slowQueue struct {
+	queue.Queue
+	goOn     chan error
+	puts     atomic.Int32
+	beats    atomic.Int32
+	reported chan task.Report
+}
+
+func (q *slowQueue) Actions(context.Context) ([]task.Action, error) {
+	q.beats.Add(1)
+	return []task.Action{{Kind: task.Start, ID: "ended"}, {Kind: task.Start, ID: "new"}}, nil
+}
+
+func (q *slowQueue) PutLog(context.Context, task.ID, io.ReadSeeker) error { return nil }
+
+func (q *slowQueue) PutArtifact(ctx context.Context, _ task.ID, _ task.Artifact, _ io.ReadSeeker) error {
+	q.puts.Add(1)
+	select {
+	case err := <-q.goOn:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (q *slowQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
+	q.reported <- r
+	return nil
+}
+
+// overRunner says that all jobs are over.
+type overRunner struct{ runner.Runner }
+
+func (overRunner) Name() string { return "over" }
+
+func (overRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) (jobs []runner.Job, err error) {
+	refs, err := known()
+	for _, r := range refs {
+		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, State: task.Completed})
+	}
+	return jobs, err
+}
+
+// What a task leaves may take hours to publish. The agent's turns go on meanwhile.
+func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
+	dir := t.TempDir()
+	q := &slowQueue{goOn: make(chan error), reported: make(chan task.Report, 1)}
+	store := testStore(t)
+	a := &Agent{
+		Queue: q, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: dir}, Log: slog.New(slog.DiscardHandler),
+		ArtifactsDir: dir, TaskFormat: "%(message)s", Patience: 20 * time.Millisecond,
+	}
+	d, err := store.Create("ended")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(Record{ID: "ended", Attempt: 1, Job: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	large := a.artifacts("", "ended")
+	if err := os.MkdirAll(large, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(large, "large"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	turn := func() {
+		t.Helper()
+		actions, err := a.Poll(t.Context())
+		if err != nil || len(actions) != 1 || actions[0].ID != "new" {
+			t.Errorf("%+v, %v; want new to be started, and ended not again", actions, err)
+		}
+	}
+	turn()
+	turn()
+	if q.beats.Load() != 2 || q.puts.Load() != 1 {
+		t.Errorf("%d turns, %d publications; want 2 and 1", q.beats.Load(), q.puts.Load())
+	}
+	// What fails is told by who waits, and done again at the next turn.
+	q.goOn <- errors.New("store is full")
+	if err := a.WaitEnds(t.Context()); err == nil || !strings.Contains(err.Error(), "task ended: ") || !strings.Contains(err.Error(), "store is full") {
+		t.Errorf("%v", err)
+	}
+	turn()
+	q.goOn <- nil
+	if err := a.WaitEnds(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r := <-q.reported; r.State != task.Completed {
+		t.Errorf("%+v", r)
+	}
+	if _, ok := store.Finished("ended"); !ok {
+		t.Error("the task is not over")
+	}
+}

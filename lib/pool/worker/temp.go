@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+)
+
+// makeTemp makes the directory of a worker, and removes those of workers of this
+// machine that were killed with their supervisor. The name tells which process it
+// belongs to.
+func makeTemp() (string, error) {
+	kernel := fnv.New32a()
+	kernel.Write([]byte(machine.Kernel()))
+	prefix := fmt.Sprintf("jobpool-%08x-", kernel.Sum32())
+	old, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range old {
+		var pid int
+		var start uint64
+		name := strings.TrimPrefix(filepath.Base(dir), prefix)
+		if n, _ := fmt.Sscanf(name, "%d.%d-", &pid, &start); n != 2 {
+			continue
+		}
+		if at, alive := machine.Started(pid); alive && at == start {
+			continue
+		}
+		st, err := os.Lstat(dir)
+		if err != nil || !st.IsDir() {
+			continue
+		}
+		if owner, ok := st.Sys().(*syscall.Stat_t); ok && int(owner.Uid) == os.Geteuid() {
+			os.RemoveAll(dir)
+		}
+	}
+	start, _ := machine.Started(os.Getpid())
+	return os.MkdirTemp("", fmt.Sprintf("%s%d.%d-", prefix, os.Getpid(), start))
+}
