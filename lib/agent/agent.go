@@ -69,7 +69,8 @@ func (a *Agent) artifacts(process string, id task.ID) string {
 // Tidy removes what has not been needed for a while.
 func (a *Agent) Tidy(retention, keep time.Duration) error {
 	now := a.now()
-	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Environments.Prune(now.Add(-keep)))
+	unused := now.Add(-keep)
+	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
 }
 
 // end closes the books on a task that has no job, or whose job is over: log,

@@ -297,11 +297,13 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	l, err := lock.Wait(ctx, filepath.Join(dir, ".lock"))
+	l, err := lock.Wait(ctx, filesLock(dir))
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
+	now := a.now()
+	_ = os.Chtimes(dir, now, now) // of use
 	unpacked := filepath.Join(dir, ".unpacked")
 	if paths, err := listDir(unpacked); err == nil {
 		return paths, nil
@@ -329,11 +331,17 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	if !ok { // in spite of its name, a plain file
 		return []string{path}, os.RemoveAll(unpacked + ".new")
 	}
+	if err := environment.Settle(unpacked + ".new"); err != nil {
+		return nil, err
+	}
 	if err := os.Rename(unpacked+".new", unpacked); err != nil {
 		return nil, err
 	}
 	return listDir(unpacked)
 }
+
+// filesLock is the lock of a model or data set.
+func filesLock(dir string) string { return filepath.Join(dir, ".lock") }
 
 // listDir lists the paths in a directory.
 func listDir(dir string) ([]string, error) {

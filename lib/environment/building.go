@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// building is an environment that is being built, or is there. Those who need it
+// building is an environment that is being looked up or built. Those who need it
 // wait together, and each may go before the others.
 type building struct {
 	done   chan struct{} // closed at the end
@@ -29,7 +29,7 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	}
 	key := spec.key()
 	s.mu.Lock()
-	b, first := s.ready[key], false
+	b, first := s.underWay[key], false
 	if b == nil {
 		b, first = s.begin(ctx, key, spec, log), true
 	}
@@ -45,8 +45,8 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	s.mu.Lock()
 	b.needed--
 	alone := b.needed == 0
-	if alone && ctx.Err() != nil && s.ready[key] == b {
-		delete(s.ready, key) // who comes now starts again
+	if alone && ctx.Err() != nil && s.underWay[key] == b {
+		delete(s.underWay, key) // who comes now starts again
 	}
 	s.mu.Unlock()
 	if alone && ctx.Err() != nil {
@@ -64,22 +64,21 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 // begin starts to build. The store must be locked.
 func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer) *building {
 	b := &building{done: make(chan struct{}), log: &handedLog{to: log}}
-	if s.ready == nil {
-		s.ready = map[string]*building{}
+	if s.underWay == nil {
+		s.underWay = map[string]*building{}
 	}
-	s.ready[key] = b
+	s.underWay[key] = b
 	ctx, b.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go func() {
 		defer close(b.done)
 		b.env, b.err = s.prepare(ctx, key, spec, b.log)
 		b.cancel(nil)
-		if b.err != nil {
-			// The next task may have better luck.
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.ready[key] == b {
-				delete(s.ready, key)
-			}
+		// Who asks later looks again: one that has failed may succeed, and one that is
+		// there is kept as long as it is asked for.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.underWay[key] == b {
+			delete(s.underWay, key)
 		}
 	}()
 	return b

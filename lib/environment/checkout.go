@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
@@ -96,17 +97,22 @@ func (s *Store) resolve(ctx context.Context, spec Spec, log io.Writer) (Spec, er
 	return spec, l.Close()
 }
 
+// repositories holds the kept ones, below the store's directory.
+const repositories = ".repositories"
+
 // fetch brings the kept repository up to date, unless it has the commit, and returns
 // it locked. It is kept so that the next commit of it comes quickly.
 func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, commit string, l *lock.Lock, err error) {
 	sum := sha256.Sum256([]byte(spec.Source.Repository))
-	mirror = filepath.Join(s.Dir, ".repositories", hex.EncodeToString(sum[:16])+".git")
+	mirror = filepath.Join(s.Dir, repositories, hex.EncodeToString(sum[:16])+".git")
 	if err := os.MkdirAll(mirror, 0o700); err != nil {
 		return "", "", nil, err
 	}
 	if l, err = lock.Wait(ctx, mirror+".lock"); err != nil {
 		return "", "", nil, err
 	}
+	now := time.Now()
+	_ = os.Chtimes(mirror, now, now) // of use
 	if commit, err = s.commit(ctx, spec, mirror); err != nil || !isHash(spec.Source.Revision) {
 		commit, err = s.update(ctx, spec, log, mirror)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
@@ -54,8 +56,8 @@ type Store struct {
 	Run     command.Runner
 	Timeout time.Duration // of cloning and of installing, each
 
-	mu    sync.Mutex
-	ready map[string]*building
+	mu       sync.Mutex
+	underWay map[string]*building
 }
 
 // key names a prepared environment.
@@ -101,6 +103,10 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 		return Environment{}, err
 	}
 	if err := s.build(ctx, spec, place, log); err != nil {
+		return Environment{}, errors.Join(err, os.RemoveAll(place))
+	}
+	// Others rely on it as soon as the link is there, after a power failure too.
+	if err := Settle(place); err != nil {
 		return Environment{}, errors.Join(err, os.RemoveAll(place))
 	}
 	link := filepath.Join(dir, name+".link")
@@ -165,25 +171,72 @@ func remove(dir string) (err error) {
 	return err
 }
 
-// Prune removes environments that nobody has asked for since a time. The ones
-// that a living task uses must be younger.
+// Prune removes environments that nobody has asked for since a time, and kept
+// repositories that no environment borrows from. What a living task uses must be
+// younger.
 func (s *Store) Prune(before time.Time) error {
-	entries, err := os.ReadDir(s.Dir)
-	if errors.Is(err, os.ErrNotExist) {
+	err := PruneUnused(s.Dir, before, func(dir string) string { return filepath.Join(dir, "lock") })
+	mirrors := filepath.Join(s.Dir, repositories)
+	borrowed := map[string]bool{}
+	names, globErr := filepath.Glob(filepath.Join(s.Dir, "*", "*", "source", ".git", "objects", "info", "alternates"))
+	for _, name := range names {
+		b, readErr := os.ReadFile(name)
+		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
+			return errors.Join(err, readErr) // it is not known what is borrowed
+		}
+		for line := range strings.Lines(string(b)) {
+			borrowed[filepath.Base(filepath.Dir(strings.TrimSpace(line)))] = true
+		}
+	}
+	// One that is borrowed from is as good as asked for.
+	now := time.Now()
+	for name := range borrowed {
+		if chErr := os.Chtimes(filepath.Join(mirrors, name), now, now); chErr != nil && !errors.Is(chErr, fs.ErrNotExist) {
+			return errors.Join(err, chErr)
+		}
+	}
+	return errors.Join(err, globErr, PruneUnused(mirrors, before, func(dir string) string { return dir + ".lock" }))
+}
+
+// PruneUnused removes the directories within a directory that were last touched
+// before a time, and that nobody has locked. Hidden ones stay.
+func PruneUnused(parent string, before time.Time, lockOf func(dir string) string) error {
+	entries, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var errs []error
+	errs := []error{err}
 	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !e.IsDir() || info.ModTime().After(before) || strings.HasPrefix(e.Name(), ".") {
+		dir := filepath.Join(parent, e.Name())
+		unused := func() bool {
+			info, err := os.Lstat(dir)
+			return err == nil && info.IsDir() && !info.ModTime().After(before)
+		}
+		if strings.HasPrefix(e.Name(), ".") || !unused() {
 			continue
 		}
-		dir := filepath.Join(s.Dir, e.Name())
-		l, err := lock.Try(filepath.Join(dir, "lock"))
+		l, err := lock.Try(lockOf(dir))
 		if err != nil {
 			continue
 		}
-		errs = append(errs, os.RemoveAll(dir), l.Close())
+		if unused() { // still, now that nobody else can begin to use it
+			errs = append(errs, os.RemoveAll(dir))
+		}
+		errs = append(errs, l.Close())
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
+}
+
+// Settle has everything written to disk that was written to the file system of a
+// path: for trees of files that are too many to be synced one by one.
+func Settle(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return &fs.PathError{Op: "syncfs", Path: path, Err: err}
+	}
+	return nil
 }

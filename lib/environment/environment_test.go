@@ -225,6 +225,93 @@ func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	}
 }
 
+func TestAskedForAgainAfterItsEnd(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "y"})
+	s, _ := store(t)
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}
+	for range 2 {
+		env, err := s.Prepare(t.Context(), spec, &bytes.Buffer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(env.Source, "x")); err != nil || string(b) != "y" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := s.Prune(time.Now().Add(time.Hour)); err != nil { // as another tool does
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAskingKeepsAnEnvironment(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "y"})
+	s, _ := store(t)
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}
+	long := time.Now().Add(-100 * time.Hour)
+	var env Environment
+	for range 2 {
+		var err error
+		if env, err = s.Prepare(t.Context(), spec, &bytes.Buffer{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prune(time.Now().Add(-50 * time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(env.Source); err != nil {
+			t.Fatalf("it was asked for, and is gone: %v", err)
+		}
+		if err := os.Chtimes(filepath.Join(s.Dir, spec.key()), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestKeptRepositoriesGoAfterTheirEnvironments(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x": "y"})
+	s, _ := store(t)
+	spec := Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}
+	env, err := s.Prepare(t.Context(), spec, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirrors := func() []string {
+		found, err := filepath.Glob(filepath.Join(s.Dir, repositories, "*.git"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	all := mirrors()
+	if len(all) != 1 {
+		t.Fatalf("kept repositories: %q", all)
+	}
+	long := time.Now().Add(-100 * time.Hour)
+	age := func(path string) {
+		if err := os.Chtimes(path, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune := func() {
+		if err := s.Prune(time.Now().Add(-50 * time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age(all[0])
+	prune()
+	if len(mirrors()) != 1 {
+		t.Fatal("a repository is gone that an environment borrows from")
+	}
+	if out, err := command.System.Run(t.Context(), command.Cmd{Name: "git", Args: []string{"-C", env.Source, "fsck"}}); err != nil {
+		t.Errorf("%v: %s", err, out.Stderr)
+	}
+	age(all[0])
+	age(filepath.Join(s.Dir, spec.key()))
+	prune()
+	if got := mirrors(); len(got) != 0 {
+		t.Errorf("kept repositories that nobody needs: %q", got)
+	}
+}
+
 // TestRemoveWhileWritten removes a directory in which others make files without a
 // pause, for a while.
 func TestRemoveWhileWritten(t *testing.T) {
