@@ -79,6 +79,9 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 		want = "HEAD"
 	}
 	if filepath.IsAbs(repository) { // here, abbreviated hashes are understood too
+		if _, err := os.Stat(repository); err != nil {
+			return "", fault.Errorf(fault.Usage, "--repository: %w", err)
+		}
 		out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Timeout: time.Minute,
 			Args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", want + "^{commit}"}})
 		if err != nil {

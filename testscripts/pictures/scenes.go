@@ -41,7 +41,10 @@ var scenes = []scene{
 			"ponos-setup --init ~/ponos",
 			"printf '%s\\n' \"queue: spool:$HOME/ponos/spool\" \"data_dir: $HOME/ponos/data\" \"pid_file: $HOME/ponos/ponos.pid\" 'slurm: {base: {account: research}, cpu: {partition: cpu, time: \"1:00:00\"}}' >~/ponos/ponos.yaml",
 		},
-		after: []string{"scancel --me; for i in $(seq 50); do [ -z \"$(squeue -h --me)\" ] && break; sleep 0.1; done"},
+		after: []string{
+			"agent=$(cat ~/ponos/ponos.pid) && kill $agent && while kill -0 $agent 2>/dev/null; do sleep 0.1; done; true",
+			"scancel --me; for i in $(seq 50); do [ -z \"$(squeue -h --me)\" ] && break; sleep 0.1; done",
+		},
 		steps: []step{
 			{command: "ponos-submit --slug hello -- echo 'hello, world'"},
 			{command: "ponos-poll | ponos-stop | ponos-start"},
