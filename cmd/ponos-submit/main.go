@@ -143,6 +143,12 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
 		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
 	}
+	switch {
+	case e.Worker != "" && len(e.Command) > 0:
+		return e, fault.Errorf(fault.Usage, "--worker can't be combined with a command: it names one of the repository's")
+	case e.Worker != "" && c.String("repository") == "" && c.String("directory") == "":
+		return e, fault.Errorf(fault.Usage, "--worker needs --repository or --directory")
+	}
 	if e.Slug == "" {
 		e.Slug = slug(e)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -188,6 +189,9 @@ type Client struct {
 // Dial connects to the head of a run directory.
 func Dial(dir string) (*Client, error) {
 	path, done, err := at(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "there is no run in %q", dir), "name its directory with --run, or call this where it was started")
+	}
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "run directory: %w", err)
 	}
