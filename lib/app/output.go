@@ -122,13 +122,15 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Color reports whether to use colour on w: FORCE_COLOR, NO_COLOR, TERM=dumb and
+// Color reports whether to use colour on w: NO_COLOR, FORCE_COLOR, TERM=dumb and
 // then whether it is a terminal decide.
 func Color(w io.Writer) bool {
 	switch {
+	case os.Getenv("NO_COLOR") != "":
+		return false
 	case os.Getenv("FORCE_COLOR") != "":
 		return true
-	case os.Getenv("NO_COLOR") != "", os.Getenv("TERM") == "dumb":
+	case os.Getenv("TERM") == "dumb":
 		return false
 	}
 	return IsTerminal(w)
