@@ -16,15 +16,15 @@ func TestManual(t *testing.T) {
 	}
 	name := regexp.MustCompile(`\b[A-Z][A-Z_]{4,}\b`)
 	n := 0
-	for _, row := range regexp.MustCompile(`(?m)^([A-Z]{5}.*)\n:   \*([a-z]+)\*`).FindAllStringSubmatch(string(page), -1) {
-		for _, word := range name.FindAllString(row[1], -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\*([a-z]+)\*\n:   ([A-Z]{5}.*)`).FindAllStringSubmatch(string(page), -1) {
+		for _, word := range name.FindAllString(row[2], -1) {
 			// Whether it has started, and who has cancelled it, is not part of the name.
-			if word == "SUSPENDED" || row[2] == string(task.Stopped) {
+			if word == "SUSPENDED" || row[1] == string(task.Stopped) {
 				continue
 			}
 			n++
-			if s, ok := state(word); !ok || string(s) != row[2] {
-				t.Errorf("%s is %q; the page says %q", word, s, row[2])
+			if s, ok := state(word); !ok || string(s) != row[1] {
+				t.Errorf("%s is %q; the page says %q", word, s, row[1])
 			}
 		}
 	}
