@@ -205,6 +205,7 @@ func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
 	for _, e := range all {
 		if asJSON {
 			e.Env = nil // holds secrets
+			e.Source.Repository = task.CleanAddress(e.Source.Repository)
 			if err := app.PrintJSONLine(stdout, e); err != nil {
 				return err
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -94,9 +95,10 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 		}
 		return strings.TrimSpace(string(out.Stdout)), nil
 	}
+	address, options, secrets := environment.Login(repository)
 	out, err := command.System.Run(ctx, command.Cmd{
-		Name: "git", Args: []string{"ls-remote", "--", repository, want, want + "^{}"}, Timeout: 2 * time.Minute,
-		Env: append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file"),
+		Name: "git", Args: append(options, "ls-remote", "--", address, want, want+"^{}"), Timeout: 2 * time.Minute,
+		Env: append(append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file"), secrets...),
 	})
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "--repository: %w", err)
@@ -108,7 +110,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 	}
 	if commit == "" {
 		if revision == "" {
-			return "", fault.Errorf(fault.Usage, "--repository %q has no HEAD", repository)
+			return "", fault.Errorf(fault.Usage, "--repository %q has no HEAD", task.CleanAddress(repository))
 		}
 		return revision, nil
 	}

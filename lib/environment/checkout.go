@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,38 +33,13 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 		// on it when this call has ended.
 		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
 	}
-	if address, more := credentials(spec.Source.Repository); more != nil {
-		// For this host, and not for where it may redirect to.
-		scheme, rest, _ := strings.Cut(address, "://")
-		host, _, _ := strings.Cut(rest, "/")
-		env = append(env, more...)
-		safe = append(safe, "-c", "credential.helper=", "-c", "credential."+scheme+"://"+host+".helper="+helper)
-	}
+	_, login, secrets := Login(spec.Source.Repository)
+	env, safe = append(env, secrets...), append(safe, login...)
 	result, err := s.Run.Run(ctx, command.Cmd{Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout, DieWithParent: true})
 	if log != nil && len(result.Stderr) > 0 {
 		_, _ = log.Write(result.Stderr)
 	}
 	return result.Stdout, err
-}
-
-// helper gives git the user and the password of an address. Others can see the
-// arguments of a program, but not its environment.
-const helper = `!f() { printf 'username=%s\npassword=%s\n' "$PONOS_GIT_USER" "$PONOS_GIT_PASSWORD"; }; f`
-
-// credentials takes the user and the password out of an address, as variables for
-// helper; nil if it has none.
-func credentials(repository string) (plain string, env []string) {
-	u, err := url.Parse(repository)
-	if err != nil || u.User == nil || u.Scheme != "https" && u.Scheme != "http" {
-		return repository, nil
-	}
-	password, ok := u.User.Password()
-	if !ok {
-		return repository, nil
-	}
-	env = []string{"PONOS_GIT_USER=" + u.User.Username(), "PONOS_GIT_PASSWORD=" + password}
-	u.User = nil
-	return u.String(), env
 }
 
 // gitEnviron is an environment without what makes git work on another repository
@@ -125,7 +99,7 @@ func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, co
 
 // update fetches what is new, and returns the commit of the revision.
 func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror string) (string, error) {
-	address, _ := credentials(spec.Source.Repository)
+	address, _, _ := Login(spec.Source.Repository)
 	name := task.CleanAddress(spec.Source.Repository)
 	if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
 		return "", gitError("repository "+name, err)
@@ -156,7 +130,7 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 		return err
 	}
 	defer l.Close()
-	address, _ := credentials(spec.Source.Repository)
+	address, _, _ := Login(spec.Source.Repository)
 	name := task.CleanAddress(spec.Source.Repository)
 	// The mirror is ours, and git reaches it as a file.
 	ours := spec
