@@ -73,6 +73,7 @@ type worker struct {
 	strange bool        // there are orphans of nobody
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
+	closed  bool          // nothing is taken from the head any more
 }
 
 // Run serves the head until it says goodbye or is gone, and all tasks have ended.
@@ -210,7 +211,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 			w.locked(func() { w.tick(time.Now()) })
 		case <-w.over:
 		}
-		if w.done() && (w.lost.Load() || hungUp == nil || w.Alone != nil && w.Alone()) {
+		if w.done(hungUp == nil || w.Alone != nil && w.Alone()) {
 			return nil
 		}
 	}
@@ -246,14 +247,19 @@ func (w *worker) tellOver() {
 	}
 }
 
-// done reports whether all tasks have ended and none will start.
-func (w *worker) done() bool {
+// done reports whether all tasks have ended, none will start, and nobody waits for
+// more. From then on, nothing is taken from the head.
+func (w *worker) done(alone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ending && len(w.jobs) == 0
+	w.closed = w.ending && len(w.jobs) == 0 && (alone || w.lost.Load())
+	return w.closed
 }
 
 func (w *worker) take(batch []wire.Message) {
+	if w.closed {
+		return
+	}
 	for i := range batch {
 		m := &batch[i]
 		switch {
