@@ -15,8 +15,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
@@ -39,7 +39,7 @@ func ctlCommand() *cli.Command {
 }
 
 // ask sends one request and returns its answer.
-func ask(c *cli.Context, r *head.Request) (*head.Answer, error) {
+func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	client, err := control.Dial(existing(c))
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func ctlStatus(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	a, err := ask(c, &head.Request{Op: "status"})
+	a, err := ask(c, &scheduler.Request{Op: "status"})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func ctlList(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	a, err := ask(c, &head.Request{Op: "list"})
+	a, err := ask(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func ctlList(c *cli.Context) error {
 // ctlTasks sends a request for some tasks.
 func ctlTasks(op string) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		r := &head.Request{Op: op}
+		r := &scheduler.Request{Op: op}
 		if !c.Args().Present() {
 			return fault.Errorf(fault.Usage, "%s: no task is named, nor %q", op, "all")
 		}
@@ -152,8 +152,8 @@ func ctlTasks(op string) cli.ActionFunc {
 }
 
 // resolve finds tasks by the ids their user gave them.
-func resolve(c *cli.Context, r *head.Request, ids []string) error {
-	a, err := ask(c, &head.Request{Op: "list"})
+func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
+	a, err := ask(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func ctlDrain(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	_, err := ask(c, &head.Request{Op: "drain"})
+	_, err := ask(c, &scheduler.Request{Op: "drain"})
 	return err
 }
 
@@ -232,7 +232,7 @@ func call(c *cli.Context) error {
 	if dir, err := os.Getwd(); err == nil {
 		o.Cwd = &dir
 	}
-	if err := client.Send(&head.Request{Op: "run", Task: o, Wait: true}); err != nil {
+	if err := client.Send(&scheduler.Request{Op: "run", Task: o, Wait: true}); err != nil {
 		return err
 	}
 	a, err := client.Receive()
