@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // limit refuses a request that comes too early, or one search too many for today.
@@ -19,7 +21,7 @@ func (s *Server) limit(r *http.Request) (answer, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := clock.Now()
 	if o.Name == "search_offers" && s.opt.Quota > 0 {
 		if a, over := s.quota(now); over {
 			return a, true

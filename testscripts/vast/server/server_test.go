@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 type market struct {
@@ -121,10 +123,10 @@ func TestQuota(t *testing.T) {
 		}
 	}
 	status, body, header := search()
-	if reset, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); status != 429 || !strings.Contains(body, `"search_quota_exceeded"`) || err != nil || reset%86400 != 0 || reset < time.Now().Unix() {
+	if reset, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); status != 429 || !strings.Contains(body, `"search_quota_exceeded"`) || err != nil || reset%86400 != 0 || reset < clock.Now().Unix() {
 		t.Errorf("%d %s %v", status, body, header)
 	}
-	m.SetQuota(1, time.Now().Add(-time.Second))
+	m.SetQuota(1, clock.Now().Add(-time.Second))
 	if status, body, _ := search(); status != 200 {
 		t.Errorf("after the reset: %d %s", status, body)
 	}
