@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/arkindex/server"
 )
 
@@ -28,6 +30,7 @@ type agent struct {
 	hold     bool      // no new pipeline is started
 	calm     bool      // pipelines are not ended by choice
 	straced  *injection
+	ahead    time.Duration // of the agent's clock, from its next start on
 	starts   int
 }
 
@@ -75,12 +78,30 @@ slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_
 	}
 }
 
+// at is the environment of a tool whose clock is ahead.
+func (a *agent) at(ahead time.Duration) []string {
+	if ahead == 0 {
+		return a.env
+	}
+	return append(slices.Clone(a.env), fmt.Sprintf("%s=%+ds", clock.Variable, int(ahead.Seconds())))
+}
+
+// setClock moves the agent's clock: of the tools that are started from now on.
+func (a *agent) setClock(ahead time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ahead = ahead
+}
+
 // tool runs one of the tools as this agent's user would.
 func (a *agent) tool(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	a.mu.Lock()
+	ahead := a.ahead
+	a.mu.Unlock()
 	c := exec.CommandContext(ctx, name, args...)
-	c.Env = a.env
+	c.Env = a.at(ahead)
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
@@ -106,7 +127,7 @@ func (a *agent) supervise(ctx context.Context, random *rand.Rand) {
 		calm := a.calm
 		a.mu.Unlock()
 		if calm {
-			limit = time.Hour
+			limit = 10 * time.Second // then with the clock that it is to have
 		}
 		select {
 		case <-p.done:
@@ -158,7 +179,7 @@ func (p *pipeline) kill() { _ = syscall.Kill(-p.stages[0].Process.Pid, syscall.S
 // start starts the pipeline, with a turn a second or for one turn.
 func (a *agent) start(loop bool) (*pipeline, error) {
 	a.mu.Lock()
-	injected := a.straced
+	injected, ahead := a.straced, a.ahead
 	a.straced = nil
 	a.mu.Unlock()
 	p := &pipeline{done: make(chan struct{}), straced: injected != nil}
@@ -183,7 +204,7 @@ func (a *agent) start(loop bool) (*pipeline, error) {
 				fmt.Sprintf("inject=%s:signal=KILL:when=%d", injected.call, injected.when)}, args...)
 		}
 		c := exec.Command(args[0], args[1:]...)
-		c.Env, c.Stderr, c.Stdin, c.Dir = a.env, complaints, in, a.w.file("home")
+		c.Env, c.Stderr, c.Stdin, c.Dir = a.at(ahead), complaints, in, a.w.file("home")
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if i > 0 {
 			c.SysProcAttr.Pgid = p.stages[0].Process.Pid

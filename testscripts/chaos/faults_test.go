@@ -104,6 +104,23 @@ func kinds() []kind {
 		return a.name, os.WriteFile(w.file("log", a.name+".pid"), []byte("1\n"), 0o600) == nil
 	})
 
+	clock := func(steps ...time.Duration) func(*world, *rand.Rand) (string, bool) {
+		return func(w *world, r *rand.Rand) (string, bool) {
+			a := w.anAgent(r)
+			step := steps[r.IntN(len(steps))]
+			a.pause() // a clock is read when a tool starts
+			a.setClock(step)
+			a.resume()
+			time.Sleep(seconds(r, 5, 15))
+			a.pause()
+			a.setClock(0)
+			a.resume()
+			return fmt.Sprintf("%s %v", a.name, step), true
+		}
+	}
+	add("clock-forward", "clock", clock(3*time.Minute, time.Hour, 30*time.Hour))
+	add("clock-back", "clock", clock(-3*time.Minute, -time.Hour, -30*time.Hour))
+
 	// Slurm's daemons.
 	daemon := func(name string, signal syscall.Signal) func(w *world, r *rand.Rand) (string, bool) {
 		return func(w *world, r *rand.Rand) (string, bool) {
