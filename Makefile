@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar lint fmt bench chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,13 +55,24 @@ lint: $(TOOLDIR)/golangci-lint ## check style and architecture
 fmt: ## format the source
 	gofmt -w cmd lib testscripts completions man
 
+SEED ?= 1
+TIME ?= 75s
+
+chaos: ## break everything around agents on a real Slurm for TIME, by the choices of SEED
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/chaos -seed=$(SEED) -time=$(TIME)
+
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...
 
+# One test binary for each package, as most of the time goes into making them.
 fuzz: ## run each fuzz target for FUZZTIME
-	@grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | while read -r file; do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' "$$file"); do \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
+	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+	grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | xargs -n 1 dirname | sort -u | while read -r dir; do \
+		$(GO) test -c -fuzz . -o "$$bin/fuzz.test" "./$$dir"; \
+		for target in $$(cat "$$dir"/*_test.go | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p'); do \
+			echo "$$dir $$target"; \
+			(cd "$$dir" && "$$bin/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$dir" >"$$bin/said" 2>&1) || \
+				{ cat "$$bin/said"; exit 1; }; \
 		done; \
 	done
 

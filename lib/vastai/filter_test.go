@@ -181,6 +181,10 @@ func FuzzReadAnswers(f *testing.F) {
 			t.Errorf("%q became an empty list", raw)
 		}
 		_, _ = parseOffers(raw)
+		_, _ = parseAccount(raw)
+		if i, err := parseInstance(raw); err == nil && i.ID <= 0 {
+			t.Errorf("%q became an instance", raw)
+		}
 		if c, err := parseCreated(raw); err == nil && c.ID <= 0 {
 			t.Errorf("%q became an order", raw)
 		}
