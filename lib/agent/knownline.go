@@ -62,8 +62,8 @@ func scanKnown(object string) (k Known, ok bool) {
 			k.Attempt = int(number)
 		case "submitted":
 			k.Submitted, ok = scanTime(text)
-		case "missing":
-			k.Missing, ok = scanTime(text)
+		case "since":
+			k.Since, ok = scanTime(text)
 		case "reported":
 			k.Reported = task.State(text)
 		case "log_size":

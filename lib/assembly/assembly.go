@@ -49,6 +49,13 @@ type Options struct {
 	Verbose    bool
 	Stderr     interface{ Write([]byte) (int, error) }
 	Tool       string
+	// Create allows to make a spool and a data_dir where there are none, though others are
+	// remembered.
+	Create bool
+	// Every is the time between two turns; 0: the agent is called from outside. Turns says
+	// that the tool takes turns, of which the queue is to know.
+	Every time.Duration
+	Turns bool
 }
 
 // Read reads the configuration and tells its warnings.
@@ -78,15 +85,25 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err := errors.Join(c.CheckDataDir(), CheckRequests(c)); err != nil {
 		return nil, err
 	}
-	store, err := agent.OpenStore(c.StateDir())
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err)
-	}
 	log, err := openLogging(c, o)
 	if err != nil {
 		return nil, err
 	}
 	p := &Parts{Config: c, log: log}
+	if c.Mode == "slurm" {
+		p.Slurm = &slurm.Client{}
+	}
+	q, isSpool, data, err := openSpool(ctx, p, o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := identifyData(c.DataDir, data, o.Create); err != nil {
+		return nil, err
+	}
+	store, err := agent.OpenStore(c.StateDir(), time.Now())
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
 	var run runner.Runner
 	switch c.Mode {
 	case "slurm":

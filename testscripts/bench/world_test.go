@@ -40,7 +40,7 @@ func newWorldIn(tb testing.TB, tasks int, dir string) *world {
 	w.must(os.WriteFile(w.file("ponos.yaml"), []byte(config), 0o600))
 	w.must(os.MkdirAll(w.file("data/state"), 0o700))
 	var err error
-	w.store, err = agent.OpenStore(w.file("data/state"))
+	w.store, err = agent.OpenStore(w.file("data/state"), submitted)
 	w.must(err)
 	w.spool, err = spool.Open(w.file("spool"))
 	w.must(err)
