@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
@@ -65,7 +66,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (p *poller) turn(ctx context.Context) error {
 	if err := p.printOver(); err != nil {
 		return err
 	}
-	now := time.Now()
+	now := clock.Now()
 	current := make(map[task.ID]passed, len(actions))
 	for _, a := range actions {
 		before, ok := p.passed[a.ID]

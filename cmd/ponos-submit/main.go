@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -119,7 +120,10 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 			return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is no spool", dir), "the first task that is submitted makes it")
 		}
 	}
-	return spool.Open(dir)
+	if c.Bool("list") || c.IsSet("stop") {
+		return spool.Open(dir)
+	}
+	return spool.Make(dir, clock.Now())
 }
 
 // entry makes the task that the command line describes.
@@ -130,7 +134,7 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	}
 	e := spool.Entry{
 		ID: task.ID(id.String()), Slug: c.String("slug"), Process: c.String("process"), Worker: c.String("worker"),
-		Command: c.Args().Slice(), RequiresGPU: c.Bool("gpu"), Created: time.Now().UTC(),
+		Command: c.Args().Slice(), RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
 	}
 	if e.Process != "" {
 		if _, err := task.ParseID(e.Process); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -42,7 +43,7 @@ func newWorldIn(tb testing.TB, tasks int, dir string) *world {
 	var err error
 	w.store, err = agent.OpenStore(w.file("data/state"), submitted)
 	w.must(err)
-	w.spool, err = spool.Open(w.file("spool"))
+	w.spool, err = spool.Make(w.file("spool"), clock.Now())
 	w.must(err)
 	each(tasks, w.add)
 	w.slurm()

@@ -49,8 +49,17 @@ func (q *Queue) Alive() error {
 	if since := now.Sub(q.beaten); !q.beaten.IsZero() && since >= 0 && since < beatPace {
 		return nil
 	}
+	q.Beat.Seen = now
+	if err := q.Remember(); err != nil {
+		return err
+	}
+	q.beaten = now
+	return nil
+}
+
+// Remember writes down what Beat says, without saying that a turn was taken.
+func (q *Queue) Remember() error {
 	b := q.Beat
-	b.Seen = now
 	text, err := json.Marshal(b)
 	if err == nil {
 		err = os.MkdirAll(q.path(agentsDir, ""), 0o700)
@@ -61,8 +70,18 @@ func (q *Queue) Alive() error {
 	if err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	q.beaten = now
 	return nil
+}
+
+// Agent returns the sign that an agent has left last; a zero one if it has left none.
+func (s *Spool) Agent(name string) (Beat, error) {
+	beats, err := s.Agents()
+	for _, b := range beats {
+		if b.Agent == name {
+			return b, err
+		}
+	}
+	return Beat{}, err
 }
 
 // Agents returns the signs that agents have left, whether they live or not.

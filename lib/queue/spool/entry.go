@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -55,7 +56,7 @@ const maxEntry = 1 << 20
 type Spool struct {
 	Dir string
 	ID  string // of this spool and no other, wherever it is mounted
-	// Now is the clock; nil: that of the system.
+	// Now is the clock; nil: that of lib/clock.
 	Now func() time.Time
 }
 
@@ -63,7 +64,7 @@ func (s *Spool) now() time.Time {
 	if s.Now != nil {
 		return s.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 func (s *Spool) path(dir, name string) string { return filepath.Join(s.Dir, dir, name) }
