@@ -29,6 +29,7 @@ type Known struct {
 	Attempt   int       `json:"attempt"`
 	Submitted time.Time `json:"submitted,omitzero"`
 	Since     time.Time `json:"since,omitzero"` // when Reported was reported
+	Lost      bool      `json:"lost,omitempty"` // see Record
 	// Missing is the absence of any trace of the job at the runner, Absent that of the task
 	// in the queue.
 	Missing  task.Absence `json:"missing,omitzero"`
@@ -47,7 +48,7 @@ const knownFile = "known.jsonl"
 
 // known is a task as its record has it.
 func (r Record) known() Known {
-	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign}
+	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign, Lost: r.Lost}
 }
 
 // cache is what is known of known.jsonl: it holds a line for each change, of which

@@ -40,7 +40,7 @@ func scanKnown(object string) (k Known, ok bool) {
 		switch name {
 		case "attempt", "log_size", "output", "restarts":
 			number, rest, ok = scanNumber(rest)
-		case "foreign":
+		case "foreign", "lost":
 			rest, is = strings.CutPrefix(rest, "true")
 			ok = is
 		default:
@@ -74,6 +74,8 @@ func scanKnown(object string) (k Known, ok bool) {
 			k.Restarts = int(number)
 		case "foreign":
 			k.Foreign = is
+		case "lost":
+			k.Lost = is
 		default:
 			return k, false
 		}

@@ -130,7 +130,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
 	}
 	return m, nil
 }
@@ -546,7 +546,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
-		record.Intent = a.now()
+		record.Intent, record.Lost = a.now(), true
 	}
 	if err := d.Write(record); err != nil {
 		return nil, err

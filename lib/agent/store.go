@@ -130,6 +130,9 @@ type Record struct {
 	Before      []string  `json:"before,omitempty"` // jobs of earlier attempts
 	Final       string    `json:"final,omitempty"`  // the final state that was reported
 	Foreign     bool      `json:"foreign,omitempty"`
+	// Lost says that the record was made of a job that was found: what was in the task's
+	// directory before is lost, the journals of the job's starts included.
+	Lost bool `json:"lost,omitempty"`
 	// Tries are submissions since the last job that began: jobs that did not, and tries
 	// of which it is not known what became of them. There is none again before Retry.
 	Tries   int          `json:"tries,omitempty"`

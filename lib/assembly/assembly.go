@@ -161,9 +161,13 @@ func openSpool(ctx context.Context, p *Parts, o Options) (*spool.Queue, spool.Be
 	if dir == "" {
 		return nil, spool.Beat{}, nil
 	}
+	// An agent that has never worked may begin with a new spool; one that has, may not.
+	data, err := dataID(p.Config.DataDir)
+	if err != nil {
+		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
 	var s *spool.Spool
-	var err error
-	if o.Create {
+	if o.Create || data == "" {
 		s, err = spool.Make(dir, clock.Now())
 	} else {
 		s, err = spool.Open(dir)

@@ -67,6 +67,7 @@ type Ref struct {
 	Submitted time.Time    // zero: not known
 	Missing   task.Absence // of any trace of it at the runner
 	Attempt   int
+	Lost      bool     // what its starts had written down may be lost
 	Before    []string // jobs of earlier attempts
 }
 

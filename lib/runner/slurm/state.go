@@ -117,7 +117,7 @@ func (e evidence) missing(d time.Duration) bool {
 // notBegun reports whether the job has not run the command, as far as this host can
 // see.
 func (e evidence) notBegun() bool {
-	return e.journal && !e.run.Begun && (e.owner == "" || e.owner == e.ref.Job)
+	return e.journal && !e.ref.Lost && !e.run.Begun && (e.owner == "" || e.owner == e.ref.Job)
 }
 
 // over judges a job that Slurm says has ended. What the command itself did has the last
