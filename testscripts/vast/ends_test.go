@@ -91,21 +91,27 @@ func TestLogNowhere(t *testing.T) {
 // The exit code is in the label, which lists show: a task whose log is never there is
 // not an error. Without the label, there is nothing to go by.
 func TestTwoWaysToTheEnd(t *testing.T) {
+	noLog := func(m *server.Server) {
+		m.Break(server.Fault{Method: "PUT", Path: "request_logs", Status: 404, Body: `{"error":"invalid_id","msg":"Invalid instance id."}`})
+	}
 	transports(t, func(t *testing.T, via string) {
 		for _, c := range []struct {
 			name, script, state, log string
 			prepare                  func(m *server.Server)
 		}{
-			{"no log", "echo done", "completed", "the end of the log could not be read", func(m *server.Server) { m.LogAfter = -1 }},
-			{"no log, exit code", "exit 9", "failed", "exit code 9", func(m *server.Server) { m.LogAfter = -1 }},
-			{"no label", "exit 9", "failed", "exit code 9", func(m *server.Server) { m.StopOnlyKeys = true }},
-			{"neither", "exit 9", "error", "the instance was stopped, and there is no exit code of the task: its log could not be read", func(m *server.Server) { m.LogAfter, m.StopOnlyKeys = -1, true }},
+			{"no log", "echo done", "completed", "the end of the log could not be read", noLog},
+			{"no log and an exit code", "exit 9", "failed", "exit code 9", noLog},
+			{"no label", "exit 9", "failed", "exit code 9", func(m *server.Server) { m.Do(func() { m.StopOnlyKeys = true }) }},
+			{"neither", "exit 9", "error", "the instance was stopped, and there is no exit code of the task: its log could not be read", func(m *server.Server) {
+				noLog(m)
+				m.Do(func() { m.StopOnlyKeys = true })
+			}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, options{via: via})
 				w.offers(2)
-				w.market.Do(func() { c.prepare(w.market) })
+				c.prepare(w.market)
 				w.task("task", c.script)
 				w.settled("task")
 				if log := string(w.queue.Log("task")); w.state("task") != c.state || !strings.Contains(log, c.log) {
