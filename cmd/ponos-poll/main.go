@@ -66,7 +66,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
 	if err != nil {
 		return err
 	}

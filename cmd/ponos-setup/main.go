@@ -126,7 +126,7 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			return nil // told at the end; nothing is begun without what it needs
 		}
 	}
-	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
 	if err != nil {
 		return err
 	}

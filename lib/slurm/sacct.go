@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +52,82 @@ func accountArgs(ids []string) []string {
 		"--noheader", "--parsable2", "--delimiter=" + unit, "--allusers", "--jobs=" + strings.Join(ids, ","),
 		"--format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName",
 	}
+}
+
+// pastFields are what sacct is asked for the jobs of a user. The directory has the last
+// word, as it may have any character.
+const pastFields = "JobIDRaw,State,Submit,Comment,WorkDir"
+
+// PastJob is a job of the past, as accounting knows it.
+type PastJob struct {
+	ID      string
+	State   string // without what follows it
+	Submit  time.Time
+	Comment string // empty unless the cluster stores comments
+	WorkDir string
+}
+
+func pastArgs(uid int, since time.Time) []string {
+	return []string{
+		"--noheader", "--parsable2", "--delimiter=" + unit, "--allocations", "--user=" + strconv.Itoa(uid),
+		"--starttime=" + since.Local().Format("2006-01-02T15:04:05"), "--format=" + pastFields,
+	}
+}
+
+// Past returns the jobs of a user that accounting has known since a time, of this
+// cluster.
+func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]PastJob, error) {
+	out, err := c.Output(ctx, 0, "sacct", pastArgs(uid, since)...)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) && strings.Contains(e.Exit.Stderr, "accounting storage is disabled") {
+			return nil, fault.Wrap(fault.Unavailable, ErrNoAccounting)
+		}
+		return nil, err
+	}
+	return ParsePast(bytes.NewReader(out))
+}
+
+// ParsePast reads what sacct prints for Past.
+func ParsePast(r io.Reader) ([]PastJob, error) {
+	var jobs []PastJob
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if lines.Text() == "" {
+			continue
+		}
+		f := strings.SplitN(lines.Text(), unit, 5)
+		if len(f) != 5 {
+			return nil, parseError("sacct", n, "it has %d fields, not 5", len(f))
+		}
+		if f[0] == "" || strings.Trim(f[0], "0123456789") != "" {
+			return nil, parseError("sacct", n, "invalid job id %q", f[0])
+		}
+		state, err := accountState(f[1])
+		if err != nil {
+			return nil, parseError("sacct", n, "%w", err)
+		}
+		submit, err := ParseTime(f[2])
+		if err != nil {
+			return nil, parseError("sacct", n, "%w", err)
+		}
+		jobs = append(jobs, PastJob{ID: f[0], State: state, Submit: submit, Comment: f[3], WorkDir: f[4]})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, parseError("sacct", len(jobs)+1, "%w", err)
+	}
+	return jobs, nil
+}
+
+// accountState is the state in what sacct prints, without what follows it.
+func accountState(text string) (string, error) {
+	state, _, _ := strings.Cut(text, " ")
+	state = strings.TrimSuffix(state, "+")
+	if state == "" || strings.Trim(state, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
+		return "", fmt.Errorf("invalid state %q", text)
+	}
+	return state, nil
 }
 
 // Account returns what accounting knows of jobs; those it does not know are left
@@ -103,11 +181,11 @@ func ParseAccount(r io.Reader) (map[string]Record, error) {
 			records[id] = record
 			continue
 		}
-		state, more, _ := strings.Cut(f[1], " ")
-		state = strings.TrimSuffix(state, "+")
-		if state == "" || strings.Trim(state, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
-			return nil, parseError("sacct", n, "%q is no state", f[1])
+		state, err := accountState(f[1])
+		if err != nil {
+			return nil, parseError("sacct", n, "%w", err)
 		}
+		_, more, _ := strings.Cut(f[1], " ")
 		record = Record{ID: id, State: state, By: strings.TrimPrefix(more, "by "), Batch: exit, Comment: f[5], Name: f[6]}
 		if record.Submit, err = ParseTime(f[3]); err == nil {
 			record.End, err = ParseTime(f[4])
