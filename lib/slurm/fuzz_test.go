@@ -46,5 +46,6 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = ParseTime(text)
 		_, _ = ParseTRESCounts(text)
 		_, _ = ParseWholeNodes(strings.NewReader(text))
+		_, _ = ParsePast(strings.NewReader(text))
 	})
 }
