@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ WHEN ?= +40d
 ZONE ?= UTC
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
 	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) test-unit test-slurm
+
+# What depends most on the version of Slurm, against that of another Debian.
+RELEASE ?= trixie
+test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
+	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m -run 'Slurm|Srun|AreTrue|Accepted|Land' \
+		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
 lint: $(TOOLDIR)/golangci-lint ## check style and architecture
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
