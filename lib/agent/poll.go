@@ -63,10 +63,10 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	failures := after.failures
 	if recoverErr != nil {
 		failures = append(failures, recoverErr)
-	} else if len(failures) == 0 {
+	} else if !after.missed {
 		recoverErr = a.Store.setRecovered()
 	}
-	if recoverErr != nil {
+	if recoverErr != nil || after.missed && !a.Store.recovered() {
 		actions = slices.DeleteFunc(actions, func(w task.Action) bool { return w.Kind == task.Start })
 	}
 	if queueErr != nil {
@@ -152,6 +152,7 @@ type settled struct {
 	known    []*Known // those that were known before and still are
 	adopted  []*Known
 	failures []error
+	missed   bool // a job that was found could not be adopted
 }
 
 // settle does what follows from a look at all jobs, and writes down what is known
@@ -180,6 +181,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		}
 	}
 	var mu sync.Mutex
+	var missed atomic.Bool
 	failures := a.late()
 	patience, stop := a.patience()
 	defer stop()
@@ -213,10 +215,16 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range strangers {
-		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job, listed, patience) })
+		each(job.Task, &adopted[i], func() (*Known, error) {
+			k, err := a.adopt(ctx, *job, listed, patience)
+			if err != nil {
+				missed.Store(true)
+			}
+			return k, err
+		})
 	}
 	wg.Wait()
-	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
+	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
 	var changes []Known
 	for i, k := range after {
 		switch {
@@ -639,7 +647,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		return nil, err
 	}
 	after := a.settle(ctx, m, jobs, false)
-	if len(after.failures) == 0 {
+	if !after.missed {
 		after.failures = append(after.failures, a.Store.setRecovered())
 	}
 	seen := map[task.ID]runner.Job{}

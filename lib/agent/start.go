@@ -162,8 +162,8 @@ func (a *Agent) lookBack(ctx context.Context) error {
 		return nil
 	}
 	_, err := a.Adopt(ctx)
-	if fault.Is(err, fault.Busy) && a.Store.recovered() {
-		return nil
+	if a.Store.recovered() {
+		return nil // whatever else went wrong is for ponos-poll to report
 	}
 	return err
 }
@@ -205,7 +205,7 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 	if err == nil && b.held() {
 		err = fault.Hint(
 			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
-			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-setup --check" tests them`, kind))
+			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind))
 	}
 	return o, err
 }

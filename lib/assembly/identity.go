@@ -3,6 +3,7 @@ package assembly
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -99,4 +101,13 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 		return err
 	}
 	return renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(store.Dir))
+}
+
+// View is what the agent of a configuration knows, while it runs or not.
+func View(c config.Config) (agent.View, error) {
+	v, err := agent.ReadView(c.StateDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fault.Hint(fmt.Errorf("state directory %q: it is not there, or not mounted", c.StateDir()), "ponos-setup makes it")
+	}
+	return v, fault.Wrap(fault.Unavailable, err)
 }

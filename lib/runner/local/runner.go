@@ -288,26 +288,11 @@ func kill(dir string, signal syscall.Signal) (bool, error) {
 	}
 	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	pid, err := strconv.Atoi(text)
-	if err != nil || pid < 2 || startOf(pid) != started {
+	if err != nil || pid < 2 || command.StartOf(pid) != started {
 		return false, nil
 	}
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return false, fmt.Errorf("process group %d: %w", pid, err)
 	}
 	return true, nil
-}
-
-// startOf is when a process was started, in the kernel's own units; "" if there is
-// no such process or no /proc. A process id and its start are never used again.
-func startOf(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// The name in parentheses may hold blanks.
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
 }

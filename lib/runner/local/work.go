@@ -122,7 +122,7 @@ func runJob(dir string, slot *lock.Lock) error {
 		return err
 	}
 	pid := session.PID()
-	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, startOf(pid)), 0o600)
+	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, command.StartOf(pid)), 0o600)
 	code, err := session.Wait()
 	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
 		// The script was killed before it could write down its end.

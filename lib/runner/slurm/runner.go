@@ -106,7 +106,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	for i := range all {
 		if all[i].queue == nil || len(more[i]) > 0 {
-			all[i].choose(more[i])
+			// Where nothing can be known of owners, the recorded job counts.
+			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
+				all[i].choose(more[i], owner)
+			}
 		}
 	}
 	for _, id := range order {
@@ -133,11 +136,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 
 // choose decides which of a task's jobs counts, given those that squeue shows beside the
 // recorded one: the owner, whichever was recorded; without one, a job that is alive.
-func (e *evidence) choose(more []*slurm.Job) {
-	owner, err := runner.ReadOwner(e.ref.Dir, e.ref.Attempt)
-	if err != nil {
-		return // nothing is known of owners: the recorded job counts
-	}
+func (e *evidence) choose(more []*slurm.Job, owner string) {
 	job, row := e.ref.Job, e.queue
 	if owner != "" {
 		job = owner
