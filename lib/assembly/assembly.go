@@ -167,9 +167,15 @@ func openSpool(ctx context.Context, p *Parts, o Options) (*spool.Queue, spool.Be
 		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
 	}
 	var s *spool.Spool
-	if o.Create || data == "" {
-		s, err = spool.Make(dir, clock.Now())
-	} else {
+	memory := spool.Memory{Dir: config.SpoolMemoryDir()}
+	switch {
+	case o.Create:
+		if s, err = spool.Make(dir, clock.Now()); err == nil {
+			memory.Remember(s)
+		}
+	case data == "":
+		s, err = memory.Make(dir, clock.Now())
+	default:
 		s, err = spool.Open(dir)
 	}
 	if err != nil {

@@ -164,9 +164,12 @@ func BenchmarkWeek(b *testing.B) {
 	}
 	now := time.Now()
 	clock := func() time.Time { return now }
-	store, err := agent.OpenStore(filepath.Join(dir, "state"))
+	store, err := agent.OpenStore(filepath.Join(dir, "state"), now)
 	must(err)
-	q, err := spool.New(filepath.Join(dir, "spool"), "bench")
+	s, err := spool.Make(filepath.Join(dir, "spool"), now)
+	must(err)
+	s.Now = clock
+	q, err := s.For("bench")
 	must(err)
 	jobs := &instant{now: clock, jobs: map[task.ID]*runner.Job{}, left: map[task.ID]int{}}
 	a := &agent.Agent{

@@ -348,7 +348,7 @@ func kinds() []kind {
 		}
 		defer m.Unlock()
 		return "", w.away(m, "", func(path string) {
-			if _, err := spool.Open(path); err != nil {
+			if _, err := spool.Make(path, time.Now()); err != nil {
 				w.problem("%v", err)
 			}
 			time.Sleep(seconds(r, 1, 4))

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,11 +69,12 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 	if err != nil {
 		return nil, err
 	}
+	waiting := map[task.ID]Entry{}
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		a, err := q.fresh(name)
+		a, err := q.fresh(name, waiting)
 		if err != nil {
 			// One bad file must not keep all others waiting.
 			problems = append(problems, err)
@@ -80,11 +83,16 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 			actions = append(actions, *a)
 		}
 	}
+	for _, path := range cycles(waiting) {
+		reason := fmt.Sprintf("the task waits for itself: %s", strings.Join(path, " after "))
+		problems = append(problems, q.end(waiting[task.ID(path[0])], task.Report{State: task.Error, Reason: reason}))
+	}
 	return actions, errors.Join(problems...)
 }
 
-// fresh is what is to be done with a new task; nil: nothing at this time.
-func (q *Queue) fresh(name string) (*task.Action, error) {
+// fresh is what is to be done with a new task; nil: nothing at this time. It adds a task
+// that waits for its parents to waiting.
+func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, error) {
 	path := q.path(newDir, name)
 	e, err := q.read(path)
 	switch {
@@ -94,21 +102,62 @@ func (q *Queue) fresh(name string) (*task.Action, error) {
 		return nil, q.setAside(path, name, err)
 	case err != nil:
 		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	case e.State.Final(): // put here by hand: there is nothing to do for it
+		return nil, q.end(e, task.Report{State: e.State, Reason: e.Reason, ExitCode: e.ExitCode})
 	}
 	ready, failed, err := q.parents(e)
 	switch {
 	case err != nil:
 		return nil, err
 	case failed != "":
-		if err := os.Rename(path, q.activePath(e.ID)); err != nil {
-			return nil, nil // another agent was faster
-		}
-		return nil, q.finish(e, q.activePath(e.ID), task.Report{State: task.Error, Reason: failed})
+		return nil, q.end(e, task.Report{State: task.Error, Reason: failed})
 	case ready:
 		a := action(task.Start, e)
 		return &a, nil
 	}
+	waiting[e.ID] = e
 	return nil, nil
+}
+
+// end ends a new task that is not to be run, unless another agent is faster.
+func (q *Queue) end(e Entry, r task.Report) error {
+	if err := os.Rename(q.path(newDir, string(e.ID)+".json"), q.activePath(e.ID)); err != nil {
+		return nil
+	}
+	return q.finish(e, q.activePath(e.ID), r)
+}
+
+// cycles returns tasks that wait for each other in a circle: of each circle the path from
+// one of its tasks to itself.
+func cycles(waiting map[task.ID]Entry) (found [][]string) {
+	const visiting, visited = 1, 2
+	seen := map[task.ID]int{}
+	var path []task.ID
+	var visit func(id task.ID)
+	visit = func(id task.ID) {
+		seen[id] = visiting
+		path = append(path, id)
+		for _, parent := range waiting[id].After {
+			switch _, waits := waiting[parent]; {
+			case seen[parent] == visiting:
+				var circle []string
+				for _, step := range append(path[slices.Index(path, parent):], parent) {
+					circle = append(circle, string(step))
+				}
+				found = append(found, circle)
+			case waits && seen[parent] == 0:
+				visit(parent)
+			}
+		}
+		path = path[:len(path)-1]
+		seen[id] = visited
+	}
+	for _, id := range slices.Sorted(maps.Keys(waiting)) {
+		if seen[id] == 0 {
+			visit(id)
+		}
+	}
+	return found
 }
 
 func (q *Queue) activePath(id task.ID) string {
