@@ -34,12 +34,12 @@ const (
 
 // Kinds of records.
 const (
-	Begin = "begin" // a head has started
+	Begin = "begin" // a scheduler has started
 	Send  = "send"  // tasks were handed to a node
 	Try   = "try"   // an attempt ended, and was not the last
 	End   = "end"   // a task ended
 	Node  = "node"  // a node came, went, …
-	Stop  = "stop"  // the head has ended
+	Stop  = "stop"  // the scheduler has ended
 )
 
 // Record is a line of the journal.
@@ -93,11 +93,15 @@ func Command(t *pool.Task) string {
 }
 
 // Hash tells commands apart: of the command and, where the task has its own, its
-// directory and environment.
+// directory, environment and standard input.
 func Hash(t *pool.Task) uint64 {
 	text := Command(t)
 	if t.Spec.Dir != "" || len(t.Spec.Env) > 0 {
 		text += "\x00" + t.Spec.Dir + "\x00" + strings.Join(t.Spec.Env, "\x00")
+	}
+	if t.Extra != nil && t.Extra.Stdin != "" {
+		sum := sha256.Sum256([]byte(t.Extra.Stdin))
+		text += "\x00stdin\x00" + string(sum[:])
 	}
 	return HashText(text)
 }
@@ -174,7 +178,7 @@ func noLocks(err error) bool {
 	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// heldByLease stands in for a lock: a head notes leases as long as it is there, and
+// heldByLease stands in for a lock: a scheduler notes leases as long as it is there, and
 // its name until it has ended.
 func heldByLease(dir string) error {
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))

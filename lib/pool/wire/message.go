@@ -87,14 +87,17 @@ func Strings(t []Text) []string {
 
 // Message is one line. Exactly one field is set.
 type Message struct {
-	// From the head.
+	// From the scheduler.
 	Setup *Setup `json:"setup,omitempty"`
 	Run   *Run   `json:"run,omitempty"`
 	Kill  *Kill  `json:"kill,omitempty"`
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
-	// Credit is how many bytes of live output more the head takes.
+	// Feed is a part of the standard input of a task, which comes before the task: see
+	// Writer.
+	Feed *Feed `json:"feed,omitempty"`
+	// Credit is how many bytes of live output more the scheduler takes.
 	Credit int64 `json:"credit,omitempty"`
 	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
 	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
@@ -150,10 +153,10 @@ type Former struct {
 	Finish    bool      `json:"finish,omitempty"` // it lets its tasks end
 }
 
-// Setup is the head's answer: what is the same for all tasks.
+// Setup is the scheduler's answer: what is the same for all tasks.
 type Setup struct {
 	Run      Text    `json:"run,omitempty"` // the run directory
-	Session  string  `json:"session"`       // names this start of the head
+	Session  string  `json:"session"`       // names this start of the scheduler
 	Node     string  `json:"node"`
 	Dir      Text    `json:"dir"`
 	Env      []Text  `json:"env,omitempty"` // in addition to the worker's own
@@ -166,11 +169,19 @@ type Setup struct {
 	Output   Output  `json:"output"`
 	Grace    float64 `json:"grace"` // seconds between SIGTERM and SIGKILL
 	// Lease is for how many seconds a worker may have tasks running without hearing
-	// of the head: it ends them in time, and nothing is left afterwards.
+	// of the scheduler: it ends them in time, and nothing is left afterwards.
 	Lease  float64 `json:"lease"`
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
 	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	// Nice is added to the niceness of tasks.
+	Nice int `json:"nice,omitempty"`
+	// Load keeps tasks from starting while as many processes or more are runnable at the
+	// node; 0: no limit. LoadPercent is the same in percent of its CPUs.
+	Load        int `json:"load,omitempty"`
+	LoadPercent int `json:"load_percent,omitempty"`
+	// MemFree keeps tasks from starting while less memory is available, in bytes.
+	MemFree int64 `json:"mem_free,omitempty"`
 	// Former are workers of this machine that may still be there. The worker tells
 	// when they are gone.
 	Former []Former `json:"former,omitempty"`
@@ -185,10 +196,10 @@ const Over = 86
 
 // Output says where the output of tasks goes.
 type Output struct {
-	Return bool `json:"return,omitempty"` // to the head
+	Return bool `json:"return,omitempty"` // to the scheduler
 	Files  bool `json:"files,omitempty"`  // a file for each task and stream
 	Merged bool `json:"merged,omitempty"` // a file for each node and stream
-	Live   bool `json:"live,omitempty"`   // to the head while tasks run
+	Live   bool `json:"live,omitempty"`   // to the scheduler while tasks run
 }
 
 // Run is a task to run.
@@ -209,6 +220,12 @@ type Run struct {
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`
 	Capture bool      `json:"o,omitempty"`
+	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
+}
+
+// Feed is a part of the standard input of the task that comes next.
+type Feed struct {
+	Bytes []byte `json:"b"`
 }
 
 // Kill ends a task: SIGTERM, and SIGKILL after the grace time.
@@ -250,7 +267,7 @@ type Done struct {
 	Err     []byte  `json:"l,omitempty"`
 	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
 	ErrSize int64   `json:"ls,omitempty"`
-	OutFrom int64   `json:"of,omitempty"` // from there on; the head has what is before
+	OutFrom int64   `json:"of,omitempty"` // from there on; the scheduler has what is before
 	ErrFrom int64   `json:"lf,omitempty"`
 }
 
@@ -284,7 +301,7 @@ const (
 	Piece  = 128 << 10
 )
 
-// LiveCredit is how many bytes of live output a worker may send before the head says
+// LiveCredit is how many bytes of live output a worker may send before the scheduler says
 // that it takes more.
 const LiveCredit = 1 << 20
 

@@ -28,10 +28,10 @@ type job struct {
 	killAt   time.Time // when SIGTERM has not been enough
 	why      wire.Outcome
 	now      bool // it is to be killed at once
-	told     bool // the head knows that it runs
+	told     bool // the scheduler knows that it runs
 	tries    int
 	out      *capture
-	sent     [2]int64 // bytes of it that the head has had while it runs
+	sent     [2]int64 // bytes of it that the scheduler has had while it runs
 	stdin    *os.File
 }
 
@@ -63,6 +63,14 @@ func (w *worker) startReady() {
 // nil if the task has ended already.
 func (w *worker) start(j *job) *command.Launch {
 	j.began = time.Now()
+	if j.why != "" { // it was ended while it waited
+		w.end(j, &wire.Done{})
+		return nil
+	}
+	if !w.gate.pass(j.began) {
+		w.again = append(w.again, j)
+		return nil
+	}
 	if w.setup.Noop {
 		w.end(j, &wire.Done{})
 		return nil
@@ -78,7 +86,7 @@ func (w *worker) start(j *job) *command.Launch {
 // launch makes everything ready for a task.
 func (w *worker) launch(j *job) (*command.Launch, error) {
 	r := &j.run
-	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd()}
+	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd(), Nice: w.setup.Nice}
 	if l.Dir == "" {
 		l.Dir = string(w.setup.Dir)
 	}
