@@ -42,19 +42,19 @@ func GroupNodes(nodes []slurm.Node) []Group {
 	type kind struct {
 		partitions, features slurm.List
 		gres                 string
-		cpus, memory         int64
+		cpus, memory, disk   int64
 	}
 	index := make(map[kind]int, 64)
 	var groups []Group
 	var hosts [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		k := kind{n.Partitions, n.Features, n.GRES, n.JobCPUs(), n.JobMemMB() << 20}
+		k := kind{n.Partitions, n.Features, n.GRES, n.JobCPUs(), n.JobMemMB() << 20, n.TmpDiskMB << 20}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
 			index[k] = i
-			groups = append(groups, Group{Partitions: k.partitions, Features: k.features, GRES: k.gres, CPUs: int(k.cpus), Memory: k.memory})
+			groups = append(groups, Group{Partitions: k.partitions, Features: k.features, GRES: k.gres, CPUs: int(k.cpus), Memory: k.memory, Disk: k.disk})
 			hosts = append(hosts, nil)
 		}
 		groups[i].Count++
