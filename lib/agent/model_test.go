@@ -286,7 +286,7 @@ func (w world) turn(t int) (world, string) {
 		}
 		if job.listed() {
 			sight.Queue = append(sight.Queue, slurm.Job{
-				ID: strconv.Itoa(j + 1), State: map[int8]string{pending: "PENDING", running: "RUNNING", over: "COMPLETED"}[job.State], Restarts: int(job.Restart),
+				ID: uint64(j + 1), State: map[int8]string{pending: "PENDING", running: "RUNNING", over: "COMPLETED"}[job.State], Restarts: uint64(job.Restart),
 			})
 		}
 	}

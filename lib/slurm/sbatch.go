@@ -30,7 +30,7 @@ func (b Batch) Argv() []string {
 
 // Submit submits a batch job and returns its id. A job was submitted if sbatch printed an
 // id, whatever its exit status: it may have been killed right after. With an error, the
-// job was Refused, or it is not known whether it was submitted.
+// job was refused (RefusedJob), or it is not known whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true}
 	if b.Hold != nil {
@@ -74,19 +74,11 @@ var refusals = []string{
 	"This does not look like a batch script", "is not a valid", "Invalid time specification",
 }
 
-// Refused reports whether an error of Submit or TestOnly says that Slurm does not take
+// RefusedJob reports whether an error of Submit or TestOnly says that Slurm does not take
 // the job as it is. It goes by Slurm's words, and what it does not know is not refused.
-func Refused(err error) bool {
+func RefusedJob(err error) bool {
 	var e *Error
-	if !errors.As(err, &e) || Unreachable(err) || e.Exit.Code < 1 {
-		return false
-	}
-	for _, words := range refusals {
-		if strings.Contains(e.Exit.Stderr, words) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(refusals...)
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the

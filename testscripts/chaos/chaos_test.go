@@ -180,11 +180,20 @@ func (w *world) drain() (left []*item) {
 	}
 }
 
-// tidy lets the agents take the turn of two days later, in which they remove what
-// killed tools have left.
+// tidy lets two days pass for all files, and has the agents take turns, in which they
+// remove what killed tools have left.
 func (w *world) tidy() {
+	ago := time.Now().Add(-48 * time.Hour)
+	for _, m := range w.mounts {
+		w.must(filepath.WalkDir(m.path, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				err = os.Chtimes(path, ago, ago)
+			}
+			return err
+		}))
+	}
 	for _, a := range w.agents {
-		a.setClock(48 * time.Hour)
+		a.setClock(0)
 		for range 2 {
 			p, err := a.start(false)
 			w.must(err)

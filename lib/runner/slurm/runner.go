@@ -88,7 +88,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			continue
 		}
 		if at, ok := byTask[id]; ok {
-			if known[at].Job == row.ID {
+			if known[at].Job == row.Number() {
 				all[at].queue = row
 				inQueue++
 			} else {
@@ -114,7 +114,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	for _, id := range order {
 		row := others[id]
-		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.ID, Submitted: row.Submit}, queue: row})
+		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}, queue: row})
 	}
 	for i := range all {
 		all[i].now = now
@@ -141,25 +141,25 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 	if owner != "" {
 		job = owner
 	}
-	if row == nil || row.ID != job {
+	if row == nil || row.Number() != job {
 		row = nil
 		for _, other := range append(more, e.queue) {
 			switch {
 			case other == nil:
-			case owner != "" && other.ID == owner:
+			case owner != "" && other.Number() == owner:
 				row = other
-			case owner == "" && Alive(other) && !slices.Contains(e.ref.Before, other.ID) && (row == nil || better(other, row)):
-				row, job = other, other.ID
+			case owner == "" && Alive(other) && !slices.Contains(e.ref.Before, other.Number()) && (row == nil || better(other, row)):
+				row, job = other, other.Number()
 			}
 		}
 	}
 	if owner != "" {
 		for _, other := range append(more, e.queue) {
-			if other == nil || other.ID == owner {
+			if other == nil || other.Number() == owner {
 				continue
 			}
 			if s, ok := state(other.State); ok && s == task.Pending {
-				e.spare = append(e.spare, other.ID)
+				e.spare = append(e.spare, other.Number())
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 	e.instead = e.ref.Job
 	e.ref.Job, e.ref.Submitted, e.ref.Missing, e.queue = job, time.Time{}, task.Absence{}, row
 	if row != nil {
-		e.ref.Submitted = row.Submit
+		e.ref.Submitted = slurm.Time(row.Submit)
 	}
 }
 
@@ -182,9 +182,7 @@ func better(a, b *slurm.Job) bool {
 	if aliveA != aliveB {
 		return aliveA
 	}
-	// Ids have no leading zeros, so the shorter one is the smaller one.
-	older := len(a.ID) < len(b.ID) || len(a.ID) == len(b.ID) && a.ID < b.ID
-	return older == aliveA
+	return (a.ID < b.ID) == aliveA
 }
 
 // Alive reports whether a job has not ended.
@@ -254,7 +252,7 @@ func (e *evidence) matches(r slurm.Record) bool {
 	if !strings.HasPrefix(r.Name, namePrefix) {
 		return false
 	}
-	return e.ref.Submitted.IsZero() || r.Submit.IsZero() || r.Submit.Sub(e.ref.Submitted).Abs() < 5*time.Minute
+	return e.ref.Submitted.IsZero() || r.Submit == 0 || slurm.Time(r.Submit).Sub(e.ref.Submitted).Abs() < 5*time.Minute
 }
 
 // Start submits the job, unless there is one already.
@@ -301,7 +299,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 
 // adopted is a job that was found when its task was to be submitted.
 func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
-	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.ID}, queue: row, now: r.now()}.judge()
+	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
 	job.Adopted = true
 	return job
 }
@@ -311,7 +309,7 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	var found *slurm.Job
 	for i := range rows {
 		row := &rows[i]
-		if row.Comment != mark+string(s.Task) || slices.Contains(s.Before, row.ID) {
+		if row.Comment != mark+string(s.Task) || slices.Contains(s.Before, row.Number()) {
 			continue
 		}
 		if found == nil || better(row, found) {
@@ -325,13 +323,11 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 // Slurm that are known; no room; and all else, after which there may be a job.
 func submitError(err error) error {
 	var e *slurm.Error
-	if errors.As(err, &e) && !slurm.Unreachable(err) {
-		for _, words := range []string{"MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now"} {
-			if strings.Contains(e.Exit.Stderr, words) {
-				return fmt.Errorf("%w: sbatch: %s", runner.ErrLater, e.Words())
-			}
+	if errors.As(err, &e) && e.Failure == slurm.Refused {
+		if e.Says("MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now") {
+			return fmt.Errorf("%w: sbatch: %s", runner.ErrLater, e.Words())
 		}
-		if slurm.Refused(err) {
+		if slurm.RefusedJob(err) {
 			return fmt.Errorf("%w: sbatch: %s", runner.ErrRefused, e.Words())
 		}
 	}
@@ -359,9 +355,9 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		seen := ref.Job == ""
 		for i := range rows {
 			row := &rows[i]
-			seen = seen || row.ID == ref.Job
+			seen = seen || row.Number() == ref.Job
 			if row.Comment == mark+string(ref.Task) && Alive(row) {
-				alive = append(alive, row.ID)
+				alive = append(alive, row.Number())
 			}
 		}
 		// An odd listing does not show the job: scancel knows better.
@@ -409,7 +405,7 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	if err != nil {
 		return nil, err
 	}
-	last := map[task.ID]slurm.PastJob{}
+	last := map[task.ID]slurm.Record{}
 	var order []task.ID
 	for _, record := range records {
 		id, ok := taskOf(record.Comment)
@@ -417,21 +413,21 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 			parsed, err := task.ParseID(filepath.Base(record.WorkDir))
 			id, ok = parsed, err == nil && dir(parsed) == record.WorkDir
 		}
-		if !ok {
+		if !ok || strings.Trim(record.ID, "0123456789") != "" {
 			continue
 		}
 		former, found := last[id]
 		if !found {
 			order = append(order, id)
 		}
-		if !found || !record.Submit.Before(former.Submit) {
+		if !found || record.Submit >= former.Submit {
 			last[id] = record
 		}
 	}
 	jobs := make([]runner.Job, 0, len(order))
 	for _, id := range order {
 		record := last[id]
-		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: record.Submit})
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: slurm.Time(record.Submit)})
 	}
 	return jobs, nil
 }

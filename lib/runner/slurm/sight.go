@@ -26,7 +26,7 @@ func Judge(s Sight) runner.Job {
 	e := evidence{ref: s.Ref, now: s.Now}
 	var more []*slurm.Job
 	for i := range s.Queue {
-		if row := &s.Queue[i]; row.ID == s.Ref.Job {
+		if row := &s.Queue[i]; row.Number() == s.Ref.Job {
 			e.queue = row
 		} else {
 			more = append(more, row)
