@@ -8,6 +8,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Programs that only the development of this project needs, each at its version.
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULN   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 NFPM     := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 TOOLDIR  := $(CURDIR)/bin/dev
 FUZZTIME ?= 10s
@@ -54,9 +55,12 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m -run 'Slurm|Srun|AreTrue|Accepted|Land' \
 		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
-lint: $(TOOLDIR)/golangci-lint ## check style and architecture
+lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck ## check style, architecture, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
+	@said=$$($(TOOLDIR)/govulncheck ./lib/fault 2>&1) || case $$said in \
+		*"fetching vulnerabilities"*) echo "make lint: known vulnerabilities were not looked for: https://vuln.go.dev cannot be reached"; exit 0 ;; \
+	esac; $(TOOLDIR)/govulncheck ./...
 
 fmt: ## format the source
 	gofmt -w cmd lib testscripts completions man
@@ -140,6 +144,9 @@ clean: ## remove what was built
 
 $(TOOLDIR)/golangci-lint:
 	GOBIN=$(TOOLDIR) $(GO) install $(GOLANGCI)
+
+$(TOOLDIR)/govulncheck:
+	GOBIN=$(TOOLDIR) $(GO) install $(GOVULN)
 
 $(TOOLDIR)/nfpm:
 	GOBIN=$(TOOLDIR) $(GO) install $(NFPM)

@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -128,7 +129,7 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 	if c.Bool("list") || c.IsSet("stop") {
 		return spool.Open(dir)
 	}
-	return spool.Memory{Dir: config.SpoolMemoryDir()}.Make(dir, clock.Now())
+	return spool.MakeOnce(place.Memory{Dir: config.PlacesDir()}, dir, clock.Now())
 }
 
 // entry makes the task that the command line describes.

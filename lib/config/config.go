@@ -135,8 +135,8 @@ func UserStateDir() string {
 	return filepath.Join(home, ".local/state/ponos")
 }
 
-// SpoolMemoryDir is where the user's tools remember which spool is where.
-func SpoolMemoryDir() string { return filepath.Join(UserStateDir(), "spools") }
+// PlacesDir is where the user's tools remember which directory was where.
+func PlacesDir() string { return filepath.Join(UserStateDir(), "places") }
 
 // Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else
 // the first that exists of ~/.config/ponos/ponos.yaml and /etc/ponos/ponos.yaml.

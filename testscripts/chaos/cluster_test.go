@@ -195,7 +195,7 @@ func (w *world) answers(patience time.Duration) error {
 			}
 		}
 	}
-	return fmt.Errorf("the cluster is not whole: %v %s", err, said)
+	return fmt.Errorf("the cluster is not whole: %w %s", err, said)
 }
 
 // job is one of a task.

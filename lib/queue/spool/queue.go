@@ -264,8 +264,8 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	if e.Agent != "" && e.Agent != q.Agent {
-		return task.Task{}, fault.Wrap(fault.Unavailable, queue.ErrNotMine)
+	if err := q.owns(e); err != nil {
+		return task.Task{}, err
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
@@ -346,6 +346,9 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 		if err != nil {
 			return err
 		}
+		if err := q.owns(found); err != nil {
+			return err
+		}
 		if found.State.Final() && r.State.Final() {
 			return nil
 		}
@@ -370,9 +373,32 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	return q.write(path, e)
 }
 
+// owns is an error if a task is another agent's.
+func (q *Queue) owns(e Entry) error {
+	if e.Agent != "" && e.Agent != q.Agent {
+		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
+	}
+	return nil
+}
+
+// mine is an error unless something may be published for a task by this agent.
+func (q *Queue) mine(id task.ID) error {
+	if _, err := os.Stat(q.activePath(id)); err == nil {
+		return nil
+	}
+	e, err := q.find(id)
+	if err != nil {
+		return err
+	}
+	return q.owns(e)
+}
+
 // PutLog brings the published log up to date. Logs grow at their end: what is new
 // is added, and only a log that has become another one is replaced.
 func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
+	if err := q.mine(id); err != nil {
+		return err
+	}
 	done, err := extend(q.Log(id), log)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
@@ -495,6 +521,9 @@ func (q *Queue) GetArtifact(_ context.Context, id task.ID, a task.Artifact, to *
 // PutArtifact publishes a file.
 func (q *Queue) PutArtifact(_ context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
 	path, err := q.artifact(id, a.Path)
+	if err == nil {
+		err = q.mine(id)
+	}
 	if err != nil {
 		return err
 	}
