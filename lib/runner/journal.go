@@ -59,8 +59,10 @@ func WriteRun(dir, job string, restart int, word string, code int) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// ParseRun reads a journal: lines "begun HOST PID START;", "ended CODE;" and
-// "cut CODE;". A line that was cut off by a full disk does not count; what was tried
+// ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right
+// behind it "ended CODE;" or "cut CODE;", by what the job script has seen of a request to
+// end. Without the last one, the script was killed: the command has ended by itself,
+// unless a signal ended it. A line that was cut off by a full disk does not count; what was tried
 // again stands twice.
 func ParseRun(b []byte) Run {
 	var r Run
@@ -82,6 +84,9 @@ func ParseRun(b []byte) Run {
 		case (word == "ended" || word == "cut") && err == nil && code >= 0 && code < 256:
 			r.Begun, r.Code = true, code
 			r.Ended, r.Cut = word == "ended", word == "cut"
+		case word == "exited" && err == nil && code >= 0 && code < 256:
+			r.Begun, r.Code = true, code
+			r.Ended, r.Cut = code < 128, code >= 128
 		}
 	}
 	return r

@@ -20,7 +20,16 @@ func TestParseRun(t *testing.T) {
 		"\nbegun n1 7 99;\n\nended -1;\n":      {Begun: true},
 		// Asked to end, and begun again under the same restart count.
 		"\ncut 143;\n\nbegun n2 8 1;\n": {Begun: true, Code: 143},
-		"\nnonsense 4;\n":               {},
+		// The script was killed right after the command's end.
+		"\nbegun n1 7 99;\n\nexited 3;\n":               {Begun: true, Ended: true, Code: 3},
+		"\nbegun n1 7 99;\n\nexited 143;\n":             {Begun: true, Cut: true, Code: 143},
+		"\nbegun n1 7 99;\n\nexited 1;\n\ncut 1;\n":     {Begun: true, Cut: true, Code: 1},
+		"\nbegun n1 7 99;\n\nexited 143;\n\nended 143;": {Begun: true, Cut: true, Code: 143},
+		"\nbegun n1 7 99;\n\nexited 14":                 {Begun: true},
+		"\nbegun node1 7\nbegun node1 7 1;\n":           {Begun: true},
+		"\nbegun n 7 1;\n\nended 1\nended 143;\n":       {Begun: true, Ended: true, Code: 143},
+		"\nended 1000;\n":                               {},
+		"\nnonsense 4;\n":                               {},
 	} {
 		if got := ParseRun([]byte(text)); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)

@@ -142,6 +142,7 @@ func (w *world) mend() {
 		w.must(w.startDaemon("slurmd-" + node))
 	}
 	w.must(w.answers(2 * time.Minute))
+	w.releaseAll()
 	for _, a := range w.agents {
 		a.mu.Lock()
 		a.calm, a.hold, a.straced = true, false, nil
@@ -297,7 +298,7 @@ func (w *world) checkLeft() {
 		}
 	}
 	for _, j := range jobs {
-		w.t.Errorf("job %s of task %s is left: %s", j.id, j.task, j.state)
+		w.t.Errorf("job %s of task %s is left: %s, %s", j.id, j.task, j.state, j.reason)
 	}
 	for _, m := range w.mounts {
 		_ = filepath.WalkDir(m.path, func(path string, d os.DirEntry, err error) error {

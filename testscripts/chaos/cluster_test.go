@@ -199,22 +199,22 @@ func (w *world) answers(patience time.Duration) error {
 }
 
 // job is one of a task.
-type job struct{ id, state, partition, task string }
+type job struct{ id, state, partition, task, reason string }
 
 // jobs are the jobs of tasks, as Slurm itself says.
 func (w *world) jobs() ([]job, error) {
-	out, err := w.slurm("squeue", "-h", "-o", "%i %T %P %k")
+	out, err := w.slurm("squeue", "-h", "-o", "%i|%T|%P|%k|%r")
 	if err != nil {
 		return nil, err
 	}
 	var all []job
 	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) != 4 {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 5 {
 			continue
 		}
 		if id, ok := strings.CutPrefix(f[3], "PONOS_TASK="); ok {
-			all = append(all, job{f[0], f[1], f[2], id})
+			all = append(all, job{f[0], f[1], f[2], id, f[4]})
 		}
 	}
 	return all, nil

@@ -325,6 +325,7 @@ func TestOneFileDoesNotHinderTheOthers(t *testing.T) {
 // has room for.
 func TestHolesStayHoles(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
 	name := filepath.Join(t.TempDir(), "data.mdb")
 	f, err := os.Create(name)
 	if err != nil {
