@@ -14,7 +14,7 @@ import (
 // Batch is a batch job to submit.
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
-	Script  string   // path
+	Script  string   // path; "" with --wrap
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
 	// Hold stays open in sbatch, so that a lock on it lasts until sbatch has ended
@@ -25,7 +25,10 @@ type Batch struct {
 // Argv are the arguments of sbatch.
 func (b Batch) Argv() []string {
 	argv := append([]string{"--parsable"}, b.Options...)
-	return append(append(argv, b.Script), b.Args...)
+	if b.Script != "" {
+		argv = append(argv, b.Script)
+	}
+	return append(argv, b.Args...)
 }
 
 // Submit submits a batch job and returns its id. A job was submitted if sbatch printed an

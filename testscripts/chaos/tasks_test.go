@@ -194,6 +194,15 @@ func (w *world) over(i *item) bool {
 	return task.State(s.state).Final()
 }
 
+// has reports whether a task is an agent's, or may become so.
+func (w *world) has(a *agent, i *item) bool {
+	if i.ark || a.name == "c" {
+		return i.ark && a.name == "c"
+	}
+	b, err := os.ReadFile(filepath.Join(a.mount.sub, "state/tasks", i.id, "task.json"))
+	return err != nil || !strings.Contains(string(b), `"foreign":true`)
+}
+
 // effect is what the command of a task did.
 type effect struct {
 	starts   []start
