@@ -12,10 +12,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
@@ -38,7 +39,7 @@ func ctlCommand() *cli.Command {
 }
 
 // ask sends one request and returns its answer.
-func ask(c *cli.Context, r *head.Request) (*head.Answer, error) {
+func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	client, err := control.Dial(existing(c))
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func ctlStatus(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	a, err := ask(c, &head.Request{Op: "status"})
+	a, err := ask(c, &scheduler.Request{Op: "status"})
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func ctlStatus(c *cli.Context) error {
 	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n", s.Phase, seconds(s.Elapsed),
 		s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
 	if s.EndOfJob != nil {
-		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(time.Until(*s.EndOfJob)))
+		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
 	}
 	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
 	for _, n := range s.Nodes {
@@ -89,7 +90,7 @@ func ctlList(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	a, err := ask(c, &head.Request{Op: "list"})
+	a, err := ask(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func ctlList(c *cli.Context) error {
 // ctlTasks sends a request for some tasks.
 func ctlTasks(op string) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		r := &head.Request{Op: op}
+		r := &scheduler.Request{Op: op}
 		if !c.Args().Present() {
 			return fault.Errorf(fault.Usage, "%s: no task is named, nor %q", op, "all")
 		}
@@ -151,8 +152,8 @@ func ctlTasks(op string) cli.ActionFunc {
 }
 
 // resolve finds tasks by the ids their user gave them.
-func resolve(c *cli.Context, r *head.Request, ids []string) error {
-	a, err := ask(c, &head.Request{Op: "list"})
+func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
+	a, err := ask(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func ctlDrain(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	_, err := ask(c, &head.Request{Op: "drain"})
+	_, err := ask(c, &scheduler.Request{Op: "drain"})
 	return err
 }
 
@@ -231,7 +232,7 @@ func call(c *cli.Context) error {
 	if dir, err := os.Getwd(); err == nil {
 		o.Cwd = &dir
 	}
-	if err := client.Send(&head.Request{Op: "run", Task: o, Wait: true}); err != nil {
+	if err := client.Send(&scheduler.Request{Op: "run", Task: o, Wait: true}); err != nil {
 		return err
 	}
 	a, err := client.Receive()

@@ -11,8 +11,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -81,7 +81,7 @@ func runFlags() []cli.Flag {
 		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
 		str("halt", "give up: `WHEN` is now|soon,fail=N|fail=P%|success=N"),
 		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
-		oneOf("on-head-lost", "workers without head `DO`: kill or finish (kill)", "kill", "finish"),
+		oneOf("on-head-lost", "workers without scheduler `DO`: kill or finish (kill)", "kill", "finish"),
 		oneOf("leftovers", "what tasks leave running: `DO` is kill or keep (kill)", "kill", "keep"),
 		// Time.
 		str("time-per-task", "start no task that may take `TIME` when less is left of the job"),
@@ -183,10 +183,10 @@ func (v *values) output() wire.Output {
 }
 
 // live says whether output is printed while tasks run.
-func (v *values) live() head.Live {
+func (v *values) live() scheduler.Live {
 	lines, raw := v.c.Bool("line-buffer"), v.c.Bool("ungroup")
 	if !lines && !raw {
-		return head.LiveNone
+		return scheduler.LiveNone
 	}
 	name := "line-buffer"
 	if raw {
@@ -204,12 +204,12 @@ func (v *values) live() head.Live {
 		}
 	}
 	if raw {
-		return head.LiveRaw
+		return scheduler.LiveRaw
 	}
-	return head.LiveLines
+	return scheduler.LiveLines
 }
 
-func (v *values) halt() (h head.Halt) {
+func (v *values) halt() (h scheduler.Halt) {
 	if !v.c.IsSet("halt") {
 		return h
 	}
@@ -237,11 +237,11 @@ func (v *values) halt() (h head.Halt) {
 	return h
 }
 
-// policy reads how the head decides.
-func (v *values) policy(serve bool) head.Policy {
-	return head.Policy{
+// policy reads how the scheduler decides.
+func (v *values) policy(serve bool) scheduler.Policy {
+	return scheduler.Policy{
 		Place:          []pool.Place{pool.Auto, pool.Spread, pool.Pack}[v.oneOf("place", "auto", "spread", "pack")],
-		Pin:            []head.Pin{head.PinAuto, head.PinCores, head.PinNone}[v.oneOf("bind", "auto", "core", "none")],
+		Pin:            []scheduler.Pin{scheduler.PinAuto, scheduler.PinCores, scheduler.PinNone}[v.oneOf("bind", "auto", "core", "none")],
 		ConnectTimeout: v.duration("connect-timeout", time.Minute),
 		MinNodes:       v.count("min-nodes", 1, 1),
 		NodeTimeout:    v.duration("node-timeout", 2*time.Minute),

@@ -13,15 +13,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/hostlist"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // place is where the tasks are to run.
 type place struct {
-	nodes []head.NodeSpec
+	nodes []scheduler.NodeSpec
 	kind  transport.Kind
 	job   string // Slurm's id, if the nodes are those of a job
 }
@@ -70,11 +70,11 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		if via == "ssh" {
 			return nil, fault.Errorf(fault.Usage, "--via ssh needs --nodes or a Slurm job")
 		}
-		n := head.NodeSpec{Name: machine.Hostname(), Slots: slots, Local: true, Group: -1}
+		n := scheduler.NodeSpec{Name: machine.Hostname(), Slots: slots, Local: true, Group: -1}
 		if n.Slots == 0 && getenv("JOBPOOL_NODE") != "" { // a pool in a task of a pool
 			n.Slots, _ = strconv.Atoi(getenv("JOBPOOL_NCPUS"))
 		}
-		p.nodes = []head.NodeSpec{n}
+		p.nodes = []scheduler.NodeSpec{n}
 	default:
 		if n, _ := strconv.Atoi(getenv("SLURM_STEP_NUM_TASKS")); n > 1 {
 			return nil, fault.Hint(fault.Errorf(fault.Usage, "this is one of %d tasks of a step: each would run everything", n),
@@ -105,7 +105,7 @@ func (p *place) name(lists []string, slots int) error {
 				part = rest
 			}
 			if part == ":" {
-				p.nodes = append(p.nodes, head.NodeSpec{Name: machine.Hostname(), Slots: n, Local: true, Group: -1})
+				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: machine.Hostname(), Slots: n, Local: true, Group: -1})
 				continue
 			}
 			hosts, err := hostlist.Expand(part)
@@ -120,7 +120,7 @@ func (p *place) name(lists []string, slots int) error {
 					return fault.Errorf(fault.Usage, "--nodes: %q is there twice", host)
 				}
 				seen[host] = true
-				p.nodes = append(p.nodes, head.NodeSpec{Name: host, Slots: n, Group: -1})
+				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: host, Slots: n, Group: -1})
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (p *place) inJob(getenv func(string) string) bool {
 	if of.fromJob(getenv, 0) != nil {
 		return false
 	}
-	most := map[string]head.NodeSpec{}
+	most := map[string]scheduler.NodeSpec{}
 	for _, n := range of.nodes {
 		most[n.Name] = n
 	}
@@ -198,7 +198,7 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 	}
 	own := getenv("SLURMD_NODENAME")
 	for i, host := range hosts {
-		n := head.NodeSpec{Name: host, Slots: slots, Local: host == own, Group: group}
+		n := scheduler.NodeSpec{Name: host, Slots: slots, Local: host == own, Group: group}
 		if len(cpus) > 0 {
 			n.Most = cpus[i]
 		}
@@ -240,7 +240,7 @@ func release(client *slurm.Client, job, dir string) func(context.Context, []stri
 }
 
 // pinned copies the program into the run directory, so that a later build does
-// not get between this head and its workers.
+// not get between this scheduler and its workers.
 func pinned(dir string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -18,12 +18,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -38,7 +39,7 @@ func runAction(serve bool) cli.ActionFunc {
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
-		setup.Output.Live = policy.Live != head.LiveNone
+		setup.Output.Live = policy.Live != scheduler.LiveNone
 		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
 		if v.err != nil {
@@ -65,9 +66,9 @@ func runAction(serve bool) cli.ActionFunc {
 		switch {
 		case policy.Quiet || progress == 3:
 		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || c.IsSet("arg-file") || slices.Contains(c.Args().Slice(), ":::")):
-			policy.Progress = head.ProgressTerminal
+			policy.Progress = scheduler.ProgressTerminal
 		default:
-			policy.Progress = head.ProgressLines
+			policy.Progress = scheduler.ProgressLines
 		}
 		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base}
 		return r.run(c.Context, source)
@@ -115,7 +116,7 @@ func isProgram(p string) bool {
 }
 
 // tasks opens the input.
-func tasks(c *cli.Context, base pool.Spec, serve bool) (head.Source, error) {
+func tasks(c *cli.Context, base pool.Spec, serve bool) (scheduler.Source, error) {
 	if serve {
 		return nil, nil
 	}
@@ -162,7 +163,7 @@ func tasks(c *cli.Context, base pool.Spec, serve bool) (head.Source, error) {
 }
 
 // dryRun prints what would be run.
-func dryRun(source head.Source, w io.Writer) error {
+func dryRun(source scheduler.Source, w io.Writer) error {
 	bad := false
 	for {
 		t, err := source.Next()
@@ -222,17 +223,17 @@ func (t *talk) line(text string) {
 	t.shown = true
 }
 
-// runner is one run of the head.
+// runner is one run of the scheduler.
 type runner struct {
 	c      *cli.Context
 	place  *place
 	talk   *talk
-	policy head.Policy
+	policy scheduler.Policy
 	setup  wire.Setup
 	base   pool.Spec
 }
 
-func (r *runner) run(ctx context.Context, source head.Source) error {
+func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 	dir, err := runDir(r.c, os.Getenv)
 	if err != nil {
 		return err
@@ -252,7 +253,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 		return err
 	}
 	// What is left of tasks is known by the session, so no other may be called so.
-	session := fmt.Sprintf("%x%x%08x", time.Now().Unix(), os.Getpid(), rand.Uint32())
+	session := fmt.Sprintf("%x%x%08x", clock.Now().Unix(), os.Getpid(), rand.Uint32())
 	r.setup.Run, r.setup.Session = wire.Text(dir), session
 	if err := writeRun(dir, session, os.Args); err != nil {
 		return err
@@ -272,7 +273,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 		return err
 	}
 	r.fewFiles()
-	// The head decides itself what signals mean.
+	// The scheduler decides itself what signals mean.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	signals := make(chan os.Signal, 16)
@@ -282,7 +283,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of write
 	defer signal.Stop(signals)
-	cfg := head.Config{
+	cfg := scheduler.Config{
 		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
 		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.talk.message, Line: r.talk.line,
 		Signals: signals, Requests: server.Requests, Policy: r.policy,
@@ -307,7 +308,7 @@ func (r *runner) run(ctx context.Context, source head.Source) error {
 	if r.policy.Serve && !r.policy.Quiet {
 		r.talk.message("serving in %s", dir)
 	}
-	result := head.Run(ctx, cfg)
+	result := scheduler.Run(ctx, cfg)
 	if result.Err != nil {
 		if code := result.Exit; code != 0 && code != 2 {
 			return fault.Exit(code, result.Err)
@@ -366,7 +367,7 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	return d, nil
 }
 
-// Files that the head has open for each node, and for everything else.
+// Files that the scheduler has open for each node, and for everything else.
 const filesPerNode, otherFiles = 3, 60
 
 // fewFiles leaves out the nodes for which not enough files may be open, rather than

@@ -4,10 +4,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/convert"
@@ -42,7 +42,7 @@ func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) 
 		defer f.Close()
 		in = f
 	case path == "" && isDevice(s.stdin):
-		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: time.Now}.Ask(c.Context)
+		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: clock.Now}.Ask(c.Context)
 		return snapshot, err
 	}
 	snapshot, err := convert.Read(in)

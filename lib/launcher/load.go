@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
@@ -23,7 +24,7 @@ import (
 type World struct {
 	Env     func(string) string // nil: os.Getenv
 	Run     command.Runner      // nil: command.System
-	Now     func() time.Time    // nil: time.Now
+	Now     func() time.Time    // nil: that of lib/clock
 	Refresh bool                // ask Slurm again, whatever is in the cache
 	// Warn is told what could not be asked; nil: nobody is.
 	Warn func(text string)
@@ -47,7 +48,7 @@ func (w World) now() time.Time {
 	if w.Now != nil {
 		return w.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // Files are where launchers.yaml is looked for: $LFIND_CONFIG alone, if it is set,

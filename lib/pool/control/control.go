@@ -1,5 +1,5 @@
 // Package control is the socket in the run directory by which users and programs
-// talk to a running head: JSON objects, one a line, in both directions. Only its
+// talk to a running scheduler: JSON objects, one a line, in both directions. Only its
 // owner may use it.
 package control
 
@@ -20,8 +20,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/head"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )
 
 // maxRequest bounds a line.
@@ -32,7 +32,7 @@ const maxAnswers = 64 << 20
 
 // Server listens in a run directory.
 type Server struct {
-	Requests chan *head.Request
+	Requests chan *scheduler.Request
 	listener net.Listener
 	path     string
 	done     chan struct{}
@@ -54,7 +54,7 @@ func Listen(dir string, base pool.Spec) (*Server, error) {
 		return nil, err
 	}
 	defer done()
-	_ = os.Remove(path) // of a head that was killed: the run directory is locked
+	_ = os.Remove(path) // of a scheduler that was killed: the run directory is locked
 	old := umask(0o177)
 	l, err := net.Listen("unix", path)
 	umask(old)
@@ -62,7 +62,7 @@ func Listen(dir string, base pool.Spec) (*Server, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	s := &Server{Requests: make(chan *head.Request), listener: l, path: filepath.Join(dir, journal.Socket), done: make(chan struct{})}
+	s := &Server{Requests: make(chan *scheduler.Request), listener: l, path: filepath.Join(dir, journal.Socket), done: make(chan struct{})}
 	go s.accept(base)
 	return s, nil
 }
@@ -107,24 +107,24 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		if strings.TrimSpace(in.Text()) == "" {
 			continue
 		}
-		r := &head.Request{Base: &base, Answer: c.answer}
+		r := &scheduler.Request{Base: &base, Answer: c.answer}
 		d := json.NewDecoder(strings.NewReader(in.Text()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(r); err != nil {
 			c.expect(1)
-			c.answer(&head.Answer{Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
+			c.answer(&scheduler.Answer{Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
 			continue
 		}
 		c.expect(max(1, len(r.Seqs)*btoi(r.Op == "wait")))
 		select {
 		case s.Requests <- r:
 		case <-s.done:
-			c.answer(&head.Answer{Tag: r.Tag, Error: "the pool has ended"})
+			c.answer(&scheduler.Answer{Tag: r.Tag, Error: "the pool has ended"})
 		}
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
 		c.expect(1)
-		c.answer(&head.Answer{Error: "request is longer than 4 MiB"})
+		c.answer(&scheduler.Answer{Error: "request is longer than 4 MiB"})
 	}
 	c.mu.Lock() // what was asked is still answered
 	c.closed = true
@@ -145,10 +145,10 @@ func (c *client) expect(n int) {
 	c.mu.Unlock()
 }
 
-func (c *client) answer(a *head.Answer) {
+func (c *client) answer(a *scheduler.Answer) {
 	b, err := json.Marshal(a)
 	if err != nil {
-		b, _ = json.Marshal(&head.Answer{Tag: a.Tag, Error: err.Error()})
+		b, _ = json.Marshal(&scheduler.Answer{Tag: a.Tag, Error: err.Error()})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,13 +180,13 @@ func (c *client) write() {
 	}
 }
 
-// Client talks to the head of a run directory.
+// Client talks to the scheduler of a run directory.
 type Client struct {
 	c  net.Conn
 	in *bufio.Reader
 }
 
-// Dial connects to the head of a run directory.
+// Dial connects to the scheduler of a run directory.
 func Dial(dir string) (*Client, error) {
 	path, done, err := at(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,20 +200,20 @@ func Dial(dir string) (*Client, error) {
 	if err == nil {
 		return &Client{c, bufio.NewReaderSize(c, 64<<10)}, nil
 	}
-	err = fault.Errorf(fault.Unavailable, "no head answers in %q", dir)
+	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 	if text := strings.TrimSpace(string(holder)); text != "" {
 		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
-			return nil, fault.Hint(err, fmt.Sprintf("its head is on %s: run this there", host))
+			return nil, fault.Hint(err, fmt.Sprintf("its scheduler is on %s: run this there", host))
 		}
 	}
 	return nil, fault.Hint(err, "its run has ended")
 }
 
 // Send sends a request.
-func (c *Client) Send(r *head.Request) error {
+func (c *Client) Send(r *scheduler.Request) error {
 	b, err := json.Marshal(r)
 	if err == nil {
 		_, err = c.c.Write(append(b, '\n'))
@@ -221,7 +221,7 @@ func (c *Client) Send(r *head.Request) error {
 	return err
 }
 
-// Raw copies lines to the head and answers to w, until all are answered.
+// Raw copies lines to the scheduler and answers to w, until all are answered.
 func (c *Client) Raw(r io.Reader, w io.Writer) error {
 	sent := make(chan error, 1)
 	go func() {
@@ -241,12 +241,12 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 }
 
 // Receive returns the next answer.
-func (c *Client) Receive() (*head.Answer, error) {
+func (c *Client) Receive() (*scheduler.Answer, error) {
 	line, err := c.in.ReadBytes('\n')
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "the pool has ended")
 	}
-	a := new(head.Answer)
+	a := new(scheduler.Answer)
 	if err := json.Unmarshal(line, a); err != nil {
 		return nil, err
 	}

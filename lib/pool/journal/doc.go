@@ -5,11 +5,11 @@
 //
 //	journal.ndjson  what happened, a JSON object a line; only appended to
 //	joblog          the ends of tasks, in the form of GNU parallel's --joblog
-//	run.json        command line, version, host and process of the head
-//	lock            held while a head runs
-//	lease           until when workers may have tasks running without a head
+//	run.json        command line, version, host and process of the scheduler
+//	lock            held while a scheduler runs
+//	lease           until when workers may have tasks running without a scheduler
 //	logs, nodes     output of the tasks, and of the connections to the nodes
-//	spool           results of workers that outlived their head
+//	spool           results of workers that outlived their scheduler
 //	ctl.sock        for jobpool ctl and call
 //
 // A task ends exactly once: its "end" is written one time, whatever happens. What

@@ -34,12 +34,12 @@ const (
 
 // Kinds of records.
 const (
-	Begin = "begin" // a head has started
+	Begin = "begin" // a scheduler has started
 	Send  = "send"  // tasks were handed to a node
 	Try   = "try"   // an attempt ended, and was not the last
 	End   = "end"   // a task ended
 	Node  = "node"  // a node came, went, …
-	Stop  = "stop"  // the head has ended
+	Stop  = "stop"  // the scheduler has ended
 )
 
 // Record is a line of the journal.
@@ -174,7 +174,7 @@ func noLocks(err error) bool {
 	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// heldByLease stands in for a lock: a head notes leases as long as it is there, and
+// heldByLease stands in for a lock: a scheduler notes leases as long as it is there, and
 // its name until it has ended.
 func heldByLease(dir string) error {
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))

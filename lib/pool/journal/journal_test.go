@@ -30,7 +30,7 @@ func TestRunDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Create(dir, ""); !fault.Is(err, fault.Busy) || !strings.Contains(err.Error(), "process ") {
-		t.Errorf("a second head: %v", err)
+		t.Errorf("a second scheduler: %v", err)
 	}
 	j.Add(&Record{Kind: Begin})
 	for seq := range int64(4) {
@@ -43,7 +43,7 @@ func TestRunDirectory(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The head was killed while it wrote a line.
+	// The scheduler was killed while it wrote a line.
 	f, _ := os.OpenFile(filepath.Join(dir, File), os.O_APPEND|os.O_WRONLY, 0)
 	f.WriteString(`{"k":"end","seq":4,"wh`)
 	f.Close()
@@ -91,7 +91,7 @@ func TestRunDirectory(t *testing.T) {
 	}
 }
 
-// Where files cannot be locked, the leases of a head keep others away while it is
+// Where files cannot be locked, the leases of a scheduler keep others away while it is
 // there, and a while longer if it was killed.
 func TestWithoutLocks(t *testing.T) {
 	dir := t.TempDir()

@@ -12,11 +12,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// leaseFile says until when workers may have tasks running without a head, in
+// leaseFile says until when workers may have tasks running without a scheduler, in
 // seconds since 1970.
 const leaseFile = "lease"
 
-// Lease notes until when workers may have tasks running if this head is gone. It
+// Lease notes until when workers may have tasks running if this scheduler is gone. It
 // writes in place, which needs no room on the disk.
 func (j *Journal) Lease(until time.Time) error {
 	if j.lease == nil {
@@ -29,7 +29,7 @@ func (j *Journal) Lease(until time.Time) error {
 	return err
 }
 
-// LeaseEnd is until when workers of the head before may have tasks running.
+// LeaseEnd is until when workers of the scheduler before may have tasks running.
 func LeaseEnd(dir string) time.Time {
 	b, err := os.ReadFile(filepath.Join(dir, leaseFile))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/pool/head"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
@@ -41,7 +41,7 @@ type Dialer struct {
 }
 
 // Dial connects to a node.
-func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
+func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, error) {
 	c := command.Cmd{Env: d.Env}
 	worker := WorkerCommand(d.Programs)
 	switch {
@@ -56,18 +56,18 @@ func (d *Dialer) Dial(_ context.Context, n head.NodeSpec) (head.Link, error) {
 	}
 	log, err := os.OpenFile(filepath.Join(d.LogDir, n.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
-		return nil, head.Permanent{Err: err}
+		return nil, scheduler.Permanent{Err: err}
 	}
 	defer log.Close()
 	st, err := log.Stat()
 	if err != nil {
-		return nil, head.Permanent{Err: err}
+		return nil, scheduler.Permanent{Err: err}
 	}
 	c.Stderr = log
 	p, err := command.StartProcess(c)
 	var missing *command.NotFoundError
 	if errors.As(err, &missing) {
-		return nil, head.Permanent{Err: err}
+		return nil, scheduler.Permanent{Err: err}
 	} else if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
 	}

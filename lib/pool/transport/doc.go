@@ -1,4 +1,4 @@
-// Package transport opens the connections of a head to its workers: ssh or srun
+// Package transport opens the connections of a scheduler to its workers: ssh or srun
 // as child processes whose standard streams carry the protocol, a pipe on this
 // machine, or any other command.
 //

@@ -87,14 +87,14 @@ func Strings(t []Text) []string {
 
 // Message is one line. Exactly one field is set.
 type Message struct {
-	// From the head.
+	// From the scheduler.
 	Setup *Setup `json:"setup,omitempty"`
 	Run   *Run   `json:"run,omitempty"`
 	Kill  *Kill  `json:"kill,omitempty"`
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
-	// Credit is how many bytes of live output more the head takes.
+	// Credit is how many bytes of live output more the scheduler takes.
 	Credit int64 `json:"credit,omitempty"`
 	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
 	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
@@ -150,10 +150,10 @@ type Former struct {
 	Finish    bool      `json:"finish,omitempty"` // it lets its tasks end
 }
 
-// Setup is the head's answer: what is the same for all tasks.
+// Setup is the scheduler's answer: what is the same for all tasks.
 type Setup struct {
 	Run      Text    `json:"run,omitempty"` // the run directory
-	Session  string  `json:"session"`       // names this start of the head
+	Session  string  `json:"session"`       // names this start of the scheduler
 	Node     string  `json:"node"`
 	Dir      Text    `json:"dir"`
 	Env      []Text  `json:"env,omitempty"` // in addition to the worker's own
@@ -166,7 +166,7 @@ type Setup struct {
 	Output   Output  `json:"output"`
 	Grace    float64 `json:"grace"` // seconds between SIGTERM and SIGKILL
 	// Lease is for how many seconds a worker may have tasks running without hearing
-	// of the head: it ends them in time, and nothing is left afterwards.
+	// of the scheduler: it ends them in time, and nothing is left afterwards.
 	Lease  float64 `json:"lease"`
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
@@ -185,10 +185,10 @@ const Over = 86
 
 // Output says where the output of tasks goes.
 type Output struct {
-	Return bool `json:"return,omitempty"` // to the head
+	Return bool `json:"return,omitempty"` // to the scheduler
 	Files  bool `json:"files,omitempty"`  // a file for each task and stream
 	Merged bool `json:"merged,omitempty"` // a file for each node and stream
-	Live   bool `json:"live,omitempty"`   // to the head while tasks run
+	Live   bool `json:"live,omitempty"`   // to the scheduler while tasks run
 }
 
 // Run is a task to run.
@@ -250,7 +250,7 @@ type Done struct {
 	Err     []byte  `json:"l,omitempty"`
 	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
 	ErrSize int64   `json:"ls,omitempty"`
-	OutFrom int64   `json:"of,omitempty"` // from there on; the head has what is before
+	OutFrom int64   `json:"of,omitempty"` // from there on; the scheduler has what is before
 	ErrFrom int64   `json:"lf,omitempty"`
 }
 
@@ -284,7 +284,7 @@ const (
 	Piece  = 128 << 10
 )
 
-// LiveCredit is how many bytes of live output a worker may send before the head says
+// LiveCredit is how many bytes of live output a worker may send before the scheduler says
 // that it takes more.
 const LiveCredit = 1 << 20
 

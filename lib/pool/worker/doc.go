@@ -1,8 +1,8 @@
 // Package worker is the part of jobpool that sits on a node: it starts the tasks
-// the head sends, and tells how they ended.
+// the scheduler sends, and tells how they ended.
 //
 // A lock guards all state. Whoever has news takes it: the goroutine that reads from
-// the head, the thread that sees a program start or end, which starts the next at
+// the scheduler, the thread that sees a program start or end, which starts the next at
 // once, and the clock. Processes are an interface, so that all of it can be tested
 // without any.
 //

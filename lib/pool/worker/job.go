@@ -28,10 +28,10 @@ type job struct {
 	killAt   time.Time // when SIGTERM has not been enough
 	why      wire.Outcome
 	now      bool // it is to be killed at once
-	told     bool // the head knows that it runs
+	told     bool // the scheduler knows that it runs
 	tries    int
 	out      *capture
-	sent     [2]int64 // bytes of it that the head has had while it runs
+	sent     [2]int64 // bytes of it that the scheduler has had while it runs
 	stdin    *os.File
 }
 

@@ -12,25 +12,25 @@ import (
 )
 
 // A task that is lost runs again elsewhere, so it must have ended here by then. The
-// head gives leases for that: a worker may have tasks running until a time on its
+// scheduler gives leases for that: a worker may have tasks running until a time on its
 // own clock, counted from when it asked. It ends them before, and if it cannot, as it
 // does not run itself, its supervisor does.
 type lease struct {
-	w        *worker
-	fromHead int64 // its end, in nanoseconds of the clock
-	end      int64 // the same, or that of the spool if it is later
-	next     time.Time
-	file     *os.File
-	over     bool
-	ticked   int64 // when it was last looked at
-	paused   int64 // tasks are stopped until the head answers, at most until then
+	w             *worker
+	fromScheduler int64 // its end, in nanoseconds of the clock
+	end           int64 // the same, or that of the spool if it is later
+	next          time.Time
+	file          *os.File
+	over          bool
+	ticked        int64 // when it was last looked at
+	paused        int64 // tasks are stopped until the scheduler answers, at most until then
 }
 
 // stall is for how long this process must not have run to be taken for stopped, with
 // the whole job perhaps: Slurm suspends jobs to let others run.
 const stall = 5 * time.Second
 
-// answer is for how long the head may be silent after that.
+// answer is for how long the scheduler may be silent after that.
 const answer = 10 * time.Second
 
 // leaseFile is where the supervisor finds the end of the lease.
@@ -40,8 +40,8 @@ const leaseFile = "lease"
 // what tasks have left.
 const keepFile = "keep"
 
-// spoolLease is for how long tasks may run without a head after the spool was
-// touched. It is less than stale of the head.
+// spoolLease is for how long tasks may run without a scheduler after the spool was
+// touched. It is less than stale of the scheduler.
 const spoolLease = 100 * time.Second
 
 func newLease(w *worker) (*lease, error) {
@@ -66,9 +66,9 @@ func (l *lease) ending() time.Duration {
 
 // renewed takes a lease that was asked for at that time.
 func (l *lease) renewed(asked int64) {
-	l.fromHead = max(l.fromHead, asked+int64(l.duration()))
-	l.extend(l.fromHead)
-	if l.paused != 0 && l.fromHead-l.w.Clock() > int64(l.ending()) {
+	l.fromScheduler = max(l.fromScheduler, asked+int64(l.duration()))
+	l.extend(l.fromScheduler)
+	if l.paused != 0 && l.fromScheduler-l.w.Clock() > int64(l.ending()) {
 		l.paused = 0
 		l.w.signalAll(syscall.SIGCONT)
 	}
@@ -95,12 +95,12 @@ func (l *lease) tick(t time.Time) {
 		return
 	case l.paused != 0: // the lease was over long ago
 		l.paused = 0
-		l.w.headLost()
+		l.w.schedulerLost()
 		l.w.stopAll(wire.Stopped, true)
 	case gap > stall:
 		l.w.postpone(gap)
-		if time.Duration(l.fromHead-now) <= l.ending() && !l.w.lost.Load() {
-			// The head may have been stopped as well, and know nothing of the time.
+		if time.Duration(l.fromScheduler-now) <= l.ending() && !l.w.lost.Load() {
+			// The scheduler may have been stopped as well, and know nothing of the time.
 			l.paused = now + int64(answer)
 			l.w.signalAll(syscall.SIGSTOP)
 			l.next = time.Time{}
@@ -113,8 +113,8 @@ func (l *lease) tick(t time.Time) {
 	if l.paused != 0 {
 		return
 	}
-	if left := time.Duration(l.fromHead - now); left <= l.ending() {
-		l.w.headLost()
+	if left := time.Duration(l.fromScheduler - now); left <= l.ending() {
+		l.w.schedulerLost()
 	}
 	if left := time.Duration(l.end - now); left <= l.ending() && !l.over {
 		l.over = true
@@ -148,7 +148,7 @@ func Clear(f wire.Former, keep bool) bool {
 	}, func() {})
 }
 
-// awaitFormer tells the head when nothing is left of the workers it names.
+// awaitFormer tells the scheduler when nothing is left of the workers it names.
 func (w *worker) awaitFormer(stop <-chan struct{}) {
 	if len(w.setup.Former) == 0 || w.Clear == nil {
 		return

@@ -3,7 +3,7 @@ package worker
 import "github.com/ponos-tools/ponos/lib/pool/wire"
 
 // sendLive sends what running tasks have printed since the last time, as far as the
-// head takes it. The rest stays in their files meanwhile.
+// scheduler takes it. The rest stays in their files meanwhile.
 func (w *worker) sendLive() {
 	if !w.setup.Output.Live || w.lost.Load() {
 		return

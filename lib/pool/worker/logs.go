@@ -90,7 +90,7 @@ type logs struct {
 	idle   sync.WaitGroup
 
 	mu   sync.Mutex
-	held map[wire.Key]*capture // until the head has fetched it
+	held map[wire.Key]*capture // until the scheduler has fetched it
 }
 
 func newLogs(w *worker, mode wire.Output) (*logs, error) {
@@ -322,7 +322,7 @@ func (l *logs) recycle(c *capture) {
 }
 
 // inline puts short output into the report; it reports whether there is more,
-// which is then held for the head to fetch.
+// which is then held for the scheduler to fetch.
 func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	var size [2]int64
 	for i, f := range c.files {

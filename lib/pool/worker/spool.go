@@ -11,7 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Spool is a line of the file in which a worker whose head is gone leaves the
+// Spool is a line of the file in which a worker whose scheduler is gone leaves the
 // results for the next one.
 type Spool struct {
 	Node    string     `json:"node,omitempty"` // the first line
@@ -58,7 +58,7 @@ func (s *spool) write(line *Spool) {
 	}
 }
 
-// begin notes what is still to come when the head is gone.
+// begin notes what is still to come when the scheduler is gone.
 func (s *spool) begin(jobs map[wire.Key]*job) {
 	if s == nil {
 		return
@@ -71,7 +71,7 @@ func (s *spool) begin(jobs map[wire.Key]*job) {
 	s.write(line)
 }
 
-// done keeps a result, with the output the head would have fetched.
+// done keeps a result, with the output the scheduler would have fetched.
 func (s *spool) done(d *wire.Done) {
 	s.w.logs.mu.Lock()
 	c := s.w.logs.held[d.Key]

@@ -60,23 +60,23 @@ type worker struct {
 	jobs    map[wire.Key]*job
 	queue   map[pool.Need][]*job // to follow on a slot of that need
 	queued  int                  // in all queues
-	filled  int                  // how many there were when the head last sent some
-	plenty  atomic.Bool          // there are enough of them for the head not to be in a hurry
+	filled  int                  // how many there were when the scheduler last sent some
+	plenty  atomic.Bool          // there are enough of them for the scheduler not to be in a hurry
 	again   []*job               // wait for the system to have room
 	ready   []*job               // start next
 	logs    *logs
 	credit  int64 // bytes of live output
 	spool   *spool
 	lease   *lease
-	lost    atomic.Bool // the head is gone
+	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
 	strange bool        // there are orphans of nobody
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
-	closed  bool          // nothing is taken from the head any more
+	closed  bool          // nothing is taken from the scheduler any more
 }
 
-// Run serves the head until it says goodbye or is gone, and all tasks have ended.
+// Run serves the scheduler until it says goodbye or is gone, and all tasks have ended.
 func Run(o Options) error {
 	w := &worker{
 		Options: o, jobs: map[wire.Key]*job{}, queue: map[pool.Need][]*job{}, found: map[string]string{},
@@ -89,9 +89,9 @@ func Run(o Options) error {
 	if err := in.Next(&first); err != nil || first.Setup == nil {
 		w.out.Close()
 		if err != nil {
-			return errors.New("the head went away before it said anything")
+			return errors.New("the scheduler went away before it said anything")
 		}
-		return errors.New("the head did not begin with its setup")
+		return errors.New("the scheduler did not begin with its setup")
 	}
 	if err := w.begin(first.Setup); err != nil {
 		w.out.Send(&wire.Message{Fatal: wire.Text(err.Error())})
@@ -115,7 +115,7 @@ func Run(o Options) error {
 	return err
 }
 
-// receive takes what comes from the head, as much as is there at a time, until
+// receive takes what comes from the scheduler, as much as is there at a time, until
 // the connection ends.
 func (w *worker) receive(in *wire.Reader, hungUp chan<- struct{}) {
 	defer close(hungUp)
@@ -204,7 +204,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 		select {
 		case <-hungUp:
 			hungUp = nil
-			w.locked(w.headLost)
+			w.locked(w.schedulerLost)
 		case s := <-w.Signals:
 			w.locked(func() { w.signal(s) })
 		case <-clock.C:
@@ -248,7 +248,7 @@ func (w *worker) tellOver() {
 }
 
 // done reports whether all tasks have ended, none will start, and nobody waits for
-// more. From then on, nothing is taken from the head.
+// more. From then on, nothing is taken from the scheduler.
 func (w *worker) done(alone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,7 +291,7 @@ func (w *worker) take(batch []wire.Message) {
 	w.filled = w.queued
 }
 
-// run takes a task from the head.
+// run takes a task from the scheduler.
 func (w *worker) run(r *wire.Run) {
 	if r.Again && w.jobs[r.Key] == nil {
 		return // it has followed another meanwhile, and ended already
@@ -302,7 +302,7 @@ func (w *worker) run(r *wire.Run) {
 	}
 	if j := w.jobs[r.Key]; j != nil {
 		// What it was to follow had ended before it came. If it has got the place of
-		// another meanwhile, the head hears of that.
+		// another meanwhile, the scheduler hears of that.
 		if w.unqueue(j) {
 			j.queued, j.run = false, *r
 			w.jobs[r.Key] = j
@@ -353,7 +353,7 @@ func (w *worker) unqueue(j *job) bool {
 	return true
 }
 
-// signal passes a signal on to the head, which decides. Only SIGTERM is acted on
+// signal passes a signal on to the scheduler, which decides. Only SIGTERM is acted on
 // here as well: Slurm kills everything a little later.
 func (w *worker) signal(s os.Signal) {
 	switch s {
@@ -391,8 +391,8 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 	}
 }
 
-// headLost decides what becomes of the tasks when there is nobody to report to.
-func (w *worker) headLost() {
+// schedulerLost decides what becomes of the tasks when there is nobody to report to.
+func (w *worker) schedulerLost() {
 	if w.lost.Load() {
 		return
 	}

@@ -59,7 +59,7 @@ func serve(t *testing.T, setup wire.Setup, messages ...*wire.Message) (said []wi
 	return said
 }
 
-// A head that has not heard yet that a task has followed another may ask for it
+// A scheduler that has not heard yet that a task has followed another may ask for it
 // again, when it has even ended. It must not run twice.
 func TestTaskThatHasEndedDoesNotRunAgain(t *testing.T) {
 	run := func(seq int64, again bool) *wire.Message {

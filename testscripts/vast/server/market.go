@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // searchable are the fields that the market knows.
@@ -193,7 +195,7 @@ func (s *Server) create(offer int64, body []byte) answer {
 	s.nextID++
 	i := &Instance{
 		ID: s.nextID, Offer: s.offers[at], Label: in.Label, Image: in.Image, Env: in.Env, Entry: in.Onstart, Args: in.Args, Disk: in.Disk,
-		Key: random(32), Created: s.now(), Visible: time.Now().Add(s.Lag), Intended: "running",
+		Key: random(32), Created: s.now(), Visible: clock.Now().Add(s.Lag), Intended: "running",
 	}
 	s.offers = slices.Delete(s.offers, at, at+1)
 	s.taken[offer] = true
@@ -242,7 +244,7 @@ func (s *Server) load(i *Instance, gen int) {
 }
 
 func (s *Server) listed(i *Instance) bool {
-	now := time.Now()
+	now := clock.Now()
 	if !i.Destroyed.IsZero() {
 		return now.Before(i.Linger)
 	}
@@ -427,7 +429,7 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 func (s *Server) destroy(i *Instance) {
 	s.heard(i)
 	s.halt(i, "exited", "stopped")
-	i.Destroyed, i.Linger = s.now(), time.Now().Add(s.Linger)
+	i.Destroyed, i.Linger = s.now(), clock.Now().Add(s.Linger)
 }
 
 // Vanish is a host that is lost with everything on it.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // imageSize is what an image is taken to have, in GB.
@@ -54,7 +56,7 @@ func (s *Server) heard(i *Instance) {
 	text, err := os.ReadFile(path)
 	info, statErr := os.Stat(path)
 	if err == nil && statErr == nil && strings.Contains(string(text), "PONOS-EXIT") {
-		i.Due = s.at(info.ModTime())
+		i.Due = s.at(clock.Modified(info))
 		i.Ideal = s.until(i, i.Due)
 	}
 }

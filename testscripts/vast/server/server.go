@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // Options are how a market is.
@@ -136,7 +138,7 @@ func New(opt Options) *Server {
 	if opt.Restart == 0 {
 		opt.Restart = 200 * time.Millisecond
 	}
-	return &Server{opt: opt, began: time.Now(), nextID: 7000000, machines: map[int64]*Machine{}, taken: map[int64]bool{}}
+	return &Server{opt: opt, began: clock.Now(), nextID: 7000000, machines: map[int64]*Machine{}, taken: map[int64]bool{}}
 }
 
 // SetURL tells the server its own address.
@@ -145,7 +147,7 @@ func (s *Server) SetURL(url string) { s.mu.Lock(); s.opt.URL = url; s.mu.Unlock(
 // Now is the market's clock.
 func (s *Server) Now() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now() }
 
-func (s *Server) now() time.Time { return s.at(time.Now()) }
+func (s *Server) now() time.Time { return s.at(clock.Now()) }
 
 // at is what the market's clock shows at a real time.
 func (s *Server) at(t time.Time) time.Time {
