@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 )
@@ -32,7 +33,7 @@ type CLI struct {
 	// often it is made.
 	Wait  time.Duration
 	Tries int
-	Now   func() time.Time // default: time.Now
+	Now   func() time.Time // default: clock.Now
 	// Pace is called before each run of the program, if it is set; its error is that of
 	// the call.
 	Pace  func(ctx context.Context, op string) error
@@ -43,7 +44,7 @@ func (c *CLI) now() time.Time {
 	if c.Now != nil {
 		return c.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // NewCLI returns the transport by the vastai program.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // DefaultURL is the market.
@@ -29,7 +31,7 @@ type REST struct {
 	Wait   time.Duration
 	Tries  int
 	Client *http.Client
-	Now    func() time.Time // default: time.Now
+	Now    func() time.Time // default: clock.Now
 	// Pace is called before each request of the API, if it is set; its error is that of the
 	// call.
 	Pace  func(ctx context.Context, op string) error
@@ -40,7 +42,7 @@ func (r *REST) now() time.Time {
 	if r.Now != nil {
 		return r.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // Bounds of what is read and waited for.
