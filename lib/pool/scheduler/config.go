@@ -16,6 +16,8 @@ type NodeSpec struct {
 	Name string
 	// Slots is how many CPUs tasks may have there; 0: as many as the worker sees.
 	Slots int
+	// Jobs makes the slots of the CPUs that the node would have otherwise; may be nil.
+	Jobs func(cpus int) int
 	// Most bounds the CPUs by what the job has on the node; 0: no bound.
 	Most  int
 	Local bool // this machine, over a pipe
@@ -84,6 +86,8 @@ type Policy struct {
 	Reconnects     int
 	Retries        int // of tasks that failed
 	LostRetries    int
+	Delay          time.Duration // between the starts of two tasks, at least
+	TimeoutPercent int           // of the median time of the tasks that succeeded; 0: no such limit
 	Halt           Halt
 	Hold           bool
 	ReadAhead      int // tasks in memory
@@ -140,8 +144,10 @@ const (
 type Halt struct {
 	Now     bool // end what runs, too
 	Fail    int  // after so many failures; 0: never
-	Success int
-	Percent int // after that part has failed, and at least three
+	Success int  // after so many successes
+	Done    int  // after so many ends of either kind
+	// After that part of the tasks has failed, succeeded, or ended; and at least three.
+	Percent, SuccessPercent, DonePercent int
 }
 
 // Result is how a run has ended.

@@ -87,6 +87,8 @@ type head struct {
 	ticked     time.Time
 	showAt     time.Time
 	statusAt   time.Time
+	lastStart  time.Time // of a task
+	woken      bool      // the loop is to be woken when the next may start
 }
 
 type entry struct {
@@ -354,6 +356,7 @@ func (h *head) tick(t time.Time) {
 	h.checkNodes(t)
 	h.checkFormers(t)
 	h.checkEnd(t)
+	h.checkSlow(t)
 	if h.phase == stopping && t.After(h.killAt) {
 		h.stop(killing, "", 0)
 	} else if h.phase == killing && t.After(h.killAt) {

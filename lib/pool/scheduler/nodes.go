@@ -141,6 +141,9 @@ func (h *head) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 			warning = fmt.Sprintf("%d CPUs are visible, the job has %d: using %d, and not binding tasks to them", seen, want, want)
 		}
 	}
+	if spec.Jobs != nil {
+		want = max(1, spec.Jobs(want))
+	}
 	switch h.Pin {
 	case PinCores:
 		pin = want <= seen

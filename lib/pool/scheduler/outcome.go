@@ -164,6 +164,10 @@ func (h *head) checkHalt() {
 	s, halt := &h.stats, h.Halt
 	failed := s.failed + s.cancelled
 	ended := failed + s.done
+	all := max(ended, s.seen*btoi(h.eof))
+	reached := func(n int64, percent int) bool {
+		return percent > 0 && ended >= 3 && n*100 >= int64(percent)*all
+	}
 	var why string
 	code := 1
 	switch {
@@ -171,10 +175,16 @@ func (h *head) checkHalt() {
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = strconv.FormatInt(failed, 10) + " tasks have failed"
-	case halt.Percent > 0 && failed >= 3 && failed*100 >= int64(halt.Percent)*max(ended, s.seen*btoi(h.eof)):
+	case halt.Percent > 0 && failed >= 3 && reached(failed, halt.Percent):
 		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
 	case halt.Success > 0 && s.done >= int64(halt.Success):
 		why, code = strconv.FormatInt(s.done, 10)+" tasks have succeeded", 0
+	case reached(s.done, halt.SuccessPercent):
+		why, code = fmt.Sprintf("%d %% of the tasks have succeeded", halt.SuccessPercent), 0
+	case halt.Done > 0 && ended >= int64(halt.Done):
+		why, code = strconv.FormatInt(ended, 10)+" tasks have ended", int(btoi(failed > 0))
+	case reached(ended, halt.DonePercent):
+		why, code = fmt.Sprintf("%d %% of the tasks have ended", halt.DonePercent), int(btoi(failed > 0))
 	default:
 		return
 	}

@@ -150,6 +150,27 @@ func (h *head) expected(t *pool.Task) time.Duration {
 	return 0
 }
 
+// checkSlow ends tasks that take longer than --timeout N%: that part of the median
+// time of three or more that have succeeded.
+func (h *head) checkSlow(t time.Time) {
+	if h.TimeoutPercent == 0 || h.stats.done < 3 {
+		return
+	}
+	var all histogram
+	for _, g := range h.hist {
+		for i, n := range g.counts {
+			all.counts[i] += n
+		}
+		all.total += g.total
+	}
+	limit := all.quantile(0.5) * float64(h.TimeoutPercent) / 100
+	for _, a := range h.active {
+		if a.started > 0 && a.why == "" && float64(t.UnixMicro())/1e6-a.started > limit {
+			h.kill(a, wire.Timeout, false)
+		}
+	}
+}
+
 // late reports that a task would not end before the allocation does.
 func (h *head) late(t *pool.Task) bool {
 	return !h.end.IsZero() && time.Now().Add(h.expected(t)).After(h.end.Add(-h.margin))

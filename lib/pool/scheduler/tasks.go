@@ -141,7 +141,11 @@ func (h *head) schedule() {
 	if h.phase != running || h.paused || h.printer.choked() || h.ResumeByText && len(h.prior) > 0 || len(h.conns) < h.MinNodes && h.stats.attempts == 0 {
 		return
 	}
-	for s := h.pool.Next(); s != nil; s = h.pool.Next() {
+	for !h.tooSoon() {
+		s := h.pool.Next()
+		if s == nil {
+			break
+		}
 		h.start(s.Task, s, s.Node.Data.(*conn))
 	}
 	if h.pool.Waiting() == 0 {
@@ -173,7 +177,7 @@ func needs(n pool.Need) string {
 // wait for the head when one ends. Long tasks do not need that.
 func (h *head) fill(c *conn) {
 	window := c.window()
-	if h.Halt != (Halt{}) {
+	if h.Halt != (Halt{}) || h.Delay > 0 {
 		window = 0 // what is queued at a node may start before the head can stop it
 	}
 	if c.queued >= window {
@@ -205,9 +209,24 @@ func (c *conn) window() int {
 	return min(max(n, 2, running/4), 512)
 }
 
+// tooSoon reports whether the next task has to wait for --delay, and then wakes the
+// loop in time.
+func (h *head) tooSoon() bool {
+	if h.Delay == 0 || h.lastStart.IsZero() {
+		return false
+	}
+	left := time.Until(h.lastStart.Add(h.Delay))
+	if left > 0 && !h.woken {
+		h.woken = true
+		time.AfterFunc(left, func() { h.send(func(h *head) { h.woken = false }) })
+	}
+	return left > 0
+}
+
 // start hands a task to a node; without a slot it is to follow another.
 func (h *head) start(t *pool.Task, s *pool.Slot, c *conn) {
 	t.Attempt++
+	h.lastStart = time.Now()
 	a := &attempt{task: t, conn: c, slot: s, sent: time.Now()}
 	h.active[t.Seq], c.attempts[t.Seq] = a, a
 	h.stats.attempts++
@@ -237,6 +256,7 @@ func (h *head) message(a *attempt) *wire.Run {
 	}
 	if x := t.Extra; x != nil {
 		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
+		r.Files = wire.Texts(x.Files)
 	}
 	return r
 }

@@ -94,6 +94,9 @@ type Message struct {
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
+	// Feed is a part of the standard input of a task, which comes before the task: see
+	// Writer.
+	Feed *Feed `json:"feed,omitempty"`
 	// Credit is how many bytes of live output more the scheduler takes.
 	Credit int64 `json:"credit,omitempty"`
 	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
@@ -171,6 +174,14 @@ type Setup struct {
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
 	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	// Nice is added to the niceness of tasks.
+	Nice int `json:"nice,omitempty"`
+	// Load keeps tasks from starting while as many processes or more are runnable at the
+	// node; 0: no limit. LoadPercent is the same in percent of its CPUs.
+	Load        int `json:"load,omitempty"`
+	LoadPercent int `json:"load_percent,omitempty"`
+	// MemFree keeps tasks from starting while less memory is available, in bytes.
+	MemFree int64 `json:"mem_free,omitempty"`
 	// Former are workers of this machine that may still be there. The worker tells
 	// when they are gone.
 	Former []Former `json:"former,omitempty"`
@@ -209,6 +220,12 @@ type Run struct {
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`
 	Capture bool      `json:"o,omitempty"`
+	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
+}
+
+// Feed is a part of the standard input of the task that comes next.
+type Feed struct {
+	Bytes []byte `json:"b"`
 }
 
 // Kill ends a task: SIGTERM, and SIGKILL after the grace time.
