@@ -345,3 +345,8 @@ func outcome(op string, status int, words string) error {
 	}
 	return nil
 }
+
+// QuotaError is what a search fails with until the account's quota is reset.
+func QuotaError(until time.Time) error {
+	return hinted(&callError{op: "search", kind: ErrQuota, status: http.StatusTooManyRequests, until: until})
+}

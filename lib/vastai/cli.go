@@ -34,9 +34,9 @@ type CLI struct {
 	Wait  time.Duration
 	Tries int
 	Now   func() time.Time // default: clock.Now
-	// Pace is called before each run of the program, if it is set; its error is that of
+	// pace is called before each run of the program, if it is set; its error is that of
 	// the call.
-	Pace  func(ctx context.Context, op string) error
+	pace  func(ctx context.Context, op string) error
 	calls atomic.Int64
 }
 
@@ -51,6 +51,9 @@ func (c *CLI) now() time.Time {
 func NewCLI(run command.Runner, address string) *CLI {
 	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), Wait: 2 * time.Second, Tries: 4}
 }
+
+// SetPace has a function called before each request; its error is that of the call.
+func (c *CLI) SetPace(pace func(ctx context.Context, op string) error) { c.pace = pace }
 
 // Name is "cli".
 func (c *CLI) Name() string { return "cli" }
@@ -91,7 +94,7 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 	if cmd.Stdin == nil {
 		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
 	}
-	if err := keepPace(ctx, c.Pace, op); err != nil {
+	if err := keepPace(ctx, c.pace, op); err != nil {
 		return nil, err
 	}
 	c.calls.Add(1)

@@ -19,6 +19,9 @@ type Condition struct {
 	Op    string
 	Value any
 	Text  string // as it was written
+	// Test decides instead of Op and Value, which only the market is asked by; without an
+	// Op it is not asked at all.
+	Test func(have any) bool `json:"-"`
 }
 
 // Filters are conditions that all hold.
@@ -408,7 +411,7 @@ func (f Filters) Complete() Filters {
 func (f Filters) body() map[string]any {
 	body := map[string]any{}
 	for _, c := range f.strictest() {
-		if c.Op == anything {
+		if c.Op == anything || c.Op == "" {
 			continue
 		}
 		comparisons, ok := body[c.Field].(map[string]any)
@@ -426,6 +429,9 @@ func (f Filters) body() map[string]any {
 func (f Filters) strictest() Filters {
 	var out Filters
 	for _, c := range f {
+		if c.Op == "" {
+			continue
+		}
 		at := slices.IndexFunc(out, func(o Condition) bool { return o.Field == c.Field && o.Op == c.Op })
 		if at < 0 {
 			out = append(out, c)
@@ -447,6 +453,9 @@ func (f Filters) query() (string, error) {
 	symbols := map[string]string{"eq": "=", "neq": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "notin": " notin "}
 	var words []string
 	for _, c := range f.strictest() {
+		if c.Op == "" {
+			continue
+		}
 		if c.Op == anything {
 			words = append(words, c.Field+"=any")
 			continue

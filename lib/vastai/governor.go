@@ -1,6 +1,7 @@
 package vastai
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,11 +55,10 @@ const (
 // NewGovernor returns a governor over a transport, which from now on keeps its distances.
 func NewGovernor(api API, dir string, unit time.Duration, now func() time.Time) *Governor {
 	g := &Governor{API: api, Dir: dir, Unit: unit, Now: now, Sleep: sleep}
-	switch t := api.(type) {
-	case *REST:
-		t.Pace = g.pace
-	case *CLI:
-		t.Pace = g.pace
+	if t, ok := api.(interface {
+		SetPace(pace func(ctx context.Context, op string) error)
+	}); ok {
+		t.SetPace(g.pace)
 	}
 	return g
 }
@@ -113,7 +113,8 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 	}
 	defer held.Close()
 	l := ledger{}
-	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &l) != nil {
+	was, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(was, &l) != nil {
 		l = ledger{}
 	}
 	if l.Courses == nil {
@@ -142,7 +143,10 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(b, '\n'), 0o600)
+	if b = append(b, '\n'); bytes.Equal(b, was) {
+		return nil
+	}
+	return os.WriteFile(path, b, 0o600)
 }
 
 // pace waits until a request of an operation may be made, or says why none is made.
@@ -412,14 +416,16 @@ type batch struct {
 	err  error
 }
 
-// Destroy asks for the end of an instance. While one request waits for its turn, others
+// Destroy asks for the end of instances. While one request waits for its turn, others
 // join it: the market ends any number of instances by one request.
-func (g *Governor) Destroy(ctx context.Context, id int64) error {
+func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
 	g.mu.Lock()
 	b := g.batch
 	if b != nil {
-		if !slices.Contains(b.ids, id) {
-			b.ids = append(b.ids, id)
+		for _, id := range ids {
+			if !slices.Contains(b.ids, id) {
+				b.ids = append(b.ids, id)
+			}
 		}
 		g.mu.Unlock()
 		select {
@@ -429,13 +435,13 @@ func (g *Governor) Destroy(ctx context.Context, id int64) error {
 			return context.Cause(ctx)
 		}
 	}
-	b = &batch{ids: []int64{id}, done: make(chan struct{})}
+	b = &batch{ids: slices.Clone(ids), done: make(chan struct{})}
 	g.batch = b
 	g.mu.Unlock()
 	err := g.pace(ctx, "destroy")
 	g.mu.Lock()
 	g.batch = nil
-	ids := b.ids
+	ids = b.ids
 	g.mu.Unlock()
 	if err == nil {
 		err = g.destroy(ctx, ids)
@@ -447,6 +453,8 @@ func (g *Governor) Destroy(ctx context.Context, id int64) error {
 
 // destroy ends instances together, and one by one if the market does not take that.
 func (g *Governor) destroy(ctx context.Context, ids []int64) error {
+	// What lists have shown until now is over.
+	defer os.Remove(filepath.Join(g.Dir, "instances.json"))
 	err := g.API.Destroy(paced(ctx), ids...)
 	g.learn(ctx, "destroy", err)
 	if err == nil || len(ids) == 1 || errors.Is(err, ErrBusy) || errors.Is(err, ErrAuth) || ctx.Err() != nil {

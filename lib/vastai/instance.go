@@ -3,6 +3,7 @@ package vastai
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -73,6 +74,9 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 			// With a filter, the total is of all instances on some servers.
 			if label == "" && total != len(seen)+len(odd) {
 				return Listing{}, failed("list of instances", errMoved, 0, "")
+			}
+			if len(odd) > 0 && len(seen) == 0 {
+				return Listing{}, failed("list of instances", nil, 0, fmt.Sprintf("none of its %d rows can be read", len(odd)))
 			}
 			return Listing{Instances: ofLabel(list, label), Odd: len(odd)}, nil
 		}

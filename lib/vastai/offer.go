@@ -183,9 +183,12 @@ func (c Condition) Holds(o Offer) bool {
 	default:
 		v, ok := o.row[c.Field]
 		if !ok || v == nil {
-			return c.Field != "num_gpus"
+			return c.Field != "num_gpus" && c.Test == nil
 		}
 		have = v
+	}
+	if c.Test != nil {
+		return c.Test(have)
 	}
 	return compare(have, c.Op, c.Value)
 }
@@ -238,13 +241,18 @@ func (e Estimate) Cost(o Offer) float64 {
 	return o.Price*e.Hours + o.DownCost*e.Down + o.UpCost*e.Up
 }
 
-// Rank sorts offers by the cost of the task, and by reliability among equals.
-func (e Estimate) Rank(offers []Offer) {
-	slices.SortStableFunc(offers, func(a, b Offer) int {
-		// Differences below a hundredth of a cent are none.
-		costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
-		return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
-	})
+// Compare orders offers by the cost of the task; among equals by whether the machine can
+// be lost, and by reliability.
+func (e Estimate) Compare(a, b Offer) int {
+	// Differences below a hundredth of a cent are none.
+	costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
+	lost := func(o Offer) int {
+		if o.Bid {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(lost(a), lost(b)), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
 }
 
 // Row is the offer's fields as the market tells them.

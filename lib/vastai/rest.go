@@ -32,9 +32,9 @@ type REST struct {
 	Tries  int
 	Client *http.Client
 	Now    func() time.Time // default: clock.Now
-	// Pace is called before each request of the API, if it is set; its error is that of the
+	// pace is called before each request of the API, if it is set; its error is that of the
 	// call.
-	Pace  func(ctx context.Context, op string) error
+	pace  func(ctx context.Context, op string) error
 	calls atomic.Int64
 }
 
@@ -69,6 +69,9 @@ func NewREST(address, key string) *REST {
 	}
 }
 
+// SetPace has a function called before each request; its error is that of the call.
+func (r *REST) SetPace(pace func(ctx context.Context, op string) error) { r.pace = pace }
+
 // Name is "api".
 func (r *REST) Name() string { return "api" }
 
@@ -100,7 +103,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if err := keepPace(ctx, r.Pace, op); err != nil {
+	if err := keepPace(ctx, r.pace, op); err != nil {
 		return nil, err
 	}
 	r.calls.Add(1)

@@ -35,7 +35,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("%d %s%s %v", code, out, errs, err)
 		}
 		out, errs, code = w.run("vast-offers --explain")
-		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
+		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\ndisk 20                     0      0\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
 		if code != 0 || errs != "" || out != want {
 			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
 		}
@@ -190,7 +190,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	// Filters: every problem, with its line.
 	for _, filters := range []struct{ new, want string }{
-		{`"gpu_rma>=20 num_gpus=2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: it is always 1\n"},
+		{`"gpu_rma>=20 num_gpus>2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: want the number of GPUs, such as num_gpus=2\n"},
 		{"\n    gpu_ram: {gte: 24000}\n    reliability: {gt: 98}\n    gpu_name: {gt: 3}", ":13: vast_api.offer_filters: reliability: 98 is more than 1.*\n(.*\n)*|:14: vast_api.offer_filters: gpu_name: operator gt needs a number"},
 		{"\n    gpu_ram: {gte: 24000}\n    static_ip: maybe", `:13: vast_api.offer_filters: static_ip: "maybe" is neither true nor false`},
 	} {

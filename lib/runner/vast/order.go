@@ -84,6 +84,7 @@ type end struct {
 	Reason    string     `json:"reason,omitempty"`
 	Cancelled bool       `json:"cancelled,omitempty"`
 	Cost      float64    `json:"cost"`
+	Estimated float64    `json:"estimated,omitempty"` // whatever was billed by then
 }
 
 // bill is what was billed for an instance until a time.
@@ -412,13 +413,12 @@ func (o *order) fill(i vastai.Instance) {
 // market is what all orders share: when the last ones were made, and the machines
 // that are shunned.
 type market struct {
-	Creates []time.Time          `json:"creates,omitempty"`
-	Shunned map[int64]time.Time  `json:"shunned,omitempty"` // until when
-	Told    map[string]time.Time `json:"told,omitempty"`    // what is not to be told again, until when
+	Creates []time.Time         `json:"creates,omitempty"`
+	Shunned map[int64]time.Time `json:"shunned,omitempty"` // until when
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Shunned: map[int64]time.Time{}, Told: map[string]time.Time{}}
+	m := market{Shunned: map[int64]time.Time{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -443,14 +443,6 @@ func (r *Runner) readMarket() (market, error) {
 	}
 	if m.Shunned == nil {
 		m.Shunned = map[int64]time.Time{}
-	}
-	if m.Told == nil {
-		m.Told = map[string]time.Time{}
-	}
-	for what, until := range m.Told {
-		if now.After(until) || until.After(now.Add(49*time.Hour)) {
-			delete(m.Told, what)
-		}
 	}
 	return m, nil
 }

@@ -15,6 +15,9 @@ const (
 	marker   = "PONOS-EXIT"
 )
 
+// checkpointEnv tells a task the place in the store where its checkpoints are kept.
+const checkpointEnv = "PONOS_CHECKPOINT_STORE"
+
 // wrapper runs the task's command, which is its arguments. Vast.ai tells no exit
 // code and starts what has ended again, so the wrapper prints the code behind a
 // nonce, leaves it in a file for its next start, and stops the instance with the
