@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/convert"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -28,7 +29,11 @@ func (s *session) convert(c *cli.Context) error {
 	for _, t := range c.StringSlice("tags") {
 		tags = append(tags, strings.Split(t, ",")...)
 	}
-	return convert.Write(s.stdout, snapshot, convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts")})
+	gpus, err := gpu.Load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	return convert.Write(s.stdout, snapshot, convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus})
 }
 
 func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,21 +244,29 @@ func (c *Catalogue) Lookup(name string) Match {
 		}
 	}
 	for _, i := range found {
-		x := c.models[i]
-		m.Models = append(m.Models, x)
-		if len(m.Models) == 1 || x.Memory < m.Least {
+		m.Models = append(m.Models, c.models[i])
+	}
+	m = bounds(m)
+	if slice != "" {
+		named = size
+	}
+	if named > 0 {
+		m.Least, m.Most = named, named
+	}
+	return m
+}
+
+// bounds sets the memory that models have.
+func bounds(m Match) Match {
+	m.Least, m.Most = 0, 0
+	for i, x := range m.Models {
+		if i == 0 || x.Memory < m.Least {
 			m.Least = x.Memory
 		}
 		m.Most = max(m.Most, x.Memory)
 	}
 	if m.Least == 0 { // of one of them it is not known
 		m.Most = 0
-	}
-	if slice != "" {
-		named = size
-	}
-	if named > 0 {
-		m.Least, m.Most = named, named
 	}
 	return m
 }
@@ -329,7 +338,7 @@ func (c *Catalogue) having(models []int, word string) []int {
 func (c *Catalogue) ofSize(models []int, gigabytes int64) []int {
 	var all []int
 	for _, i := range models {
-		if sold := float64(c.models[i].Memory) / 1e9 / float64(gigabytes); sold > 0.97 && sold < 1.08 {
+		if c.models[i].SoldAs(gigabytes * 1e9) {
 			all = append(all, i)
 		}
 	}
@@ -394,6 +403,40 @@ func cutSlice(name string) (rest, slice string, memory int64) {
 
 func isAlnum(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' }
 
+// OfSize is what is left of the models if each GPU is sold as having so many bytes:
+// "GPU_MEM:80GB" of an a100. The same match comes back if none has that much.
+func (m Match) OfSize(bytes int64) Match {
+	var some []Model
+	for _, x := range m.Models {
+		if x.SoldAs(bytes) {
+			some = append(some, x)
+		}
+	}
+	if some == nil || m.Slice != "" {
+		return m
+	}
+	return bounds(Match{Models: some, Whole: m.Whole})
+}
+
+// Both is what is left of the models of two descriptions of the same GPUs; none if
+// they contradict each other.
+func (m Match) Both(other Match) Match {
+	var some []Model
+	for _, x := range m.Models {
+		if slices.ContainsFunc(other.Models, func(y Model) bool { return x.Name == y.Name }) {
+			some = append(some, x)
+		}
+	}
+	return bounds(Match{Models: some, Whole: m.Whole && other.Whole})
+}
+
+// SoldAs reports whether a model is sold as having so many bytes; what a job has is
+// a few per cent more or less.
+func (m *Model) SoldAs(bytes int64) bool {
+	sold := float64(m.Memory) / float64(bytes)
+	return sold > 0.97 && sold < 1.08
+}
+
 // Names are the short names of the catalogue, for suggestions.
 func (c *Catalogue) Names() []string {
 	names := make([]string, 0, len(c.keys))
@@ -404,26 +447,93 @@ func (c *Catalogue) Names() []string {
 	return names
 }
 
+// feature is what stands before a model in the names of features: GPU_SKU:V100S_PCIE.
+var feature = regexp.MustCompile(`(?i)^(?:gpu[_-]?)?(?:sku|type|model|name|gpu)[_:=-]+`)
+
+// Features finds the GPU that the features of a node name, none if they name none
+// or several that are not the same.
+func (c *Catalogue) Features(features []string) Match {
+	var m Match
+	for _, f := range features {
+		f = strings.TrimPrefix(f, feature.FindString(f))
+		found := c.Lookup(f)
+		if !found.Whole || len(found.Models) == 0 {
+			continue
+		}
+		if len(m.Models) == 0 {
+			m = found
+		} else if m = m.Both(found); len(m.Models) == 0 {
+			return Match{}
+		}
+	}
+	return m
+}
+
 // Is says whether GPUs with one name are of the model that another name means:
 // "a100" is an "a100-sxm4-80gb" only perhaps, and an "h100" not.
 func (c *Catalogue) Is(name, model string) Answer {
-	if run(words(name), strings.Join(words(model), "")) {
+	return c.IsModel([]string{name}, c.Lookup(name), model)
+}
+
+// IsModel says whether GPUs that have some names, of which match is known, are of the
+// model that a name means. A run of the words of one of their names is that name.
+func (c *Catalogue) IsModel(names []string, match Match, model string) Answer {
+	squeezed, named := squeeze(model), len(match.Models) > 0
+	for _, name := range names {
+		if run(words(name), squeezed) {
+			return Yes
+		}
+		named = named || squeeze(name) != ""
+	}
+	want := c.Lookup(model)
+	if len(want.Models) > 0 || want.Slice != "" {
+		if len(match.Models) == 0 && match.Slice == "" {
+			return Unknown
+		}
+		return match.In(want)
+	}
+	within := 0 // of the models, whose own names have it
+	for _, x := range match.Models {
+		if run(words(x.Name), squeezed) {
+			within++
+		}
+	}
+	switch {
+	case !named || within > 0 && within < len(match.Models):
+		return Unknown
+	case within > 0:
 		return Yes
 	}
-	have, want := c.Lookup(name), c.Lookup(model)
-	if len(want.Models) == 0 && want.Slice == "" || len(want.Models) == 0 && len(have.Models) > 0 {
-		return No // a name of the site, and not this one
+	return No // a name of the site, and not this one
+}
+
+// Label is a short name of what is known: the model, or what several have in
+// common; "" if there is nothing.
+func (m Match) Label() string {
+	if len(m.Models) == 0 {
+		return m.Slice
 	}
-	if len(have.Models) == 0 {
-		return Unknown
+	if len(m.Models) == 1 {
+		return m.Models[0].Name
 	}
-	return have.In(want)
+	for _, alias := range m.Models[0].Aliases {
+		if !slices.ContainsFunc(m.Models, func(x Model) bool { return !slices.Contains(x.Aliases, alias) }) {
+			return alias
+		}
+	}
+	return m.Models[0].Name
 }
 
 // In says whether GPUs of one description are of those of another.
 func (m Match) In(of Match) Answer {
 	if of.Slice != "" && of.Slice != m.Slice {
 		return No
+	}
+	if len(of.Models) == 0 {
+		return Yes
+	}
+	if len(m.Models) == 0 {
+		return Unknown
 	}
 	within := 0
 	for _, x := range m.Models {
@@ -468,6 +578,17 @@ const (
 
 func (a Answer) String() string {
 	return [...]string{"unknown", "yes", "no"}[a]
+}
+
+// Not is the opposite; unknown stays it.
+func (a Answer) Not() Answer {
+	switch a {
+	case Yes:
+		return No
+	case No:
+		return Yes
+	}
+	return Unknown
 }
 
 // And is yes if both are, and no if one is.

@@ -135,11 +135,31 @@ func TestIs(t *testing.T) {
 		{"a100", "a100", Yes}, {"nvidia_a100-sxm4-40gb", "a100", Yes}, {"a100", "a100-sxm4-80gb", Unknown}, {"a100", "h100", No}, {"a10", "a100", No},
 		{"V100S_PCIE", "v100s", Yes}, {"rtx2080ti", "2080ti", Yes}, {"tesla", "a100", Unknown}, {"big", "big", Yes}, {"big", "small", No},
 		{"a100", "small", No}, {"big", "a100", Unknown}, {"a100_1g.5gb", "a100", Yes}, {"1g.5gb", "1g.5gb", Yes}, {"rtx6000", "rtx6000ada", Unknown},
-		{"h100", "1g.10gb", No},
+		{"h100", "1g.10gb", No}, {"", "a100", Unknown}, {"", "big", Unknown}, {"V100S_PCIE", "tesla", Yes}, {"titanx", "geforce", Unknown}, {"1g.10gb", "a100", Unknown},
+		{"a100_1g.5gb", "1g.5gb", Yes}, {"a100_1g.5gb", "2g.10gb", No},
 	} {
 		if got := Builtin().Is(c.name, c.model); got != c.want {
 			t.Errorf("Is(%q, %q) = %v; want %v", c.name, c.model, got, c.want)
 		}
+	}
+}
+
+// TestFeatures holds what the features of a node tell of its GPUs.
+func TestFeatures(t *testing.T) {
+	for features, want := range map[string]string{
+		"v100": "v100", "skylake,GPU_GEN:VLT,GPU_SKU:V100S_PCIE,IB:EDR": "Tesla V100S-PCIE-32GB", "2080ti,rack7": "NVIDIA GeForce RTX 2080 Ti",
+		"gpu_a100,ib": "a100", "a100,nvidia_a100_80gb_pcie": "NVIDIA A100 80GB PCIe", "a100,h100": "", "ib,rack7,amd": "", "": "", "gpu:t4": "Tesla T4", "a100-rack3": "",
+	} {
+		if got := Builtin().Features(strings.Split(features, ",")).Label(); got != want {
+			t.Errorf("Features(%s) = %q; want %q", features, got, want)
+		}
+	}
+	a100 := Builtin().Lookup("a100")
+	if m := a100.OfSize(80e9); m.Least != 81920<<20 || len(m.Models) != 2 {
+		t.Errorf("a100 of 80 GB: %+v", m)
+	}
+	if m := a100.OfSize(16e9); len(m.Models) != len(a100.Models) {
+		t.Errorf("a100 of 16 GB: %+v", m)
 	}
 }
 

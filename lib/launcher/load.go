@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -96,10 +97,14 @@ func loadFile(path string) (*file.File, error) {
 
 // Search makes a search of the launchers of a file. A file without any is a
 // cluster that nobody has described: Slurm is asked.
-func (w World) Search(f *file.File) *Search {
-	s := &Search{Launchers: New(f)}
+func (w World) Search(f *file.File) (*Search, error) {
+	catalogue, err := gpu.Load(w.env)
+	if err != nil {
+		return nil, err
+	}
+	s := &Search{Launchers: New(f, catalogue), Now: w.now()}
 	if len(f.Entries) == 0 {
-		s.Launchers = []*Launcher{Direct()}
+		s.Launchers = []*Launcher{Direct(catalogue)}
 	}
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
@@ -111,7 +116,7 @@ func (w World) Search(f *file.File) *Search {
 		}
 		return snapshot, err
 	}
-	return s
+	return s, nil
 }
 
 // cacheDir is where answers of Slurm are kept; "" is nowhere.
@@ -161,7 +166,10 @@ func FindOptions(ctx context.Context, q Query) (Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := q.World.Search(f)
+	s, err := q.World.Search(f)
+	if err != nil {
+		return nil, err
+	}
 	s.Tags, s.Kind = q.Tags, file.Slurm
 	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
 	answer, err := s.Find(ctx, r)
