@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -59,19 +61,33 @@ func VastFind(spec string) (vastai.Filters, error) {
 		return nil, errors.New("want one alternative: offers are ranked by their price")
 	}
 	a := parsed.Alternatives[0]
+	refused := func(what, why string) (vastai.Filters, error) { return nil, fmt.Errorf("%s: %s", what, why) }
 	switch {
 	case a.Nodes > 1:
-		return nil, errors.New("nodes: a task runs on one rented machine")
+		return refused("nodes", "a task runs on one rented machine")
+	case a.Tasks > 1:
+		return refused("tasks", "a rented machine runs one")
 	case len(a.Where) > 0:
-		return nil, fmt.Errorf("%s: machines are not chosen by this; use offer_filters", a.Where[0].Field)
+		return refused(a.Where[0].Field, "machines are not chosen by this; use offer_filters")
+	case len(a.GRES) > 0:
+		return refused("gres", "the market rents GPUs only")
+	case len(a.Licenses) > 0:
+		return refused("licenses", "the market has none")
+	case len(a.Deadlines) > 0:
+		return refused("deadline", "the market keeps none; use duration")
+	case a.Disk > 0:
+		return refused("disk", "set vast_api.disk, which is what is ordered")
 	case len(a.GPUs) > 1:
-		return nil, errors.New("the GPUs of a rented machine are alike; want one kind of them")
+		return refused("GPUs", "those of a rented machine are alike; want one kind of them")
 	case len(a.GPUs) == 0:
-		return nil, errors.New("want GPUs: the market rents nothing else")
+		return refused("GPUs", "want some: the market rents nothing else")
 	}
 	var out vastai.Filters
 	add := func(field, op string, value any) {
-		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: fmt.Sprintf("find %s %s %v", field, op, value)})
+		out = append(out, vastai.Condition{Field: field, Op: op, Value: value, Text: fmt.Sprintf("find: %s %s %v", field, op, value)})
+	}
+	test := func(field, text string, holds func(have any) bool) {
+		out = append(out, vastai.Condition{Field: field, Text: "find: " + text, Test: holds})
 	}
 	g := a.GPUs[0]
 	switch g.Kind {
@@ -83,42 +99,87 @@ func VastFind(spec string) (vastai.Filters, error) {
 	default:
 		return nil, fmt.Errorf("%s: the market has no such GPUs", g.Kind)
 	}
-	add("num_gpus", "eq", float64(max(1, g.Count)))
+	count := float64(max(1, g.Count))
+	add("num_gpus", "eq", count)
 	// The market's megabytes are a little less than a gigabyte's thousandth: cards of 24 GB
 	// have 24564 or so.
 	megabytes := func(bytes int64) float64 { return float64(bytes) / (1 << 30) * 1000 }
 	if g.Memory > 0 {
 		add("gpu_ram", "gte", megabytes(g.Memory))
 	}
-	if g.Model != "" {
-		model := gpu.Builtin().Lookup(g.Model)
-		if len(model.Models) == 0 {
-			hint := ""
-			if near := spelling.Nearest(g.Model, gpu.Builtin().Names()); near != "" {
-				hint = fmt.Sprintf("; did you mean %q?", near)
+	if g.MaxMemory > 0 {
+		add("gpu_ram", "lte", math.Ceil(1.05*megabytes(g.MaxMemory)))
+	}
+	least, most := g.CC, g.MaxCC
+	if len(g.Models) > 0 {
+		lowest, low, high := int64(math.MaxInt64), gpu.Capability(math.MaxInt), gpu.Capability(0)
+		for _, name := range g.Models {
+			model, err := knownModel(name)
+			if err != nil {
+				return nil, err
 			}
-			return nil, fmt.Errorf("unknown GPU model %q%s", g.Model, hint)
+			lowest = min(lowest, model.Least)
+			l, h := model.Capability()
+			low, high = min(low, l), max(high, h)
+			if h == 0 {
+				low = 0
+			}
 		}
-		if model.Least > 0 {
-			add("gpu_ram", "gte", math.Floor(0.95*megabytes(model.Least)))
+		if lowest > 0 {
+			add("gpu_ram", "gte", math.Floor(0.95*megabytes(lowest)))
 		}
-		if least, most := model.Capability(); least > 0 {
-			add("compute_cap", "gte", float64(least)*10)
-			add("compute_cap", "lte", float64(most)*10)
+		if low > 0 {
+			least = max(least, low)
+			if most == 0 || high < most {
+				most = high
+			}
 		}
-		out = append(out, vastai.Condition{Field: "gpu_name", Text: "find " + g.Model, Test: func(have any) bool {
+		test("gpu_name", strings.Join(g.Models, "|"), func(have any) bool {
 			name, ok := have.(string)
-			return ok && gpu.Builtin().Is(name, g.Model) == gpu.Yes
-		}})
+			return ok && slices.ContainsFunc(g.Models, func(model string) bool { return gpu.Builtin().Is(name, model) == gpu.Yes })
+		})
 	}
-	if a.Memory > 0 {
-		add("cpu_ram", "gte", megabytes(a.Memory))
+	for _, model := range g.NotModels {
+		if _, err := knownModel(model); err != nil {
+			return nil, err
+		}
+		test("gpu_name", "not "+model, func(have any) bool {
+			name, ok := have.(string)
+			return ok && gpu.Builtin().Is(name, model) == gpu.No
+		})
 	}
-	if a.Cores > 0 {
-		add("cpu_cores_effective", "gte", float64(a.Cores))
+	if least > 0 {
+		add("compute_cap", "gte", float64(least)*10)
+	}
+	if most > 0 {
+		add("compute_cap", "lte", float64(most)*10)
+	}
+	if memory := max(a.Memory, a.MemPerGPU*int64(count)); memory > 0 {
+		add("cpu_ram", "gte", megabytes(memory))
+	}
+	if cores := max(float64(a.Cores), float64(a.CPUsPerGPU)*count); cores > 0 {
+		add("cpu_cores_effective", "gte", cores)
 	}
 	if a.Duration > 0 {
 		add("duration", "gte", a.Duration.Seconds())
 	}
+	if a.Exclusive {
+		test("gpu_frac", "exclusive", func(have any) bool { return have == 1.0 })
+	}
+	if a.NotPreemptible {
+		test("is_bid", "not preemptible", func(have any) bool { return have == false })
+	}
 	return out, nil
+}
+
+// knownModel is what the catalogue has of a model's name.
+func knownModel(name string) (gpu.Match, error) {
+	model := gpu.Builtin().Lookup(name)
+	if len(model.Models) > 0 {
+		return model, nil
+	}
+	if near := spelling.Nearest(name, gpu.Builtin().Names()); near != "" {
+		return model, fmt.Errorf("unknown GPU model %q; did you mean %q?", name, near)
+	}
+	return model, fmt.Errorf("unknown GPU model %q", name)
 }

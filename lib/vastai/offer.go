@@ -176,6 +176,8 @@ func (c Condition) Holds(o Offer) bool {
 			return true
 		}
 		have = n
+	case "is_bid":
+		have = o.Bid
 	case "reliability":
 		have = o.Reliability
 	case "ask_contract_id":
