@@ -305,20 +305,6 @@ func (g *Governor) List(ctx context.Context, since time.Time) (Listing, error) {
 	return c.Value, err
 }
 
-// Labelled returns the instances of a label as they were at a time or later.
-func (g *Governor) Labelled(ctx context.Context, label string, since time.Time) (Listing, error) {
-	c := readCached[Listing](filepath.Join(g.Dir, "instances.json"))
-	if c.serves(g.Now(), func(c cached[Listing]) bool { return !c.At.Before(since) }) {
-		c.Value.Instances, c.Value.At = ofLabel(c.Value.Instances, label), c.At
-		return c.Value, nil
-	}
-	at := g.Now()
-	l, err := g.API.List(ctx, label)
-	g.learn(ctx, "list", err)
-	l.At = at
-	return l, err
-}
-
 // Account returns the account as it was at a time or later; zero: of late.
 func (g *Governor) Account(ctx context.Context, since time.Time) (Account, error) {
 	if since.IsZero() {

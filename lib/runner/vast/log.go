@@ -24,6 +24,7 @@ const logLines = 1000
 // has said its last word. Over says that its container does not run.
 func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instance, over, stopped bool, instances []vastai.Instance) error {
 	now := r.now()
+	over = over || o.told() != nil
 	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
 	if !over && !due {
 		return nil
@@ -48,9 +49,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	if errors.Is(err, errNoTime) {
 		return nil
 	}
-	if err != nil {
-		r.warn("no log this time", o, err)
-	}
+	r.unread(o, err)
 	if said != nil {
 		return r.finish(o, verdict(*said))
 	}
@@ -65,18 +64,21 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
-	if err == nil && stopped && i.Bid {
+	if err == nil && stopped && i.Bid && o.told() == nil {
 		// Whoever is outbid is stopped without a word; a task that was through has left one.
 		return r.lose(ctx, v, o, "the instance was stopped: somebody else has bid more", instances)
 	}
-	reason := "the container has ended, and nobody knows how"
+	reason := "the container has ended without an exit code"
 	if stopped {
-		reason = "the instance was stopped, and nobody knows how the task has ended"
+		reason = "the instance was stopped, and there is no exit code of the task"
 	}
 	if err != nil {
-		r.remark(o, "the end of the log could not be read")
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		reason += ": its log could not be read"
+	} else if o.told() != nil {
+		r.remark(o, "the end of the log is missing")
 	}
-	return r.finish(o, end{State: task.Error, Reason: reason})
+	return r.finish(o, o.unless(end{State: task.Error, Reason: reason}))
 }
 
 // verdict is the end that the wrapper tells.
@@ -86,6 +88,8 @@ func verdict(said ending) end {
 		return end{State: task.Error, Reason: "the task has run longer than max_runtime"}
 	case "lost":
 		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
+	case "unarmed":
+		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl, python3, or wget and vast_api.switch_url"}
 	case "nowhere":
 		return end{State: task.Error, Reason: "the container has no directory to note its end in: /tmp may not be written to"}
 	}
@@ -104,7 +108,8 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 	said, err := r.readLog(ctx, nil, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
-		r.remark(o, "the end of the log could not be read")
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		e = o.unless(e)
 	} else if said != nil && !e.Cancelled {
 		e = verdict(*said)
 	}
@@ -193,6 +198,11 @@ const maxKnown = 4 << 20
 func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
+	}
+	if o.Mute >= deadLooks { // the others are not to wait for it
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, muteTime)
+		defer cancel()
 	}
 	text, err := r.fetch(ctx, v, o.Instance)
 	if errors.Is(err, errNoTime) {

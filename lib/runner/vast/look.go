@@ -345,7 +345,7 @@ func (v *view) begun() time.Time { return v.began }
 // fresh are the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
-	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return i.Label != label || o.isDoomed(i.ID) })
+	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
 }
 
 // sweep destroys what an order has no use for, and forgets what two lists did not
@@ -354,7 +354,7 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	label := r.label(o.Task, o.Attempt, o.Number)
 	for _, i := range instances {
 		// With an instance, or at the end, any other one is one too many.
-		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || i.Label != label) {
+		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || !bears(i, label)) {
 			o.doom(i.ID)
 		}
 	}
@@ -459,6 +459,9 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 // another machine, as often as the configuration allows, when the market shows no more of
 // the lost one.
 func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	if said := o.told(); said != nil {
+		return r.finish(o, verdict(*said)) // its task was over already
+	}
 	if o.Rebuilt || o.Losses >= r.Retries {
 		if r.Retries > 0 && !o.Rebuilt {
 			why += fmt.Sprintf("; it was started again %d times, as often as retries_on_loss allows", o.Losses)

@@ -64,6 +64,7 @@ type Runner struct {
 	Commands map[string]string
 	// Images tells what an image runs by itself; nil: nobody is asked.
 	Images      func(ctx context.Context, name string) (registry.Image, error)
+	Switch      Switch
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
@@ -192,6 +193,7 @@ func (r *Runner) Warnings() []string { return r.warnings }
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
+	labelEnv, graceEnv, switchEnv, sumEnv,
 }
 
 // Place says what a task needs on a rented machine: what it has in a container of
@@ -389,12 +391,12 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if o.Intent.IsZero() {
 		return false, nil // nothing was ordered by this label
 	}
-	list, err := r.API.Labelled(ctx, r.label(o.Task, o.Attempt, o.Number), o.Intent)
+	// All of them: a task that is over by now has added its end to the label.
+	list, err := r.API.List(ctx, o.Intent)
 	if err != nil {
 		return false, r.ordering(ctx, err)
 	}
-	rows := slices.DeleteFunc(list.Instances, func(i vastai.Instance) bool { return o.isDoomed(i.ID) })
-	if len(rows) > 0 {
+	if rows := r.fresh(o, list.Instances); len(rows) > 0 {
 		r.choose(o, rows)
 		r.say("order found", o)
 		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
