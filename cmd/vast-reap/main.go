@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.IntFlag{Name: "max", Value: 10, Usage: "destroy at most `N` instances"},
 			&cli.StringFlag{Name: "older", Value: "10m", Usage: "leave instances alone that are younger than `DURATION`"},
 			&cli.StringFlag{Name: "agent", Usage: "look for instances of the agent `NAME`: one whose host is lost"},
-			&cli.BoolFlag{Name: "account", Usage: "look for all instances of the account that bear any agent's label"},
+			&cli.BoolFlag{Name: "account", Usage: "look for all instances of the account with the label of any agent"},
 			&cli.BoolFlag{Name: "bill", Usage: "show what tasks were estimated to cost and what was billed"},
 			&cli.StringFlag{Name: "since", Value: "7d", Usage: "with --bill, of tasks that ended within `DURATION`"},
 			app.JSONFlag(),
