@@ -100,8 +100,8 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 				Label string `json:"label"`
 			} `json:"metadata"`
 		}
-		if json.Unmarshal(text, &row) != nil || row.Amount == nil || row.From < 0 || row.Until > 1e11 {
-			continue
+		if json.Unmarshal(text, &row) != nil || row.Amount == nil || row.From < 0 || row.Until <= 0 || row.Until > 1e11 {
+			continue // until when it is has to be known: what is not billed yet is estimated
 		}
 		number, ok := strings.CutPrefix(row.Source, "instance-")
 		id, err := strconv.ParseInt(number, 10, 64)

@@ -31,7 +31,7 @@ func (r *Runner) reconcile(ctx context.Context, open []*order) {
 	if err != nil || !wanted && len(done) == 0 || !r.first(ctx, "asked for bills", r.now().Add(r.BillInterval)) {
 		return
 	}
-	charges, err := r.charges(ctx, r.now().Add(-billTime))
+	charges, err := r.charges(ctx, reach(r.now().Add(-billTime), open, done))
 	if err != nil {
 		r.once(ctx, "bills", r.now().Add(24*time.Hour), "what the market has billed cannot be read: costs are estimates", "error", err)
 		return
@@ -48,7 +48,18 @@ func (r *Runner) reconcile(ctx context.Context, open []*order) {
 	}
 }
 
-// charges are what was billed of late, by instance.
+// reach is how far back bills have to be asked for: to the order of each instance, or its
+// bill would lack the days before.
+func reach(from time.Time, lists ...[]*order) time.Time {
+	for _, o := range slices.Concat(lists...) {
+		if o.Instance != 0 && !o.Created.IsZero() && o.Created.Before(from) {
+			from = o.Created
+		}
+	}
+	return from
+}
+
+// charges are what was billed since a time, by instance.
 func (r *Runner) charges(ctx context.Context, from time.Time) (map[int64]bill, error) {
 	now := r.now()
 	// Whole days, so that all tools that ask within a day ask for the same.
@@ -71,6 +82,9 @@ func (o *order) enter(charges map[int64]bill) bool {
 		b, ok := charges[id]
 		if !ok || o.Bills[id] == b {
 			continue
+		}
+		if id != o.Instance && b.Amount < o.Bills[id].Amount {
+			continue // of an instance before this one, the first days may not have been asked for
 		}
 		if o.Bills == nil {
 			o.Bills = map[int64]bill{}
@@ -176,10 +190,6 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	charges, err := r.charges(ctx, after)
-	if err != nil {
-		return nil, scoped(err, "billing_read")
-	}
 	orders, err := r.recent(after)
 	if err != nil {
 		return nil, err
@@ -192,6 +202,10 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		if o, err := r.read(ordersDir, name); err == nil && len(o.instances()) > 0 {
 			orders = append(orders, o)
 		}
+	}
+	charges, err := r.charges(ctx, reach(after, orders))
+	if err != nil {
+		return nil, scoped(err, "billing_read")
 	}
 	var out []Bill
 	for _, o := range orders {

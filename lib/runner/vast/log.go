@@ -314,7 +314,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 // Should that take too long, Jobs goes on with it.
 func (r *Runner) gone(ctx context.Context, o *order) error {
 	until := r.now().Add(r.StopWait)
-	since := r.now().Add(-2 * r.API.Unit / 5)
+	// Older lists do not show an instance that was just ordered.
+	since := latest(o.Created, r.now().Add(-2*r.API.Unit/5))
 	for {
 		list, err := r.API.List(ctx, since)
 		if err != nil {

@@ -60,9 +60,11 @@ type fake struct {
 	create    func(offer int64) error // nil: it is made
 	account   error
 	charged   []vastai.Charge
-	pace      func(ctx context.Context, op string) error
-	stuck     map[int64]bool // instances that destroys do nothing to
-	most      int            // instances at once
+	// chargedFrom is since when charges were asked for last.
+	chargedFrom time.Time
+	pace        func(ctx context.Context, op string) error
+	stuck       map[int64]bool // instances that destroys do nothing to
+	most        int            // instances at once
 }
 
 func (f *fake) SetPace(pace func(ctx context.Context, op string) error) { f.pace = pace }
@@ -188,10 +190,11 @@ func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	return []byte(i.log), i.logErr
 }
 
-func (f *fake) Charges(ctx context.Context, _, _ time.Time) ([]vastai.Charge, error) {
+func (f *fake) Charges(ctx context.Context, from, _ time.Time) ([]vastai.Charge, error) {
 	_ = f.ask(ctx, "charges")
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.chargedFrom = from
 	return slices.Clone(f.charged), nil
 }
 
@@ -905,5 +908,85 @@ func TestStopOne(t *testing.T) {
 	}
 	if j := s.turn()[s.job(1)]; j.State != task.Stopped || !j.Cancelled {
 		t.Errorf("%+v", j)
+	}
+}
+
+// What was billed for a task counts from its beginning, however long ago that is.
+func TestBillOfALongTask(t *testing.T) {
+	s := newStand(t, 1)
+	s.BillInterval, s.Limits.Runtime = time.Hour, 0
+	s.Limits.CostPerTask = 1000
+	i := s.begin(1)
+	i.log = "at work\n"
+	s.turn()
+	s.clock.pass(8 * 24 * time.Hour)
+	s.turn()
+	if from := s.market.chargedFrom; from.IsZero() || from.After(i.created) {
+		t.Errorf("charges since %v, of an instance from %v", from, i.created)
+	}
+	if _, err := s.Bills(t.Context(), s.clock.Now().Add(-time.Hour)); err != nil || s.market.chargedFrom.After(i.created) {
+		t.Errorf("charges since %v, %v", s.market.chargedFrom, err)
+	}
+}
+
+// A list from before an instance was there does not say that it is gone.
+func TestStopAtOnce(t *testing.T) {
+	s := newStand(t, 1)
+	s.begin(1)
+	if err := s.Stop(t.Context(), s.refs[0]); err != nil || len(s.market.instances) != 0 {
+		t.Errorf("%v, %+v", err, s.market.instances)
+	}
+}
+
+// An order that comes through late is found, though lists that others have had since it
+// was made do not show it.
+func TestLateOrder(t *testing.T) {
+	s := newStand(t, 2)
+	sub := s.submission(1)
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	o, err := s.read(ordersDir, string(sub.Task)+".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.API.List(t.Context(), s.clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.market.create = nil
+	if _, err := s.market.Create(t.Context(), 1, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.pass(2 * time.Minute)
+	for range 3 {
+		job, err := s.Start(t.Context(), sub)
+		if err != nil || !job.Adopted {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	if s.market.most != 1 {
+		t.Errorf("%d instances", s.market.most)
+	}
+}
+
+// Orders that others look up in one list are not given up by it.
+func TestOneListIsOneLook(t *testing.T) {
+	s := newStand(t, 2)
+	sub := s.submission(1)
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	s.market.create = nil
+	s.clock.pass(2 * time.Minute)
+	for range 3 { // one list serves them
+		if job, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	s.clock.pass(time.Minute)
+	if _, err := s.Start(t.Context(), sub); err != nil || len(s.market.instances) != 1 {
+		t.Errorf("%v, %+v", err, s.market.instances)
 	}
 }

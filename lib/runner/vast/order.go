@@ -32,16 +32,18 @@ type order struct {
 	Image   string  `json:"image,omitempty"`
 	Nonce   string  `json:"nonce"`
 	// Number counts the labels that were used: another one for another instance.
-	Number  int       `json:"number"`
-	Tries   int       `json:"tries"`             // instances that were had
-	Intent  time.Time `json:"intent,omitzero"`   // since when there may be an instance
-	Looked  int       `json:"looked,omitempty"`  // how often it was looked up in vain
-	Offer   int64     `json:"offer,omitempty"`   // what was ordered
-	Machine int64     `json:"machine,omitempty"` // and where it is
-	GPU     string    `json:"gpu,omitempty"`
-	Price   float64   `json:"price,omitempty"`   // dollars an hour
-	Bid     float64   `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
-	Traffic float64   `json:"traffic,omitempty"` // dollars, of image and models
+	Number int       `json:"number"`
+	Tries  int       `json:"tries"`            // instances that were had
+	Intent time.Time `json:"intent,omitzero"`  // since when there may be an instance
+	Looked int       `json:"looked,omitempty"` // in how many lists it was looked up in vain
+	// LookedAt is when the last of those lists was asked for.
+	LookedAt time.Time `json:"looked_at,omitzero"`
+	Offer    int64     `json:"offer,omitempty"`   // what was ordered
+	Machine  int64     `json:"machine,omitempty"` // and where it is
+	GPU      string    `json:"gpu,omitempty"`
+	Price    float64   `json:"price,omitempty"`   // dollars an hour
+	Bid      float64   `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
+	Traffic  float64   `json:"traffic,omitempty"` // dollars, of image and models
 	// Rejected is how many offers in a row the market has rejected this order with, and
 	// Held until when it is not made again because of that.
 	Rejected int       `json:"rejected,omitempty"`
@@ -358,7 +360,7 @@ func (o *order) cost(now time.Time) float64 {
 		return spent
 	}
 	if b, ok := o.Bills[o.Instance]; ok {
-		return spent + b.Amount + hours(now.Sub(b.Until))*o.Price
+		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
 	}
 	return spent + o.estimate(now)
 }
@@ -401,7 +403,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	if created.Before(o.Intent) {
 		created = o.Intent
 	}
-	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.Intent = i.ID, created, now, 0, 0, time.Time{}
+	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.LookedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
 	o.fill(i)
 	o.Tries++
 }
@@ -409,7 +411,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 // rewind mends times that lie ahead, as after the clock was set back: nothing would be
 // done about the order until then.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt, &o.Held} {
+	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt, &o.LookedAt, &o.Held} {
 		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
 			*t = now.Add(-time.Millisecond)
 		}

@@ -79,7 +79,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
 		if err == nil {
-			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, 0
+			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.LookedAt, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, time.Time{}, 0
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}

@@ -391,8 +391,9 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if o.Intent.IsZero() {
 		return false, nil // nothing was ordered by this label
 	}
-	// All of them: a task that is over by now has added its end to the label.
-	list, err := r.API.List(ctx, o.Intent)
+	// All of them: a task that is over by now has added its end to the label. A list from
+	// the time of the order shows nothing if the order was still on its way.
+	list, err := r.API.List(ctx, latest(o.Intent, r.now().Add(-2*r.API.Unit/5)))
 	if err != nil {
 		return false, r.ordering(ctx, err)
 	}
@@ -404,8 +405,10 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if list.Odd > 0 {
 		return false, later("the list of instances has %d rows that cannot be read: one may be that of this task", list.Odd)
 	}
-	o.Looked++
-	if wait := r.Settle - r.now().Sub(o.Intent); wait > 0 || o.Looked < 2 {
+	if list.At.After(o.LookedAt) {
+		o.Looked, o.LookedAt = o.Looked+1, list.At
+	}
+	if list.At.Sub(o.Intent) < r.Settle || o.Looked < 2 {
 		if err := r.save(o); err != nil {
 			return false, err
 		}
@@ -413,7 +416,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	}
 	// Should it turn up later, its label says that it is not wanted.
 	o.Number++
-	o.Intent, o.Looked = time.Time{}, 0
+	o.Intent, o.Looked, o.LookedAt = time.Time{}, 0, time.Time{}
 	return false, r.save(o)
 }
 
