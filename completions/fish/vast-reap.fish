@@ -12,3 +12,4 @@ complete -c vast-reap -l since -x -d 'with --bill, of tasks that ended within DU
 complete -c vast-reap -l json -d 'print JSON instead of a table'
 complete -c vast-reap -l version -s V -d 'print the version and exit'
 complete -c vast-reap -l help -s h -d 'show help'
+complete -c vast-reap -l help-all -d 'show help with all options'

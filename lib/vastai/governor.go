@@ -153,7 +153,7 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 func (g *Governor) pace(ctx context.Context, op string) error {
 	name := class(op)
 	var wait time.Duration
-	var refused error
+	var refused *callError
 	err := g.book(ctx, func(l *ledger) {
 		now, c := g.Now(), l.Courses[name]
 		if now.Before(c.Until) {
@@ -175,7 +175,7 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 		return failed(op, ErrUnknown, 0, err.Error())
 	}
 	if refused != nil {
-		return hinted(refused.(*callError))
+		return hinted(refused)
 	}
 	return g.Sleep(ctx, wait)
 }

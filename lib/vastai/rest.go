@@ -181,7 +181,10 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 // again reports whether a call that has failed may be repeated at once.
 func again(err error) bool {
 	var e *callError
-	return (errors.Is(err, ErrBusy) || errors.Is(err, ErrUnknown)) && !(errors.As(err, &e) && e.held)
+	if errors.As(err, &e) && e.held {
+		return false
+	}
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrUnknown)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
