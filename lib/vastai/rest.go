@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -349,9 +348,15 @@ func destroyOp(ids []int64) string {
 // mean a bad key as well.
 func isGone(err error) bool {
 	var e *callError
-	return errors.As(err, &e) && slices.ContainsFunc([]string{"no_such_instance", "instances_not_found", "not_found: Instance"}, func(code string) bool {
-		return strings.Contains(e.words, code)
-	})
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, code := range []string{"no_such_instance", "instances_not_found"} {
+		if strings.Contains(e.words, code) {
+			return true
+		}
+	}
+	return e.status == http.StatusNotFound && strings.Contains(e.words, "not_found")
 }
 
 func succeeded(op string, raw []byte) error {
