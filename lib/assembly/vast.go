@@ -59,17 +59,14 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: num_gpus is in offer_filters as well; give one of them", c.Where("vast_api.find"))
 		}
 	}
-	var images func(context.Context, string) (registry.Image, error)
-	var contents func(context.Context, string, registry.Contents) (registry.Contents, error)
+	var images func(context.Context, string, registry.Contents) (registry.Image, error)
 	if v.ImageLookup {
 		client := registry.New(v.ImageLogin)
+		client.Programs, client.Enough = vastrunner.Programs, vastrunner.Enough
 		images = client.Image
-		contents = func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error) {
-			return client.Contents(ctx, name, vastrunner.Programs, vastrunner.Enough, known)
-		}
 	}
 	return &vastrunner.Runner{
-		Images: images, Contents: contents,
+		Images: images,
 		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace)},
 		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},

@@ -62,12 +62,10 @@ type Runner struct {
 	ExtraEnv     map[string]string
 	// Commands are for images whose tasks name none: patterns of slugs, and commands.
 	Commands map[string]string
-	// Images tells what an image runs by itself; nil: nobody is asked.
-	Images func(ctx context.Context, name string) (registry.Image, error)
-	Switch Switch
-	// Contents tells which programs an image has, given what it has told before; nil:
-	// nobody is asked, and a container finds out by itself.
-	Contents    func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error)
+	// Images tells what an image runs by itself and which programs it has, given what was
+	// seen in it before; nil: nobody is asked, and a container finds out by itself.
+	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
+	Switch      Switch
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
@@ -272,7 +270,7 @@ func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	image, err := r.image(ctx, t.Image)
 	switch {
 	case errors.Is(err, registry.ErrRefused):
-		return nil, fmt.Errorf("image %s: %w", task.Clean(t.Image), err)
+		return nil, err
 	case err != nil:
 		return nil, later("image %s: %w (image_lookup: false does without)", task.Clean(t.Image), err)
 	}
