@@ -125,6 +125,9 @@ type logText struct {
 // errNoTime says that a turn had no time for a log: the next one reads it.
 var errNoTime = errors.New("there was no time to read the log")
 
+// logTime is the longest wait for one log.
+const logTime = 30 * time.Second
+
 // logReaders is how many logs are asked for at a time: hosts take their time.
 const logReaders = 6
 
@@ -132,6 +135,7 @@ const logReaders = 6
 func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	now := r.now()
 	var over, due []int64
+	mute := map[int64]bool{}
 	for _, o := range orders {
 		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
 		if o.End != nil || at < 0 {
@@ -139,6 +143,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 		}
 		i := v.all[at]
 		ended := i.Actual == "exited" || (i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen") && (i.Actual == "running" || !o.Ran.IsZero())
+		mute[o.Instance] = o.Mute >= deadLooks
 		switch {
 		case ended:
 			over = append(over, o.Instance)
@@ -163,12 +168,14 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	for range min(logReaders, len(ids)) {
 		readers.Go(func() {
 			for id := range next {
-				text, err := r.API.Log(bounded, id, logLines)
-				if bounded.Err() != nil && ctx.Err() == nil && err != nil {
-					err = errNoTime
+				// What has begun is ended: else a market that takes longer than a turn
+				// would never show a log.
+				l := logText{err: errNoTime}
+				if bounded.Err() == nil {
+					l.text, l.err = r.log(ctx, id, mute[id])
 				}
 				mu.Lock()
-				v.read[id] = logText{text, err}
+				v.read[id] = l
 				mu.Unlock()
 			}
 		})
@@ -180,14 +187,29 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	readers.Wait()
 }
 
-// fetch is the log of an instance, as this turn has read it already or asks for it now.
-func (r *Runner) fetch(ctx context.Context, v *view, id int64) ([]byte, error) {
+// log asks for the log of an instance. For one that could not be read lately, the others
+// do not wait as long.
+func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
+	limit := r.LogTime
+	if limit == 0 {
+		limit = logTime
+	}
+	if mute {
+		limit /= 3
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.API.Log(bounded, id, logLines)
+}
+
+// fetch is the log of an order, as this turn has read it already or asks for it now.
+func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 	if v != nil {
-		if l, ok := v.read[id]; ok {
+		if l, ok := v.read[o.Instance]; ok {
 			return l.text, l.err
 		}
 	}
-	return r.API.Log(ctx, id, logLines)
+	return r.log(ctx, o.Instance, o.Mute >= deadLooks)
 }
 
 // maxKnown bounds how much of the output that is there is compared.
@@ -199,12 +221,7 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*en
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
 	}
-	if o.Mute >= deadLooks { // the others are not to wait for it
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, muteTime)
-		defer cancel()
-	}
-	text, err := r.fetch(ctx, v, o.Instance)
+	text, err := r.fetch(ctx, v, o)
 	if errors.Is(err, errNoTime) {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ type rented struct {
 	fields  map[string]any // of its row
 	log     string
 	logErr  error
+	logTime time.Duration
 	created time.Time
 	bid     float64
 }
@@ -184,6 +185,13 @@ func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
 func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	_ = f.ask(ctx, "log")
 	i := f.find(id)
+	if i != nil && i.logTime > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, vastai.ErrNotReady
+		case <-time.After(i.logTime):
+		}
+	}
 	if i == nil {
 		return nil, vastai.ErrNotReady
 	}
@@ -602,6 +610,47 @@ func TestListLookedAtTwice(t *testing.T) {
 	s.turn()
 	if j := s.turn()[s.job(1)]; j.State != task.Error {
 		t.Errorf("%+v", j)
+	}
+}
+
+// Logs that take longer than a turn has for them are read all the same, and one that never
+// comes does not hold its task: the label tells the end.
+func TestSlowLogs(t *testing.T) {
+	s := newStand(t, 20)
+	var all []*rented
+	for n := range 9 {
+		all = append(all, s.begin(n))
+	}
+	s.turn()
+	for n, i := range all {
+		ended(i, n)
+		i.logTime = 20 * time.Millisecond
+	}
+	all[0].logTime = time.Hour
+	all[0].label += ":end=0"
+	s.LogTime = 300 * time.Millisecond
+	wait := s.API.Sleep
+	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
+		if d > 10*time.Second {
+			return nil // the time of a turn is over at once
+		}
+		return wait(ctx, d)
+	}
+	over := map[task.ID]runner.Job{}
+	for range 20 {
+		for id, j := range s.turn() {
+			if j.State == task.Completed || j.State == task.Failed || j.State == task.Error {
+				over[id] = j
+			}
+		}
+	}
+	for n := range all {
+		if j := over[s.job(n)]; j.ExitCode != n || j.State == task.Error || j.State == "" {
+			t.Errorf("task %d: %+v", n, j)
+		}
+		if has := strings.Contains(s.output(n), "the end of the log could not be read"); has != (n == 0) {
+			t.Errorf("output of %d: %s", n, s.output(n))
+		}
 	}
 }
 

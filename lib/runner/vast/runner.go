@@ -69,6 +69,7 @@ type Runner struct {
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
+	LogTime     time.Duration // longest wait for one log; default: 30 s
 	StopWait    time.Duration
 	Log         *slog.Logger
 	Now         func() time.Time
