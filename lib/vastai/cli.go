@@ -374,7 +374,11 @@ func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	text, err := c.once(ctx, op, append([]string{"logs", strconv.FormatInt(id, 10), "--tail", strconv.Itoa(lines)}, common...)...)
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, ErrInvalid):
-		return nil, failed(op, ErrNotReady, status(err), "")
+		var said *callError
+		if errors.As(err, &said) && said.status > 0 {
+			return nil, failed(op, ErrNotReady, said.status, said.words) // in the market's words
+		}
+		return nil, failed(op, ErrNotReady, 0, "")
 	case err != nil:
 		return nil, err
 	}
