@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
@@ -224,6 +225,14 @@ func TestTaskGone(t *testing.T) {
 	w.task("task", "echo begun; while sleep 0.2; do echo more; done")
 	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
 	w.queue.Do(func(world *arkindex.World) { world.Tasks = nil })
+	// One look that does not show a task proves nothing; it takes some minutes.
+	for n := range 4 {
+		w.later(time.Duration(n) * time.Minute)
+		if w.run(turn); len(w.market.Alive()) != 1 {
+			t.Errorf("after %d looks its instance is gone", n+1)
+		}
+	}
+	w.later(5 * time.Minute)
 	w.due()
 	w.until("instance gone", func() bool { return len(w.market.Alive()) == 0 })
 	w.settled()
