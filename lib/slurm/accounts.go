@@ -76,17 +76,17 @@ type QOS struct {
 	UsageFactor    float64
 	UsageThreshold float64
 
-	Grp                                          GroupLimits
-	MaxJobsPerUser, MaxJobsPerAccount            Limit[int64]
-	MaxJobsAccruePerUser, MaxJobsAccruePerAcct   Limit[int64]
-	MaxSubmitPerUser, MaxSubmitPerAccount        Limit[int64]
-	MaxTRESPerJob, MaxTRESPerNode                TRES
-	MaxTRESPerUser, MaxTRESPerAccount            TRES
-	MaxTRESMinsPerJob                            TRES
-	MaxTRESRunMinsPerUser, MaxTRESRunMinsPerAcct TRES
-	MinTRESPerJob                                TRES
-	MaxWall                                      Limit[time.Duration]
-	MinPriority                                  Limit[int64]
+	Grp                                             GroupLimits
+	MaxJobsPerUser, MaxJobsPerAccount               Limit[int64]
+	MaxJobsAccruePerUser, MaxJobsAccruePerAccount   Limit[int64]
+	MaxSubmitPerUser, MaxSubmitPerAccount           Limit[int64]
+	MaxTRESPerJob, MaxTRESPerNode                   TRES
+	MaxTRESPerUser, MaxTRESPerAccount               TRES
+	MaxTRESMinsPerJob                               TRES
+	MaxTRESRunMinsPerUser, MaxTRESRunMinsPerAccount TRES
+	MinTRESPerJob                                   TRES
+	MaxWall                                         Limit[time.Duration]
+	MinPriority                                     Limit[int64]
 }
 
 // Is reports whether the QOS has a flag.
@@ -112,7 +112,7 @@ var qosColumns = []column[QOS]{
 	{"maxjobspu", func(c *columns, i int, q *QOS) { q.MaxJobsPerUser = c.count(i) }},
 	{"maxjobspa", func(c *columns, i int, q *QOS) { q.MaxJobsPerAccount = c.count(i) }},
 	{"maxjobsaccruepu", func(c *columns, i int, q *QOS) { q.MaxJobsAccruePerUser = c.count(i) }},
-	{"maxjobsaccruepa", func(c *columns, i int, q *QOS) { q.MaxJobsAccruePerAcct = c.count(i) }},
+	{"maxjobsaccruepa", func(c *columns, i int, q *QOS) { q.MaxJobsAccruePerAccount = c.count(i) }},
 	{"maxsubmitpu", func(c *columns, i int, q *QOS) { q.MaxSubmitPerUser = c.count(i) }},
 	{"maxsubmitpa", func(c *columns, i int, q *QOS) { q.MaxSubmitPerAccount = c.count(i) }},
 	{"maxtres", func(c *columns, i int, q *QOS) { q.MaxTRESPerJob = c.list(i) }},
@@ -121,7 +121,7 @@ var qosColumns = []column[QOS]{
 	{"maxtrespa", func(c *columns, i int, q *QOS) { q.MaxTRESPerAccount = c.list(i) }},
 	{"maxtresmins", func(c *columns, i int, q *QOS) { q.MaxTRESMinsPerJob = c.list(i) }},
 	{"maxtresrunminspu", func(c *columns, i int, q *QOS) { q.MaxTRESRunMinsPerUser = c.list(i) }},
-	{"maxtresrunminspa", func(c *columns, i int, q *QOS) { q.MaxTRESRunMinsPerAcct = c.list(i) }},
+	{"maxtresrunminspa", func(c *columns, i int, q *QOS) { q.MaxTRESRunMinsPerAccount = c.list(i) }},
 	{"mintres", func(c *columns, i int, q *QOS) { q.MinTRESPerJob = c.list(i) }},
 	{"maxwall", func(c *columns, i int, q *QOS) { q.MaxWall = c.wall(i) }},
 	{"minprio", func(c *columns, i int, q *QOS) { q.MinPriority = c.count(i) }},

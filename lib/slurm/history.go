@@ -71,8 +71,8 @@ var (
 	endColumns   = pick(recordColumns, "JobIDRaw", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
 )
 
-// Names and comments may have bars in them, but not this.
-var endLayout = layout{"sacct", '\x1f', ""}
+// Names and comments may have bars and newlines in them, but not this.
+var endLayout = layout{"sacct", '\x1f', "\x1f"}
 
 // maxAccount bounds how many jobs one call asks for: an argument is at most 128 KiB.
 const maxAccount = 10000
@@ -84,7 +84,7 @@ func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, 
 		return nil, nil
 	}
 	return stream(ctx, c, ParseAccount, "sacct",
-		"--noheader", "--parsable2", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","),
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","),
 		"--format="+strings.Join(columnNames(endColumns), ","))
 }
 
