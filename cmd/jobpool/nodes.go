@@ -213,9 +213,9 @@ func ends(ctx context.Context, client *slurm.Client, job string, out chan<- time
 		b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--jobs="+job, "--format=%e")
 		if err == nil {
 			text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-			if t, err := slurm.ParseTime(text); err == nil && !t.IsZero() {
+			if t, err := slurm.ParseTime(text); err == nil && t != 0 {
 				select {
-				case out <- t:
+				case out <- slurm.Time(t):
 				case <-ctx.Done():
 				}
 			}

@@ -103,10 +103,10 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 		return &estimate{at: now, now: now}, nil
 	}
 	args := append([]string{"--test-only"}, a.Options.Args()...)
-	client := slurm.Client{Run: launcher.Runner(host, command.System)}
+	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
 	var stderr bytes.Buffer
 	_, err := client.Command(ctx, command.Cmd{
-		Name: program(a, "sbatch"), Args: args, Stderr: &stderr,
+		Name: "sbatch", Args: args, Stderr: &stderr,
 		Stdin: strings.NewReader("#!/bin/sh\n:\n"),
 	})
 	if err != nil {

@@ -206,10 +206,11 @@ func cluster(ctx context.Context, p *Parts, host string) (string, error) {
 			return strings.TrimSuffix(name, "\n"), nil
 		}
 	}
-	name, err := p.Slurm.Cluster(ctx)
+	config, err := p.Slurm.Config(ctx)
 	if err != nil {
 		return "", err
 	}
+	name := config.Get("ClusterName")
 	// Without the file the next tool asks again.
 	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
 	return name, nil

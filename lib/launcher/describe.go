@@ -67,7 +67,7 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 				d.QOS = append(d.QOS, DescribedQOS{c.isQOS, c.hardMax})
 			}
 		}
-		if len(s.Memberships) == 0 {
+		if len(s.Associations) == 0 {
 			d.Accounts = slices.Clone(from.AllowAccounts)
 		}
 		for _, g := range p.groups {

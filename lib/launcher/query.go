@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,13 +63,13 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		inherited[p.name] = from.Configuration
 		given[p.name] = len(from.QOS) > 0 || len(from.Accounts) > 0
 	}
-	highest := 0
+	highest := int64(0)
 	for i := range s.Partitions {
 		if s.Partitions[i].State == "UP" {
 			highest = max(highest, s.Partitions[i].PriorityTier)
 		}
 	}
-	rules := make(map[string]slurm.QOSRule, len(s.QOS))
+	rules := make(map[string]slurm.QOS, len(s.QOS))
 	for _, q := range s.QOS {
 		rules[q.Name] = q
 	}
@@ -82,9 +83,9 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		known[from.Name] = p
 		p.complete = len(p.groups) == 0
-		p.minNodes, p.maxNodes = from.MinNodes, from.MaxNodes
-		p.maxCores, p.maxMem = from.MaxCPUsPerNode, from.MaxMemPerNode
-		if from.Preemptible && from.PriorityTier < highest {
+		p.minNodes, p.maxNodes = int(from.MinNodes), int(from.MaxNodes.Or(0))
+		p.maxCores, p.maxMem = int(from.MaxCPUsPerNode.Or(0)), from.MaxMemPerNode.Or(0)<<20
+		if from.Preemptible() && from.PriorityTier < highest {
 			p.class = classPreemptible
 		}
 		p.refused = append(p.refused, partitionRefuses(from, s)...)
@@ -109,11 +110,11 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		from := &s.Groups[i]
 		var features []string
 		if from.Features != "" {
-			features = slices.DeleteFunc(strings.Split(from.Features, ","), func(name string) bool { return !file.IsFeature(name) })
+			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
 		}
 		fromFeatures := group{}
 		fromFeatures.setFeatures(features)
-		for name := range strings.SplitSeq(from.Partitions, ",") {
+		for name := range from.Partitions.All() {
 			p := known[name]
 			if p == nil {
 				continue // hidden from this user
@@ -214,13 +215,13 @@ func allows(name string, allow, deny []string) bool {
 
 // slurmChoices are the accounts and QoS that the user can use in a partition: the
 // defaults first, then the QoS with the tightest time limit.
-func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOSRule) ([]choice, []Reason) {
-	if len(s.Memberships) == 0 {
-		return qosChoices(p, slurm.Membership{}, "", rules), nil
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOS) ([]choice, []Reason) {
+	if len(s.Associations) == 0 {
+		return qosChoices(p, slurm.Association{}, "", rules), nil
 	}
 	var mine []string
-	var usable []slurm.Membership
-	for _, m := range s.Memberships {
+	var usable []slurm.Association
+	for _, m := range s.Associations {
 		if m.Partition != "" && m.Partition != p.Name {
 			continue
 		}
@@ -238,7 +239,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slur
 		}
 		return nil, []Reason{{"account", text}}
 	}
-	slices.SortStableFunc(usable, func(a, b slurm.Membership) int {
+	slices.SortStableFunc(usable, func(a, b slurm.Association) int {
 		return rank(a.Account != s.DefaultAccount) - rank(b.Account != s.DefaultAccount)
 	})
 	var all []choice
@@ -262,7 +263,7 @@ func rank(last bool) int {
 	return 0
 }
 
-func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules map[string]slurm.QOSRule) []choice {
+func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules map[string]slurm.QOS) []choice {
 	var all []choice
 	add := func(option, name string) {
 		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
@@ -281,7 +282,7 @@ func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules ma
 		if a == m.DefaultQOS || b == m.DefaultQOS {
 			return rank(a != m.DefaultQOS) - rank(b != m.DefaultQOS)
 		}
-		x, y := rules[a].MaxWall, rules[b].MaxWall
+		x, y := rules[a].MaxWall.Or(0), rules[b].MaxWall.Or(0)
 		switch {
 		case x == y:
 			return strings.Compare(a, b)
@@ -302,35 +303,26 @@ func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules ma
 	return all
 }
 
-// limit sets what Slurm allows with the QoS in the partition.
-func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOSRule) {
+// limit sets what Slurm allows with the QoS in the partition: of each limit, that
+// of the partition's QoS comes before that of the job's.
+func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	own, ofPartition := rules[c.isQOS], rules[p.QOS]
-	if own.OverPartition {
-		first(&ofPartition.MaxWall, own.MaxWall)
-		first(&ofPartition.MinGPUs, own.MinGPUs)
-		first(&ofPartition.MaxGPUs, own.MaxGPUs)
-		first(&ofPartition.MaxCPUs, own.MaxCPUs)
-		first(&ofPartition.MaxNodes, own.MaxNodes)
-		first(&ofPartition.MaxMemory, own.MaxMemory)
+	before, after := ofPartition, own
+	if own.Is("OverPartQOS") {
+		before, after = own, ofPartition
 	}
-	if p.MaxTime != slurm.Unlimited && !own.OverTime {
+	if p.MaxTime != slurm.Unlimited && !own.Is("PartitionTimeLimit") {
 		c.hardMax = p.MaxTime
 	}
-	for _, q := range []slurm.QOSRule{own, ofPartition} {
-		least(&c.hardMax, q.MaxWall)
-		least(&c.maxGPU, q.MaxGPUs)
-		least(&c.maxCores, q.MaxCPUs)
-		least(&c.maxNodes, q.MaxNodes)
-		least(&c.maxMem, q.MaxMemory)
-		c.minGPU = max(c.minGPU, q.MinGPUs)
+	most := func(name string) int {
+		return int(cmp.Or(before.MaxTRESPerJob[name], after.MaxTRESPerJob[name]))
 	}
-}
-
-// first lets value, if there is one, take the place of a limit.
-func first[T ~int | ~int64](limit *T, value T) {
-	if value > 0 && *limit > 0 {
-		*limit = value
-	}
+	least(&c.hardMax, cmp.Or(before.MaxWall, after.MaxWall).Max)
+	least(&c.maxGPU, most("gres/gpu"))
+	least(&c.maxCores, most("cpu"))
+	least(&c.maxNodes, most("node"))
+	least(&c.maxMem, int64(most("mem"))<<20)
+	c.minGPU = max(c.minGPU, int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs())))
 }
 
 // least makes a limit tighter; 0 is no limit.

@@ -108,8 +108,8 @@ func TestFakesAreTrue(t *testing.T) {
 		t.Fatal(errs)
 	}
 	defer run("", real, "scancel", id)
-	args := []string{"--noheader", "--local", "--all", "--states=all", fmt.Sprintf("--user=%d", os.Getuid()),
-		"--Format=JobID:20,State:20,Reason:40,exit_code:12,DerivedEC:12,RestartCnt:8,SubmitTime:24,StartTime:24,Comment:80"}
+	args := []string{"--noheader", "--all", "--local", "--priority", "--noconvert",
+		"--Format=JobID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~0123456789abcdef", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
 	var want string
 	for line := range strings.Lines(first(run("", real, "squeue", args...))) {
 		if strings.Contains(line, comment) {
@@ -144,7 +144,7 @@ func TestFakesAreTrue(t *testing.T) {
 			t.Errorf("%s --version prints %q, its fake %q", name, want, got)
 		}
 	}
-	sacct := []string{"--noheader", "--parsable2", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName"}
+	sacct := []string{"--noheader", "--parsable", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName"}
 	if err := os.WriteFile(filepath.Join(work, "accounts"), []byte(id+"|PENDING|0:0|NOW|Unknown||wrap\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -117,8 +117,7 @@ func (w *world) slurm() {
 	var squeue, sacct bytes.Buffer
 	for i := range w.tasks {
 		if !w.ended[i] {
-			fmt.Fprintf(&squeue, "%-20s%-20s%-40s%-12s%-12s%-8s%-24s%-24s%-80s\n",
-				job(i), "RUNNING", "None", "0", "0", "0", "2026-03-01T12:00:00", "2026-03-01T12:00:05", "PONOS_TASK="+string(id(i)))
+			fmt.Fprintf(&squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|PONOS_TASK=%s|~MARK\n", job(i), id(i))
 			continue
 		}
 		for _, step := range []string{"", ".batch"} {
@@ -127,7 +126,7 @@ func (w *world) slurm() {
 				comment, name = "", "batch"
 			}
 			fmt.Fprintln(&sacct, strings.Join([]string{
-				job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name,
+				job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name, "",
 			}, "\x1f"))
 		}
 	}

@@ -45,10 +45,10 @@ func Read(r io.Reader) (*cluster.Snapshot, error) {
 	}
 	nodes, partitions := split(string(text))
 	s := &cluster.Snapshot{}
-	if s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions)); err != nil {
+	if s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions + "\n")); err != nil {
 		return nil, err
 	}
-	parsed, err := slurm.ParseNodes(strings.NewReader(nodes))
+	parsed, err := slurm.ParseNodes(strings.NewReader(nodes + "\n"))
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +231,8 @@ func partitions(s *cluster.Snapshot, o Options) []launcher.Described {
 	}
 	var names []string
 	for _, g := range s.Groups {
-		for name := range strings.SplitSeq(g.Partitions, ",") {
-			if name != "" && !slices.Contains(names, name) {
+		for name := range g.Partitions.All() {
+			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -87,7 +87,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			continue
 		}
 		if at, ok := byTask[id]; ok {
-			if known[at].Job == row.ID {
+			if known[at].Job == row.Number() {
 				all[at].queue = row
 				inQueue++
 			}
@@ -103,7 +103,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	for _, id := range order {
 		row := others[id]
-		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.ID, Submitted: row.Submit}, queue: row})
+		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}, queue: row})
 	}
 	for i := range all {
 		all[i].now = now
@@ -131,9 +131,7 @@ func better(a, b *slurm.Job) bool {
 	if aliveA != aliveB {
 		return aliveA
 	}
-	// Ids have no leading zeros, so the shorter one is the smaller one.
-	older := len(a.ID) < len(b.ID) || len(a.ID) == len(b.ID) && a.ID < b.ID
-	return older == aliveA
+	return (a.ID < b.ID) == aliveA
 }
 
 // Alive reports whether a job has not ended.
@@ -192,7 +190,7 @@ func (e *evidence) matches(r slurm.Record) bool {
 	if !strings.HasPrefix(r.Name, namePrefix) {
 		return false
 	}
-	return e.ref.Submitted.IsZero() || r.Submit.IsZero() || r.Submit.Sub(e.ref.Submitted).Abs() < 5*time.Minute
+	return e.ref.Submitted.IsZero() || r.Submit == 0 || slurm.Time(r.Submit).Sub(e.ref.Submitted).Abs() < 5*time.Minute
 }
 
 // Start submits the job, unless there is one already.
@@ -209,7 +207,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	if row := r.existing(rows, s); row != nil {
-		e := evidence{ref: runner.Ref{Task: s.Task, Job: row.ID}, queue: row, now: r.now()}
+		e := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}
 		job := e.judge()
 		job.Adopted = true
 		return job, nil
@@ -230,7 +228,7 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	var found *slurm.Job
 	for i := range rows {
 		row := &rows[i]
-		if row.Comment != mark+string(s.Task) || slices.Contains(s.Before, row.ID) {
+		if row.Comment != mark+string(s.Task) || slices.Contains(s.Before, row.Number()) {
 			continue
 		}
 		if found == nil || better(row, found) {
@@ -243,11 +241,11 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 // submitError tells the ways apart in which sbatch can fail.
 func submitError(err error) error {
 	var e *slurm.Error
-	if !errors.As(err, &e) || slurm.Unreachable(err) {
+	if !errors.As(err, &e) || e.Failure != slurm.Refused {
 		return err
 	}
 	for _, words := range []string{"MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now", "busy"} {
-		if strings.Contains(e.Exit.Stderr, words) {
+		if e.Says(words) {
 			return fmt.Errorf("%w: sbatch: %s", runner.ErrLater, e.Words())
 		}
 	}
@@ -265,7 +263,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ID == ref.Job })
+		i := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.Number() == ref.Job })
 		// An odd listing does not show it: scancel knows better.
 		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !Alive(&rows[i])) || i < 0 && cancelled {
 			return nil

@@ -73,7 +73,7 @@ const (
 func (e evidence) judge() runner.Job {
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted}
 	if q := e.queue; q != nil {
-		job.Restarts, job.Submitted = q.Restarts, q.Submit
+		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
 		if alive, ok := e.alive(); ok {
 			job.State, job.Reason = alive, pendingReason(q)
 			return job
@@ -116,7 +116,7 @@ func (e evidence) missing() time.Duration {
 func (e evidence) alive() (task.State, bool) {
 	q := e.queue
 	if q.State == "SUSPENDED" {
-		if q.Start.IsZero() || q.Start.After(e.now) {
+		if q.Start == 0 || q.Start > e.now.Unix() {
 			return task.Pending, true
 		}
 		return task.Running, true

@@ -14,10 +14,14 @@ var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 func TestJudge(t *testing.T) {
 	ago := func(d time.Duration) runner.Ref { return runner.Ref{Task: "a", Job: "7", Missing: now.Add(-d)} }
 	queue := func(state string) *slurm.Job {
-		return &slurm.Job{ID: "7", State: state, Reason: "None", Start: now.Add(-time.Hour)}
+		return &slurm.Job{ID: 7, State: state, Reason: "None", Start: now.Add(-time.Hour).Unix()}
 	}
 	account := func(state string, batch slurm.Exit, steps ...slurm.Exit) *slurm.Record {
-		return &slurm.Record{ID: "7", State: state, Batch: batch, Steps: steps}
+		r := &slurm.Record{ID: "7", State: state, Batch: batch}
+		for _, exit := range steps {
+			r.Steps = append(r.Steps, slurm.Step{Exit: exit})
+		}
+		return r
 	}
 	code := func(n int) slurm.Exit { return slurm.Exit{Code: n} }
 	for _, tt := range []struct {

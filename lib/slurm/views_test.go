@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,13 +34,26 @@ func inUTC(t *testing.T) {
 	t.Cleanup(func() { time.Local = was })
 }
 
-func TestParseQueueJobs(t *testing.T) {
+// parseJobs reads what squeue prints for EachJob.
+func parseJobs(r io.Reader) ([]Job, error) {
+	var jobs []Job
+	err := rows(r, jobsLayout(capturedMark), jobColumns, collect(&jobs))
+	return jobs, err
+}
+
+func parseSprio(r io.Reader) ([]Factors, error) {
+	var all []Factors
+	err := scanSprio(r, collect(&all))
+	return all, err
+}
+
+func TestParseJobs(t *testing.T) {
 	inUTC(t)
-	jobs, err := ParseQueueJobs(bytes.NewReader(captured(t, "squeue.txt")), capturedMark)
+	jobs, err := parseJobs(bytes.NewReader(captured(t, "squeue.txt")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	byLabel := map[string]QueueJob{}
+	byLabel := map[string]Job{}
 	for _, j := range jobs {
 		byLabel[j.Label] = j
 	}
@@ -72,15 +86,17 @@ func TestParseQueueJobs(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	inUTC(t)
 	parsers := map[string]func(io.Reader) error{
-		"squeue.txt":      func(r io.Reader) error { _, err := ParseQueueJobs(r, capturedMark); return err },
-		"sprio.txt":       func(r io.Reader) error { _, err := ParseSprio(r); return err },
-		"sshare.txt":      func(r io.Reader) error { _, err := ParseShares(r); return err },
-		"sacct.txt":       func(r io.Reader) error { return ScanUsage(r, func(*UsageRow) error { return nil }) },
-		"sreport.txt":     func(r io.Reader) error { _, err := ParseReport(r); return err },
-		"config.txt":      func(r io.Reader) error { _, err := ParseSchedConfig(r); return err },
-		"node.txt":        func(r io.Reader) error { _, err := ParseNodeUse(r); return err },
+		"squeue.txt": func(r io.Reader) error { _, err := parseJobs(r); return err },
+		"sprio.txt":  func(r io.Reader) error { _, err := parseSprio(r); return err },
+		"sshare.txt": func(r io.Reader) error { _, err := ParseShares(r); return err },
+		"sacct.txt": func(r io.Reader) error {
+			return rows(r, barLayout("sacct"), usageColumns, func(*Record) error { return nil })
+		},
+		"sreport.txt":     func(r io.Reader) error { _, err := parseReport(r); return err },
+		"config.txt":      func(r io.Reader) error { _, err := ParseConfig(r); return err },
+		"node.txt":        func(r io.Reader) error { _, err := ParseNodes(r); return err },
 		"reservation.txt": func(r io.Reader) error { _, err := ParseReservations(r); return err },
-		"job.txt":         func(r io.Reader) error { _, err := ParsePlacements(r); return err },
+		"job.txt":         func(r io.Reader) error { _, err := ParseJobDetails(r); return err },
 	}
 	for name, parse := range parsers {
 		whole := captured(t, name)
@@ -113,7 +129,7 @@ func TestForgedRow(t *testing.T) {
 	inUTC(t)
 	row := string(bytes.SplitAfterN(captured(t, "squeue.txt"), []byte("\n"), 2)[0])
 	forged := strings.Replace(row, "|~"+capturedMark, "\n"+strings.ReplaceAll(row, capturedMark, "guess")+"|~"+capturedMark, 1)
-	jobs, err := ParseQueueJobs(strings.NewReader(forged), capturedMark)
+	jobs, err := parseJobs(strings.NewReader(forged))
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("%d jobs, %v; want one with a strange name", len(jobs), err)
 	}
@@ -124,7 +140,7 @@ func TestOtherVersions(t *testing.T) {
 	inUTC(t)
 	row := "9|9|9|N/A|0|0|eve|(null)|gpu|(null)|PENDING|4294901758|-5|2026-11-20T17:50:56|Unknown|N/A|N/A|NONE|UNLIMITED|2-4|8|cpu=8,mem=0.50T,node=2,gres/gpu:h100=2|" +
 		"gres/gpu:h100:2|gres/gpu:1||(null)|(null)|a&b|(null)|afterok:3_*(unfulfilled)|Nodes required for job are DOWN, DRAINED or reserved|n|~" + capturedMark + "\n"
-	jobs, err := ParseQueueJobs(strings.NewReader(row), capturedMark)
+	jobs, err := parseJobs(strings.NewReader(row))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +159,7 @@ func TestOtherVersions(t *testing.T) {
 		"NodeName=n1 Arch=x86_64 CoresPerSocket=32 CPUAlloc=8 CPUEfctv=64 CPUTot=64 CPULoad=1.00 AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:a100:2,gpu:h100:2,shard:8 " +
 			"GresDrain=N/A GresUsed=gpu:a100:1(IDX:0),gpu:h100:1(IDX:2),shard:0 RealMemory=512000 AllocMem=64000 State=MIXED+PLANNED ThreadsPerCore=2 Weight=1 Partitions=gpu Comment=State=DOWN\n",
 	} {
-		nodes, err := ParseNodeUse(strings.NewReader(record))
+		nodes, err := ParseNodes(strings.NewReader(record))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +170,7 @@ func TestOtherVersions(t *testing.T) {
 }
 
 func TestSprio(t *testing.T) {
-	rows, err := ParseSprio(bytes.NewReader(captured(t, "sprio.txt")))
+	rows, err := parseSprio(bytes.NewReader(captured(t, "sprio.txt")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,12 +186,12 @@ func TestSprio(t *testing.T) {
 		"1|gpu|alice|x|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n", "1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|~\n", "hello\n",
 		"1|gpu|alice|5|0|0|0|0|0|0|0|0|0|0|0|0|0|0|cpu|cpu=1|~\n", "1|gpu|alice|NaN|0|0|0|0|0|0|0|0|0|0|0|0|0|0|||~\n",
 	} {
-		if rows, err := ParseSprio(strings.NewReader(bad)); err == nil {
+		if rows, err := parseSprio(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q: %+v; want an error", bad, rows)
 		}
 	}
 	// Without TRES weights sprio prints nothing there.
-	rows, err = ParseSprio(strings.NewReader("7|cpu|bob|1|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0|0|||~\n"))
+	rows, err = parseSprio(strings.NewReader("7|cpu|bob|1|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0.0|0|0|0|||~\n"))
 	if err != nil || len(rows) != 1 || rows[0].TRES != nil {
 		t.Errorf("%+v, %v", rows, err)
 	}
@@ -204,8 +220,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestSchedConfig(t *testing.T) {
-	c, err := ParseSchedConfig(bytes.NewReader(captured(t, "config.txt")))
+func TestConfig(t *testing.T) {
+	c, err := ParseConfig(bytes.NewReader(captured(t, "config.txt")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,29 +236,10 @@ func TestSchedConfig(t *testing.T) {
 	}
 }
 
-func TestNodeUse(t *testing.T) {
-	nodes, err := ParseNodeUse(bytes.NewReader(captured(t, "node.txt")))
-	if err != nil || len(nodes) != 5 {
-		t.Fatal(nodes, err)
-	}
-	if n := nodes[4]; n.Name != "small1" || n.GPUs != 2 || n.GPUsTaken != 2 || n.CPUsTaken != 3 || n.MemMB != 8000 || !n.Usable() {
-		t.Errorf("%+v", n)
-	}
-	for state, usable := range map[string]bool{
-		"IDLE": true, "MIXED+PLANNED": true, "IDLE+PLANNED": true, "ALLOCATED": true, "IDLE+DRAIN": false, "DOWN*": false, "IDLE*+DRAIN": false,
-		"IDLE+POWERED_DOWN": true, "IDLE~": true, "MIXED+MAINTENANCE+RESERVED": true, "IDLE+NOT_RESPONDING": false, "FUTURE": false,
-	} {
-		n := NodeUse{State: nodeStates(state)}
-		if n.Usable() != usable {
-			t.Errorf("%s: usable %v; want %v", state, n.Usable(), usable)
-		}
-	}
-}
-
 func TestReservations(t *testing.T) {
 	inUTC(t)
 	all, err := ParseReservations(bytes.NewReader(captured(t, "reservation.txt")))
-	if err != nil || len(all) != 2 || all[0].Name != "maint1" || all[0].Nodes != "cpu1" || all[1].CoreCount != 4 {
+	if err != nil || len(all) != 2 || all[0].Name != "maint1" || all[0].Nodes != "cpu1" || all[1].CoreCount != 4 || all[1].TRES["cpu"] != 4 || all[1].State != "INACTIVE" || !all[0].Flags.Has("MAINT") || !slices.Equal(all[1].Accounts, []string{"csi"}) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	none, err := ParseReservations(strings.NewReader("No reservations in the system\n"))
@@ -252,23 +249,26 @@ func TestReservations(t *testing.T) {
 }
 
 func TestPlacements(t *testing.T) {
-	all, err := ParsePlacements(bytes.NewReader(captured(t, "job.txt")))
+	all, err := ParseJobDetails(bytes.NewReader(captured(t, "job.txt")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var four []Placement
-	for _, p := range all {
-		if p.JobID == 4 {
-			four = append(four, p)
-		}
+	four := all[slices.IndexFunc(all, func(j JobDetail) bool { return j.ID == 4 })]
+	if want := []Placement{{4, "cpu1", 4, 2000, 0}, {4, "cpu2", 2, 1000, 0}}; !reflect.DeepEqual(four.Placements, want) {
+		t.Errorf("%+v; want %+v", four.Placements, want)
 	}
-	if want := []Placement{{4, "cpu1", 4, 2000, 0}, {4, "cpu2", 2, 1000, 0}}; !reflect.DeepEqual(four, want) {
-		t.Errorf("%+v; want %+v", four, want)
+	forged := "JobId=8 JobName=sh JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 OverSubscribe=NO Nodes=n1 CPU_IDs=0-1 Mem=500 GRES=gpu:2 Command=ExitCode=1:0\nOverSubscribe=OK\n"
+	all, err = ParseJobDetails(strings.NewReader(forged))
+	if want := []JobDetail{{8, "FAILED", Exit{Signal: 9}, true, []Placement{{8, "n1", 2, 500, 2}}}}; err != nil || !reflect.DeepEqual(all, want) {
+		t.Errorf("%+v, %v; want %+v", all, err, want)
+	}
+	if _, err := ParseJobDetails(strings.NewReader("JobId=8 JobName=sh\n")); err == nil {
+		t.Error("half a job is no error")
 	}
 }
 
 func TestGPUsIn(t *testing.T) {
-	for list, want := range map[string]float64{
+	for list, want := range map[string]int64{
 		"gres:gpu:2": 2, "gres/gpu:2": 2, "gres/gpu=2": 2, "gpu:a100:4": 4, "gpu": 1, "gres:gpu:a100:2,gres:gpu:v100:1": 3,
 		"gpu:a100:4(S:0-1)": 4, "shard:8": 0, "(null)": 0, "": 0, "gres/gpu:a100=3": 3, "gpu:a100:2(IDX:0,3)": 2,
 	} {
@@ -286,16 +286,16 @@ func TestCountTasks(t *testing.T) {
 	}
 }
 
-func TestTRESCounts(t *testing.T) {
-	got, err := ParseTRESCounts("cpu=2,mem=62.50G,node=1,billing=2,gres/gpu=1,gres/gpu:a100=1")
+func TestTRES(t *testing.T) {
+	got, err := ParseTRES("cpu=2,mem=62.50G,node=1,billing=2,gres/gpu=1,gres/gpu:a100=1")
 	if err != nil || got["mem"] != 64000 || got["cpu"] != 2 || got.GPUs() != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := ParseTRESCounts("gres/gpu:a100=1,gres/gpu:v100=2"); err != nil || got.GPUs() != 3 {
+	if got, err := ParseTRES("gres/gpu:a100=1,gres/gpu:v100=2"); err != nil || got.GPUs() != 3 {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, bad := range []string{"cpu", "cpu=", "cpu=-1", "cpu=NaN", "cpu=1e999", "=1", "cpu=1,"} {
-		if got, err := ParseTRESCounts(bad); err == nil {
+		if got, err := ParseTRES(bad); err == nil {
 			t.Errorf("%q: %v; want an error", bad, got)
 		}
 	}
@@ -322,39 +322,10 @@ func TestExplainReason(t *testing.T) {
 	}
 }
 
-func FuzzParseQueueJobs(f *testing.F) {
-	f.Add(captured(f, "squeue.txt"))
-	f.Add([]byte("|~" + capturedMark + "\n"))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = ParseQueueJobs(bytes.NewReader(b), capturedMark) })
-}
-
-func FuzzParseSprio(f *testing.F) {
-	f.Add(captured(f, "sprio.txt"))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = ParseSprio(bytes.NewReader(b)) })
-}
-
-func FuzzParseShares(f *testing.F) {
-	f.Add(captured(f, "sshare.txt"))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = ParseShares(bytes.NewReader(b)) })
-}
-
-func FuzzShowRecords(f *testing.F) {
-	for _, name := range []string{"node.txt", "reservation.txt", "job.txt", "config.txt"} {
-		f.Add(captured(f, name))
+func TestEarlierRuns(t *testing.T) {
+	c := &Client{Run: &answers{stdout: "PREEMPTED\nCANCELLED by 1000\nNODE_FAIL\nRUNNING\n"}}
+	runs, err := c.EarlierRuns(t.Context(), "7")
+	if want := []string{"PREEMPTED", "CANCELLED", "NODE_FAIL"}; err != nil || !slices.Equal(runs, want) {
+		t.Errorf("%q, %v; want %q", runs, err, want)
 	}
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = ParseNodeUse(bytes.NewReader(b))
-		_, _ = ParseReservations(bytes.NewReader(b))
-		_, _ = ParsePlacements(bytes.NewReader(b))
-		_, _ = ParseSchedConfig(bytes.NewReader(b))
-	})
-}
-
-func FuzzUsage(f *testing.F) {
-	f.Add(captured(f, "sacct.txt"))
-	f.Add(captured(f, "sreport.txt"))
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		_ = ScanUsage(bytes.NewReader(b), func(*UsageRow) error { return nil })
-		_, _ = ParseReport(bytes.NewReader(b))
-	})
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strconv"
@@ -8,17 +9,18 @@ import (
 	"time"
 )
 
-// SchedConfig is what scontrol show config says, of which the queue's views use
-// what bears on priorities and on backfill.
-type SchedConfig map[string]string
+// Config is what scontrol show config says, by the names of slurm.conf.
+type Config map[string]string
 
-// SchedConfigArgs are scontrol's arguments for ParseSchedConfig.
-func SchedConfigArgs() []string { return []string{"show", "config"} }
+// Config returns the configuration of the cluster.
+func (c *Client) Config(ctx context.Context) (Config, error) {
+	return stream(ctx, c, ParseConfig, "scontrol", "show", "config")
+}
 
-// ParseSchedConfig reads scontrol show config.
-func ParseSchedConfig(r io.Reader) (SchedConfig, error) {
+// ParseConfig reads scontrol show config.
+func ParseConfig(r io.Reader) (Config, error) {
 	scan := newRecordScanner("scontrol show config", r)
-	c := SchedConfig{}
+	c := Config{}
 	for {
 		line, err := scan.next("")
 		if errors.Is(err, io.EOF) {
@@ -27,40 +29,33 @@ func ParseSchedConfig(r io.Reader) (SchedConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		if key, value, ok := strings.Cut(string(line), " = "); ok {
+		if key, value, ok := strings.Cut(string(line)+" ", " = "); ok {
 			c[strings.TrimSpace(key)] = strings.TrimSpace(value)
-		} else if key, ok := strings.CutSuffix(strings.TrimRight(string(line), " "), " ="); ok {
-			c[strings.TrimSpace(key)] = ""
 		}
 	}
-	if c["PriorityType"] == "" || c["SLURM_VERSION"] == "" {
+	if c["ClusterName"] == "" || c["SLURM_VERSION"] == "" {
 		scan.line++
-		return nil, scan.fail("the configuration ends before PriorityType and SLURM_VERSION")
+		return nil, scan.fail("the configuration ends before ClusterName and SLURM_VERSION")
 	}
 	return c, nil
 }
 
 // Get returns a setting; Slurm's words for none are empty.
-func (c SchedConfig) Get(key string) string {
-	switch v := c[key]; v {
-	case "(null)", "N/A", "NONE":
-		return ""
-	default:
-		return v
-	}
+func (c Config) Get(key string) string {
+	return orEmpty(c[key])
 }
 
 // Multifactor reports whether priorities are computed from factors. Otherwise
 // (priority/basic) jobs are taken in the order of their submission.
-func (c SchedConfig) Multifactor() bool { return c["PriorityType"] == "priority/multifactor" }
+func (c Config) Multifactor() bool { return c["PriorityType"] == "priority/multifactor" }
 
 // Accounting reports whether a slurmdbd keeps the accounts.
-func (c SchedConfig) Accounting() bool {
+func (c Config) Accounting() bool {
 	return c["AccountingStorageType"] == "accounting_storage/slurmdbd"
 }
 
 // PriorityFlag reports whether PriorityFlags has that flag.
-func (c SchedConfig) PriorityFlag(flag string) bool {
+func (c Config) PriorityFlag(flag string) bool {
 	for f := range strings.SplitSeq(c["PriorityFlags"], ",") {
 		if strings.EqualFold(strings.TrimSpace(f), flag) {
 			return true
@@ -71,24 +66,24 @@ func (c SchedConfig) PriorityFlag(flag string) bool {
 
 // FairTree reports whether fair share is ranked by the Fair Tree algorithm, the
 // default since 19.05.
-func (c SchedConfig) FairTree() bool {
+func (c Config) FairTree() bool {
 	return !c.PriorityFlag("NO_FAIR_TREE") && !c.PriorityFlag("DEPTH_OBLIVIOUS")
 }
 
 // Weight is PriorityWeight<factor>: Age, Assoc, FairShare, JobSize, Partition or QOS.
-func (c SchedConfig) Weight(factor string) float64 {
+func (c Config) Weight(factor string) float64 {
 	w, _ := strconv.ParseFloat(c["PriorityWeight"+factor], 64)
 	return w
 }
 
 // TRESWeights is PriorityWeightTRES, by names in lower case.
-func (c SchedConfig) TRESWeights() map[string]float64 {
+func (c Config) TRESWeights() map[string]float64 {
 	weights, _ := parseTRES(c.Get("PriorityWeightTRES"))
 	return weights
 }
 
 // Duration is a setting such as 7-00:00:00 or 30 sec; 0 if it is none.
-func (c SchedConfig) Duration(key string) time.Duration {
+func (c Config) Duration(key string) time.Duration {
 	value := c.Get(key)
 	if n, unit, ok := strings.Cut(value, " "); ok {
 		f, err := strconv.ParseFloat(n, 64)
@@ -103,7 +98,7 @@ func (c SchedConfig) Duration(key string) time.Duration {
 		}
 		return 0
 	}
-	d, ok := parseLimit(value)
+	d, ok := parseTimeLimit(value)
 	if !ok {
 		return 0
 	}
@@ -111,7 +106,7 @@ func (c SchedConfig) Duration(key string) time.Duration {
 }
 
 // SchedulerParameter is one of SchedulerParameters, and whether it is set.
-func (c SchedConfig) SchedulerParameter(name string) (string, bool) {
+func (c Config) SchedulerParameter(name string) (string, bool) {
 	for p := range strings.SplitSeq(c["SchedulerParameters"], ",") {
 		key, value, _ := strings.Cut(p, "=")
 		if key == name {
@@ -122,7 +117,7 @@ func (c SchedConfig) SchedulerParameter(name string) (string, bool) {
 }
 
 // AtLeast reports whether Slurm is of that version or a later one.
-func (c SchedConfig) AtLeast(year, month int) bool {
+func (c Config) AtLeast(year, month int) bool {
 	y, rest, _ := strings.Cut(c["SLURM_VERSION"], ".")
 	m, _, _ := strings.Cut(rest, ".")
 	haveYear, err := strconv.Atoi(y)
@@ -132,7 +127,7 @@ func (c SchedConfig) AtLeast(year, month int) bool {
 
 // BackfillResolution is the grain of the backfill scheduler's map of the
 // future: bf_resolution, by default a minute.
-func (c SchedConfig) BackfillResolution() time.Duration {
+func (c Config) BackfillResolution() time.Duration {
 	if v, ok := c.SchedulerParameter("bf_resolution"); ok {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
 			return time.Duration(n) * time.Second
@@ -143,7 +138,7 @@ func (c SchedConfig) BackfillResolution() time.Duration {
 
 // BackfillWindow is how far ahead the backfill scheduler looks: bf_window, by
 // default a day.
-func (c SchedConfig) BackfillWindow() time.Duration {
+func (c Config) BackfillWindow() time.Duration {
 	if v, ok := c.SchedulerParameter("bf_window"); ok {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
 			return time.Duration(n) * time.Minute
