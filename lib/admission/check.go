@@ -26,7 +26,7 @@ type checker struct {
 func (c *Cluster) Check(j Job) []Finding {
 	p := c.Partition(j.Partition)
 	if p == nil {
-		return []Finding{{No, "partition", "partition " + j.Partition, "there is no such partition", false}}
+		return []Finding{{No, "partition", "partition " + j.Partition, "there is no such partition", false, false}}
 	}
 	k := checker{c: c, j: j, p: p, need: c.Need(p, j)}
 	k.j.Nodes = max(1, j.Nodes)
@@ -38,6 +38,13 @@ func (c *Cluster) Check(j Job) []Finding {
 		k.accountLimits()
 	}
 	k.licenses()
+	return k.findings
+}
+
+// Access says whether the user may use a partition at all, whatever the job.
+func (c *Cluster) Access(p *slurm.Partition) []Finding {
+	k := checker{c: c, p: p}
+	k.access()
 	return k.findings
 }
 
@@ -105,7 +112,7 @@ func (k *checker) accounting() {
 			k.unknown("qos", k.partition(), "the partition is not for all QoS, and yours are not known")
 		}
 		if c.enforces("associations") {
-			k.unknown("account", "user "+c.User, "your accounts and QoS, and their limits, are not known")
+			k.unknown("accounting", "user "+c.User, "your accounts and QoS, and their limits, are not known")
 		}
 		return
 	}
@@ -202,6 +209,10 @@ func (k *checker) partitionLimits() {
 	}
 	if p.MaxTime != slurm.Unlimited && j.Time > p.MaxTime && !own("PartitionTimeLimit") {
 		k.enforced("duration", "%s asked for, the partition allows %s", slurm.FormatDuration(j.Time), slurm.FormatDuration(p.MaxTime))
+	}
+	if j.Time == 0 && p.MaxTime != slurm.Unlimited && p.DefaultTime > p.MaxTime && !own("PartitionTimeLimit") {
+		k.enforced("duration", "a job that names no time asks for %s, the partition allows %s", slurm.FormatDuration(p.DefaultTime), slurm.FormatDuration(p.MaxTime))
+		k.findings[len(k.findings)-1].Late = true
 	}
 	if !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
 		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)

@@ -72,6 +72,7 @@ type Finding struct {
 	Whose   string  // such as "partition gpu", "QoS long", "account lab"
 	Text    string
 	Waits   bool // Slurm accepts the job, which then never starts
+	Late    bool // sbatch refuses the job, and sbatch --test-only does not
 }
 
 // Of is the verdict of some findings.

@@ -435,6 +435,9 @@ func (b *builder) answer() *Answer {
 	if b.first.class&classUnknown != 0 {
 		answer.Unknown = []string{fmt.Sprintf("partition %s: %s", b.partitions[0].name, unknownGPU(b.first.group.gpus, b.a.GPUs))}
 	}
+	for _, d := range b.first.doubts {
+		answer.Unknown = append(answer.Unknown, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
+	}
 	for _, p := range b.partitions {
 		answer.Partitions = append(answer.Partitions, p.name)
 	}

@@ -46,8 +46,8 @@ func testdata(t *testing.T, name string) string {
 
 func testbed(t *testing.T) answers {
 	return answers{
-		"scontrol --all --oneliner --details show node":                               testdata(t, "show_nodes_oneline.txt"),
-		"scontrol --all --oneliner show partitions":                          testdata(t, "show_partitions_oneline.txt"),
+		"scontrol --all --oneliner --details show node":               testdata(t, "show_nodes_oneline.txt"),
+		"scontrol --all --oneliner show partitions":                   testdata(t, "show_partitions_oneline.txt"),
 		"sacctmgr --noheader --parsable show associations user=alice": testdata(t, "associations-alice.txt"),
 		"sacctmgr --noheader --parsable show user alice":              "alice|research|\n",
 		"sacctmgr --noheader --parsable show qos":                     testdata(t, "qos.txt"),
