@@ -61,7 +61,7 @@ A request joins with "&" what must hold, and separates alternatives by "|":
 		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
 lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
 lfind explain 'cuda(mem=40G) * 8'
-scontrol show nodes | lfind convert > ~/.config/ponos/launchers.yaml
+lfind convert > ~/.config/ponos/launchers.yaml
 lfind run 'cuda() & duration=1h' -- python train.py`,
 		Brief:  map[string][]string{"": {"format", "soonest", "tags", "set"}},
 		Flags:  append(searchFlags(), findFlags()...),
@@ -125,7 +125,7 @@ func searchFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell the warnings of the file too, and what Slurm could not be asked"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report the warnings of the file too, and what could not be verified"},
 	}
 }
 
