@@ -214,8 +214,11 @@ func (k *checker) partitionLimits() {
 		k.enforced("duration", "a job that names no time asks for %s, the partition allows %s", slurm.FormatDuration(p.DefaultTime), slurm.FormatDuration(p.MaxTime))
 		k.findings[len(k.findings)-1].Late = true
 	}
-	if !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
-		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)
+	if p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
+		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)
+	}
+	if !p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) {
+		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.AskedCPUs, p.MaxCPUsPerNode.Max)
 	}
 	maxMem := p.MaxMemPerNode
 	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {

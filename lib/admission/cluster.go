@@ -182,7 +182,10 @@ func (c *Cluster) countsMemory() bool {
 }
 
 // Need is what a job takes of each node, with the defaults of the partition.
-type Need struct{ CPUs, MemMB, GPUs int64 }
+type Need struct {
+	CPUs, MemMB, GPUs int64
+	AskedCPUs         int64 // CPUs before MaxMemPerCPU makes more of them
+}
 
 // Need works out what a job takes of each of its nodes in a partition.
 func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
@@ -190,7 +193,7 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 	if perGPU := p.DefCPUPerGPU.Or(c.defaults().cpuPerGPU); j.GPUs > 0 && j.CPUsPerTask == 0 {
 		n.CPUs = max(n.CPUs, perGPU*j.GPUs)
 	}
-	if !c.countsMemory() {
+	if n.AskedCPUs = n.CPUs; !c.countsMemory() {
 		return n
 	}
 	d := c.defaults()

@@ -13,7 +13,7 @@ func (c *Cluster) Fits(p *slurm.Partition, n *slurm.Node, j Job) bool {
 	if n.Sockets > 0 {
 		cpus = min(cpus, p.MaxCPUsPerSocket.Or(n.CPUs)*n.Sockets)
 	}
-	if need.CPUs > cpus || c.countsMemory() && need.MemMB > n.JobMemMB() || j.GPUs > n.GPUs {
+	if need.AskedCPUs > cpus || need.CPUs > n.JobCPUs() || c.countsMemory() && need.MemMB > n.JobMemMB() || j.GPUs > n.GPUs {
 		return false
 	}
 	gres, err := slurm.ParseGRES(n.GRES)
