@@ -15,9 +15,12 @@ import (
 // note each call in $PONOS_FAKE/calls, and take as long as the real ones, unless
 // $PONOS_FAKE_PACE is "instant".
 var fakes = map[string]func(){
-	"squeue":   func() { play("squeue", squeuePace) },
-	"sacct":    func() { play("sacct", sacctPace) },
-	"scontrol": func() { note("scontrol"); fmt.Println("ClusterName             = bench\nSLURM_VERSION           = 22.05.8") },
+	"squeue": func() { play("squeue", squeuePace) },
+	"sacct":  func() { play("sacct", sacctPace) },
+	"scontrol": func() {
+		note("scontrol")
+		fmt.Println("ClusterName             = bench\nSLURM_VERSION           = 22.05.8")
+	},
 }
 
 // pace is how long a command takes.

@@ -190,3 +190,11 @@ func TestCache(t *testing.T) {
 		t.Error("an error is none")
 	}
 }
+
+func TestNodesDifferByDisk(t *testing.T) {
+	nodes := []slurm.Node{{Name: "n1", CPUs: 4, MemMB: 1000, TmpDiskMB: 900}, {Name: "n2", CPUs: 4, MemMB: 1000}, {Name: "n3", CPUs: 4, MemMB: 1000, TmpDiskMB: 900}}
+	groups := GroupNodes(nodes)
+	if len(groups) != 2 || groups[0].Count != 2 || groups[0].Disk != 900<<20 || groups[1].Count != 1 || groups[1].Disk != 0 {
+		t.Errorf("got %+v", groups)
+	}
+}

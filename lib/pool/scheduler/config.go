@@ -146,7 +146,8 @@ type Halt struct {
 	Fail    int  // after so many failures; 0: never
 	Success int  // after so many successes
 	Done    int  // after so many ends of either kind
-	// After that part of the tasks has failed, succeeded, or ended; and at least three.
+	// After that part of the tasks has failed, succeeded, or ended; three have ended at
+	// least.
 	Percent, SuccessPercent, DonePercent int
 }
 

@@ -175,7 +175,7 @@ func (h *head) checkHalt() {
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = strconv.FormatInt(failed, 10) + " tasks have failed"
-	case halt.Percent > 0 && failed >= 3 && reached(failed, halt.Percent):
+	case reached(failed, halt.Percent):
 		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
 	case halt.Success > 0 && s.done >= int64(halt.Success):
 		why, code = strconv.FormatInt(s.done, 10)+" tasks have succeeded", 0
