@@ -39,6 +39,9 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 	if refused == nil {
 		return answer, err
 	}
+	if len(c.StringSlice("set")) > 0 { // what was set may be what is refused, and goes with every place
+		return nil, fault.Hint(refused, "another value for --set, or --no-verify")
+	}
 	first := refused
 	tried := []string{strings.Join(answer.Options.Args(), " ")}
 	s.noteRefused(c, answer, refused)

@@ -1,9 +1,11 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -16,8 +18,10 @@ type checker struct {
 	need     Need
 	assoc    *slurm.Association
 	qosName  string
-	first    *slurm.QOS // whose limits count
-	second   *slurm.QOS // where first has none
+	first    *slurm.QOS    // whose limits count
+	second   *slurm.QOS    // where first has none
+	time     time.Duration // that the job gets; 0: as long as the partition allows
+	byLimit  bool          // time is that of a limit: the job names none
 	findings []Finding
 }
 
@@ -32,8 +36,9 @@ func (c *Cluster) Check(j Job) []Finding {
 	k.j.Nodes = max(1, j.Nodes)
 	k.access()
 	k.accounting()
+	k.setTime()
 	k.partitionLimits()
-	if c.enforces("limits") && c.Known.Accounting {
+	if k.limited() {
 		k.qosLimits()
 		k.accountLimits()
 	}
@@ -47,6 +52,9 @@ func (c *Cluster) Access(p *slurm.Partition) []Finding {
 	k.access()
 	return k.findings
 }
+
+// limited reports whether the limits of QoS and accounts hold, and are known.
+func (k *checker) limited() bool { return k.c.enforces("limits") && k.c.Known.Accounting }
 
 func (k *checker) no(code, whose, format string, args ...any) {
 	k.findings = append(k.findings, Finding{Verdict: No, Code: code, Whose: whose, Text: fmt.Sprintf(format, args...)})
@@ -121,18 +129,18 @@ func (k *checker) accounting() {
 		if k.j.Account == "" && c.DefaultAccount == "" {
 			k.no("account", "user "+c.User, "%s has no account", c.User)
 		} else {
-			k.no("account", "user "+c.User, "%s has no association with the account %s here", c.User, firstOf(k.j.Account, c.DefaultAccount))
+			k.no("account", "user "+c.User, "%s has no association with the account %s here", c.User, cmp.Or(k.j.Account, c.DefaultAccount))
 		}
 		return
 	}
-	account := firstOf(k.j.Account, c.DefaultAccount)
+	account := cmp.Or(k.j.Account, c.DefaultAccount)
 	if k.assoc != nil {
 		account = k.assoc.Account
 	}
 	if account != "" || c.enforces("associations") {
 		k.allowedAccount(account)
 	}
-	k.qosName = firstOf(k.j.QOS, c.defaultQOS(k.assoc))
+	k.qosName = cmp.Or(k.j.QOS, c.defaultQOS(k.assoc))
 	if k.assoc != nil && c.enforces("qos") && len(c.QOS) > 0 {
 		switch {
 		case c.qos(k.qosName) == nil:
@@ -171,7 +179,7 @@ func (k *checker) allowedAccount(account string) {
 		}
 	}
 	if p.AllowAccounts != nil {
-		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), firstOf(account, "(none)"))
+		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
 	} else {
 		k.no("account", k.partition(), "the partition does not take the account %s", account)
 	}
@@ -207,12 +215,9 @@ func (k *checker) partitionLimits() {
 	if j.Nodes < p.MinNodes && !own("PartitionMinNodes") {
 		k.enforced("nodes", "%d nodes asked for, the partition takes jobs of %d or more", j.Nodes, p.MinNodes)
 	}
-	if p.MaxTime != slurm.Unlimited && j.Time > p.MaxTime && !own("PartitionTimeLimit") {
-		k.enforced("duration", "%s asked for, the partition allows %s", slurm.FormatDuration(j.Time), slurm.FormatDuration(p.MaxTime))
-	}
-	if j.Time == 0 && p.MaxTime != slurm.Unlimited && p.DefaultTime > p.MaxTime && !own("PartitionTimeLimit") {
-		k.enforced("duration", "a job that names no time asks for %s, the partition allows %s", slurm.FormatDuration(p.DefaultTime), slurm.FormatDuration(p.MaxTime))
-		k.findings[len(k.findings)-1].Late = true
+	if p.MaxTime != slurm.Unlimited && k.time > p.MaxTime && !own("PartitionTimeLimit") {
+		k.enforced("duration", "%s, the partition allows %s", k.asked(), slurm.FormatDuration(p.MaxTime))
+		k.findings[len(k.findings)-1].Late = k.byLimit
 	}
 	if p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
 		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)
@@ -229,6 +234,39 @@ func (k *checker) partitionLimits() {
 	}
 }
 
+// setTime finds out the time limit of the job. One that names none gets the default
+// of the partition, or else the longest that a QoS or the account allows, even where
+// that is more than the partition does.
+func (k *checker) setTime() {
+	if k.time = cmp.Or(k.j.Time, k.p.DefaultTime); k.time > 0 || !k.limited() {
+		return
+	}
+	limit := func(l slurm.Limit[time.Duration]) {
+		if l.Set && l.Max > 0 && (k.time == 0 || l.Max < k.time) {
+			k.time, k.byLimit = l.Max, true
+		}
+	}
+	byQOS := false
+	for _, q := range k.inOrder() {
+		if !byQOS {
+			limit(q.MaxWall)
+			byQOS = q.MaxWall.Set
+		}
+		limit(q.Grp.Wall)
+	}
+	if k.assoc != nil && !byQOS {
+		limit(k.assoc.MaxWall)
+	}
+}
+
+// asked says how long the job is.
+func (k *checker) asked() string {
+	if k.j.Time == 0 {
+		return "a job that names no time asks for " + slurm.FormatDuration(k.time)
+	}
+	return slurm.FormatDuration(k.time) + " asked for"
+}
+
 func (k *checker) licenses() {
 	if len(k.j.Licenses) > 0 && !k.c.Known.Licenses {
 		k.unknown("license", "licenses", "the licenses of the cluster are not known")
@@ -243,13 +281,4 @@ func (k *checker) licenses() {
 			k.no("license", "license "+name, "%d of the license %s asked for, there are %d", n, name, k.c.Licenses[i].Total)
 		}
 	}
-}
-
-func firstOf(words ...string) string {
-	for _, w := range words {
-		if w != "" {
-			return w
-		}
-	}
-	return ""
 }

@@ -197,26 +197,33 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 		return n
 	}
 	d := c.defaults()
-	if n.MemMB == 0 {
-		perNode, perCPU := p.DefMemPerNode.Or(0), p.DefMemPerCPU.Or(0)
-		if perNode == 0 && perCPU == 0 {
-			perNode, perCPU = d.memPerNode, d.memPerCPU
-		}
-		switch perGPU := p.DefMemPerGPU.Or(d.memPerGPU); {
-		case j.GPUs > 0 && perGPU > 0:
-			n.MemMB = perGPU * j.GPUs
-		case perCPU > 0:
-			n.MemMB = perCPU * n.CPUs
-		default:
-			n.MemMB = perNode
-		}
+	perNode, perCPU := p.DefMemPerNode.Or(0), p.DefMemPerCPU.Or(0)
+	if perNode == 0 && perCPU == 0 {
+		perNode, perCPU = d.memPerNode, d.memPerCPU
 	}
-	perCPU := p.MaxMemPerCPU.Or(0)
-	if perCPU == 0 && !p.MaxMemPerNode.Set {
-		perCPU = d.maxMemPerCPU
+	if n.MemMB > 0 {
+		perNode, perCPU = n.MemMB, 0
 	}
-	if perCPU > 0 && j.MemMB > 0 {
-		n.CPUs = max(n.CPUs, (j.MemMB-1)/perCPU+1)
+	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
+	switch {
+	case n.MemMB == 0 && perGPU > 0:
+	case perCPU > 0:
+		n.MemMB = perCPU * n.CPUs
+	default:
+		n.MemMB = perNode
+	}
+	// A node is taken only if each GPU can have its default, whatever --mem says.
+	n.MemMB = max(n.MemMB, perGPU)
+	most := p.MaxMemPerCPU.Or(0)
+	if most == 0 && !p.MaxMemPerNode.Set {
+		most = d.maxMemPerCPU
+	}
+	switch {
+	case most <= 0:
+	case perCPU > most:
+		n.CPUs *= (perCPU-1)/most + 1
+	case perCPU == 0 && perNode > 0:
+		n.CPUs = max(n.CPUs, (perNode-1)/most+1)
 	}
 	return n
 }

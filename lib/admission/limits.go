@@ -138,13 +138,16 @@ func (k *checker) qosLimits() {
 	}
 	for _, q := range k.inOrder() {
 		if q.MaxWall.Set {
-			if !q.MaxWall.Allows(k.j.Time) {
-				k.limit("duration", "QoS "+q.Name, "%s asked for, the QoS %s allows %s", slurm.FormatDuration(k.j.Time), q.Name, slurm.FormatDuration(q.MaxWall.Max))
+			if !q.MaxWall.Allows(k.time) {
+				k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows %s", k.asked(), q.Name, slurm.FormatDuration(q.MaxWall.Max))
 			}
 			break
 		}
 	}
 	for _, q := range k.inOrder() {
+		if !q.Grp.Wall.Allows(k.time) {
+			k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows all jobs together %s", k.asked(), q.Name, slurm.FormatDuration(q.Grp.Wall.Max))
+		}
 		k.minutes("qos_limit", "QoS "+q.Name, q.MaxTRESMinsPerJob)
 		k.minutes("qos_limit", "QoS "+q.Name, q.Grp.TRESMins)
 	}
@@ -154,8 +157,8 @@ func (k *checker) qosLimits() {
 func (k *checker) minutes(code, whose string, limits slurm.TRES) {
 	has := k.tres(k.j.Nodes)
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		if used := has[name] * k.j.Time.Minutes(); used > limits[name] {
-			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, has[name]), k.j.Time.Round(time.Second), limits[name])
+		if used := has[name] * k.time.Minutes(); used > limits[name] {
+			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, has[name]), k.time.Round(time.Second), limits[name])
 		}
 	}
 }
@@ -181,8 +184,8 @@ func (k *checker) accountLimits() {
 		k.most("account_limit", whose, b.what, k.tres(b.nodes), b.ofAssoc(a), done)
 	}
 	byQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxWall.Set })
-	if !byQOS && !a.MaxWall.Allows(k.j.Time) {
-		k.limit("duration", whose, "%s asked for, the account %s allows %s", slurm.FormatDuration(k.j.Time), a.Account, slurm.FormatDuration(a.MaxWall.Max))
+	if !byQOS && !a.MaxWall.Allows(k.time) {
+		k.limit("duration", whose, "%s, the account %s allows %s", k.asked(), a.Account, slurm.FormatDuration(a.MaxWall.Max))
 	}
 	k.minutes("account_limit", whose, a.MaxTRESMinsPerJob)
 	submitByQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxSubmitPerUser.Set })

@@ -178,8 +178,11 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 			g.setFloor()
 		}
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		fig.gpus = found
+	case c.GPU.Count == 0 && len(c.GPUs) == 0: // the names of features do not make GPUs of what is not there
+		fig.gpus = nil
 	}
 	return fig
 }

@@ -154,6 +154,7 @@ func world(t *testing.T, root *someone, r chance) {
 			}
 		}
 		add(4, "MaxTime=60", "MaxTime=10")
+		add(5, "DefaultTime=5", "DefaultTime=50")
 		add(8, "MinNodes=2")
 		add(5, "MaxNodes=1")
 		add(6, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi")
@@ -242,6 +243,7 @@ type drawn struct {
 	late     bool // refused by sbatch, but not by --test-only
 	findings []admission.Finding
 	fits     []string // nodes that can have the job
+	place    string   // the partition as Slurm shows it
 }
 
 // predict is what the model says of a job.
@@ -251,18 +253,26 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 	d.waits = d.verdict == admission.No && !slices.ContainsFunc(d.findings, func(f admission.Finding) bool { return f.Verdict == admission.No && !f.Waits })
 	hard := func(f admission.Finding) bool { return f.Verdict == admission.No && !f.Waits && !f.Late }
 	d.late = d.verdict == admission.No && !d.waits && !slices.ContainsFunc(d.findings, hard)
+	p := c.Partition(d.job.Partition)
+	free := *p
+	free.MaxMemPerCPU = slurm.Limit[int64]{}
+	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU
 	for i := range nodes {
-		if c.Fits(c.Partition(d.job.Partition), &nodes[i], d.job) {
+		if c.Fits(p, &nodes[i], d.job) {
 			d.fits = append(d.fits, nodes[i].Name)
 		}
+		if c.Fits(&free, &nodes[i], d.job) {
+			tested++
+		}
 	}
-	if int64(len(d.fits)) < max(1, d.job.Nodes) {
-		d.verdict, d.waits, d.late = admission.No, false, false
+	if wanted := max(1, d.job.Nodes); int64(len(d.fits)) < wanted {
+		d.late = tested >= wanted && (d.late || !slices.ContainsFunc(d.findings, hard))
+		d.verdict, d.waits = admission.No, false
 	}
 }
 
 func (d *drawn) String() string {
-	return fmt.Sprintf("%s: sbatch %s\nmodel: %v %+v, fits %v", d.who.name, strings.Join(d.args, " "), d.verdict, d.findings, d.fits)
+	return fmt.Sprintf("%s: sbatch %s\n%s\nmodel: %v %+v, fits %v", d.who.name, strings.Join(d.args, " "), d.place, d.verdict, d.findings, d.fits)
 }
 
 // TestAgainstSlurm draws worlds and jobs until there are enough cases or the time is
@@ -307,6 +317,11 @@ func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
 			deleted(t, root, fmt.Sprintf("p%d", i))
 		}
 	}()
+	places := map[string]string{}
+	for i := range partitions {
+		name := fmt.Sprintf("p%d", i)
+		places[name] = root.must(t, "scontrol", "--oneliner", "show", "partition", name)
+	}
 	var all []*drawn
 	for _, name := range users {
 		who := as(t, name)
@@ -324,6 +339,7 @@ func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
 			d := &drawn{who: who}
 			d.job, d.args = r.job()
 			d.predict(model, nodes)
+			d.place = places[d.job.Partition]
 			all = append(all, d)
 		}
 	}
