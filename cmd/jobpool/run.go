@@ -294,7 +294,7 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 	if source != nil && r.readsStdin() {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
-	cfg.Batch = r.place.job != ""
+	cfg.Policy.Batch = r.place.job != ""
 	if r.place.job != "" {
 		client := &slurm.Client{}
 		out := make(chan time.Time)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -75,7 +76,7 @@ func (m *machine) Signal(pid int, sig syscall.Signal) error {
 }
 
 // clear reports whether nothing runs of the workers before.
-func (m *machine) clear(wire.Former, bool) bool {
+func (m *machine) clear(wire.Identity, bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.running) == 0
@@ -170,8 +171,8 @@ func (p *pipes) Write(b []byte) (int, error) {
 	}
 	return p.Writer.Write(b)
 }
-func (p *pipes) Ended() bool { return false }
-func (p *pipes) Abort()      { p.Close() }
+func (p *pipes) End() core.End { return core.Unknown }
+func (p *pipes) Abort()        { p.Close() }
 
 // lab is a head with nodes of that kind.
 type lab struct {
@@ -205,10 +206,10 @@ func newLab(t *testing.T, cpus ...int) *lab {
 		l.nodes = append(l.nodes, m)
 		l.cfg.Nodes = append(l.cfg.Nodes, NodeSpec{Name: m.name})
 	}
-	l.cfg.Policy = Policy{
-		ConnectTimeout: time.Minute, ConnectAtOnce: 8, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
+	l.cfg.Policy = Policy{ConnectAtOnce: 8, Policy: core.Policy{
+		ConnectTimeout: time.Minute, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
 		ReadAhead: 1000000, TermGrace: 20 * time.Second, TrackSeq: true,
-	}
+	}}
 	l.cfg.Setup = wire.Setup{Dir: wire.Text(l.dir), Shell: "/bin/sh", Grace: 10, Lease: 132, Session: "s"}
 	l.cfg.Stdout, l.cfg.Stderr = &l.out, &l.out
 	l.cfg.Message = func(format string, args ...any) {

@@ -131,10 +131,10 @@ func leaseEnd(f *os.File) int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// Clear reports whether nothing is left of a former worker of this machine. When
+// Clear reports whether nothing is left of an orphan of this machine. When
 // the worker and its supervisor have ended, what is left of their tasks is killed,
 // unless that is to be kept.
-func Clear(f wire.Former, keep bool) bool {
+func Clear(f wire.Identity, keep bool) bool {
 	for _, p := range f.Processes {
 		if start, alive := machine.Started(p.PID); alive && start == p.Start {
 			return false
@@ -148,13 +148,13 @@ func Clear(f wire.Former, keep bool) bool {
 	}, func() {})
 }
 
-// awaitFormer tells the scheduler when nothing is left of the workers it names.
-func (w *worker) awaitFormer(stop <-chan struct{}) {
-	if len(w.setup.Former) == 0 || w.Clear == nil {
+// awaitOrphans tells the scheduler when nothing is left of the workers it names.
+func (w *worker) awaitOrphans(stop <-chan struct{}) {
+	if len(w.setup.Orphans) == 0 || w.Clear == nil {
 		return
 	}
 	pause := 20 * time.Millisecond
-	for _, f := range w.setup.Former {
+	for _, f := range w.setup.Orphans {
 		for !w.Clear(f, w.setup.Keep) {
 			select {
 			case <-time.After(pause):

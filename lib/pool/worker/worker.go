@@ -42,7 +42,7 @@ type Options struct {
 	// the connection. May be nil.
 	Alone func() bool
 	// Clear reports whether nothing is left of another worker; may be nil.
-	Clear func(f wire.Former, keep bool) bool
+	Clear func(f wire.Identity, keep bool) bool
 }
 
 // tick is how often time limits are looked at.
@@ -102,7 +102,7 @@ func Run(o Options) error {
 	defer w.null.Close()
 	stop := make(chan struct{})
 	defer close(stop)
-	go w.awaitFormer(stop)
+	go w.awaitOrphans(stop)
 	hungUp := make(chan struct{})
 	go w.receive(in, hungUp)
 	err := w.loop(hungUp)
