@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ test-unit: ## run the tests of the packages, with the race detector
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 15m ./testscripts/...
+
+# ZONE is that of WHEN and of the tests.
+WHEN ?= +40d
+ZONE ?= UTC
+test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
+	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) test-unit test-slurm
 
 lint: $(TOOLDIR)/golangci-lint ## check style and architecture
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -26,7 +27,7 @@ type asker struct {
 func newAsker() *asker {
 	b := make([]byte, 8)
 	_, _ = rand.Read(b)
-	return &asker{now: time.Now, mark: hex.EncodeToString(b)}
+	return &asker{now: clock.Now, mark: hex.EncodeToString(b)}
 }
 
 // together runs several questions to Slurm at once. The first that fails ends

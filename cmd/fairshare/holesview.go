@@ -236,7 +236,7 @@ func (v *holesView) describe(p *page, o offer) string {
 	}
 	start, color := "now", green
 	if o.Start > v.at.Unix() {
-		start, color = "from "+clock(o.Start, v.at), yellow
+		start, color = "from "+shortTime(o.Start, v.at), yellow
 	}
 	length := "without limit"
 	if o.minutes != priority.Forever {

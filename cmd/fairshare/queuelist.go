@@ -136,7 +136,7 @@ func (v *queueView) list(p *page) {
 		}})
 	}
 	if starts {
-		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.QueueJob) string { return clock(j.Start, v.at) })})
+		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.QueueJob) string { return shortTime(j.Start, v.at) })})
 	}
 	why := map[string]string{}
 	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.QueueJob) string {

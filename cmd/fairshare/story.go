@@ -14,7 +14,7 @@ import (
 func (v *queueView) story(p *page) error {
 	j := &v.jobs[v.rows[0]]
 	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
-	p.line("  ", "user %s, account %s, QoS %s, submitted %s", or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), clock(j.Submit, v.at))
+	p.line("  ", "user %s, account %s, QoS %s, submitted %s", or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
 	p.line("  ", "asks for %s", request(j))
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
@@ -97,7 +97,7 @@ func (v *queueView) rankText(i int) string {
 func (v *queueView) notWaiting(p *page, j *slurm.QueueJob) {
 	p.print("\n")
 	if j.Start > 0 {
-		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), clock(j.Start, v.at), or(j.NodeList, "its nodes"))
+		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
 	}
 	if j.End > 0 {
 		p.line("", "its time limit ends %s", when(j.End, v.at))

@@ -84,7 +84,7 @@ func (v *holesView) drawing() *drawing {
 			}
 			kind := kindName(s)
 			w := x(s.End) - x(s.Start)
-			title := fmt.Sprintf("%s: %s %s to %s", r.label, kind, clock(s.Start, v.at), endText(s.End, v.at))
+			title := fmt.Sprintf("%s: %s %s to %s", r.label, kind, shortTime(s.Start, v.at), endText(s.End, v.at))
 			if len(s.Who) > 0 {
 				title += ": " + strings.Join(s.Who, ", ")
 			}
@@ -138,7 +138,7 @@ func endText(t int64, now time.Time) string {
 	if t == priority.Forever {
 		return "no known end"
 	}
-	return clock(t, now)
+	return shortTime(t, now)
 }
 
 func axisTime(t, length int64, now time.Time) string {

@@ -305,8 +305,8 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// clock writes a time near now without what goes without saying.
-func clock(unix int64, now time.Time) string {
+// shortTime writes a time near now without what goes without saying.
+func shortTime(unix int64, now time.Time) string {
 	if unix == 0 {
 		return ""
 	}
@@ -331,7 +331,7 @@ func when(unix int64, now time.Time) string {
 	if d <= 0 {
 		return "now"
 	}
-	return clock(unix, now) + " (in " + span(d) + ")"
+	return shortTime(unix, now) + " (in " + span(d) + ")"
 }
 
 // memory writes MiB for people.

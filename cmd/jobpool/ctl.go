@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -73,7 +74,7 @@ func ctlStatus(c *cli.Context) error {
 	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n", s.Phase, seconds(s.Elapsed),
 		s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
 	if s.EndOfJob != nil {
-		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(time.Until(*s.EndOfJob)))
+		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
 	}
 	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
 	for _, n := range s.Nodes {

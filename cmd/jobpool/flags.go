@@ -228,7 +228,7 @@ func (v *values) halt() (h scheduler.Halt) {
 	}
 	switch {
 	case kind == "fail" && percent && n <= 100:
-		h.FailPercent = n
+		h.Percent = n
 	case kind == "fail" && !percent:
 		h.Fail = n
 	case kind == "success" && !percent:

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
@@ -252,7 +253,7 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 		return err
 	}
 	// What is left of tasks is known by the session, so no other may be called so.
-	session := fmt.Sprintf("%x%x%08x", time.Now().Unix(), os.Getpid(), rand.Uint32())
+	session := fmt.Sprintf("%x%x%08x", clock.Now().Unix(), os.Getpid(), rand.Uint32())
 	r.setup.Run, r.setup.Session = wire.Text(dir), session
 	if err := writeRun(dir, session, os.Args); err != nil {
 		return err

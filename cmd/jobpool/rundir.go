@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 )
@@ -34,7 +35,7 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 	}
 	resume := c.Bool("resume") || c.Bool("retry-failed")
 	if dir == "" {
-		name := time.Now().Format("20060102-150405.") + fmt.Sprint(os.Getpid())
+		name := clock.Now().Format("20060102-150405.") + fmt.Sprint(os.Getpid())
 		if job := getenv("SLURM_JOB_ID"); job != "" && getenv("JOBPOOL_NODE") == "" {
 			name = job
 			if _, err := os.Stat(filepath.Join(baseDir, name)); err == nil && !resume {
@@ -124,7 +125,7 @@ type runInfo struct {
 func writeRun(dir, session string, args []string) error {
 	host, _ := os.Hostname()
 	cwd, _ := os.Getwd()
-	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), time.Now().Round(time.Second)}, "", "  ")
+	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), clock.Now().Round(time.Second)}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,12 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/convert"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -28,7 +29,11 @@ func (s *session) convert(c *cli.Context) error {
 	for _, t := range c.StringSlice("tags") {
 		tags = append(tags, strings.Split(t, ",")...)
 	}
-	return convert.Write(s.stdout, snapshot, convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts")})
+	gpus, err := gpu.Load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	return convert.Write(s.stdout, snapshot, convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus})
 }
 
 func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) {
@@ -42,7 +47,7 @@ func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) 
 		defer f.Close()
 		in = f
 	case path == "" && isDevice(s.stdin):
-		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: time.Now}.Ask(c.Context)
+		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: clock.Now}.Ask(c.Context)
 		return snapshot, err
 	}
 	snapshot, err := convert.Read(in)

@@ -58,6 +58,7 @@ func (s *session) find(c *cli.Context) error {
 	}
 	host := launcher.Hostname(f, answer.Launcher.Entry.Connector)
 	if format == "json" {
+		s.noteUnknown(c, answer)
 		return app.PrintJSON(s.stdout, describe(f, answer, start))
 	}
 	out, err := answer.Options.Write(format)
@@ -70,6 +71,7 @@ func (s *session) find(c *cli.Context) error {
 	case host != "":
 		s.note(c, "note: launcher %q is on %s: run sbatch there (see \"lfind run\")", answer.Launcher.Name, host)
 	}
+	s.noteUnknown(c, answer)
 	if start != nil {
 		s.note(c, "%s", start)
 	}
@@ -127,6 +129,7 @@ type found struct {
 	Start       *time.Time        `json:"start,omitempty"`
 	Wait        *int64            `json:"wait_seconds,omitempty"`
 	Nodes       string            `json:"start_nodes,omitempty"`
+	Unknown     []string          `json:"unknown,omitempty"`
 }
 
 func describe(f *file.File, a *launcher.Answer, start *estimate) found {
@@ -134,7 +137,7 @@ func describe(f *file.File, a *launcher.Answer, start *estimate) found {
 	d := found{
 		Launcher: a.Launcher.Name, Kind: e.Kind, Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Path: e.Path,
 		Weight: e.Weight, Tags: orEmpty(e.Tags), Alternative: a.Alternative + 1, Request: a.Asked.String(),
-		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account, Options: map[string]string{}, Args: orEmpty(a.Options.Args()),
+		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account, Options: map[string]string{}, Args: orEmpty(a.Options.Args()), Unknown: a.Unknown,
 	}
 	for _, o := range a.Options {
 		d.Options[o.Name] = o.Value

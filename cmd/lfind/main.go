@@ -50,11 +50,14 @@ launchers.yaml; without one, Slurm is asked.
 
 A request joins with "&" what must hold, and separates alternatives by "|":
   cuda(mem=14G) * 2      GPUs with at least that memory; gpu() is any kind
-  cuda(model=a100)       GPUs of a model
+  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
   cpu(mem=16G, cores=8)  main memory and CPUs of each node
-  duration=4 days        time limit
-  nodes=2                number of nodes
-  partition!=x           also: feature, qos, account, host; with = or !=`,
+  duration=4 days        time limit; also: deadline=18:00
+  nodes=2                number of nodes; also: tasks=4 on each, exclusive
+  disk=100G              also: gres(shard) * 4, license(matlab)
+  cpus per gpu=8         also: mem per gpu=32G
+  partition!=x           also: feature, qos, account, host; with = or !=
+  preemptible=no`,
 		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
 lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
 lfind explain 'cuda(mem=40G) * 8'
@@ -112,6 +115,7 @@ func searchFlags() []cli.Flag {
 		configFlag,
 		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS` (commas between)"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
+		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell the warnings of the file too, and what Slurm could not be asked"},

@@ -51,6 +51,7 @@ func (s *session) runCommand(c *cli.Context) error {
 	if err := override(c, &answer.Options); err != nil {
 		return err
 	}
+	s.noteUnknown(c, answer)
 	host := launcher.Hostname(f, answer.Launcher.Entry.Connector)
 	switch {
 	case answer.Local():

@@ -68,7 +68,11 @@ func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 			s.note(c, "no launchers.yaml in %s: asking Slurm", strings.Join(w.Files(), ", "))
 		}
 	}
-	search := w.Search(f)
+	search, err := w.Search(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	search.AllowUnknown = boolean(c, "allow-unknown")
 	for _, tags := range values(c, "tags") {
 		for tag := range strings.SplitSeq(tags, ",") {
 			if tag = strings.TrimSpace(tag); tag != "" {
@@ -214,8 +218,19 @@ func isOption(name string) bool {
 // nothing is the error that no launcher matches.
 func nothing(s *launcher.Search, r request.Request) error {
 	hint := s.Misspelt(r)
-	if hint == "" {
+	switch n := s.Unknown(); {
+	case hint != "":
+	case n > 0 && !s.AllowUnknown:
+		hint = `there are nodes of which it is not known whether their GPUs match: --allow-unknown takes them, "lfind explain" lists them, gpus.yaml can describe them`
+	default:
 		hint = `"lfind explain" says why`
 	}
 	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+}
+
+// noteUnknown says what is not known of the nodes of an answer.
+func (s *session) noteUnknown(c *cli.Context, a *launcher.Answer) {
+	for _, text := range a.Unknown {
+		s.note(c, "note: taken although not known to match: %s", text)
+	}
 }

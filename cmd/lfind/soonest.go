@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
@@ -97,7 +98,7 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 
 // testOnly asks when a job with the options of an answer would start.
 func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, error) {
-	now := time.Now()
+	now := clock.Now()
 	if a.Local() {
 		return &estimate{at: now, now: now}, nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
@@ -158,7 +159,7 @@ func (p *poller) turn(ctx context.Context) error {
 	if err := p.printOver(); err != nil {
 		return err
 	}
-	now := time.Now()
+	now := clock.Now()
 	current := make(map[task.ID]passed, len(actions))
 	for _, a := range actions {
 		before, ok := p.passed[a.ID]

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -130,7 +131,7 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	}
 	e := spool.Entry{
 		ID: task.ID(id.String()), Slug: c.String("slug"), Process: c.String("process"), Worker: c.String("worker"),
-		Command: c.Args().Slice(), RequiresGPU: c.Bool("gpu"), Created: time.Now().UTC(),
+		Command: c.Args().Slice(), RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
 	}
 	if e.Process != "" {
 		if _, err := task.ParseID(e.Process); err != nil {

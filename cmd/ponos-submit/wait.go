@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -21,14 +22,14 @@ func wait(ctx context.Context, s *spool.Spool, id task.ID, stdout, stderr io.Wri
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout = line.Writer(stdout)
-	shown, began := int64(0), time.Now()
+	shown, began := int64(0), clock.Now()
 	for {
 		e, err := s.Find(id)
 		if err != nil {
 			return err
 		}
 		if !e.State.Final() {
-			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, time.Since(began).Truncate(time.Second)))
+			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
 		}
 		// The log is published before the final state.
 		if shown, err = follow(s.Log(id), shown, stdout); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -47,7 +48,7 @@ const patience = 20 * time.Second
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {
 	t := &tool{
-		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: time.Now,
+		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: clock.Now,
 		slurm: &slurm.Client{Timeout: patience}, signals: signals,
 	}
 	if i := slices.Index(args, "--"); i > 0 && slices.Contains(args[:i], "checkpoint") {

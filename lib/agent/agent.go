@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -47,7 +48,7 @@ func (a *Agent) now() time.Time {
 	if a.Now != nil {
 		return a.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // forgotten reports whether an error of the queue says that the agent has no

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -18,7 +19,7 @@ func (a *Agent) asks(k *Known, job *runner.Job) bool {
 		return false
 	}
 	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))
-	return err != nil || a.now().Sub(info.ModTime()) >= a.AskInterval
+	return err != nil || a.now().Sub(clock.Modified(info)) >= a.AskInterval
 }
 
 // ask asks the queue for the state of a task, and ends its job if the task is over.

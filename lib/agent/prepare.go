@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/archive"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
@@ -302,8 +303,7 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 		return nil, err
 	}
 	defer l.Close()
-	now := a.now()
-	_ = os.Chtimes(dir, now, now) // of use
+	_ = clock.Touch(dir) // of use
 	unpacked := filepath.Join(dir, ".unpacked")
 	if paths, err := listDir(unpacked); err == nil {
 		return paths, nil

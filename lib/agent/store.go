@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -140,7 +141,7 @@ func (s *Store) Prune(before time.Time) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+		if info, err := e.Info(); err == nil && clock.Modified(info).Before(before) {
 			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, "done", e.Name())))
 		}
 	}
@@ -227,5 +228,5 @@ func (d Dir) StopRequested() bool {
 // whether it was.
 func (d Dir) forgetStop(before time.Time) bool {
 	info, err := os.Stat(d.file(stopFile))
-	return err == nil && info.ModTime().Before(before) && os.Remove(d.file(stopFile)) == nil
+	return err == nil && clock.Modified(info).Before(before) && os.Remove(d.file(stopFile)) == nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
@@ -159,14 +160,13 @@ done
 // TidyDaily is Tidy, at most once a day: for those who take one turn at a time.
 func (p *Parts) TidyDaily() error {
 	mark := filepath.Join(p.Config.StateDir(), "tidied")
-	if info, err := os.Stat(mark); err == nil && time.Since(info.ModTime()) < 24*time.Hour {
+	if info, err := os.Stat(mark); err == nil && clock.Since(clock.Modified(info)) < 24*time.Hour {
 		return nil
 	}
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		return err
 	}
-	now := time.Now()
-	return errors.Join(os.Chtimes(mark, now, now), p.Tidy())
+	return errors.Join(clock.Touch(mark), p.Tidy())
 }
 
 // Tidy removes what has not been needed for a while.

@@ -19,6 +19,7 @@ type Launch struct {
 	Dir                   string
 	Stdin, Stdout, Stderr uintptr
 	CPUs                  []int // the CPUs it may use; nil: those of this process
+	Nice                  int   // is added to the niceness of this process; from 0 on
 	Tag                   any   // comes back in the events
 }
 
@@ -62,6 +63,7 @@ type Spawner struct {
 type lane struct {
 	s     *Spawner
 	mask  []int // the CPUs it may use; nil: all
+	nice  int   // has been added to its niceness
 	mu    sync.Mutex
 	more  sync.Cond
 	queue []*Launch
@@ -134,7 +136,11 @@ func (l *lane) serve() {
 // start starts a program, and what follows on it at once.
 func (l *lane) start(next *Launch) {
 	for next != nil {
-		if err := l.bind(next.CPUs); err != nil {
+		err := l.bind(next.CPUs)
+		if err == nil {
+			err = l.setNice(next.Nice)
+		}
+		if err != nil {
 			next = l.s.handle(SpawnEvent{Tag: next.Tag, Err: err})
 			continue
 		}
@@ -158,6 +164,22 @@ func (l *lane) bind(cpus []int) error {
 		return err
 	}
 	l.mask = cpus
+	return nil
+}
+
+// setNice changes the niceness of the thread, which its children inherit.
+func (l *lane) setNice(nice int) error {
+	if l.nice == nice {
+		return nil
+	}
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 minus the niceness
+	if err != nil {
+		return err
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, min(19, 20-now+nice-l.nice)); err != nil {
+		return err
+	}
+	l.nice = nice
 	return nil
 }
 

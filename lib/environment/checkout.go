@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/progress"
@@ -85,8 +85,7 @@ func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, co
 	if l, err = lock.Wait(ctx, mirror+".lock"); err != nil {
 		return "", "", nil, err
 	}
-	now := time.Now()
-	_ = os.Chtimes(mirror, now, now) // of use
+	_ = clock.Touch(mirror) // of use
 	if commit, err = s.commit(ctx, spec, mirror); err != nil || !isHash(spec.Source.Revision) {
 		commit, err = s.update(ctx, spec, log, mirror)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -138,8 +139,7 @@ func find(dir string) (Environment, bool) {
 	if _, err := os.Stat(env.Venv); err != nil {
 		env.Venv = ""
 	}
-	now := time.Now()
-	_ = os.Chtimes(dir, now, now) // a read-only environment is as good
+	_ = clock.Touch(dir) // a read-only environment is as good
 	return env, true
 }
 
@@ -189,9 +189,8 @@ func (s *Store) Prune(before time.Time) error {
 		}
 	}
 	// One that is borrowed from is as good as asked for.
-	now := time.Now()
 	for name := range borrowed {
-		if chErr := os.Chtimes(filepath.Join(mirrors, name), now, now); chErr != nil && !errors.Is(chErr, fs.ErrNotExist) {
+		if chErr := clock.Touch(filepath.Join(mirrors, name)); chErr != nil && !errors.Is(chErr, fs.ErrNotExist) {
 			return errors.Join(err, chErr)
 		}
 	}
@@ -210,7 +209,7 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 		dir := filepath.Join(parent, e.Name())
 		unused := func() bool {
 			info, err := os.Lstat(dir)
-			return err == nil && info.IsDir() && !info.ModTime().After(before)
+			return err == nil && info.IsDir() && !clock.Modified(info).After(before)
 		}
 		if strings.HasPrefix(e.Name(), ".") || !unused() {
 			continue

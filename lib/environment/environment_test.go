@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -211,13 +212,13 @@ func TestUnfinishedBuildIsNotUsed(t *testing.T) {
 	if _, err := os.Stat(left); err == nil {
 		t.Error("what a killed build left is still there")
 	}
-	if err := s.Prune(time.Now().Add(-time.Hour)); err != nil {
+	if err := s.Prune(clock.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(env.Source); err != nil {
 		t.Errorf("a used environment is removed: %v", err)
 	}
-	if err := s.Prune(time.Now().Add(time.Hour)); err != nil {
+	if err := s.Prune(clock.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(env.Source); err == nil {
@@ -237,7 +238,7 @@ func TestAskedForAgainAfterItsEnd(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(env.Source, "x")); err != nil || string(b) != "y" {
 			t.Errorf("%q, %v", b, err)
 		}
-		if err := s.Prune(time.Now().Add(time.Hour)); err != nil { // as another tool does
+		if err := s.Prune(clock.Now().Add(time.Hour)); err != nil { // as another tool does
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +255,7 @@ func TestAskingKeepsAnEnvironment(t *testing.T) {
 		if env, err = s.Prepare(t.Context(), spec, &bytes.Buffer{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Prune(time.Now().Add(-50 * time.Hour)); err != nil {
+		if err := s.Prune(clock.Now().Add(-50 * time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(env.Source); err != nil {
@@ -292,7 +293,7 @@ func TestKeptRepositoriesGoAfterTheirEnvironments(t *testing.T) {
 		}
 	}
 	prune := func() {
-		if err := s.Prune(time.Now().Add(-50 * time.Hour)); err != nil {
+		if err := s.Prune(clock.Now().Add(-50 * time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
@@ -18,6 +20,7 @@ type Answer struct {
 	QOS         string
 	Account     string
 	Options     Options
+	Unknown     []string // what is not known of the nodes, but was taken all the same
 }
 
 // Local reports whether the launcher is this machine, or another one over ssh.
@@ -41,6 +44,7 @@ type builder struct {
 	way   way
 	types []gresCount // GPUs by Slurm's type, for a typed way
 	bad   *unfit
+	fit   fitting // which GPUs will do
 
 	partitions []*partition
 	clauses    []string
@@ -69,7 +73,7 @@ var notSeparable = Reason{"not_separable", "no option tells its nodes from other
 // build makes the best answer of the matching candidates, best first, and marks
 // those that are in it. Without one, each has the reason why.
 func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
-	unfits := map[bool]*unfit{}
+	unfits := map[[2]bool]*unfit{}
 	tried := map[attempt]bool{}
 	for _, first := range matching {
 		qosDecides := first.choice.maxDuration > 0
@@ -80,10 +84,15 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 			continue
 		}
 		tried[same] = true
-		if unfits[qosDecides] == nil {
-			unfits[qosDecides] = newUnfit(l, a, qosDecides)
+		unknown := first.class&classUnknown != 0
+		kind := [2]bool{qosDecides, unknown}
+		if unfits[kind] == nil {
+			unfits[kind] = newUnfit(l, a, qosDecides, unknown)
 		}
-		b := &builder{l: l, a: a, first: first, bad: unfits[qosDecides]}
+		b := &builder{l: l, a: a, first: first, bad: unfits[kind], fit: sure}
+		if unknown {
+			b.fit = possible
+		}
 		if !b.begin() {
 			first.reasons = append(first.reasons, notSeparable)
 			continue
@@ -189,7 +198,7 @@ func (b *builder) ways(clauses, typed bool) []way {
 // ask for, match in the partition too.
 func (b *builder) hasPlainSibling() bool {
 	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
-		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil)
+		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil) != gpu.No
 	})
 }
 
@@ -200,7 +209,7 @@ func (b *builder) typesOf(g *group) ([]gresCount, bool) {
 		return nil, false
 	}
 	var types []gresCount
-	for i, n := range assign(g.gpus, b.a.GPUs) {
+	for i, n := range assign(g.gpus, b.a.GPUs, b.fit) {
 		if n == 0 {
 			continue
 		}
@@ -222,7 +231,7 @@ func (b *builder) ambiguous(g *group) bool {
 	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
-	var given []gpu // those it can be given, as many as it asks for
+	var given []gpuSet // those it can be given, as many as it asks for
 	seen := map[string]int{}
 	for i := range g.gpus {
 		x := g.gpus[i]
@@ -239,7 +248,7 @@ func (b *builder) ambiguous(g *group) bool {
 	fit := true
 	for i := range given {
 		for j := range b.a.GPUs {
-			fit = fit && fits(&given[i], &b.a.GPUs[j])
+			fit = fit && b.fit(&given[i], &b.a.GPUs[j])
 		}
 	}
 	if fit {
@@ -250,7 +259,7 @@ func (b *builder) ambiguous(g *group) bool {
 			return true
 		}
 	}
-	return assign(given, b.a.GPUs) == nil
+	return assign(given, b.a.GPUs, b.fit) == nil
 }
 
 // offends reports whether a node that is unfit could get the job, or the wrong
@@ -423,11 +432,14 @@ func (b *builder) excludeHosts() {
 
 func (b *builder) answer() *Answer {
 	answer := &Answer{Launcher: b.l, Asked: *b.a, QOS: b.first.choice.qos, Account: b.first.choice.account}
+	if b.first.class&classUnknown != 0 {
+		answer.Unknown = []string{fmt.Sprintf("partition %s: %s", b.partitions[0].name, unknownGPU(b.first.group.gpus, b.a.GPUs))}
+	}
 	for _, p := range b.partitions {
 		answer.Partitions = append(answer.Partitions, p.name)
 	}
 	o := &answer.Options
-	b.l.common(o, b.a, b.l.cores(b.first.group, b.a))
+	b.l.common(o, b.a, b.l.cores(b.first.group, b.a), b.l.deadline(b.a))
 	o.Set("account", answer.Account)
 	o.Set("qos", answer.QOS)
 	o.Set("partition", strings.Join(answer.Partitions, ","))
@@ -450,14 +462,44 @@ func (b *builder) answer() *Answer {
 }
 
 // common sets the options that follow from the request alone.
-func (l *Launcher) common(o *Options, a *request.Alternative, cores int) {
+func (l *Launcher) common(o *Options, a *request.Alternative, cores int, at time.Time) {
 	o.setInt("nodes", max(1, a.Nodes))
 	o.setTime("time", a.Duration)
 	if l.Entry.UseMemory || l.Entry.Kind == file.Local {
 		o.setMemory("mem", a.Memory)
 	}
 	o.setInt("cpus-per-task", cores)
+	o.setInt("ntasks-per-node", a.Tasks)
+	o.setMemory("tmp", a.Disk)
+	o.Set("gres", amounts(a.GRES))
+	o.Set("licenses", amounts(a.Licenses))
+	if a.Exclusive {
+		o.SetBare("exclusive")
+	}
+	if !at.IsZero() {
+		o.Set("deadline", at.Format("2006-01-02T15:04:05"))
+	}
 	o.setInt("gpus-per-node", a.GPUCount())
+}
+
+// deadline is when a job must have ended; the zero time is never.
+func (l *Launcher) deadline(a *request.Alternative) time.Time {
+	var first time.Time
+	for _, d := range a.Deadlines {
+		if at := d.At(l.now); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// amounts writes GRES and licenses as sbatch takes them.
+func amounts(list []request.Amount) string {
+	words := make([]string, len(list))
+	for i, x := range list {
+		words[i] = fmt.Sprintf("%s:%d", x.Name, x.Count)
+	}
+	return strings.Join(words, ",")
 }
 
 // constraint writes clauses as --constraint takes them.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
 )
@@ -26,9 +27,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	No    Verdict = "no"    // it does not satisfy the request
-	Yes   Verdict = "yes"   // it does, and is in the answer
-	Spare Verdict = "spare" // it does, but is not in the answer
+	No    Verdict = "no"      // it does not satisfy the request
+	Maybe Verdict = "unknown" // it may, but what its GPUs are is not known
+	Yes   Verdict = "yes"     // it does, and is in the answer
+	Spare Verdict = "spare"   // it does, but is not in the answer
 )
 
 // candidates evaluates all candidates of a Slurm launcher. It returns those that
@@ -62,19 +64,31 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 					reasons = append(reasons, Reason{code, fmt.Sprintf(format, args...)})
 				}
 			}
-			if !l.groupMatches(g, a, why) {
+			is := l.groupMatches(g, a, why)
+			if is == gpu.Unknown {
+				l.unknown++
+			}
+			if is == gpu.No || is == gpu.Unknown && !l.allowUnknown {
 				if all != nil {
-					*all = append(*all, p.explainGroup(g, a, reasons))
+					c := p.explainGroup(g, a, reasons)
+					if is == gpu.Unknown && len(c.reasons) == len(reasons) {
+						c.verdict = Maybe
+					}
+					*all = append(*all, c)
 				}
 				continue
 			}
+			unknown := reasons
 			for i := range p.choices {
 				c := &p.choices[i]
-				reasons = nil
+				reasons = slices.Clone(unknown)
 				ok := c.matches(g, a, why)
 				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
 				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
 					cand.class |= classWasteful
+				}
+				if is == gpu.Unknown {
+					cand.class |= classUnknown
 				}
 				order++
 				if all != nil {
@@ -89,6 +103,9 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		matching = enough(matching, start, count, a)
 	}
 	slices.SortStableFunc(matching, func(x, y *candidate) int {
+		if d := x.class&classUnknown - y.class&classUnknown; d != 0 {
+			return d
+		}
 		if x.priority != y.priority {
 			return y.priority - x.priority
 		}
@@ -173,10 +190,10 @@ func (p *partition) refuses(a *request.Alternative) []Reason {
 	return all
 }
 
-// groupMatches looks whether the nodes of a group satisfy the request, whatever
-// the QoS and the account.
-func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) bool {
-	ok := matchNode(&g.figures, a, why)
+// groupMatches says whether the nodes of a group satisfy the request, whatever the
+// QoS and the account.
+func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gpu.Answer {
+	is := matchNode(&g.figures, a, why)
 	for _, f := range []struct {
 		bad          bool
 		code, format string
@@ -186,17 +203,17 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) bo
 		{!g.allowed(a.Where), "condition", "its features or hosts are not those asked for", nil},
 		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
 		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is asked for by CPUs here, and mem_per_cpu is not set", nil},
-		{!l.Entry.UseMemory && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
+		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
 	} {
 		if !f.bad {
 			continue
 		}
-		if ok = false; why == nil {
-			return false
+		if is = gpu.No; why == nil {
+			return is
 		}
 		why(f.code, f.format, f.args...)
 	}
-	return ok
+	return is
 }
 
 // cores is the number of CPUs to ask for: those of the request or, where memory
@@ -206,7 +223,8 @@ func (l *Launcher) cores(g *group, a *request.Alternative) int {
 		return a.Cores
 	}
 	needed := (a.Memory-1)/g.memPerCPU + 1
-	return max(a.Cores, int(min(needed, anyNumber)))
+	tasks := int64(max(1, a.Tasks))
+	return max(a.Cores, int(min((needed-1)/tasks+1, anyNumber)))
 }
 
 // holds reports whether a name satisfies all conditions on a field.
@@ -264,10 +282,10 @@ func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	}
 	wanted, nodes := a.GPUCount(), max(1, a.Nodes)
 	if wanted < c.minGPU {
-		no("min_gpu", "%s asked for, the QoS wants %d or more", gpus(wanted), c.minGPU)
+		no("min_gpu", "%s asked for, the QoS wants %d or more", countGPUs(wanted), c.minGPU)
 	}
 	if c.maxGPU > 0 && wanted*nodes > c.maxGPU {
-		no("qos_limit", "%s asked for, the QoS allows %d", gpus(wanted*nodes), c.maxGPU)
+		no("qos_limit", "%s asked for, the QoS allows %d", countGPUs(wanted*nodes), c.maxGPU)
 	}
 	if c.maxCores > 0 && a.Cores*nodes > c.maxCores {
 		no("qos_limit", "%d cores asked for, the QoS allows %d", a.Cores*nodes, c.maxCores)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 )
 
@@ -43,8 +44,8 @@ type DescribedGPU struct {
 
 // Describe returns the partitions that Slurm has, as the search would see them
 // with no file.
-func Describe(s *cluster.Snapshot) []Described {
-	l := Direct()
+func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
+	l := Direct(catalogue)
 	l.addSlurm(s)
 	all := make([]Described, 0, len(l.partitions))
 	for i, p := range l.partitions {
@@ -73,7 +74,11 @@ func Describe(s *cluster.Snapshot) []Described {
 			dg := DescribedGroup{Features: g.features, Hosts: g.names(), Count: g.nodes, Cores: g.cores, Memory: g.memory}
 			for _, x := range g.gpus {
 				if x.count < anyNumber {
-					dg.GPUs = append(dg.GPUs, DescribedGPU{x.kind, x.gres, x.count, x.memory})
+					described := DescribedGPU{Kind: x.kind, Type: x.gres, Count: x.count}
+					if x.least == x.most {
+						described.Memory = x.least
+					}
+					dg.GPUs = append(dg.GPUs, described)
 				}
 			}
 			d.Groups = append(d.Groups, dg)

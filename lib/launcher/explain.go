@@ -32,7 +32,7 @@ type Row struct {
 // or nil. A Slurm that cannot be asked is a row and the error.
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
 	for i := range r.Alternatives {
-		a := &r.Alternatives[i]
+		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			found, more, e := s.explain(ctx, l, a, answer == nil && err == nil)
 			if err == nil && answer == nil {
@@ -63,15 +63,24 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		return nil, []Row{row}, l.unreachable(ctx, err)
 	}
 	if l.Entry.Kind == file.Local {
+		l.allowUnknown, l.now = s.AllowUnknown, s.Now
 		row.Nodes, row.Has = "1", l.machine.describe()
-		if row.Reasons = l.refuses(a); len(row.Reasons) > 0 {
+		var unknown bool
+		if row.Reasons, unknown = l.refuses(a); len(row.Reasons) > 0 {
 			return nil, []Row{row}, nil
+		}
+		if unknown {
+			row.Reasons = []Reason{{"gpu_unknown", unknownGPU(l.machine.gpus, a.GPUs)}}
+			if row.Verdict = Maybe; !s.AllowUnknown {
+				return nil, []Row{row}, nil
+			}
 		}
 		if row.Verdict = Yes; !take {
 			row.spare()
 		}
 		return l.local(a), []Row{row}, nil
 	}
+	l.allowUnknown, l.now = s.AllowUnknown, s.Now
 	var all []*candidate
 	answer := l.build(a, l.candidates(a, &all))
 	if len(all) == 0 {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
@@ -26,7 +27,7 @@ func FuzzFind(f *testing.F) {
 		if err != nil {
 			return
 		}
-		search := func() *Search { return &Search{Launchers: New(parsed), Ask: noSlurm} }
+		search := func() *Search { return &Search{Launchers: New(parsed, gpu.Builtin()), Ask: noSlurm} }
 		answer, err := search().Find(context.Background(), r)
 		again, err2 := search().Find(context.Background(), r)
 		_, explained, err3 := search().Explain(context.Background(), r)

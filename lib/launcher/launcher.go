@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Launcher is one entry with inheritance resolved.
@@ -23,6 +25,13 @@ type Launcher struct {
 	features   map[string]featureFigures
 	regexes    []file.Regex
 	guessing   bool // regexes are commonRegexes
+	catalogue  *gpu.Catalogue
+	// allowUnknown: nodes that may have what is asked for are taken, too; unknown
+	// counts those that were seen.
+	allowUnknown bool
+	unknown      int
+	now          time.Time // for deadlines
+	facts        map[string]*facts
 }
 
 // partition is a partition of a Slurm launcher.
@@ -46,6 +55,7 @@ type partition struct {
 const (
 	classPreemptible = 1 // its jobs may be ended for others
 	classWasteful    = 2 // it has GPUs and the request none
+	classUnknown     = 4 // what its GPUs are is not known; comes behind all others
 )
 
 // choice is a QoS and an account that can be used in a partition.
@@ -80,21 +90,32 @@ type group struct {
 // figures is what one node has. Zero is not known.
 type figures struct {
 	maxDuration time.Duration
-	gpus        []gpu
+	gpus        []gpuSet
 	cores       int
 	memory      int64
 	memPerCPU   int64
+	disk        int64
+	gres        []slurm.GRES // of Slurm
+	complete    bool         // Slurm itself has said what there is: what is not known is not there
 }
 
-// gpu is a number of alike GPUs of a node.
-type gpu struct {
+// gpuSet is a number of alike GPUs of a node.
+type gpuSet struct {
 	kind, model, gres string
-	count             int   // anyNumber: not known
-	memory            int64 // 0: not known
-	most              int64 // it has no more than that; 0: not known
-	least             int64 // requests for less are not welcome
+	count             int    // anyNumber: not known
+	is                *facts // what its names mean
+	least, most       int64  // bounds of its memory in bytes; 0: not known
+	floor             int64  // requests for less are not welcome
 	ratio             float64
 	minMemory         int64
+}
+
+// facts are what the names of a GPU mean, from its model, Slurm's type or the
+// features of its node.
+type facts struct {
+	gpu.Match
+	catalogue *gpu.Catalogue
+	answers   map[string]gpu.Answer // to "is it of that model"
 }
 
 const anyNumber = math.MaxInt32
@@ -108,11 +129,11 @@ func (g *group) names() []string {
 }
 
 // New makes the launchers of a file ready to be searched: by decreasing weight,
-// then in the order of the file.
-func New(f *file.File) []*Launcher {
+// then in the order of the file. The catalogue tells what the names of GPUs mean.
+func New(f *file.File, catalogue *gpu.Catalogue) []*Launcher {
 	launchers := make([]*Launcher, 0, len(f.Entries))
 	for i := range f.Entries {
-		launchers = append(launchers, newLauncher(&f.Entries[i]))
+		launchers = append(launchers, newLauncher(&f.Entries[i], catalogue))
 	}
 	number := map[file.Kind]int{}
 	for _, l := range launchers {
@@ -133,12 +154,12 @@ func New(f *file.File) []*Launcher {
 	return launchers
 }
 
-func newLauncher(e *file.Entry) *Launcher {
-	l := &Launcher{Entry: e, regexes: e.FeaturesRegex, asked: !e.QuerySlurm}
+func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
+	l := &Launcher{Entry: e, catalogue: catalogue, regexes: e.FeaturesRegex, asked: !e.QuerySlurm}
 	if e.Kind == file.Local {
 		l.machine = &group{nodes: 1, figures: figures{cores: e.CPU.Cores, memory: e.CPU.Memory}}
 		for _, g := range e.GPUs {
-			l.machine.gpus = append(l.machine.gpus, newGPU(g))
+			l.machine.gpus = append(l.machine.gpus, l.newGPU(g, nil))
 		}
 		return l
 	}
@@ -231,7 +252,7 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 		if g.MinMemRatio == 0 {
 			g.MinMemRatio = c.GPU.MinMemRatio
 		}
-		fig.gpus = append(fig.gpus, newGPU(g))
+		fig.gpus = append(fig.gpus, l.newGPU(g, features))
 	}
 	if len(c.GPUs) > 0 {
 		return fig
@@ -242,28 +263,82 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 	if memory >= 0 {
 		c.GPU.Memory = memory
 	}
-	if g := newGPU(c.GPU); count != 0 && g.count > 0 {
-		fig.gpus = []gpu{g}
+	if g := l.newGPU(c.GPU, features); count != 0 && g.count > 0 {
+		fig.gpus = []gpuSet{g}
 	}
 	return fig
 }
 
-// newGPU makes a GPU of its description. GPUs of which there is a memory or a
-// model, but no number, are of a number not known.
-func newGPU(from file.GPU) gpu {
-	g := gpu{kind: from.Kind, model: from.Model, gres: from.GRES, count: from.Count, memory: from.Memory, ratio: from.MinMemRatio, minMemory: from.MinMemory}
-	if g.kind == "" {
-		g.kind = "cuda"
+// newGPU makes a GPU of its description and the features of its node. GPUs of which
+// there is a memory or a model, but no number, are of a number not known.
+func (l *Launcher) newGPU(from file.GPU, features []string) gpuSet {
+	g := gpuSet{
+		kind: from.Kind, model: from.Model, gres: from.GRES, count: from.Count, least: from.Memory, most: from.Memory,
+		ratio: from.MinMemRatio, minMemory: from.MinMemory,
 	}
-	if g.count == 0 && (g.memory > 0 || g.model != "" || g.gres != "") {
+	if g.count == 0 && (g.least > 0 || g.model != "" || g.gres != "") {
 		g.count = anyNumber
 	}
-	g.setLeast()
+	if g.count > 0 {
+		l.identify(&g, features)
+	}
 	return g
 }
 
-func (g *gpu) setLeast() {
-	g.least = max(int64(math.Floor(float64(g.memory)*g.ratio)), g.minMemory)
+// identify finds out what a GPU is: by its model, else by Slurm's type, else by the
+// features of the node. What is known of its memory stays.
+func (l *Launcher) identify(g *gpuSet, features []string) {
+	g.is = l.factsOf(g.model, g.gres, features)
+	if g.most == 0 {
+		g.least, g.most = g.is.Least, g.is.Most
+	}
+	if g.kind == "" {
+		g.kind = "cuda"
+		switch g.is.Vendor() {
+		case gpu.AMD:
+			g.kind = "rocm"
+		case gpu.Intel:
+			g.kind = "xpu"
+		case gpu.Apple:
+			g.kind = "mps"
+		}
+	}
+	g.setFloor()
+}
+
+// factsOf are what names mean; the same names have the same facts.
+func (l *Launcher) factsOf(model, gres string, features []string) *facts {
+	key := model + "\x00" + gres + "\x00"
+	f := l.facts[key]
+	if f == nil {
+		f = &facts{catalogue: l.catalogue}
+		for _, name := range []string{model, gres} {
+			if f.Match = l.catalogue.Lookup(name); len(f.Models) > 0 || f.Slice != "" {
+				break
+			}
+		}
+		if l.facts == nil {
+			l.facts = map[string]*facts{}
+		}
+		l.facts[key] = f
+	}
+	if len(f.Models) > 0 || len(features) == 0 {
+		return f
+	}
+	key += strings.Join(features, "\x00")
+	if of := l.facts[key]; of != nil {
+		return of
+	}
+	of := &facts{Match: l.catalogue.Features(features), catalogue: l.catalogue}
+	if f.Slice != "" {
+		of.Slice, of.Least, of.Most = f.Slice, f.Least, f.Most
+	}
+	l.facts[key] = of
+	return of
+}
+
+func (g *gpuSet) setFloor() {
+	g.floor = max(int64(math.Floor(float64(g.most)*g.ratio)), g.minMemory)
 }
 
 // featureFigures is what one feature says.

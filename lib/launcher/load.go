@@ -10,8 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -23,7 +25,7 @@ import (
 type World struct {
 	Env     func(string) string // nil: os.Getenv
 	Run     command.Runner      // nil: command.System
-	Now     func() time.Time    // nil: time.Now
+	Now     func() time.Time    // nil: that of lib/clock
 	Refresh bool                // ask Slurm again, whatever is in the cache
 	// Warn is told what could not be asked; nil: nobody is.
 	Warn func(text string)
@@ -47,7 +49,7 @@ func (w World) now() time.Time {
 	if w.Now != nil {
 		return w.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // Files are where launchers.yaml is looked for: $LFIND_CONFIG alone, if it is set,
@@ -95,10 +97,14 @@ func loadFile(path string) (*file.File, error) {
 
 // Search makes a search of the launchers of a file. A file without any is a
 // cluster that nobody has described: Slurm is asked.
-func (w World) Search(f *file.File) *Search {
-	s := &Search{Launchers: New(f)}
+func (w World) Search(f *file.File) (*Search, error) {
+	catalogue, err := gpu.Load(w.env)
+	if err != nil {
+		return nil, err
+	}
+	s := &Search{Launchers: New(f, catalogue), Now: w.now()}
 	if len(f.Entries) == 0 {
-		s.Launchers = []*Launcher{Direct()}
+		s.Launchers = []*Launcher{Direct(catalogue)}
 	}
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
@@ -110,7 +116,7 @@ func (w World) Search(f *file.File) *Search {
 		}
 		return snapshot, err
 	}
-	return s
+	return s, nil
 }
 
 // cacheDir is where answers of Slurm are kept; "" is nowhere.
@@ -160,7 +166,10 @@ func FindOptions(ctx context.Context, q Query) (Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := q.World.Search(f)
+	s, err := q.World.Search(f)
+	if err != nil {
+		return nil, err
+	}
 	s.Tags, s.Kind = q.Tags, file.Slurm
 	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
 	answer, err := s.Find(ctx, r)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
 )
@@ -20,33 +21,63 @@ type Reason struct {
 // any, so that nothing is written and the first one is the last.
 type report func(code, format string, args ...any)
 
-// matchNode looks whether one node of a group has what is asked for, apart from
-// the time, of which the QoS decides.
-func matchNode(g *figures, a *request.Alternative, why report) bool {
-	ok := matchGPUs(g, a, why)
-	if !ok && why == nil {
-		return false
+// matchNode says whether one node of a group has what is asked for, apart from the
+// time, of which the QoS decides. Unknown: it has, if its GPUs are what they may be.
+func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
+	is := matchGPUs(g, a, why)
+	if is == gpu.No && why == nil {
+		return is
 	}
-	if g.cores > 0 && a.Cores > g.cores {
-		if ok = false; why == nil {
-			return false
+	cores := a.Cores * max(1, a.Tasks)
+	for _, f := range []struct {
+		bad          bool
+		code, format string
+		args         []any
+	}{
+		{g.cores > 0 && cores > g.cores, "cores", "%d cores asked for, %d there", []any{cores, g.cores}},
+		{g.memory > 0 && a.Memory > g.memory, "memory", "%s of memory asked for, %s there", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
+		{g.disk > 0 && a.Disk > g.disk, "disk", "%s of local disk asked for, %s there", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
+		{g.disk == 0 && a.Disk > 0 && g.complete, "disk", "%s of local disk asked for, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
+	} {
+		if !f.bad {
+			continue
 		}
-		why("cores", "%d cores asked for, %d there", a.Cores, g.cores)
-	}
-	if g.memory > 0 && a.Memory > g.memory {
-		if ok = false; why == nil {
-			return false
+		if is = gpu.No; why == nil {
+			return is
 		}
-		why("memory", "%s of memory asked for, %s there", unit.ShortSize(a.Memory), unit.ShortSize(g.memory))
+		why(f.code, f.format, f.args...)
 	}
-	return ok
+	for _, x := range a.GRES {
+		if have, known := g.gresCount(x.Name); known && have < int64(x.Count) {
+			if is = gpu.No; why == nil {
+				return is
+			}
+			why("gres", "%d of gres %s asked for, %d there", x.Count, x.Name, have)
+		}
+	}
+	return is
 }
 
-// matchGPUs looks whether the GPUs asked for can be had at once.
-func matchGPUs(g *figures, a *request.Alternative, why report) bool {
+// gresCount is how many of a GRES, NAME or NAME:TYPE, a node has, if its GRES are
+// known.
+func (g *figures) gresCount(name string) (int64, bool) {
+	if !g.complete {
+		return 0, false
+	}
+	n := int64(0)
+	for _, x := range g.gres {
+		if x.Name == name || x.Name+":"+x.Type == name {
+			n += x.Count
+		}
+	}
+	return n, true
+}
+
+// matchGPUs says whether the GPUs asked for can be had at once.
+func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	wanted := a.GPUCount()
 	if wanted == 0 {
-		return true
+		return gpu.Yes
 	}
 	there := 0
 	for i := range g.gpus {
@@ -54,37 +85,80 @@ func matchGPUs(g *figures, a *request.Alternative, why report) bool {
 	}
 	if there < wanted {
 		if why != nil {
-			why("gpu_count", "%s asked for, %s there", gpus(wanted), gpus(there))
+			why("gpu_count", "%s asked for, %s there", countGPUs(wanted), countGPUs(there))
 		}
-		return false
+		return gpu.No
 	}
+	is := gpu.Yes
 	for i := range a.GPUs {
-		have := 0
+		surely, perhaps := 0, 0
 		for j := range g.gpus {
-			if fits(&g.gpus[j], &a.GPUs[i]) {
-				have = min(anyNumber, have+g.gpus[j].count)
+			switch fits(&g.gpus[j], &a.GPUs[i]) {
+			case gpu.Yes:
+				surely = min(anyNumber, surely+g.gpus[j].count)
+				fallthrough
+			case gpu.Unknown:
+				perhaps = min(anyNumber, perhaps+g.gpus[j].count)
 			}
 		}
-		if have < a.GPUs[i].Count {
+		if perhaps < a.GPUs[i].Count {
 			if why != nil {
-				explainGPU(g.gpus, &a.GPUs[i], have, why)
+				explainGPU(g.gpus, &a.GPUs[i], perhaps, why)
 			}
-			return false
+			return gpu.No
+		}
+		if surely < a.GPUs[i].Count {
+			is = gpu.Unknown
 		}
 	}
-	if len(a.GPUs) > 1 && assign(g.gpus, a.GPUs) == nil {
-		if why != nil {
-			why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once", describeGPUs(g.gpus), (request.Alternative{GPUs: a.GPUs}).String())
+	if len(a.GPUs) > 1 {
+		if is == gpu.Yes && assign(g.gpus, a.GPUs, sure) == nil {
+			is = gpu.Unknown
 		}
-		return false
+		if is == gpu.Unknown && assign(g.gpus, a.GPUs, possible) == nil {
+			if why != nil {
+				why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once", describeGPUs(g.gpus), (request.Alternative{GPUs: a.GPUs}).String())
+			}
+			return gpu.No
+		}
 	}
-	return unified(g, a, why)
+	if !unified(g, a, why) {
+		return gpu.No
+	}
+	if is == gpu.Unknown && why != nil {
+		why("gpu_unknown", "%s", unknownGPU(g.gpus, a.GPUs))
+	}
+	return is
+}
+
+// unknownGPU says what is not known of GPUs that may be those asked for.
+func unknownGPU(have []gpuSet, want []request.GPU) string {
+	what := "model"
+	for i := range want {
+		if want[i].Memory > 0 || want[i].MaxMemory > 0 {
+			what = "memory"
+		}
+		if len(want[i].Models) > 0 || len(want[i].NotModels) > 0 || want[i].CC > 0 || want[i].MaxCC > 0 {
+			what = "model"
+			break
+		}
+	}
+	for i := range have {
+		g := &have[i]
+		if what == "memory" && g.least < g.most {
+			return fmt.Sprintf("a %s has %s to %s of memory, which of these is not known", firstOf(g.model, g.gres, g.is.Label()), unit.ShortSize(g.least), unit.ShortSize(g.most))
+		}
+		if name := firstOf(g.model, g.gres, g.is.Label()); name != "?" {
+			return fmt.Sprintf("the %s of its GPUs (%s) is not known", what, name)
+		}
+	}
+	return fmt.Sprintf("the %s of its GPUs is not known", what)
 }
 
 // unified looks whether GPUs that share the main memory leave enough of it.
 func unified(g *figures, a *request.Alternative, why report) bool {
 	for i := range g.gpus {
-		if g.gpus[i].kind != string(request.MPS) || g.gpus[i].memory == 0 || len(g.gpus) > 1 {
+		if g.gpus[i].kind != string(request.MPS) || g.gpus[i].most == 0 || len(g.gpus) > 1 {
 			continue
 		}
 		sum := a.Memory
@@ -95,9 +169,9 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 			}
 			sum += w.Memory * int64(w.Count)
 		}
-		if sum > g.gpus[i].memory {
+		if sum > g.gpus[i].most {
 			if why != nil {
-				why("memory", "%s of memory asked for with that of the GPU, %s there, which they share", unit.ShortSize(sum), unit.ShortSize(g.gpus[i].memory))
+				why("memory", "%s of memory asked for with that of the GPU, %s there, which they share", unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
 			}
 			return false
 		}
@@ -105,60 +179,111 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 	return true
 }
 
-// fits reports whether a GPU is of the kind that is asked for.
-func fits(g *gpu, w *request.GPU) bool {
-	switch {
-	case w.Kind != request.AnyGPU && string(w.Kind) != g.kind:
-		return false
-	case g.memory > 0 && w.Memory > g.memory, g.memory == 0 && g.most > 0 && w.Memory > g.most:
-		return false
-	case w.Memory > 0 && w.Memory < g.least: // any GPU is any GPU
-		return false
+// fits says whether a GPU is what is asked for.
+func fits(g *gpuSet, w *request.GPU) gpu.Answer {
+	if w.Kind != request.AnyGPU && string(w.Kind) != g.kind || w.Memory > 0 && w.Memory < g.floor { // any GPU is any GPU
+		return gpu.No
 	}
-	return w.Model == "" || isModel(g, w.Model)
+	is := gpu.Yes
+	if w.Memory > 0 {
+		is = is.And(g.hasAtLeast(w.Memory))
+	}
+	if w.MaxMemory > 0 {
+		is = is.And(g.hasAtMost(w.MaxMemory))
+	}
+	if w.CC > 0 || w.MaxCC > 0 {
+		is = is.And(g.hasCapability(w.CC, w.MaxCC))
+	}
+	if len(w.Models) > 0 {
+		is = is.And(g.isOneOf(w.Models))
+	}
+	if len(w.NotModels) > 0 {
+		is = is.And(g.isOneOf(w.NotModels).Not())
+	}
+	return is
 }
 
-// isModel reports whether a GPU is of a model: a run of the words of its own name
-// is that name, whatever is between them. So a100 is NVIDIA A100-SXM4-40GB, and not
-// a10. A GPU whose model is not known may be any.
-func isModel(g *gpu, model string) bool {
-	if g.model == "" && g.gres == "" {
-		return true
+// fitting decides whether a GPU may be given to a request.
+type fitting func(*gpuSet, *request.GPU) bool
+
+// sure and possible are the answers with which a GPU may be given to a request.
+func sure(g *gpuSet, w *request.GPU) bool     { return fits(g, w) == gpu.Yes }
+func possible(g *gpuSet, w *request.GPU) bool { return fits(g, w) != gpu.No }
+
+func (g *gpuSet) hasAtLeast(bytes int64) gpu.Answer {
+	switch {
+	case g.most == 0:
+		return gpu.Unknown
+	case bytes <= g.least:
+		return gpu.Yes
+	case bytes > g.most:
+		return gpu.No
 	}
-	want := strings.Join(words(model), "")
-	for _, name := range []string{g.model, g.gres} {
-		have := words(name)
-		for i := range have {
-			joined := ""
-			for _, w := range have[i:] {
-				if joined += w; joined == want {
-					return true
-				}
-				if len(joined) > len(want) {
-					break
-				}
-			}
+	return gpu.Unknown
+}
+
+func (g *gpuSet) hasAtMost(bytes int64) gpu.Answer {
+	switch {
+	case g.most == 0:
+		return gpu.Unknown
+	case bytes >= g.most:
+		return gpu.Yes
+	case bytes < g.least:
+		return gpu.No
+	}
+	return gpu.Unknown
+}
+
+// hasCapability says whether the compute capability is within bounds; 0 is none.
+func (g *gpuSet) hasCapability(from, to gpu.Capability) gpu.Answer {
+	least, most := g.is.Capability()
+	switch {
+	case len(g.is.Models) == 0:
+		return gpu.Unknown
+	case most == 0 || most < from || to > 0 && least > to:
+		return gpu.No
+	case least >= from && (to == 0 || most <= to):
+		return gpu.Yes
+	}
+	return gpu.Unknown
+}
+
+// isOneOf says whether the GPU is of one of some models.
+func (g *gpuSet) isOneOf(models []string) gpu.Answer {
+	is := gpu.No
+	for _, m := range models {
+		switch g.isModel(m) {
+		case gpu.Yes:
+			return gpu.Yes
+		case gpu.Unknown:
+			is = gpu.Unknown
 		}
 	}
-	return false
+	return is
 }
 
-// words are the runs of letters and digits in a name, in lower case.
-func words(name string) []string {
-	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r < 0x80
-	})
+// isModel says whether the GPU is of a model, by any of its names.
+func (g *gpuSet) isModel(model string) gpu.Answer {
+	if a, known := g.is.answers[model]; known {
+		return a
+	}
+	is := g.is.catalogue.IsModel([]string{g.model, g.gres}, g.is.Match, model)
+	if g.is.answers == nil {
+		g.is.answers = map[string]gpu.Answer{}
+	}
+	g.is.answers[model] = is
+	return is
 }
 
 // assign gives each GPU asked for one that is there, and returns how many of each
 // of have are taken, or nil if it cannot be done. It looks for a maximum flow from
 // the requests to the GPUs: both sides are few, as alike ones are counted together.
 // The smallest GPU that will do is taken first.
-func assign(have []gpu, want []request.GPU) []int {
+func assign(have []gpuSet, want []request.GPU, fit fitting) []int {
 	if !slices.IsSortedFunc(have, bySize) {
 		sorted := slices.Clone(have)
 		slices.SortStableFunc(sorted, bySize)
-		of := assign(sorted, want)
+		of := assign(sorted, want, fit)
 		if of == nil {
 			return nil
 		}
@@ -180,7 +305,7 @@ func assign(have []gpu, want []request.GPU) []int {
 	}
 	for i := range want {
 		for left := want[i].Count; left > 0; {
-			n := augment(have, want, flow, taken, i, left, make([]bool, len(have)))
+			n := augment(have, want, fit, flow, taken, i, left, make([]bool, len(have)))
 			if n == 0 {
 				return nil
 			}
@@ -190,13 +315,13 @@ func assign(have []gpu, want []request.GPU) []int {
 	return taken
 }
 
-func bySize(a, b gpu) int { return cmp.Compare(max(a.memory, a.most), max(b.memory, b.most)) }
+func bySize(a, b gpuSet) int { return cmp.Compare(a.most, b.most) }
 
 // augment finds room for up to n of request i, moving other requests where that
 // makes room, and returns for how many it did.
-func augment(have []gpu, want []request.GPU, flow [][]int, taken []int, i, n int, seen []bool) int {
+func augment(have []gpuSet, want []request.GPU, fit fitting, flow [][]int, taken []int, i, n int, seen []bool) int {
 	for j := range have {
-		if seen[j] || !fits(&have[j], &want[i]) {
+		if seen[j] || !fit(&have[j], &want[i]) {
 			continue
 		}
 		seen[j] = true
@@ -209,7 +334,7 @@ func augment(have []gpu, want []request.GPU, flow [][]int, taken []int, i, n int
 			if flow[k][j] == 0 || k == i {
 				continue
 			}
-			if moved := augment(have, want, flow, taken, k, min(n, flow[k][j]), seen); moved > 0 {
+			if moved := augment(have, want, fit, flow, taken, k, min(n, flow[k][j]), seen); moved > 0 {
 				flow[k][j] -= moved
 				flow[i][j] += moved
 				return moved
@@ -220,29 +345,56 @@ func augment(have []gpu, want []request.GPU, flow [][]int, taken []int, i, n int
 }
 
 // explainGPU says why too few of the GPUs there fit.
-func explainGPU(have []gpu, w *request.GPU, fitting int, why report) {
+func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 	if fitting > 0 {
-		why("gpu_memory", "%s like %s asked for, only %d of %s there", gpus(w.Count), oneGPU(w), fitting, describeGPUs(have))
+		why("gpu_memory", "%s like %s asked for, only %d of %s there", countGPUs(w.Count), oneGPU(w), fitting, describeGPUs(have))
 		return
 	}
 	for i := range have {
 		g := &have[i]
+		name := firstOf(g.model, g.gres, g.is.Label())
 		switch {
 		case w.Kind != request.AnyGPU && string(w.Kind) != g.kind:
 			why("gpu_kind", "%s asked for, the GPU is of kind %s", w.Kind, g.kind)
-		case w.Model != "" && !isModel(g, w.Model):
-			why("gpu_model", "model %s asked for, the GPU is %s", w.Model, firstOf(g.model, g.gres))
-		case g.memory > 0 && w.Memory > g.memory:
-			why("gpu_memory", "%s of GPU memory asked for, %s there", unit.ShortSize(w.Memory), unit.ShortSize(g.memory))
-		case g.memory == 0 && g.most > 0 && w.Memory > g.most:
-			why("gpu_memory", "%s of GPU memory asked for, a %s has at most %s", unit.ShortSize(w.Memory), firstOf(g.model, g.gres), unit.ShortSize(g.most))
-		case w.Memory < g.least && g.least == g.minMemory:
-			why("gpu_min_memory", "%s of GPU memory asked for, it takes requests from %s on (min_memory)", unit.ShortSize(w.Memory), unit.ShortSize(g.least))
-		case w.Memory < g.least:
+		case len(w.Models) > 0 && g.isOneOf(w.Models) == gpu.No:
+			why("gpu_model", "model %s asked for, the GPU is %s", strings.Join(w.Models, " or "), name)
+		case len(w.NotModels) > 0 && g.isOneOf(w.NotModels) == gpu.Yes:
+			why("gpu_model", "the model %s is ruled out", name)
+		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No && g.least == g.most:
+			why("gpu_memory", "%s of GPU memory asked for, %s there", unit.ShortSize(w.Memory), unit.ShortSize(g.most))
+		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No:
+			why("gpu_memory", "%s of GPU memory asked for, a %s has at most %s", unit.ShortSize(w.Memory), name, unit.ShortSize(g.most))
+		case w.MaxMemory > 0 && g.hasAtMost(w.MaxMemory) == gpu.No:
+			why("gpu_memory", "at most %s of GPU memory asked for, %s there", unit.ShortSize(w.MaxMemory), unit.ShortSize(g.least))
+		case (w.CC > 0 || w.MaxCC > 0) && g.hasCapability(w.CC, w.MaxCC) == gpu.No:
+			why("gpu_cc", "compute capability %s asked for, %s", capabilities(w.CC, w.MaxCC), g.capability(name))
+		case w.Memory < g.floor && g.floor == g.minMemory:
+			why("gpu_min_memory", "%s of GPU memory asked for, it takes requests from %s on (min_memory)", unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
+		case w.Memory < g.floor:
 			why("gpu_min_memory", "%s of GPU memory asked for, it takes requests from %s on (min_mem_ratio %v of %s)",
-				unit.ShortSize(w.Memory), unit.ShortSize(g.least), g.ratio, unit.ShortSize(g.memory))
+				unit.ShortSize(w.Memory), unit.ShortSize(g.floor), g.ratio, unit.ShortSize(g.most))
 		}
 	}
+}
+
+// capabilities writes bounds of a compute capability.
+func capabilities(from, to gpu.Capability) string {
+	switch {
+	case to == 0:
+		return from.String() + " or more"
+	case from == 0:
+		return to.String() + " or less"
+	case from == to:
+		return from.String()
+	}
+	return from.String() + " to " + to.String()
+}
+
+func (g *gpuSet) capability(name string) string {
+	if _, most := g.is.Capability(); most > 0 {
+		return fmt.Sprintf("a %s has %s", name, most)
+	}
+	return fmt.Sprintf("a %s has none", name)
 }
 
 func oneGPU(w *request.GPU) string {
@@ -260,7 +412,7 @@ func firstOf(names ...string) string {
 	return "?"
 }
 
-func gpus(n int) string {
+func countGPUs(n int) string {
 	switch n {
 	case 0:
 		return "no GPU"
@@ -271,7 +423,7 @@ func gpus(n int) string {
 }
 
 // describeGPUs writes the GPUs of a node for people.
-func describeGPUs(have []gpu) string {
+func describeGPUs(have []gpuSet) string {
 	var list []string
 	for i := range have {
 		g := &have[i]
@@ -279,12 +431,12 @@ func describeGPUs(have []gpu) string {
 		if g.count != anyNumber {
 			s = fmt.Sprintf("%d x ", g.count)
 		}
-		name := firstOf(g.model, g.gres)
+		name := firstOf(g.model, g.gres, g.is.Label())
 		switch {
-		case g.memory > 0 && name != "?":
-			s += name + " " + unit.ShortSize(g.memory)
-		case g.memory > 0:
-			s += unit.ShortSize(g.memory)
+		case g.most > 0 && name != "?":
+			s += name + " " + g.size()
+		case g.most > 0:
+			s += g.size()
 		case name != "?":
 			s += name
 		default:
@@ -293,4 +445,12 @@ func describeGPUs(have []gpu) string {
 		list = append(list, s)
 	}
 	return strings.Join(list, ", ")
+}
+
+// size writes how much memory a GPU has, as far as it is known.
+func (g *gpuSet) size() string {
+	if g.least == g.most {
+		return unit.ShortSize(g.most)
+	}
+	return unit.ShortSize(g.least) + "-" + unit.ShortSize(g.most)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
@@ -26,18 +27,49 @@ func (s *Search) Misspelt(r request.Request) string {
 			return text
 		}
 		for _, w := range a.GPUs {
-			models := s.names("model")
-			if w.Model == "" || len(models) == 0 || slices.ContainsFunc(models, func(m string) bool { return isModel(&gpu{model: m}, w.Model) }) {
-				continue
+			if text := s.misspeltModel(w.Models); text != "" {
+				return text
 			}
-			text := fmt.Sprintf("no launcher has a GPU of the model %q", w.Model)
-			if near := spelling.Nearest(w.Model, models); near != "" {
-				return text + fmt.Sprintf("; did you mean %q?", near)
-			}
-			return text + "; there are " + strings.Join(models[:min(len(models), 10)], ", ")
 		}
 	}
 	return ""
+}
+
+// Unknown is how many groups of nodes were seen of which it is not known whether
+// their GPUs are those asked for.
+func (s *Search) Unknown() int {
+	n := 0
+	for _, l := range s.Launchers {
+		n += l.unknown
+	}
+	return n
+}
+
+// misspeltModel says so if no launcher has a GPU that is, or may be, of one of some
+// models.
+func (s *Search) misspeltModel(wanted []string) string {
+	models := s.names("model")
+	if len(wanted) == 0 || len(models) == 0 {
+		return ""
+	}
+	for _, w := range wanted {
+		if slices.ContainsFunc(models, func(m string) bool { return s.catalogue().Is(m, w) != gpu.No }) {
+			return ""
+		}
+	}
+	text := fmt.Sprintf("no launcher has a GPU of the model %q", strings.Join(wanted, ", "))
+	if near := spelling.Nearest(wanted[0], models); near != "" {
+		return text + fmt.Sprintf("; did you mean %q?", near)
+	}
+	return text + "; there are " + strings.Join(models[:min(len(models), 10)], ", ")
+}
+
+// catalogue is that of the launchers.
+func (s *Search) catalogue() *gpu.Catalogue {
+	for _, l := range s.Launchers {
+		return l.catalogue
+	}
+	return gpu.Builtin()
 }
 
 // names are what the launchers that were searched have of a field, in order.
@@ -80,7 +112,10 @@ func (s *Search) names(field string) []string {
 				add(g.names()...)
 			case "model":
 				for i := range g.gpus {
-					add(g.gpus[i].model, g.gpus[i].gres)
+					x := &g.gpus[i]
+					if add(x.model, x.gres); x.model == "" && x.gres == "" {
+						add(x.is.Label())
+					}
 				}
 			}
 		}

@@ -20,7 +20,8 @@ type Option struct {
 type Options []Option
 
 // order is that in which options are written; others follow as they come.
-var order = []string{"nodes", "time", "account", "qos", "partition", "constraint", "mem", "exclude", "mem-per-gpu", "cpus-per-task", "nodelist", "gpus", "gpus-per-node"}
+var order = []string{"nodes", "time", "account", "qos", "partition", "constraint", "mem", "exclude", "mem-per-gpu", "cpus-per-task",
+	"ntasks-per-node", "nodelist", "gpus", "gpus-per-node", "gres", "tmp", "licenses", "exclusive", "deadline"}
 
 // Get returns the value of an option, "" if it is not there.
 func (o Options) Get(name string) string {

@@ -20,12 +20,12 @@ func TestOptions(t *testing.T) {
 	o.Set("nodes", "2")
 	o.Set("qos", "")
 	o.SetBare("exclusive")
-	if got := strings.Join(o.Args(), " "); got != "--nodes=2 --time=4 --gpus-per-node=3 --mail-type=END --exclusive" {
+	if got := strings.Join(o.Args(), " "); got != "--nodes=2 --time=4 --gpus-per-node=3 --exclusive --mail-type=END" {
 		t.Error(got)
 	}
 	o.Set("exclusive", "user")
 	o.Set("nodes", "")
-	if got := strings.Join(o.Args(), " "); got != "--time=4 --gpus-per-node=3 --mail-type=END --exclusive=user" {
+	if got := strings.Join(o.Args(), " "); got != "--time=4 --gpus-per-node=3 --exclusive=user --mail-type=END" {
 		t.Error(got)
 	}
 }
@@ -122,7 +122,8 @@ func TestMisspelt(t *testing.T) {
 		"partition!=hrad":            "",
 		"host=nowhere":               `no launcher has the host "nowhere"`,
 		"partition=h* | partition=x": `no launcher has the partition "x"`,
-		"cuda(model=a100)":           "",
+		"cuda(model=a100)":           `no launcher has a GPU of the model "a100"; there are NVIDIA GeForce RTX 2080, NVIDIA RTX A5000, NVIDIA RTX A6000, titanx`,
+		"cuda(model=titanx)":         "",
 	} {
 		if got := s.Misspelt(parse(t, spec)); got != want {
 			t.Errorf("%s: %q; want %q", spec, got, want)

@@ -96,7 +96,7 @@ func placeExists(t *testing.T, text string, a request.Alternative) bool {
 				fits = c.GPU != nil && gpus <= c.GPU.Count
 				for _, w := range a.GPUs {
 					fits = fits && w.Memory <= size(t, c.GPU.Memory) && (w.Memory == 0 || float64(w.Memory) >= float64(size(t, c.GPU.Memory))*e.Configuration.GPU.Ratio-1) &&
-						(w.Model == "" || c.GPU.Type == "" || c.GPU.Type == w.Model)
+						(len(w.Models) == 0 || c.GPU.Type == w.Models[0])
 				}
 			}
 			hosts, err := hostlist.Expand(n.Hosts[0])

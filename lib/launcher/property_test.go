@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
@@ -159,7 +160,7 @@ func satisfies(g *group, a request.Alternative, o Options) bool {
 			if types := o.Get("gpus-per-node"); strings.Contains(types, ":") && !strings.Contains(","+types, ","+x.gres+":") {
 				continue
 			}
-			if x.memory >= w.Memory && (w.Memory == 0 || float64(w.Memory) >= float64(x.memory)*x.ratio-1) && (w.Model == "" || x.gres == "" || x.gres == w.Model) {
+			if x.least >= w.Memory && (w.Memory == 0 || float64(w.Memory) >= float64(x.least)*x.ratio-1) && (len(w.Models) == 0 || x.gres == w.Models[0]) {
 				have += x.count
 			} else if len(a.GPUs) == 1 {
 				return false // it could be given this one
@@ -232,7 +233,7 @@ func TestNothingIsMissed(t *testing.T) {
 		l := load(t, text)[0]
 		a := parse(t, spec).Alternatives[0]
 		matching := l.candidates(&a, nil)
-		answer := l.find(&a)
+		answer := (&Search{}).find(l, &a)
 		if (len(matching) > 0) != (answer != nil) && a.Nodes < 2 {
 			t.Fatalf("%s\nrequest %s\n%d candidates match; answer %v", text, spec, len(matching), answer)
 		}
@@ -256,7 +257,7 @@ func TestLowerWeightChangesNothing(t *testing.T) {
 		if want == "none" {
 			want = second
 		}
-		if got := found(t, &Search{Launchers: New(f)}, spec); got != want {
+		if got := found(t, &Search{Launchers: New(f, gpu.Builtin())}, spec); got != want {
 			t.Fatalf("request %s: %s alone, %s with a launcher of lower weight", spec, alone, got)
 		}
 		f.Entries[1].Weight = 1
@@ -264,7 +265,7 @@ func TestLowerWeightChangesNothing(t *testing.T) {
 			want = alone
 		}
 		for range 2 {
-			if got := found(t, &Search{Launchers: New(f)}, spec); got != want {
+			if got := found(t, &Search{Launchers: New(f, gpu.Builtin())}, spec); got != want {
 				t.Fatalf("request %s: %s, though %s is first in the file", spec, got, want)
 			}
 		}
@@ -275,10 +276,11 @@ func TestLowerWeightChangesNothing(t *testing.T) {
 func TestAssign(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range rounds {
-		var have []gpu
+		var have []gpuSet
 		for range 1 + r.IntN(3) {
-			g := gpu{kind: []string{"cuda", "mps"}[r.IntN(2)], count: 1 + r.IntN(2), memory: int64(1 + r.IntN(4))}
-			g.least = int64(r.IntN(int(g.memory) + 1))
+			g := gpuSet{kind: []string{"cuda", "mps"}[r.IntN(2)], count: 1 + r.IntN(2), least: int64(1 + r.IntN(4))}
+			g.most = g.least
+			g.floor = int64(r.IntN(int(g.most) + 1))
 			have = append(have, g)
 		}
 		var want []request.GPU
@@ -289,7 +291,7 @@ func TestAssign(t *testing.T) {
 		for i := range have {
 			left[i] = have[i].count
 		}
-		got, possible := assign(have, want), tryAll(have, want, left, 0, 0)
+		got, possible := assign(have, want, sure), tryAll(have, want, left, 0, 0)
 		if (got != nil) != possible {
 			t.Fatalf("have %+v, want %+v: assigned %v, possible %v", have, want, got, possible)
 		}
@@ -301,7 +303,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-func tryAll(have []gpu, want []request.GPU, left []int, i, n int) bool {
+func tryAll(have []gpuSet, want []request.GPU, left []int, i, n int) bool {
 	if i == len(want) {
 		return true
 	}
@@ -309,7 +311,7 @@ func tryAll(have []gpu, want []request.GPU, left []int, i, n int) bool {
 		return tryAll(have, want, left, i+1, 0)
 	}
 	for j := range have {
-		if left[j] > 0 && fits(&have[j], &want[i]) {
+		if left[j] > 0 && sure(&have[j], &want[i]) {
 			left[j]--
 			ok := tryAll(have, want, left, i, n+1)
 			left[j]++

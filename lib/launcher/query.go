@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -12,10 +13,10 @@ import (
 
 // Direct is the launcher that is searched where no file describes any: what Slurm
 // says of itself.
-func Direct() *Launcher {
+func Direct(catalogue *gpu.Catalogue) *Launcher {
 	return New(&file.File{Entries: []file.Entry{{
 		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
-	}}})[0]
+	}}}, catalogue)[0]
 }
 
 // commonRegexes read the names that administrators often give to features, for
@@ -25,7 +26,7 @@ var commonRegexes = func() []file.Regex {
 	for _, text := range []string{
 		`GPU(?P<cuda_count>\d+)$`,
 		`GPUM(?P<cuda_memory>\d+G)$`,
-		`(?i:gpu[_-]?mem[_:-]?)(?P<cuda_memory>\d+(?i:gi?b?))$`,
+		`(?i:gpu[_-]?(?:mem|memory|ram|vram)[_:=-]?)(?P<cuda_memory>\d+(?i:gi?b?))$`,
 		`(?i:gpu|vram)[_:-]?(?P<cuda_memory>\d+(?i:gi?b?))$`,
 	} {
 		if r, _, err := file.CompileRegex(text); err == nil {
@@ -137,41 +138,55 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
 	fig := l.figures(c, features)
+	fig.disk, fig.complete = from.Disk, true
 	gres, err := slurm.ParseGRES(from.GRES)
 	if err != nil {
+		fig.complete = false
 		return fig // a form that is not known: the features may tell
 	}
-	var said gpu
+	fig.gres = gres
+	said := int64(0) // memory of each GPU, by the features or the file
 	if len(fig.gpus) > 0 {
-		said = fig.gpus[0]
+		said = fig.gpus[0].most
+		if c.GPU.Model != "" && c.GPU.Memory == 0 && !l.saysMemory(features) {
+			said = 0 // only the catalogue has said so
+		}
 	}
-	var gpus []gpu
+	var found []gpuSet
 	for _, g := range gres {
-		if g.Name != "gpu" || g.Count == 0 {
-			continue
+		if g.Name == "gpu" && g.Count > 0 {
+			found = append(found, gpuSet{kind: c.GPU.Kind, gres: g.Type, model: c.GPU.Model, count: int(g.Count), ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory})
 		}
-		gpus = append(gpus, gpu{kind: cluster.Kind(g.Type), gres: g.Type, model: c.GPU.Model, count: int(g.Count), ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory})
 	}
-	for i := range gpus {
-		g := &gpus[i]
-		exact, most := cluster.Memory(g.gres)
-		switch {
-		case len(gpus) == 1 && said.memory > 0:
-			g.memory = said.memory
-		case exact > 0:
-			g.memory = exact
-		default:
-			g.most = most
+	for i := range found {
+		g := &found[i]
+		of := features
+		if len(found) > 1 && g.gres != "" {
+			of = nil // which of them the features mean is not known
 		}
-		if c.GPU.Kind != "" {
-			g.kind = c.GPU.Kind
+		l.identify(g, of)
+		if len(found) == 1 && said > 0 {
+			if narrowed := g.is.OfSize(said); l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
+				g.is = &facts{Match: narrowed, catalogue: l.catalogue}
+				g.least, g.most = narrowed.Least, narrowed.Most
+			} else {
+				g.least, g.most = said, said
+			}
+			g.setFloor()
 		}
-		g.setLeast()
 	}
-	if len(gpus) > 0 {
-		fig.gpus = gpus
+	if len(found) > 0 {
+		fig.gpus = found
 	}
 	return fig
+}
+
+// saysMemory reports whether one of the features tells the memory of a GPU.
+func (l *Launcher) saysMemory(features []string) bool {
+	return slices.ContainsFunc(features, func(name string) bool {
+		f := l.feature(name)
+		return f.memory > 0 || f.configuration != nil && f.configuration.GPU.Memory > 0
+	})
 }
 
 // partitionRefuses is why a partition takes no job of this user at all.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -60,7 +61,8 @@ func TestWhatSlurmSays(t *testing.T) {
 		{"limits of a partition", node("a", "p", cpu), "PartitionName=p State=UP MaxCPUsPerNode=8 MaxMemPerNode=1000", "", "", "cpu(cores=9)", "none"},
 		{"limits of a partition", node("a", "p", cpu), "PartitionName=p State=UP MaxCPUsPerNode=8 MaxMemPerNode=1000", "", "", "cpu(mem=2G)", "none"},
 		{"GPUs by type", node("a", "p", a100) + node("b", "p", t4), "PartitionName=p State=UP", "", "", "cuda(mem=20G)", "--nodes=1 --partition=p --gpus-per-node=a100:1"},
-		{"a model's memory that is not known refuses nothing", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=60G)", "--nodes=1 --partition=p --gpus-per-node=1"},
+		{"a model of which the memory is not known", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=60G)", "none"},
+		{"what each of the model has", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=40GiB)", "--nodes=1 --partition=p --gpus-per-node=1"},
 		{"more than the model has", node("a", "p", a100), "PartitionName=p State=UP", "", "", "cuda(mem=90G)", "none"},
 		{"memory by features", node("a", "p", "Gres=gpu:4 AvailableFeatures=GPU_MEM:80GB State=IDLE") + node("b", "p", "Gres=gpu:4 AvailableFeatures=GPU_MEM:16GB State=IDLE"),
 			"PartitionName=p State=UP", "", "", "cuda(mem=40G)", "--nodes=1 --partition=p --constraint=(GPU_MEM:80GB) --gpus-per-node=1"},
@@ -95,7 +97,7 @@ func TestWhatSlurmSays(t *testing.T) {
 		{"AMD", node("a", "p", "Gres=gpu:mi250:4 State=IDLE"), "PartitionName=p State=UP", "", "", "cuda()", "none"},
 		{"AMD", node("a", "p", "Gres=gpu:mi250:4 State=IDLE"), "PartitionName=p State=UP", "", "", "rocm(mem=64G) | cuda()", "--nodes=1 --partition=p --gpus-per-node=1"},
 	} {
-		s := &Search{Launchers: []*Launcher{Direct()}, Ask: saying(t, c.nodes, c.partitions, c.accounts, c.qos)}
+		s := &Search{Launchers: []*Launcher{Direct(gpu.Builtin())}, Ask: saying(t, c.nodes, c.partitions, c.accounts, c.qos)}
 		want := c.want
 		if want != "none" {
 			want = "slurm " + want

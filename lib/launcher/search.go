@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -16,6 +18,10 @@ type Search struct {
 	Launchers []*Launcher // as New orders them
 	Tags      []string    // only launchers that have one of these; none: all
 	Kind      file.Kind   // only launchers of this kind; "": all
+	// AllowUnknown: nodes of which it is not known whether their GPUs are those asked
+	// for are taken where no others match.
+	AllowUnknown bool
+	Now          time.Time // for deadlines
 	// Ask tells what Slurm says, for launchers with query_slurm. It is called once
 	// for each, when the search comes to it.
 	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
@@ -61,7 +67,7 @@ func (l *Launcher) unreachable(ctx context.Context, err error) error {
 // alternatives are tried in turn, each with all launchers.
 func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	for i := range r.Alternatives {
-		a := &r.Alternatives[i]
+		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			if s.skips(l) != nil {
 				continue
@@ -69,7 +75,7 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 			if err := s.ask(ctx, l); err != nil {
 				return nil, l.unreachable(ctx, err)
 			}
-			if answer := l.find(a); answer != nil {
+			if answer := s.find(l, a); answer != nil {
 				answer.Alternative = i
 				return answer, nil
 			}
@@ -78,9 +84,16 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	return nil, nil
 }
 
-func (l *Launcher) find(a *request.Alternative) *Answer {
+// resolved is an alternative with the numbers per GPU worked out.
+func resolved(a *request.Alternative) *request.Alternative {
+	r := a.Resolved()
+	return &r
+}
+
+func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
+	l.allowUnknown, l.now = s.AllowUnknown, s.Now
 	if l.Entry.Kind == file.Local {
-		if len(l.refuses(a)) > 0 {
+		if no, maybe := l.refuses(a); len(no) > 0 || maybe && !l.allowUnknown {
 			return nil
 		}
 		return l.local(a)
@@ -92,17 +105,21 @@ func (l *Launcher) find(a *request.Alternative) *Answer {
 // need anywhere.
 func (l *Launcher) local(a *request.Alternative) *Answer {
 	answer := &Answer{Launcher: l, Asked: *a}
-	l.common(&answer.Options, a, a.Cores)
+	if matchNode(&l.machine.figures, a, nil) == gpu.Unknown {
+		answer.Unknown = []string{fmt.Sprintf("launcher %s: %s", l.Name, unknownGPU(l.machine.gpus, a.GPUs))}
+	}
+	l.common(&answer.Options, a, a.Cores, l.deadline(a))
 	return answer
 }
 
-// refuses is why a local launcher does not match.
-func (l *Launcher) refuses(a *request.Alternative) []Reason {
-	var all []Reason
+// refuses is why a local launcher does not match, and whether it may match, but what
+// its GPUs are is not known; then that is the only reason.
+func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) {
 	why := func(code, format string, args ...any) {
 		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
 	}
-	matchNode(&l.machine.figures, a, why)
+	unknown = matchNode(&l.machine.figures, a, why) == gpu.Unknown
+	known := len(all)
 	if a.Nodes > 1 {
 		why("nodes", "%d nodes asked for, this is one machine", a.Nodes)
 	}
@@ -111,7 +128,20 @@ func (l *Launcher) refuses(a *request.Alternative) []Reason {
 			why("condition", "a %s is asked for, and it has none", c.Field)
 		}
 	}
-	return all
+	for _, x := range a.GRES {
+		why("gres", "gres %s is asked for, and it has none", x.Name)
+	}
+	for _, x := range a.Licenses {
+		why("license", "license %s is asked for, and it has none", x.Name)
+	}
+	if at := l.deadline(a); !at.IsZero() && l.now.Add(a.Duration).After(at) {
+		why("deadline", "it cannot end by the deadline")
+	}
+	if unknown && len(all) == known {
+		l.unknown++
+		return nil, true
+	}
+	return all, false
 }
 
 // All returns every answer there is: for each alternative and launcher each
@@ -120,7 +150,7 @@ func (l *Launcher) refuses(a *request.Alternative) []Reason {
 func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answer, error) {
 	var all []*Answer
 	for i := range r.Alternatives {
-		a := &r.Alternatives[i]
+		a := resolved(&r.Alternatives[i])
 		for _, l := range s.Launchers {
 			if s.skips(l) != nil {
 				continue
@@ -128,7 +158,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 			if err := s.ask(ctx, l); err != nil {
 				return nil, l.unreachable(ctx, err)
 			}
-			for _, answer := range l.findAll(a, limit-len(all)) {
+			for _, answer := range s.findAll(l, a, limit-len(all)) {
 				answer.Alternative = i
 				all = append(all, answer)
 			}
@@ -141,9 +171,10 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 }
 
 // findAll returns an answer for each partition, QoS and account that matches.
-func (l *Launcher) findAll(a *request.Alternative, limit int) []*Answer {
+func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answer {
+	l.allowUnknown, l.now = s.AllowUnknown, s.Now
 	if l.Entry.Kind == file.Local {
-		if answer := l.find(a); answer != nil {
+		if answer := s.find(l, a); answer != nil {
 			return []*Answer{answer}
 		}
 		return nil

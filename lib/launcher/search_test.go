@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -24,7 +25,7 @@ func load(t testing.TB, text string) []*Launcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(f)
+	return New(f, gpu.Builtin())
 }
 
 func testdata(t testing.TB, name string) string {
@@ -137,7 +138,7 @@ func TestExplainDocumented(t *testing.T) {
 	if err != nil || len(f.Warnings) == 0 {
 		t.Fatalf("%v, warnings %v", err, f.Warnings)
 	}
-	s := &Search{Launchers: New(f), Ask: noSlurm}
+	s := &Search{Launchers: New(f, gpu.Builtin()), Ask: noSlurm}
 	rows, answer, err := s.Explain(context.Background(), parse(t, "duration=4 days & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)"))
 	if answer != nil || !errors.Is(err, errNoSlurm) {
 		t.Errorf("answer %v, %v; want none and that Slurm could not be asked", answer, err)

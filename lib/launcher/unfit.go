@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
@@ -15,8 +16,8 @@ type unfit struct {
 }
 
 // newUnfit finds them. Where the QoS decides how long a job may be, the nodes' own
-// limit does not count.
-func newUnfit(l *Launcher, a *request.Alternative, qosDecides bool) *unfit {
+// limit does not count. With unknown, nodes that may match do.
+func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *unfit {
 	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}}
 	wanted := a.GPUCount()
 	for _, p := range l.partitions {
@@ -25,7 +26,8 @@ func newUnfit(l *Launcher, a *request.Alternative, qosDecides bool) *unfit {
 				continue
 			}
 			late := !qosDecides && g.maxDuration > 0 && a.Duration > g.maxDuration
-			matches := !late && matchNode(&g.figures, a, nil) && g.allowed(a.Where)
+			is := matchNode(&g.figures, a, nil)
+			matches := !late && (is == gpu.Yes || unknown && is == gpu.Unknown) && g.allowed(a.Where)
 			if matches && len(g.gpus) < 2 {
 				continue
 			}
@@ -51,7 +53,15 @@ func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) boo
 			return true
 		}
 	}
-	return g.cores > 0 && a.Cores > g.cores || l.Entry.UseMemory && g.memory > 0 && a.Memory > g.memory
+	if g.disk > 0 && a.Disk > g.disk {
+		return true
+	}
+	for _, x := range a.GRES {
+		if have, known := g.gresCount(x.Name); known && have < int64(x.Count) {
+			return true
+		}
+	}
+	return g.cores > 0 && a.Cores*max(1, a.Tasks) > g.cores || l.Entry.UseMemory && g.memory > 0 && a.Memory > g.memory
 }
 
 // with are those that have all of some features, which are sorted.

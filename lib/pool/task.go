@@ -72,6 +72,9 @@ type Extra struct {
 	ID    string   // the user's name for it
 	After []string // the tasks that must have succeeded first
 	Stdin string
+	// Files are where the standard output and the standard error of the task go, and
+	// its number, besides what is done with its output otherwise; nil: nowhere.
+	Files []string
 	// Capture has the output returned to the one who asked for the task.
 	Capture bool
 }

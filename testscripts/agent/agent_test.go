@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -134,7 +135,7 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	c := exec.Command("bash", "-c", "(ponos-poll --every 1s | ponos-stop | ponos-start) >agent.out 2>agent.err")
 	c.Dir, c.SysProcAttr = ts.Getenv("WORK"), &syscall.SysProcAttr{Setpgid: true}
-	for _, name := range []string{"PATH", "HOME", "PONOS_CONFIG", "TZ", "LC_ALL", "SLURM_CONF", "USER"} {
+	for _, name := range []string{"PATH", "HOME", "PONOS_CONFIG", "TZ", "LC_ALL", "SLURM_CONF", "USER", clock.Variable} {
 		c.Env = append(c.Env, name+"="+ts.Getenv(name))
 	}
 	ts.Check(c.Start())

@@ -35,10 +35,10 @@ func world(t *testing.T) (env []string, id string) {
 		}
 	}
 	config := filepath.Join(dir, "p/ponos.yaml")
-	env = []string{
-		"HOME=" + filepath.Join(dir, "home"), "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin",
-		"PONOS_CONFIG=" + config, "TERM=dumb", "LC_ALL=C", "ZDOTDIR=" + dir,
-	}
+	env = append(harness.Clock(),
+		"HOME="+filepath.Join(dir, "home"), "PATH="+filepath.Join(dir, "bin")+":"+harness.Bin+":/usr/bin:/bin",
+		"PONOS_CONFIG="+config, "TERM=dumb", "LC_ALL=C", "ZDOTDIR="+dir,
+	)
 	run(t, env, harness.Bin+"/ponos-setup", "--init", filepath.Dir(config))
 	id = strings.TrimSpace(run(t, env, harness.Bin+"/ponos-submit", "--", "true"))
 	return env, id

@@ -87,7 +87,7 @@ func check(t *testing.T, source string, all []step) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", path)
 	cmd.Dir = home
-	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8", "USER=root", "LOGNAME=root"}
+	cmd.Env = append(harness.Clock(), "HOME="+home, "PATH="+os.Getenv("PATH"), "TZ="+harness.Zone(), "LC_ALL=C.UTF-8", "USER=root", "LOGNAME=root")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -21,8 +22,15 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
+	recorded := filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue")
+	now, err := harness.RecordedAt(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
 	harness.Run(t, harness.Options{Setup: func(env *testscript.Env) error {
-		env.Setenv("RECORDED", filepath.Join(harness.Root(), "lib/slurm/testdata/22.05.8/queue"))
+		env.Setenv(clock.Variable, now)
+		env.Setenv("TZ", "UTC") // that of the cluster
+		env.Setenv("RECORDED", recorded)
 		env.Setenv("COMMON", filepath.Join(harness.Root(), "testscripts/fairshare/answers"))
 		env.Setenv("ASKED", filepath.Join(env.WorkDir, "asked"))
 		return nil

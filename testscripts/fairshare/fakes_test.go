@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // answer is what stands in for Slurm's commands. It logs what it was asked to
@@ -69,7 +71,7 @@ var nowPattern = regexp.MustCompile(`@NOW\+(\d+)@`)
 func atNow(text string) string {
 	return nowPattern.ReplaceAllStringFunc(text, func(s string) string {
 		n, _ := strconv.Atoi(nowPattern.FindStringSubmatch(s)[1])
-		return time.Now().Add(time.Duration(n) * time.Second).Format("2006-01-02T15:04:05")
+		return clock.Now().Add(time.Duration(n) * time.Second).Format("2006-01-02T15:04:05")
 	})
 }
 

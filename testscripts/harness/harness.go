@@ -70,8 +70,8 @@ type Options struct {
 	Cmds  map[string]func(*testscript.TestScript, bool, []string)
 }
 
-// Run runs the scripts of a directory as parallel subtests. A script has HOME, TZ=UTC, LC_ALL=C
-// and ROOT, the directory of the project; beyond testscript's own commands it has
+// Run runs the scripts of a directory as parallel subtests. A script has HOME, TZ (see
+// [Zone]), LC_ALL=C and ROOT, the directory of the project; beyond testscript's own commands it has
 //
 //	exits CODE PROGRAM [ARG...]   runs a program that must end with that status
 //	eventually PATTERN PROGRAM [ARG...]   repeats a program until its output matches
@@ -93,9 +93,10 @@ func Run(t *testing.T, o Options) {
 		Deadline: time.Now().Add(scriptTime),
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
-			for name, value := range map[string]string{"HOME": home, "TZ": "UTC", "LC_ALL": "C", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
+			for name, value := range map[string]string{"HOME": home, "TZ": Zone(), "LC_ALL": "C", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
 				env.Setenv(name, value)
 			}
+			env.Vars = append(env.Vars, Clock()...)
 			if err := os.MkdirAll(home, 0o755); err != nil {
 				return err
 			}

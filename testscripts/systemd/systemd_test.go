@@ -137,7 +137,7 @@ func command(t *testing.T, unit, config string) *exec.Cmd {
 		}
 	}
 	c := exec.Command(args[0], args[1:]...)
-	c.Env = []string{"PATH=" + harness.Bin + ":/usr/local/bin:/usr/bin:/bin", "PONOS_CONFIG=" + config, "HOME=" + t.TempDir()}
+	c.Env = append(harness.Clock(), "PATH="+harness.Bin+":/usr/local/bin:/usr/bin:/bin", "PONOS_CONFIG="+config, "HOME="+t.TempDir())
 	return c
 }
 

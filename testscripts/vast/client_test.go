@@ -200,7 +200,7 @@ func TestServer(t *testing.T) {
 		{server.Key, "DELETE", "/api/v0/instances/1/", "{}", 404, "no_such_instance"},
 		{server.Key, "PUT", "/api/v0/instances/command/" + id + "/", `{"command":"du -d2"}`, 200, "/results/"},
 		{server.Key, "PUT", "/api/v0/instances/command/" + id + "/", `{"command":"sh -c id"}`, 400, "invalid_args"},
-		{server.Key, "PUT", "/api/v0/instances/bid_price/" + id + "/", `{"price":1}`, 400, "invalid_price"},
+		{server.Key, "PUT", "/api/v0/instances/bid_price/" + id + "/", `{"price":1}`, 400, "set a bid price"},
 		{server.Key, "PUT", "/api/v0/commands/rsync/", `{"src_id":"C.` + id + `","dst_id":null,"src_path":"/a","dst_path":"b"}`, 200, "src_port"},
 		{server.Key, "PUT", "/api/v0/commands/rsync/", `{"src_id":7,"dst_id":null}`, 404, "no_such_instance"},
 		{i.Key, "GET", "/api/v0/instances/" + id + "/", "", 200, `"label":"l"`},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
@@ -47,7 +48,7 @@ func (c *crash) now() time.Time {
 	if c.clock != nil {
 		return c.clock()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 func (c *crash) Account(ctx context.Context) (vastai.Account, error) {
@@ -236,11 +237,11 @@ func (w *world) step(do func()) (whole bool) {
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{via: "api", fake: true, boot: 2 * time.Millisecond})
-	tomorrow := time.Now().Add(24 * time.Hour)
+	tomorrow := clock.Now().Add(24 * time.Hour)
 	w.live(&crash{API: w.api(), fine: true, clock: func() time.Time {
 		if len(w.market.Instances()) == 0 || len(w.market.Alive()) > 0 && len(w.market.Alive()[0].Log) == 0 {
 			return tomorrow
 		}
-		return time.Now()
+		return clock.Now()
 	}}, false)
 }

@@ -183,20 +183,3 @@ func TestCache(t *testing.T) {
 		t.Error("an error is none")
 	}
 }
-
-func TestMemory(t *testing.T) {
-	for model, want := range map[string][2]int64{
-		"a100": {0, 80 << 30}, "A100": {0, 80 << 30}, "nvidia_a100_80gb_pcie": {80e9, 0}, "1g.10gb": {10e9, 0}, "nvidia_h100_80gb_hbm3": {80e9, 0},
-		"A100-40G": {40e9, 0}, "rtx2080": {0, 8 << 30}, "rtx2080ti": {0, 11 << 30}, "RTX_2080_Ti": {0, 11 << 30}, "geforce_gtx_1080": {0, 8 << 30},
-		"tesla": {0, 0}, "": {0, 0}, "v100": {0, 32 << 30}, "t4": {0, 16 << 30}, "a1000": {0, 0}, "mi250x": {0, 128 << 30}, "rtx_a6000": {0, 48 << 30}, "tesla_v100-sxm2-32gb": {32e9, 0},
-	} {
-		if exact, most := Memory(model); exact != want[0] || most != want[1] {
-			t.Errorf("Memory(%q) = %d, %d; want %v", model, exact, most, want)
-		}
-	}
-	for model, want := range map[string]string{"mi250x": "rocm", "amd_instinct_mi300a": "rocm", "a100": "cuda", "": "cuda", "mig": "cuda"} {
-		if got := Kind(model); got != want {
-			t.Errorf("Kind(%q) = %q; want %q", model, got, want)
-		}
-	}
-}

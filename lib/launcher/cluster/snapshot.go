@@ -30,6 +30,7 @@ type Group struct {
 	GRES       string
 	CPUs       int
 	Memory     int64
+	Disk       int64  // bytes of TmpDisk
 	Hosts      string // names joined by commas, of all nodes
 	Count      int
 	Unusable   int // of Count: down, drained, failed

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
@@ -19,9 +20,17 @@ import (
 
 // Options say what to write.
 type Options struct {
-	ID      string   // of the launcher
-	Tags    []string // of the launcher
-	NoHosts bool     // how many nodes there are instead of their names
+	ID      string         // of the launcher
+	Tags    []string       // of the launcher
+	NoHosts bool           // how many nodes there are instead of their names
+	GPUs    *gpu.Catalogue // nil: the one that comes with the program
+}
+
+func (o Options) catalogue() *gpu.Catalogue {
+	if o.GPUs == nil {
+		return gpu.Builtin()
+	}
+	return o.GPUs
 }
 
 // Read reads the output of "scontrol show nodes", of one line for each or of
@@ -86,7 +95,7 @@ func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 	if len(o.Tags) > 0 {
 		line(2, "tags: %s", list(o.Tags))
 	}
-	parts := partitions(s)
+	parts := partitions(s, o)
 	writeQOS(line, parts)
 	if len(parts) == 0 {
 		line(2, "partitions: {}")
@@ -190,16 +199,16 @@ func writeFigures(line writer, g launcher.DescribedGroup) {
 	switch len(g.GPUs) {
 	case 0:
 	case 1:
-		line(7, "gpu: %s", gpu(g.GPUs[0]))
+		line(7, "gpu: %s", writeGPU(g.GPUs[0]))
 	default:
 		line(7, "gpus:")
 		for _, x := range g.GPUs {
-			line(8, "- %s", gpu(x))
+			line(8, "- %s", writeGPU(x))
 		}
 	}
 }
 
-func gpu(g launcher.DescribedGPU) string {
+func writeGPU(g launcher.DescribedGPU) string {
 	var fields []string
 	if g.Kind != "cuda" && g.Kind != "" {
 		fields = append(fields, "kind: "+word(g.Kind))
@@ -216,9 +225,9 @@ func gpu(g launcher.DescribedGPU) string {
 
 // partitions describes the partitions of a snapshot. Of nodes alone, the
 // partitions are those that the nodes name, by name.
-func partitions(s *cluster.Snapshot) []launcher.Described {
+func partitions(s *cluster.Snapshot, o Options) []launcher.Described {
 	if len(s.Partitions) > 0 {
-		return launcher.Describe(s)
+		return launcher.Describe(s, o.catalogue())
 	}
 	var names []string
 	for _, g := range s.Groups {
@@ -233,7 +242,7 @@ func partitions(s *cluster.Snapshot) []launcher.Described {
 	for _, name := range names {
 		with.Partitions = append(with.Partitions, slurm.Partition{Name: name, State: "UP", MaxTime: slurm.Unlimited})
 	}
-	return launcher.Describe(&with)
+	return launcher.Describe(&with, o.catalogue())
 }
 
 // compress writes names as few node lists.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
@@ -71,7 +72,7 @@ func TestTestbed(t *testing.T) {
 		t.Errorf("%v; got\n%s\nwant\n%s", err, got, want)
 	}
 	f := valid(t, got)
-	s := launcher.Search{Launchers: launcher.New(f)}
+	s := launcher.Search{Launchers: launcher.New(f, gpu.Builtin())}
 	for spec, want := range map[string]string{
 		"cuda(mem=14G)*2 & duration=4 days": "--nodes=1 --time=96:00:00 --partition=gpu --constraint=(GPU4&GPUM40G&a100) --gpus-per-node=2",
 		"cpu(cores=2, mem=4G)":              "--nodes=1 --partition=cpu --constraint=(cpu) --mem=3815M --cpus-per-task=2",
@@ -133,7 +134,7 @@ func TestForms(t *testing.T) {
 	text := convert(t, "NodeName=n1 Gres=gpu:a100:2(S:0,1),gpu:v100_32gb:1 CPUTot=8 RealMemory=1000 Partitions=p\nNodeName=n2 Partitions=true\nPartitionName=p AllowAccounts=x,y MaxTime=2-00:00:00\nPartitionName=true AllowQos=a\n", Options{NoHosts: true})
 	f := valid(t, text)
 	p := f.Entries[0].Partitions
-	if g := p[0].Nodes[0]; len(g.Configuration.GPUs) != 2 || g.Configuration.GPUs[1].Memory != 32e9 || g.Count != 1 || g.Hosts != nil || g.Configuration.CPU.Cores != 8 {
+	if g := p[0].Nodes[0]; len(g.Configuration.GPUs) != 2 || g.Configuration.GPUs[1].Memory != 32768<<20 || g.Count != 1 || g.Hosts != nil || g.Configuration.CPU.Cores != 8 {
 		t.Errorf("%+v in\n%s", g, text)
 	}
 	if !slices.Equal(p[0].Accounts, []string{"x", "y"}) || p[0].Configuration.MaxDuration.Hours() != 48 || p[1].Name != "true" || !slices.Equal(p[1].QOS, []string{"a"}) {

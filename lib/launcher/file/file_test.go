@@ -73,7 +73,7 @@ func TestProblems(t *testing.T) {
 		{"slurm: [{id: x, partitions: {p: {nodes: [{features: ['a&b'] }]}}}]", `"a&b" is no name of a feature`},
 		{"slurm: [{id: x, qos: {q: {max_duration: 2months}}, query_slurm: true}]", `max_duration: unknown unit "months"`},
 		{"slurm: [{id: x, configuration: {gpu: {min_mem_ratio: 2}}, query_slurm: true}]", "min_mem_ratio must be from 0 to 1, not 2"},
-		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, not "gtx"`},
+		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, xpu, not "gtx"`},
 		{"local: [{tags: [a, null]}]", "tags must be a word, not nothing"},
 		{"local: [{tags: [\"a\\e[31m\"]}]", "tags has control characters"},
 		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (it goes into connectors.yaml beside the file)`},

@@ -217,7 +217,7 @@ func (d *decoder) configuration(to *Configuration) func(*yaml.Node) {
 }
 
 // kinds are the kinds of GPUs that a file can name.
-var kinds = []string{"cuda", "mps", "rocm"}
+var kinds = []string{"cuda", "mps", "rocm", "xpu"}
 
 func (d *decoder) gpu(to *GPU, n *yaml.Node) {
 	d.mapping(n, "gpu", fields{

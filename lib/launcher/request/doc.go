@@ -8,11 +8,18 @@
 //	both     = part { "&" part }
 //	part     = "(" request ")" | term
 //	term     = "duration" "=" DURATION
-//	         | ( "cuda" | "gpu" | "mps" | "rocm" ) "(" [ gpuarg { "," gpuarg } ] ")" [ "*" COUNT ]
+//	         | ( "cuda" | "gpu" | "mps" | "rocm" | "xpu" ) "(" [ gpuarg { "," gpuarg } ] ")" [ "*" COUNT ]
 //	         | "cpu" "(" [ cpuarg { "," cpuarg } ] ")"
-//	         | "nodes" "=" COUNT
+//	         | ( "nodes" | "tasks" ) "=" COUNT
+//	         | ( "cpus" "per" "gpu" | "cpus_per_gpu" ) "=" COUNT
+//	         | ( "mem" "per" "gpu" | "mem_per_gpu" | "disk" ) "=" SIZE
+//	         | ( "gres" | "license" ) "(" NAME ")" [ "*" COUNT ]
+//	         | "exclusive" | "preemptible" "=" ( "no" | "yes" )
+//	         | "deadline" "=" ( TIME | DURATION )
 //	         | ( "partition" | "feature" | "qos" | "account" | "host" ) ( "=" | "!=" ) NAME
-//	gpuarg   = "mem" "=" SIZE | "model" "=" NAME
+//	gpuarg   = "mem" ( ( "=" | ">=" | "<=" ) SIZE | "=" SIZE ".." SIZE )
+//	         | "model" ( "=" | "!=" ) ( NAME | "[" NAME { "," NAME } "]" )
+//	         | "cc" ( ( "=" | ">=" | "<=" ) NUMBER | "=" NUMBER ".." NUMBER )
 //	cpuarg   = "mem" "=" SIZE | "cores" "=" COUNT
 //
 // White space and comments ("#" to the end of the line) may stand between any

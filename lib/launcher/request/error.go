@@ -3,6 +3,7 @@ package request
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -30,8 +31,8 @@ func (e *Error) Error() string {
 	if strings.TrimSpace(text) == "" {
 		return message
 	}
-	before := text[:min(len(text), column-1)]
-	text, before = shorten(text, before)
+	text, before := shorten(text, text[:min(len(text), column-1)])
+	text, before = visible(text), visible(before)
 	return fmt.Sprintf("%s\n  %s\n  %s^", message, text, strings.Repeat(" ", utf8.RuneCountInString(before)))
 }
 
@@ -43,7 +44,21 @@ func (e *Error) place() (line, column int, text string) {
 	if end := strings.IndexByte(text, '\n'); end >= 0 {
 		text = text[:end]
 	}
-	return strings.Count(e.Text[:offset], "\n") + 1, offset - start + 1, strings.ReplaceAll(text, "\t", " ")
+	return strings.Count(e.Text[:offset], "\n") + 1, offset - start + 1, text
+}
+
+// visible replaces what a terminal would not show as one letter: control characters,
+// and marks that turn the direction of what follows.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t', unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // maxLine bounds the line that is shown of a request.

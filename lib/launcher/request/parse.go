@@ -24,7 +24,10 @@ const (
 )
 
 // terms are the words a term can begin with, as messages list them.
-var terms = []string{"cuda", "gpu", "mps", "rocm", "cpu", "duration", "nodes", "partition", "feature", "qos", "account", "host"}
+var terms = []string{
+	"cuda", "gpu", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license", "exclusive", "preemptible",
+	"cpus_per_gpu", "mem_per_gpu", "partition", "feature", "qos", "account", "host",
+}
 
 const wantTerm = "cuda(...), gpu(...), cpu(...), duration=..., nodes=..., partition=..., feature=... or \"(\""
 
@@ -72,7 +75,7 @@ func (p *parser) request() (Request, error) {
 		return Request{}, err
 	}
 	if p.pos < len(p.text) {
-		return Request{}, p.unexpected(`"&", "|" or the end`)
+		return Request{}, p.afterTerm()
 	}
 	return Request{alternatives, p.warnings}, nil
 }
@@ -149,8 +152,11 @@ func (p *parser) part() ([]Alternative, error) {
 func (p *parser) term() (Alternative, error) {
 	start := p.pos
 	word := p.word()
+	if habit := habits[word]; habit != "" && word != "mem" && word != "cpus" {
+		return Alternative{}, p.habit(start, word, habit)
+	}
 	switch word {
-	case "cuda", "gpu", "mps", "rocm":
+	case "cuda", "gpu", "mps", "rocm", "xpu":
 		g, err := p.gpu(Kind(word))
 		return Alternative{GPUs: []GPU{g}}, err
 	case "cpu":
@@ -158,15 +164,35 @@ func (p *parser) term() (Alternative, error) {
 	case "duration":
 		d, err := p.duration()
 		return Alternative{Duration: d}, err
-	case "nodes":
-		if err := p.expect('=', `"=" and a number of nodes`); err != nil {
+	case "nodes", "tasks":
+		if err := p.expect('=', fmt.Sprintf(`"=" and a number of %s`, word)); err != nil {
 			return Alternative{}, err
 		}
-		n, err := p.count("nodes")
+		n, err := p.count(word)
+		if word == "tasks" {
+			return Alternative{Tasks: n}, err
+		}
 		return Alternative{Nodes: n}, err
 	case "partition", "feature", "qos", "account", "host":
 		c, err := p.condition(word)
 		return Alternative{Where: []Condition{c}}, err
+	case "disk":
+		if err := p.expect('=', `"=" and a size, such as 100G`); err != nil {
+			return Alternative{}, err
+		}
+		n, err := p.size()
+		return Alternative{Disk: n}, err
+	case "gres", "license", "licence", "licenses", "licences":
+		return p.amount(word)
+	case "exclusive":
+		return Alternative{Exclusive: true}, nil
+	case "preemptible":
+		return p.preemptible()
+	case "deadline":
+		at, err := p.deadline()
+		return Alternative{Deadlines: []Deadline{at}}, err
+	case "cpus", "mem", "cpus_per_gpu", "mem_per_gpu":
+		return p.perGPU(start, word)
 	case "":
 		if unicode.IsDigit(p.peek()) {
 			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "the number of GPUs stands behind: cuda(mem=4G) * 2")
@@ -174,18 +200,22 @@ func (p *parser) term() (Alternative, error) {
 		return Alternative{}, p.unexpected(wantTerm)
 	}
 	p.pos = start
-	return Alternative{}, p.fail(start, fmt.Sprintf("unknown word %q", word), wantTerm, suggest(word, terms))
+	return Alternative{}, p.unknownWord(start, word)
 }
 
 func (p *parser) gpu(kind Kind) (GPU, error) {
 	g := GPU{Kind: kind, Count: 1}
-	err := p.arguments(string(kind), []string{"mem", "model"}, func(name string) (err error) {
-		if name == "mem" {
-			g.Memory, err = p.size()
-		} else {
-			g.Model, err = p.name("a model, such as a100", isModel)
+	if p.peek() == '=' {
+		return g, p.habit(p.pos, string(kind), fmt.Sprintf("write %s() * 2 for two GPUs, %s(model=a100) for a model", kind, kind))
+	}
+	err := p.arguments(string(kind), []string{"mem", "model", "cc"}, func(name string) error {
+		switch name {
+		case "mem":
+			return p.memoryRange(&g)
+		case "cc":
+			return p.capabilityRange(&g)
 		}
-		return err
+		return p.models(&g)
 	})
 	if err != nil || !p.accept('*') {
 		return g, err
@@ -200,6 +230,9 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 func (p *parser) cpu() (Alternative, error) {
 	a := Alternative{Cores: 1} // a process that needs memory needs a CPU
 	err := p.arguments("cpu", []string{"mem", "cores"}, func(name string) (err error) {
+		if err := p.expect('=', `"="`); err != nil {
+			return err
+		}
 		if name == "mem" {
 			a.Memory, err = p.size()
 		} else {
@@ -213,10 +246,10 @@ func (p *parser) cpu() (Alternative, error) {
 	return a, err
 }
 
-// arguments reads "(" [ NAME "=" ... { "," NAME "=" ... } ] ")"; a later argument of
-// the same name replaces an earlier one.
+// arguments reads "(" [ NAME ... { "," NAME ... } ] ")", where read takes what stands
+// behind a name; a later argument of the same name replaces an earlier one.
 func (p *parser) arguments(call string, names []string, read func(name string) error) error {
-	want := strings.Join(names, "=... or ") + "=..."
+	want := strings.Join(names[:len(names)-1], "=..., ") + "=... or " + names[len(names)-1] + "=..."
 	if err := p.expect('(', `"("`); err != nil {
 		return err
 	}
@@ -231,9 +264,6 @@ func (p *parser) arguments(call string, names []string, read func(name string) e
 		}
 		if !slices.Contains(names, name) {
 			return p.fail(start, fmt.Sprintf("%s() has no %q", call, name), want, suggest(name, names))
-		}
-		if err := p.expect('=', `"="`); err != nil {
-			return err
 		}
 		if err := read(name); err != nil {
 			return err
@@ -290,7 +320,11 @@ func (p *parser) duration() (time.Duration, error) {
 		}
 		length, ok := unit.DurationUnit(name)
 		if !ok {
-			return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.DurationUnits, suggest(name, unit.DurationUnitNames()))
+			hint := suggest(name, unit.DurationUnitNames())
+			if strings.HasPrefix(strings.ToLower(name), "mo") {
+				hint = fmt.Sprintf("a month has no fixed length: write days or weeks; minutes are %smin", number)
+			}
+			return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.DurationUnits, hint)
 		}
 		d, err := unit.Times(number, length)
 		if err != nil {
@@ -332,6 +366,7 @@ func (p *parser) size() (int64, error) {
 // number reads digits with perhaps a decimal point, and nothing if there are none.
 func (p *parser) number() string {
 	s := p.span(func(r rune) bool { return r == '.' || r >= '0' && r <= '9' })
+	s, _, _ = strings.Cut(s, "..")
 	p.pos += len(s)
 	return s
 }

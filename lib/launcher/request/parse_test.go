@@ -51,8 +51,8 @@ func TestParse(t *testing.T) {
 		"cuda(mem=1T) & cuda(mem=4G) & cuda(mem=4G)":   {{GPUs: []GPU{cuda(2, 4e9), cuda(1, 1e12)}}},
 		"cpu(mem=4G) & cpu(cores=4)":                   {{Memory: 4e9, Cores: 4}},
 		"cpu(mem=4G,cores=8) & cpu(mem=8G,cores=4)":    {{Memory: 8e9, Cores: 8}},
-		"cuda(model=a100, mem=40G)":                    {{GPUs: []GPU{{Kind: CUDA, Count: 1, Memory: 40e9, Model: "a100"}}}},
-		"gpu(model=1g.10gb) & gpu(model=\"RTX 2080\")": {{GPUs: []GPU{{Kind: AnyGPU, Count: 1, Model: "1g.10gb"}, {Kind: AnyGPU, Count: 1, Model: "RTX 2080"}}}},
+		"cuda(model=a100, mem=40G)":                    {{GPUs: []GPU{{Kind: CUDA, Count: 1, Memory: 40e9, Models: []string{"a100"}}}}},
+		"gpu(model=1g.10gb) & gpu(model=\"RTX 2080\")": {{GPUs: []GPU{{Kind: AnyGPU, Count: 1, Models: []string{"1g.10gb"}}, {Kind: AnyGPU, Count: 1, Models: []string{"RTX 2080"}}}}},
 		"nodes=2 & partition!=gpu_spot & feature=a100": {{Nodes: 2, Where: []Condition{{"partition", true, "gpu_spot"}, {"feature", false, "a100"}}}},
 		"qos=high & account != 'iea@a100'&host=n*":     {{Where: []Condition{{"qos", false, "high"}, {"account", true, "iea@a100"}, {"host", false, "n*"}}}},
 		"cuda(mem=4G) & duration=1h | cuda(mem=8G) & duration=2h": {
@@ -60,6 +60,21 @@ func TestParse(t *testing.T) {
 		"(cuda(mem=40G) | cuda(mem=20G)*2) & (duration=1h | duration=2h)": {
 			{GPUs: []GPU{cuda(1, 40e9)}, Duration: time.Hour}, {GPUs: []GPU{cuda(1, 40e9)}, Duration: 2 * time.Hour},
 			{GPUs: []GPU{cuda(2, 20e9)}, Duration: time.Hour}, {GPUs: []GPU{cuda(2, 20e9)}, Duration: 2 * time.Hour}},
+		"gpu(model=[h100, a100], mem=24G..40G)":                   {{GPUs: []GPU{{Kind: AnyGPU, Count: 1, Memory: 24e9, MaxMemory: 40e9, Models: []string{"a100", "h100"}}}}},
+		"cuda(mem>=24G, model != t4) * 2":                         {{GPUs: []GPU{{Kind: CUDA, Count: 2, Memory: 24e9, NotModels: []string{"t4"}}}}},
+		"cuda(mem<=40G)":                                          {{GPUs: []GPU{{Kind: CUDA, Count: 1, MaxMemory: 40e9}}}},
+		"cuda(cc >= 8.0) & xpu(cc=8.0..8.9,mem=1..40G)":           {{GPUs: []GPU{{Kind: CUDA, Count: 1, CC: 80}, {Kind: XPU, Count: 1, CC: 80, MaxCC: 89, Memory: 1, MaxMemory: 40e9}}}},
+		"cuda(cc=9) & cuda(cc=9.0)":                               {{GPUs: []GPU{{Kind: CUDA, Count: 2, CC: 90, MaxCC: 90}}}},
+		"cuda(cc<=8.9)":                                           {{GPUs: []GPU{{Kind: CUDA, Count: 1, MaxCC: 89}}}},
+		"gres(shard) * 4 & gres(localtmp:nvme)*100 & gres(shard)": {{GRES: []Amount{{"shard", 5}, {"localtmp:nvme", 100}}}},
+		"license(matlab) & licences(ansys@flex)*2":                {{Licenses: []Amount{{"matlab", 1}, {"ansys@flex", 2}}}},
+		"disk=100G & tasks=4 & exclusive & preemptible = no":      {{Disk: 100e9, Tasks: 4, Exclusive: true, NotPreemptible: true}},
+		"preemptible=yes & exclusive":                             {{Exclusive: true}},
+		"cuda()*2 & cpus per gpu=4 & mem_per_gpu=16G":             {{GPUs: []GPU{cuda(2, 0)}, CPUsPerGPU: 4, MemPerGPU: 16e9}},
+		"cpus_per_gpu = 4 & mem  per gpu = 16G":                   {{CPUsPerGPU: 4, MemPerGPU: 16e9}},
+		"deadline=2026-12-24T18:00 & deadline=18:00":              {{Deadlines: []Deadline{{Clock: "2026-12-24T18:00:00"}, {Clock: "18:00:00"}}}},
+		"deadline = 2026-12-24 # eve":                             {{Deadlines: []Deadline{{Clock: "2026-12-24T00:00:00"}}}},
+		"deadline=2 days & nodes=1":                               {{Nodes: 1, Deadlines: []Deadline{{In: 48 * time.Hour}}}},
 	} {
 		got, err := Parse(text)
 		if err != nil {
@@ -102,8 +117,8 @@ func TestParseErrors(t *testing.T) {
 		{"cuda(mem=.)", "1:10", `"." is not a size`, ""},
 		{"cuda(mem=4G", "1:12", "the request ends here", ""},
 		{"cuda", "1:5", `expected "("`, ""},
-		{"cuda(mem)", "1:9", `unexpected ")": expected "="`, ""},
-		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=... or model=...`, ""},
+		{"cuda(mem)", "1:9", `unexpected ")": expected "=" or ">=" or "<="`, ""},
+		{"cuda(mem=4G,)", "1:13", `unexpected ")": expected mem=..., model=... or cc=...`, ""},
 		{"cuda(cores=2)", "1:6", `cuda() has no "cores"`, ""},
 		{"cuda(MEM=4G)", "1:6", `cuda() has no "MEM"`, `did you mean "mem"?`},
 		{"CUDA(mem=4G)", "1:1", `unknown word "CUDA"`, `did you mean "cuda"?`},
@@ -123,7 +138,7 @@ func TestParseErrors(t *testing.T) {
 		{"(cuda()", "1:8", `expected "&", "|" or ")"`, ""},
 		{"cuda())", "1:7", `unexpected ")"`, ""},
 		{"duration=4", "1:11", "the duration 4 has no unit", "4h is hours, 4min minutes"},
-		{"duration=2months", "1:11", `unknown unit "months"`, ""},
+		{"duration=2months", "1:11", `unknown unit "months"`, "a month has no fixed length: write days or weeks; minutes are 2min"},
 		{"duration=4 dayz", "1:12", `unknown unit "dayz"`, `did you mean "day"?`},
 		{"duration=1:2:3:4", "1:10", "is not a duration", ""},
 		{"duration=99999999999999999d", "1:10", "too long", ""},
@@ -133,6 +148,29 @@ func TestParseErrors(t *testing.T) {
 		{"partition='x", "1:11", "the quote is not closed", ""},
 		{"partition<x", "1:10", `unexpected "<"`, ""},
 		{"cuda(model=)", "1:12", "expected a model", ""},
+		{"cuda(mem=40G..24G)", "1:10", "the range of memory ends before it begins", ""},
+		{"cuda(mem!=40G)", "1:9", `unexpected "!=": expected "=" or ">=" or "<="`, ""},
+		{"cuda(cc>=eight)", "1:10", "expected a compute capability", ""},
+		{"cuda(cc=9.0..8.0)", "1:9", "ends before it begins", ""},
+		{"cuda(model=[a100,)", "1:18", "expected a model", ""},
+		{"cuda(model=[a100", "1:17", `expected "," or "]"`, ""},
+		{"gres()", "1:6", "expected the name of a gres", ""},
+		{"gres(gpu:a100)", "1:6", "GPUs are asked for by themselves", "write gpu(), or gpu(model=a100) * 2"},
+		{"gres(shard:2)", "1:6", "has a number in it", "write gres(shard) * 2"},
+		{"preemptible=maybe", "1:13", `unexpected "maybe": expected no or yes`, ""},
+		{"deadline=25:00", "1:10", `"25:00" is not a time`, ""},
+		{"deadline=", "1:10", "expected a number and a unit", ""},
+		{"time=4h", "1:1", `unknown word "time"`, "write duration=4h"},
+		{"mem=4G", "1:1", `unknown word "mem"`, "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)"},
+		{"cpus=4", "1:1", `unknown word "cpus"`, "write cpu(cores=4)"},
+		{"gpu=2", "1:4", `unexpected "="`, "write gpu() * 2 for two GPUs, gpu(model=a100) for a model"},
+		{"gres=gpu:2", "1:5", `unknown word "gres"`, "write gres(NAME) * N; GPUs are gpu() * N"},
+		{"a100:2", "1:1", `unknown word "a100"`, "write cuda(model=a100) * 2"},
+		{"cuda(model=a100:2)", "1:12", `"a100:2" is not a model`, "the number stands behind: cuda(model=a100) * 2"},
+		{"cuda() and cpu()", "1:8", `unexpected "and"`, `terms are joined by "&"`},
+		{"cuda() OR cpu()", "1:8", `unexpected "or"`, `alternatives are separated by "|"`},
+		{"duration=4mo", "1:11", `unknown unit "mo"`, "a month has no fixed length: write days or weeks; minutes are 4min"},
+		{"cuda() & \u202egpu()", "1:10", `unexpected "\u202e"`, ""},
 		{"cuda(mem=99999999999999999999999999999999T)", "1:10", "is not a size", ""},
 		{strings.Repeat("(", 40) + "cuda()", "1:33", "parentheses inside", ""},
 		{strings.Repeat("(cuda()|cpu())&", 9) + "cuda()", "1:121", "more than 256 alternatives", ""},
@@ -160,6 +198,49 @@ func TestErrorShowsTheLine(t *testing.T) {
 	want := "request:2:12: unknown unit \"Go\": expected K, M, G, T, KiB, MiB, GiB or TiB\n   cuda(mem=4Go) * 2\n             ^"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// TestErrorIsVisible holds that nothing of a request changes the terminal.
+func TestErrorIsVisible(t *testing.T) {
+	_, err := Parse("cuda(\x1b[31m\u202emem=4Go)")
+	if err == nil || strings.ContainsFunc(err.Error(), func(r rune) bool { return r == 0x1b || r == 0x202e }) {
+		t.Errorf("%q", err)
+	}
+	if want := "\n  cuda(?[31m?mem=4Go)\n       ^"; !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%q; want %q", err, want)
+	}
+}
+
+func TestResolved(t *testing.T) {
+	for text, want := range map[string][2]int64{
+		"cuda()*3 & cpus per gpu=4 & mem per gpu=16G":                        {12, 48e9},
+		"cuda()*2 & cpus per gpu=4 & tasks=4 & cpu(cores=1)":                 {2, 0},
+		"cuda()*2 & cpus per gpu=4 & cpu(cores=16,mem=64G) & mem per gpu=1G": {16, 64e9},
+		"cpus per gpu=4 & mem per gpu=16G":                                   {0, 0},
+	} {
+		r, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := r.Alternatives[0].Resolved(); int64(a.Cores) != want[0] || a.Memory != want[1] {
+			t.Errorf("%s: %d cores, %d bytes; want %v", text, a.Cores, a.Memory, want)
+		}
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	now := time.Date(2026, 11, 20, 18, 30, 0, 0, time.UTC)
+	for _, c := range []struct {
+		d    Deadline
+		want string
+	}{
+		{Deadline{In: 2 * time.Hour}, "2026-11-20T20:30:00"}, {Deadline{Clock: "19:00:00"}, "2026-11-20T19:00:00"},
+		{Deadline{Clock: "18:30:00"}, "2026-11-21T18:30:00"}, {Deadline{Clock: "2026-12-24T00:00:00"}, "2026-12-24T00:00:00"},
+	} {
+		if got := c.d.At(now).Format("2006-01-02T15:04:05"); got != c.want {
+			t.Errorf("%+v: %s; want %s", c.d, got, c.want)
+		}
 	}
 }
 
@@ -196,6 +277,8 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"duration=4 days & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)", "(cuda() | gpu(model=a100)) & nodes=2", "partition!=x & feature=\"a b\"",
 		"duration=1-12:00:00", "mps(mem=1.5GiB) | rocm()", "cuda(mem=4Go)", "((((", "duration=1d 12h # x\n& qos=a*?",
+		"gres(shard)*4 & license(m)*2 & disk=1T & tasks=2 & exclusive & preemptible=no & cpus per gpu=4 & mem per gpu=1G & deadline=18:00",
+		"gpu(model!=[a,\"b c\"], mem=1G..2G, cc=8.0..9.0) & deadline=2026-12-24T18:00 & deadline=2d",
 	} {
 		f.Add(s)
 	}

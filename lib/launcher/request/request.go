@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
 )
 
@@ -25,14 +26,52 @@ func (w Warning) String() string {
 	return fmt.Sprintf("request:%d:%d: %s", w.Line, w.Column, w.Message)
 }
 
-// Alternative is one way to satisfy a request; all of it must hold.
+// Alternative is one way to satisfy a request; all of it must hold. Zero is "not
+// said". Memory, CPUs, disk, GPUs and GRES are those of each node.
 type Alternative struct {
-	GPUs     []GPU         // smallest memory first; alike ones are one element
-	Memory   int64         // bytes of main memory on each node, 0: not said
-	Cores    int           // CPUs of each node, 0: not said
-	Duration time.Duration // 0: not said
-	Nodes    int           // 0: not said, which is one
+	GPUs     []GPU // smallest memory first; alike ones are one element
+	Memory   int64 // bytes of main memory
+	Cores    int   // CPUs of each task
+	Duration time.Duration
+	Nodes    int // 0 is one
 	Where    []Condition
+
+	Tasks          int // on each node; 0 is one
+	CPUsPerGPU     int
+	MemPerGPU      int64 // bytes
+	Disk           int64 // bytes of local disk
+	GRES           []Amount
+	Licenses       []Amount // of the whole job
+	Exclusive      bool     // whole nodes
+	NotPreemptible bool     // nothing may end the job for another one
+	Deadlines      []Deadline
+}
+
+// Amount is a number of something with a name.
+type Amount struct {
+	Name  string
+	Count int
+}
+
+// Deadline is when a job must have ended.
+type Deadline struct {
+	Clock string        // "15:04:05", the next such time, or "2006-01-02T15:04:05"; "": In
+	In    time.Duration // from now
+}
+
+// At returns the time of the deadline, in the time zone of now.
+func (d Deadline) At(now time.Time) time.Time {
+	if d.Clock == "" {
+		return now.Add(d.In)
+	}
+	if at, err := time.ParseInLocation("2006-01-02T15:04:05", d.Clock, now.Location()); err == nil {
+		return at
+	}
+	at, err := time.ParseInLocation("2006-01-02T15:04:05", now.Format("2006-01-02T")+d.Clock, now.Location())
+	if err == nil && !at.After(now) {
+		at = at.AddDate(0, 0, 1)
+	}
+	return at
 }
 
 // Kind is a kind of GPU.
@@ -43,15 +82,33 @@ const (
 	CUDA   Kind = "cuda"
 	MPS    Kind = "mps"
 	ROCm   Kind = "rocm"
+	XPU    Kind = "xpu"
 	AnyGPU Kind = "gpu"
 )
 
+func (k Kind) known() bool { return slices.Contains([]Kind{CUDA, MPS, ROCm, XPU, AnyGPU}, k) }
+
 // GPU is a number of alike GPUs on each node.
 type GPU struct {
-	Kind   Kind
-	Count  int
-	Memory int64  // bytes each must have at least, 0: any
-	Model  string // "": any
+	Kind      Kind
+	Count     int
+	Memory    int64    // bytes each must have at least, 0: any
+	MaxMemory int64    // bytes each may have at most, 0: any
+	Models    []string // it is one of these; none: any
+	NotModels []string // it is none of these
+	CC, MaxCC gpu.Capability
+}
+
+// like reports whether two descriptions differ in the number at most.
+func (g GPU) like(h GPU) bool {
+	return g.Kind == h.Kind && g.Memory == h.Memory && g.MaxMemory == h.MaxMemory && g.CC == h.CC && g.MaxCC == h.MaxCC &&
+		slices.Equal(g.Models, h.Models) && slices.Equal(g.NotModels, h.NotModels)
+}
+
+// AnyModel reports whether nothing but the kind and the number is asked for, so
+// that it does not matter what the GPU is.
+func (g GPU) AnyModel() bool {
+	return g.Memory == 0 && g.MaxMemory == 0 && len(g.Models) == 0 && len(g.NotModels) == 0 && g.CC == 0 && g.MaxCC == 0
 }
 
 // Condition is a name that must, or must not, be that of the place found.
@@ -68,6 +125,24 @@ func (a Alternative) GPUCount() int {
 		n += g.Count
 	}
 	return n
+}
+
+// Resolved returns the request with what depends on the number of GPUs worked out:
+// Cores and Memory are at least CPUsPerGPU and MemPerGPU times it.
+func (a Alternative) Resolved() Alternative {
+	gpus := a.GPUCount()
+	if a.CPUsPerGPU > 0 && gpus > 0 {
+		tasks := max(1, a.Tasks)
+		a.Cores = max(a.Cores, (min(a.CPUsPerGPU, maxCount)*gpus-1)/tasks+1)
+	}
+	if a.MemPerGPU > 0 && gpus > 0 {
+		if a.MemPerGPU > (1<<62)/int64(gpus) {
+			a.Memory = 1 << 62
+		} else {
+			a.Memory = max(a.Memory, a.MemPerGPU*int64(gpus))
+		}
+	}
+	return a
 }
 
 // and returns what satisfies both a and b.
@@ -87,6 +162,16 @@ func (a Alternative) and(b Alternative) Alternative {
 	})
 	a.Memory, a.Cores = max(a.Memory, b.Memory), max(a.Cores, b.Cores)
 	a.Duration, a.Nodes = max(a.Duration, b.Duration), max(a.Nodes, b.Nodes)
+	a.Tasks, a.Disk = max(a.Tasks, b.Tasks), max(a.Disk, b.Disk)
+	a.CPUsPerGPU, a.MemPerGPU = max(a.CPUsPerGPU, b.CPUsPerGPU), max(a.MemPerGPU, b.MemPerGPU)
+	a.Exclusive, a.NotPreemptible = a.Exclusive || b.Exclusive, a.NotPreemptible || b.NotPreemptible
+	a.GRES, a.Licenses = sum(a.GRES, b.GRES), sum(a.Licenses, b.Licenses)
+	a.Deadlines = slices.Clone(a.Deadlines)
+	for _, d := range b.Deadlines {
+		if !slices.Contains(a.Deadlines, d) {
+			a.Deadlines = append(a.Deadlines, d)
+		}
+	}
 	a.Where = slices.Clone(a.Where)
 	for _, c := range b.Where {
 		if !slices.Contains(a.Where, c) {
@@ -96,9 +181,22 @@ func (a Alternative) and(b Alternative) Alternative {
 	return a
 }
 
+// sum adds amounts of the same name.
+func sum(a, b []Amount) []Amount {
+	all := slices.Clone(a)
+	for _, x := range b {
+		if i := slices.IndexFunc(all, func(y Amount) bool { return x.Name == y.Name }); i >= 0 {
+			all[i].Count += x.Count
+		} else {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
 func (a *Alternative) addGPU(g GPU) {
 	for i, have := range a.GPUs {
-		if have.Kind == g.Kind && have.Memory == g.Memory && have.Model == g.Model {
+		if have.like(g) {
 			a.GPUs[i].Count += g.Count
 			return
 		}
@@ -137,6 +235,7 @@ func (a Alternative) String() string {
 	if a.Nodes > 0 {
 		terms = append(terms, fmt.Sprintf("nodes=%d", a.Nodes))
 	}
+	terms = append(terms, a.moreTerms()...)
 	for _, c := range a.Where {
 		terms = append(terms, c.String())
 	}
@@ -146,19 +245,93 @@ func (a Alternative) String() string {
 	return strings.Join(terms, " & ")
 }
 
+func (a Alternative) moreTerms() []string {
+	var terms []string
+	if a.Tasks > 0 {
+		terms = append(terms, fmt.Sprintf("tasks=%d", a.Tasks))
+	}
+	if a.CPUsPerGPU > 0 {
+		terms = append(terms, fmt.Sprintf("cpus per gpu=%d", a.CPUsPerGPU))
+	}
+	if a.MemPerGPU > 0 {
+		terms = append(terms, "mem per gpu="+unit.FormatSize(a.MemPerGPU))
+	}
+	if a.Disk > 0 {
+		terms = append(terms, "disk="+unit.FormatSize(a.Disk))
+	}
+	for _, x := range a.GRES {
+		terms = append(terms, x.term("gres"))
+	}
+	for _, x := range a.Licenses {
+		terms = append(terms, x.term("license"))
+	}
+	if a.Exclusive {
+		terms = append(terms, "exclusive")
+	}
+	if a.NotPreemptible {
+		terms = append(terms, "preemptible=no")
+	}
+	for _, d := range a.Deadlines {
+		if d.Clock != "" {
+			terms = append(terms, "deadline="+d.Clock)
+		} else {
+			terms = append(terms, "deadline="+unit.FormatDuration(d.In))
+		}
+	}
+	return terms
+}
+
+func (x Amount) term(word string) string {
+	s := word + "(" + x.Name + ")"
+	if x.Count > 1 {
+		s += fmt.Sprintf(" * %d", x.Count)
+	}
+	return s
+}
+
 func (g GPU) String() string {
 	var args []string
-	if g.Memory > 0 {
+	switch {
+	case g.Memory > 0 && g.MaxMemory > 0:
+		args = append(args, "mem="+unit.FormatSize(g.Memory)+".."+unit.FormatSize(g.MaxMemory))
+	case g.MaxMemory > 0:
+		args = append(args, "mem<="+unit.FormatSize(g.MaxMemory))
+	case g.Memory > 0:
 		args = append(args, "mem="+unit.FormatSize(g.Memory))
 	}
-	if g.Model != "" {
-		args = append(args, "model="+quote(g.Model))
+	if len(g.Models) > 0 {
+		args = append(args, "model="+list(g.Models))
+	}
+	if len(g.NotModels) > 0 {
+		args = append(args, "model!="+list(g.NotModels))
+	}
+	switch {
+	case g.CC > 0 && g.CC == g.MaxCC:
+		args = append(args, "cc="+g.CC.String())
+	case g.CC > 0 && g.MaxCC > 0:
+		args = append(args, "cc="+g.CC.String()+".."+g.MaxCC.String())
+	case g.CC > 0:
+		args = append(args, "cc>="+g.CC.String())
+	case g.MaxCC > 0:
+		args = append(args, "cc<="+g.MaxCC.String())
 	}
 	s := string(g.Kind) + "(" + strings.Join(args, ", ") + ")"
 	if g.Count > 1 {
 		s += fmt.Sprintf(" * %d", g.Count)
 	}
 	return s
+}
+
+// list writes one name, or several in brackets.
+func list(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = quote(n)
+	}
+	if len(names) == 1 {
+		return quoted[0]
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 func (c Condition) String() string {

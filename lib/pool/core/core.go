@@ -16,6 +16,8 @@ type NodeSpec struct {
 	Name string
 	// Slots is how many CPUs tasks may have there; 0: as many as the worker sees.
 	Slots int
+	// Jobs makes the slots of the CPUs that the node would have otherwise; may be nil.
+	Jobs func(cpus int) int
 	// Most bounds the CPUs by what the job has on the node; 0: no bound.
 	Most  int
 	Local bool // this machine, over a pipe
@@ -30,8 +32,10 @@ type Policy struct {
 	MinNodes       int
 	NodeTimeout    time.Duration
 	Reconnects     int
-	Retries        int // of tasks that failed
-	LostRetries    int // of tasks that began, and were lost
+	Retries        int           // of tasks that failed
+	LostRetries    int           // of tasks that began, and were lost
+	Delay          time.Duration // between the starts of two tasks, at least
+	TimeoutPercent int           // of the median time of the tasks that succeeded; 0: no such limit
 	Halt           Halt
 	Hold           bool
 	ReadAhead      int // tasks in memory
@@ -60,9 +64,9 @@ const (
 
 // Halt says when to give up. Counts and percentages are 0 if they do not matter.
 type Halt struct {
-	Now                                      bool // end what runs, too
-	Fail, Success, Done                      int
-	FailPercent, SuccessPercent, DonePercent int // of all tasks, and at least three
+	Now                                  bool // end what runs, too
+	Fail, Success, Done                  int
+	Percent, SuccessPercent, DonePercent int // of all tasks, once three have ended; Percent: of failures
 }
 
 // Names keeps a byte for each of many names.
@@ -171,8 +175,11 @@ type Core struct {
 	ticked    time.Time
 	gone      float64 // CPU seconds of workers that went
 	finished  bool
-	refusals  int  // that were told
-	asking    bool // whether the job is suspended
+	refusals  int       // that were told
+	lastStart time.Time // of a task
+	woken     bool      // the shell is to wake the core when the next may start
+	unprinted bool      // nothing more can be printed
+	asking    bool      // whether the job is suspended
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -257,6 +264,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		}
 	case Printing:
 		c.choked = e.Choked
+	case Wake:
+		c.woken = false
 	case JobState:
 		c.jobState(e.Suspended)
 	case OutputLost:
@@ -367,7 +376,7 @@ func (c *Core) stuck() bool {
 	if c.noNode() {
 		return true
 	}
-	if c.opening > 0 || c.paused || c.onTrial() {
+	if c.opening > 0 || c.paused || c.woken || c.onTrial() {
 		return false
 	}
 	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes || c.AwaitOrphans && len(c.prior) > 0 {
@@ -443,6 +452,7 @@ func (c *Core) tick(e Tick) {
 	c.checkLimbo()
 	c.checkTrials()
 	c.checkEnd()
+	c.checkSlow()
 	if c.phase == Stopping && c.now.After(c.killAt) {
 		c.stop(Killing, "", 0)
 	} else if c.phase == Killing && c.now.After(c.killAt) {
@@ -511,7 +521,8 @@ func (c *Core) outputBroken(e OutputBroken) {
 		return
 	}
 	c.say("output: %s", e.Why)
-	c.stopExplicitly(Stopping, "output: "+e.Why, 3)
+	c.unprinted = true
+	c.stop(Stopping, "output: "+e.Why, 3)
 }
 
 // outputLost turns the end of a task into a failure.

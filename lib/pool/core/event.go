@@ -16,8 +16,8 @@ type Event any
 type Input struct {
 	Task *pool.Task
 	Past Past
-	// Bad says why it cannot be run; empty for most.
-	Bad string
+	// Bad says why it cannot be run, and Said tells the user so; empty for most.
+	Bad, Said string
 }
 
 // Past is what runs before know of a task.
@@ -127,6 +127,8 @@ type (
 		Result *Result
 		Why    string
 	}
+	// Wake is the answer to WakeAt.
+	Wake struct{}
 	// JobState is the answer to AskJob.
 	JobState struct{ Suspended bool }
 	// OutputBroken tells that nothing more can be printed. Closed: nobody reads it.
@@ -247,6 +249,8 @@ type (
 		Result *Result
 		Why    string
 	}
+	// WakeAt asks for a Wake after some time.
+	WakeAt struct{ After time.Duration }
 	// AskJob asks whether Slurm has suspended the job.
 	AskJob struct{}
 	// Skipped is a task that had ended in a run before.

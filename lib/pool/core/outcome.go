@@ -118,8 +118,12 @@ func (c *Core) cancelTask(t *pool.Task, why string) {
 
 // refuse ends a task that can never run.
 func (c *Core) refuse(t *pool.Task, why string) {
+	c.refuseSaying(t, why, fmt.Sprintf("task %d: %s", t.Seq, why))
+}
+
+func (c *Core) refuseSaying(t *pool.Task, why, said string) {
 	if c.refusals++; c.refusals <= 10 {
-		c.say("task %d: %s", t.Seq, why)
+		c.do(Say{said})
 	} else if c.refusals == 11 {
 		c.say("more tasks are refused, which the journal has")
 	}
@@ -165,7 +169,9 @@ func (c *Core) checkHalt() {
 	if c.eof {
 		all = max(ended, s.seen)
 	}
-	part := func(n int64, percent int) bool { return percent > 0 && n >= 3 && n*100 >= int64(percent)*all }
+	part := func(n int64, percent int) bool {
+		return percent > 0 && ended >= 3 && n*100 >= int64(percent)*all
+	}
 	var why string
 	code := 1
 	switch {
@@ -173,8 +179,8 @@ func (c *Core) checkHalt() {
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = have(failed, "failed")
-	case part(failed, halt.FailPercent):
-		why = fmt.Sprintf("%d %% of the tasks have failed", halt.FailPercent)
+	case failed >= 3 && part(failed, halt.Percent):
+		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
 	case halt.Success > 0 && s.done >= int64(halt.Success):
 		why, code = have(s.done, "succeeded"), 0
 	case part(s.done, halt.SuccessPercent):

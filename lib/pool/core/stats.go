@@ -84,7 +84,7 @@ func (s *stats) end(t *pool.Task, r *Result, now time.Time) {
 	if r.What != wire.OK && len(s.failures) < 10 {
 		s.failures = append(s.failures, Failure{t, r})
 	}
-	if n := len(s.slowest); n < 5 || r.Seconds > s.slowest[n-1].Seconds {
+	if n := len(s.slowest); r.Node != "" && (n < 5 || r.Seconds > s.slowest[n-1].Seconds) {
 		s.slowest = append(s.slowest, Slow{t, r.Node, r.Seconds})
 		slices.SortStableFunc(s.slowest, func(a, b Slow) int { return cmp.Compare(b.Seconds, a.Seconds) })
 		s.slowest = s.slowest[:min(5, len(s.slowest))]
@@ -160,6 +160,27 @@ func (c *Core) expected(t *pool.Task) time.Duration {
 		return time.Duration(g.quantile(0.95) * float64(time.Second))
 	}
 	return 0
+}
+
+// checkSlow ends tasks that take longer than --timeout N%: that part of the median
+// time of three or more that have succeeded.
+func (c *Core) checkSlow() {
+	if c.TimeoutPercent == 0 || c.stats.done < 3 {
+		return
+	}
+	var all histogram
+	for _, g := range c.hist {
+		for i, n := range g.counts {
+			all.counts[i] += n
+		}
+		all.total += g.total
+	}
+	limit := all.quantile(0.5) * float64(c.TimeoutPercent) / 100
+	for _, a := range sorted(c.attempts) {
+		if a.started > 0 && a.why == "" && c.seconds()-a.started > limit {
+			c.kill(a, wire.Timeout, false)
+		}
+	}
 }
 
 // late reports that a task would not end before the allocation does.
@@ -249,7 +270,7 @@ func (c *Core) Summary() *Summary {
 		}
 	}
 	switch {
-	case r.Exit == 0 && s.outputLost > 0:
+	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
 		r.Exit = 1
 	case !c.explicit && r.Left > 0 && r.Exit < 2:
 		r.Exit = ExitLeft

@@ -20,7 +20,7 @@ func (c *Core) read(in Input) {
 		return
 	}
 	if in.Bad != "" {
-		c.refuse(t, in.Bad)
+		c.refuseSaying(t, in.Bad, in.Said)
 		return
 	}
 	if !c.deps.add(t) {
@@ -90,7 +90,11 @@ func (c *Core) schedule() {
 	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
-	for s := c.pool.Next(); s != nil; s = c.pool.Next() {
+	for !c.tooSoon() {
+		s := c.pool.Next()
+		if s == nil {
+			break
+		}
 		c.start(s.Task, s, s.Node.Data.(*Worker))
 	}
 	if c.pool.Waiting() == 0 {
@@ -113,7 +117,7 @@ func (c *Core) refuseMisfits() {
 // wait for the scheduler when one ends. Long tasks do not need that.
 func (c *Core) fill(w *Worker) {
 	window := w.window()
-	if c.Halt != (Halt{}) || c.LostRetries == 0 || w.Node.row > 0 {
+	if c.Halt != (Halt{}) || c.Delay > 0 || c.LostRetries == 0 || w.Node.row > 0 {
 		// What is queued at a worker may begin before the scheduler can stop it, or
 		// hears of it.
 		window = 0
@@ -147,9 +151,24 @@ func (w *Worker) window() int {
 	return min(max(n, 2, running/4), 512)
 }
 
+// tooSoon reports whether the next task has to wait for --delay, and then asks to be
+// woken in time.
+func (c *Core) tooSoon() bool {
+	if c.Delay == 0 || c.lastStart.IsZero() {
+		return false
+	}
+	left := c.lastStart.Add(c.Delay).Sub(c.now)
+	if left > 0 && !c.woken {
+		c.woken = true
+		c.do(WakeAt{left})
+	}
+	return left > 0
+}
+
 // start hands a task to a worker; without a slot it is to follow another.
 func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 	t.Attempt++
+	c.lastStart = c.now
 	a := &attempt{task: t, worker: w, slot: s, sent: c.now}
 	c.attempts[t.Seq], w.attempts[t.Seq] = a, a
 	c.stats.attempts++
@@ -180,6 +199,7 @@ func message(a *attempt) *wire.Run {
 	}
 	if x := t.Extra; x != nil {
 		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
+		r.Files = wire.Texts(x.Files)
 	}
 	return r
 }

@@ -166,6 +166,9 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 			warning = fmt.Sprintf("%d CPUs are visible, the job has %d: using %d, and not binding tasks to them", seen, want, want)
 		}
 	}
+	if spec.Jobs != nil {
+		want = max(1, spec.Jobs(want))
+	}
 	switch c.Pin {
 	case PinCores:
 		pin = want <= seen
@@ -194,6 +197,8 @@ func (c *Core) couldRun(need pool.Need) bool {
 			if need.Fits(n.size) {
 				return true
 			}
+		case n.Spec.Jobs != nil:
+			return true
 		case n.Spec.Slots > 0 && need.CPUs > n.Spec.Slots, n.Spec.Slots == 0 && n.Spec.Most > 0 && need.CPUs > n.Spec.Most:
 		default:
 			return true

@@ -99,11 +99,15 @@ func Command(t *pool.Task) string {
 }
 
 // Hash tells commands apart: of the command and, where the task has its own, its
-// directory and environment.
+// directory, environment and standard input.
 func Hash(t *pool.Task) uint64 {
 	text := Command(t)
 	if t.Spec.Dir != "" || len(t.Spec.Env) > 0 {
 		text += "\x00" + t.Spec.Dir + "\x00" + strings.Join(t.Spec.Env, "\x00")
+	}
+	if t.Extra != nil && t.Extra.Stdin != "" {
+		sum := sha256.Sum256([]byte(t.Extra.Stdin))
+		text += "\x00stdin\x00" + string(sum[:])
 	}
 	return HashText(text)
 }

@@ -301,3 +301,26 @@ func Variable(pid int, name string) string {
 	}
 	return ""
 }
+
+// Runnable is how many processes and threads of the machine want a CPU now, without
+// the one that asks: the fourth field of proc/loadavg, see proc(5).
+func Runnable(root fs.FS) int {
+	if f := strings.Fields(read(root, "proc/loadavg")); len(f) > 3 {
+		running, _, _ := strings.Cut(f[3], "/")
+		n, _ := strconv.Atoi(running)
+		return max(0, n-1)
+	}
+	return 0
+}
+
+// Available is the memory in bytes that can be had without swapping: MemAvailable of
+// proc/meminfo.
+func Available(root fs.FS) int64 {
+	for line := range strings.Lines(read(root, "proc/meminfo") + "\n") {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}

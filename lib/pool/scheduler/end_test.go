@@ -88,7 +88,7 @@ func TestHalt(t *testing.T) {
 			{Halt{Fail: 1}, 1, 1, 1},
 			{Halt{Fail: 1, Now: true}, 0, 1, 1},
 			{Halt{Success: 1, Now: true}, 1, 1, 0},
-			{Halt{FailPercent: 90}, 9, 1, 1},
+			{Halt{Percent: 90}, 9, 1, 1},
 		} {
 			l := newLab(t, 2)
 			l.cfg.Halt = tt.halt

@@ -37,6 +37,8 @@ type machine struct {
 	broken bool   // nothing starts
 	// stubborn tasks are ended by SIGKILL only.
 	stubborn bool
+	// fails says how a command ends instead, if it does; may be nil.
+	fails func() (time.Duration, bool)
 
 	mu      sync.Mutex
 	next    int
@@ -128,12 +130,16 @@ func (p processes) Start(l command.Launch) {
 		p.tell(command.SpawnEvent{Tag: l.Tag, PID: pid})
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
 		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
+		status := strings.Join(l.Argv[2:], "")
+		if m.fails != nil {
+			if d, fails := m.fails(); fails {
+				seconds, status = d.Seconds(), "1"
+			}
+		}
 		select {
 		case <-time.After(time.Duration(seconds * float64(time.Second))):
-			if len(l.Argv) > 2 {
-				n, _ := strconv.Atoi(l.Argv[2])
-				e.Status = syscall.WaitStatus(n << 8)
-			}
+			n, _ := strconv.Atoi(status)
+			e.Status = syscall.WaitStatus(n << 8)
 		case s := <-killed:
 			if m.stubborn && s != syscall.SIGKILL {
 				s = <-killed
@@ -153,7 +159,7 @@ type pipes struct {
 	io.Reader
 	io.Writer
 	close func()
-	done  chan error
+	done  chan struct{}
 	apart atomic.Bool
 }
 
@@ -162,7 +168,8 @@ func (p *pipes) Close() error {
 		return errors.New("no route to host")
 	}
 	p.close()
-	return <-p.done
+	<-p.done
+	return nil
 }
 
 func (p *pipes) Write(b []byte) (int, error) {
@@ -238,7 +245,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	}
 	toWorker, fromHead := io.Pipe()
 	toHead, fromWorker := io.Pipe()
-	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan error, 2)}
+	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan struct{})}
 	var once sync.Once
 	p.close = func() {
 		once.Do(func() {
@@ -257,14 +264,17 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	for i := range m.cpus {
 		ids = append(ids, pool.CPU{ID: i, Core: i})
 	}
+	temp, err := os.MkdirTemp(l.dir, m.name)
+	if err != nil {
+		return nil, err
+	}
 	l.workers.Go(func() {
 		_ = worker.Run(worker.Options{
 			In: toWorker, Out: fromWorker, Processes: func(_ int, handle command.Handler) worker.Processes { return processes{m, handle} },
-			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
+			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: temp,
 			Clock: func() int64 { return int64(time.Since(l.began)) }, Clear: m.clear,
 		})
-		p.done <- nil
-		p.done <- nil
+		close(p.done)
 		p.close()
 	})
 	return p, nil

@@ -82,7 +82,7 @@ func (s *scheduler) read(batch []entry) {
 			if s.History.Get(t.Seq).State == journal.OK {
 				past.State = core.Succeeded
 			}
-			in = append(in, core.Input{Task: t, Past: past, Bad: bad.Err.Error()})
+			in = append(in, core.Input{Task: t, Past: past, Bad: bad.Err.Error(), Said: bad.Error()})
 			continue
 		case errors.Is(e.err, io.EOF):
 			last = core.InputEnded{}

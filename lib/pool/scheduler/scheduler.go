@@ -247,6 +247,8 @@ func (s *scheduler) apply(effect core.Effect) {
 		s.printer.data(e.Data)
 	case core.OutputGone:
 		s.printer.lost(e.Worker)
+	case core.WakeAt:
+		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
 	case core.AskJob:
 		go func() {
 			suspended := s.Suspended(s.ctx)

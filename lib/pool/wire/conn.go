@@ -26,6 +26,12 @@ type Writer struct {
 	done   chan struct{}
 }
 
+// feed is how much of a task's standard input goes into one message.
+const feed = 512 << 10
+
+// MaxStdin bounds the standard input of a task.
+const MaxStdin = 1 << 30
+
 // Delay is how long a message that may wait does.
 const Delay = 5 * time.Millisecond
 
@@ -95,6 +101,15 @@ func (c *Writer) add(m *Message) bool {
 	if c.err != nil || c.closed {
 		return false
 	}
+	if m.Run != nil && len(m.Run.Stdin) > feed {
+		// A line is bounded, so a long standard input goes ahead in parts.
+		run := *m.Run
+		for len(run.Stdin) > feed && c.err == nil {
+			c.err = marshal(&c.next, &Message{Feed: &Feed{Bytes: []byte(run.Stdin[:feed])}})
+			run.Stdin = run.Stdin[feed:]
+		}
+		m = &Message{Run: &run}
+	}
 	if err := marshal(&c.next, m); err != nil {
 		c.err = err
 	}
@@ -162,10 +177,13 @@ var ErrProtocol = errors.New("versions differ")
 var ErrTooLong = errors.New("line is too long")
 
 // Reader receives messages.
-type Reader struct{ r *bufio.Reader }
+type Reader struct {
+	r   *bufio.Reader
+	fed []byte // the standard input of the task that comes next
+}
 
 // NewReader reads from r.
-func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReaderSize(r, 64<<10)} }
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
 // noise is how much talk is taken before the greeting.
 const noise = 64 << 10
@@ -225,7 +243,19 @@ func (c *Reader) Next(m *Message) error {
 		if err := json.Unmarshal(line, m); err != nil {
 			return fmt.Errorf("message cannot be read: %w", err)
 		}
-		return c.rest(m)
+		if err := c.rest(m); err != nil {
+			return err
+		}
+		switch {
+		case m.Feed != nil && len(c.fed)+len(m.Feed.Bytes) > MaxStdin:
+			return ErrTooLong
+		case m.Feed != nil:
+			c.fed = append(c.fed, m.Feed.Bytes...)
+			continue
+		case m.Run != nil && c.fed != nil:
+			m.Run.Stdin, c.fed = Text(c.fed)+m.Run.Stdin, nil
+		}
+		return nil
 	}
 }
 

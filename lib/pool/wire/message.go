@@ -94,6 +94,9 @@ type Message struct {
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
+	// Feed is a part of the standard input of a task, which comes before the task: see
+	// Writer.
+	Feed *Feed `json:"feed,omitempty"`
 	// Credit is how many bytes of live output more the scheduler takes.
 	Credit int64 `json:"credit,omitempty"`
 	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
@@ -171,6 +174,14 @@ type Setup struct {
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
 	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	// Nice is added to the niceness of tasks.
+	Nice int `json:"nice,omitempty"`
+	// Load keeps tasks from starting while as many processes or more are runnable at the
+	// node; 0: no limit. LoadPercent is the same in percent of its CPUs.
+	Load        int `json:"load,omitempty"`
+	LoadPercent int `json:"load_percent,omitempty"`
+	// MemFree keeps tasks from starting while less memory is available, in bytes.
+	MemFree int64 `json:"mem_free,omitempty"`
 	// Orphans are workers of this machine that may still be there. The worker tells
 	// when they are gone.
 	Orphans []Identity `json:"orphans,omitempty"`
@@ -209,6 +220,13 @@ type Run struct {
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`
 	Capture bool      `json:"o,omitempty"`
+	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
+}
+
+// Feed is a part of the standard input of the task that comes next.
+type Feed struct {
+	Bytes []byte `json:"-"` // follow the line
+	Len   int    `json:"n"`
 }
 
 // Kill ends a task: SIGTERM, and SIGKILL after the grace time.
@@ -318,6 +336,7 @@ func marshal(b *bytes.Buffer, m *Message) error {
 			b.Write(*r.bytes)
 			b.WriteByte('\n')
 		}
+		*r.length = 0
 	}
 	return nil
 }
@@ -332,6 +351,8 @@ func (m *Message) raw() []rawBytes {
 	switch {
 	case m.Data != nil:
 		return []rawBytes{{&m.Data.Bytes, &m.Data.Len}}
+	case m.Feed != nil:
+		return []rawBytes{{&m.Feed.Bytes, &m.Feed.Len}}
 	case m.Done != nil:
 		return []rawBytes{{&m.Done.Out, &m.Done.OutLen}, {&m.Done.Err, &m.Done.ErrLen}}
 	}

@@ -167,3 +167,25 @@ func FuzzNext(f *testing.F) {
 		}
 	})
 }
+
+func TestLongStandardInput(t *testing.T) {
+	r, w := io.Pipe()
+	long := Text(strings.Repeat("\x00\x01\xff\"\n", 700_000))
+	go func() {
+		out := NewWriter(w)
+		out.Send(&Message{Run: &Run{Key: Key{1, 1}, Text: "wc", Stdin: long}})
+		out.Send(&Message{Run: &Run{Key: Key{2, 1}, Text: "wc", Stdin: "short"}})
+		out.Close()
+		w.Close()
+	}()
+	in := NewReader(r)
+	for i, want := range []Text{long, "short"} {
+		var m Message
+		if err := in.Next(&m); err != nil || m.Run == nil || m.Run.Seq != int64(i+1) || m.Run.Stdin != want {
+			t.Fatalf("message %d: %v, not the standard input of %d bytes", i, err, len(want))
+		}
+	}
+	if err := in.Next(new(Message)); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}

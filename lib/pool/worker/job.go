@@ -63,6 +63,14 @@ func (w *worker) startReady() {
 // nil if the task has ended already.
 func (w *worker) start(j *job) *command.Launch {
 	j.began = time.Now()
+	if j.why != "" { // it was ended while it waited
+		w.end(j, &wire.Done{})
+		return nil
+	}
+	if !w.gate.pass(j.began) {
+		w.again = append(w.again, j)
+		return nil
+	}
 	if w.setup.Noop {
 		w.end(j, &wire.Done{})
 		return nil
@@ -78,7 +86,7 @@ func (w *worker) start(j *job) *command.Launch {
 // launch makes everything ready for a task.
 func (w *worker) launch(j *job) (*command.Launch, error) {
 	r := &j.run
-	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd()}
+	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd(), Nice: w.setup.Nice}
 	if l.Dir == "" {
 		l.Dir = string(w.setup.Dir)
 	}

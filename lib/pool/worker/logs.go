@@ -21,6 +21,7 @@ type capture struct {
 	path   [2]string // "": nobody will ask for it
 	shared bool      // the null device
 	keep   bool      // the files are the user's
+	named  bool      // and have names of their own: they stay, empty or not
 }
 
 // descriptor is an open file. os.File would ask the system for more than is
@@ -157,6 +158,9 @@ func LogFile(seq int64, attempt int32, stderr bool) string {
 // open makes the files for a task.
 func (l *logs) open(j *job) (*capture, error) {
 	key := j.run.Key
+	if len(j.run.Files) == resultFiles {
+		return openResults(j.run.Key, wire.Strings(j.run.Files))
+	}
 	if l.mode.Files {
 		if shard := key.Seq / 1000; !l.made[shard] {
 			dir := filepath.Dir(filepath.Join(string(l.w.setup.Run), LogFile(key.Seq, 1, false)))
@@ -200,6 +204,28 @@ func (l *logs) open(j *job) (*capture, error) {
 	return c, nil
 }
 
+// resultFiles are standard output, standard error, and the number of the task.
+const resultFiles = 3
+
+// openResults makes the files that a task has of its own.
+func openResults(key wire.Key, names []string) (*capture, error) {
+	c := &capture{files: [2]descriptor{noFile, noFile}, keep: true, named: true}
+	for i, name := range names {
+		err := os.MkdirAll(filepath.Dir(name), 0o777)
+		if err == nil && i == len(c.files) {
+			err = os.WriteFile(name, []byte(fmt.Sprint(key.Seq)), 0o666)
+		} else if err == nil {
+			c.path[i] = name
+			c.files[i], err = openFile(name, syscall.O_TRUNC, 0o666)
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
 // rename makes a blank file the log of a stream.
 func (l *logs) rename(c *capture, stream int) bool {
 	n := len(l.blank)
@@ -220,7 +246,7 @@ func (l *logs) rename(c *capture, stream int) bool {
 // is still alive may write to them.
 func (l *logs) keepBlank(c *capture) {
 	for i, f := range c.files {
-		if !c.keep || f == noFile || l.w.setup.Keep || l.w.strange || len(l.blank) >= maxBlank || f.size() > 0 {
+		if !c.keep || c.named || f == noFile || l.w.setup.Keep || l.w.strange || len(l.blank) >= maxBlank || f.size() > 0 {
 			continue
 		}
 		l.blank = append(l.blank, blank{f, c.path[i]})

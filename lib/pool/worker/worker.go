@@ -41,6 +41,9 @@ type Options struct {
 	// Alone reports whether the supervisor is gone: then nobody may be there to close
 	// the connection. May be nil.
 	Alone func() bool
+	// Busy measures the node: runnable processes and available memory in bytes. May be
+	// nil.
+	Busy func() (runnable int, available int64)
 	// Clear reports whether nothing is left of another worker; may be nil.
 	Clear func(f wire.Identity, keep bool) bool
 }
@@ -68,6 +71,7 @@ type worker struct {
 	credit  int64 // bytes of live output
 	spool   *spool
 	lease   *lease
+	gate    *gate
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
 	strange bool        // there are orphans of nobody
@@ -162,6 +166,7 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
+	w.gate = newGate(w)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }

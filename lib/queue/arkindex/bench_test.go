@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -35,7 +36,7 @@ func setup(t *testing.T, opt server.Options, change ...func(*arkindex.Config)) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, server: s, now: time.Now()}
+	b := &bench{T: t, server: s, now: clock.Now()}
 	b.web = httptest.NewServer(s)
 	b.web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	t.Cleanup(b.web.Close)

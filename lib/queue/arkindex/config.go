@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -39,7 +40,7 @@ type Config struct {
 	Load       func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
 	HTTP       *http.Client                               // nil: one with the limits that we need
 	Logger     *slog.Logger                               // nil: nothing is logged
-	Now        func() time.Time                           // nil: time.Now
+	Now        func() time.Time                           // nil: that of lib/clock
 	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
 	Stall      time.Duration                              // how long a transfer may stand still; 0: 2 minutes
 	Sleep      func(context.Context, time.Duration) error // nil: really sleep
@@ -100,7 +101,7 @@ func New(cfg Config) (*Queue, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = clock.Now
 	}
 	if cfg.Waits == nil {
 		cfg.Waits = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // How long a document is believed, and how soon it is asked for again when an
@@ -106,7 +108,7 @@ func (q *Queue) fetchSchema(ctx context.Context, now time.Time) error {
 // asked instead.
 func (q *Queue) cachedSchema(now time.Time) *schema {
 	info, err := os.Stat(q.schemaFile())
-	if err != nil || info.Size() > maxSchema || info.ModTime().After(now.Add(time.Hour)) {
+	if err != nil || info.Size() > maxSchema || clock.Modified(info).After(now.Add(time.Hour)) {
 		return nil
 	}
 	// Another instance's document would send our requests astray.
@@ -121,7 +123,7 @@ func (q *Queue) cachedSchema(now time.Time) *schema {
 	if err != nil {
 		return nil
 	}
-	return &schema{doc: doc, operations: operations, asked: info.ModTime()}
+	return &schema{doc: doc, operations: operations, asked: clock.Modified(info)}
 }
 
 // downloadSchema tries the two names that the format has had, once each.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -218,7 +219,7 @@ func (s *Spool) RequestStop(id task.ID) error {
 
 // finish moves a task to done/.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
-	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, time.Now().UTC()
+	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, clock.Now().UTC()
 	if err := s.write(s.path(doneDir, string(e.ID)+".json"), e); err != nil {
 		return err
 	}

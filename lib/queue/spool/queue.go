@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/renameio/v2"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -187,7 +187,7 @@ func (q *Queue) setAside(path, name string, why error) error {
 		}
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	now := time.Now().UTC()
+	now := clock.Now().UTC()
 	return q.write(q.path(doneDir, string(id)+".json"),
 		Entry{ID: id, State: task.Error, Reason: task.Clean(why.Error()), Created: now, Ended: now})
 }
@@ -295,7 +295,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 		return q.finish(e, path, r)
 	}
 	if r.State == task.Running && e.Started.IsZero() {
-		e.Started = time.Now().UTC()
+		e.Started = clock.Now().UTC()
 	}
 	e.State, e.Reason = r.State, r.Reason
 	return q.write(path, e)

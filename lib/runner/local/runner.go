@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -58,7 +59,7 @@ func (r *Runner) now() time.Time {
 	if r.Now != nil {
 		return r.Now()
 	}
-	return time.Now()
+	return clock.Now()
 }
 
 // Check makes the directories that are missing.
@@ -245,7 +246,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 			return err
 		}
 	}
-	start := time.Now()
+	start := clock.Now()
 	asked := false
 	for {
 		job := r.look(ref)
@@ -255,11 +256,11 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 			return err
 		case !held && job.State.Final(): // a worker that takes it now finds it cancelled
 			return nil
-		case time.Since(start) > r.StopWait:
+		case clock.Since(start) > r.StopWait:
 			return fmt.Errorf("job %s has not ended within %v of SIGTERM", ref.Job, r.StopWait)
 		}
 		signal := syscall.Signal(0)
-		if time.Since(start) > r.StopWait/3 {
+		if clock.Since(start) > r.StopWait/3 {
 			signal = syscall.SIGKILL
 		} else if !asked {
 			signal = syscall.SIGTERM

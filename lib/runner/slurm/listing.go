@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -33,7 +34,7 @@ func (l *listing) recent(ctx context.Context) ([]slurm.Job, error) {
 	l.mu.Lock()
 	c := l.running
 	l.mu.Unlock()
-	if c != nil && time.Since(c.began) < young {
+	if c != nil && clock.Since(c.began) < young {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
@@ -80,7 +81,7 @@ func (l *listing) run() {
 			l.mu.Unlock()
 			return
 		}
-		l.running, c.began = c, time.Now()
+		l.running, c.began = c, clock.Now()
 		l.mu.Unlock()
 		c.jobs, c.err = l.list(c.ctx)
 		close(c.done)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -33,7 +34,7 @@ type Runner struct {
 
 // New returns a runner for the jobs of this user.
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
-	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: time.Now}
+	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
 	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) { return client.Queue(ctx, r.uid) }
 	r.options = &options{client: client, config: c, find: find}
 	return r

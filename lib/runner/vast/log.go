@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -218,7 +219,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 // gone destroys all that an ended order has, and waits until two lists do not show
 // it. Should that take too long, Jobs goes on with it.
 func (r *Runner) gone(ctx context.Context, o *order) error {
-	until := time.Now().Add(r.StopWait)
+	until := clock.Now().Add(r.StopWait)
 	for {
 		list, err := r.API.List(ctx, "")
 		if err != nil {
@@ -239,7 +240,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.Absent == 0 }) {
 			return nil // absent once; Jobs looks again
 		}
-		if time.Now().After(until) {
+		if clock.Now().After(until) {
 			return fmt.Errorf("instance %d is not gone %v after it was destroyed; it is tried again", o.Instance, r.StopWait)
 		}
 		select {

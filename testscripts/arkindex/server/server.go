@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // Options say what kind of server it is. The zero value will do.
@@ -63,7 +65,7 @@ func New(opt Options) (*Server, error) {
 		opt.URLLife = time.Hour
 	}
 	if opt.Now == nil {
-		opt.Now = time.Now
+		opt.Now = clock.Now
 	}
 	s := &Server{opt: opt, w: World{
 		FarmID: opt.FarmID, Seed: opt.Seed, Key: []byte(random(16)),

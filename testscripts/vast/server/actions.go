@@ -43,7 +43,16 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 	defer s.mu.Unlock()
 	i := s.find(id)
 	if i == nil {
-		return refuse(404, "no_such_instance", fmt.Sprintf("Instance %d not found", id))
+		switch what {
+		case "request_logs", "recycle":
+			return refuse(404, "invalid_id", "Invalid instance id.")
+		case "command":
+			return refuse(400, "invalid_container_id", "Invalid container id.")
+		}
+		return refuse(404, "no_such_instance", "Instance with that ID does not exist.")
+	}
+	if i.LogRefused != nil && what == "request_logs" {
+		return refuse(i.LogRefused.Status, i.LogRefused.Code, i.LogRefused.Msg)
 	}
 	var in struct {
 		Command string            `json:"command"`
@@ -53,7 +62,7 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 		Env     map[string]string `json:"env"`
 	}
 	if len(body) > 0 && json.Unmarshal(body, &in) != nil {
-		return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+		return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
 	}
 	switch what {
 	case "request_logs":
@@ -62,7 +71,7 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 	case "command":
 		word, _, _ := strings.Cut(in.Command, " ")
 		if len(in.Command) > 512 || word != "ls" && word != "rm" && word != "du" {
-			return refuse(400, "invalid_args", "Only ls, rm and du are allowed")
+			return refuse(400, "invalid_args", "Invalid command given.")
 		}
 		i.asks = 0
 		return reply(200, map[string]any{"success": true, "writeable_path": "/var/lib/docker/", "result_url": fmt.Sprintf("%s/results/%s-%d.txt", s.opt.URL, random(20), id)})
@@ -80,11 +89,11 @@ func (s *Server) action(what string, id int64, body []byte) answer {
 			}
 		})
 	case "bid_price":
-		if i.Bid == 0 || in.Price < 0.001 {
-			return refuse(400, "invalid_price", "error 400: invalid_price")
+		if i.Bid == 0 || in.Price < TheContract.Limits.PriceMin {
+			return refuse(400, "invalid_args", "Please set a bid price >= 0.001.")
 		}
 		i.Bid = in.Price
-		if i.Outbid && i.Bid >= num(i.Offer["min_bid"]) {
+		if i.Outbid && i.Bid >= max(i.Resume, num(i.Offer["min_bid"])) {
 			i.Outbid, i.Intended = false, "running"
 			s.run(i)
 		}
@@ -109,7 +118,7 @@ func (s *Server) copying(method string, body []byte) answer {
 		Target any `json:"dst_id"`
 	}
 	if json.Unmarshal(body, &in) != nil {
-		return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+		return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,20 +157,27 @@ func (s *Server) Outbid(id int64) {
 // serveResult is the output of a log or command, on the store that hosts upload to.
 func (s *Server) serveResult(r *http.Request, m []string, log bool) answer {
 	if r.Header.Get("Authorization") != "" {
-		return answer{400, "application/xml", []byte("<Error><Code>InvalidArgument</Code></Error>")}
+		return answer{status: 400, kind: "application/xml", body: []byte("<Error><Code>InvalidArgument</Code></Error>")}
 	}
 	id, _ := strconv.ParseInt(m[2], 10, 64)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(id)
 	if i == nil {
-		return answer{404, "application/xml", []byte("<Error/>")}
+		return answer{status: 404, kind: "application/xml", body: []byte("<Error/>")}
+	}
+	if hops, _ := strconv.Atoi(r.URL.Query().Get("hop")); log && hops < s.LogRedirects || log && s.LogRedirect != "" {
+		to := s.LogRedirect
+		if to == "" {
+			to = fmt.Sprintf("%s%s?hop=%d", s.elsewhere(), r.URL.Path, hops+1)
+		}
+		return answer{status: http.StatusTemporaryRedirect, kind: "application/xml", body: []byte("<Error><Code>TemporaryRedirect</Code></Error>"), header: map[string]string{"Location": to}}
 	}
 	if i.asks++; s.LogAfter < 0 || i.asks <= s.LogAfter {
-		return answer{403, "application/xml", []byte("<Error><Code>AccessDenied</Code></Error>")}
+		return answer{status: 403, kind: "application/xml", body: []byte("<Error><Code>AccessDenied</Code></Error>")}
 	}
 	if !log {
-		return answer{200, "text/plain", []byte("total 0\n")}
+		return answer{status: 200, kind: "text/plain", body: []byte("total 0\n")}
 	}
 	text := i.Log
 	if s.opt.Dir != "" {
@@ -170,7 +186,7 @@ func (s *Server) serveResult(r *http.Request, m []string, log bool) answer {
 	if s.Truncate > 0 && len(text) > s.Truncate {
 		text = text[len(text)-s.Truncate:]
 	}
-	return answer{200, "text/plain", text}
+	return answer{status: 200, kind: "text/plain", body: text}
 }
 
 // Relabel gives an instance another label.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // searchable are the fields that the market knows.
@@ -22,7 +24,7 @@ var searchable = strings.Fields(`bw_nvlink compute_cap cpu_arch cpu_cores cpu_co
 func (s *Server) search(body []byte) answer {
 	var query map[string]any
 	if err := json.Unmarshal(body, &query); err != nil {
-		return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+		return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
 	}
 	disk, limit := 5.0, 64
 	if v, ok := query["allocated_storage"].(float64); ok {
@@ -38,12 +40,12 @@ func (s *Server) search(body []byte) answer {
 	}
 	for field, comparisons := range query {
 		if !slices.Contains(searchable, field) {
-			return answer{400, "text/plain", []byte(field + " is not a valid search key")}
+			return answer{status: 400, kind: "text/plain", body: []byte(field + " is not a valid search key")}
 		}
 		ops, _ := comparisons.(map[string]any)
 		for op, v := range ops {
 			if v == nil {
-				return answer{400, "text/plain", []byte(field + " " + op + " None: query values can't be None")}
+				return answer{status: 400, kind: "text/plain", body: []byte(field + " " + op + " None: query values can't be None")}
 			}
 		}
 	}
@@ -58,7 +60,9 @@ func (s *Server) search(body []byte) answer {
 		if bids {
 			row["dph_base"], row["is_bid"] = row["min_bid"], true
 		}
-		row["dph_total"] = num(row["dph_base"]) + num(offer["storage_cost"])*disk/730
+		if _, given := offer["dph_total"]; !given { // an odd offer tells what it likes
+			row["dph_total"] = num(row["dph_base"]) + num(offer["storage_cost"])*disk/730
+		}
 		if s.meets(row, query) {
 			rows = append(rows, row)
 		}
@@ -90,7 +94,7 @@ func (s *Server) meets(row, query map[string]any) bool {
 			have = num(row["hosting_type"]) == 1
 		case "geolocation":
 			place, _ := row["geolocation"].(string)
-			have = place[strings.LastIndexByte(place, ' ')+1:]
+			have = strings.TrimSpace(place[strings.LastIndexByte(place, ',')+1:])
 		case "driver_version":
 			version, _ := row["driver_version"].(string)
 			n := 0.0
@@ -183,6 +187,9 @@ func (s *Server) create(offer int64, body []byte) answer {
 	if in.Price != nil && (*in.Price < 0.001 || *in.Price > 128) {
 		return refuse(400, "invalid_price", "error 400: invalid_price")
 	}
+	if r, ok := s.refused[offer]; ok {
+		return reply(r.Status, map[string]any{"success": false, "error": r.Code, "msg": r.Msg, "ask_id": offer})
+	}
 	if s.taken[offer] {
 		return refuse(410, "no_such_ask", fmt.Sprintf("error 410/3907: no_such_ask Instance type %d is no longer available.", offer))
 	}
@@ -190,10 +197,17 @@ func (s *Server) create(offer int64, body []byte) answer {
 	if at < 0 {
 		return refuse(404, "invalid_args", fmt.Sprintf("error 404/3603: no_such_ask Instance type by id %d is not available.", offer))
 	}
+	space, told := s.offers[at]["disk_space"].(float64)
+	if told && in.Disk > space {
+		if s.StrictDisk {
+			return refuse(400, "invalid_args", fmt.Sprintf("error 400/3468: Invalid args: disk %v exceeds available %v", in.Disk, space))
+		}
+		in.Disk = space
+	}
 	s.nextID++
 	i := &Instance{
 		ID: s.nextID, Offer: s.offers[at], Label: in.Label, Image: in.Image, Env: in.Env, Entry: in.Onstart, Args: in.Args, Disk: in.Disk,
-		Key: random(32), Created: s.now(), Visible: time.Now().Add(s.Lag), Intended: "running",
+		Key: random(32), Created: s.now(), Visible: clock.Now().Add(s.Lag), Intended: "running",
 	}
 	s.offers = slices.Delete(s.offers, at, at+1)
 	s.taken[offer] = true
@@ -242,7 +256,7 @@ func (s *Server) load(i *Instance, gen int) {
 }
 
 func (s *Server) listed(i *Instance) bool {
-	now := time.Now()
+	now := clock.Now()
 	if !i.Destroyed.IsZero() {
 		return now.Before(i.Linger)
 	}
@@ -252,20 +266,20 @@ func (s *Server) listed(i *Instance) bool {
 func (s *Server) list(query url.Values) answer {
 	var filter map[string]map[string]any
 	if f := query.Get("select_filters"); f != "" && json.Unmarshal([]byte(f), &filter) != nil {
-		return refuse(400, "invalid_args", "select_filters")
+		return refuse(400, "invalid_request", "Error in query parameters: select_filters")
 	}
 	for col := range filter {
 		if !slices.Contains(columns, col) {
-			return refuse(400, "invalid_args", col+" cannot be filtered by")
+			return refuse(400, "invalid_request", "Error in query parameters: "+col+" is not a valid search key")
 		}
 	}
 	var order []struct{ Col, Dir string }
 	if o := query.Get("order_by"); o != "" && json.Unmarshal([]byte(o), &order) != nil {
-		return refuse(400, "invalid_args", "order_by")
+		return refuse(400, "invalid_request", "Error in query parameters: order_by")
 	}
 	for _, o := range order {
 		if !slices.Contains(columns, o.Col) {
-			return refuse(400, "invalid_args", o.Col+" cannot be sorted by")
+			return refuse(400, "invalid_request", "Error in query parameters: "+o.Col+" is not a valid search key")
 		}
 	}
 	limit := 5
@@ -275,7 +289,7 @@ func (s *Server) list(query url.Values) answer {
 	from := 0
 	if token := query.Get("after_token"); token != "" {
 		if _, err := fmt.Sscanf(token, "t%d", &from); err != nil {
-			return refuse(400, "invalid_args", "after_token")
+			return refuse(400, "invalid_token", "Invalid pagination token")
 		}
 	}
 	s.mu.Lock()
@@ -308,7 +322,10 @@ func (s *Server) list(query url.Values) answer {
 		})
 	}
 	total := len(rows) + skipped
-	rows = slices.DeleteFunc(rows, func(row map[string]any) bool { return byID && row["id"].(int64) <= int64(from) })
+	rows = slices.DeleteFunc(rows, func(row map[string]any) bool {
+		id, ok := row["id"].(int64)
+		return byID && ok && id <= int64(from)
+	})
 	if !byID {
 		rows = rows[min(from, len(rows)):]
 	}
@@ -317,7 +334,7 @@ func (s *Server) list(query url.Values) answer {
 		rows = rows[:limit]
 		next = fmt.Sprintf("t%d", from+limit)
 		if byID {
-			next = fmt.Sprintf("t%d", rows[limit-1]["id"])
+			next = fmt.Sprintf("t%d", row(rows[limit-1]))
 		}
 	}
 	return reply(200, map[string]any{"success": true, "instances": rows, "instances_found": len(rows), "total_instances": total, "label_counts": labels, "next_token": next})
@@ -334,10 +351,18 @@ func anyOf(filter map[string]map[string]any) map[string]any {
 	return out
 }
 
+// row is the id of a row, whatever it tells of that.
+func row(r map[string]any) int64 {
+	if id, ok := r["id"].(int64); ok {
+		return id
+	}
+	return 0
+}
+
 func less(a, b any) bool {
 	switch x := a.(type) {
 	case int64:
-		return x < b.(int64)
+		return float64(x) < num(b)
 	case float64:
 		return x < num(b)
 	}
@@ -361,17 +386,25 @@ func (s *Server) row(i *Instance) map[string]any {
 		base = i.Bid
 	}
 	price := base + num(i.Offer["storage_cost"])*i.Disk/730
-	return map[string]any{
-		"is_bid": i.Bid > 0, "min_bid": i.Offer["min_bid"], "inet_up": 480.1, "inet_down": 812.9, "reliability2": i.Offer["reliability2"], "disk_usage": -1,
+	row := map[string]any{
+		"is_bid": i.Bid > 0, "min_bid": i.Offer["min_bid"], "inet_up": i.Offer["inet_up"], "inet_down": i.Offer["inet_down"], "reliability2": i.Offer["reliability2"], "disk_usage": -1,
 		"id": i.ID, "machine_id": i.Offer["machine_id"], "host_id": 77, "actual_status": orNull(i.Actual), "intended_status": i.Intended, "cur_state": current,
 		"next_state": current, "status_msg": orNull(i.Message), "label": orNull(i.Label), "image_uuid": i.Image, "image_args": i.Args, "image_runtype": "args",
 		"extra_env": env, "onstart": i.Entry, "ssh_host": "ssh5.vast.ai", "ssh_port": 10022, "ssh_idx": "5", "public_ipaddr": "192.0.2.7 ",
 		"local_ipaddrs": "10.0.0.1 172.17.0.1 \n", "ports": nil, "start_date": float64(i.Created.UnixMilli()) / 1000, "end_date": 1.9e9, "duration": 1.0,
-		"uptime_mins": nil, "num_gpus": 1, "gpu_name": i.Offer["gpu_name"], "gpu_ram": 24564, "gpu_util": nil, "disk_space": i.Disk, "disk_util": -1,
+		"uptime_mins": nil, "num_gpus": i.Offer["num_gpus"], "gpu_name": i.Offer["gpu_name"], "gpu_ram": i.Offer["gpu_ram"], "gpu_totalram": i.Offer["gpu_total_ram"], "gpu_util": nil, "disk_space": i.Disk, "disk_util": -1,
 		"dph_base": base, "dph_total": price, "storage_total_cost": num(i.Offer["storage_cost"]) * i.Disk / 730,
-		"inet_down_cost": i.Offer["inet_down_cost"], "inet_up_cost": i.Offer["inet_up_cost"], "verification": "verified", "template_id": nil,
+		"inet_down_cost": i.Offer["inet_down_cost"], "inet_up_cost": i.Offer["inet_up_cost"], "verification": i.Offer["verification"], "template_id": nil,
+		"geolocation": i.Offer["geolocation"], "direct_port_count": i.Offer["direct_port_count"], "static_ip": i.Offer["static_ip"],
+		"driver_version": i.Offer["driver_version"], "cuda_max_good": i.Offer["cuda_max_good"], "compute_cap": i.Offer["compute_cap"],
+		"cpu_cores_effective": i.Offer["cpu_cores_effective"], "cpu_ram": i.Offer["cpu_ram"], "storage_cost": i.Offer["storage_cost"],
 		"something_new": map[string]any{"x": []int{1}},
 	}
+	if m := s.machines[int64(num(i.Offer["machine_id"]))]; m != nil {
+		change(row, m.Row)
+	}
+	change(row, i.Change)
+	return row
 }
 
 func (s *Server) one(method string, id int64, body []byte) answer {
@@ -386,7 +419,11 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 		return reply(200, map[string]any{"instances": s.row(i)})
 	case "DELETE":
 		if i == nil {
-			return refuse(404, "no_such_instance", fmt.Sprintf("Instance %d not found", id))
+			code := s.GoneCode
+			if code == "" {
+				code = "no_such_instance"
+			}
+			return refuse(404, code, "Instance not found")
 		}
 		if s.DeafDestroys > 0 {
 			s.DeafDestroys--
@@ -403,7 +440,7 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 			return refuse(404, "no_such_instance", "not found")
 		}
 		if json.Unmarshal(body, &in) != nil {
-			return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+			return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
 		}
 		if in.Label != nil {
 			if len(*in.Label) > 1024 {
@@ -413,6 +450,10 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 		}
 		switch in.State {
 		case "stopped":
+			if s.DeafStops > 0 {
+				s.DeafStops--
+				break
+			}
 			s.halt(i, "exited", "stopped")
 		case "running":
 			i.Intended = "running"
@@ -420,14 +461,14 @@ func (s *Server) one(method string, id int64, body []byte) answer {
 		}
 		return reply(200, map[string]any{"success": true})
 	}
-	return answer{405, "text/html", nil}
+	return answer{status: 405, kind: "text/html", body: nil}
 }
 
 // destroy ends an instance for good.
 func (s *Server) destroy(i *Instance) {
 	s.heard(i)
 	s.halt(i, "exited", "stopped")
-	i.Destroyed, i.Linger = s.now(), time.Now().Add(s.Linger)
+	i.Destroyed, i.Linger = s.now(), clock.Now().Add(s.Linger)
 }
 
 // Vanish is a host that is lost with everything on it.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // imageSize is what an image is taken to have, in GB.
@@ -16,16 +18,26 @@ const imageSize = 4
 // until is what an instance has cost until a time: the GPU while it ran, the disk from
 // order to destruction, and the image's traffic.
 func (s *Server) until(i *Instance, end time.Time) float64 {
-	gpu := i.GPUTime
+	gpu, disk, down := s.parts(i, end)
+	return gpu + disk + down
+}
+
+// parts are those of until.
+func (s *Server) parts(i *Instance, end time.Time) (gpu, disk, down float64) {
+	ran := i.GPUTime
 	if !i.runSince.IsZero() {
-		gpu += max(0, end.Sub(i.runSince))
+		ran += max(0, end.Sub(i.runSince))
 	}
-	disk := num(i.Offer["storage_cost"]) * i.Disk / 730
-	price := num(i.Offer["dph_base"])
+	hourly := num(i.Offer["storage_cost"]) * i.Disk / 730
+	return ran.Hours() * s.hourly(i), max(0, end.Sub(i.Created)).Hours() * hourly, imageSize * num(i.Offer["inet_down_cost"])
+}
+
+// hourly is the price of an instance's GPUs: what was bid, or what was offered.
+func (s *Server) hourly(i *Instance) float64 {
 	if i.Bid > 0 {
-		price = i.Bid
+		return i.Bid
 	}
-	return gpu.Hours()*price + max(0, end.Sub(i.Created)).Hours()*disk + imageSize*num(i.Offer["inet_down_cost"])
+	return num(i.Offer["dph_base"])
 }
 
 func (s *Server) cost(i *Instance) float64 {
@@ -54,7 +66,7 @@ func (s *Server) heard(i *Instance) {
 	text, err := os.ReadFile(path)
 	info, statErr := os.Stat(path)
 	if err == nil && statErr == nil && strings.Contains(string(text), "PONOS-EXIT") {
-		i.Due = s.at(info.ModTime())
+		i.Due = s.at(clock.Modified(info))
 		i.Ideal = s.until(i, i.Due)
 	}
 }

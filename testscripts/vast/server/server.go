@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // Options are how a market is.
@@ -27,7 +29,16 @@ type Options struct {
 	Restart time.Duration
 	// URL is the server's own address, once it is known.
 	URL string
-	Env []string // PATH and the like, for containers
+	// Pace is how long the documented intervals between requests are here: 1 is as
+	// documented, 0 is none at all. RetryAfter says how long to wait, as newer servers do.
+	Pace       float64
+	RetryAfter bool
+	// Quota is how many searches a day are answered; 0: all.
+	Quota int
+	// QuotaReset is when the quota is filled again, by the real clock; default: the next
+	// midnight in UTC.
+	QuotaReset time.Time
+	Env        []string // PATH and the like, for containers
 }
 
 // Key is the default key.
@@ -45,8 +56,9 @@ type Fault struct {
 	// Lose cuts the connection after the request has taken effect.
 	Lose bool
 	// After answers with Status and Body after the request has taken effect.
-	After bool
-	Delay time.Duration
+	After  bool
+	Header map[string]string // sent with Status
+	Delay  time.Duration
 	// Deny says success: false of what was done.
 	Deny bool
 	// Hit is told of each request that this fault is for.
@@ -89,7 +101,23 @@ type Instance struct {
 	proc     *container
 	gen      int
 	asks     int // requests for the log that was asked for last
+	// LogRefused answers requests for the log of this one instance.
+	LogRefused *Refusal
+	// Change replaces fields of its row in lists; a nil value is null, Absent none at all.
+	Change map[string]any
+	// Resume is what an outbid instance needs to run again: a bid as high as this.
+	Resume float64
 }
+
+// Refusal is an answer that is no success.
+type Refusal struct {
+	Status int
+	Code   string // in "error"
+	Msg    string
+}
+
+// Absent is the value of a field that a row or an offer does not have.
+const Absent = "<absent>"
 
 // Server is the market.
 type Server struct {
@@ -111,8 +139,30 @@ type Server struct {
 	DeafDestroys int
 	// LogAfter is how many times a log is asked for before it is there; below 0, never.
 	LogAfter int
+	// LogRedirects is how often the store of the logs sends a request elsewhere: to the
+	// same server by another name, so that a client that takes its key along is found out.
+	LogRedirects int
+	// LogRedirect is where it sends them instead, if that is not empty.
+	LogRedirect string
 	// Unauthorized is the status for a bad key; default: 404.
 	Unauthorized int
+	// GoneCode is what a destroy of an instance that is gone says; the documents have
+	// "not_found", the program knows "no_such_instance", which is the default.
+	GoneCode string
+	// StrictDisk refuses orders of more disk than the offer has. Otherwise the instance
+	// gets what there is.
+	StrictDisk bool
+	// MuteOwnKeys are instances' own keys that may do nothing; StopOnlyKeys may not change
+	// labels.
+	MuteOwnKeys, StopOnlyKeys bool
+	// DeafStops are how many requests to stop do nothing.
+	DeafStops int
+	// ChargesLag is how long a charge takes until it is on the bill, by the market's clock.
+	ChargesLag time.Duration
+	keys       map[string][]string // scoped keys and what they may do
+	refused    map[int64]Refusal   // by offer
+	pace       map[string]time.Time
+	searches   int
 	// Truncate cuts logs to their last so many bytes.
 	Truncate int
 	closed   bool
@@ -123,6 +173,8 @@ type Machine struct {
 	Status string // message while it loads
 	Stuck  bool   // never leaves loading
 	Stop   bool   // intended_status becomes stopped while loading
+	// Row is how the machine differs from its offer, in the rows of its instances.
+	Row map[string]any
 }
 
 // New returns a market without offers.
@@ -136,7 +188,8 @@ func New(opt Options) *Server {
 	if opt.Restart == 0 {
 		opt.Restart = 200 * time.Millisecond
 	}
-	return &Server{opt: opt, began: time.Now(), nextID: 7000000, machines: map[int64]*Machine{}, taken: map[int64]bool{}}
+	return &Server{opt: opt, began: clock.Now(), nextID: 7000000, machines: map[int64]*Machine{}, taken: map[int64]bool{},
+		keys: map[string][]string{}, refused: map[int64]Refusal{}, pace: map[string]time.Time{}}
 }
 
 // SetURL tells the server its own address.
@@ -145,7 +198,7 @@ func (s *Server) SetURL(url string) { s.mu.Lock(); s.opt.URL = url; s.mu.Unlock(
 // Now is the market's clock.
 func (s *Server) Now() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now() }
 
-func (s *Server) now() time.Time { return s.at(time.Now()) }
+func (s *Server) now() time.Time { return s.at(clock.Now()) }
 
 // at is what the market's clock shows at a real time.
 func (s *Server) at(t time.Time) time.Time {
@@ -171,7 +224,7 @@ func (s *Server) Break(f Fault) { s.Do(func() { s.faults = append(s.faults, &f) 
 func (s *Server) Mend() { s.Do(func() { s.faults = nil }) }
 
 // AddOffer adds an offer like the usual one, with fields changed.
-func (s *Server) AddOffer(id int64, change map[string]any) {
+func (s *Server) AddOffer(id int64, fields map[string]any) {
 	row := map[string]any{
 		"id": id, "ask_contract_id": id, "machine_id": id % 100000, "host_id": 77, "num_gpus": 1, "gpu_name": "RTX 4090", "gpu_ram": 24564,
 		"gpu_total_ram": 24564, "gpu_frac": 0.25, "compute_cap": 890, "cuda_max_good": 12.8, "cpu_cores": 64, "cpu_cores_effective": 16.0,
@@ -181,9 +234,7 @@ func (s *Server) AddOffer(id int64, change map[string]any) {
 		"external": false, "is_bid": false, "duration": 864000.0, "dlperf": 91.0, "dlperf_per_dphtotal": 301.2, "score": 402.5, "gpu_arch": "nvidia",
 		"bundled_results": nil, "public_ipaddr": " 192.0.2.7 ",
 	}
-	for name, v := range change {
-		row[name] = v
-	}
+	change(row, fields)
 	// As JSON has it.
 	b, _ := json.Marshal(row)
 	row = nil
@@ -256,11 +307,12 @@ type answer struct {
 	status int
 	kind   string
 	body   []byte
+	header map[string]string
 }
 
 func reply(status int, v any) answer {
 	b, _ := json.Marshal(v)
-	return answer{status, "application/json", b}
+	return answer{status: status, kind: "application/json", body: b}
 }
 
 func refuse(status int, code, msg string) answer {
@@ -284,11 +336,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var a answer
 	if fault != nil && (fault.Status != 0) && !fault.After {
-		a = answer{fault.Status, fault.Type, []byte(fault.Body)}
+		a = answer{fault.Status, fault.Type, []byte(fault.Body), fault.Header}
 	} else {
-		a = s.serve(r, body)
+		var limited bool
+		if a, limited = s.limit(r); !limited {
+			a = s.serve(r, body)
+		}
 		if fault != nil && fault.After {
-			a = answer{fault.Status, fault.Type, []byte(fault.Body)}
+			a = answer{fault.Status, fault.Type, []byte(fault.Body), fault.Header}
 		}
 	}
 	if fault != nil && fault.Deny {
@@ -310,6 +365,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+	}
+	for name, value := range a.header {
+		w.Header().Set(name, value)
 	}
 	w.Header().Set("Content-Type", a.kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
@@ -341,7 +399,7 @@ func (s *Server) fault(r *http.Request) *Fault {
 var (
 	askPath      = regexp.MustCompile(`^/api/v0/asks/(\d+)/$`)
 	instancePath = regexp.MustCompile(`^/api/v0/instances/(\d+)/?$`)
-	logPath      = regexp.MustCompile(`^/logs/([0-9a-f]+)-(\d+)\.log$`)
+	logPath      = regexp.MustCompile(`^/logs/([0-9a-f]+)-(\d+)(?:-\d+)?\.log$`)
 )
 
 func (s *Server) serve(r *http.Request, body []byte) answer {
@@ -362,7 +420,7 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 			Query json.RawMessage `json:"q"`
 		}
 		if json.Unmarshal(body, &in) != nil {
-			return answer{400, "text/plain", []byte("Request body must be valid JSON")}
+			return answer{status: 400, kind: "text/plain", body: []byte("Request body must be valid JSON")}
 		}
 		return s.search(in.Query)
 	}
@@ -374,7 +432,11 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 		return refuse(403, "auth_error", "This action requires login.")
 	}
 	own := int64(0) // the instance whose own key this is
-	if key != s.opt.Key {
+	if refused, scoped := s.scope(key, r.Method, path); scoped {
+		if refused.status != 0 {
+			return refused
+		}
+	} else if key != s.opt.Key {
 		for _, i := range s.Alive() {
 			if i.Key == key {
 				own = i.ID
@@ -391,7 +453,7 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 	}
 	if m := instancePath.FindStringSubmatch(path); m != nil {
 		id, _ := strconv.ParseInt(m[1], 10, 64)
-		if own != 0 && own != id {
+		if own != 0 && (own != id || s.ownForbidden(r.Method, body)) {
 			return refuse(401, "auth_error", "This key lacks the instance_write permission group")
 		}
 		return s.one(r.Method, id, body)
@@ -407,6 +469,8 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return reply(200, map[string]any{"id": 4242, "email": "me@example.org", "username": "me", "credit": s.opt.Credit, "balance": 0, "api_key": s.opt.Key, "has_billing": true})
+	case path == "/api/v0/charges/" && r.Method == http.MethodGet:
+		return s.charges(r.URL.Query())
 	case path == "/api/v0/instances/filters/":
 		return reply(200, map[string]any{"filters": []any{}})
 	case path == "/api/v0/instances/" && (r.Method == http.MethodDelete || r.Method == http.MethodPut):
@@ -422,7 +486,7 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 		id, _ := strconv.ParseInt(m[2], 10, 64)
 		return s.action(m[1], id, body)
 	}
-	return answer{404, "text/html", []byte("<html>Not found</html>")}
+	return answer{status: 404, kind: "text/html", body: []byte("<html>Not found</html>")}
 }
 
 func (s *Server) find(id int64) *Instance {

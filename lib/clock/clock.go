@@ -1,0 +1,82 @@
+// Package clock is where the tools learn the time, so that tests can give them
+// another: [Now], and the times of files that are compared with it.
+//
+// The variable PONOS_TEST_CLOCK moves the clock of a process. It is for tests only,
+// and read once, when the process starts:
+//
+//	+960h                 the clock is 40 days ahead
+//	-36h                  the clock is a day and a half behind
+//	2026-11-18T12:00:00Z  the clock says so at the start of the process, and runs on
+//
+// A process with a variable that is neither ends at once, as a test that asked for
+// another clock must not pass on today's.
+//
+// Only decisions and records take their time from here. Deadlines of the kernel and
+// of the standard library (connections, contexts, timers) are the machine's own.
+package clock
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+)
+
+// Variable names the variable of the environment that moves the clock.
+const Variable = "PONOS_TEST_CLOCK"
+
+// offset is how far the clock is ahead of the machine's.
+var offset = mustOffset(os.Getenv(Variable), time.Now())
+
+// Now returns the time. As that of [time.Now], it has a monotonic reading, so that
+// a duration between two of them is not changed by a clock that somebody sets.
+func Now() time.Time {
+	if offset == 0 {
+		return time.Now()
+	}
+	return time.Now().Add(offset)
+}
+
+// Since returns the time that has passed since t, a time of [Now].
+func Since(t time.Time) time.Duration { return Now().Sub(t) }
+
+// Until returns the time that is left until t, a time of [Now].
+func Until(t time.Time) time.Duration { return t.Sub(Now()) }
+
+// Modified returns when a file was last changed, as a time to compare with [Now].
+func Modified(info fs.FileInfo) time.Time { return info.ModTime().Add(offset) }
+
+// Touch sets the times of a file to now.
+func Touch(path string) error {
+	now := time.Now()
+	return os.Chtimes(path, now, now)
+}
+
+// parse returns the offset that a value of [Variable] asks for.
+func parse(value string, start time.Time) (time.Duration, error) {
+	switch {
+	case value == "":
+		return 0, nil
+	case strings.HasPrefix(value, "+"), strings.HasPrefix(value, "-"):
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return 0, fmt.Errorf("%s: invalid offset %q", Variable, value)
+		}
+		return d, nil
+	}
+	t, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return 0, fmt.Errorf("%s: invalid time %q", Variable, value)
+	}
+	return t.Sub(start), nil
+}
+
+func mustOffset(value string, start time.Time) time.Duration {
+	d, err := parse(value, start)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	return d
+}

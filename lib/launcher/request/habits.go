@@ -1,0 +1,58 @@
+package request
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// habits are words that people know from sbatch and from other tools, and what
+// stands for them here.
+var habits = map[string]string{
+	"time": "write duration=4h", "walltime": "write duration=4h", "timelimit": "write duration=4h", "t": "write duration=4h",
+	"mem": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)", "memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
+	"ram": "main memory is written cpu(mem=16G)", "vram": "write cuda(mem=16G)", "cpus": "write cpu(cores=4)", "cores": "write cpu(cores=4)", "ncpus": "write cpu(cores=4)",
+	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)", "gpus": "write gpu() * 2", "ngpus": "write gpu() * 2", "gpus_per_node": "write gpu() * 2",
+	"ntasks": "write tasks=4", "n": "write tasks=4", "ntasks_per_node": "write tasks=4", "node": "write nodes=2", "nnodes": "write nodes=2", "queue": "write partition=NAME",
+	"constraint": "write feature=NAME", "features": "write feature=NAME", "nodelist": "write host=NAME", "exclude": "write host!=NAME", "tmp": "write disk=100G",
+	"tmpdisk": "write disk=100G", "model": "write cuda(model=a100)", "cc": "write cuda(cc>=8.0)", "accelerator": "write gpu() or cuda(model=a100)",
+	"mem_per_cpu": "write cpu(mem=16G) for the memory of each node", "and": `terms are joined by "&"`, "or": `alternatives are separated by "|"`,
+	"not": "write partition!=NAME", "spot": "write preemptible=no, or leave it out",
+}
+
+// habit reports a word of another language.
+func (p *parser) habit(start int, word, hint string) error {
+	message := fmt.Sprintf("unknown word %q", word)
+	if Kind(word).known() {
+		message = fmt.Sprintf("unexpected %q", string(p.peek()))
+	}
+	return p.fail(start, message, wantTerm, hint)
+}
+
+// afterTerm reports what stands behind a term and does not belong there.
+func (p *parser) afterTerm() error {
+	start := p.pos
+	word := strings.ToLower(p.word())
+	p.pos = start
+	switch word {
+	case "and", "or":
+		return p.fail(start, fmt.Sprintf("unexpected %q", word), `"&", "|" or the end`, habits[word])
+	}
+	return p.unexpected(`"&", "|" or the end`)
+}
+
+// unknownWord reports a word that begins no term.
+func (p *parser) unknownWord(start int, word string) error {
+	hint := suggest(word, terms)
+	rest := strings.TrimLeftFunc(p.text[start+len(word):], unicode.IsSpace)
+	if count, ok := strings.CutPrefix(rest, ":"); ok {
+		digits := strings.IndexFunc(count+"x", func(r rune) bool { return !unicode.IsDigit(r) })
+		if digits > 0 {
+			hint = fmt.Sprintf("write cuda(model=%s) * %s", word, count[:digits])
+		}
+	}
+	if word == "a" || strings.HasPrefix(p.text[start:], "--") {
+		hint = "options of sbatch are given by --set NAME=VALUE"
+	}
+	return p.fail(start, fmt.Sprintf("unknown word %q", word), wantTerm, hint)
+}
