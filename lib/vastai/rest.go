@@ -34,10 +34,7 @@ type REST struct {
 // Bounds of what is read and waited for.
 const (
 	maxAnswer = 32 << 20
-	maxLog    = 4 << 20
 	callTime  = time.Minute
-	// A log is uploaded by its host after it was asked for.
-	logTries = 8
 )
 
 // NewREST returns the REST transport.
@@ -300,64 +297,4 @@ func succeeded(op string, raw []byte) error {
 		return failed(op, ErrUnknown, 0, wordsOf(raw))
 	}
 	return nil
-}
-
-// Log asks for the output of an instance, and fetches it when it is there.
-func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
-	op := fmt.Sprintf("log of %d", id)
-	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})
-	if err != nil {
-		var e *callError
-		if errors.As(err, &e) && strings.Contains(e.words, "is starting") {
-			return nil, failed(op, ErrNotReady, 0, "")
-		}
-		return nil, err
-	}
-	var answer struct {
-		URL string `json:"result_url"`
-	}
-	if json.Unmarshal(raw, &answer) != nil || answer.URL == "" {
-		return nil, failed(op, ErrNotReady, 0, wordsOf(raw))
-	}
-	wait := r.Wait / 8
-	for range logTries {
-		if !pause(ctx, wait) {
-			break
-		}
-		text, err := r.fetch(ctx, answer.URL)
-		if err == nil {
-			return text, nil
-		}
-		if !errors.Is(err, ErrNotReady) {
-			return nil, failed(op, ErrNotReady, 0, err.Error())
-		}
-		wait = min(wait*2, 2*r.Wait)
-	}
-	return nil, failed(op, ErrNotReady, 0, "")
-}
-
-// fetch reads a log. The key stays here: the address is another host's.
-func (r *REST) fetch(ctx context.Context, address string) ([]byte, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("the address of the log is no good")
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, errors.New("the address of the log is no good")
-	}
-	r.calls.Add(1)
-	resp, err := r.Client.Do(req)
-	if err != nil {
-		return nil, ErrNotReady
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, ErrNotReady
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxLog))
-	if err != nil { // cut off: as good as not there yet
-		return nil, ErrNotReady
-	}
-	return text, nil
 }

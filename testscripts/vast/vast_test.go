@@ -312,3 +312,22 @@ func (w *world) tell() string {
 	}
 	return b.String()
 }
+
+// orders are the files of the orders that are not closed.
+func (w *world) orders() string {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "data/state/vast/orders/*.json"))
+	all := ""
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		all += string(b)
+	}
+	return all
+}
+
+func (w *world) agentLog() string {
+	b, err := os.ReadFile(filepath.Join(w.dir, "agent.log"))
+	if err != nil {
+		w.t.Error(err)
+	}
+	return string(b)
+}

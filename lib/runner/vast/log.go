@@ -24,6 +24,7 @@ const logLines = 1000
 // has said its last word. Over says that its container does not run.
 func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bool) error {
 	now := r.now()
+	over = over || o.told() != nil
 	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
 	if !over && !due {
 		return nil
@@ -42,12 +43,10 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 		v.endings--
 	}
 	said, err := r.readLog(ctx, o, false)
-	if errors.Is(err, vastai.ErrAuth) || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return err
 	}
-	if err != nil {
-		r.warn("no log this time", o, err)
-	}
+	r.unread(o, err)
 	if said != nil {
 		return r.finish(o, verdict(*said))
 	}
@@ -62,14 +61,17 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
-	reason := "the container has ended, and nobody knows how"
+	reason := "the container has ended without an exit code"
 	if stopped {
-		reason = "the instance was stopped, and nobody knows how the task has ended"
+		reason = "the instance was stopped, and there is no exit code of the task"
 	}
 	if err != nil {
-		r.remark(o, "the end of the log could not be read")
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		reason += ": its log could not be read"
+	} else if o.told() != nil {
+		r.remark(o, "the end of the log is missing")
 	}
-	return r.finish(o, end{State: task.Error, Reason: reason})
+	return r.finish(o, o.unless(end{State: task.Error, Reason: reason}))
 }
 
 // verdict is the end that the wrapper tells.
@@ -79,6 +81,8 @@ func verdict(said ending) end {
 		return end{State: task.Error, Reason: "the task has run longer than max_runtime"}
 	case "lost":
 		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
+	case "unarmed":
+		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl, python3, or wget and vast_api.switch_url"}
 	case "nowhere":
 		return end{State: task.Error, Reason: "the container has no directory to note its end in: /tmp may not be written to"}
 	}
@@ -97,7 +101,8 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 	said, err := r.readLog(ctx, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
-		r.remark(o, "the end of the log could not be read")
+		r.remark(o, "the end of the log could not be read: "+why(err))
+		e = o.unless(e)
 	} else if said != nil && !e.Cancelled {
 		e = verdict(*said)
 	}
@@ -112,6 +117,11 @@ const maxKnown = 4 << 20
 func (r *Runner) readLog(ctx context.Context, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
+	}
+	if o.Mute >= deadLooks { // the others are not to wait for it
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, muteTime)
+		defer cancel()
 	}
 	text, err := r.API.Log(ctx, o.Instance, logLines)
 	o.LogAt = r.now()

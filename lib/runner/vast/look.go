@@ -259,7 +259,7 @@ func (v *view) begun() time.Time { return v.began }
 // fresh are the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
-	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return i.Label != label || o.isDoomed(i.ID) })
+	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
 }
 
 // sweep destroys what an order has no use for, and forgets what two lists did not
@@ -268,7 +268,7 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	label := r.label(o.Task, o.Attempt, o.Number)
 	for _, i := range instances {
 		// With an instance, or at the end, any other one is one too many.
-		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || i.Label != label) {
+		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || !bears(i, label)) {
 			o.doom(i.ID)
 		}
 	}
@@ -390,7 +390,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Ran.IsZero() {
 			return r.fault(ctx, v, o, "the instance has disappeared", instances)
 		}
-		return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared: its host was lost, or somebody has destroyed it"})
+		return r.finish(o, o.unless(end{State: task.Error, Reason: "the instance has disappeared: its host was lost, or somebody has destroyed it"}))
 	}
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}
@@ -429,7 +429,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if o.Ran.IsZero() {
 		return r.fault(ctx, v, o, "the host is "+i.Actual, instances)
 	}
-	return r.finish(o, end{State: task.Error, Reason: "the host was lost: it is " + i.Actual})
+	return r.finish(o, o.unless(end{State: task.Error, Reason: "the host was lost: it is " + i.Actual}))
 }
 
 func latest(a, b time.Time) time.Time {

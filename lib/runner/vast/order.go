@@ -52,6 +52,9 @@ type order struct {
 	Absent   int       `json:"absent,omitempty"`
 	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
 	LogAt    time.Time `json:"log_at,omitzero"`  // when its log was last read
+	Mute     int       `json:"mute,omitempty"`   // how often its log could not be read since then
+	Told     string    `json:"told,omitempty"`   // how the task has ended, by the label of the instance ToldBy
+	ToldBy   int64     `json:"told_by,omitempty"`
 	Status   string    `json:"status,omitempty"`
 
 	End    *end     `json:"end,omitempty"`
@@ -150,16 +153,31 @@ func (r *Runner) label(id task.ID, attempt, number int) string {
 	return l
 }
 
-// Label is what a label says: whose instance it is.
+// Label is what a label says: whose instance it is, and how its task has ended, once
+// that is known: an exit code, or a word of the wrapper's.
 type Label struct {
 	Agent   string
 	Task    task.ID
 	Attempt int
 	Number  int
+	End     string
+}
+
+// endMark is between the label of an order and what its container adds at the end.
+const endMark = ":end="
+
+// bears reports whether an instance has a label, whatever was added to that at the end.
+func bears(i vastai.Instance, label string) bool {
+	given, _, _ := strings.Cut(i.Label, endMark)
+	return given == label
 }
 
 // ParseLabel reads the label of an instance of an agent of this project.
 func ParseLabel(s string) (Label, bool) {
+	s, end, told := strings.Cut(s, endMark)
+	if told && parseEnding(end) == nil {
+		return Label{}, false
+	}
 	p := strings.Split(s, ":")
 	if len(p) != 4 || p[0] != "ponos" || p[1] == "" {
 		return Label{}, false
@@ -174,7 +192,7 @@ func ParseLabel(s string) (Label, bool) {
 	if err == nil && dotted {
 		n, err = strconv.Atoi(number)
 	}
-	return Label{p[1], id, a, n}, err == nil && a > 0 && n > 0
+	return Label{p[1], id, a, n, end}, err == nil && a > 0 && n > 0
 }
 
 func (r *Runner) orderPath(dir, name string) string { return filepath.Join(r.Dir, dir, name+".json") }
@@ -347,6 +365,9 @@ func (o *order) fill(i vastai.Instance) {
 	}
 	if nonce := i.Env(nonceEnv); nonce != "" {
 		o.Nonce = nonce
+	}
+	if l, ok := ParseLabel(i.Label); ok && l.End != "" {
+		o.Told, o.ToldBy = l.End, i.ID
 	}
 }
 

@@ -48,7 +48,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	env[nonceEnv] = o.Nonce
+	r.arm(env, o)
 	request := vastai.Order{
 		Image: o.Image, Env: env, Entrypoint: "/bin/sh", Args: arguments(command), Disk: r.Disk, Login: r.Login,
 		Label: r.label(o.Task, o.Attempt, o.Number),

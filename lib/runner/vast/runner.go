@@ -51,6 +51,7 @@ type Runner struct {
 	Commands map[string]string
 	// Images tells what an image runs by itself; nil: nobody is asked.
 	Images      func(ctx context.Context, name string) (registry.Image, error)
+	Switch      Switch
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Spacing     time.Duration // between two orders
 	Settle      time.Duration // how long a new instance may be missing from lists
@@ -131,6 +132,7 @@ func (r *Runner) Warnings() []string { return r.warnings }
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
+	labelEnv, graceEnv, switchEnv, sumEnv,
 }
 
 // Place says what a task needs on a rented machine: what it has in a container of
@@ -311,11 +313,12 @@ func (r *Runner) over(name string) bool {
 // lookUp finds the instance of an order whose outcome is not known. If there is
 // none after all, it readies the order for another label.
 func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
-	list, err := r.API.List(ctx, r.label(o.Task, o.Attempt, o.Number))
+	// All of them: a task that is over by now has added its end to the label.
+	list, err := r.API.List(ctx, "")
 	if err != nil {
 		return false, err
 	}
-	list = slices.DeleteFunc(list, func(i vastai.Instance) bool { return o.isDoomed(i.ID) })
+	list = r.fresh(o, list)
 	if len(list) > 0 {
 		r.choose(o, list)
 		r.say("order found", o)

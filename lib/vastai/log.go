@@ -1,0 +1,117 @@
+package vastai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxLog = 4 << 20
+	// A log is uploaded by its host after it was asked for.
+	logTries = 8
+	// maxHops is how often the store of the logs may send a request elsewhere.
+	maxHops = 5
+)
+
+// Log asks for the output of an instance, and fetches it when it is there.
+func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
+	op := fmt.Sprintf("log of %d", id)
+	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})
+	if err != nil {
+		var e *callError
+		if errors.As(err, &e) && strings.Contains(e.words, "is starting") {
+			return nil, failed(op, ErrNotReady, 0, "")
+		}
+		return nil, err
+	}
+	var answer struct {
+		URL string `json:"result_url"`
+	}
+	if json.Unmarshal(raw, &answer) != nil || answer.URL == "" {
+		return nil, failed(op, ErrNotReady, 0, wordsOf(raw))
+	}
+	wait := r.Wait / 8
+	for range logTries {
+		if !pause(ctx, wait) {
+			break
+		}
+		var text []byte
+		var later bool
+		if text, later, err = r.fetch(ctx, op, answer.URL); !later {
+			return text, err
+		}
+		wait = min(wait*2, 2*r.Wait)
+	}
+	if err == nil {
+		err = failed(op, ErrNotReady, 0, "")
+	}
+	return nil, err
+}
+
+// What is wrong with where a log is: it does not help to ask again.
+var (
+	errAddress = errors.New("its address is not valid")
+	errHops    = errors.New("too many redirects")
+)
+
+// fetch reads a log. The key stays here: the address is that of another host, and so is
+// where that may send the request. Later says that it may be there in a while.
+func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, later bool, err error) {
+	u, err := url.Parse(address)
+	if err != nil || !fetchable(u, u) {
+		return nil, false, failed(op, ErrNotReady, 0, errAddress.Error())
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, false, failed(op, ErrNotReady, 0, errAddress.Error())
+	}
+	store := *r.Client
+	store.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		r.calls.Add(1)
+		req.Header.Del("Referer") // it may be signed
+		switch {
+		case len(via) > maxHops:
+			return errHops
+		case !fetchable(req.URL, u):
+			return errAddress
+		}
+		return nil
+	}
+	r.calls.Add(1)
+	resp, err := store.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the address
+		}
+		return nil, !errors.Is(err, errAddress) && !errors.Is(err, errHops), failed(op, ErrNotReady, 0, err.Error())
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, true, failed(op, ErrNotReady, resp.StatusCode, "")
+	}
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxLog))
+	if err != nil { // cut off: as good as not there yet
+		return nil, true, failed(op, ErrNotReady, 0, "it broke off")
+	}
+	return text, false, nil
+}
+
+// fetchable reports whether a log may be fetched from an address that another one has
+// led to: never in the clear if it began encrypted, but for this machine.
+func fetchable(u, first *url.URL) bool {
+	if u.Host == "" || u.User != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return u.Scheme == "https" || u.Scheme == "http" && (first.Scheme == "http" || local)
+}
