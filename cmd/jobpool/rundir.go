@@ -53,7 +53,38 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, ownDir(dir)
+	if err := ownDir(dir); err != nil {
+		return "", err
+	}
+	return dir, isRun(dir)
+}
+
+// isRun refuses a directory that holds other things than a run.
+func isRun(dir string) error {
+	refuse := func(why string) error {
+		return fault.Hint(fault.Errorf(fault.Usage, "run directory %q: %s", dir, why), "choose a directory that is new, empty, or that of a run")
+	}
+	if dir == "/" {
+		return refuse("it is the root directory")
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil { // it is new, or cannot be used, which is noticed later
+		return nil
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case journal.File, journal.RunFile, "lock":
+			return nil
+		}
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case "logs", "nodes", "spool", "bin", "lost+found", journal.Joblog:
+		default:
+			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
+		}
+	}
+	return nil
 }
 
 // ownDir refuses a directory that someone else has laid out where everybody may, as

@@ -51,6 +51,21 @@ func (d descriptor) size() int64 {
 	return st.Size
 }
 
+// full reports whether a file system with one of the files has no room left. A task
+// may not have noticed, or not have said so, that it could not write.
+func (c *capture) full() bool {
+	for _, f := range c.files {
+		var st syscall.Statfs_t
+		if f == noFile || syscall.Fstatfs(int(f), &st) != nil || st.Blocks == 0 {
+			continue
+		}
+		if st.Bavail == 0 && (st.Bfree == 0 || os.Geteuid() != 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadAt makes a descriptor an io.ReaderAt.
 func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
 	n, err := syscall.Pread(int(d), b, at)
@@ -283,6 +298,9 @@ func (c *capture) discard() {
 func (l *logs) finish(j *job, d *wire.Done) {
 	c := j.out
 	send := func() { l.w.report(d) }
+	if c != nil && !c.shared && d.Lost == "" && c.full() {
+		d.Lost = "the disk is full where it is written: some of it may be missing"
+	}
 	switch {
 	case c == nil || c.shared:
 		l.inOrder(send)
@@ -368,8 +386,10 @@ func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	for i, dst := range []*[]byte{&d.Out, &d.Err} {
 		if size[i] > from[i] {
 			b := make([]byte, size[i]-from[i])
-			n, _ := c.files[i].ReadAt(b, from[i])
-			*dst = b[:n]
+			n, err := c.files[i].ReadAt(b, from[i])
+			if *dst = b[:n]; n < len(b) && d.Lost == "" {
+				d.Lost = wire.Text(fmt.Sprintf("output cannot be read: %v", err))
+			}
 		}
 	}
 	if c.keep || l.mode.Merged {
@@ -442,8 +462,8 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 	var lines bytes.Buffer
 	for i, name := range []string{"out", "err"} {
 		n, err := io.Copy(l.merged[i], io.NewSectionReader(c.files[i], 0, 1<<62))
-		if err != nil && d.Error == "" {
-			d.Error = wire.Text("log: " + err.Error())
+		if err != nil && d.Lost == "" {
+			d.Lost = wire.Text("log: " + err.Error())
 		}
 		if n > 0 {
 			b, _ := json.Marshal(Index{k.Seq, k.Attempt, name, l.size[i], n})
@@ -452,8 +472,8 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 		l.size[i] += n
 	}
 	if lines.Len() > 0 {
-		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Error == "" {
-			d.Error = wire.Text("log: " + err.Error())
+		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Lost == "" {
+			d.Lost = wire.Text("log: " + err.Error())
 		}
 	}
 }
