@@ -79,7 +79,7 @@ func isRun(dir string) error {
 	}
 	for _, e := range names {
 		switch e.Name() {
-		case "logs", "nodes", "spool", "bin", "lost+found", journal.Joblog:
+		case "logs", "nodes", "spool", "bin", "lost+found", "lease", journal.Joblog, journal.Socket:
 		default:
 			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
 		}

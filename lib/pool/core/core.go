@@ -94,9 +94,6 @@ type Config struct {
 	Past     []PastWorker
 	Names    Names // for the ids of tasks that have ended; nil: in memory
 	Requests bool  // tasks come by request only
-	// MaySuspend says that Slurm may suspend the workers without the scheduler, which
-	// AskJob finds out.
-	MaySuspend bool
 	Policy
 }
 
@@ -179,7 +176,6 @@ type Core struct {
 	lastStart time.Time // of a task
 	woken     bool      // the shell is to wake the core when the next may start
 	unprinted bool      // nothing more can be printed
-	asking    bool      // whether the job is suspended
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -266,8 +262,6 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.choked = e.Choked
 	case Wake:
 		c.woken = false
-	case JobState:
-		c.jobState(e.Suspended)
 	case OutputLost:
 		c.outputLost(e)
 	case OutputBroken:

@@ -129,8 +129,6 @@ type (
 	}
 	// Wake is the answer to WakeAt.
 	Wake struct{}
-	// JobState is the answer to AskJob.
-	JobState struct{ Suspended bool }
 	// OutputBroken tells that nothing more can be printed. Closed: nobody reads it.
 	OutputBroken struct {
 		Why    string
@@ -251,8 +249,6 @@ type (
 	}
 	// WakeAt asks for a Wake after some time.
 	WakeAt struct{ After time.Duration }
-	// AskJob asks whether Slurm has suspended the job.
-	AskJob struct{}
 	// Skipped is a task that had ended in a run before.
 	Skipped struct{ Task *pool.Task }
 	// Live is what a running task has printed.

@@ -197,12 +197,7 @@ func (c *Core) checkWorkers() {
 		c.set(w, Connecting)
 		c.do(Connect{w, w.deadline.Sub(c.now)})
 	}
-	if c.MaySuspend && !c.asking && slices.ContainsFunc(c.workers, c.silent) {
-		c.asking = true
-		c.do(AskJob{})
-	} else if !c.MaySuspend {
-		c.loseSilent()
-	}
+	c.loseSilent()
 	for _, w := range slices.Clone(c.orphans) {
 		switch {
 		case w.spool.expected:
@@ -217,27 +212,13 @@ func (c *Core) checkWorkers() {
 	}
 }
 
-func (c *Core) silent(w *Worker) bool { return c.now.Sub(w.heard) > c.NodeTimeout }
-
 // loseSilent gives up workers that nothing was heard of for too long.
 func (c *Core) loseSilent() {
 	for _, w := range slices.Clone(c.workers) {
-		if c.silent(w) {
+		if silent := c.now.Sub(w.heard); silent > c.NodeTimeout {
 			c.do(Close{w})
-			c.connectionLost(w, fmt.Sprintf("nothing was heard for %v", c.now.Sub(w.heard).Round(time.Second)), Unknown)
+			c.connectionLost(w, fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second)), Unknown)
 		}
-	}
-}
-
-// jobState decides about silent workers: those of a suspended job are waited for.
-func (c *Core) jobState(suspended bool) {
-	c.asking = false
-	if !suspended {
-		c.loseSilent()
-		return
-	}
-	for _, w := range c.workers {
-		w.heard = c.now
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 )
@@ -17,7 +18,7 @@ func TestSimulator(t *testing.T) {
 	if testing.Short() {
 		steps = 50_000
 	}
-	total := 0
+	begun, total, restarts := time.Now(), 0, 0
 	for seed := uint64(1); total < steps; seed++ {
 		r := rand.New(rand.NewPCG(seed, 13))
 		cpus := make([]int, 1+r.IntN(4))
@@ -40,7 +41,7 @@ func TestSimulator(t *testing.T) {
 				continue
 			}
 			a := all[r.IntN(len(all))]
-			if strings.HasPrefix(a.name, "wait") && r.IntN(4) > 0 {
+			if strings.HasPrefix(a.format, "wait") && r.IntN(4) > 0 {
 				continue
 			}
 			a.do()
@@ -58,6 +59,7 @@ func TestSimulator(t *testing.T) {
 				w.restarts++
 			}
 		}
+		restarts += w.restarts
 		for _, b := range w.nodes {
 			b.down = false
 		}
@@ -72,4 +74,5 @@ func TestSimulator(t *testing.T) {
 			t.Fatalf("seed %d: not all tasks end well (%s): %d of %d are open: %v; summary %+v", seed, w.broken, len(open), len(needs), open, w.core.Summary())
 		}
 	}
+	t.Logf("%d steps, %d restarts, in %v", total, restarts, time.Since(begun).Round(time.Millisecond))
 }

@@ -283,6 +283,8 @@ func (c *Core) whyWaiting(t *pool.Task) string {
 	switch {
 	case c.late(t):
 		return "they would not end before the job does"
+	case len(c.workers) == 0:
+		return "not started: no node was there"
 	case !c.pool.Fits(t.Spec.Need):
 		return "no node that is there is large enough: needs " + t.Spec.Need.String()
 	}

@@ -217,15 +217,18 @@ func (w *world) toWorker(x *Worker, m *wire.Message) {
 
 // action is something that may happen next.
 type action struct {
-	name string
-	do   func()
+	format string
+	args   []any
+	do     func()
 }
+
+func (a action) name() string { return fmt.Sprintf(a.format, a.args...) }
 
 // actions are those that may happen now, in a fixed order.
 func (w *world) actions(mayLose, mayRestart bool) []action {
 	var out []action
 	add := func(do func(), format string, args ...any) {
-		out = append(out, action{fmt.Sprintf(format, args...), do})
+		out = append(out, action{format, args, do})
 	}
 	if w.read == 0 {
 		add(w.readAll, "read the input")
@@ -448,16 +451,17 @@ func (w *world) fingerprint() string {
 		fmt.Fprintf(&b, "ask %s ", x.Name())
 	}
 	for _, n := range w.nodes {
+		fmt.Fprintf(&b, "%s ", n.name)
 		for _, p := range n.processes {
 			fmt.Fprintf(&b, "| %v %v %v %d %d %d ", p.alive, p.linked, p.worker != nil, rel(p.lease), len(p.await), slices.Index(w.known, p))
 			if p.worker != nil {
 				fmt.Fprintf(&b, "%v ", p.worker.State)
 			}
 			for _, m := range p.inbox {
-				fmt.Fprintf(&b, "i%v%v%v ", m.Run, m.Unrun, m.Kill)
+				b.WriteString(mark(m))
 			}
 			for _, m := range p.outbox {
-				fmt.Fprintf(&b, "o%v%v%v ", m.Done, m.Back, m.Clear)
+				b.WriteString(mark(&m))
 			}
 			for _, r := range p.queue {
 				fmt.Fprintf(&b, "q%v ", r.Key)
@@ -472,8 +476,11 @@ func (w *world) fingerprint() string {
 	for _, n := range c.nodes {
 		fmt.Fprintf(&b, "n%d %v ", n.reconnects, n.dropped)
 		if x := n.Worker; x != nil {
-			fmt.Fprintf(&b, "%v %d %d %d ", x.State, rel(x.until), rel(x.deadline), x.queued)
+			fmt.Fprintf(&b, "%v %d %d %d %d %d ", x.State, rel(x.until), rel(x.deadline), rel(x.heard), rel(x.granted), x.queued)
 		}
+	}
+	for _, o := range c.orphans {
+		fmt.Fprintf(&b, "x%s %v %v %d %d ", o.Name(), o.State, o.died, rel(o.until), len(o.attempts))
 	}
 	for i := range w.needs {
 		seq := int64(i + 1)
@@ -494,6 +501,25 @@ func (w *world) fingerprint() string {
 		}
 	}
 	return b.String()
+}
+
+// mark tells a message apart from others that make a difference.
+func mark(m *wire.Message) string {
+	switch {
+	case m.Run != nil:
+		return fmt.Sprintf("run%v%v%v ", m.Run.Key, m.Run.Follow, m.Run.Again)
+	case m.Unrun != nil:
+		return fmt.Sprintf("unrun%v ", *m.Unrun)
+	case m.Kill != nil:
+		return fmt.Sprintf("kill%v%v ", m.Kill.Key, m.Kill.Now)
+	case m.Done != nil && m.Done.Next != nil:
+		return fmt.Sprintf("done%v%d%v ", m.Done.Key, m.Done.Exit, *m.Done.Next)
+	case m.Done != nil:
+		return fmt.Sprintf("done%v%d ", m.Done.Key, m.Done.Exit)
+	case m.Back != nil:
+		return fmt.Sprintf("back%v ", *m.Back)
+	}
+	return fmt.Sprintf("bye%v clear%v ", m.Bye, m.Clear)
 }
 
 // finish lets all that is under way end, without further losses, and goes on with
@@ -518,7 +544,7 @@ func (w *world) finish() bool {
 			w.boot()
 		}
 		all := w.actions(false, false)
-		if len(all) == 0 || strings.HasPrefix(all[0].name, "wait") {
+		if len(all) == 0 || strings.HasPrefix(all[0].format, "wait") {
 			w.advance(leaseTime + 3*time.Second)
 			continue
 		}

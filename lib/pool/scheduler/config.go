@@ -63,8 +63,6 @@ type Config struct {
 	Requests <-chan *Request
 	// Ends tells when the allocation ends, again whenever that changes.
 	Ends <-chan time.Time
-	// Suspended reports whether Slurm has suspended the job; may be nil.
-	Suspended func(ctx context.Context) bool
 	// Release gives nodes back to Slurm, keeping those named; may be nil.
 	Release func(ctx context.Context, keep []string) error
 

@@ -62,7 +62,7 @@ func Run(ctx context.Context, c Config) *Result {
 	policy.ReleaseIdle = c.Release != nil
 	s.core = core.New(core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
-		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, MaySuspend: c.Suspended != nil, Policy: policy,
+		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy,
 	}, time.Now())
 	s.reader.start(s)
 	s.lookAtSpools()
@@ -249,11 +249,6 @@ func (s *scheduler) apply(effect core.Effect) {
 		s.printer.lost(e.Worker)
 	case core.WakeAt:
 		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
-	case core.AskJob:
-		go func() {
-			suspended := s.Suspended(s.ctx)
-			s.send(func(s *scheduler) { s.handle(core.JobState{Suspended: suspended}) })
-		}()
 	case core.Release:
 		s.release(e)
 	}
