@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -23,13 +25,15 @@ import (
 type place struct {
 	nodes []scheduler.NodeSpec
 	kind  transport.Kind
-	job   string // Slurm's id, if the nodes are those of a job
+	job   string             // Slurm's id, if the nodes are those of a job
+	jobs  func(cpus int) int // what --jobs makes of the CPUs of a node; nil: nothing
 }
 
 // where finds the nodes out: those named, those of the Slurm job, or this machine.
 func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	v := &values{c: c}
-	slots := v.count("jobs", 0, 1)
+	jobs := v.jobs()
+	slots := jobs.fixed
 	via := []string{"auto", "srun", "ssh", "local"}[v.oneOf("via", "auto", "srun", "ssh", "local")]
 	if v.err != nil {
 		return nil, v.err
@@ -43,7 +47,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		}
 		via = "cmd"
 	}
-	p := &place{kind: transport.Kind(via)}
+	p := &place{kind: transport.Kind(via), jobs: jobs.of}
 	job := getenv("SLURM_JOB_ID")
 	named := c.StringSlice("nodes")
 	switch {
@@ -70,7 +74,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		if via == "ssh" {
 			return nil, fault.Errorf(fault.Usage, "--via ssh needs --nodes or a Slurm job")
 		}
-		n := scheduler.NodeSpec{Name: machine.Hostname(), Slots: slots, Local: true, Group: -1}
+		n := scheduler.NodeSpec{Name: machine.Hostname(), Slots: slots, Jobs: jobs.of, Local: true, Group: -1}
 		if n.Slots == 0 && getenv("JOBPOOL_NODE") != "" { // a pool in a task of a pool
 			n.Slots, _ = strconv.Atoi(getenv("JOBPOOL_NCPUS"))
 		}
@@ -96,16 +100,17 @@ func (p *place) name(lists []string, slots int) error {
 	seen := map[string]bool{}
 	for _, list := range lists {
 		for _, part := range topLevel(list) {
-			n := slots
+			n, jobs := slots, p.jobs
 			if count, rest, ok := strings.Cut(part, "/"); ok {
 				var err error
+				jobs = nil
 				if n, err = strconv.Atoi(count); err != nil || n < 1 {
 					return fault.Errorf(fault.Usage, "--nodes: %q is not of the form N/HOST", part)
 				}
 				part = rest
 			}
 			if part == ":" {
-				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: machine.Hostname(), Slots: n, Local: true, Group: -1})
+				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: machine.Hostname(), Slots: n, Jobs: jobs, Local: true, Group: -1})
 				continue
 			}
 			hosts, err := hostlist.Expand(part)
@@ -120,7 +125,7 @@ func (p *place) name(lists []string, slots int) error {
 					return fault.Errorf(fault.Usage, "--nodes: %q is there twice", host)
 				}
 				seen[host] = true
-				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: host, Slots: n, Group: -1})
+				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: host, Slots: n, Jobs: jobs, Group: -1})
 			}
 		}
 	}
@@ -128,6 +133,20 @@ func (p *place) name(lists []string, slots int) error {
 		return fault.Errorf(fault.Usage, "--nodes: no host is named")
 	}
 	return nil
+}
+
+// slots is how many tasks of one CPU run at a time, as far as is known before the nodes
+// are there: a node of which nothing is known is taken for one like this.
+func (p *place) slots() int {
+	sum := 0
+	for _, n := range p.nodes {
+		cpus := cmp.Or(n.Slots, n.Most, runtime.NumCPU())
+		if n.Jobs != nil {
+			cpus = n.Jobs(cpus)
+		}
+		sum += max(1, cpus)
+	}
+	return sum
 }
 
 // topLevel splits at commas outside brackets.
@@ -198,7 +217,7 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 	}
 	own := getenv("SLURMD_NODENAME")
 	for i, host := range hosts {
-		n := scheduler.NodeSpec{Name: host, Slots: slots, Local: host == own, Group: group}
+		n := scheduler.NodeSpec{Name: host, Slots: slots, Jobs: p.jobs, Local: host == own, Group: group}
 		if len(cpus) > 0 {
 			n.Most = cpus[i]
 		}

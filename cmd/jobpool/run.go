@@ -39,6 +39,7 @@ func runAction(serve bool) cli.ActionFunc {
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
+		v.limits(&setup)
 		setup.Output.Live = policy.Live != scheduler.LiveNone
 		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
@@ -55,7 +56,11 @@ func runAction(serve bool) cli.ActionFunc {
 		if err != nil {
 			return err
 		}
-		source, err := tasks(c, base, serve)
+		in, err := readInput(c, serve)
+		if err != nil {
+			return err
+		}
+		source, err := in.open(base, at, setup.Always, &policy)
 		if err != nil {
 			return err
 		}
@@ -65,12 +70,12 @@ func runAction(serve bool) cli.ActionFunc {
 		t := &talk{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
 		switch {
 		case policy.Quiet || progress == 3:
-		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || c.IsSet("arg-file") || slices.Contains(c.Args().Slice(), ":::")):
+		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || !in.stdin):
 			policy.Progress = scheduler.ProgressTerminal
 		default:
 			policy.Progress = scheduler.ProgressLines
 		}
-		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base}
+		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base, stdin: in.stdin}
 		return r.run(c.Context, source)
 	}
 }
@@ -113,53 +118,6 @@ func shellOf(c *cli.Context, s *wire.Setup) error {
 func isProgram(p string) bool {
 	st, err := os.Stat(p)
 	return err == nil && !st.IsDir() && st.Mode()&0o111 != 0
-}
-
-// tasks opens the input.
-func tasks(c *cli.Context, base pool.Spec, serve bool) (scheduler.Source, error) {
-	if serve {
-		return nil, nil
-	}
-	o := input.Options{Name: "standard input", Null: c.Bool("null"), JSON: c.Bool("jsonl"), Columns: c.String("colsep"), Base: base}
-	var args [][]string
-	words := c.Args().Slice()
-	for i, w := range words {
-		if w == ":::" {
-			for _, a := range words[i:] {
-				if a == ":::" {
-					args = append(args, []string{})
-				} else {
-					args[len(args)-1] = append(args[len(args)-1], a)
-				}
-			}
-			words = words[:i]
-			break
-		}
-	}
-	o.Template = words
-	if o.Columns != "" {
-		o.Columns = strings.NewReplacer(`\t`, "\t").Replace(o.Columns)
-	}
-	switch {
-	case o.JSON && (o.Null || len(words) > 0 || args != nil || o.Columns != ""):
-		return nil, fault.Errorf(fault.Usage, "--jsonl goes with neither a template, --null nor --colsep")
-	case args != nil && c.IsSet("arg-file"):
-		return nil, fault.Errorf(fault.Usage, "--arg-file and %q exclude each other", ":::")
-	case args != nil:
-		o.Name = "argument"
-		return input.NewArguments(args, o), nil
-	}
-	in := c.App.Reader
-	if name := c.String("arg-file"); name != "" && name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fault.Errorf(fault.Usage, "--arg-file: %w", err)
-		}
-		in, o.Name = f, name
-	} else if app.IsTerminal(in) {
-		fmt.Fprintln(c.App.ErrWriter, "jobpool: reading commands from the terminal, one a line; Ctrl-D ends them")
-	}
-	return input.NewReader(in, o), nil
 }
 
 // dryRun prints what would be run.
@@ -231,6 +189,7 @@ type runner struct {
 	policy scheduler.Policy
 	setup  wire.Setup
 	base   pool.Spec
+	stdin  bool // tasks come from standard input
 }
 
 func (r *runner) run(ctx context.Context, source scheduler.Source) error {
@@ -292,7 +251,7 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 		cfg.ConnectAtOnce = 16
 	}
 	cfg.Resume = resumeCommand(os.Args, dir)
-	if source != nil && r.readsStdin() {
+	if source != nil && r.stdin {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
 	cfg.Policy.Batch = r.place.job != ""
@@ -340,6 +299,9 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 		r.setup.Env = wire.Texts(transport.RemoteEnv(os.Environ()))
 	case transport.BySrun:
 		d.Options = r.c.StringSlice("srun-opt")
+		// srun hands the environment on, but the shell that finds the worker drops
+		// functions of bash.
+		r.setup.Env = wire.Texts(bashFunctions(os.Environ()))
 		d.External = sync.OnceValue(func() bool { // asked when the first node is opened
 			version, err := (&slurm.Client{}).Version(r.c.Context, "srun")
 			return err == nil && transport.HasExternalLauncher(version)
@@ -384,12 +346,6 @@ func (r *runner) fewFiles() {
 	}
 }
 
-// readsStdin reports whether the tasks come from standard input.
-func (r *runner) readsStdin() bool {
-	name := r.c.String("arg-file")
-	return (name == "" || name == "-") && !slices.Contains(r.c.Args().Slice(), ":::")
-}
-
 // stdinName is the file that standard input is, or a word that stands for it.
 func stdinName() string {
 	name, err := os.Readlink("/proc/self/fd/0")
@@ -420,7 +376,7 @@ func resumeCommand(args []string, dir string) string {
 		out = append([]string{"jobpool", "run"}, append(out[1:4:4], out[5:]...)...)
 	}
 	command := strings.Join(out, " ")
-	if i := slices.Index(out, ":::"); i >= 0 && len(command) > maxResume {
+	if i := slices.IndexFunc(out, func(w string) bool { return strings.HasPrefix(w, ":::") }); i >= 0 && len(command) > maxResume {
 		command = strings.Join(append(out[:i+1:i+1], "ARG..."), " ")
 	}
 	return command

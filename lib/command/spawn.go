@@ -19,7 +19,7 @@ type Launch struct {
 	Dir                   string
 	Stdin, Stdout, Stderr uintptr
 	CPUs                  []int // the CPUs it may use; nil: those of this process
-	Nice                  int   // is added to the niceness of this process; from 0 on
+	Nice                  int   // the niceness, if that of this process is lower; from 0 on
 	Tag                   any   // comes back in the events
 }
 
@@ -63,7 +63,7 @@ type Spawner struct {
 type lane struct {
 	s     *Spawner
 	mask  []int // the CPUs it may use; nil: all
-	nice  int   // has been added to its niceness
+	nice  int   // what its niceness was set to
 	mu    sync.Mutex
 	more  sync.Cond
 	queue []*Launch
@@ -176,7 +176,7 @@ func (l *lane) setNice(nice int) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, min(19, 20-now+nice-l.nice)); err != nil {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, max(20-now, nice)); err != nil {
 		return err
 	}
 	l.nice = nice

@@ -66,7 +66,7 @@ const (
 type Halt struct {
 	Now                                  bool // end what runs, too
 	Fail, Success, Done                  int
-	Percent, SuccessPercent, DonePercent int // of all tasks, once three have ended; Percent: of failures
+	Percent, SuccessPercent, DonePercent int // of all tasks, once three have ended; Percent: that have failed
 }
 
 // Names keeps a byte for each of many names.

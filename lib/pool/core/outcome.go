@@ -179,7 +179,7 @@ func (c *Core) checkHalt() {
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = have(failed, "failed")
-	case failed >= 3 && part(failed, halt.Percent):
+	case part(failed, halt.Percent):
 		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
 	case halt.Success > 0 && s.done >= int64(halt.Success):
 		why, code = have(s.done, "succeeded"), 0

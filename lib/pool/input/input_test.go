@@ -89,13 +89,27 @@ func TestInput(t *testing.T) {
 	}
 }
 
+// showWords reads what follows a template.
+func showWords(t *testing.T, o Options, words ...string) string {
+	t.Helper()
+	_, sources, err := Split(words)
+	if err != nil {
+		return "SPLIT " + err.Error() + "\n"
+	}
+	in, err := Open(strings.NewReader("in 1\nin 2\n"), sources, o)
+	if err != nil {
+		return "OPEN " + err.Error() + "\n"
+	}
+	return show(in)
+}
+
 func TestArguments(t *testing.T) {
-	o := Options{Name: "x", Base: base(), Template: []string{"e", "{2}", "{1}"}}
-	got := show(NewArguments([][]string{{"a", "b"}, {"1", "2"}}, o))
+	o := Options{Base: base(), Template: []string{"e", "{2}", "{1}"}}
+	got := showWords(t, o, ":::", "a", "b", ":::", "1", "2")
 	if want := "1 \"e\\x001\\x00a\"\n2 \"e\\x002\\x00a\"\n3 \"e\\x001\\x00b\"\n4 \"e\\x002\\x00b\"\n"; got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := show(NewArguments([][]string{{"a"}, {}}, o)); got != "" {
+	if got := showWords(t, o, ":::", "a", ":::"); got != "" {
 		t.Errorf("nothing to combine: %s", got)
 	}
 }

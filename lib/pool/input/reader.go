@@ -1,17 +1,19 @@
 package input
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 )
 
@@ -20,47 +22,164 @@ const maxLine = 1 << 20
 
 // Options say how the input is read.
 type Options struct {
-	Name     string // for messages
-	Null     bool   // tasks end with NUL, not newline
-	JSON     bool   // JSON lines
-	Template []string
-	Columns  string // splits a line into {1}, {2}, …
-	Base     pool.Spec
+	Name      string // for messages
+	Null      bool   // tasks end with NUL, not newline
+	Delimiter string // or with this byte, if it is not empty
+	JSON      bool   // JSON lines
+	Template  []string
+	Columns   string // a regular expression that splits a line into {1}, {2}, …
+	Base      pool.Spec
+
+	Header    bool    // the first record of each source names its columns
+	Link      bool    // all sources are linked; the shorter ones begin again
+	EOF       *string // a record that ends a source
+	Trim      string  // blanks are cut off arguments: "l", "r", "lr"; "": none
+	SkipBlank bool    // so are arguments that are blank
+	Group     Group
+	Mark      string // what stands for {}; "": {}
+	Plus      bool   // refuse what GNU parallel understands with --plus only
+	Shell     bool   // words of a template are for the shell, too
+	Tag       string // a template of the tag; "": the arguments
+	Results   string // a directory, or a template, of files for the output of each task
+	Shuffle   *rand.Rand
 }
 
 // Reader reads tasks.
 type Reader struct {
 	Options
-	r     *bufio.Reader
-	args  [][]string // instead of r: what follows ":::"
-	odo   []int      // counts through args
-	tmpl  *template
-	now   pool.Spec
-	specs interner
-	seq   int64
-	line  int64
+	err     error
+	lines   *records // nil: of no file
+	rows    *combinations
+	group   *groups // nil: each row is a task
+	tmpl    *template
+	tag     *template
+	results *results
+	now     pool.Spec
+	specs   interner
+	seq     int64
+	mixed   []entry // with Shuffle, when all is read
+	mixing  bool
 }
 
-// NewReader reads tasks from r.
+type entry struct {
+	task *pool.Task
+	err  error
+}
+
+// NewReader reads tasks from r: commands, or with a template arguments. What is wrong
+// with the options is the error of the first Next.
 func NewReader(r io.Reader, o Options) *Reader {
-	in := &Reader{Options: o, r: bufio.NewReaderSize(r, 64<<10), now: o.Base}
-	if len(o.Template) > 0 {
-		in.tmpl = newTemplate(o.Template)
+	in, err := Open(r, nil, o)
+	if err != nil {
+		return &Reader{err: err}
 	}
 	return in
 }
 
-// NewArguments makes tasks of all combinations of the arguments.
-func NewArguments(args [][]string, o Options) *Reader {
-	in := NewReader(strings.NewReader(""), o)
-	in.args = args
-	if !slices.ContainsFunc(args, func(a []string) bool { return len(a) == 0 }) {
-		in.odo = make([]int, len(args))
+// Open reads tasks from sources of arguments; without any, from stdin. It fails if the
+// options cannot be understood or a file cannot be opened.
+func Open(stdin io.Reader, list []Source, o Options) (*Reader, error) {
+	in := &Reader{Options: o, now: o.Base}
+	if len(list) == 0 && (o.JSON || len(o.Template) == 0) {
+		if in.lines = newRecords(stdin, o.Name, &o); in.lines.name == "" {
+			in.lines.name = "standard input"
+		}
+		return in, in.onlyLines()
 	}
-	if in.tmpl == nil {
-		in.tmpl = newTemplate([]string{"{}"})
+	var split *regexp.Regexp
+	if o.Columns != "" {
+		if in.Trim == "" {
+			in.Trim = "lr"
+		}
+		var err error
+		if split, err = regexp.Compile(o.Columns); err != nil {
+			return nil, fault.Errorf(fault.Usage, "--colsep: %w", err)
+		}
+		if split.MatchString("") {
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--colsep: %q matches the empty string", o.Columns), `write \| for a vertical bar and [*] for an asterisk`)
+		}
 	}
-	return in
+	if len(list) == 0 {
+		list = []Source{{Mark: "standard input", IsFile: true, File: "-"}}
+	}
+	src, err := open(stdin, list, &in.Options, split)
+	if err != nil {
+		return nil, err
+	}
+	if in.rows, in.lines = src.rows, src.lines; in.lines != nil && o.Name != "" {
+		in.lines.name = o.Name
+	}
+	return in, in.templates(src)
+}
+
+// onlyLines refuses what needs arguments, as each line is a command.
+func (in *Reader) onlyLines() error {
+	for _, x := range []struct {
+		flag string
+		set  bool
+	}{
+		{"--colsep", in.Columns != ""}, {"--eof", in.EOF != nil}, {"--trim", in.Trim != ""}, {"--link", in.Link},
+		{"--header", in.Header}, {"--max-args and the like", in.Group != Group{}}, {"--replace", in.Mark != ""},
+		{"--tagstring", in.Tag != ""}, {"--results", in.Results != ""},
+	} {
+		if x.set {
+			return fault.Errorf(fault.Usage, "%s: a command template is required", x.flag)
+		}
+	}
+	return nil
+}
+
+// templates reads the templates, when the names of columns are known.
+func (in *Reader) templates(src *sources) (err error) {
+	s := syntax{names: src.names, mark: in.Mark, plus: in.Plus}
+	words := in.Template
+	if len(words) == 0 {
+		words = []string{"{}"}
+		if in.Mark != "" {
+			words[0] = in.Mark
+		}
+	}
+	if in.tmpl, err = newTemplate(words, s, in.Shell, true); err != nil {
+		return err
+	}
+	all := [][]piece{}
+	all = append(all, in.tmpl.words...)
+	if in.Tag != "" {
+		if in.tag, err = newText(in.Tag, s); err != nil {
+			return err
+		}
+		if in.tag.slot {
+			return fault.Errorf(fault.Usage, "--tagstring: {%%} is not known when a task is tagged")
+		}
+		all = append(all, in.tag.words...)
+	}
+	if in.Results != "" {
+		if in.results, err = newResults(in.Results, s, src.names); err != nil {
+			return err
+		}
+		if t := in.results.path; t != nil {
+			all = append(all, t.words...)
+		}
+	}
+	count := src.count
+	if in.Group != (Group{}) {
+		in.group = &groups{Group: in.Group, rows: in.rows, tmpl: in.tmpl}
+		if count *= in.Group.Max; in.Group.None {
+			count = 0
+		}
+		for _, t := range []*template{in.tmpl, in.tag} {
+			if t != nil {
+				t.short = true
+			}
+		}
+		if in.results != nil && in.results.path != nil {
+			in.results.path.short = true
+		}
+		if in.Group.Context {
+			in.tmpl.contextual()
+		}
+	}
+	return checkPositions(all, count)
 }
 
 // BadTask is an error in one task. The ones behind it can still be read.
@@ -77,31 +196,40 @@ func (e *BadTask) Unwrap() error { return e.Err }
 // Next returns the next task; io.EOF at the end. After a *BadTask it can be
 // called again; any other error is the last.
 func (in *Reader) Next() (*pool.Task, error) {
-	if in.args != nil {
-		return in.nextArguments()
+	switch {
+	case in.err != nil:
+		return nil, in.err
+	case in.Shuffle != nil:
+		return in.shuffled()
+	case in.tmpl == nil:
+		return in.nextLine()
 	}
+	return in.nextArguments()
+}
+
+// nextLine makes a task of a line of its own.
+func (in *Reader) nextLine() (*pool.Task, error) {
 	for {
-		text, err := in.read()
+		text, err := in.lines.text()
+		var long errLong
+		if errors.As(err, &long) {
+			in.seq++
+			return nil, in.bad(long.begin+"…", err)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if !in.Null {
-			text = strings.TrimSuffix(text, "\r")
 		}
 		trimmed := strings.TrimSpace(text)
 		if trimmed == "" {
 			continue
 		}
-		if !in.Null && strings.HasPrefix(trimmed, "#") {
+		if in.lines.end == '\n' && strings.HasPrefix(trimmed, "#") {
 			if rest, ok := strings.CutPrefix(trimmed, Directive); ok && (rest == "" || rest[0] == ' ' || rest[0] == '\t') {
 				if in.now, err = directive(in.Base, in.now, rest); err != nil {
-					return nil, fmt.Errorf("%s:%d: %w", in.Name, in.line, err)
+					return nil, fmt.Errorf("%s: %w", in.lines.where(), err)
 				}
-				continue
 			}
-			if in.tmpl == nil {
-				continue
-			}
+			continue
 		}
 		in.seq++
 		t, err := in.task(text)
@@ -112,112 +240,155 @@ func (in *Reader) Next() (*pool.Task, error) {
 	}
 }
 
-// Ready reports whether the next line is there already.
+// Ready reports whether the next task is there already.
 func (in *Reader) Ready() bool {
-	if in.args != nil {
+	switch {
+	case in.err != nil || in.lines == nil || in.mixing || in.tmpl != nil && in.rows.at != nil:
 		return true
+	case in.group != nil || in.Shuffle != nil:
+		return false
 	}
-	end := byte('\n')
-	if in.Null {
-		end = 0
-	}
-	b, _ := in.r.Peek(in.r.Buffered())
-	return bytes.IndexByte(b, end) >= 0
+	return in.lines.ready()
 }
 
 func (in *Reader) bad(text string, err error) error {
-	return &BadTask{Seq: in.seq, Where: fmt.Sprintf("%s:%d", in.Name, in.line), Text: text, Err: err}
-}
-
-// read returns the next line or record.
-func (in *Reader) read() (string, error) {
-	end := byte('\n')
-	if in.Null {
-		end = 0
+	where := fmt.Sprintf("argument:%d", in.seq)
+	if in.lines != nil {
+		where = in.lines.where()
 	}
-	in.line++
-	var long []byte
-	for {
-		b, err := in.r.ReadSlice(end)
-		switch {
-		case err == nil && long == nil:
-			return string(b[:len(b)-1]), nil
-		case len(long)+len(b) > maxLine:
-			for errors.Is(err, bufio.ErrBufferFull) {
-				_, err = in.r.ReadSlice(end)
-			}
-			in.seq++
-			return "", in.bad(string(long[:80])+"…", errors.New("task is longer than 1 MiB"))
-		case err == nil:
-			return string(append(long, b[:len(b)-1]...)), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-			long = append(long, b...)
-		case errors.Is(err, io.EOF) && len(long)+len(b) > 0:
-			return string(append(long, b...)), nil
-		case errors.Is(err, io.EOF):
-			return "", io.EOF
-		default:
-			return "", fmt.Errorf("%s: %w", in.Name, err)
-		}
-	}
+	return &BadTask{Seq: in.seq, Where: where, Text: text, Err: err}
 }
 
 func (in *Reader) task(text string) (*pool.Task, error) {
 	if in.JSON {
 		return in.fromJSON(text)
 	}
-	t := &pool.Task{Seq: in.seq}
-	if in.tmpl == nil {
-		if strings.IndexByte(text, 0) >= 0 {
-			return nil, errors.New("command has a NUL in it")
-		}
-		t.Text, t.Spec = text, in.specs.get(in.now)
-		return t, nil
+	if strings.IndexByte(text, 0) >= 0 {
+		return nil, errors.New("command has a NUL in it")
 	}
-	fields := []string{text}
-	if in.Columns != "" {
-		fields = strings.Split(text, in.Columns)
-	}
-	return in.fill(t, text, fields)
+	return &pool.Task{Seq: in.seq, Text: text, Spec: in.specs.get(in.now)}, nil
 }
 
-func (in *Reader) fill(t *pool.Task, whole string, fields []string) (*pool.Task, error) {
-	text, argv, err := in.tmpl.fill(whole, fields, t.Seq)
+// nextArguments puts the next arguments into the template.
+func (in *Reader) nextArguments() (*pool.Task, error) {
+	for {
+		var fields []string
+		var err error
+		if in.group != nil {
+			fields, err = in.group.next()
+		} else {
+			fields, err = in.rows.next()
+		}
+		var long errLong
+		if errors.As(err, &long) {
+			in.seq++
+			return nil, in.bad(long.begin+"…", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if in.tmpl.raw && in.lines != nil && strings.TrimSpace(strings.Join(fields, "")) == "" {
+			continue // a line that is a command, and empty
+		}
+		in.seq++
+		t, err := in.fill(fields)
+		if err != nil {
+			return nil, in.bad(strings.Join(fields, " "), err)
+		}
+		return t, nil
+	}
+}
+
+func (in *Reader) fill(fields []string) (*pool.Task, error) {
+	text, argv, err := in.tmpl.fill(fields, in.seq)
 	if err != nil {
 		return nil, err
 	}
+	t := &pool.Task{Seq: in.seq, Text: text}
+	switch {
+	case in.tag != nil:
+		if t.Tag, _, err = in.tag.fill(fields, in.seq); err != nil {
+			return nil, err
+		}
+	case len(fields) == 1:
+		t.Tag = fields[0]
+	default:
+		t.Tag = strings.Join(fields, " ")
+	}
+	if in.results != nil {
+		files, err := in.results.files(fields, in.seq)
+		if err != nil {
+			return nil, err
+		}
+		t.Extra = &pool.Extra{Files: files}
+	}
 	spec := in.now
 	spec.Argv, spec.SlotMark = argv, in.tmpl.slot
-	t.Text, t.Tag, t.Spec = text, whole, in.specs.get(spec)
+	t.Spec = in.specs.get(spec)
 	return t, nil
 }
 
-func (in *Reader) nextArguments() (*pool.Task, error) {
-	if in.odo == nil {
+// shuffled reads everything, and returns it in another order with new numbers.
+func (in *Reader) shuffled() (*pool.Task, error) {
+	if !in.mixing {
+		shuffle := in.Shuffle
+		in.Shuffle = nil
+		if in.tmpl != nil {
+			if err := in.shuffleRows(shuffle); err != nil {
+				return nil, err
+			}
+			in.mixing = true
+			return in.Next()
+		}
+		for {
+			t, err := in.nextLine()
+			if err != nil && !errors.As(err, new(*BadTask)) {
+				if !errors.Is(err, io.EOF) {
+					return nil, err
+				}
+				break
+			}
+			in.mixed = append(in.mixed, entry{t, err})
+		}
+		shuffle.Shuffle(len(in.mixed), func(i, j int) { in.mixed[i], in.mixed[j] = in.mixed[j], in.mixed[i] })
+		in.Shuffle, in.mixing, in.seq = shuffle, true, 0
+	}
+	if int(in.seq) == len(in.mixed) {
 		return nil, io.EOF
 	}
-	fields := make([]string, len(in.args))
-	for i, at := range in.odo {
-		fields[i] = in.args[i][at]
+	e := in.mixed[in.seq]
+	in.mixed[in.seq] = entry{}
+	in.seq++
+	var bad *BadTask
+	if errors.As(e.err, &bad) {
+		bad.Seq = in.seq
+		return nil, bad
 	}
-	last := true
-	for i := len(in.odo) - 1; i >= 0; i-- {
-		if in.odo[i]++; in.odo[i] < len(in.args[i]) {
-			last = false
+	e.task.Seq = in.seq
+	return e.task, nil
+}
+
+// shuffleRows puts the arguments of tasks in another order.
+func (in *Reader) shuffleRows(shuffle *rand.Rand) error {
+	next := in.rows.next
+	if in.group != nil {
+		next = in.group.next
+	}
+	var rows [][]string
+	for {
+		fields, err := next()
+		if errors.Is(err, io.EOF) {
 			break
 		}
-		in.odo[i] = 0
+		if err != nil {
+			return fault.Wrap(fault.Usage, err)
+		}
+		rows = append(rows, fields)
 	}
-	if last {
-		in.odo = nil
-	}
-	in.seq++
-	in.line++
-	t, err := in.fill(&pool.Task{Seq: in.seq}, strings.Join(fields, " "), fields)
-	if err != nil {
-		return nil, in.bad(strings.Join(fields, " "), err)
-	}
-	return t, nil
+	shuffle.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	in.group, in.lines = nil, nil
+	in.rows = newCombinations(nil, []dim{{lists: [][][]string{rows}, rows: len(rows)}})
+	return nil
 }
 
 // Object is a task as JSON.

@@ -3,8 +3,7 @@ package input
 import (
 	"errors"
 	"fmt"
-	"path"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,93 +12,270 @@ import (
 
 // template is a command with places for arguments.
 type template struct {
-	words []string
-	line  bool // one word that is a command line for the shell
-	slot  bool // "{%}" is in it
+	words   [][]piece
+	line    bool // for the shell: arguments are quoted
+	raw     bool // a lone place: the argument is the command line
+	plain   bool // not a command: nothing is quoted
+	slot    bool // "{%}" is in it
+	context bool // words with a place for all arguments are repeated for each (-X)
+	short   bool // a task may have fewer arguments than others
+	fixed   int  // bytes besides arguments
+	all     int  // places for all arguments
+	buf     []byte
 }
 
-var place = regexp.MustCompile(`\{(\d*)(|\.|/|//|/\.)\}|\{#\}`)
+// forShell reports whether the first word of a template can hardly be the name of a
+// program, having blanks or shell metacharacters in it. Then all of the template is a
+// command line for the shell.
+func forShell(words []string) bool {
+	return strings.ContainsAny(words[0], " \t\n|&;<>()$`")
+}
 
-// newTemplate reads a template. If its first word can hardly be the name of a
-// program, having blanks or signs of the shell in it, all of it is a command line
-// for the shell; other words are run as they are. Without a place for the argument
-// it goes to the end.
-func newTemplate(words []string) *template {
-	t := &template{words: words, line: strings.ContainsAny(words[0], " \t\n|&;<>()$`")}
+// newTemplate reads a template. It is a command line for the shell, or words that are
+// run as they are. Without a place for an argument, that goes to the end with toEnd. With always, words are given to a shell, too, each quoted.
+func newTemplate(words []string, s syntax, always, toEnd bool) (*template, error) {
+	if err := perlCode(words); err != nil {
+		return nil, err
+	}
+	t := &template{line: forShell(words)}
 	if t.line {
 		words = []string{strings.Join(words, " ")}
-		t.words = words
 	}
-	has := false
 	for _, w := range words {
-		t.slot = t.slot || strings.Contains(w, "{%}")
-		for _, m := range place.FindAllString(w, -1) {
-			has = has || m != "{#}"
+		p, err := s.parse(w)
+		if err != nil {
+			return nil, err
+		}
+		t.words = append(t.words, p)
+	}
+	if !hasPlace(t.words) && toEnd {
+		if t.line {
+			t.words[0] = append(t.words[0], piece{text: " "}, piece{place: &place{edit: edits[""]}})
+		} else {
+			t.words = append(t.words, []piece{{place: &place{edit: edits[""]}}})
 		}
 	}
-	if !has && t.line {
-		t.words = []string{words[0] + " {}"}
-	} else if !has {
-		t.words = append(append([]string{}, words...), "{}")
+	t.raw = !t.line && len(t.words) == 1 && len(t.words[0]) == 1 && t.words[0][0].place != nil && t.words[0][0].place.kind == arguments
+	if always && !t.line && !t.raw {
+		t.quoteWords()
 	}
-	return t
+	t.measure()
+	return t, nil
 }
 
-// fill puts an argument and its columns in. The result is a command line, or
-// words separated by NUL.
-func (t *template) fill(whole string, fields []string, seq int64) (text string, argv bool, err error) {
-	out := make([]string, len(t.words))
+// newText reads a template of something else than a command.
+func newText(text string, s syntax) (*template, error) {
+	if err := perlCode([]string{text}); err != nil {
+		return nil, err
+	}
+	p, err := s.parse(text)
+	t := &template{words: [][]piece{p}, plain: true}
+	t.measure()
+	return t, err
+}
+
+// quoteWords makes a command line of words.
+func (t *template) quoteWords() {
+	var line []piece
 	for i, w := range t.words {
-		out[i] = place.ReplaceAllStringFunc(w, func(m string) string {
-			if m == "{#}" {
-				return strconv.FormatInt(seq, 10)
+		if i > 0 {
+			line = append(line, piece{text: " "})
+		}
+		if len(w) == 0 {
+			line = append(line, piece{text: "''"})
+		}
+		for _, p := range w {
+			if p.place == nil {
+				p.text = shell.Quote(p.text)
 			}
-			value := whole
-			p := place.FindStringSubmatch(m)
-			if p[1] != "" {
-				n, e := strconv.Atoi(p[1])
-				if e != nil || n < 1 || n > len(fields) {
-					err = fmt.Errorf("there is no column %s in %q", p[1], whole)
-					return ""
-				}
-				value = fields[n-1]
-			}
-			value = edit(value, p[2])
-			if t.line {
-				value = shell.Quote(value)
-			}
-			return value
-		})
+			line = append(line, p)
+		}
 	}
-	if err != nil {
-		return "", false, err
-	}
-	text = strings.Join(out, "\x00")
-	if strings.Count(text, "\x00") != len(out)-1 {
-		return "", false, errors.New("argument has a NUL in it")
-	}
-	if !t.line && out[0] == "" {
-		return "", false, errors.New("command is empty")
-	}
-	if len(out) == 1 && strings.TrimSpace(out[0]) == "" {
-		return "", false, errors.New("command is empty")
-	}
-	// A lone "{}" is a whole command line.
-	return text, !t.line && (len(t.words) != 1 || t.words[0] != "{}"), nil
+	t.words, t.line = [][]piece{line}, true
 }
 
-func edit(s, how string) string {
-	switch how {
-	case ".": // without extension
-		if ext := path.Ext(s); ext != "" && ext != path.Base(s) {
-			return s[:len(s)-len(ext)]
+func (t *template) measure() {
+	for _, w := range t.words {
+		if len(w) == 0 || slices.ContainsFunc(w, func(p piece) bool { return p.place == nil }) {
+			t.fixed++ // what separates it from the next; that of arguments counts with them
 		}
-	case "/":
-		return path.Base(s)
-	case "//":
-		return path.Dir(s)
-	case "/.":
-		return edit(path.Base(s), ".")
+		for i, p := range w {
+			switch {
+			case p.place == nil:
+				t.fixed += len(p.text)
+			case p.place.kind == slot:
+				t.slot = true
+			case p.place.kind == arguments && p.place.pos == 0:
+				t.all++
+			}
+			if p.place != nil && p.place.edit == nil {
+				w[i].place.edit = edits[""]
+			}
+		}
 	}
-	return s
+}
+
+// contextual has words with a place for all arguments repeated for each of them.
+func (t *template) contextual() {
+	t.context = true
+	if !t.line {
+		return
+	}
+	// The words of a command line are what is between blanks.
+	var words [][]piece
+	var word []piece
+	for _, p := range t.words[0] {
+		for p.place == nil {
+			at := strings.IndexByte(p.text, ' ')
+			if at < 0 {
+				break
+			}
+			words = append(words, append(word, piece{text: p.text[:at]}))
+			word, p.text = nil, p.text[at+1:]
+		}
+		if p.place != nil || p.text != "" {
+			word = append(word, p)
+		}
+	}
+	t.words = append(words, word)
+}
+
+// length is about how long a command with these arguments is, in bytes.
+func (t *template) length(fields []string) int {
+	n := 0
+	for _, f := range fields {
+		n += (len(shell.Quote(f)) + 1) * max(1, t.all)
+		if t.context {
+			n += t.fixed
+		}
+	}
+	return n
+}
+
+// fill puts arguments in. The result is a command line, or words separated by NUL.
+func (t *template) fill(fields []string, seq int64) (text string, argv bool, err error) {
+	for _, f := range fields {
+		if strings.IndexByte(f, 0) >= 0 {
+			return "", false, errNUL
+		}
+	}
+	if t.raw {
+		p := t.words[0][0].place
+		if p.pos == 0 && len(fields) == 1 {
+			text = p.edit(fields[0])
+		} else {
+			values, err := t.values(p, fields)
+			if err != nil {
+				return "", false, err
+			}
+			for i, v := range values {
+				values[i] = p.edit(v)
+			}
+			text = strings.Join(values, " ")
+		}
+		if strings.TrimSpace(text) == "" {
+			return "", false, errEmpty
+		}
+		return text, false, nil
+	}
+	sep := byte(0)
+	if t.line || t.plain {
+		sep = ' '
+	}
+	b := t.buf[:0]
+	written := 0
+	for _, w := range t.words {
+		times, each := 1, false
+		if t.context && repeats(w) {
+			times, each = len(fields), true
+		}
+		for k := range times {
+			at := len(b)
+			if written > 0 {
+				b = append(b, sep)
+			}
+			these := fields
+			if each {
+				these = fields[k : k+1]
+			}
+			var some bool
+			if b, some, err = t.word(b, w, these, seq, sep); err != nil {
+				return "", false, err
+			}
+			if !some && sep == 0 {
+				b = b[:at] // there is no argument for it
+				continue
+			}
+			written++
+		}
+	}
+	t.buf = b
+	switch {
+	case t.plain:
+		return string(b), false, nil
+	case len(b) == 0 || b[0] == 0, t.line && strings.TrimSpace(string(b)) == "":
+		return "", false, errEmpty
+	}
+	return string(b), !t.line, nil
+}
+
+var errEmpty = errors.New("command is empty")
+
+// repeats reports a word with a place for all arguments.
+func repeats(w []piece) bool {
+	for _, p := range w {
+		if p.place != nil && p.place.kind == arguments && p.place.pos == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// values are the arguments that a place stands for.
+func (t *template) values(p *place, fields []string) ([]string, error) {
+	if p.pos == 0 {
+		return fields, nil
+	}
+	i := p.pos - 1
+	if p.pos < 0 {
+		i = len(fields) + p.pos
+	}
+	switch {
+	case i >= 0 && i < len(fields):
+		return fields[i : i+1], nil
+	case t.short:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("there is no column %d in %q", p.pos, strings.Join(fields, " "))
+}
+
+// word appends a word, and reports whether anything stands in it, be it empty.
+func (t *template) word(b []byte, w []piece, fields []string, seq int64, sep byte) (_ []byte, some bool, err error) {
+	some = len(w) == 0
+	for _, p := range w {
+		switch {
+		case p.place == nil:
+			b, some = append(b, p.text...), true
+		case p.place.kind == number:
+			b, some = strconv.AppendInt(b, seq, 10), true
+		case p.place.kind == slot:
+			b, some = append(b, "{%}"...), true
+		default:
+			values, err := t.values(p.place, fields)
+			if err != nil {
+				return b, false, err
+			}
+			for i, v := range values {
+				if i > 0 {
+					b = append(b, sep)
+				}
+				v = p.place.edit(v)
+				if t.line {
+					v = shell.Quote(v)
+				}
+				b, some = append(b, v...), true
+			}
+		}
+	}
+	return b, some, nil
 }

@@ -174,7 +174,7 @@ type Setup struct {
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
 	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
-	// Nice is added to the niceness of tasks.
+	// Nice is the niceness of tasks, unless the worker's is higher.
 	Nice int `json:"nice,omitempty"`
 	// Load keeps tasks from starting while as many processes or more are runnable at the
 	// node; 0: no limit. LoadPercent is the same in percent of its CPUs.

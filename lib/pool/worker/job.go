@@ -216,6 +216,8 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 		"JOBPOOL_ATTEMPT="+strconv.Itoa(int(r.Attempt)),
 		"JOBPOOL_NODE="+w.setup.Node,
 		"JOBPOOL_SLOT="+strconv.Itoa(r.Slot),
+		"PARALLEL_SEQ="+strconv.FormatInt(r.Seq, 10), // as GNU parallel calls them
+		"PARALLEL_JOBSLOT="+strconv.Itoa(r.Slot),
 		"JOBPOOL_TASK="+w.taskName(r.Key),
 		"JOBPOOL_CPUS="+machine.FormatList(r.CPUs),
 		"JOBPOOL_NCPUS="+strconv.Itoa(r.Need.CPUs),

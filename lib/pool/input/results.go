@@ -1,0 +1,79 @@
+package input
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// results says where the files of a task are: in a directory DIR/1/ARG1/2/ARG2 with
+// the column's name or number before each argument, or where a template says.
+type results struct {
+	dir   string
+	names []string
+	path  *template
+}
+
+func newResults(text string, s syntax, names []string) (*results, error) {
+	for _, ext := range []string{".csv", ".tsv", ".json"} {
+		if strings.HasSuffix(text, ext) {
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--results: %q: tables are not written", text), "name a directory")
+		}
+	}
+	t, err := newText(text, s)
+	if err != nil {
+		return nil, err
+	}
+	if t.slot {
+		return nil, fault.Errorf(fault.Usage, "--results: {%%} is not known before a task starts")
+	}
+	for _, p := range t.words[0] {
+		if p.place != nil {
+			return &results{path: t}, nil
+		}
+	}
+	return &results{dir: filepath.Clean(text), names: names}, nil
+}
+
+// files are the names for standard output, standard error, and the task's number.
+func (r *results) files(fields []string, seq int64) ([]string, error) {
+	var dir string
+	if r.path != nil {
+		safe := slices.Clone(fields)
+		for i, f := range safe {
+			if f == "." || f == ".." || strings.HasPrefix(f, "../") || strings.HasSuffix(f, "/..") || strings.Contains(f, "/../") {
+				safe[i] = component(f)
+			}
+		}
+		text, _, err := r.path.fill(safe, seq)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(text, "/") {
+			return []string{text, text + ".err", text + ".seq"}, nil
+		}
+		dir = text
+	} else {
+		parts := []string{r.dir}
+		for i, f := range fields {
+			name := strconv.Itoa(i + 1)
+			if i < len(r.names) {
+				name = component(r.names[i])
+			}
+			parts = append(parts, name, component(f))
+		}
+		dir = filepath.Join(parts...)
+	}
+	return []string{filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), filepath.Join(dir, "seq")}, nil
+}
+
+// component makes a file name of an argument.
+func component(s string) string {
+	if s == "." || s == ".." {
+		return `\` + s
+	}
+	return strings.NewReplacer(`\`, `\\`, "/", `\_`, "\t", `\t`).Replace(s)
+}
