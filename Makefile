@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,21 +32,27 @@ build: ## build the tools into bin/
 # not see when it looks whether it can use an earlier result.
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
-	$(GO) test -count=1 -timeout 15m ./testscripts/...
+	$(GO) test -count=1 -timeout 60m ./testscripts/...
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
 test-unit: ## run the tests of the packages, with the race detector
-	$(GO) test -race -timeout 10m ./lib/... ./cmd/...
+	$(GO) test -race -timeout 30m ./lib/... ./cmd/...
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 15m ./testscripts/...
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m ./testscripts/...
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
 ZONE ?= UTC
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
 	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) test-unit test-slurm
+
+# What depends most on the version of Slurm, against that of another Debian.
+RELEASE ?= trixie
+test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
+	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m -run 'Slurm|Srun|AreTrue|Accepted|Land' \
+		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
 lint: $(TOOLDIR)/golangci-lint ## check style and architecture
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }

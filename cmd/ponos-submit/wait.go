@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
@@ -21,7 +22,9 @@ import (
 func wait(ctx context.Context, s *spool.Spool, id task.ID, stdout, stderr io.Writer) error {
 	line := progress.Open(stderr, name)
 	defer line.Close()
-	stdout = line.Writer(stdout)
+	// What a task prints must not command the terminal of who looks at it.
+	text := app.Printable(line.Writer(stdout), app.IsTerminal(stdout))
+	defer text.Close()
 	shown, began := int64(0), clock.Now()
 	for {
 		e, err := s.Find(id)
@@ -32,7 +35,7 @@ func wait(ctx context.Context, s *spool.Spool, id task.ID, stdout, stderr io.Wri
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
 		}
 		// The log is published before the final state.
-		if shown, err = follow(s.Log(id), shown, stdout); err != nil {
+		if shown, err = follow(s.Log(id), shown, text); err != nil {
 			return err
 		}
 		if e.State.Final() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -32,9 +33,15 @@ type taskLog struct {
 	file  *os.File
 }
 
-// openLog opens one of the agent's two parts of the log for more lines.
+// openLog opens one of the agent's two parts of the log for more lines. A link that
+// the task has put in its place is not followed, but replaced.
 func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
-	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		if err = os.Remove(d.file(name)); err == nil {
+			f, err = os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+		}
+	}
 	return &taskLog{a, f}, err
 }
 
@@ -66,7 +73,7 @@ var logParts = []string{headFile, runner.Output, tailFile}
 // within it.
 func logSize(d Dir) (total, output int64) {
 	for _, name := range logParts {
-		if info, err := os.Stat(d.file(name)); err == nil {
+		if info, err := os.Lstat(d.file(name)); err == nil && info.Mode().IsRegular() {
 			total += info.Size()
 			if name == runner.Output {
 				output = info.Size()
@@ -76,12 +83,14 @@ func logSize(d Dir) (total, output int64) {
 	return total, output
 }
 
-// openWhole opens a task's log as it is now: what is appended later is not read.
+// openWhole opens a task's log as it is now: what is appended later is not read,
+// and neither is what a link in the place of a part leads to.
 func openWhole(d Dir) (*wholeLog, error) {
 	w := &wholeLog{}
 	for _, name := range logParts {
-		f, err := os.Open(d.file(name))
-		if errors.Is(err, fs.ErrNotExist) {
+		// A fifo must not keep the agent waiting for somebody to write into it.
+		f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
 			continue
 		}
 		var info os.FileInfo
@@ -90,6 +99,10 @@ func openWhole(d Dir) (*wholeLog, error) {
 		}
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
+		}
+		if !info.Mode().IsRegular() {
+			f.Close()
+			continue
 		}
 		w.files, w.sizes = append(w.files, f), append(w.sizes, info.Size())
 		w.total += info.Size()

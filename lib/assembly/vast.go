@@ -45,11 +45,17 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 		return nil, err
 	}
 	var images func(context.Context, string) (registry.Image, error)
+	var contents func(context.Context, string, registry.Contents) (registry.Contents, error)
 	if v.ImageLookup {
-		images = registry.New(v.ImageLogin).Image
+		client := registry.New(v.ImageLogin)
+		images = client.Image
+		contents = func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error) {
+			return client.Contents(ctx, name, vastrunner.Programs, vastrunner.Enough, known)
+		}
 	}
 	return &vastrunner.Runner{
-		Images: images,
+		Images: images, Contents: contents,
+		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace)},
 		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{

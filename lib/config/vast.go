@@ -25,6 +25,12 @@ type Vast struct {
 	Commands     map[string]string `yaml:"commands"`     // pattern of a task's slug: command of its image
 	ImageLookup  bool              `yaml:"image_lookup"` // ask the registry what an image runs by itself
 
+	// Where containers without curl and python3 fetch vast-switch, and how long they ask for
+	// a stop in vain before they ask to be destroyed.
+	SwitchURL   string   `yaml:"switch_url"`
+	SwitchSum   string   `yaml:"switch_sha256"`
+	SwitchGrace Duration `yaml:"switch_grace"`
+
 	ExpectedTime Duration `yaml:"expected_time"` // of a task; offers are ranked by its cost
 	Download     float64  `yaml:"download"`      // of a task: image and models
 	Upload       float64  `yaml:"upload"`
@@ -53,7 +59,7 @@ type OfferFilters struct {
 
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ImageLookup: true, ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		Disk: 40, ImageLookup: true, SwitchGrace: Duration(10 * time.Minute), ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
@@ -119,6 +125,20 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
 			problem("vast_api.url", "it is no https URL: the key must not travel in the clear")
 		}
+	}
+	if v.SwitchURL != "" {
+		u, err := url.Parse(v.SwitchURL)
+		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" || len(v.SwitchURL) > 256 || strings.ContainsAny(v.SwitchURL, " \t\r\n\"'\\") {
+			problem("vast_api.switch_url", "want an http or https URL of at most 256 bytes, without a password")
+		}
+	}
+	if (v.SwitchURL == "") != (v.SwitchSum == "") {
+		problem("vast_api.switch_sha256", "switch_url and switch_sha256 go together")
+	} else if v.SwitchSum != "" && (len(v.SwitchSum) != 64 || strings.Trim(v.SwitchSum, "0123456789abcdef") != "") {
+		problem("vast_api.switch_sha256", "want 64 hexadecimal digits in lower case, as sha256sum prints them")
+	}
+	if v.SwitchGrace < Duration(time.Second) {
+		problem("vast_api.switch_grace", "want at least 1s")
 	}
 	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "") {
 		problem("vast_api.agent", "%q: want at most 32 letters, digits, '-' and '_'", v.Agent)

@@ -114,6 +114,10 @@ type manifest struct {
 	Config struct {
 		Digest string `json:"digest"`
 	} `json:"config"`
+	Layers []struct {
+		Digest string `json:"digest"`
+		Size   int64  `json:"size"`
+	} `json:"layers"`
 	Manifests []struct {
 		Digest   string `json:"digest"`
 		Platform struct {
@@ -126,38 +130,42 @@ type manifest struct {
 const manifestTypes = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
 	"application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
+// configuration is that of an image.
+type configuration struct {
+	Config struct{ Entrypoint, Cmd, Env []string } `json:"config"`
+}
+
 // Image asks for an image for Linux on amd64. Its error wraps ErrRefused if asking again
 // does not help.
 func (c *Client) Image(ctx context.Context, name string) (Image, error) {
+	_, _, config, err := c.open(ctx, name)
+	return Image{config.Config.Entrypoint, config.Config.Cmd}, err
+}
+
+// open asks for the manifest and the configuration of an image.
+func (c *Client) open(ctx context.Context, name string) (s *session, m manifest, config configuration, err error) {
 	r, err := parse(name)
 	if err != nil {
-		return Image{}, err
+		return nil, m, config, err
 	}
-	s := session{client: c, ref: r}
-	var m manifest
+	s = &session{client: c, ref: r}
 	if err := s.get(ctx, "manifests/"+r.version, manifestTypes, &m); err != nil {
-		return Image{}, err
+		return nil, m, config, err
 	}
 	for _, one := range m.Manifests {
 		if one.Platform.OS == "linux" && one.Platform.Arch == "amd64" {
 			digest := one.Digest
 			m = manifest{}
 			if err := s.get(ctx, "manifests/"+digest, manifestTypes, &m); err != nil {
-				return Image{}, err
+				return nil, m, config, err
 			}
 			break
 		}
 	}
 	if m.Config.Digest == "" {
-		return Image{}, fmt.Errorf("%w: it has no image for linux/amd64", ErrRefused)
+		return nil, m, config, fmt.Errorf("%w: it has no image for linux/amd64", ErrRefused)
 	}
-	var config struct {
-		Config struct{ Entrypoint, Cmd []string } `json:"config"`
-	}
-	if err := s.get(ctx, "blobs/"+m.Config.Digest, "*/*", &config); err != nil {
-		return Image{}, err
-	}
-	return Image{config.Config.Entrypoint, config.Config.Cmd}, nil
+	return s, m, config, s.get(ctx, "blobs/"+m.Config.Digest, "*/*", &config)
 }
 
 // session is what is asked of one registry.
@@ -167,16 +175,21 @@ type session struct {
 	auth   string // header
 }
 
-// get reads a JSON document of the image.
-func (s *session) get(ctx context.Context, what, accept string, into any) error {
+// address is that of a manifest or a blob.
+func (s *session) address(what string) string {
 	scheme := "https"
 	if host := (&url.URL{Host: s.ref.host}).Hostname(); host == "127.0.0.1" || host == "localhost" {
 		scheme = "http" // as docker does
 	}
+	return scheme + "://" + s.ref.host + "/v2/" + s.ref.path + "/" + what
+}
+
+// get reads a JSON document of the image.
+func (s *session) get(ctx context.Context, what, accept string, into any) error {
 	if _, version, _ := strings.Cut(what, "/"); !versionPattern.MatchString(version) {
 		return fault.Errorf(fault.Unavailable, "registry %s: it names a digest that is none", s.ref.host)
 	}
-	address := scheme + "://" + s.ref.host + "/v2/" + s.ref.path + "/" + what
+	address := s.address(what)
 	for try := 0; ; try++ {
 		body, challenge, status, err := s.ask(ctx, address, accept, s.auth)
 		if err != nil {

@@ -286,7 +286,7 @@ func (r *REST) Destroy(ctx context.Context, id int64) error {
 // mean a bad key as well.
 func isGone(err error) bool {
 	var e *callError
-	return errors.As(err, &e) && strings.Contains(e.words, "no_such_instance")
+	return errors.As(err, &e) && (strings.Contains(e.words, "no_such_instance") || e.status == http.StatusNotFound && strings.Contains(e.words, "not_found"))
 }
 
 func succeeded(op string, raw []byte) error {

@@ -103,7 +103,7 @@ func drain(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: drain")
 	}
-	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		ts.Check(ts.Exec("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start >>outcomes || true"))
 		ts.Check(ts.Exec("ponos-submit", "--list"))
 		out := ts.ReadFile("stdout")

@@ -33,7 +33,7 @@ func TestEveryKeyIsInThePageOfTheConfiguration(t *testing.T) {
 	page := read(t, "man/ponos.yaml.5.md")
 	explained := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^\*\*[a-z].*\n:`).FindAllString(page, -1) {
-		for _, key := range regexp.MustCompile(`\*\*([a-z_.]+):?\*\*`).FindAllStringSubmatch(m, -1) {
+		for _, key := range regexp.MustCompile(`\*\*([a-z0-9_.]+):?\*\*`).FindAllStringSubmatch(m, -1) {
 			explained[key[1]] = true
 		}
 	}

@@ -87,3 +87,31 @@ func TestProgressOnATerminal(t *testing.T) {
 		t.Errorf("in a pipe: %q, %v", plain, err)
 	}
 }
+
+// What a task prints is shown on a terminal, not obeyed by it.
+func TestTaskOutputOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	env := []string{"HOME=" + dir, "PATH=" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}
+	agent := exec.Command("bash", "-c", "ponos-setup --init ~/p >/dev/null && exec ponos-poll --every 1s > >(ponos-stop | ponos-start >/dev/null)")
+	agent.Env = env
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = agent.Process.Signal(os.Interrupt)
+		_ = agent.Wait()
+	}()
+	submit := `until [ -e ~/p/ponos.pid ]; do sleep 0.1; done; ponos-submit --wait -- printf '\033]0;owned\007\033[31mred\033[0m\033[2J\n'`
+	out := onTerminal(t, env, submit, nil)
+	if !strings.Contains(out, "^[]0;owned^G\x1b[31mred\x1b[0m^[[2J\r\n") {
+		t.Errorf("on a terminal: %q", out)
+	}
+	if strings.Contains(out, "\x1b]") || strings.Contains(out, "\x1b[2J") {
+		t.Errorf("the terminal was commanded: %q", out)
+	}
+	cmd := exec.Command("bash", "-c", submit)
+	cmd.Env = env
+	if plain, err := cmd.Output(); err != nil || !strings.Contains(string(plain), "\x1b]0;owned\a\x1b[31mred\x1b[0m\x1b[2J\n") {
+		t.Errorf("in a pipe: %q, %v", plain, err)
+	}
+}

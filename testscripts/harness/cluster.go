@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // cluster is the real Slurm of this test binary.
@@ -22,7 +24,7 @@ var cluster struct {
 
 // Cluster starts the real Slurm cluster of this test package, fresh and with a
 // directory and ports of its own, unless it runs already. It returns the variables
-// that programs need to speak to it. It ends with the tests.
+// that programs need to speak to it, and to have its clock. It ends with the tests.
 //
 // Where Slurm cannot be had the test is skipped, in one line that says why; with
 // PONOS_TEST_SLURM=require it fails.
@@ -76,6 +78,9 @@ func startCluster() {
 	for line := range strings.Lines(out.String()) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		cluster.env[name] = value
+	}
+	if value, moved := os.LookupEnv(clock.Variable); moved {
+		cluster.env[clock.Variable] = value
 	}
 }
 

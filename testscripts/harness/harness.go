@@ -147,10 +147,11 @@ func status(err error) (int, error) {
 }
 
 // scriptTime bounds all scripts of a directory together.
-const scriptTime = 5 * time.Minute
+const scriptTime = 20 * time.Minute
 
-// patience bounds how long a script waits for something to happen.
-const patience = 60 * time.Second
+// patience bounds how long a script waits for something to happen, on a machine
+// that is busy.
+const patience = 3 * time.Minute
 
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {

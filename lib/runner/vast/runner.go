@@ -50,8 +50,11 @@ type Runner struct {
 	// Commands are for images whose tasks name none: patterns of slugs, and commands.
 	Commands map[string]string
 	// Images tells what an image runs by itself; nil: nobody is asked.
-	Images      func(ctx context.Context, name string) (registry.Image, error)
-	Switch      Switch
+	Images func(ctx context.Context, name string) (registry.Image, error)
+	Switch Switch
+	// Contents tells which programs an image has, given what it has told before; nil:
+	// nobody is asked, and a container finds out by itself.
+	Contents    func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error)
 	Shun        time.Duration // how long a machine is avoided after a fault
 	Spacing     time.Duration // between two orders
 	Settle      time.Duration // how long a new instance may be missing from lists
@@ -143,6 +146,9 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
 	}
 	if command, err = r.command(ctx, t); err != nil {
+		return nil, nil, err
+	}
+	if err := r.equipped(ctx, t.Image); err != nil {
 		return nil, nil, err
 	}
 	env = maps.Clone(t.Env)

@@ -44,7 +44,7 @@ r.urlopen(r.Request(u,b.encode(),{"Authorization":"Bearer "+os.environ["K"],"Con
 } >/dev/null 2>&1
 arm() {
  has curl || has python3 || "$f.x" && return
- [ "$w" ] && wget -q -T 60 -O "$f.x" "$w" && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x"
+ [ "$w" ] && wget -q -O "$f.x" "$w" && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x"
 }
 halt() {
  printf '\nPONOS-EXIT %s %s\n' "$n" "$1"

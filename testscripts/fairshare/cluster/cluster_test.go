@@ -91,10 +91,10 @@ func (c cluster) state(job string) string {
 	return strings.TrimSpace(c.must("root", "squeue", "--noheader", "--all", "--jobs="+job, "--format=%T"))
 }
 
-// until waits for something, at most a minute and a half.
+// until waits for something, at most three minutes.
 func (c cluster) until(what string, done func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); !done(); time.Sleep(300 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !done(); time.Sleep(300 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("waited in vain for %s\n%s", what, c.picture())
 		}
@@ -298,38 +298,16 @@ func (c cluster) where() {
 var seconds = regexp.MustCompile(`^--time=.*$`)
 
 // holes submits a job for a hole, which backfill starts, and before it one that
-// is 10% longer and one that has 10% more CPUs, which it does not. Where a job that
-// holds the nodes was killed meanwhile, as happens on a machine under load, nothing
-// is proved and all begins anew.
+// is 10% longer and one that has 10% more CPUs, which it does not.
 func (c cluster) holes() {
-	for attempt := 1; ; attempt++ {
-		before := c.holders()
-		err := c.tryHoles()
-		if err == nil {
-			return
-		}
-		if c.holders() == before || attempt == 3 {
-			c.t.Fatalf("%v\n%s", err, c.picture())
-		}
-		c.t.Logf("a job that holds the nodes has ended: %v", err)
-		c.must("root", "scancel", "--user=alice")
-		c.must("root", "scancel", "--user=bob")
-		c.must("root", "scancel", "--user=carol")
-		c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader", "--all") == "" })
-		c.mixedQueue()
+	c.t.Helper()
+	fail := func(format string, args ...any) {
+		c.t.Helper()
+		c.t.Fatalf(format+"\n%s", append(args, c.picture())...)
 	}
-}
-
-// holders are the jobs that ran before there were holes, and since when.
-func (c cluster) holders() string {
-	return c.must("root", "squeue", "--noheader", "--all", "--sort=i", "--states=RUNNING", "--nodelist=gpu[1-2],cpu[1-2]", "--users=alice,carol", "--format=%i %S") +
-		c.must("root", "squeue", "--noheader", "--all", "--sort=i", "--states=RUNNING", "--partition=cpu", "--users=bob", "--format=%i %S")
-}
-
-func (c cluster) tryHoles() error {
 	h := c.freeHole()
 	if h == nil || h.GPUs != 1 || h.CPUs != 4 || *h.Seconds < 100*60 || *h.Seconds > 120*60 {
-		return fmt.Errorf("hole %+v; want 1 GPU and 4 CPUs for about two hours", h)
+		fail("hole %+v; want 1 GPU and 4 CPUs for about two hours", h)
 	}
 	with := func(change func(option string) string) []string {
 		args := []string{"--nice=100000"}
@@ -351,34 +329,28 @@ func (c cluster) tryHoles() error {
 		job := c.submit("bob", larger.options...)
 		time.Sleep(7 * time.Second) // backfill looks every 2 seconds here
 		if state := c.state(job); state != "PENDING" {
-			return fmt.Errorf("a job 10%% %s than the hole is %s: %v", larger.what, state, larger.options)
+			fail("a job 10%% %s than the hole is %s: %v", larger.what, state, larger.options)
 		}
 		if larger.what == "longer" {
-			if err := c.shorten(job); err != nil {
-				return err
-			}
+			c.shorten(job)
 		}
 		c.must("root", "scancel", job)
 	}
-	if !c.soon(func() bool { h = c.freeHole(); return h != nil }) {
-		return fmt.Errorf("the hole is not free again")
-	}
+	c.until("the hole to be free again", func() bool { h = c.freeHole(); return h != nil })
 	job := c.submit("bob", with(func(option string) string { return option })...)
-	if !c.soon(func() bool { return c.state(job) == "RUNNING" }) {
-		return fmt.Errorf("the job in the hole %+v is %s", *h, c.state(job))
-	}
+	c.until(fmt.Sprintf("job %s to run in the hole %+v", job, *h), func() bool { return c.state(job) == "RUNNING" })
 	if out := c.must("root", "scontrol", "show", "job", job); !strings.Contains(out, "Scheduler=Backfill") {
-		return fmt.Errorf("not started by backfill:\n%s", out)
+		fail("not started by backfill:\n%s", out)
 	}
 	if h := c.freeHole(); h != nil {
-		return fmt.Errorf("still a hole where a job runs: %+v", *h)
+		fail("still a hole where a job runs: %+v", *h)
 	}
-	return nil
 }
 
 // shorten takes the advice of a job's story: with the time limit told there, it
 // starts.
-func (c cluster) shorten(job string) error {
+func (c cluster) shorten(job string) {
+	c.t.Helper()
 	type doc struct {
 		Jobs []struct {
 			Seconds *int64 `json:"starts_now_with_seconds"`
@@ -386,24 +358,11 @@ func (c cluster) shorten(job string) error {
 	}
 	jobs := decode[doc](c.t, c.must("bob", "fairshare", "jobs", job, "--json")).Jobs
 	if len(jobs) != 1 || jobs[0].Seconds == nil {
-		return fmt.Errorf("no time limit with which job %s starts:\n%s", job, c.must("bob", "fairshare", "jobs", job))
+		c.t.Fatalf("no time limit with which job %s starts:\n%s", job, c.must("bob", "fairshare", "jobs", job))
 	}
 	c.must("bob", "scontrol", "update", "job="+job, fmt.Sprintf("timelimit=%d", *jobs[0].Seconds/60))
-	if !c.soon(func() bool { return c.state(job) == "RUNNING" }) {
-		return fmt.Errorf("job %s is %s with the time limit that was told", job, c.state(job))
-	}
+	c.until("job "+job+" to run with the time limit that was told", func() bool { return c.state(job) == "RUNNING" })
 	time.Sleep(3 * time.Second) // not in the second of its launch, while its processes are not yet known
-	return nil
-}
-
-// soon reports whether something happens within 20 seconds.
-func (c cluster) soon(done func() bool) bool {
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(300 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // picture is what there is to see when something went wrong.

@@ -186,3 +186,6 @@ func (s *Server) elsewhere() string {
 	}
 	return s.opt.URL
 }
+
+// RealNow is the time without the market's own pace, as clients have it.
+func (s *Server) RealNow() time.Time { return clock.Now() }
