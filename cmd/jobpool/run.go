@@ -254,12 +254,13 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 	if source != nil && r.stdin {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
-	cfg.Policy.Batch = r.place.job != ""
+	cfg.Batch = r.place.job != ""
 	if r.place.job != "" {
 		client := &slurm.Client{}
 		out := make(chan time.Time)
 		cfg.Ends = out
 		go ends(ctx, client, r.place.job, out)
+		cfg.Job = func(ctx context.Context) (scheduler.Job, error) { return job(ctx, client, r.place.job) }
 		if r.c.Bool("release-idle") {
 			cfg.Release = release(client, r.place.job, dir)
 		}

@@ -138,7 +138,11 @@ func remember(dir string, named bool) error {
 	if err := os.Symlink(filepath.Base(dir), temp); err != nil {
 		return fault.Hint(err, "choose a run directory with --run")
 	}
-	return os.Rename(temp, lastRun)
+	if err := os.Rename(temp, lastRun); err != nil {
+		return err
+	}
+	journal.Tidy(baseDir, filepath.Base(dir))
+	return nil
 }
 
 // runInfo is what run.json holds.
@@ -150,13 +154,14 @@ type runInfo struct {
 	PID     int       `json:"pid"`
 	Session string    `json:"session"`
 	Job     string    `json:"job,omitempty"`
+	Node    string    `json:"node,omitempty"` // of the job, that it is on
 	Started time.Time `json:"started"`
 }
 
 func writeRun(dir, session string, args []string) error {
 	host, _ := os.Hostname()
 	cwd, _ := os.Getwd()
-	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), clock.Now().Round(time.Second)}, "", "  ")
+	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURMD_NODENAME"), clock.Now().Round(time.Second)}, "", "  ")
 	if err != nil {
 		return err
 	}

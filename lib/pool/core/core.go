@@ -176,6 +176,8 @@ type Core struct {
 	lastStart time.Time // of a task
 	woken     bool      // the shell is to wake the core when the next may start
 	unprinted bool      // nothing more can be printed
+	suspended bool      // the job is
+	asked     time.Time // about that
 }
 
 // pending is the end of an attempt that is not yet the end of its task.
@@ -239,6 +241,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.signal(e.Signal)
 	case EndOfJob:
 		c.setEnd(e.At)
+	case JobState:
+		c.jobState(e.Suspended)
 	case Connected:
 		c.connected(e.Worker, e.Hello)
 	case NotConnected:
@@ -269,7 +273,7 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case Tick:
 		c.tick(e)
 	default:
-		panic(fmt.Sprintf("core: %T is not an event", e))
+		c.say("internal error: unknown event %T", e)
 	}
 	c.schedule()
 	c.finished = c.isFinished()
@@ -345,8 +349,15 @@ func (c *Core) isFinished() bool {
 	return c.stuck()
 }
 
+// lastWords is how long the end of a worker may take to be known after that of its
+// connection.
+const lastWords = 2 * time.Second
+
 // noNode ends the run when there is no node, and none to come.
 func (c *Core) noNode() bool {
+	if c.doubts > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
+		return false
+	}
 	if c.opening > 0 || slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) {
 		return false
 	}

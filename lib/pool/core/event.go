@@ -69,6 +69,8 @@ type (
 	Signal struct{ Signal syscall.Signal }
 	// EndOfJob tells when the allocation ends.
 	EndOfJob struct{ At time.Time }
+	// JobState answers AskJob: whether Slurm has suspended the job.
+	JobState struct{ Suspended bool }
 
 	// Connected tells that a worker has greeted.
 	Connected struct {
@@ -249,6 +251,8 @@ type (
 	}
 	// WakeAt asks for a Wake after some time.
 	WakeAt struct{ After time.Duration }
+	// AskJob wants to know whether the job is suspended, as nodes are silent.
+	AskJob struct{}
 	// Skipped is a task that had ended in a run before.
 	Skipped struct{ Task *pool.Task }
 	// Live is what a running task has printed.

@@ -90,7 +90,7 @@ func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 		n.done++
 		n.good++
 		n.row = 0
-		n.reconnects = 0
+		n.reconnects, n.deaths = 0, 0
 		n.pause = 0
 		c.endTrial(n)
 		c.chargeHeld(n)

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -212,14 +213,32 @@ func (c *Core) checkWorkers() {
 	}
 }
 
-// loseSilent gives up workers that nothing was heard of for too long.
+// loseSilent gives up workers that nothing was heard of for too long. Those of a job
+// that Slurm has suspended are silent until it goes on.
 func (c *Core) loseSilent() {
 	for _, w := range slices.Clone(c.workers) {
-		if silent := c.now.Sub(w.heard); silent > c.NodeTimeout {
+		silent := c.now.Sub(w.heard)
+		if c.Batch && silent > c.NodeTimeout/2 && c.now.Sub(c.asked) > min(c.NodeTimeout/8, 15*time.Second) {
+			c.asked = c.now
+			c.do(AskJob{})
+		}
+		if silent > c.NodeTimeout && !c.suspended {
 			c.do(Close{w})
 			c.connectionLost(w, fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second)), Unknown)
 		}
 	}
+}
+
+// jobState takes whether the job is suspended.
+func (c *Core) jobState(suspended bool) {
+	switch {
+	case suspended && !c.suspended:
+		c.say("the job is suspended: waiting until it goes on")
+	case c.suspended && !suspended:
+		c.say("the job goes on")
+		c.resumed(0)
+	}
+	c.suspended = suspended
 }
 
 // resumed is called when the scheduler was stopped for a while; what it waits for
@@ -262,7 +281,9 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	if c.phase >= Draining {
 		c.leaveOrphans()
 	}
-	c.ended(w, end)
+	if !w.spool.expected { // what it has left comes first
+		c.ended(w, end)
+	}
 }
 
 // ended takes what is known of the end of an orphan's process.
@@ -273,22 +294,35 @@ func (c *Core) ended(w *Worker, end End) {
 	}
 }
 
-// reconnect plans another worker; a node that goes away again and again is left.
+// mostDeaths is how often in a row workers of the only node may die.
+const mostDeaths = 50
+
+// reconnect plans another worker; a node that goes away again and again is left. One
+// whose worker has died can be reached: it is left when that happens more often than
+// one task can be the cause of, and another node is there.
 func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 	if c.phase >= Draining || n.released || n.dropped {
 		return
 	}
-	alone := died && len(w.attempts) == 1 // it is the task's fault, perhaps
 	if c.now.Sub(n.up) > 5*time.Minute {
-		n.reconnects = 0
+		n.reconnects, n.deaths = 0, 0
 	}
-	if w.fatal || n.reconnects >= c.Reconnects && !alone {
+	died = died && !w.ending && slices.ContainsFunc(sorted(w.attempts), (*attempt).begun)
+	leave := n.reconnects >= c.Reconnects
+	if died {
+		n.deaths++
+		leave = n.deaths > mostDeaths
+		if n.deaths > c.Reconnects+c.LostRetries+bits.Len(uint(n.size.CPUs)) {
+			leave = leave || c.elsewhere(n, pool.Need{})
+		}
+	}
+	if w.fatal || leave {
 		n.dropped = true
 		c.nodeEvent(n, "dropped", n.why)
 		return
 	}
 	pause := time.Second
-	if !alone {
+	if !died {
 		n.reconnects++
 		pause = []time.Duration{time.Second, 10 * time.Second, time.Minute}[min(n.reconnects-1, 2)]
 	}

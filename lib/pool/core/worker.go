@@ -38,6 +38,7 @@ type Node struct {
 	size       pool.Need // what it has, once known
 	known      bool
 	reconnects int
+	deaths     int    // of workers with tasks, since one succeeded
 	dropped    bool   // is not reached any more
 	why        string // for that, or for the quarantine
 	released   bool
@@ -98,6 +99,9 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 		return
 	}
 	w.heard = c.now
+	if c.suspended {
+		c.jobState(false)
+	}
 	for i := range messages {
 		m := &messages[i]
 		switch {

@@ -66,7 +66,6 @@ type process struct {
 	running  map[wire.Key]*wire.Run
 	lease    time.Time
 	await    []*process
-	done     bool // it was told to end
 }
 
 const leaseTime = 100 * time.Second
@@ -474,7 +473,7 @@ func (w *world) fingerprint() string {
 	c := w.core
 	fmt.Fprintf(&b, "# %v %v %d ", c.phase, c.finished, c.pool.Waiting())
 	for _, n := range c.nodes {
-		fmt.Fprintf(&b, "n%d %v ", n.reconnects, n.dropped)
+		fmt.Fprintf(&b, "n%d.%d %v ", n.reconnects, n.deaths, n.dropped)
 		if x := n.Worker; x != nil {
 			fmt.Fprintf(&b, "%v %d %d %d %d %d ", x.State, rel(x.until), rel(x.deadline), rel(x.heard), rel(x.granted), x.queued)
 		}

@@ -63,6 +63,8 @@ type Config struct {
 	Requests <-chan *Request
 	// Ends tells when the allocation ends, again whenever that changes.
 	Ends <-chan time.Time
+	// Job asks Slurm how the job stands; may be nil.
+	Job func(ctx context.Context) (Job, error)
 	// Release gives nodes back to Slurm, keeping those named; may be nil.
 	Release func(ctx context.Context, keep []string) error
 
@@ -104,6 +106,12 @@ const (
 	ProgressLines
 	ProgressTerminal
 )
+
+// Job is how a Slurm job stands.
+type Job struct {
+	End       time.Time // zero: not known
+	Suspended bool
+}
 
 // Result is how a run has ended.
 type Result struct {

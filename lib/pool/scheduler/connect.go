@@ -130,10 +130,10 @@ func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 		closed <- c.link.Close()
 		_ = c.w.Close()
 	}()
-	tell := func(why string) {
+	tell := func(why string, end core.End) {
 		s.send(func(s *scheduler) {
 			delete(s.conns, w)
-			s.handle(core.ConnectionLost{Worker: w, Why: why})
+			s.handle(core.ConnectionLost{Worker: w, Why: why, End: end})
 		})
 	}
 	select {
@@ -143,10 +143,12 @@ func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 		} else if c.link.End() == core.Died {
 			why = "its worker died"
 		}
-		tell(why)
+		tell(why, c.link.End())
 	case <-time.After(200 * time.Millisecond):
-		tell(why)
-		<-closed
+		tell(why, core.Unknown)
+		if err := <-closed; err != nil {
+			s.send(func(s *scheduler) { s.Message("node %s: its connection ended: %v", w.Name(), err) })
+		}
 	}
 	s.workerEnded(w, c.link.End())
 }

@@ -37,7 +37,7 @@ type machine struct {
 	broken bool   // nothing starts
 	// stubborn tasks are ended by SIGKILL only.
 	stubborn bool
-	// fails says how a command ends instead, if it does; may be nil.
+	// fails says how a command ends instead, if it does, one at a time; may be nil.
 	fails func() (time.Duration, bool)
 
 	mu      sync.Mutex
@@ -132,7 +132,10 @@ func (p processes) Start(l command.Launch) {
 		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
 		status := strings.Join(l.Argv[2:], "")
 		if m.fails != nil {
-			if d, fails := m.fails(); fails {
+			m.mu.Lock()
+			d, fails := m.fails()
+			m.mu.Unlock()
+			if fails {
 				seconds, status = d.Seconds(), "1"
 			}
 		}

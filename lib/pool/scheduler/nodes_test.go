@@ -18,7 +18,7 @@ func TestLostNode(t *testing.T) {
 		r := l.run(tasks(8, "sleep 10"))
 		l.want(r, 8, 0, 0, 0)
 		if r.Lost != 2 {
-			t.Errorf("%d attempts lost; want 2", r.Lost)
+			t.Errorf("%d attempts lost; want 2\n%s", r.Lost, &l.said)
 		}
 		l.says("node n1: lost with 2 tasks")
 	})

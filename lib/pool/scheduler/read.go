@@ -79,6 +79,11 @@ func (s *scheduler) read(batch []entry) {
 		case errors.As(e.err, &bad):
 			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
 			past := core.Past{}
+			if s.ResumeByText && s.History.Last() > 0 { // the number may be that of another
+				t.Seq = s.reader.next
+				s.reader.next++
+				s.printer.place(t.Seq, bad.Seq)
+			}
 			if s.History.Get(t.Seq).State == journal.OK {
 				past.State = core.Succeeded
 			}

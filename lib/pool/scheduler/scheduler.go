@@ -249,9 +249,31 @@ func (s *scheduler) apply(effect core.Effect) {
 		s.printer.lost(e.Worker)
 	case core.WakeAt:
 		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
+	case core.AskJob:
+		s.askJob()
 	case core.Release:
 		s.release(e)
 	}
+}
+
+// askJob finds out whether the job is suspended, and when it ends then. No answer
+// leaves it as it was.
+func (s *scheduler) askJob() {
+	if s.Job == nil {
+		return
+	}
+	go func() {
+		j, err := s.Job(s.ctx)
+		if err != nil {
+			return
+		}
+		s.send(func(s *scheduler) {
+			if !j.End.IsZero() {
+				s.handle(core.EndOfJob{At: j.End})
+			}
+			s.handle(core.JobState{Suspended: j.Suspended})
+		})
+	}()
 }
 
 // record is what the journal has of an attempt.
@@ -352,7 +374,7 @@ func (s *scheduler) release(e core.Release) {
 			s.send(func(s *scheduler) { s.Message("nodes cannot be given back: %v", err) })
 			return
 		}
-		s.send(func(s *scheduler) { s.Message("gave %d idle nodes back", len(left)) })
+		s.send(func(s *scheduler) { s.Message("gave %s back", plural(int64(len(left)), "idle node")) })
 	}()
 }
 
@@ -377,7 +399,7 @@ func (s *scheduler) finish() *Result {
 		}
 	}
 	s.Journal.Add(&journal.Record{Kind: journal.Stop, Time: now(), Error: wire.Text(r.Why), Counts: &journal.Counts{
-		Done: r.Done, Failed: r.Failed + r.Cancelled, Left: r.Left, Lost: r.Lost,
+		Done: r.Done, Failed: r.Failed + r.Cancelled + r.FailedBefore, Left: r.Left, Lost: r.Lost,
 	}})
 	s.cancel()
 	s.dials.end()

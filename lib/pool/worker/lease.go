@@ -45,7 +45,7 @@ const keepFile = "keep"
 const spoolLease = 100 * time.Second
 
 func newLease(w *worker) (*lease, error) {
-	l := &lease{w: w}
+	l := &lease{w: w, ticked: w.Hello.Clock}
 	var err error
 	if l.file, err = os.OpenFile(filepath.Join(w.Temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
@@ -86,9 +86,6 @@ func (l *lease) extend(end int64) {
 func (l *lease) tick(t time.Time) {
 	now := l.w.Clock()
 	gap := time.Duration(now - l.ticked)
-	if l.ticked == 0 {
-		gap = 0
-	}
 	l.ticked = now
 	switch {
 	case l.paused != 0 && now < l.paused:

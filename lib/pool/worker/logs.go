@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -54,9 +55,16 @@ func (d descriptor) size() int64 {
 // full reports whether a file system with one of the files has no room left. A task
 // may not have noticed, or not have said so, that it could not write.
 func (c *capture) full() bool {
-	for _, f := range c.files {
+	for i, f := range c.files {
 		var st syscall.Statfs_t
-		if f == noFile || syscall.Fstatfs(int(f), &st) != nil || st.Blocks == 0 {
+		err := error(syscall.ENOENT)
+		switch {
+		case f != noFile:
+			err = syscall.Fstatfs(int(f), &st)
+		case c.path[i] != "":
+			err = syscall.Statfs(c.path[i], &st)
+		}
+		if err != nil || st.Blocks == 0 {
 			continue
 		}
 		if st.Bavail == 0 && (st.Bfree == 0 || os.Geteuid() != 0) {
@@ -104,6 +112,7 @@ type logs struct {
 	size   [2]int64
 	work   chan func() // what may take long, in order
 	idle   sync.WaitGroup
+	fulls  atomic.Int64 // how often there was no room for output
 
 	mu   sync.Mutex
 	held map[wire.Key]*capture // until the scheduler has fetched it
@@ -298,7 +307,7 @@ func (c *capture) discard() {
 func (l *logs) finish(j *job, d *wire.Done) {
 	c := j.out
 	send := func() { l.w.report(d) }
-	if c != nil && !c.shared && d.Lost == "" && c.full() {
+	if c != nil && !c.shared && d.Lost == "" && (l.noteFull(c) || l.fulls.Load() != j.fulls) {
 		d.Lost = "the disk is full where it is written: some of it may be missing"
 	}
 	switch {
@@ -311,6 +320,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 			if l.mode.Return || j.run.Capture {
 				l.inline(j, c, d)
 			} else {
+				l.noteFull(c)
 				c.discard()
 			}
 			send()
@@ -325,6 +335,16 @@ func (l *logs) finish(j *job, d *wire.Done) {
 		c.close()
 	}
 	send()
+}
+
+// noteFull reports whether there is no room left for output, before some of it is
+// removed: no task that runs is sure to have noticed, nor to have said so.
+func (l *logs) noteFull(c *capture) bool {
+	full := c.full()
+	if full {
+		l.fulls.Add(1)
+	}
+	return full
 }
 
 // inOrder keeps reports in the order of the ends while some take longer.
@@ -444,6 +464,7 @@ func (l *logs) drop(k wire.Key) {
 	delete(l.held, k)
 	l.mu.Unlock()
 	if c != nil {
+		l.noteFull(c)
 		c.discard()
 	}
 }
