@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,7 +37,7 @@ func (r recorded) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 	}
 	if said, ok := r.fail[key]; ok {
 		if said == "missing" {
-			return command.Result{}, fmt.Errorf("%s: program not found", c.Name)
+			return command.Result{}, &command.NotFoundError{Name: c.Name}
 		}
 		return command.Result{Stderr: []byte(said)}, &command.ExitError{Name: c.Name, Code: 1, Stderr: said}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,13 +30,14 @@ func (v *queueView) fit(ctx context.Context) error {
 	}
 	now := v.at.Unix()
 	var plan nodePlan
-	var whole bool
+	var details []slurm.JobDetail
 	err := together(ctx,
 		func(ctx context.Context) error { return plan.load(ctx, v.ask, now) },
-		read(v.ask, &whole, slurm.ParseWholeNodes, "scontrol", slurm.PlacementArgs(j.ID)...))
+		listing(&details, func(ctx context.Context) ([]slurm.JobDetail, error) { return v.ask.client.JobDetails(ctx, j.Number()) }))
 	if err != nil {
 		return err
 	}
+	whole := slices.ContainsFunc(details, func(d slurm.JobDetail) bool { return d.WholeNodes })
 	plan.forget(j.Label)
 	v.fits = map[string]fit{}
 	for _, i := range v.rows {
@@ -88,7 +90,7 @@ func emptyOnly(line priority.Timeline) priority.Timeline {
 }
 
 // fitText says how the job could start now, or nothing.
-func (v *queueView) fitText(j *slurm.QueueJob) string {
+func (v *queueView) fitText(j *slurm.Job) string {
 	f, ok := v.fits[j.Partition]
 	if !ok {
 		return ""

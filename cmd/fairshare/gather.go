@@ -1,14 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
-	"io"
 	"os/user"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,14 +15,9 @@ import (
 type asker struct {
 	client slurm.Client
 	now    func() time.Time
-	mark   string // ends a row of squeue; nobody can foresee it
 }
 
-func newAsker() *asker {
-	b := make([]byte, 8)
-	_, _ = rand.Read(b)
-	return &asker{now: clock.Now, mark: hex.EncodeToString(b)}
-}
+func newAsker() *asker { return &asker{now: clock.Now} }
 
 // together runs several questions to Slurm at once. The first that fails ends
 // the others, and is what is told.
@@ -52,58 +41,32 @@ func together(ctx context.Context, questions ...func(context.Context) error) err
 	return first
 }
 
-func (a *asker) output(ctx context.Context, name string, args ...string) (io.Reader, error) {
-	out, err := a.client.Output(ctx, 0, name, args...)
-	if err != nil {
-		return nil, err
-	}
-	return bytes.NewReader(out), nil
-}
-
-// read asks for something small.
-func read[T any](a *asker, into *T, parse func(io.Reader) (T, error), name string, args ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		out, err := a.output(ctx, name, args...)
-		if err != nil {
-			return err
-		}
-		v, err := parse(out)
-		if err != nil {
-			return err
-		}
-		*into = v
-		return nil
+// listing asks for something that Slurm lists.
+func listing[T any](into *T, ask func(context.Context) (T, error)) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		*into, err = ask(ctx)
+		return err
 	}
 }
 
-func (a *asker) config(into *slurm.SchedConfig) func(context.Context) error {
-	return read(a, into, slurm.ParseSchedConfig, "scontrol", slurm.SchedConfigArgs()...)
+func (a *asker) config(into *slurm.Config) func(context.Context) error {
+	return listing(into, a.client.Config)
 }
 
 func (a *asker) partitions(into *[]slurm.Partition) func(context.Context) error {
-	return read(a, into, slurm.ParsePartitions, "scontrol", append([]string{"--all"}, slurm.PartitionsArgs()...)...)
-}
-
-func (a *asker) nodes(into *[]slurm.NodeUse) func(context.Context) error {
-	return read(a, into, slurm.ParseNodeUse, "scontrol", slurm.NodeUseArgs()...)
-}
-
-func (a *asker) reservations(into *[]slurm.Reservation) func(context.Context) error {
-	return read(a, into, slurm.ParseReservations, "scontrol", slurm.ReservationArgs()...)
+	return listing(into, a.client.Partitions)
 }
 
 // jobs reads the queue row by row; keep decides what stays.
-func (a *asker) jobs(into *[]slurm.QueueJob, keep func(*slurm.QueueJob) bool, states ...string) func(context.Context) error {
+func (a *asker) jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		var jobs []slurm.QueueJob
-		err := a.client.Stream(ctx, func(r io.Reader) error {
-			return slurm.ScanQueueJobs(r, a.mark, func(j *slurm.QueueJob) error {
-				if keep == nil || keep(j) {
-					jobs = append(jobs, *j)
-				}
-				return nil
-			})
-		}, "squeue", slurm.QueueJobsArgs(a.mark, states...)...)
+		var jobs []slurm.Job
+		err := a.client.EachJob(ctx, func(j *slurm.Job) error {
+			if keep == nil || keep(j) {
+				jobs = append(jobs, *j)
+			}
+			return nil
+		}, states...)
 		*into = jobs
 		return err
 	}
@@ -122,7 +85,7 @@ type factorRows struct {
 }
 
 // find returns the row of a job in a partition, or -1.
-func (f *factorRows) find(j *slurm.QueueJob) int32 {
+func (f *factorRows) find(j *slurm.Job) int32 {
 	if i, ok := f.at[factorKey{j.ID, j.Partition}]; ok {
 		return i
 	}
@@ -134,36 +97,24 @@ func (f *factorRows) find(j *slurm.QueueJob) int32 {
 func (a *asker) factors(into *factorRows, why *string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		f := factorRows{at: map[factorKey]int32{}}
-		err := a.client.Stream(ctx, func(r io.Reader) error {
-			return slurm.ScanSprio(r, func(row *slurm.Factors) error {
-				k := factorKey{row.ID, row.Partition}
-				if i, ok := f.at[k]; ok { // a job may be listed for several QOSs
-					if row.Priority > f.rows[i].Priority {
-						f.rows[i] = *row
-					}
-					return nil
+		err := a.client.EachFactors(ctx, func(row *slurm.Factors) error {
+			k := factorKey{row.ID, row.Partition}
+			if i, ok := f.at[k]; ok { // a job may be listed for several QOSs
+				if row.Priority > f.rows[i].Priority {
+					f.rows[i] = *row
 				}
-				f.at[k] = int32(len(f.rows))
-				f.rows = append(f.rows, *row)
 				return nil
-			})
-		}, "sprio", slurm.SprioArgs()...)
-		var e *slurm.Error
-		if err != nil && ctx.Err() == nil && (missing(err) || errors.As(err, &e) && !slurm.Unreachable(err)) {
+			}
+			f.at[k] = int32(len(f.rows))
+			f.rows = append(f.rows, *row)
+			return nil
+		})
+		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
 			*why, err, f = err.Error(), nil, factorRows{}
 		}
 		*into = f
 		return err
 	}
-}
-
-func missing(err error) bool {
-	return err != nil && strings.HasSuffix(err.Error(), "program not found")
-}
-
-// shares reads sshare, for which the cluster must have accounting.
-func (a *asker) shares(into *[]slurm.Share) func(context.Context) error {
-	return read(a, into, slurm.ParseShares, "sshare", slurm.ShareArgs()...)
 }
 
 func noAccounting(view string) error {

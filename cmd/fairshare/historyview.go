@@ -99,7 +99,7 @@ func (v *historyView) load(ctx context.Context) error {
 		}
 		v.at = now
 	}
-	var config slurm.SchedConfig
+	var config slurm.Config
 	if err := v.ask.config(&config)(ctx); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (v *historyView) check(ctx context.Context) error {
 	if v.mine || len(v.users)+len(v.accounts) == 0 {
 		return nil
 	}
-	var shares []slurm.Share
-	if err := v.ask.shares(&shares)(ctx); err != nil {
+	shares, err := v.ask.client.Shares(ctx)
+	if err != nil {
 		return err
 	}
 	var users, accounts []string
@@ -166,23 +166,21 @@ func (v *historyView) who(user, account string) string {
 
 func (v *historyView) loadJobs(ctx context.Context) error {
 	now := v.at.Unix()
-	return v.ask.client.Stream(ctx, func(r io.Reader) error {
-		return slurm.ScanUsage(r, func(u *slurm.UsageRow) error {
-			if u.Start == 0 {
-				return nil
-			}
-			end := u.End
-			if end == 0 {
-				end = now
-			}
-			amount := u.TRES[v.tres]
-			if v.tres == "gres/gpu" {
-				amount = u.TRES.GPUs()
-			}
-			v.daily.Add(priority.Use{Start: u.Start, End: end, Who: v.who(u.User, u.Account), Amount: amount})
+	return v.ask.client.EachRun(ctx, slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}, func(u *slurm.Record) error {
+		if u.Start == 0 {
 			return nil
-		})
-	}, "sacct", slurm.UsageArgs(v.since, v.until, v.users, v.accounts)...)
+		}
+		end := u.End
+		if end == 0 {
+			end = now
+		}
+		amount := u.TRES[v.tres]
+		if v.tres == "gres/gpu" {
+			amount = u.TRES.GPUs()
+		}
+		v.daily.Add(priority.Use{Start: u.Start, End: end, Who: v.who(u.User, u.Account), Amount: amount})
+		return nil
+	})
 }
 
 // loadReport asks sreport for each day. It knows whole hours only.
@@ -205,7 +203,9 @@ func (v *historyView) loadReport(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			defer func() { <-free }()
-			return read(v.ask, &sums[i], slurm.ParseReport, "sreport", slurm.ReportArgs(day, end, v.tres, v.users, v.accounts)...)(ctx)
+			var err error
+			sums[i], err = v.ask.client.Report(ctx, slurm.Period{Since: day, Until: end, Users: v.users, Accounts: v.accounts}, v.tres)
+			return err
 		})
 	}
 	if err := together(ctx, questions...); err != nil {

@@ -18,7 +18,7 @@ func (v *holesView) lines() []priority.Timeline {
 	for _, line := range v.plan.timelines(nil, v.at.Unix()) {
 		for i := range v.plan.nodes {
 			n := &v.plan.nodes[i]
-			if n.Name == line.Name && slices.ContainsFunc(n.Partitions, v.isChosen) {
+			if n.Name == line.Name && slices.ContainsFunc(slices.Collect(n.Partitions.All()), v.isChosen) {
 				lines = append(lines, line)
 			}
 		}

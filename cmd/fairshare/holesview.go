@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,10 +136,8 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 			o.Free.MemMB = min(o.Free.MemMB, most*o.Free.CPUs)
 		}
 		count := len(h.Nodes)
-		if p.MaxNodes > 0 {
-			count = min(count, p.MaxNodes)
-		}
-		if count < p.MinNodes {
+		count = int(min(int64(count), p.MaxNodes.Or(math.MaxInt64)))
+		if int64(count) < p.MinNodes {
 			continue
 		}
 		o.request = v.request(p, o, count)

@@ -14,12 +14,12 @@ import (
 
 // nodePlan is what is known of the nodes' future.
 type nodePlan struct {
-	config       slurm.SchedConfig
+	config       slurm.Config
 	partitions   []slurm.Partition
-	nodes        []slurm.NodeUse
+	nodes        []slurm.Node
 	reservations []slurm.Reservation
-	jobs         []slurm.QueueJob // those that have nodes, or are planned
-	unplanned    map[string]int   // pending jobs in line without a planned start, by partition
+	jobs         []slurm.Job    // those that have nodes, or are planned
+	unplanned    map[string]int // pending jobs in line without a planned start, by partition
 
 	busy []taken
 }
@@ -36,7 +36,7 @@ const maxPlacements = 64
 // load asks Slurm for everything at once.
 func (n *nodePlan) load(ctx context.Context, a *asker, now int64) error {
 	n.unplanned = map[string]int{}
-	keep := func(j *slurm.QueueJob) bool {
+	keep := func(j *slurm.Job) bool {
 		if !j.Pending() {
 			return j.HoldsNodes()
 		}
@@ -49,7 +49,7 @@ func (n *nodePlan) load(ctx context.Context, a *asker, now int64) error {
 		n.unplanned[j.Partition] += j.TaskCount()
 		return false
 	}
-	err := together(ctx, a.config(&n.config), a.partitions(&n.partitions), a.nodes(&n.nodes), a.reservations(&n.reservations),
+	err := together(ctx, a.config(&n.config), a.partitions(&n.partitions), listing(&n.nodes, a.client.Nodes), listing(&n.reservations, a.client.Reservations),
 		a.jobs(&n.jobs, keep, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"))
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func (n *nodePlan) lay(ctx context.Context, a *asker, now int64) error {
 		}
 	}
 	for i := range n.nodes {
-		if u := &n.nodes[i]; !u.Usable() {
-			n.busy = append(n.busy, taken{priority.Busy{Node: u.Name, Kind: priority.Unusable, Start: now, End: priority.Forever, Who: strings.ToLower(strings.Join(u.State, "+"))}, ""})
+		if u := &n.nodes[i]; !u.Startable() {
+			n.busy = append(n.busy, taken{priority.Busy{Node: u.Name, Kind: priority.Unusable, Start: now, End: priority.Forever, Who: strings.ToLower(u.State)}, ""})
 		}
 	}
 	n.unseen(now)
@@ -125,8 +125,8 @@ func (n *nodePlan) memoryCounts() bool {
 // memoryPerCPU is the most MiB that a job may ask for with each CPU; 0 is no
 // limit.
 func (n *nodePlan) memoryPerCPU(p *slurm.Partition) float64 {
-	if p.MaxMemPerCPU > 0 {
-		return float64(p.MaxMemPerCPU >> 20)
+	if p.MaxMemPerCPU.Set {
+		return float64(p.MaxMemPerCPU.Max)
 	}
 	most, err := parseNumber(n.config.Get("MaxMemPerCPU"))
 	if err != nil {
@@ -185,8 +185,8 @@ func (n *nodePlan) running() (uses []map[string]priority.Resources, unsure []int
 	return uses, unsure
 }
 
-func (n *nodePlan) takenNow(u *slurm.NodeUse) priority.Resources {
-	r := priority.Resources{CPUs: u.CPUsTaken, MemMB: u.MemMBTaken, GPUs: u.GPUsTaken}
+func (n *nodePlan) takenNow(u *slurm.Node) priority.Resources {
+	r := priority.Resources{CPUs: float64(u.CPUsTaken), MemMB: float64(u.MemMBTaken), GPUs: float64(u.GPUsTaken)}
 	if !n.memoryCounts() {
 		r.MemMB = 0
 	}
@@ -208,36 +208,38 @@ func (n *nodePlan) place(ctx context.Context, a *asker, uses []map[string]priori
 	for _, i := range unsure {
 		byID[n.jobs[i].ID] = i
 	}
-	var all []slurm.Placement
+	var all []slurm.JobDetail
+	var err error
 	if len(unsure) > maxPlacements {
-		if err := read(a, &all, slurm.ParsePlacements, "scontrol", slurm.PlacementArgs(0)...)(ctx); err != nil {
+		if all, err = a.client.JobDetails(ctx, ""); err != nil {
 			return err
 		}
 	} else {
 		for _, i := range unsure {
-			var some []slurm.Placement
-			err := read(a, &some, slurm.ParsePlacements, "scontrol", slurm.PlacementArgs(n.jobs[i].ID)...)(ctx)
-			if err != nil && (ctx.Err() != nil || slurm.Unreachable(err)) {
+			job, err := a.client.JobDetails(ctx, n.jobs[i].Number()) // one that has just ended has none
+			if err != nil {
 				return err
 			}
-			all = append(all, some...) // a job that has just ended has none
+			all = append(all, job...)
 		}
 	}
-	for _, p := range all {
-		i, ok := byID[p.JobID]
+	for k := range all {
+		i, ok := byID[all[k].ID]
 		if !ok {
 			continue
 		}
-		nodes, err := hostlist.Expand(p.Nodes)
-		if err != nil {
-			return err
-		}
-		for _, node := range nodes {
-			use := priority.Resources{CPUs: p.CPUs, MemMB: p.MemMB, GPUs: p.GPUs}
-			if !n.memoryCounts() {
-				use.MemMB = 0
+		for _, p := range all[k].Placements {
+			nodes, err := hostlist.Expand(p.Nodes)
+			if err != nil {
+				return err
 			}
-			uses[i][node] = use
+			for _, node := range nodes {
+				use := priority.Resources{CPUs: float64(p.CPUs), MemMB: p.MemMB, GPUs: float64(p.GPUs)}
+				if !n.memoryCounts() {
+					use.MemMB = 0
+				}
+				uses[i][node] = use
+			}
 		}
 	}
 	return nil
@@ -268,20 +270,16 @@ func (n *nodePlan) machines(p *slurm.Partition) []priority.Machine {
 	var list []priority.Machine
 	for i := range n.nodes {
 		u := &n.nodes[i]
-		if p != nil && !slices.Contains(u.Partitions, p.Name) {
+		if p != nil && !u.Partitions.Has(p.Name) {
 			continue
 		}
 		m := priority.Machine{Name: u.Name, Whole: n.wholeNodes(), Total: priority.Resources{
-			CPUs: u.CPUs - u.SpecCPUs, MemMB: u.MemMB - u.SpecMemMB, GPUs: u.GPUs,
+			CPUs: float64(u.JobCPUs()), MemMB: float64(u.JobMemMB()), GPUs: float64(u.GPUs),
 		}}
 		if p != nil {
 			m.Whole = m.Whole || p.Exclusive
-			if p.MaxCPUsPerNode > 0 {
-				m.Total.CPUs = min(m.Total.CPUs, float64(p.MaxCPUsPerNode))
-			}
-			if p.MaxMemPerNode > 0 {
-				m.Total.MemMB = min(m.Total.MemMB, float64(p.MaxMemPerNode>>20))
-			}
+			m.Total.CPUs = min(m.Total.CPUs, float64(p.MaxCPUsPerNode.Or(math.MaxInt64)))
+			m.Total.MemMB = min(m.Total.MemMB, float64(p.MaxMemPerNode.Or(math.MaxInt64)))
 		}
 		list = append(list, m)
 	}
@@ -358,12 +356,12 @@ func (n *nodePlan) gpuType(p *slurm.Partition, nodes []string) string {
 	inPartition, here := map[string]bool{}, map[string]bool{}
 	for i := range n.nodes {
 		u := &n.nodes[i]
-		for gres := range strings.SplitSeq(u.Gres, ",") {
+		for gres := range strings.SplitSeq(u.GRES, ",") {
 			f := strings.Split(strings.Split(gres, "(")[0], ":")
 			if len(f) != 3 || f[0] != "gpu" {
 				continue
 			}
-			if slices.Contains(u.Partitions, p.Name) {
+			if u.Partitions.Has(p.Name) {
 				inPartition[f[1]] = true
 			}
 			if slices.Contains(nodes, u.Name) {
@@ -385,7 +383,7 @@ func (n *nodePlan) threads(nodes []string) float64 {
 	t := 1.0
 	for i := range n.nodes {
 		if slices.Contains(nodes, n.nodes[i].Name) {
-			t = max(t, n.nodes[i].ThreadsPerCore)
+			t = max(t, float64(n.nodes[i].ThreadsPerCore))
 		}
 	}
 	return t

@@ -81,13 +81,13 @@ func (v *queueView) list(p *page) {
 	if v.factors.at != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
 	}
-	job := func(row int) *slurm.QueueJob {
+	job := func(row int) *slurm.Job {
 		if row < offset {
 			return nil
 		}
 		return &v.jobs[v.rows[row-offset]]
 	}
-	text := func(weights string, value func(*slurm.QueueJob) string) func(int, []byte) []byte {
+	text := func(weights string, value func(*slurm.Job) string) func(int, []byte) []byte {
 		return func(row int, b []byte) []byte {
 			if j := job(row); j != nil {
 				return appendText(b, value(j))
@@ -105,9 +105,9 @@ func (v *queueView) list(p *page) {
 			}
 			return append(b, '-')
 		}},
-		{title: "JOBID", right: true, cell: text("weights", func(j *slurm.QueueJob) string { return j.Label })},
-		{title: "USER", right: true, cell: text("", func(j *slurm.QueueJob) string { return j.User })},
-		{title: "PARTITION", cell: text("", func(j *slurm.QueueJob) string { return j.Partition })},
+		{title: "JOBID", right: true, cell: text("weights", func(j *slurm.Job) string { return j.Label })},
+		{title: "USER", right: true, cell: text("", func(j *slurm.Job) string { return j.User })},
+		{title: "PARTITION", cell: text("", func(j *slurm.Job) string { return j.Partition })},
 		{title: "PRIORITY", right: true, cell: func(row int, b []byte) []byte {
 			if row < offset {
 				return b
@@ -136,10 +136,10 @@ func (v *queueView) list(p *page) {
 		}})
 	}
 	if starts {
-		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.QueueJob) string { return shortTime(j.Start, v.at) })})
+		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })})
 	}
 	why := map[string]string{}
-	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.QueueJob) string {
+	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.Job) string {
 		if !j.Pending() {
 			return strings.ToLower(j.State)
 		}
@@ -174,7 +174,7 @@ type field struct {
 	value func(v *queueView, i int) string
 }
 
-func jobField(title string, value func(*slurm.QueueJob) string) field {
+func jobField(title string, value func(*slurm.Job) string) field {
 	return field{title, func(v *queueView, i int) string { return value(&v.jobs[i]) }}
 }
 
@@ -188,8 +188,8 @@ func factorField(title string, k int) field {
 	}}
 }
 
-func stampField(title string, value func(*slurm.QueueJob) int64) field {
-	return jobField(title, func(j *slurm.QueueJob) string {
+func stampField(title string, value func(*slurm.Job) int64) field {
+	return jobField(title, func(j *slurm.Job) string {
 		if t := value(j); t != 0 {
 			return time.Unix(t, 0).Format("2006-01-02T15:04:05")
 		}
@@ -197,39 +197,39 @@ func stampField(title string, value func(*slurm.QueueJob) int64) field {
 	})
 }
 
-func countField(title string, value func(*slurm.QueueJob) float64) field {
-	return jobField(title, func(j *slurm.QueueJob) string { return number(value(j), 0) })
+func countField(title string, value func(*slurm.Job) float64) field {
+	return jobField(title, func(j *slurm.Job) string { return number(value(j), 0) })
 }
 
 // fields are the names that --format understands.
 var fields = map[string]field{
-	"jobid":        jobField("JOBID", func(j *slurm.QueueJob) string { return j.Label }),
-	"rawid":        countField("RAWID", func(j *slurm.QueueJob) float64 { return float64(j.ID) }),
-	"user":         jobField("USER", func(j *slurm.QueueJob) string { return j.User }),
-	"account":      jobField("ACCOUNT", func(j *slurm.QueueJob) string { return j.Account }),
-	"partition":    jobField("PARTITION", func(j *slurm.QueueJob) string { return j.Partition }),
-	"qos":          jobField("QOS", func(j *slurm.QueueJob) string { return j.QOS }),
-	"name":         jobField("NAME", func(j *slurm.QueueJob) string { return j.Name }),
-	"state":        jobField("STATE", func(j *slurm.QueueJob) string { return j.State }),
-	"reason":       jobField("REASON", func(j *slurm.QueueJob) string { return j.Reason }),
-	"dependency":   jobField("DEPENDENCY", func(j *slurm.QueueJob) string { return j.Dependency }),
-	"reservation":  jobField("RESERVATION", func(j *slurm.QueueJob) string { return j.Reservation }),
-	"plannednodes": jobField("PLANNEDNODES", func(j *slurm.QueueJob) string { return j.SchedNodes }),
-	"timelimit": jobField("TIMELIMIT", func(j *slurm.QueueJob) string {
+	"jobid":        jobField("JOBID", func(j *slurm.Job) string { return j.Label }),
+	"rawid":        countField("RAWID", func(j *slurm.Job) float64 { return float64(j.ID) }),
+	"user":         jobField("USER", func(j *slurm.Job) string { return j.User }),
+	"account":      jobField("ACCOUNT", func(j *slurm.Job) string { return j.Account }),
+	"partition":    jobField("PARTITION", func(j *slurm.Job) string { return j.Partition }),
+	"qos":          jobField("QOS", func(j *slurm.Job) string { return j.QOS }),
+	"name":         jobField("NAME", func(j *slurm.Job) string { return j.Name }),
+	"state":        jobField("STATE", func(j *slurm.Job) string { return j.State }),
+	"reason":       jobField("REASON", func(j *slurm.Job) string { return j.Reason }),
+	"dependency":   jobField("DEPENDENCY", func(j *slurm.Job) string { return j.Dependency }),
+	"reservation":  jobField("RESERVATION", func(j *slurm.Job) string { return j.Reservation }),
+	"plannednodes": jobField("PLANNEDNODES", func(j *slurm.Job) string { return j.SchedNodes }),
+	"timelimit": jobField("TIMELIMIT", func(j *slurm.Job) string {
 		if j.Limit == 0 {
 			return "NOT_SET"
 		}
 		return slurm.FormatDuration(j.Limit)
 	}),
-	"nodes":     countField("NODES", func(j *slurm.QueueJob) float64 { return float64(j.Nodes) }),
-	"cpus":      countField("CPUS", func(j *slurm.QueueJob) float64 { return float64(j.CPUs) }),
-	"gpus":      countField("GPUS", (*slurm.QueueJob).GPUs),
-	"mem":       jobField("MEM", func(j *slurm.QueueJob) string { return number(j.TRES["mem"], 0) + "M" }),
-	"tasks":     countField("TASKS", func(j *slurm.QueueJob) float64 { return float64(j.TaskCount()) }),
-	"submit":    stampField("SUBMIT", func(j *slurm.QueueJob) int64 { return j.Submit }),
-	"eligible":  stampField("ELIGIBLE", func(j *slurm.QueueJob) int64 { return j.Eligible }),
-	"start":     stampField("START", func(j *slurm.QueueJob) int64 { return j.Start }),
-	"end":       stampField("END", func(j *slurm.QueueJob) int64 { return j.End }),
+	"nodes":     countField("NODES", func(j *slurm.Job) float64 { return float64(j.Nodes) }),
+	"cpus":      countField("CPUS", func(j *slurm.Job) float64 { return float64(j.CPUs) }),
+	"gpus":      countField("GPUS", (*slurm.Job).GPUs),
+	"mem":       jobField("MEM", func(j *slurm.Job) string { return number(j.TRES["mem"], 0) + "M" }),
+	"tasks":     countField("TASKS", func(j *slurm.Job) float64 { return float64(j.TaskCount()) }),
+	"submit":    stampField("SUBMIT", func(j *slurm.Job) int64 { return j.Submit }),
+	"eligible":  stampField("ELIGIBLE", func(j *slurm.Job) int64 { return j.Eligible }),
+	"start":     stampField("START", func(j *slurm.Job) int64 { return j.Start }),
+	"end":       stampField("END", func(j *slurm.Job) int64 { return j.End }),
 	"priority":  {"PRIORITY", func(v *queueView, i int) string { return number(v.priorityOf(i), 0) }},
 	"rank":      {"RANK", func(v *queueView, i int) string { return strconv.Itoa(v.ranks[i]) }},
 	"age":       factorField("AGE", 0),
@@ -240,7 +240,7 @@ var fields = map[string]field{
 	"assoc":     factorField("ASSOC", 5),
 	"tres":      factorField("TRES", 6),
 	"site":      factorField("SITE", 7),
-	"nice":      jobField("NICE", func(j *slurm.QueueJob) string { return strconv.FormatInt(j.Nice, 10) }),
+	"nice":      jobField("NICE", func(j *slurm.Job) string { return strconv.FormatInt(j.Nice, 10) }),
 	"sum": {"SUM", func(v *queueView, i int) string {
 		if parts := v.parts(i); parts != nil {
 			return number(priority.Sum(parts), 2)

@@ -28,10 +28,10 @@ type queueView struct {
 	first                       int // 0: all
 
 	at         time.Time
-	config     slurm.SchedConfig
+	config     slurm.Config
 	weights    priority.Weights
 	limits     []slurm.Partition
-	jobs       []slurm.QueueJob
+	jobs       []slurm.Job
 	factors    factorRows
 	factorOf   []int32 // of each job its row in factors, or -1
 	noFactors  string  // why sprio has none
@@ -189,7 +189,7 @@ func (v *queueView) parts(i int) []priority.Part {
 
 // tresReading computes the factor of a resource, of which sprio prints two
 // digits only, from what the job asks for and the partition has.
-func (v *queueView) tresReading(j *slurm.QueueJob, t slurm.TRESFactor) priority.Reading {
+func (v *queueView) tresReading(j *slurm.Job, t slurm.TRESFactor) priority.Reading {
 	r := priority.Reading{Factor: t.Norm, Weighted: t.Weighted}
 	if v.config.PriorityFlag("NO_NORMAL_TRES") {
 		return r
@@ -230,8 +230,7 @@ func (v *queueView) check(ctx context.Context) error {
 	}
 	missingAccount := slices.ContainsFunc(v.accounts, func(a string) bool { return !slices.Contains(accounts, a) })
 	if v.config.Accounting() && (missingAccount || checkUsers(v.users, users) != nil) {
-		var shares []slurm.Share
-		if err := v.ask.shares(&shares)(ctx); err == nil {
+		if shares, err := v.ask.client.Shares(ctx); err == nil {
 			for _, s := range shares {
 				users, accounts = append(users, s.User), append(accounts, s.Account)
 			}
@@ -279,7 +278,7 @@ func (v *queueView) choose() error {
 }
 
 // isJob reports whether a row is the job, or has the task, that a user calls id.
-func isJob(j *slurm.QueueJob, id string) bool {
+func isJob(j *slurm.Job, id string) bool {
 	if j.Label == id {
 		return true
 	}
@@ -359,7 +358,7 @@ func (v *queueView) text(p *page) error {
 }
 
 // sameJob reports whether rows are one job, in one or several partitions.
-func sameJob(jobs []slurm.QueueJob, rows []int) bool {
+func sameJob(jobs []slurm.Job, rows []int) bool {
 	for _, i := range rows[1:] {
 		if jobs[i].ID != jobs[rows[0]].ID {
 			return false
@@ -380,7 +379,7 @@ func (v *queueView) whose() string {
 }
 
 // explain is the reason in plain words.
-func explain(j *slurm.QueueJob) slurm.Explanation {
+func explain(j *slurm.Job) slurm.Explanation {
 	if !j.Pending() {
 		return slurm.Explanation{Plain: strings.ToLower(j.State)}
 	}

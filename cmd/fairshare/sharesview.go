@@ -23,7 +23,7 @@ type sharesView struct {
 	all             bool
 
 	at     time.Time
-	config slurm.SchedConfig
+	config slurm.Config
 	rows   []slurm.Share
 	nodes  []*priority.Node // of each row
 	shown  []bool
@@ -52,7 +52,7 @@ func (v *sharesView) load(ctx context.Context) error {
 	if !v.config.Accounting() { // what sshare says then differs between versions
 		return noAccounting("the association tree")
 	}
-	if err := v.ask.shares(&v.rows)(ctx); err != nil {
+	if err := listing(&v.rows, v.ask.client.Shares)(ctx); err != nil {
 		return err
 	}
 	v.at = v.ask.now()

@@ -66,12 +66,12 @@ func or(s, other string) string {
 	return s
 }
 
-func storyTitle(j *slurm.QueueJob) string {
+func storyTitle(j *slurm.Job) string {
 	return fmt.Sprintf("%q is %s", app.Sanitize(j.Name), strings.ToLower(j.State))
 }
 
 // request is what a job asks for, in words.
-func request(j *slurm.QueueJob) string {
+func request(j *slurm.Job) string {
 	parts := []string{plural(int(j.Nodes), "node", "nodes"), plural(int(j.CPUs), "CPU", "CPUs")}
 	if mem := j.TRES["mem"]; mem > 0 {
 		parts = append(parts, memory(mem)+" of memory")
@@ -94,7 +94,7 @@ func (v *queueView) rankText(i int) string {
 }
 
 // notWaiting is the rest of the story of a job that runs.
-func (v *queueView) notWaiting(p *page, j *slurm.QueueJob) {
+func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 	p.print("\n")
 	if j.Start > 0 {
 		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))

@@ -12,13 +12,13 @@ import (
 
 // lastTaskShown reports whether the start that squeue shows is that of the last
 // task of an array that was planned, not of the first: so it was before 23.02.
-func (n *nodePlan) lastTaskShown(j *slurm.QueueJob) bool {
+func (n *nodePlan) lastTaskShown(j *slurm.Job) bool {
 	return j.TaskCount() > 1 && !n.config.AtLeast(23, 2)
 }
 
 // fitting are the futures of the nodes that a job may use in a partition: those
 // it asks for by name, or those with the features of the node it is planned on.
-func (n *nodePlan) fitting(p *slurm.Partition, j *slurm.QueueJob, now int64) []priority.Timeline {
+func (n *nodePlan) fitting(p *slurm.Partition, j *slurm.Job, now int64) []priority.Timeline {
 	lines := n.timelines(p, now)
 	var names []string
 	if j.ReqNodes != "" {
@@ -27,8 +27,8 @@ func (n *nodePlan) fitting(p *slurm.Partition, j *slurm.QueueJob, now int64) []p
 		planned, _ := hostlist.Expand(j.SchedNodes)
 		for i := range n.nodes {
 			u := &n.nodes[i]
-			if slices.ContainsFunc(n.nodes, func(o slurm.NodeUse) bool {
-				return slices.Contains(planned, o.Name) && slices.Equal(o.Features, u.Features)
+			if slices.ContainsFunc(n.nodes, func(o slurm.Node) bool {
+				return slices.Contains(planned, o.Name) && o.ActiveFeatures == u.ActiveFeatures
 			}) {
 				names = append(names, u.Name)
 			}
@@ -45,7 +45,7 @@ func (n *nodePlan) fitting(p *slurm.Partition, j *slurm.QueueJob, now int64) []p
 // earliest only. The others are put where they fit first, in the scheduler's order.
 func (n *nodePlan) unseen(now int64) {
 	type extra struct {
-		job   *slurm.QueueJob
+		job   *slurm.Job
 		tasks int
 	}
 	tiers := map[string]float64{}
@@ -137,7 +137,7 @@ func (n *nodePlan) unseen(now int64) {
 }
 
 // need is what a pending job asks for on each of how many nodes.
-func (n *nodePlan) need(j *slurm.QueueJob) (each priority.Resources, nodes int) {
+func (n *nodePlan) need(j *slurm.Job) (each priority.Resources, nodes int) {
 	count := float64(max(1, j.Nodes))
 	each = priority.Resources{CPUs: j.TRES["cpu"] / count, MemMB: j.TRES["mem"] / count, GPUs: j.GPUs() / count}
 	if !n.memoryCounts() {

@@ -159,13 +159,13 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 		return err
 	}
 	waiting := map[string]int{}
-	count := func(j *slurm.QueueJob) bool {
+	count := func(j *slurm.Job) bool {
 		if j.Priority > 0 && slurm.Considered(j.Reason) {
 			waiting[j.Partition] += j.TaskCount()
 		}
 		return false
 	}
-	var none []slurm.QueueJob
+	var none []slurm.Job
 	n := &v.plan
 	if err := together(ctx, a.config(&n.config), a.partitions(&n.partitions), a.jobs(&none, count, "PENDING")); err != nil {
 		return err
@@ -173,13 +173,14 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	if err := checkNames("partition", v.wanted, partitionNames(n.partitions)); err != nil {
 		return err
 	}
-	var memberships []slurm.Membership
+	var memberships []slurm.Association
 	if n.config.Accounting() {
-		err := read(a, &memberships, slurm.ParseMemberships, "sacctmgr", slurm.MembershipsArgs(name)...)(ctx)
-		if v.noDatabase = slurm.NoDatabase(err); err != nil && !v.noDatabase {
+		memberships, err = a.client.Associations(ctx, name)
+		failure, failed := slurm.FailureOf(err)
+		if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
 			return err
 		}
-		memberships = slices.DeleteFunc(memberships, func(m slurm.Membership) bool { return m.Cluster != n.config["ClusterName"] })
+		memberships = slices.DeleteFunc(memberships, func(m slurm.Association) bool { return m.Cluster != n.config["ClusterName"] })
 		var known []string
 		for _, m := range memberships {
 			known = append(known, m.QOS...)
@@ -199,7 +200,7 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 
 // candidates are the partitions, each with the QOSs, that the user may use as far
 // as the configuration tells. Slurm itself decides.
-func (v *whereView) candidates(memberships []slurm.Membership, waiting map[string]int) {
+func (v *whereView) candidates(memberships []slurm.Association, waiting map[string]int) {
 	accounts := map[string]bool{}
 	for _, m := range memberships {
 		if v.account == "" || m.Account == v.account {
@@ -237,7 +238,7 @@ func anyAllowed(accounts map[string]bool, p *slurm.Partition) bool {
 }
 
 // qosFor are the QOSs to try in a partition; "" is the default.
-func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Membership) []string {
+func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Association) []string {
 	if len(v.wantQOS) > 0 {
 		return v.wantQOS
 	}
@@ -261,8 +262,8 @@ func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Membership) [
 	return names
 }
 
-func (v *whereView) isDefault(qos string, memberships []slurm.Membership) bool {
-	return slices.ContainsFunc(memberships, func(m slurm.Membership) bool {
+func (v *whereView) isDefault(qos string, memberships []slurm.Association) bool {
+	return slices.ContainsFunc(memberships, func(m slurm.Association) bool {
 		return m.DefaultQOS == qos && (v.account == "" || m.Account == v.account)
 	})
 }
@@ -367,7 +368,7 @@ func (v *whereView) ask(ctx context.Context, a *asker, r *answer) error {
 	case err == nil:
 	case errors.As(err, &exit):
 		exit.Stderr = said.String()
-		if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
+		if slurm.Unreachable(slurm.Refusal("sbatch", exit)) {
 			return fault.Errorf(fault.Unavailable, "sbatch: %s", slurm.TestRefusal(said.String()))
 		}
 		r.refusal = or(slurm.TestRefusal(said.String()), err.Error())

@@ -235,8 +235,8 @@ func job(ctx context.Context, client *slurm.Client, id string) (scheduler.Job, e
 	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
 	end, state, _ := strings.Cut(line, "|")
 	j := scheduler.Job{Suspended: state == "SUSPENDED"}
-	if t, err := slurm.ParseTime(end); err == nil {
-		j.End = t
+	if t, err := slurm.ParseTime(end); err == nil && t != 0 {
+		j.End = slurm.Time(t)
 	}
 	return j, nil
 }

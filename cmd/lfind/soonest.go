@@ -103,17 +103,21 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 		return &estimate{at: now, now: now}, nil
 	}
 	args := append([]string{"--test-only"}, a.Options.Args()...)
-	client := slurm.Client{Run: launcher.Runner(host, command.System)}
+	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
 	var stderr bytes.Buffer
 	_, err := client.Command(ctx, command.Cmd{
-		Name: program(a, "sbatch"), Args: args, Stderr: &stderr,
+		Name: "sbatch", Args: args, Stderr: &stderr,
 		Stdin: strings.NewReader("#!/bin/sh\n:\n"),
 	})
 	if err != nil {
 		var exit *command.ExitError
 		if errors.As(err, &exit) {
+			exit.Stderr = stderr.String()
+			if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
+				return nil, err
+			}
 			words := strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; "))
-			err = fault.Errorf(fault.Unavailable, "sbatch --test-only %s: %s", strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"))
+			err = fault.Wrap(fault.Unavailable, &refusal{strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
 		}
 		return nil, err
 	}
@@ -123,6 +127,11 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 	}
 	return &estimate{start.Start, now, start.Nodes, start.Partition}, nil
 }
+
+// refusal is what sbatch --test-only says of a job that Slurm does not take.
+type refusal struct{ options, said, words string }
+
+func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
 
 // program is the path of one of Slurm's commands for an answer.
 func program(a *launcher.Answer, name string) string {

@@ -85,7 +85,7 @@ func refusedBy(program string, err error, stderr string) error {
 		return err
 	}
 	exit.Stderr = stderr
-	return fault.Wrap(fault.Unavailable, &slurm.Error{Command: filepath.Base(program), Exit: exit})
+	return fault.Wrap(fault.Unavailable, slurm.Refusal(filepath.Base(program), exit))
 }
 
 // wait runs sbatch --wait. When this process is interrupted the job is cancelled.
@@ -146,13 +146,9 @@ func (s *session) status(c *cli.Context, answer *launcher.Answer, run command.Ru
 	}
 	ctx, stop := context.WithTimeout(c.Context, patience)
 	defer stop()
-	client := slurm.Client{Run: run}
-	out, err := client.Output(ctx, patience, program(answer, "scontrol"), slurm.JobEndArgs(id)...)
-	if err != nil {
-		return code
-	}
-	if _, signal, err := slurm.ParseJobEnd(string(out)); err == nil && signal > 0 {
-		return 128 + int(signal)
+	client := slurm.Client{Run: run, Dir: answer.Launcher.Entry.Path}
+	if jobs, err := client.JobDetails(ctx, id); err == nil && len(jobs) == 1 && jobs[0].Exit.Signal > 0 {
+		return 128 + jobs[0].Exit.Signal
 	}
 	return code
 }

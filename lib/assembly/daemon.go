@@ -42,8 +42,8 @@ func (p *Parts) otherDaemon(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for i := range rows {
-		if rows[i].Comment == p.daemonComment() && rows[i].ID != os.Getenv("SLURM_JOB_ID") && slurmrunner.Alive(&rows[i]) {
-			return rows[i].ID, nil
+		if rows[i].Comment == p.daemonComment() && rows[i].Number() != os.Getenv("SLURM_JOB_ID") && slurmrunner.Alive(&rows[i]) {
+			return rows[i].Number(), nil
 		}
 	}
 	return "", nil

@@ -71,7 +71,7 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string {
 	switch {
-	case errors.Is(e.err, exec.ErrNotFound), errors.Is(e.err, fs.ErrNotExist):
+	case e.err == nil, errors.Is(e.err, exec.ErrNotFound), errors.Is(e.err, fs.ErrNotExist):
 		return e.Name + ": program not found"
 	case errors.Is(e.err, fs.ErrPermission):
 		return e.Name + ": program may not be executed"

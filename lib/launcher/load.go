@@ -109,7 +109,7 @@ func (w World) Search(f *file.File) (*Search, error) {
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	s.Ask = func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
 		host := Hostname(f, e.Connector)
-		asker := cluster.Asker{Slurm: &slurm.Client{Run: Runner(host, w.run())}, Dir: e.Path, Now: w.now}
+		asker := cluster.Asker{Slurm: &slurm.Client{Run: Runner(host, w.run()), Dir: e.Path, Timeout: time.Minute}, Now: w.now}
 		snapshot, err := cache.Get(ctx, w.clusterKey(host, e.Path), asker.Ask)
 		if err == nil && snapshot.Note != "" && w.Warn != nil {
 			w.Warn(snapshot.Note)

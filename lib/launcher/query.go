@@ -1,10 +1,12 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
@@ -53,6 +55,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	if len(l.regexes) == 0 {
 		l.regexes, l.guessing = commonRegexes, true
 	}
+	l.admission = s.Admission()
 	described := map[string]*partition{}
 	inherited := map[string]file.Configuration{}
 	given := map[string]bool{} // the file says which QoS or accounts to use
@@ -62,13 +65,13 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		inherited[p.name] = from.Configuration
 		given[p.name] = len(from.QOS) > 0 || len(from.Accounts) > 0
 	}
-	highest := 0
+	highest := int64(0)
 	for i := range s.Partitions {
 		if s.Partitions[i].State == "UP" {
 			highest = max(highest, s.Partitions[i].PriorityTier)
 		}
 	}
-	rules := make(map[string]slurm.QOSRule, len(s.QOS))
+	rules := make(map[string]slurm.QOS, len(s.QOS))
 	for _, q := range s.QOS {
 		rules[q.Name] = q
 	}
@@ -82,12 +85,15 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		known[from.Name] = p
 		p.complete = len(p.groups) == 0
-		p.minNodes, p.maxNodes = from.MinNodes, from.MaxNodes
-		p.maxCores, p.maxMem = from.MaxCPUsPerNode, from.MaxMemPerNode
-		if from.Preemptible && from.PriorityTier < highest {
+		p.slurm = from
+		if from.Preemptible() && from.PriorityTier < highest {
 			p.class = classPreemptible
 		}
-		p.refused = append(p.refused, partitionRefuses(from, s)...)
+		for _, f := range l.admission.Access(from) {
+			if f.Verdict == admission.No {
+				p.refused = append(p.refused, Reason{f.Code, f.Text})
+			}
+		}
 		if !given[from.Name] {
 			var none []Reason
 			p.choices, none = slurmChoices(from, s, rules)
@@ -95,9 +101,6 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		for j := range p.choices {
 			p.choices[j].limit(from, rules)
-			if given[from.Name] {
-				p.choices[j].check(from)
-			}
 		}
 	}
 	for name, p := range described {
@@ -109,11 +112,11 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		from := &s.Groups[i]
 		var features []string
 		if from.Features != "" {
-			features = slices.DeleteFunc(strings.Split(from.Features, ","), func(name string) bool { return !file.IsFeature(name) })
+			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
 		}
 		fromFeatures := group{}
 		fromFeatures.setFeatures(features)
-		for name := range strings.SplitSeq(from.Partitions, ",") {
+		for name := range from.Partitions.All() {
 			p := known[name]
 			if p == nil {
 				continue // hidden from this user
@@ -175,8 +178,11 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 			g.setFloor()
 		}
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		fig.gpus = found
+	case c.GPU.Count == 0 && len(c.GPUs) == 0: // the names of features do not make GPUs of what is not there
+		fig.gpus = nil
 	}
 	return fig
 }
@@ -189,38 +195,19 @@ func (l *Launcher) saysMemory(features []string) bool {
 	})
 }
 
-// partitionRefuses is why a partition takes no job of this user at all.
-func partitionRefuses(p *slurm.Partition, s *cluster.Snapshot) []Reason {
-	var all []Reason
-	if p.State != "UP" && p.State != "" {
-		all = append(all, Reason{"partition_state", "the partition is " + p.State})
-	}
-	if p.RootOnly && s.User != "root" {
-		all = append(all, Reason{"partition_state", "only root may use the partition"})
-	}
-	if p.NeedsResv {
-		all = append(all, Reason{"partition_state", "the partition takes jobs with a reservation only"})
-	}
-	if p.AllowGroups != nil && s.UserGroups != nil && s.User != "root" &&
-		!slices.ContainsFunc(s.UserGroups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }) {
-		all = append(all, Reason{"group", fmt.Sprintf("the partition is for the groups %s only", strings.Join(p.AllowGroups, ", "))})
-	}
-	return all
-}
-
 func allows(name string, allow, deny []string) bool {
 	return (allow == nil || slices.Contains(allow, name)) && !slices.Contains(deny, name)
 }
 
 // slurmChoices are the accounts and QoS that the user can use in a partition: the
 // defaults first, then the QoS with the tightest time limit.
-func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOSRule) ([]choice, []Reason) {
-	if len(s.Memberships) == 0 {
-		return qosChoices(p, slurm.Membership{}, "", rules), nil
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOS) ([]choice, []Reason) {
+	if len(s.Associations) == 0 {
+		return qosChoices(p, slurm.Association{}, "", rules), nil
 	}
 	var mine []string
-	var usable []slurm.Membership
-	for _, m := range s.Memberships {
+	var usable []slurm.Association
+	for _, m := range s.Associations {
 		if m.Partition != "" && m.Partition != p.Name {
 			continue
 		}
@@ -238,7 +225,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slur
 		}
 		return nil, []Reason{{"account", text}}
 	}
-	slices.SortStableFunc(usable, func(a, b slurm.Membership) int {
+	slices.SortStableFunc(usable, func(a, b slurm.Association) int {
 		return rank(a.Account != s.DefaultAccount) - rank(b.Account != s.DefaultAccount)
 	})
 	var all []choice
@@ -262,7 +249,7 @@ func rank(last bool) int {
 	return 0
 }
 
-func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules map[string]slurm.QOSRule) []choice {
+func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules map[string]slurm.QOS) []choice {
 	var all []choice
 	add := func(option, name string) {
 		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
@@ -281,7 +268,7 @@ func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules ma
 		if a == m.DefaultQOS || b == m.DefaultQOS {
 			return rank(a != m.DefaultQOS) - rank(b != m.DefaultQOS)
 		}
-		x, y := rules[a].MaxWall, rules[b].MaxWall
+		x, y := rules[a].MaxWall.Or(0), rules[b].MaxWall.Or(0)
 		switch {
 		case x == y:
 			return strings.Compare(a, b)
@@ -302,50 +289,25 @@ func qosChoices(p *slurm.Partition, m slurm.Membership, account string, rules ma
 	return all
 }
 
-// limit sets what Slurm allows with the QoS in the partition.
-func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOSRule) {
+// limit sets the longest job and the fewest GPUs that Slurm allows with the QoS in
+// the partition, for those who write it down: of each limit, that of the
+// partition's QoS comes before that of the job's.
+func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	own, ofPartition := rules[c.isQOS], rules[p.QOS]
-	if own.OverPartition {
-		first(&ofPartition.MaxWall, own.MaxWall)
-		first(&ofPartition.MinGPUs, own.MinGPUs)
-		first(&ofPartition.MaxGPUs, own.MaxGPUs)
-		first(&ofPartition.MaxCPUs, own.MaxCPUs)
-		first(&ofPartition.MaxNodes, own.MaxNodes)
-		first(&ofPartition.MaxMemory, own.MaxMemory)
+	before, after := ofPartition, own
+	if own.Is("OverPartQOS") {
+		before, after = own, ofPartition
 	}
-	if p.MaxTime != slurm.Unlimited && !own.OverTime {
+	if p.MaxTime != slurm.Unlimited && !own.Is("PartitionTimeLimit") {
 		c.hardMax = p.MaxTime
 	}
-	for _, q := range []slurm.QOSRule{own, ofPartition} {
-		least(&c.hardMax, q.MaxWall)
-		least(&c.maxGPU, q.MaxGPUs)
-		least(&c.maxCores, q.MaxCPUs)
-		least(&c.maxNodes, q.MaxNodes)
-		least(&c.maxMem, q.MaxMemory)
-		c.minGPU = max(c.minGPU, q.MinGPUs)
-	}
-}
-
-// first lets value, if there is one, take the place of a limit.
-func first[T ~int | ~int64](limit *T, value T) {
-	if value > 0 && *limit > 0 {
-		*limit = value
-	}
+	least(&c.hardMax, cmp.Or(before.MaxWall, after.MaxWall).Max)
+	c.hardMinGPU = int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs()))
 }
 
 // least makes a limit tighter; 0 is no limit.
 func least[T ~int | ~int64](limit *T, value T) {
 	if value > 0 && (*limit == 0 || value < *limit) {
 		*limit = value
-	}
-}
-
-// check refuses what the file gives and Slurm does not take.
-func (c *choice) check(p *slurm.Partition) {
-	if c.account != "" && !allows(c.account, p.AllowAccounts, p.DenyAccounts) {
-		c.refused = append(c.refused, Reason{"account", fmt.Sprintf("the partition does not take the account %s", c.account)})
-	}
-	if c.qos != "" && !allows(c.qos, p.AllowQOS, p.DenyQOS) {
-		c.refused = append(c.refused, Reason{"qos", fmt.Sprintf("the partition does not take the QoS %s", c.qos)})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
@@ -19,17 +20,32 @@ func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.
 	n, err := slurm.ParseNodes(strings.NewReader(nodes))
 	if err == nil {
 		s.Groups = cluster.GroupNodes(n)
-		s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions))
-	}
-	if err == nil {
-		s.Memberships, err = slurm.ParseMemberships(strings.NewReader(accounts))
-	}
-	if err == nil {
-		s.QOS, err = slurm.ParseQOSRules(strings.NewReader(qos))
+		s.Partitions, err = slurm.ParsePartitions(strings.NewReader(partitions + "\n"))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A line is cluster|account|partition|QoS|default QoS.
+	for line := range strings.Lines(accounts) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		s.Associations = append(s.Associations, slurm.Association{Cluster: f[0], Account: f[1], User: "alice", Partition: f[2], QOS: strings.Split(f[3], ","), DefaultQOS: f[4]})
+	}
+	// A line is name|longest time|least TRES|most TRES|flags.
+	for line := range strings.Lines(qos) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		q := slurm.QOS{Name: f[0], Flags: slurm.List(f[4])}
+		if wall, err := slurm.ParseDuration(f[1]); err == nil {
+			q.MaxWall = slurm.AtMost(wall)
+		}
+		q.MinTRESPerJob, _ = slurm.ParseTRES(f[2])
+		q.MaxTRESPerJob, _ = slurm.ParseTRES(f[3])
+		s.QOS = append(s.QOS, q)
+	}
+	s.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": "22.05.8", "SelectTypeParameters": "CR_CORE_MEMORY"}
+	if accounts != "" {
+		s.Config["AccountingStorageType"], s.Config["AccountingStorageEnforce"] = "accounting_storage/slurmdbd", "associations,limits,qos"
+	}
+	s.Known = admission.Known{Accounting: true, Accounts: true, Groups: true, Licenses: true, Config: true}
 	return func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }
 }
 

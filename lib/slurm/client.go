@@ -1,10 +1,13 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 // Client runs Slurm's commands.
 type Client struct {
 	Run command.Runner // nil: command.System
+	Dir string         // of Slurm's commands; "": as in PATH
 	// Timeout bounds each command; 0: DefaultTimeout.
 	Timeout time.Duration
 	// Env is the environment of this process, before what changes the commands'
@@ -25,6 +29,9 @@ type Client struct {
 // DefaultTimeout bounds a command of Slurm. The commands themselves give up on a
 // controller that does not answer after MessageTimeout, 10 to 100 seconds.
 const DefaultTimeout = 2 * time.Minute
+
+// accountingTimeout bounds sacctmgr: accounting can be done without.
+const accountingTimeout = 15 * time.Second
 
 // changesOutput reports whether an environment variable changes what a command
 // of Slurm asks for or prints.
@@ -57,14 +64,21 @@ func (c *Client) environ() []string {
 	return append(clean, "LC_ALL=C")
 }
 
-// Command runs a command of Slurm. Env of cmd, if any, is used as it is.
+// Command runs a command of Slurm. Env of cmd, if any, is used as it is. What goes
+// wrong is an *Error of kind fault.Unavailable, or ErrNoAccounting; nothing that
+// is found is no error.
 func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
+	name := cmd.Name
+	if c.Dir != "" {
+		cmd.Name = path.Join(c.Dir, name)
+	}
 	if cmd.Env == nil {
 		cmd.Env = c.environ()
 	}
 	if cmd.Timeout == 0 {
-		if cmd.Timeout = c.Timeout; cmd.Timeout == 0 {
-			cmd.Timeout = DefaultTimeout
+		cmd.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+		if name == "sacctmgr" {
+			cmd.Timeout = min(cmd.Timeout, accountingTimeout)
 		}
 	}
 	run := c.Run
@@ -78,17 +92,7 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, err
 	}
-	var exit *command.ExitError
-	if errors.As(err, &exit) {
-		err = &Error{Command: cmd.Name, Exit: exit}
-		switch {
-		case NoDatabase(err):
-			err = fault.Hint(err, "Slurm's database (slurmdbd) does not answer; the controller may do without it for a while")
-		case Unreachable(err):
-			err = fault.Hint(err, `ask Slurm's controller with "scontrol ping"`)
-		}
-	}
-	return result.Stdout, fault.Wrap(fault.Unavailable, err)
+	return result.Stdout, newError(name, err)
 }
 
 // Output runs a command of Slurm and returns what it printed.
@@ -96,82 +100,68 @@ func (c *Client) Output(ctx context.Context, timeout time.Duration, name string,
 	return c.Command(ctx, command.Cmd{Name: name, Args: args, Timeout: timeout})
 }
 
-// Error reports that a command of Slurm ran and failed, in Slurm's own words.
-type Error struct {
-	Command string
-	Exit    *command.ExitError
+// Stream runs a command of Slurm and has its output read while it is printed.
+// What read has got is good only if Stream returns nil: the command may still fail
+// after its last line.
+func (c *Client) Stream(ctx context.Context, read func(io.Reader) error, name string, args ...string) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer r.Close()
+	widen(w)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Command(running, command.Cmd{Name: name, Args: args, Stdout: w})
+		w.Close()
+		failed <- err
+	}()
+	readErr := read(r)
+	if readErr != nil {
+		stop() // nobody reads what it still has to say
+	}
+	err = <-failed
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case err != nil && !errors.Is(err, context.Canceled):
+		return err // the reason why the output is cut short, if it is
+	case readErr != nil && fault.KindOf(readErr) == fault.Failed:
+		return fault.Wrap(fault.Unavailable, readErr)
+	}
+	return readErr
 }
 
-func (e *Error) Error() string {
-	words := e.Words()
-	if words == "" {
-		return e.Exit.Error()
+// stream is Stream for a listing that is kept.
+func stream[T any](ctx context.Context, c *Client, parse func(io.Reader) (T, error), name string, args ...string) (T, error) {
+	var listing, nothing T
+	err := c.Stream(ctx, func(r io.Reader) (err error) {
+		listing, err = parse(r)
+		return err
+	}, name, args...)
+	if err != nil {
+		return nothing, err
 	}
-	return e.Command + ": " + words
+	return listing, nil
 }
 
-func (e *Error) Unwrap() error { return e.Exit }
-
-// Words is what Slurm said, without the names and prefixes in front of it, in
-// one line.
-func (e *Error) Words() string {
-	var words []string
-	for line := range strings.SplitSeq(e.Exit.Stderr, "\n") {
-		line = strings.TrimSpace(line)
-		line = strings.TrimPrefix(line, e.Command+": ")
-		line = strings.TrimPrefix(line, "error: ")
-		if line != "" {
-			words = append(words, line)
-		}
-	}
-	return strings.Join(words, "; ")
+// Ping reports whether a controller answers.
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := c.Output(ctx, 0, "scontrol", "ping")
+	return err
 }
 
-// Unreachable reports whether err says that Slurm's daemons did not answer, as
-// opposed to having refused. It goes by the words of Slurm's commands, which have
-// no exit codes for it, in all versions from 20.11 on.
-func Unreachable(err error) bool {
-	var late *command.TimeoutError
-	var missing *command.NotFoundError
-	if errors.As(err, &late) || errors.As(err, &missing) {
-		return true
+// Version returns the version of a command of Slurm, such as 22.05.8.
+func (c *Client) Version(ctx context.Context, name string) (string, error) {
+	out, err := c.Output(ctx, 0, name, "--version")
+	if err != nil {
+		return "", err
 	}
-	var e *Error
-	if !errors.As(err, &e) {
-		return false
+	fields := strings.Fields(string(out))
+	if len(fields) < 2 {
+		return "", parseError(name, 1, "%q is not a version", strings.TrimSpace(string(out)))
 	}
-	for _, words := range []string{
-		"Unable to contact slurm controller", "Unable to establish control", "Connection refused", "Connection timed out",
-		"Socket timed out", "Zero Bytes were transmitted", "Transport endpoint", "connect failure",
-		"Resource temporarily unavailable", "slurm_persist_conn_open", "Could not establish a configuration source",
-		"Problem talking to the database", "Unable to connect to database", "Slurm backup controller in standby mode",
-		"Slurmctld is in the process of starting", "Protocol authentication error", "DNS SRV lookup failed", "fatal: Could not establish",
-		"Communication connection failure", "Communication shutdown failure", "Message send failure", "Message receive failure",
-		"Invalid authentication credential", "Authentication credential invalid", "Error generating job credential", "is in standby mode",
-		"I/O error writing script/environment to file", // the controller's disk is full
-	} {
-		if strings.Contains(e.Exit.Stderr, words) {
-			return true
-		}
-	}
-	return false
-}
-
-// NoDatabase reports whether err says that slurmdbd did not answer.
-func NoDatabase(err error) bool {
-	var e *Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, words := range []string{"slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database"} {
-		if strings.Contains(e.Exit.Stderr, words) {
-			return true
-		}
-	}
-	return false
-}
-
-// parseError reports output that does not have the expected shape.
-func parseError(command string, line int, format string, args ...any) error {
-	return fault.Errorf(fault.Unavailable, "%s: line %d of its output: %w", command, line, fmt.Errorf(format, args...))
+	return fields[1], nil
 }

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,11 @@ func (a *answers) Run(_ context.Context, c command.Cmd) (command.Result, error) 
 	var err error
 	if a.code != 0 {
 		err = &command.ExitError{Name: c.Name, Code: a.code, Stderr: a.stderr}
+	}
+	for _, arg := range c.Args {
+		if mark := markPattern.FindString(arg); mark != "" {
+			a.stdout = strings.ReplaceAll(a.stdout, capturedMark, mark)
+		}
 	}
 	if c.Stdout != nil {
 		// In two pieces, as a pipe may deliver it.
@@ -61,11 +67,11 @@ func TestOutputPassesSlurmsWordsOn(t *testing.T) {
 	c = Client{Run: &answers{code: 1, stderr: "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid partition name specified\n"}}
 	_, err = c.Output(t.Context(), 0, "sbatch")
 	db := Client{Run: &answers{code: 1, stderr: "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: Connection refused\n"}}
-	if _, err := db.Output(t.Context(), 0, "sacct"); !NoDatabase(err) || !Unreachable(err) || !strings.Contains(fault.HintOf(err), "slurmdbd") {
+	if _, err := db.Output(t.Context(), 0, "sacct"); !failedBy(err, NoDatabase) || !Unreachable(err) || !strings.Contains(fault.HintOf(err), "slurmdbd") {
 		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
 	}
 	var e *Error
-	if !errors.As(err, &e) || Unreachable(err) || NoDatabase(err) || e.Words() != "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified" {
+	if !errors.As(err, &e) || Unreachable(err) || !WasRefused(err) || e.Words() != "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -95,52 +101,91 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-func TestParseMemory(t *testing.T) {
-	for s, want := range map[string]int64{
-		"500": 500 << 20, "4000M": 4000 << 20, "16G": 16 << 30, "1.5G": 3 << 29, "2T": 2 << 40, "10K": 10 << 10, "500Mn": 500 << 20, "4Gc": 4 << 30, "0": 0,
+// failedBy reports whether err says that a command has failed so.
+func failedBy(err error, want Failure) bool {
+	why, ok := FailureOf(err)
+	return ok && why == want
+}
+
+// TestFailures holds that what failed can be told from what is not there.
+func TestFailures(t *testing.T) {
+	for words, want := range map[string]Failure{
+		"sacctmgr: error: Problem talking to the database: Connection refused":        NoDatabase,
+		"sacctmgr: error: Access/permission denied":                                   Refused,
+		"slurm_load_partitions: Unable to contact slurm controller (connect failure)": NoAnswer,
+	} {
+		c := &Client{Run: &answers{code: 1, stderr: words}}
+		if qos, err := c.QOS(t.Context()); qos != nil || !failedBy(err, want) || !fault.Is(err, fault.Unavailable) {
+			t.Errorf("%s: %v, %v", words, qos, err)
+		}
+	}
+	for _, words := range []string{
+		"Slurm accounting storage is disabled\n",
+		"You are not running a supported accounting_storage plugin\nOnly 'accounting_storage/slurmdbd' is supported.\n",
+	} {
+		c := &Client{Run: &answers{code: 1, stderr: words}}
+		if _, err := c.Associations(t.Context(), "alice"); !errors.Is(err, ErrNoAccounting) {
+			t.Errorf("%s: %v", words, err)
+		}
+	}
+	if _, err := (&Client{Run: &answers{stdout: "welcome\n"}}).Nodes(t.Context()); !failedBy(err, Unreadable) {
+		t.Errorf("odd output: %v", err)
+	}
+	if _, err := (&Client{Dir: "/nowhere"}).Nodes(t.Context()); !failedBy(err, NotInstalled) || !Unreachable(err) {
+		t.Errorf("no such program: %v", err)
+	}
+	gone := &Client{Run: &answers{code: 1, stderr: "slurm_load_jobs error: Invalid job id specified\n"}}
+	if jobs, err := gone.JobDetails(t.Context(), "7"); jobs != nil || err != nil {
+		t.Errorf("a job that is gone: %v, %v", jobs, err)
+	}
+	for what, nothing := range map[string]func(*Client) (int, error){
+		"No nodes in the system\n":           func(c *Client) (int, error) { v, err := c.Nodes(t.Context()); return len(v), err },
+		"No reservations in the system\n":    func(c *Client) (int, error) { v, err := c.Reservations(t.Context()); return len(v), err },
+		"No licenses configured in Slurm.\n": func(c *Client) (int, error) { v, err := c.Licenses(t.Context()); return len(v), err },
+		"":                                   func(c *Client) (int, error) { v, err := c.QOS(t.Context()); return len(v), err },
+	} {
+		if n, err := nothing(&Client{Run: &answers{stdout: what}}); n != 0 || err != nil {
+			t.Errorf("%q: %d, %v", what, n, err)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	for s, want := range map[string]float64{
+		"500": 500, "4000M": 4000, "16G": 16384, "1.5G": 1536, "2T": 2 << 20, "10K": 10.0 / 1024, "500Mn": 500, "4Gc": 4096, "0": 0,
 	} {
 		if got, err := ParseMemory(s); err != nil || got != want {
-			t.Errorf("ParseMemory(%q) = %d, %v; want %d", s, got, err, want)
+			t.Errorf("ParseMemory(%q) = %v, %v; want %v", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"", "G", "x", "-1G", "1e40G", "NaN"} {
 		if got, err := ParseMemory(s); err == nil {
-			t.Errorf("ParseMemory(%q) = %d", s, got)
+			t.Errorf("ParseMemory(%q) = %v", s, got)
 		}
 	}
-	for b, want := range map[int64]string{1: "1M", 1 << 30: "1G", 1<<30 + 1: "1025M", 0: "1M", 3 << 29: "1536M"} {
+	for b, want := range map[int64]string{1: "1M", 1 << 30: "1G", 1<<30 + 1: "1025M", 0: "1M", 3 << 29: "1536M", math.MaxInt64: "8796093022207M"} {
 		if got := FormatMemory(b); got != want {
 			t.Errorf("FormatMemory(%d) = %q; want %q", b, got, want)
 		}
 	}
-}
-
-func FuzzParseDuration(f *testing.F) {
-	for _, s := range []string{"90", "1:30:00", "2-12", "UNLIMITED", "-", "4294967295-0"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		d, err := ParseDuration(s)
-		if err != nil || d == Unlimited {
-			return
+	for s, want := range map[string]string{"2026-11-20T17:41:19": "2026-11-20 17:41:19", "Unknown": "", "N/A": "", "": "", "InvalidDate": "", "2026-11-20T17:41:60": "2026-11-20 17:42:00"} {
+		text := ""
+		got, err := ParseTime(s)
+		if got != 0 {
+			text = Time(got).Format(time.DateTime)
 		}
-		if back, err := ParseDuration(FormatDuration(d)); d < 0 || err != nil || back != d {
-			t.Errorf("%q = %v, and back %v, %v", s, d, back, err)
-		}
-	})
-}
-
-func TestParseTime(t *testing.T) {
-	got, err := ParseTime("2026-11-20T17:41:19")
-	if err != nil || !got.Equal(time.Date(2026, 11, 20, 17, 41, 19, 0, time.Local)) {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, s := range []string{"Unknown", "N/A", ""} {
-		if got, err := ParseTime(s); err != nil || !got.IsZero() {
-			t.Errorf("%q: %v, %v", s, got, err)
+		if err != nil || text != want {
+			t.Errorf("ParseTime(%q) = %s, %v", s, text, err)
 		}
 	}
-	if _, err := ParseTime("yesterday"); err == nil || !strings.Contains(err.Error(), "yesterday") {
-		t.Errorf("%v", err)
+	for _, s := range []string{"yesterday", "2026-11-20", "2026-13-20T17:41:19", "2026-11-20T17:61:00"} {
+		if _, err := ParseTime(s); err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("ParseTime(%q): %v", s, err)
+		}
+	}
+	for s, want := range map[string]Limit[int64]{"": {}, "UNLIMITED": {}, "-1": {}, "N/A": {}, "0": AtMost[int64](0), "12": AtMost[int64](12)} {
+		if got, ok := parseCount(s); !ok || got != want || got.Allows(13) == got.Set {
+			t.Errorf("parseCount(%q) = %v, %v", s, got, ok)
+		}
 	}
 }

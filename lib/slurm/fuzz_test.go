@@ -1,49 +1,129 @@
 package slurm
 
 import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func FuzzSacctmgr(f *testing.F) {
-	f.Add("main|physics|gpu|normal,high|normal\n")
-	f.Add("normal|1-00:00:00|gres/gpu=1|cpu=8,mem=10G,node=2|OverPartQOS\n")
-	f.Add("alice|physics\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if rules, err := ParseQOSRules(strings.NewReader(text)); err == nil {
-			for _, q := range rules {
-				if q.MaxWall < 0 || q.MaxMemory < 0 || q.MaxGPUs < 0 || q.MinGPUs < 0 || q.MaxCPUs < 0 || q.MaxNodes < 0 {
-					t.Errorf("%q: %+v", text, q)
-				}
+// FuzzListings reads text as every listing of Slurm. The seeds are what each command
+// once printed.
+func FuzzListings(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/*/*.txt")
+	if more, moreErr := filepath.Glob("testdata/*/*/*.txt"); err != nil || moreErr != nil {
+		f.Fatal(err, moreErr)
+	} else {
+		seeds = append(seeds, more...)
+	}
+	for _, name := range seeds {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	for _, text := range []string{
+		"NodeName=a Gres=gpu:4(S:0,1),gpu:b:2 CPUTot=4\n", "|~" + capturedMark + "\n", "0\x1f+\x1f0\x1f\x1f\x1f\x1f0\n", "root||||0.0|0||1.0|||||\n", "alice|physics|\n",
+		"LicenseName=x@y Total=-1 Remote=yes\n", "JobId=1 Nodes=a CPU_IDs=0 Nodes=b Mem=1 GRES=gpu\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		in := func() io.Reader { return bytes.NewReader(text) }
+		nodes, err := ParseNodes(in())
+		for _, n := range nodes {
+			if err != nil || n.Name == "" || n.CPUs < 0 || n.JobMemMB() < 0 || n.SpecCPUs < 0 || n.GPUs < 0 {
+				t.Errorf("%+v, %v", n, err)
 			}
 		}
-		_, _ = ParseMemberships(strings.NewReader(text))
-		_, _ = ParseDefaultAccount(strings.NewReader(text))
+		partitions, err := ParsePartitions(in())
+		for _, p := range partitions {
+			if err != nil || p.Name == "" || p.MaxTime < 0 || p.MaxNodes.Max < 0 {
+				t.Errorf("%+v, %v", p, err)
+			}
+		}
+		qos, err := ParseQOS(in())
+		for _, q := range qos {
+			if err != nil || q.Name == "" || q.MaxWall.Max < 0 {
+				t.Errorf("%+v, %v", q, err)
+			}
+		}
+		associations, err := ParseAssociations(in())
+		for _, a := range associations {
+			if err != nil || a.Account == "" || a.MaxSubmit.Max < 0 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		}
+		records, err := ParseAccount(in())
+		for id, r := range records {
+			if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {
+				t.Errorf("%q: %+v, %v", id, r, err)
+			}
+		}
+		own := 0
+		if err := rows(in(), jobsLayout(capturedMark), ownColumns, func(*Job) error { own++; return nil }); err == nil && own > bytes.Count(text, []byte("\n")) {
+			t.Errorf("%d jobs", own)
+		}
+		_, _ = parseJobs(in())
+		_, _ = parseSprio(in())
+		_, _ = ParseShares(in())
+		_, _ = ParseReservations(in())
+		_, _ = ParseLicenses(in())
+		_, _ = ParseJobDetails(in())
+		_, _ = ParseConfig(in())
+		_, _ = parseReport(in())
+		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })
 	})
 }
 
-// What single answers hold, a line or a few.
-func FuzzAnswers(f *testing.F) {
-	f.Add("sbatch: Job 7 to start at 2026-11-20T21:00:00 using 4 processors on nodes cpu[1-2] in partition cpu\n")
-	f.Add("JobId=7 ExitCode=0:9 Reason=None")
-	f.Add("welcome\n42;cluster\n")
-	f.Add("CANCELLED by 1000\nRUNNING\n")
-	f.Add("cpu=4,mem=1.5G,gres/gpu:a100=2,billing=4")
-	f.Add("16G")
-	f.Add("2026-11-20T21:00:00")
-	f.Fuzz(func(t *testing.T, text string) {
-		if e, err := ParseStartEstimate(text); err == nil && e.Start.IsZero() {
-			t.Errorf("%q starts at no time", text)
+// FuzzValues reads single values.
+func FuzzValues(f *testing.F) {
+	for _, s := range []string{
+		"sbatch: Job 7 to start at 2026-11-20T21:00:00 using 4 processors on nodes cpu[1-2] in partition cpu\n", "welcome\n42;cluster\n",
+		"cpu=4,mem=1.5G,gres/gpu:a100=2,billing=4", "16G", "500Mn", "2026-11-20T21:00:00", "90", "1:30:00", "2-12", "UNLIMITED", "-", "4294967295-0", "0:15", "0-3,7",
+		"gpu:a100:no_consume:2(S:0,1),shard:2K", "IDLE*+DRAIN", "DefCpuPerGPU=4,DefMemPerGPU=1000", "1,3-5,10-20:2%4",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if d, err := ParseDuration(s); err == nil && d != Unlimited {
+			if back, err := ParseDuration(FormatDuration(d)); d < 0 || err != nil || back != d {
+				t.Errorf("%q = %v, and back %v, %v", s, d, back, err)
+			}
 		}
-		_, _, _ = ParseJobEnd(text)
-		if id, err := parseSubmitted([]byte(text)); err == nil && (id == "" || strings.Trim(id, "0123456789") != "") {
-			t.Errorf("%q is job %q", text, id)
+		if m, err := ParseMemory(s); err == nil && m < 0 {
+			t.Errorf("%q is %v MiB", s, m)
 		}
-		_ = parseRuns(text)
-		if m, err := ParseMemory(text); err == nil && m < 0 {
-			t.Errorf("%q is %d bytes", text, m)
+		if e, err := ParseStartEstimate(s); err == nil && e.Start.IsZero() {
+			t.Errorf("%q starts at no time", s)
 		}
-		_, _ = ParseTime(text)
-		_, _ = ParseTRESCounts(text)
+		if id, err := parseSubmitted([]byte(s)); err == nil && (id == "" || strings.Trim(id, "0123456789") != "") {
+			t.Errorf("%q is job %q", s, id)
+		}
+		gres, err := ParseGRES(s)
+		for _, g := range gres {
+			if err == nil && (g.Name == "" || g.Count < 0) {
+				t.Errorf("%q: %+v", s, g)
+			}
+		}
+		counts, _ := ParseTRES(s)
+		for name, n := range counts {
+			if name == "" || !(n >= 0) {
+				t.Errorf("%q: %v", s, counts)
+			}
+		}
+		if n, ok := countIDs(s); ok && n <= 0 {
+			t.Errorf("%q has %d ids", s, n)
+		}
+		if countTasks(s) < 1 {
+			t.Errorf("%q has no task", s)
+		}
+		_, _ = ParseTime(s)
+		_, _ = nodeState(s)
+		_, _ = parseExit(s)
+		_, _ = JobDefaults(s)
 	})
 }

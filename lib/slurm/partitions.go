@@ -1,151 +1,179 @@
 package slurm
 
 import (
-	"fmt"
+	"context"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// Partition is what the configuration of a partition allows.
+// Partition is what the configuration of a partition allows. Memory is in MiB.
 type Partition struct {
-	Name           string
-	State          string // UP, DOWN, DRAIN or INACTIVE
-	Default        bool
-	RootOnly       bool
-	NeedsResv      bool     // only within a reservation
-	AllowAccounts  []string // nil: all
-	DenyAccounts   []string
-	AllowQOS       []string // nil: all
-	DenyQOS        []string
-	AllowGroups    []string // nil: all
-	QOS            string   // limits that hold besides those of the job's own QOS
-	MaxTime        time.Duration
-	MinNodes       int
-	MaxNodes       int   // 0: no limit
-	MaxCPUsPerNode int   // 0: no limit
-	MaxMemPerNode  int64 // bytes; 0: no limit
-	MaxMemPerCPU   int64 // bytes; 0: no limit
-	PriorityTier   int
-	Preemptible    bool // jobs of a higher tier may take the place of its jobs
-	Nodes          string
-	Hidden         bool
-	Exclusive      bool       // jobs get whole nodes
-	PreemptMode    string     // OFF, CANCEL, REQUEUE, SUSPEND; "": the cluster's
-	JobFactor      float64    // PriorityJobFactor
-	TRES           TRESCounts // all there is in it
+	Name       string
+	State      string // UP, DOWN, DRAIN or INACTIVE
+	Default    bool
+	Hidden     bool
+	RootOnly   bool
+	NoRootJobs bool // DisableRootJobs
+	NeedsResv  bool // only within a reservation
+
+	AllocNodes    string   // host list from which jobs may be submitted; "": all
+	AllowGroups   []string // Unix groups; nil: all
+	AllowAccounts []string // nil: all
+	DenyAccounts  []string
+	AllowQOS      []string // nil: all
+	DenyQOS       []string
+	QOS           string // limits that hold besides those of the job's own QOS
+	Alternate     string
+
+	MaxTime     time.Duration // Unlimited: no limit
+	DefaultTime time.Duration // of a job that names none; 0: MaxTime
+	MinNodes    int64
+	MaxNodes    Limit[int64]
+
+	MaxCPUsPerNode, MaxCPUsPerSocket Limit[int64]
+	MaxMemPerNode, MaxMemPerCPU      Limit[int64]
+	DefMemPerNode, DefMemPerCPU      Limit[int64] // of a job that asks for no memory
+	DefCPUPerGPU, DefMemPerGPU       Limit[int64]
+	OverSubscribe                    string // NO, YES:4, FORCE:4 or EXCLUSIVE
+	Exclusive                        bool   // jobs get whole nodes
+	ExclusiveUser                    bool   // nodes are shared between jobs of one user only
+	ExclusiveTopo                    bool   // jobs get whole blocks of a topology
+	SelectTypeParameters             string
+	PriorityTier                     int64
+	JobFactor                        int64         // PriorityJobFactor
+	PreemptMode                      string        // OFF, CANCEL, REQUEUE, SUSPEND; "": the cluster's
+	GraceTime                        time.Duration // of preempted jobs
+	Nodes                            string        // as a host list
+	TotalCPUs, TotalNodes            int64
+	TRES, BillingWeights             TRES // all there is in it; what each costs
 }
 
-// PartitionsArgs are scontrol's arguments for ParsePartitions.
-func PartitionsArgs() []string { return []string{"--oneliner", "show", "partitions"} }
+// Preemptible reports whether jobs of a higher tier may take the place of its jobs.
+func (p *Partition) Preemptible() bool { return p.PreemptMode != "OFF" && p.PreemptMode != "" }
+
+var partitionsArgs = []string{"--all", "--oneliner", "show", "partitions"}
+
+// Partitions returns all partitions, those included that are hidden from the user.
+func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
+	return stream(ctx, c, ParsePartitions, "scontrol", partitionsArgs...)
+}
 
 // ParsePartitions reads scontrol show partitions, with and without --oneliner.
-// MaxTime is Unlimited where there is no limit.
 func ParsePartitions(r io.Reader) ([]Partition, error) {
-	text, err := readText(r)
-	if err != nil {
-		return nil, err
-	}
-	var partitions []Partition
-	err = eachRecord("scontrol show partitions", 0, text, "PartitionName=", func(line int, record string) error {
-		p, err := parsePartition(record)
-		if err != nil {
-			return parseError("scontrol show partitions", line, "%w", err)
-		}
-		partitions = append(partitions, p)
-		return nil
+	s := newRecords("partitions", "PartitionName", r)
+	return readAll(s, func(p *Partition) {
+		p.MaxTime = Unlimited
+		s.fields(func(key, value []byte) bool {
+			switch string(key) {
+			case "PartitionName":
+				p.Name = string(value)
+			case "State":
+				p.State = s.text(value)
+			case "Default":
+				p.Default = yes(value)
+			case "Hidden":
+				p.Hidden = yes(value)
+			case "RootOnly":
+				p.RootOnly = yes(value)
+			case "DisableRootJobs":
+				p.NoRootJobs = yes(value)
+			case "ReqResv":
+				p.NeedsResv = yes(value)
+			case "AllocNodes":
+				if p.AllocNodes = orEmpty(string(value)); p.AllocNodes == "ALL" {
+					p.AllocNodes = ""
+				}
+			case "AllowGroups":
+				p.AllowGroups = names(string(value))
+			case "AllowAccounts":
+				p.AllowAccounts = names(string(value))
+			case "DenyAccounts":
+				p.DenyAccounts = names(string(value))
+			case "AllowQos":
+				p.AllowQOS = names(string(value))
+			case "DenyQos":
+				p.DenyQOS = names(string(value))
+			case "QoS":
+				p.QOS = s.word(value)
+			case "Alternate":
+				p.Alternate = s.word(value)
+			case "MaxTime":
+				if !none(string(value)) {
+					p.MaxTime = s.limit(key, value)
+				}
+			case "DefaultTime":
+				p.DefaultTime = s.limit(key, value)
+			case "GraceTime":
+				p.GraceTime = time.Duration(s.number(key, value)) * time.Second
+			case "MinNodes":
+				p.MinNodes = s.number(key, value)
+			case "MaxNodes":
+				p.MaxNodes = s.count(key, value)
+			case "MaxCPUsPerNode":
+				p.MaxCPUsPerNode = s.count(key, value)
+			case "MaxCPUsPerSocket":
+				p.MaxCPUsPerSocket = s.count(key, value)
+			case "MaxMemPerNode":
+				p.MaxMemPerNode = s.count(key, value)
+			case "MaxMemPerCPU":
+				p.MaxMemPerCPU = s.count(key, value)
+			case "DefMemPerNode":
+				p.DefMemPerNode = s.count(key, value)
+			case "DefMemPerCPU":
+				p.DefMemPerCPU = s.count(key, value)
+			case "JobDefaults":
+				p.DefCPUPerGPU, p.DefMemPerGPU = JobDefaults(string(value))
+			case "OverSubscribe":
+				p.OverSubscribe = s.word(value)
+				p.Exclusive = p.Exclusive || strings.HasPrefix(p.OverSubscribe, "EXCLUSIVE")
+			case "Exclusive": // since 24.11; each of the others before
+				p.ExclusiveUser = string(value) == "USER"
+				p.ExclusiveTopo = string(value) == "TOPO"
+				p.Exclusive = p.Exclusive || string(value) == "NODE"
+			case "ExclusiveUser":
+				p.ExclusiveUser = yes(value)
+			case "ExclusiveTopo":
+				p.ExclusiveTopo = yes(value)
+			case "SelectTypeParameters":
+				p.SelectTypeParameters = s.word(value)
+			case "PriorityTier":
+				p.PriorityTier = s.number(key, value)
+			case "PriorityJobFactor":
+				p.JobFactor = s.number(key, value)
+			case "PreemptMode":
+				p.PreemptMode = s.word(value)
+			case "Nodes":
+				p.Nodes = orEmpty(string(value))
+			case "TotalCPUs":
+				p.TotalCPUs = s.number(key, value)
+			case "TotalNodes":
+				p.TotalNodes = s.number(key, value)
+			case "TRES":
+				p.TRES = s.counts(key, value)
+			case "TRESBillingWeights":
+				p.BillingWeights = s.counts(key, value)
+			}
+			return s.err == nil
+		})
+		s.check(p.Name != "" && !strings.Contains(p.Name, ","), []byte("PartitionName"), []byte(p.Name), "the name of a partition")
 	})
-	return partitions, err
 }
 
-func parsePartition(record string) (Partition, error) {
-	p := Partition{MaxTime: Unlimited}
-	var err error
-	fail := func(key, value string) {
-		if err == nil {
-			err = fmt.Errorf("partition %.60q: %s=%.40q", p.Name, key, value)
+func yes(value []byte) bool { return strings.EqualFold(string(value), "yes") }
+
+// JobDefaults reads DefCpuPerGPU and DefMemPerGPU of JobDefaults, which a partition
+// and the cluster's configuration have.
+func JobDefaults(list string) (cpuPerGPU, memPerGPU Limit[int64]) {
+	for item := range List(list).All() {
+		name, value, _ := strings.Cut(item, "=")
+		n, ok := parseNumber(value)
+		switch {
+		case ok && strings.EqualFold(name, "DefCpuPerGPU"):
+			cpuPerGPU = AtMost(n)
+		case ok && strings.EqualFold(name, "DefMemPerGPU"):
+			memPerGPU = AtMost(n)
 		}
 	}
-	number := func(key, value string) int64 {
-		if orEmpty(value) == "" || strings.EqualFold(value, "UNLIMITED") {
-			return 0
-		}
-		n, e := strconv.ParseInt(value, 10, 40)
-		if e != nil || n < 0 {
-			fail(key, value)
-		}
-		return n
-	}
-	seen := map[string]bool{}
-	eachField(record, func(key, value string) bool {
-		if seen[key] {
-			return true
-		}
-		seen[key] = true
-		switch key {
-		case "PartitionName":
-			p.Name = value
-		case "State":
-			p.State = value
-		case "Default":
-			p.Default = value == "YES"
-		case "RootOnly":
-			p.RootOnly = value == "YES"
-		case "ReqResv":
-			p.NeedsResv = value == "YES"
-		case "AllowAccounts":
-			p.AllowAccounts = commaList(value)
-		case "DenyAccounts":
-			p.DenyAccounts = commaList(value)
-		case "AllowQos":
-			p.AllowQOS = commaList(value)
-		case "DenyQos":
-			p.DenyQOS = commaList(value)
-		case "AllowGroups":
-			p.AllowGroups = commaList(value)
-		case "QoS":
-			p.QOS = orEmpty(value)
-		case "Nodes":
-			p.Nodes = orEmpty(value)
-		case "MaxTime":
-			if orEmpty(value) != "" {
-				d, e := ParseDuration(value)
-				if p.MaxTime = d; e != nil {
-					fail(key, value)
-				}
-			}
-		case "MinNodes":
-			p.MinNodes = int(number(key, value))
-		case "MaxNodes":
-			p.MaxNodes = int(number(key, value))
-		case "MaxCPUsPerNode":
-			p.MaxCPUsPerNode = int(number(key, value))
-		case "MaxMemPerNode":
-			p.MaxMemPerNode = number(key, value) << 20
-		case "MaxMemPerCPU":
-			p.MaxMemPerCPU = number(key, value) << 20
-		case "PriorityTier":
-			p.PriorityTier = int(number(key, value))
-		case "PriorityJobFactor":
-			p.JobFactor = float64(number(key, value))
-		case "Hidden":
-			p.Hidden = value == "YES"
-		case "OverSubscribe":
-			p.Exclusive = strings.HasPrefix(value, "EXCLUSIVE")
-		case "TRES":
-			tres, ok := parseTRES(value)
-			if p.TRES = tres; !ok {
-				fail(key, value)
-			}
-		case "PreemptMode":
-			p.PreemptMode = orEmpty(value)
-			p.Preemptible = value != "OFF" && orEmpty(value) != ""
-		}
-		return true
-	})
-	if err == nil && (p.Name == "" || strings.Contains(p.Name, ",")) {
-		err = fmt.Errorf("%.60q is no name of a partition", p.Name)
-	}
-	return p, err
+	return cpuPerGPU, memPerGPU
 }

@@ -1,48 +1,78 @@
 package slurm
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"strings"
+	"time"
 )
 
-// eachRecord takes the output of "scontrol show" apart, be it of one line for each
-// record or of several: it calls each with the text of one record, from its first
-// key on, and with the number of its first line, of which there were some before.
-// Every record begins with first, such as "NodeName=", at the beginning of a line.
-func eachRecord(command string, before int, text, first string, each func(line int, record string) error) error {
-	start, startLine, line := -1, 0, before
-	for pos := 0; pos < len(text); {
-		line++
-		end := pos + strings.IndexByte(text[pos:], '\n') + 1
-		if end == pos {
-			end = len(text)
-		}
-		switch row := text[pos:end]; {
-		case strings.HasPrefix(row, first):
-			if start >= 0 {
-				if err := each(startLine, text[start:pos]); err != nil {
-					return err
-				}
-			}
-			start, startLine = pos, line
-		case row[0] == ' ' || row[0] == '\t' || strings.TrimSpace(row) == "":
-			// It continues the record, or ends it.
-		case strings.HasPrefix(row, "No nodes in the system"), strings.HasPrefix(row, "No partitions in the system"):
-		default:
-			return parseError(command, line, "%.60q does not begin with %s", strings.TrimSpace(row), first)
-		}
-		pos = end
-	}
-	if start >= 0 {
-		return each(startLine, text[start:])
-	}
-	return nil
+// records reads the output of "scontrol show", of one line for each record or of
+// several. Every record begins with the key first at the beginning of a line.
+type records struct {
+	*values
+	scan  *recordScanner
+	first []byte
+	// loose allows lines that begin with anything and belong to the record before:
+	// the name of a job may contain a newline.
+	loose bool
+
+	line   []byte // read ahead, of the next record
+	ahead  bool
+	record []byte
+	at     int // number of the record's first line
+	err    error
 }
 
-// eachField calls each with the key and the value of each KEY=VALUE word of a
-// record, in their order, until it returns false. Values of free text, such as a
-// reason, are cut at the first blank; they come last, so that the first of equal
-// keys is the true one.
-func eachField(record string, each func(key, value string) bool) {
+func newRecords(what, first string, r io.Reader) *records {
+	return &records{values: newValues(), scan: newRecordScanner("scontrol show "+what, r), first: []byte(first + "=")}
+}
+
+// next goes to the next record, and reports whether there is one.
+func (s *records) next() bool {
+	s.record = s.record[:0]
+	for s.err == nil {
+		if s.ahead {
+			s.record, s.at, s.ahead = append(s.record, s.line...), s.scan.line, false
+		}
+		line, err := s.scan.next("")
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			s.err = err
+			break
+		}
+		switch {
+		case len(bytes.TrimSpace(line)) == 0:
+		case bytes.HasPrefix(line, s.first):
+			s.line, s.ahead = append(s.line[:0], line...), true
+			if len(s.record) > 0 {
+				return true
+			}
+		case len(s.record) > 0 && (s.loose || line[0] <= ' '):
+			if len(s.record)+len(line) > maxRecord {
+				s.err = s.scan.fail("longer than %d bytes", maxRecord)
+				break
+			}
+			s.record = append(append(s.record, '\n'), line...)
+		case bytes.HasPrefix(line, []byte("No ")) && (bytes.Contains(line, []byte(" in the system")) || bytes.Contains(line, []byte(" configured in Slurm"))):
+		default:
+			s.err = s.scan.fail("%q does not begin with %s", clip(bytes.TrimSpace(line)), s.first)
+		}
+	}
+	return s.err == nil && len(s.record) > 0
+}
+
+// fields calls each with the key and the value of each KEY=VALUE word of the
+// record, in their order, until it returns false. A value of free text, such as a
+// reason, is cut at its first blank. What follows it may imitate other keys: stop there.
+func (s *records) fields(each func(key, value []byte) bool) {
+	fields(s.record, each)
+}
+
+func fields(record []byte, each func(key, value []byte) bool) {
 	for i := 0; i < len(record); i++ {
 		start, eq := i, -1
 		for ; i < len(record) && record[i] > ' ' && record[i] != 0x7f; i++ {
@@ -56,19 +86,58 @@ func eachField(record string, each func(key, value string) bool) {
 	}
 }
 
-// orEmpty turns Slurm's words for nothing into "".
-func orEmpty(value string) string {
-	switch value {
-	case "(null)", "N/A", "n/a", "none", "None", "NONE":
-		return ""
+// check remembers that a value is not what it should be.
+func (s *records) check(ok bool, key, value []byte, want string) {
+	if !ok && s.err == nil {
+		name, _, _ := strings.Cut(strings.TrimPrefix(string(clip(s.record)), string(s.first)), " ")
+		s.err = parseError(s.scan.command, s.at, "%s%.60s: %s=%q is not %s", s.first, strings.TrimSpace(name), key, clip(value), want)
 	}
-	return value
 }
 
-// commaList splits at commas; nothing and ALL are nil.
-func commaList(value string) []string {
-	if value = orEmpty(value); value == "" || strings.EqualFold(value, "ALL") {
-		return nil
+// number is a whole number; nothing is 0.
+func (s *records) number(key, value []byte) int64 {
+	if none(string(value)) {
+		return 0
 	}
-	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+	n, ok := parseNumber(string(value))
+	s.check(ok, key, value, "a number")
+	return n
+}
+
+func (s *records) count(key, value []byte) Limit[int64] {
+	n, ok := parseCount(string(value))
+	s.check(ok, key, value, "a number or UNLIMITED")
+	return n
+}
+
+func (s *records) limit(key, value []byte) time.Duration {
+	d, ok := s.limits.get(value)
+	s.check(ok, key, value, "a time limit")
+	return d
+}
+
+func (s *records) time(key, value []byte) int64 {
+	t, ok := s.stamp(value)
+	s.check(ok, key, value, "a time")
+	return t
+}
+
+func (s *records) counts(key, value []byte) TRES {
+	t, ok := s.tres.get(value)
+	s.check(ok, key, value, "a list of resources")
+	return t
+}
+
+// readAll reads all records.
+func readAll[R any](s *records, read func(*R)) ([]R, error) {
+	var all []R
+	for s.next() {
+		var record R
+		read(&record)
+		all = append(all, record)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return all, nil
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"io"
 	"strings"
 )
@@ -22,9 +23,6 @@ type Factors struct {
 // Factor is one factor: 0 to 1, and as its share of the priority.
 type Factor struct{ Norm, Weighted float64 }
 
-// maxLists bounds how many different lists are kept to be shared.
-const maxLists = 10_000
-
 // TRESFactor is the factor of one trackable resource, by its name in lower case.
 type TRESFactor struct {
 	Name string
@@ -38,79 +36,61 @@ var sprioColumns = []string{
 	"qos", "weighted qos", "site", "nice", "tres", "weighted tres",
 }
 
-// SprioArgs are sprio's arguments for the rows of ParseSprio.
-func SprioArgs() []string {
-	return []string{"--noheader", "--local", "--format=%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T" + endOfRecord}
+var sprioLayout = layout{"sprio", '|', endOfRecord}
+
+// EachFactors reads sprio's rows one by one. The row is good for one call.
+func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) error {
+	return c.Stream(ctx, func(r io.Reader) error { return scanSprio(r, each) },
+		"sprio", "--noheader", "--local", "--format=%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T"+endOfRecord)
 }
 
-// ScanSprio reads sprio's rows one by one. The row is good for one call.
-func ScanSprio(r io.Reader, row func(*Factors) error) error {
-	c := newColumns("sprio", r, endOfRecord, sprioColumns)
-	b := c.cells
-	lists := map[string][]TRESFactor{} // many jobs ask for the same
+func scanSprio(r io.Reader, each func(*Factors) error) error {
+	c := newColumns(r, sprioLayout, sprioColumns)
+	// Many jobs ask for the same.
+	lists := memo[[]TRESFactor]{parse: parseTRESFactors}
 	var both []byte
 	tres := func() []TRESFactor {
-		both = append(append(append(both[:0], b[18]...), '|'), b[19]...)
-		list, ok := lists[string(both)]
-		if !ok {
-			if list = c.tresFactors(b[18], b[19]); len(lists) < maxLists {
-				lists[string(both)] = list
-			}
-		}
+		both = append(append(append(both[:0], c.cells[18]...), '|'), c.cells[19]...)
+		list, ok := lists.get(both)
+		c.check(ok, 19, "a list of resources")
 		return list
 	}
-	pair := func(i int) Factor { return Factor{c.float(i, b[i]), c.float(i+1, b[i+1])} }
+	pair := func(i int) Factor { return Factor{c.float(i), c.float(i + 1)} }
 	for c.next() {
 		f := Factors{
-			ID: c.uint(0, b[0]), Partition: c.text(b[1]), User: c.text(b[2]), Priority: c.float(3, b[3]),
+			ID: c.uint(0), Partition: c.text(1), User: c.text(2), Priority: c.float(3),
 			Age: pair(4), Assoc: pair(6), FairShare: pair(8), JobSize: pair(10), PartitionFactor: pair(12), QOS: pair(14),
-			Site: c.float(16, b[16]), Nice: c.float(17, b[17]), TRES: tres(),
+			Site: c.float(16), Nice: c.float(17), TRES: tres(),
 		}
-		if c.err != nil {
-			return c.err
-		}
-		if err := row(&f); err != nil {
-			return err
+		if c.err == nil {
+			c.err = each(&f)
 		}
 	}
 	return c.err
 }
 
-// tresFactors joins sprio's two lists, cpu=0.06,gres/gpu=0.25 and
-// cpu=6,gres/gpu=125. sprio leaves out what is nothing.
-func (c *columnReader) tresFactors(norm, weighted []byte) []TRESFactor {
-	if len(weighted) == 0 || string(weighted) == "(null)" || string(weighted) == "0" {
-		return nil
-	}
+// parseTRESFactors joins sprio's two lists, cpu=0.06,gres/gpu=0.25 and, behind a
+// bar, cpu=6,gres/gpu=125. sprio leaves out what is nothing.
+func parseTRESFactors(both string) ([]TRESFactor, bool) {
+	norm, weighted, _ := strings.Cut(both, "|")
 	norms := map[string]float64{}
-	c.eachTRES(18, norm, func(name string, v float64) { norms[name] = v })
 	var factors []TRESFactor
-	c.eachTRES(19, weighted, func(name string, v float64) {
-		factors = append(factors, TRESFactor{name, Factor{norms[name], v}})
-	})
-	return factors
+	ok := eachFactor(norm, func(name string, v float64) { norms[name] = v }) &&
+		eachFactor(weighted, func(name string, v float64) { factors = append(factors, TRESFactor{name, Factor{norms[name], v}}) })
+	return factors, ok
 }
 
-func (c *columnReader) eachTRES(column int, list []byte, each func(string, float64)) {
-	if len(list) == 0 || string(list) == "(null)" || string(list) == "0" {
-		return
+func eachFactor(list string, each func(string, float64)) bool {
+	if none(list) || list == "0" {
+		return true
 	}
-	for item := range strings.SplitSeq(string(list), ",") {
-		name, value, ok := strings.Cut(item, "=")
+	for item := range strings.SplitSeq(list, ",") {
+		name, value, _ := strings.Cut(item, "=")
+		v, ok := parseFloat([]byte(value))
 		if !ok || name == "" {
-			c.bad(column, list, "a list of resources")
-			return
+			return false
 		}
-		each(c.known.string([]byte(strings.ToLower(name))), c.float(column, []byte(value)))
+		each(strings.ToLower(name), v)
 	}
-}
-
-// ParseSprio reads all of sprio's rows.
-func ParseSprio(r io.Reader) ([]Factors, error) {
-	var rows []Factors
-	err := ScanSprio(r, func(f *Factors) error { rows = append(rows, *f); return nil })
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
+	return true
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"io"
 	"strconv"
 	"strings"
@@ -27,55 +28,49 @@ type Share struct {
 	GrpTRESMins, TRESRunMins string
 }
 
-var shareColumns = []string{
-	"Account", "User", "Partition", "RawShares", "NormShares", "RawUsage", "NormUsage", "EffectvUsage", "FairShare", "LevelFS",
-	"GrpTRESMins", "TRESRunMins",
+var shareColumns = []column[Share]{
+	{"Account", func(c *columns, i int, s *Share) {
+		account := string(c.cells[i])
+		s.Account = strings.TrimLeft(account, " ")
+		s.Depth = len(account) - len(s.Account)
+		c.check(s.Account != "", i, "an account")
+	}},
+	{"User", func(c *columns, i int, s *Share) { s.User = c.text(i) }},
+	{"Partition", func(c *columns, i int, s *Share) { s.Partition = c.word(i) }},
+	{"RawShares", func(c *columns, i int, s *Share) {
+		if s.Parent = string(c.cells[i]) == "parent"; !s.Parent {
+			s.RawShares = c.amount(i)
+		}
+	}},
+	{"NormShares", func(c *columns, i int, s *Share) { s.NormShares = c.amount(i) }},
+	{"RawUsage", func(c *columns, i int, s *Share) { s.RawUsage = c.amount(i) }},
+	{"NormUsage", func(c *columns, i int, s *Share) { s.NormUsage = c.amount(i) }},
+	{"EffectvUsage", func(c *columns, i int, s *Share) { s.EffectiveUsage = c.amount(i) }},
+	{"FairShare", func(c *columns, i int, s *Share) { s.FairShare, s.HasFactor = c.amount(i), len(c.cells[i]) > 0 }},
+	{"LevelFS", func(c *columns, i int, s *Share) { s.LevelFS, s.HasLevelFS = c.amount(i), len(c.cells[i]) > 0 }},
+	{"GrpTRESMins", func(c *columns, i int, s *Share) { s.GrpTRESMins = c.text(i) }},
+	{"TRESRunMins", func(c *columns, i int, s *Share) { s.TRESRunMins = c.text(i) }},
 }
 
-// ShareArgs are sshare's arguments for the rows of ParseShares.
-func ShareArgs() []string {
-	return []string{"--noheader", "--parsable", "--all", "--format=" + strings.Join(shareColumns, ",")}
+// Shares returns the whole tree of associations, as sshare prints it.
+func (c *Client) Shares(ctx context.Context) ([]Share, error) {
+	return stream(ctx, c, ParseShares, "sshare", "--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
 }
 
 // ParseShares reads sshare's rows.
 func ParseShares(r io.Reader) ([]Share, error) {
-	c := newColumns("sshare", r, "|", shareColumns)
-	b := c.cells
-	var rows []Share
-	for c.next() {
-		optional := func(i int) (float64, bool) {
-			if len(b[i]) == 0 {
-				return 0, false
-			}
-			return c.float(i, b[i]), true
+	var tree []Share
+	err := rows(r, barLayout("sshare"), shareColumns, func(s *Share) error {
+		if above := len(tree) - 1; above < 0 && s.Depth != 0 || above >= 0 && s.Depth > tree[above].Depth+1 {
+			return parseError("sshare", len(tree)+1, "Account %q is not below the account of the row before", s.Account)
 		}
-		account := string(b[0])
-		s := Share{
-			Account: strings.TrimLeft(account, " "), User: c.text(b[1]), Partition: c.word(b[2]),
-			GrpTRESMins: c.text(b[10]), TRESRunMins: c.text(b[11]),
-		}
-		s.Depth = len(account) - len(s.Account)
-		if s.Parent = string(b[3]) == "parent"; !s.Parent {
-			s.RawShares, _ = optional(3)
-		}
-		s.NormShares, _ = optional(4)
-		s.RawUsage, _ = optional(5)
-		s.NormUsage, _ = optional(6)
-		s.EffectiveUsage, _ = optional(7)
-		s.FairShare, s.HasFactor = optional(8)
-		s.LevelFS, s.HasLevelFS = optional(9)
-		if s.Account == "" {
-			c.bad(0, b[0], "an account")
-		}
-		if len(rows) == 0 && s.Depth != 0 || len(rows) > 0 && s.Depth > rows[len(rows)-1].Depth+1 {
-			c.bad(0, b[0], "an account at a place in the tree that follows from the row before")
-		}
-		if c.err != nil {
-			return nil, c.err
-		}
-		rows = append(rows, s)
+		tree = append(tree, *s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return rows, c.err
+	return tree, nil
 }
 
 // Name is user@account, or the account.

@@ -3,6 +3,7 @@ package slurm
 import (
 	"os"
 	"strings"
+	"time"
 )
 
 // TestRefusal is why sbatch --test-only says no, in its own words.
@@ -38,4 +39,38 @@ func (c *Client) SubmitEnv() []string {
 		}
 	}
 	return clean
+}
+
+// StartEstimate is sbatch's answer to --test-only.
+type StartEstimate struct {
+	Start     time.Time
+	Nodes     string // as a node list
+	Partition string
+}
+
+// ParseStartEstimate reads what sbatch --test-only prints, on its standard error,
+// when Slurm would accept the job.
+func ParseStartEstimate(text string) (StartEstimate, error) {
+	for line := range strings.Lines(text) {
+		_, rest, ok := strings.Cut(line, " to start at ")
+		words := strings.Fields(rest)
+		if !ok || !strings.Contains(line, "sbatch: Job ") || len(words) == 0 {
+			continue
+		}
+		start, err := ParseTime(words[0])
+		if err != nil || start == 0 {
+			continue
+		}
+		e := StartEstimate{Start: time.Unix(start, 0)}
+		for i := 1; i+1 < len(words); i++ {
+			switch words[i] {
+			case "nodes":
+				e.Nodes = words[i+1]
+			case "partition":
+				e.Partition = words[i+1]
+			}
+		}
+		return e, nil
+	}
+	return StartEstimate{}, parseError("sbatch --test-only", 1, "%.80q has no start", strings.TrimSpace(text))
 }

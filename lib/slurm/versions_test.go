@@ -7,101 +7,43 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestVersions reads what the same cluster with the same jobs prints in other
 // versions of Slurm. Ids and times differ, what is read of them does not.
 func TestVersions(t *testing.T) {
 	inUTC(t)
-	for _, version := range []string{"20.11.4", "24.11.5", "26.05.5"} {
+	for _, version := range []string{"22.05.8"} {
 		t.Run(version, func(t *testing.T) {
 			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
 
-			queue, err := ParseQueue(open("squeue-queue.txt"))
-			if err != nil || len(queue) != 8 {
-				t.Fatalf("ParseQueue: %d jobs, %v", len(queue), err)
+			var queue []Job
+			if err := rows(open("squeue-own.txt"), jobsLayout(capturedMark), ownColumns, collect(&queue)); err != nil || len(queue) != 8 {
+				t.Fatalf("own jobs: %d, %v", len(queue), err)
 			}
-			states := map[string]Job{}
+			own := map[string]Job{}
 			for _, j := range queue {
-				if j.Submit.IsZero() || j.ID == "" {
+				if j.Submit == 0 || j.ID == 0 {
 					t.Errorf("%+v", j)
 				}
-				states[j.Comment] = Job{State: j.State, Reason: j.Reason, Exit: j.Exit, Derived: j.Derived}
+				own[j.Comment] = Job{State: j.State, Reason: j.Reason, Exit: j.Exit, Derived: j.Derived}
 			}
-			delete(states, "") // several
-			wantStates := map[string]Job{
+			delete(own, "") // several
+			if diff := cmp.Diff(map[string]Job{
 				"PONOS_TASK=abc-1": {State: "COMPLETED", Reason: "None", Derived: Exit{Code: 1}},
 				"PONOS_TASK=abc-2": {State: "FAILED", Reason: "NonZeroExitCode", Exit: Exit{Code: 3}},
 				"PONOS_TASK=abc-3": {State: "RUNNING", Reason: "None"},
 				"PONOS_TASK=abc-9": {State: "CANCELLED", Reason: "None", Exit: Exit{Signal: 15}},
 				"a|b":              {State: "PENDING", Reason: "JobHeldUser"},
-			}
-			if !reflect.DeepEqual(states, wantStates) {
-				t.Errorf("ParseQueue: %+v", states)
-			}
-
-			account, err := ParseAccount(open("sacct-account.txt"))
-			if err != nil || len(account) != 8 {
-				t.Fatalf("ParseAccount: %d jobs, %v", len(account), err)
-			}
-			for _, r := range account {
-				var want Record
-				switch r.Name {
-				case "j1":
-					want = Record{State: "COMPLETED", Comment: "PONOS_TASK=abc-1"}
-				case "j2":
-					want = Record{State: "FAILED", Comment: "PONOS_TASK=abc-2", Batch: Exit{Code: 3}}
-				case "j9":
-					want = Record{State: "CANCELLED", By: "0", Comment: "PONOS_TASK=abc-9", Batch: Exit{Signal: 15}}
-				default:
-					continue
-				}
-				if r.State != want.State || r.By != want.By || r.Comment != want.Comment || r.Submit.IsZero() || r.End.IsZero() {
-					t.Errorf("ParseAccount: %+v", r)
-				}
-				if failure, wanted := r.FirstFailure(), map[string]int{"j1": 1, "j2": 3, "j9": 143}[r.Name]; failure.Status() != wanted {
-					t.Errorf("%s: first failure %+v, want %d", r.Name, failure, wanted)
-				}
+			}, own); diff != "" {
+				t.Errorf("own jobs: %s", diff)
 			}
 
-			nodes, err := ParseNodes(open("show_nodes_oneline.txt"))
-			if err != nil || len(nodes) != 5 {
-				t.Fatalf("ParseNodes: %+v, %v", nodes, err)
-			}
-			if want := (Node{"small1", "GPU2,GPUM11G", "gpu:rtx2080:2", "gpu_small,gpu_spot", "IDLE", 4, 8000 << 20}); nodes[4] != want {
-				t.Errorf("%+v", nodes[4])
-			}
-
-			partitions, err := ParsePartitions(open("show_partitions_oneline.txt"))
-			if err != nil || len(partitions) != 5 {
-				t.Fatalf("ParsePartitions: %+v, %v", partitions, err)
-			}
-			if p := partitions[3]; p.Name != "gpu_csi_a" || p.Nodes != "gpu[1-2]" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.JobFactor != 20 || p.PriorityTier != 10 {
-				t.Errorf("%+v", p)
-			}
-			if p := partitions[4]; !p.Preemptible || p.PriorityTier != 1 {
-				t.Errorf("%+v", p)
-			}
-
-			use, err := ParseNodeUse(open("node.txt"))
-			if err != nil || len(use) != 5 {
-				t.Fatalf("ParseNodeUse: %+v, %v", use, err)
-			}
-			if n := use[2]; n.Name != "gpu1" || n.CPUs != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || !slices.Contains(n.State, "MIXED") {
-				t.Errorf("%+v", n)
-			}
-
-			placements, err := ParsePlacements(open("job.txt"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.ContainsFunc(placements, func(p Placement) bool { return p.Nodes == "gpu1" && p.CPUs == 2 && p.MemMB == 1000 && p.GPUs == 2 }) {
-				t.Errorf("ParsePlacements: %+v", placements)
-			}
-
-			jobs, err := ParseQueueJobs(open("squeue.txt"), capturedMark)
+			jobs, err := parseJobs(open("squeue.txt"))
 			if err != nil || len(jobs) != 3 {
-				t.Fatalf("ParseQueueJobs: %+v, %v", jobs, err)
+				t.Fatalf("jobs: %+v, %v", jobs, err)
 			}
 			for _, j := range jobs {
 				switch j.Name {
@@ -122,6 +64,124 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
+			account, err := ParseAccount(open("sacct.txt"))
+			if err != nil || len(account) != 8 {
+				t.Fatalf("ParseAccount: %d jobs, %v", len(account), err)
+			}
+			for _, r := range account {
+				want := map[string]struct {
+					state, by, comment string
+					status             int
+				}{
+					"j1": {"COMPLETED", "", "PONOS_TASK=abc-1", 1}, "j2": {"FAILED", "", "PONOS_TASK=abc-2", 3}, "j\n9|x": {"CANCELLED", "0", "PONOS_TASK=abc-9", 143},
+				}
+				w, ok := want[r.Name]
+				if ok && (r.State != w.state || r.By != w.by || r.Comment != w.comment || r.Submit == 0 || r.End == 0 || r.FirstFailure().Status() != w.status) {
+					t.Errorf("ParseAccount: %+v", r)
+				}
+			}
+
+			for _, name := range []string{"node.txt", "node-lines.txt"} {
+				nodes, err := ParseNodes(open(name))
+				if err != nil || len(nodes) != 5 {
+					t.Fatalf("%s: %+v, %v", name, nodes, err)
+				}
+				if n := nodes[2]; n.Name != "gpu1" || n.JobCPUs() != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || !n.Is("MIXED") ||
+					n.Features != "GPU4,GPUM40G,a100" || !n.Partitions.Has("gpu_spot") || n.TRESTaken.GPUs() != 2 || n.CoresPerSocket != 8 {
+					t.Errorf("%s: %+v", name, n)
+				}
+				if n := nodes[1]; n.State != "IDLE+DRAIN" || n.MemMB != 8000 || n.Usable() {
+					t.Errorf("%s: %+v", name, n)
+				}
+			}
+
+			partitions, err := ParsePartitions(open("partitions.txt"))
+			if err != nil || len(partitions) != 6 {
+				t.Fatalf("ParsePartitions: %+v, %v", partitions, err)
+			}
+			if p := partitions[3]; p.Name != "gpu_csi_a" || p.Nodes != "gpu[1-2]" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.JobFactor != 20 || p.PriorityTier != 10 {
+				t.Errorf("%+v", p)
+			}
+			limited := Partition{
+				Name: "limited", State: "DRAIN", Hidden: true, RootOnly: true, NoRootJobs: true, NeedsResv: true, AllocNodes: "cpu1,localhost", AllowGroups: []string{"alice", "bob"},
+				DenyAccounts: []string{"csi"}, AllowQOS: []string{"normal", "limited"}, QOS: "limited", Alternate: "cpu", MaxTime: 24 * time.Hour, DefaultTime: 30 * time.Minute,
+				MinNodes: 2, MaxNodes: AtMost[int64](4), MaxCPUsPerNode: AtMost[int64](3), MaxMemPerNode: AtMost[int64](6000), DefMemPerNode: AtMost[int64](2000),
+				DefCPUPerGPU: AtMost[int64](4), DefMemPerGPU: AtMost[int64](1000), OverSubscribe: "FORCE:2", ExclusiveUser: true, PriorityTier: 1, JobFactor: 1,
+				PreemptMode: "REQUEUE", GraceTime: 2 * time.Minute, Nodes: "cpu[1-2]", TotalCPUs: 8, TotalNodes: 2, TRES: TRES{"cpu": 8, "mem": 16000, "node": 2, "billing": 8},
+			}
+			if diff := cmp.Diff(limited, partitions[5]); diff != "" {
+				t.Error(diff)
+			}
+
+			reservations, err := ParseReservations(open("reservation.txt"))
+			if err != nil || len(reservations) != 2 {
+				t.Fatalf("ParseReservations: %+v, %v", reservations, err)
+			}
+			maint, half := reservations[0], reservations[1]
+			if maint.Name != "maint" {
+				maint, half = half, maint
+			}
+			if maint.Nodes != "cpu1" || !maint.Flags.Has("MAINT") || maint.CoreCount != 4 || maint.End-maint.Start != 3600 || maint.State != "INACTIVE" || !slices.Equal(maint.Users, []string{"-alice", "-bob"}) {
+				t.Errorf("%+v", maint)
+			}
+			if half.Partition != "cpu" || half.CoreCount != 2 || half.NodeCount != 1 || half.TRES["cpu"] != 2 || !slices.Equal(half.Accounts, []string{"csi"}) || half.Licenses != "matlab:2" {
+				t.Errorf("%+v", half)
+			}
+
+			licenses, err := ParseLicenses(open("licenses.txt"))
+			if want := []License{{Name: "ansys", Total: 2, Free: 2}, {Name: "matlab", Total: 10, Free: 10}}; err != nil || !reflect.DeepEqual(licenses, want) {
+				t.Errorf("ParseLicenses: %+v, %v", licenses, err)
+			}
+
+			details, err := ParseJobDetails(open("job.txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(details, func(j JobDetail) bool {
+				return j.State == "RUNNING" && reflect.DeepEqual(j.Placements, []Placement{{j.ID, "gpu1", 2, 1000, 2}})
+			}) {
+				t.Errorf("ParseJobDetails: %+v", details)
+			}
+
+			qos, err := ParseQOS(open("qos.txt"))
+			if err != nil || len(qos) != 5 {
+				t.Fatalf("ParseQOS: %+v, %v", qos, err)
+			}
+			wantQOS := QOS{
+				Name: "limited", Priority: 5, Flags: "DenyOnLimit,OverPartQOS", Preempt: "normal", PreemptMode: "cluster", GraceTime: time.Minute, UsageFactor: 0.5, UsageThreshold: 0.25,
+				Grp: GroupLimits{Jobs: AtMost[int64](20), JobsAccrue: AtMost[int64](19), Submit: AtMost[int64](40), TRES: TRES{"cpu": 64, "mem": 102400, "node": 8},
+					TRESMins: TRES{"cpu": 100000}, TRESRunMins: TRES{"cpu": 20000}, Wall: AtMost(240 * time.Hour)},
+				MaxJobsPerUser: AtMost[int64](4), MaxJobsPerAccount: AtMost[int64](5), MaxJobsAccruePerUser: AtMost[int64](2), MaxJobsAccruePerAccount: AtMost[int64](3),
+				MaxSubmitPerUser: AtMost[int64](8), MaxSubmitPerAccount: AtMost[int64](9), MaxTRESPerJob: TRES{"cpu": 8, "gres/gpu": 2, "mem": 51200, "node": 2},
+				MaxTRESPerNode: TRES{"cpu": 4}, MaxTRESPerUser: TRES{"cpu": 16}, MaxTRESPerAccount: TRES{"cpu": 32}, MaxTRESMinsPerJob: TRES{"cpu": 5000},
+				MaxTRESRunMinsPerUser: TRES{"cpu": 7000}, MaxTRESRunMinsPerAccount: TRES{"cpu": 8000}, MinTRESPerJob: TRES{"cpu": 2, "gres/gpu": 1},
+				MaxWall: AtMost(12 * time.Hour), MinPriority: AtMost[int64](10),
+			}
+			if diff := cmp.Diff(wantQOS, qos[slices.IndexFunc(qos, func(q QOS) bool { return q.Name == "limited" })]); diff != "" {
+				t.Error(diff)
+			}
+
+			mine, err := ParseAssociations(open("associations-carol.txt"))
+			if err != nil || len(mine) != 1 {
+				t.Fatalf("ParseAssociations: %+v, %v", mine, err)
+			}
+			carol := Association{
+				Cluster: "testbed", Account: "csi", User: "carol", DefaultQOS: "normal", QOS: []string{"high", "normal", "qos_gpu-t3", "qos_gpu-t4"}, Shares: "1",
+				Grp:     GroupLimits{JobsAccrue: AtMost[int64](6), Submit: AtMost[int64](50), TRESMins: TRES{"cpu": 100000}, TRESRunMins: TRES{"cpu": 20000}, Wall: AtMost(72 * time.Hour)},
+				MaxJobs: AtMost[int64](7), MaxJobsAccrue: AtMost[int64](5), MaxSubmit: AtMost[int64](0), MaxTRESPerJob: TRES{"cpu": 8, "mem": 20480}, MaxTRESPerNode: TRES{"cpu": 4},
+				MaxTRESMinsPerJob: TRES{"cpu": 600}, MaxWall: AtMost(48 * time.Hour), MinPriority: AtMost[int64](3),
+			}
+			if diff := cmp.Diff(carol, mine[0]); diff != "" {
+				t.Error(diff)
+			}
+			accounts, err := ParseAssociations(open("associations-accounts.txt"))
+			if err != nil || len(accounts) != 4 {
+				t.Fatalf("ParseAssociations: %+v, %v", accounts, err)
+			}
+			if a := accounts[1]; a.Account != "csi" || a.Parent != "root" || a.User != "" || a.Grp.Jobs != AtMost[int64](30) || a.Grp.TRES["cpu"] != 100 {
+				t.Errorf("%+v", a)
+			}
+
 			shares, err := ParseShares(open("sshare.txt"))
 			if err != nil {
 				t.Fatal(err)
@@ -130,9 +190,53 @@ func TestVersions(t *testing.T) {
 				t.Errorf("ParseShares: %+v", shares)
 			}
 
-			config, err := ParseSchedConfig(open("config.txt"))
-			if err != nil || reflect.DeepEqual(config, SchedConfig{}) {
-				t.Errorf("ParseSchedConfig: %+v, %v", config, err)
+			config, err := ParseConfig(open("config.txt"))
+			if err != nil || config.Get("ClusterName") != "testbed" || config.Get("EnforcePartLimits") != "ALL" || config.Get("SLURM_VERSION") != version {
+				t.Errorf("ParseConfig: %+v, %v", config, err)
+			}
+		})
+	}
+}
+
+// TestOtherCaptures reads what clusters of other versions printed, with the same jobs
+// but without limits.
+func TestOtherCaptures(t *testing.T) {
+	inUTC(t)
+	for _, version := range []string{"20.11.4", "24.11.5", "26.05.5"} {
+		t.Run(version, func(t *testing.T) {
+			open := func(name string) *os.File { return openTestdata(t, filepath.Join(version, name)) }
+			nodes, err := ParseNodes(open("node.txt"))
+			if err != nil || len(nodes) != 5 {
+				t.Fatalf("ParseNodes: %+v, %v", nodes, err)
+			}
+			if n := nodes[2]; n.Name != "gpu1" || n.JobCPUs() != 8 || n.CPUsTaken != 2 || n.MemMB != 16000 || n.MemMBTaken != 1000 || n.GPUs != 4 || n.GPUsTaken != 2 || !n.Is("MIXED") {
+				t.Errorf("%+v", n)
+			}
+			partitions, err := ParsePartitions(open("show_partitions_oneline.txt"))
+			if err != nil || len(partitions) != 5 {
+				t.Fatalf("ParsePartitions: %+v, %v", partitions, err)
+			}
+			if p := partitions[3]; p.Name != "gpu_csi_a" || !slices.Equal(p.AllowAccounts, []string{"csi"}) || p.MaxTime != 7*24*time.Hour || p.DefaultTime != time.Hour || p.JobFactor != 20 {
+				t.Errorf("%+v", p)
+			}
+			jobs, err := parseJobs(open("squeue.txt"))
+			if err != nil || len(jobs) != 3 || !slices.ContainsFunc(jobs, func(j Job) bool {
+				return j.Name == "j3" && j.State == "RUNNING" && j.TRES.GPUs() == 2 && j.End-j.Start == 300
+			}) {
+				t.Errorf("jobs: %+v, %v", jobs, err)
+			}
+			details, err := ParseJobDetails(open("job.txt"))
+			if err != nil || !slices.ContainsFunc(details, func(j JobDetail) bool {
+				return reflect.DeepEqual(j.Placements, []Placement{{j.ID, "gpu1", 2, 1000, 2}})
+			}) {
+				t.Errorf("ParseJobDetails: %+v, %v", details, err)
+			}
+			shares, err := ParseShares(open("sshare.txt"))
+			if err != nil || !slices.ContainsFunc(shares, func(s Share) bool { return s.User == "carol" && s.RawShares == 1 && s.HasFactor }) {
+				t.Errorf("ParseShares: %+v, %v", shares, err)
+			}
+			if config, err := ParseConfig(open("config.txt")); err != nil || config.Get("ClusterName") != "testbed" {
+				t.Errorf("ParseConfig: %v, %v", config, err)
 			}
 		})
 	}

@@ -15,9 +15,12 @@ import (
 // note each call in $PONOS_FAKE/calls, and take as long as the real ones, unless
 // $PONOS_FAKE_PACE is "instant".
 var fakes = map[string]func(){
-	"squeue":   func() { play("squeue", squeuePace) },
-	"sacct":    func() { play("sacct", sacctPace) },
-	"scontrol": func() { note("scontrol"); fmt.Println("ClusterName             = bench") },
+	"squeue": func() { play("squeue", squeuePace) },
+	"sacct":  func() { play("sacct", sacctPace) },
+	"scontrol": func() {
+		note("scontrol")
+		fmt.Println("ClusterName             = bench\nSLURM_VERSION           = 22.05.8")
+	},
 }
 
 // pace is how long a command takes.
@@ -57,6 +60,10 @@ func play(name string, p pace) {
 	note(name)
 	text, err := os.ReadFile(filepath.Join(os.Getenv("PONOS_FAKE"), name))
 	check(err)
+	if _, mark, ok := strings.Cut(strings.Join(os.Args, " "), "|~"); ok {
+		mark, _, _ = strings.Cut(mark, " ")
+		text = bytes.ReplaceAll(text, []byte("MARK"), []byte(mark))
+	}
 	if os.Getenv("PONOS_FAKE_PACE") == "instant" {
 		_, err = os.Stdout.Write(text)
 		check(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -40,9 +41,9 @@ func newWorldIn(tb testing.TB, tasks int, dir string) *world {
 	w.must(os.WriteFile(w.file("ponos.yaml"), []byte(config), 0o600))
 	w.must(os.MkdirAll(w.file("data/state"), 0o700))
 	var err error
-	w.store, err = agent.OpenStore(w.file("data/state"))
+	w.store, err = agent.OpenStore(w.file("data/state"), submitted)
 	w.must(err)
-	w.spool, err = spool.Open(w.file("spool"))
+	w.spool, err = spool.Make(w.file("spool"), clock.Now())
 	w.must(err)
 	each(tasks, w.add)
 	w.slurm()
@@ -117,8 +118,7 @@ func (w *world) slurm() {
 	var squeue, sacct bytes.Buffer
 	for i := range w.tasks {
 		if !w.ended[i] {
-			fmt.Fprintf(&squeue, "%-20s%-20s%-40s%-12s%-12s%-8s%-24s%-24s%-80s\n",
-				job(i), "RUNNING", "None", "0", "0", "0", "2026-03-01T12:00:00", "2026-03-01T12:00:05", "PONOS_TASK="+string(id(i)))
+			fmt.Fprintf(&squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|PONOS_TASK=%s|~MARK\n", job(i), id(i))
 			continue
 		}
 		for _, step := range []string{"", ".batch"} {
@@ -127,7 +127,7 @@ func (w *world) slurm() {
 				comment, name = "", "batch"
 			}
 			fmt.Fprintln(&sacct, strings.Join([]string{
-				job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name,
+				job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name, "",
 			}, "\x1f"))
 		}
 	}

@@ -1,77 +1,59 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Asker asks one cluster.
 type Asker struct {
 	Slurm *slurm.Client
-	Dir   string // directory of Slurm's commands; "": as in PATH
 	User  string // "": asks "id"
 	Now   func() time.Time
 }
 
-// timeout bounds each command; accounting, which can be done without, has less.
-const (
-	timeout           = time.Minute
-	accountingTimeout = 15 * time.Second
-)
-
-func (a Asker) output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	limit := timeout
-	if name == "sacctmgr" {
-		limit = accountingTimeout
-	}
-	return a.Slurm.Output(ctx, limit, a.program(name), args...)
-}
-
-func (a Asker) program(name string) string {
-	if a.Dir != "" && name != "id" {
-		return path.Join(a.Dir, name)
-	}
-	return name
-}
-
 // Ask runs scontrol and sacctmgr side by side. Without nodes and partitions there
-// is no answer; without accounting there is one with a Note.
+// is no answer; without accounting there is one with a Note. Hidden partitions are
+// left out.
 func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{Time: a.Now(), User: a.User}
 	var wait sync.WaitGroup
 	var nodesErr, partitionsErr, accountingErr error
 	wait.Go(func() {
-		var read slurm.NodesWriter
-		_, err := a.Slurm.Command(ctx, command.Cmd{Name: a.program("scontrol"), Args: slurm.NodesArgs(), Stdout: &read, Timeout: timeout})
-		if err != nil {
-			nodesErr = err
-			return
-		}
-		nodes, err := read.Nodes()
+		nodes, err := a.Slurm.Nodes(ctx)
 		s.Groups, nodesErr = GroupNodes(nodes), err
 	})
 	wait.Go(func() {
-		out, err := a.output(ctx, "scontrol", slurm.PartitionsArgs()...)
-		if err != nil {
-			partitionsErr = err
+		if s.Partitions, partitionsErr = a.Slurm.Partitions(ctx); partitionsErr != nil {
 			return
 		}
-		if s.Partitions, partitionsErr = slurm.ParsePartitions(bytes.NewReader(out)); partitionsErr != nil {
-			return
-		}
+		s.Partitions = slices.DeleteFunc(s.Partitions, func(p slurm.Partition) bool { return p.Hidden })
 		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllowGroups != nil }) {
-			if out, err := a.output(ctx, "id", "-Gn"); err == nil {
-				s.UserGroups = strings.Fields(string(out))
+			if out, err := a.id(ctx, "-Gn"); err == nil {
+				s.UserGroups, s.Known.Groups = strings.Fields(out), true
 			}
+		}
+		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllocNodes != "" }) {
+			if out, err := a.there().Output(ctx, 0, "hostname"); err == nil {
+				s.Host = strings.TrimSpace(string(out))
+			}
+		}
+	})
+	wait.Go(func() {
+		if config, err := a.Slurm.Config(ctx); err == nil {
+			s.Config, s.Known.Config = config, true
+		}
+	})
+	wait.Go(func() {
+		if licenses, err := a.Slurm.Licenses(ctx); err == nil {
+			s.Licenses, s.Known.Licenses = licenses, true
 		}
 	})
 	wait.Go(func() { accountingErr = a.accounting(ctx, s) })
@@ -81,47 +63,46 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 			return nil, err
 		}
 	}
+	s.Known.Accounting = accountingErr == nil || errors.Is(accountingErr, slurm.ErrNoAccounting)
 	if accountingErr != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		s.Memberships, s.QOS, s.DefaultAccount = nil, nil, ""
-		s.Note = fmt.Sprintf("accounts and QoS are not known: %v", accountingErr)
+		s.Associations, s.QOS, s.Accounts, s.DefaultAccount = nil, nil, nil, ""
+		if !errors.Is(accountingErr, slurm.ErrNoAccounting) {
+			s.Note = fmt.Sprintf("accounts and QoS are not known: %v", accountingErr)
+		}
 	}
 	return s, nil
 }
 
+// there runs programs that are not Slurm's, on the machine where Slurm is asked.
+func (a Asker) there() *slurm.Client {
+	return &slurm.Client{Run: a.Slurm.Run, Timeout: a.Slurm.Timeout, Env: a.Slurm.Env}
+}
+
+// id asks who asks, on the machine where Slurm is asked.
+func (a Asker) id(ctx context.Context, option string) (string, error) {
+	out, err := a.there().Output(ctx, 0, "id", option)
+	return strings.TrimSpace(string(out)), err
+}
+
 // accounting asks what the user may charge, and what the QoS allow.
-func (a Asker) accounting(ctx context.Context, s *Snapshot) error {
+func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	if s.User == "" {
-		out, err := a.output(ctx, "id", "-un")
-		if err != nil {
+		if s.User, err = a.id(ctx, "-un"); err != nil {
 			return err
 		}
-		s.User = strings.TrimSpace(string(out))
 	}
 	var wait sync.WaitGroup
 	var errs [3]error
-	ask := func(i int, args []string, parse func(*bytes.Reader) error) {
-		wait.Go(func() {
-			out, err := a.output(ctx, "sacctmgr", args...)
-			if err == nil {
-				err = parse(bytes.NewReader(out))
-			}
-			errs[i] = err
-		})
-	}
-	ask(0, slurm.MembershipsArgs(s.User), func(r *bytes.Reader) (err error) {
-		s.Memberships, err = slurm.ParseMemberships(r)
-		return err
-	})
-	ask(1, slurm.DefaultAccountArgs(s.User), func(r *bytes.Reader) (err error) {
-		s.DefaultAccount, err = slurm.ParseDefaultAccount(r)
-		return err
-	})
-	ask(2, slurm.QOSRulesArgs(), func(r *bytes.Reader) (err error) {
-		s.QOS, err = slurm.ParseQOSRules(r)
-		return err
+	wait.Go(func() { s.Associations, errs[0] = a.Slurm.Associations(ctx, s.User) })
+	wait.Go(func() { s.DefaultAccount, errs[1] = a.Slurm.DefaultAccount(ctx, s.User) })
+	wait.Go(func() { s.QOS, errs[2] = a.Slurm.QOS(ctx) })
+	wait.Go(func() {
+		if accounts, err := a.Slurm.Associations(ctx, ""); err == nil { // some sites show users their own only
+			s.Accounts, s.Known.Accounts = accounts, true
+		}
 	})
 	wait.Wait()
 	for _, err := range errs {
@@ -134,21 +115,16 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) error {
 
 // oneCluster keeps the accounts of this cluster where slurmdbd serves several.
 func (a Asker) oneCluster(ctx context.Context, s *Snapshot) error {
-	other := func(m slurm.Membership) bool { return m.Cluster != s.Memberships[0].Cluster }
-	if !slices.ContainsFunc(s.Memberships, other) {
+	all := append(slices.Clone(s.Associations), s.Accounts...)
+	if !slices.ContainsFunc(all, func(m slurm.Association) bool { return m.Cluster != all[0].Cluster }) {
 		return nil
 	}
-	out, err := a.output(ctx, "scontrol", "show", "config")
+	config, err := a.Slurm.Config(ctx)
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(out)) {
-		key, value, _ := strings.Cut(line, "=")
-		if strings.TrimSpace(key) == "ClusterName" {
-			name := strings.TrimSpace(value)
-			s.Memberships = slices.DeleteFunc(s.Memberships, func(m slurm.Membership) bool { return m.Cluster != name })
-			return nil
-		}
-	}
+	name := config.Get("ClusterName")
+	elsewhere := func(m slurm.Association) bool { return m.Cluster != name }
+	s.Associations, s.Accounts = slices.DeleteFunc(s.Associations, elsewhere), slices.DeleteFunc(s.Accounts, elsewhere)
 	return nil
 }

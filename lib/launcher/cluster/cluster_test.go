@@ -46,11 +46,11 @@ func testdata(t *testing.T, name string) string {
 
 func testbed(t *testing.T) answers {
 	return answers{
-		"scontrol --oneliner show nodes":                               testdata(t, "show_nodes_oneline.txt"),
-		"scontrol --oneliner show partitions":                          testdata(t, "show_partitions_oneline.txt"),
-		"sacctmgr --noheader --parsable2 show associations user=alice": testdata(t, "assoc_alice.txt"),
-		"sacctmgr --noheader --parsable2 show user alice":              "alice|research\n",
-		"sacctmgr --noheader --parsable2 show qos":                     testdata(t, "qos_limits.txt"),
+		"scontrol --all --oneliner --details show node":               testdata(t, "show_nodes_oneline.txt"),
+		"scontrol --all --oneliner show partitions":                   testdata(t, "show_partitions_oneline.txt"),
+		"sacctmgr --noheader --parsable show associations user=alice": testdata(t, "associations-alice.txt"),
+		"sacctmgr --noheader --parsable show user alice":              "alice|research|\n",
+		"sacctmgr --noheader --parsable show qos":                     testdata(t, "qos.txt"),
 		"id -un": "alice\n",
 	}
 }
@@ -64,17 +64,24 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Groups) != 3 || s.Groups[1].Hosts != "gpu1,gpu2" || s.Groups[1].Count != 2 || len(s.Partitions) != 5 || len(s.Memberships) != 2 ||
-		s.DefaultAccount != "research" || len(s.QOS) != 4 || s.User != "alice" || s.Note != "" {
+	if len(s.Groups) != 3 || s.Groups[1].Hosts != "gpu1,gpu2" || s.Groups[1].Count != 2 || len(s.Partitions) != 5 || len(s.Associations) != 2 ||
+		s.DefaultAccount != "research" || len(s.QOS) != 5 || s.User != "alice" || s.Note != "" {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestAskWithoutAccounting(t *testing.T) {
 	a := testbed(t)
-	a["sacctmgr --noheader --parsable2 show qos"] = "fail: sacctmgr: error: Problem talking to the database: Connection refused"
+	a["sacctmgr --noheader --parsable show qos"] = "fail: sacctmgr: error: Problem talking to the database: Connection refused"
 	s, err := ask(a)
-	if err != nil || s.Memberships != nil || s.QOS != nil || !strings.Contains(s.Note, "Connection refused") {
+	if err != nil || s.Associations != nil || s.QOS != nil || !strings.Contains(s.Note, "Connection refused") {
+		t.Errorf("%+v, %v", s, err)
+	}
+	// A cluster that keeps no accounts is another answer.
+	for _, what := range []string{"qos", "user alice", "associations user=alice"} {
+		a["sacctmgr --noheader --parsable show "+what] = "fail: You are not running a supported accounting_storage plugin"
+	}
+	if s, err := ask(a); err != nil || s.Associations != nil || s.Note != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -84,7 +91,7 @@ func TestAskWithoutAccounting(t *testing.T) {
 func TestAskFails(t *testing.T) {
 	for _, out := range []string{"fail: slurm_load_node error: Unable to contact slurm controller (connect failure)", "slurm_load_node error\n"} {
 		a := testbed(t)
-		a["scontrol --oneliner show nodes"] = out
+		a["scontrol --all --oneliner --details show node"] = out
 		if s, err := ask(a); err == nil {
 			t.Errorf("%s: %+v", out, s)
 		}
@@ -93,17 +100,17 @@ func TestAskFails(t *testing.T) {
 
 func TestOneCluster(t *testing.T) {
 	a := testbed(t)
-	a["sacctmgr --noheader --parsable2 show associations user=alice"] = "other|far||normal|normal\ntestbed|research||normal|normal\n"
-	a["scontrol show config"] = "Configuration data as of 2026-11-20T18:00:00\nClusterName             = testbed\n"
+	a["sacctmgr --noheader --parsable show associations user=alice"] = strings.ReplaceAll(testdata(t, "associations-alice.txt"), "testbed|iea", "other|iea")
+	a["scontrol show config"] = "Configuration data as of 2026-11-20T18:00:00\nClusterName             = testbed\nSLURM_VERSION           = 22.05.8\n"
 	s, err := ask(a)
-	if err != nil || len(s.Memberships) != 1 || s.Memberships[0].Account != "research" {
+	if err != nil || len(s.Associations) != 1 || s.Associations[0].Account != "research" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
 func TestUserGroups(t *testing.T) {
 	a := testbed(t)
-	a["scontrol --oneliner show partitions"] = "PartitionName=p AllowGroups=lab\n"
+	a["scontrol --all --oneliner show partitions"] = "PartitionName=p AllowGroups=lab\n"
 	a["id -Gn"] = "alice lab\n"
 	if s, err := ask(a); err != nil || !reflect.DeepEqual(s.UserGroups, []string{"alice", "lab"}) {
 		t.Errorf("%+v, %v", s, err)
@@ -112,7 +119,7 @@ func TestUserGroups(t *testing.T) {
 
 func TestGroupNodes(t *testing.T) {
 	groups := GroupNodes([]slurm.Node{
-		{Name: "a", Partitions: "p", CPUs: 4, State: "IDLE"}, {Name: "b", Partitions: "p", CPUs: 8}, {Name: "c", Partitions: "p", CPUs: 4, State: "DOWN*"},
+		{Name: "a", Partitions: "p", CPUs: 4, State: "IDLE"}, {Name: "b", Partitions: "p", CPUs: 8}, {Name: "c", Partitions: "p", CPUs: 4, State: "DOWN+NOT_RESPONDING"},
 	})
 	want := []Group{{Partitions: "p", CPUs: 4, Hosts: "a,c", Count: 2, Unusable: 1}, {Partitions: "p", CPUs: 8, Hosts: "b", Count: 1}}
 	if !reflect.DeepEqual(groups, want) {
@@ -165,7 +172,7 @@ func TestCache(t *testing.T) {
 		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
-		if err := os.WriteFile(f, []byte("lfind cluster 1\nrubbish"), 0o600); err != nil {
+		if err := os.WriteFile(f, []byte("lfind cluster 2\nrubbish"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,5 +188,13 @@ func TestCache(t *testing.T) {
 	_, err = c.Get(context.Background(), "three", func(context.Context) (*Snapshot, error) { return nil, errors.New("no") })
 	if err == nil {
 		t.Error("an error is none")
+	}
+}
+
+func TestNodesDifferByDisk(t *testing.T) {
+	nodes := []slurm.Node{{Name: "n1", CPUs: 4, MemMB: 1000, TmpDiskMB: 900}, {Name: "n2", CPUs: 4, MemMB: 1000}, {Name: "n3", CPUs: 4, MemMB: 1000, TmpDiskMB: 900}}
+	groups := GroupNodes(nodes)
+	if len(groups) != 2 || groups[0].Count != 2 || groups[0].Disk != 900<<20 || groups[1].Count != 1 || groups[1].Disk != 0 {
+		t.Errorf("got %+v", groups)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -12,21 +13,34 @@ type Snapshot struct {
 	Time       time.Time
 	Partitions []slurm.Partition
 	Groups     []Group
-	// Memberships are the accounts that the user may charge; none if there is no
+	// Associations are the accounts that the user may charge; none if there is no
 	// accounting, or if it does not answer.
-	Memberships    []slurm.Membership
+	Associations   []slurm.Association
 	DefaultAccount string
-	QOS            []slurm.QOSRule
+	QOS            []slurm.QOS
+	Accounts       []slurm.Association // of the accounts themselves
+	Licenses       []slurm.License
+	Config         slurm.Config
 	UserGroups     []string // Unix groups; only asked for where a partition names some
 	User           string
+	Host           string // where sbatch is called; only asked for where a partition names some
+	Known          admission.Known
 	// Note says what could not be asked, empty if all is well.
 	Note string
 }
 
+// Admission is the model of what Slurm says of this user's jobs.
+func (s *Snapshot) Admission() *admission.Cluster {
+	return &admission.Cluster{
+		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Config: s.Config,
+		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
+	}
+}
+
 // Group is a number of nodes that have the same, in the same partitions.
 type Group struct {
-	Partitions string // joined by commas
-	Features   string // joined by commas
+	Partitions slurm.List
+	Features   slurm.List
 	GRES       string
 	CPUs       int
 	Memory     int64
@@ -40,20 +54,21 @@ type Group struct {
 // seen.
 func GroupNodes(nodes []slurm.Node) []Group {
 	type kind struct {
-		partitions, features, gres string
-		cpus                       int
-		memory                     int64
+		partitions, features slurm.List
+		gres                 string
+		cpus, memory, disk   int64
 	}
 	index := make(map[kind]int, 64)
 	var groups []Group
 	var hosts [][]string
-	for _, n := range nodes {
-		k := kind{n.Partitions, n.Features, n.GRES, n.CPUs, n.Memory}
+	for i := range nodes {
+		n := &nodes[i]
+		k := kind{n.Partitions, n.Features, n.GRES, n.JobCPUs(), n.JobMemMB() << 20, n.TmpDiskMB << 20}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
 			index[k] = i
-			groups = append(groups, Group{Partitions: n.Partitions, Features: n.Features, GRES: n.GRES, CPUs: n.CPUs, Memory: n.Memory})
+			groups = append(groups, Group{Partitions: k.partitions, Features: k.features, GRES: k.gres, CPUs: int(k.cpus), Memory: k.memory, Disk: k.disk})
 			hosts = append(hosts, nil)
 		}
 		groups[i].Count++

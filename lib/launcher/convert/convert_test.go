@@ -179,7 +179,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		want := map[string]bool{}
 		for _, g := range s.Groups {
-			for name := range strings.SplitSeq(g.Partitions, ",") {
+			for name := range g.Partitions.All() {
 				if name != "" {
 					want[name] = true
 				}

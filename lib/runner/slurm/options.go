@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"sync"
@@ -96,19 +95,15 @@ func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error 
 	}
 	partitions, named := all.Get("partition")
 	if !o.spotRead {
-		out, err := o.client.Output(ctx, 0, "scontrol", slurm.PartitionsArgs()...)
-		if err != nil {
-			return err
-		}
-		list, err := slurm.ParsePartitions(bytes.NewReader(out))
+		list, err := o.client.Partitions(ctx)
 		if err != nil {
 			return err
 		}
 		o.spot, o.spotRead = map[string]bool{}, true
 		for _, p := range list {
-			o.spot[p.Name] = p.Preemptible
+			o.spot[p.Name] = p.Preemptible()
 			if p.Default {
-				o.spot[""] = p.Preemptible
+				o.spot[""] = p.Preemptible()
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ type cluster struct {
 }
 
 func row(id, state, comment string) string {
-	return fmt.Sprintf("%-20s%-20s%-40s%-12s%-12s%-8s%-24s%-24s%-80s", id, state, "None", "0", "0", "0", "2026-11-20T18:02:47", "2026-11-20T18:02:48", comment)
+	return fmt.Sprintf("%s|%s|None|2026-11-20T18:02:47|2026-11-20T18:02:48|0|0|0|%s|~MARK\n", id, state, comment)
 }
 
 func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error) {
@@ -37,10 +38,12 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 	c.asked[cmd.Name]++
 	switch cmd.Name {
 	case "squeue":
-		_, err := cmd.Stdout.Write([]byte(strings.Join(c.rows, "\n"))) // squeue is read as it prints
+		_, mark, _ := strings.Cut(cmd.Args[5], "~")
+		_, err := io.WriteString(cmd.Stdout, strings.ReplaceAll(strings.Join(c.rows, ""), "MARK", mark)) // squeue is read as it prints
 		return command.Result{}, err
 	case "sacct":
-		return command.Result{Stdout: []byte(c.sacct)}, nil
+		_, err := io.WriteString(cmd.Stdout, c.sacct)
+		return command.Result{}, err
 	case "sbatch":
 		id := fmt.Sprint(200 + c.asked["sbatch"])
 		for _, arg := range cmd.Args {
@@ -88,7 +91,7 @@ func TestJobsFindsStrangers(t *testing.T) {
 }
 
 func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
-	c := &cluster{sacct: "7\x1fRUNNING\x1f0:0\x1f\x1fUnknown\x1f\x1fponos-x\n"}
+	c := &cluster{sacct: "7\x1fRUNNING\x1f0:0\x1f\x1fUnknown\x1f\x1fponos-x\x1f\n"}
 	_, err := newRunner(c).Jobs(t.Context(), known(runner.Ref{Task: "a", Job: "7"}))
 	if !fault.Is(err, fault.Unavailable) {
 		t.Errorf("got %v", err)
@@ -138,7 +141,7 @@ func TestSubmitErrors(t *testing.T) {
 		"sbatch: error: Batch job submission failed: Message receive failure":                                             nil,
 		"sbatch: error: Batch job submission failed: Invalid authentication credential":                                   nil,
 	} {
-		err := submitError(&slurm.Error{Command: "sbatch", Exit: &command.ExitError{Name: "sbatch", Code: 1, Stderr: words}})
+		err := submitError(slurm.Refusal("sbatch", &command.ExitError{Name: "sbatch", Code: 1, Stderr: words}))
 		if want == nil && (errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrLater)) || want != nil && !errors.Is(err, want) {
 			t.Errorf("%q: %v; want %v", words, err, want)
 		}

@@ -1,0 +1,174 @@
+package slurm
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+)
+
+// GroupLimits bound what all jobs of an association, or of a QOS, have together.
+type GroupLimits struct {
+	Jobs, JobsAccrue, Submit    Limit[int64]
+	TRES, TRESMins, TRESRunMins TRES // only what is limited is in them
+	Wall                        Limit[time.Duration]
+}
+
+// Association is an account, or a user in an account (and, where it has one, in one
+// partition), with its limits. sacctmgr shows those that bound a single job
+// or user as they are inherited; those of the group hold at each level by themselves.
+type Association struct {
+	Cluster, Account, User string // User is empty for the account itself
+	Partition              string // "": all
+	Parent                 string // account above an account
+	DefaultQOS             string // "": none
+	QOS                    []string
+	Shares                 string
+
+	Grp                           GroupLimits
+	MaxJobs, MaxJobsAccrue        Limit[int64] // at a time
+	MaxSubmit                     Limit[int64] // in the queue
+	MaxTRESPerJob, MaxTRESPerNode TRES
+	MaxTRESMinsPerJob             TRES
+	MaxTRESRunMins                TRES
+	MaxWall                       Limit[time.Duration]
+	MinPriority                   Limit[int64] // a job of lower priority waits
+}
+
+var associationColumns = []column[Association]{
+	{"cluster", func(c *columns, i int, a *Association) { a.Cluster = c.text(i) }},
+	{"account", func(c *columns, i int, a *Association) {
+		a.Account = c.text(i)
+		c.check(a.Account != "", i, "an account")
+	}},
+	{"user", func(c *columns, i int, a *Association) { a.User = c.text(i) }},
+	{"partition", func(c *columns, i int, a *Association) { a.Partition = c.text(i) }},
+	{"parentname", func(c *columns, i int, a *Association) { a.Parent = c.text(i) }},
+	{"defaultqos", func(c *columns, i int, a *Association) { a.DefaultQOS = c.text(i) }},
+	{"qos", func(c *columns, i int, a *Association) { a.QOS = names(c.text(i)) }},
+	{"share", func(c *columns, i int, a *Association) { a.Shares = c.text(i) }},
+	{"grpjobs", func(c *columns, i int, a *Association) { a.Grp.Jobs = c.count(i) }},
+	{"grpjobsaccrue", func(c *columns, i int, a *Association) { a.Grp.JobsAccrue = c.count(i) }},
+	{"grpsubmit", func(c *columns, i int, a *Association) { a.Grp.Submit = c.count(i) }},
+	{"grptres", func(c *columns, i int, a *Association) { a.Grp.TRES = c.list(i) }},
+	{"grptresmins", func(c *columns, i int, a *Association) { a.Grp.TRESMins = c.list(i) }},
+	{"grptresrunmins", func(c *columns, i int, a *Association) { a.Grp.TRESRunMins = c.list(i) }},
+	{"grpwall", func(c *columns, i int, a *Association) { a.Grp.Wall = c.wall(i) }},
+	{"maxjobs", func(c *columns, i int, a *Association) { a.MaxJobs = c.count(i) }},
+	{"maxjobsaccrue", func(c *columns, i int, a *Association) { a.MaxJobsAccrue = c.count(i) }},
+	{"maxsubmit", func(c *columns, i int, a *Association) { a.MaxSubmit = c.count(i) }},
+	{"maxtres", func(c *columns, i int, a *Association) { a.MaxTRESPerJob = c.list(i) }},
+	{"maxtrespernode", func(c *columns, i int, a *Association) { a.MaxTRESPerNode = c.list(i) }},
+	{"maxtresmins", func(c *columns, i int, a *Association) { a.MaxTRESMinsPerJob = c.list(i) }},
+	{"maxtresrunmins", func(c *columns, i int, a *Association) { a.MaxTRESRunMins = c.list(i) }},
+	{"maxwall", func(c *columns, i int, a *Association) { a.MaxWall = c.wall(i) }},
+	{"minprio", func(c *columns, i int, a *Association) { a.MinPriority = c.count(i) }},
+}
+
+// QOS is a quality of service, with its limits.
+type QOS struct {
+	Name           string
+	Priority       int64
+	Flags          List // such as DenyOnLimit, OverPartQOS, PartitionTimeLimit
+	Preempt        List // QOS whose jobs it preempts
+	PreemptMode    string
+	GraceTime      time.Duration
+	UsageFactor    float64
+	UsageThreshold float64
+
+	Grp                                             GroupLimits
+	MaxJobsPerUser, MaxJobsPerAccount               Limit[int64]
+	MaxJobsAccruePerUser, MaxJobsAccruePerAccount   Limit[int64]
+	MaxSubmitPerUser, MaxSubmitPerAccount           Limit[int64]
+	MaxTRESPerJob, MaxTRESPerNode                   TRES
+	MaxTRESPerUser, MaxTRESPerAccount               TRES
+	MaxTRESMinsPerJob                               TRES
+	MaxTRESRunMinsPerUser, MaxTRESRunMinsPerAccount TRES
+	MinTRESPerJob                                   TRES
+	MaxWall                                         Limit[time.Duration]
+	MinPriority                                     Limit[int64]
+}
+
+// Is reports whether the QOS has a flag.
+func (q *QOS) Is(flag string) bool { return q.Flags.Has(flag) }
+
+// The names are those that sacctmgr has known since 20.11.
+var qosColumns = []column[QOS]{
+	{"name", func(c *columns, i int, q *QOS) { q.Name = c.text(i); c.check(q.Name != "", i, "the name of a QOS") }},
+	{"priority", func(c *columns, i int, q *QOS) { q.Priority = int64(c.optional(i)) }},
+	{"flags", func(c *columns, i int, q *QOS) { q.Flags = List(c.text(i)) }},
+	{"preempt", func(c *columns, i int, q *QOS) { q.Preempt = List(c.text(i)) }},
+	{"preemptmode", func(c *columns, i int, q *QOS) { q.PreemptMode = c.text(i) }},
+	{"gracetime", func(c *columns, i int, q *QOS) { q.GraceTime = c.limit(i) }},
+	{"usagefactor", func(c *columns, i int, q *QOS) { q.UsageFactor = c.amount(i) }},
+	{"usagethreshold", func(c *columns, i int, q *QOS) { q.UsageThreshold = c.amount(i) }},
+	{"grpjobs", func(c *columns, i int, q *QOS) { q.Grp.Jobs = c.count(i) }},
+	{"grpjobsaccrue", func(c *columns, i int, q *QOS) { q.Grp.JobsAccrue = c.count(i) }},
+	{"grpsubmit", func(c *columns, i int, q *QOS) { q.Grp.Submit = c.count(i) }},
+	{"grptres", func(c *columns, i int, q *QOS) { q.Grp.TRES = c.list(i) }},
+	{"grptresmins", func(c *columns, i int, q *QOS) { q.Grp.TRESMins = c.list(i) }},
+	{"grptresrunmins", func(c *columns, i int, q *QOS) { q.Grp.TRESRunMins = c.list(i) }},
+	{"grpwall", func(c *columns, i int, q *QOS) { q.Grp.Wall = c.wall(i) }},
+	{"maxjobspu", func(c *columns, i int, q *QOS) { q.MaxJobsPerUser = c.count(i) }},
+	{"maxjobspa", func(c *columns, i int, q *QOS) { q.MaxJobsPerAccount = c.count(i) }},
+	{"maxjobsaccruepu", func(c *columns, i int, q *QOS) { q.MaxJobsAccruePerUser = c.count(i) }},
+	{"maxjobsaccruepa", func(c *columns, i int, q *QOS) { q.MaxJobsAccruePerAccount = c.count(i) }},
+	{"maxsubmitpu", func(c *columns, i int, q *QOS) { q.MaxSubmitPerUser = c.count(i) }},
+	{"maxsubmitpa", func(c *columns, i int, q *QOS) { q.MaxSubmitPerAccount = c.count(i) }},
+	{"maxtres", func(c *columns, i int, q *QOS) { q.MaxTRESPerJob = c.list(i) }},
+	{"maxtrespernode", func(c *columns, i int, q *QOS) { q.MaxTRESPerNode = c.list(i) }},
+	{"maxtrespu", func(c *columns, i int, q *QOS) { q.MaxTRESPerUser = c.list(i) }},
+	{"maxtrespa", func(c *columns, i int, q *QOS) { q.MaxTRESPerAccount = c.list(i) }},
+	{"maxtresmins", func(c *columns, i int, q *QOS) { q.MaxTRESMinsPerJob = c.list(i) }},
+	{"maxtresrunminspu", func(c *columns, i int, q *QOS) { q.MaxTRESRunMinsPerUser = c.list(i) }},
+	{"maxtresrunminspa", func(c *columns, i int, q *QOS) { q.MaxTRESRunMinsPerAccount = c.list(i) }},
+	{"mintres", func(c *columns, i int, q *QOS) { q.MinTRESPerJob = c.list(i) }},
+	{"maxwall", func(c *columns, i int, q *QOS) { q.MaxWall = c.wall(i) }},
+	{"minprio", func(c *columns, i int, q *QOS) { q.MinPriority = c.count(i) }},
+}
+
+// sacctmgr asks for a table of these columns.
+func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...string) ([]R, error) {
+	args := append(append([]string{"--noheader", "--parsable", "show"}, what...), "format="+strings.Join(columnNames(asked), ","))
+	return stream(ctx, c, func(r io.Reader) ([]R, error) { return sacctmgrRows(r, what[0], asked) }, "sacctmgr", args...)
+}
+
+func sacctmgrRows[R any](r io.Reader, what string, asked []column[R]) ([]R, error) {
+	var all []R
+	if err := rows(r, layout{"sacctmgr show " + what, '|', "|"}, asked, collect(&all)); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Associations returns what a user may charge, on all clusters of the database;
+// without a user, those of the accounts themselves. A cluster that keeps no accounts is ErrNoAccounting.
+func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
+	return sacctmgr(ctx, c, associationColumns, "associations", "user="+user)
+}
+
+// ParseAssociations reads what sacctmgr prints for Associations.
+func ParseAssociations(r io.Reader) ([]Association, error) {
+	return sacctmgrRows(r, "associations", associationColumns)
+}
+
+// QOS returns every quality of service.
+func (c *Client) QOS(ctx context.Context) ([]QOS, error) { return sacctmgr(ctx, c, qosColumns, "qos") }
+
+// ParseQOS reads what sacctmgr prints for QOS.
+func ParseQOS(r io.Reader) ([]QOS, error) { return sacctmgrRows(r, "qos", qosColumns) }
+
+var userColumns = []column[string]{
+	{"user", func(*columns, int, *string) {}},
+	{"defaultaccount", func(c *columns, i int, account *string) { *account = c.text(i) }},
+}
+
+// DefaultAccount returns the account that is charged when a job of a user names
+// none; "" if the user has none.
+func (c *Client) DefaultAccount(ctx context.Context, user string) (string, error) {
+	found, err := sacctmgr(ctx, c, userColumns, "user", user)
+	if len(found) == 0 {
+		return "", err
+	}
+	return found[0], nil
+}

@@ -1,0 +1,148 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config is what scontrol show config says, by the names of slurm.conf.
+type Config map[string]string
+
+// Config returns the configuration of the cluster.
+func (c *Client) Config(ctx context.Context) (Config, error) {
+	return stream(ctx, c, ParseConfig, "scontrol", "show", "config")
+}
+
+// ParseConfig reads scontrol show config.
+func ParseConfig(r io.Reader) (Config, error) {
+	scan := newRecordScanner("scontrol show config", r)
+	c := Config{}
+	for {
+		line, err := scan.next("")
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if key, value, ok := strings.Cut(string(line)+" ", " = "); ok {
+			c[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	if c["ClusterName"] == "" || c["SLURM_VERSION"] == "" {
+		scan.line++
+		return nil, scan.fail("the configuration ends before ClusterName and SLURM_VERSION")
+	}
+	return c, nil
+}
+
+// Get returns a setting; Slurm's words for none are empty.
+func (c Config) Get(key string) string {
+	return orEmpty(c[key])
+}
+
+// Multifactor reports whether priorities are computed from factors. Otherwise
+// (priority/basic) jobs are taken in the order of their submission.
+func (c Config) Multifactor() bool { return c["PriorityType"] == "priority/multifactor" }
+
+// Accounting reports whether a slurmdbd keeps the accounts.
+func (c Config) Accounting() bool {
+	return c["AccountingStorageType"] == "accounting_storage/slurmdbd"
+}
+
+// PriorityFlag reports whether PriorityFlags has that flag.
+func (c Config) PriorityFlag(flag string) bool {
+	for f := range strings.SplitSeq(c["PriorityFlags"], ",") {
+		if strings.EqualFold(strings.TrimSpace(f), flag) {
+			return true
+		}
+	}
+	return false
+}
+
+// FairTree reports whether fair share is ranked by the Fair Tree algorithm, the
+// default since 19.05.
+func (c Config) FairTree() bool {
+	return !c.PriorityFlag("NO_FAIR_TREE") && !c.PriorityFlag("DEPTH_OBLIVIOUS")
+}
+
+// Weight is PriorityWeight<factor>: Age, Assoc, FairShare, JobSize, Partition or QOS.
+func (c Config) Weight(factor string) float64 {
+	w, _ := strconv.ParseFloat(c["PriorityWeight"+factor], 64)
+	return w
+}
+
+// TRESWeights is PriorityWeightTRES, by names in lower case.
+func (c Config) TRESWeights() map[string]float64 {
+	weights, _ := parseTRES(c.Get("PriorityWeightTRES"))
+	return weights
+}
+
+// Duration is a setting such as 7-00:00:00 or 30 sec; 0 if it is none.
+func (c Config) Duration(key string) time.Duration {
+	value := c.Get(key)
+	if n, unit, ok := strings.Cut(value, " "); ok {
+		f, err := strconv.ParseFloat(n, 64)
+		if err != nil {
+			return 0
+		}
+		switch {
+		case strings.HasPrefix(unit, "sec"):
+			return time.Duration(f * float64(time.Second))
+		case strings.HasPrefix(unit, "min"):
+			return time.Duration(f * float64(time.Minute))
+		}
+		return 0
+	}
+	d, ok := parseTimeLimit(value)
+	if !ok {
+		return 0
+	}
+	return d
+}
+
+// SchedulerParameter is one of SchedulerParameters, and whether it is set.
+func (c Config) SchedulerParameter(name string) (string, bool) {
+	for p := range strings.SplitSeq(c["SchedulerParameters"], ",") {
+		key, value, _ := strings.Cut(p, "=")
+		if key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// AtLeast reports whether Slurm is of that version or a later one.
+func (c Config) AtLeast(year, month int) bool {
+	y, rest, _ := strings.Cut(c["SLURM_VERSION"], ".")
+	m, _, _ := strings.Cut(rest, ".")
+	haveYear, err := strconv.Atoi(y)
+	haveMonth, err2 := strconv.Atoi(m)
+	return err != nil || err2 != nil || haveYear > year || haveYear == year && haveMonth >= month
+}
+
+// BackfillResolution is the grain of the backfill scheduler's map of the
+// future: bf_resolution, by default a minute.
+func (c Config) BackfillResolution() time.Duration {
+	if v, ok := c.SchedulerParameter("bf_resolution"); ok {
+		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
+			return time.Duration(n) * time.Second
+		}
+	}
+	return time.Minute
+}
+
+// BackfillWindow is how far ahead the backfill scheduler looks: bf_window, by
+// default a day.
+func (c Config) BackfillWindow() time.Duration {
+	if v, ok := c.SchedulerParameter("bf_window"); ok {
+		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
+			return time.Duration(n) * time.Minute
+		}
+	}
+	return 24 * time.Hour
+}

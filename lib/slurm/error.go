@@ -1,0 +1,152 @@
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// ErrNoAccounting says that the cluster keeps no accounts: there is nothing to ask
+// for, as opposed to a database that does not answer.
+var ErrNoAccounting = errors.New("the cluster keeps no accounting")
+
+// A Failure is why a command of Slurm gave no answer.
+type Failure int
+
+// The failures.
+const (
+	Refused      Failure = iota // it ran, and said no
+	NoAnswer                    // Slurm's daemons did not answer, or not in time
+	NoDatabase                  // slurmdbd did not answer
+	NotInstalled                // there is no such command
+	Unreadable                  // its output does not have the expected shape
+)
+
+// Error reports that a command of Slurm failed: what was asked is not known. A
+// command that finds nothing is no Error.
+type Error struct {
+	Command string
+	Failure Failure
+	Exit    *command.ExitError // nil if it did not run to its end
+	err     error
+}
+
+// Refusal is the error of a command that has exited with a failure.
+func Refusal(name string, exit *command.ExitError) *Error {
+	e := &Error{Command: name, Exit: exit, err: exit}
+	switch {
+	case e.Says(databaseWords...):
+		e.Failure = NoDatabase
+	case e.Says(controllerWords...):
+		e.Failure = NoAnswer
+	}
+	return e
+}
+
+// newError gives what went wrong with a command its kind, and a hint.
+func newError(name string, err error) error {
+	e := &Error{Command: name, Failure: NoAnswer, err: err}
+	var exit *command.ExitError
+	var missing *command.NotFoundError
+	switch {
+	case errors.As(err, &exit):
+		if e = Refusal(name, exit); e.Says(noAccountingWords...) {
+			return fault.Wrap(fault.Unavailable, ErrNoAccounting)
+		}
+	case errors.As(err, &missing):
+		e.Failure = NotInstalled
+	}
+	var told error = e
+	switch {
+	case exit != nil && e.Failure == NoDatabase:
+		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller may do without it for a while")
+	case exit != nil && e.Failure == NoAnswer:
+		told = fault.Hint(e, `ask Slurm's controller with "scontrol ping"`)
+	}
+	return fault.Wrap(fault.Unavailable, told)
+}
+
+// parseError reports output that does not have the expected shape.
+func parseError(command string, line int, format string, args ...any) error {
+	return fault.Wrap(fault.Unavailable, &Error{
+		Command: command, Failure: Unreadable, err: fmt.Errorf("%s: line %d of its output: %w", command, line, fmt.Errorf(format, args...)),
+	})
+}
+
+func (e *Error) Error() string {
+	if words := e.Words(); words != "" {
+		return e.Command + ": " + words
+	}
+	return e.err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+// Words is what Slurm said, without the names and prefixes in front of it, in
+// one line.
+func (e *Error) Words() string {
+	if e.Exit == nil {
+		return ""
+	}
+	var words []string
+	for line := range strings.SplitSeq(e.Exit.Stderr, "\n") {
+		line = strings.TrimSpace(line)
+		line = strings.TrimPrefix(line, e.Command+": ")
+		line = strings.TrimPrefix(line, "error: ")
+		if line != "" {
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+// Says reports whether one of these is among Slurm's words.
+func (e *Error) Says(any ...string) bool {
+	for _, words := range any {
+		if e.Exit != nil && strings.Contains(e.Exit.Stderr, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// FailureOf is why a command of Slurm failed, and whether it is that which err says.
+func FailureOf(err error) (Failure, bool) {
+	var e *Error
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return e.Failure, true
+}
+
+// WasRefused reports whether err says that Slurm has answered with a no.
+func WasRefused(err error) bool {
+	why, ok := FailureOf(err)
+	return ok && why == Refused
+}
+
+// Unreachable reports whether err says that Slurm did not answer, as opposed to
+// having refused, or to having answered what cannot be read.
+func Unreachable(err error) bool {
+	why, ok := FailureOf(err)
+	return ok && (why == NoAnswer || why == NoDatabase || why == NotInstalled)
+}
+
+// The commands of Slurm have no exit codes that tell these apart. Their words are
+// those of all versions from 20.11 on.
+var (
+	databaseWords   = []string{"slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database"}
+	controllerWords = []string{
+		"Unable to contact slurm controller", "Unable to establish control", "Connection refused", "Connection timed out",
+		"Socket timed out", "Zero Bytes were transmitted", "Transport endpoint", "connect failure",
+		"Resource temporarily unavailable", "Could not establish a configuration source", "Slurm backup controller in standby mode",
+		"Slurmctld is in the process of starting", "Protocol authentication error", "DNS SRV lookup failed", "fatal: Could not establish",
+		"Communication connection failure", "Communication shutdown failure", "Message send failure", "Message receive failure",
+		"Invalid authentication credential", "Authentication credential invalid", "Error generating job credential", "is in standby mode",
+		"I/O error writing script/environment to file", // the controller's disk is full
+	}
+	noAccountingWords = []string{"accounting storage is disabled", "not running a supported accounting_storage plugin", "only works with accounting_storage/slurmdbd"}
+)

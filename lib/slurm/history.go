@@ -1,0 +1,221 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Record is a job, or a run of one, as the accounting knows it. Of what was not
+// asked for, it has nothing.
+type Record struct {
+	ID                                  string // the raw id
+	Name, User, Account, Partition, QOS string
+	State                               string // without what follows it, such as "by 0" of CANCELLED
+	By                                  string // uid of the one who cancelled it
+	Submit, Start, End                  int64  // seconds since 1970; 0: not yet
+	TRES                                TRES
+	Comment                             string // empty unless the cluster stores comments, and until the end
+	WorkDir                             string
+	Batch                               Exit
+	Steps                               []Step // in the order they were started, without the batch step
+}
+
+// Step is a job step.
+type Step struct {
+	Name string // number, or interactive
+	Exit Exit
+}
+
+// FirstFailure is the first exit of a step that is not zero, the batch step's
+// first; zero if all went well.
+func (r *Record) FirstFailure() Exit {
+	if r.Batch != (Exit{}) {
+		return r.Batch
+	}
+	for _, s := range r.Steps {
+		if s.Exit != (Exit{}) {
+			return s.Exit
+		}
+	}
+	return Exit{}
+}
+
+var recordColumns = []column[Record]{
+	{"JobIDRaw", func(c *columns, i int, r *Record) {
+		b := c.cells[i]
+		c.check(len(b) > 0 && b[0] >= '0' && b[0] <= '9', i, "a job id")
+		r.ID = string(b)
+	}},
+	{"User", func(c *columns, i int, r *Record) { r.User = c.text(i) }},
+	{"Account", func(c *columns, i int, r *Record) { r.Account = c.text(i) }},
+	{"Partition", func(c *columns, i int, r *Record) { r.Partition = c.text(i) }},
+	{"State", func(c *columns, i int, r *Record) {
+		r.State = c.state(i)
+		_, r.By, _ = strings.Cut(c.text(i), " by ")
+	}},
+	{"Start", func(c *columns, i int, r *Record) { r.Start = c.stamp(i) }},
+	{"End", func(c *columns, i int, r *Record) { r.End = c.stamp(i) }},
+	{"AllocTRES", func(c *columns, i int, r *Record) { r.TRES = c.list(i) }},
+	{"ExitCode", func(c *columns, i int, r *Record) { r.Batch = c.exit(i) }},
+	{"Submit", func(c *columns, i int, r *Record) { r.Submit = c.stamp(i) }},
+	{"Comment", func(c *columns, i int, r *Record) { r.Comment = string(c.cells[i]) }},
+	{"JobName", func(c *columns, i int, r *Record) { r.Name = c.recent(i) }},
+	{"WorkDir", func(c *columns, i int, r *Record) { r.WorkDir = string(c.cells[i]) }},
+}
+
+// usageColumns are asked of the jobs of a period, endColumns of single jobs and their
+// steps, pastColumns of the jobs of a user.
+var (
+	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
+	endColumns   = pick(recordColumns, "JobIDRaw", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
+	pastColumns  = pick(recordColumns, "JobIDRaw", "State", "Submit", "Comment", "WorkDir")
+)
+
+// Names and comments may have bars and newlines in them, but not this.
+var endLayout = layout{"sacct", '\x1f', "\x1f"}
+
+// maxAccount bounds how many jobs one call asks for: an argument is at most 128 KiB.
+const maxAccount = 10000
+
+// Account returns what accounting knows of the last run of jobs; those it does not
+// know are left out. Of more than 10,000 jobs, only the first 10,000 are asked for.
+func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return stream(ctx, c, ParseAccount, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","),
+		"--format="+strings.Join(columnNames(endColumns), ","))
+}
+
+// ParseAccount reads what sacct prints for Account.
+func ParseAccount(r io.Reader) (map[string]Record, error) {
+	records := map[string]Record{}
+	err := rows(r, endLayout, endColumns, func(row *Record) error {
+		id, step, isStep := strings.Cut(row.ID, ".")
+		if !isStep {
+			records[id] = *row
+			return nil
+		}
+		job, known := records[id]
+		switch {
+		case !known:
+			return parseError("sacct", len(records)+1, "step %q comes before its job", row.ID)
+		case step == "batch":
+			job.Batch = row.Batch
+		case step != "extern":
+			job.Steps = append(job.Steps, Step{step, row.Batch})
+		}
+		records[id] = job
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return records, nil
+}
+
+// Past returns the jobs of a user that accounting has known since a time, without their
+// steps.
+func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, error) {
+	return stream(ctx, c, parsePast, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--user="+strconv.Itoa(uid),
+		"--starttime="+since.Local().Format(timeLayout), "--format="+strings.Join(columnNames(pastColumns), ","))
+}
+
+func parsePast(r io.Reader) ([]Record, error) {
+	var jobs []Record
+	if err := rows(r, endLayout, pastColumns, collect(&jobs)); err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// EarlierRuns returns how the runs of a job have ended before it was requeued,
+// the first one first, as accounting tells it: PREEMPTED, REQUEUED, NODE_FAIL.
+func (c *Client) EarlierRuns(ctx context.Context, id string) ([]string, error) {
+	states := pick(recordColumns, "State")
+	read := func(r io.Reader) ([]string, error) {
+		var runs []string
+		return runs, rows(r, layout{"sacct", '|', ""}, states, func(r *Record) error {
+			switch r.State {
+			case "PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING": // it is not over
+			default:
+				runs = append(runs, r.State)
+			}
+			return nil
+		})
+	}
+	return stream(ctx, c, read, "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", "--jobs="+id, "--format=State")
+}
+
+// A Period is what usage is asked for: of all users and accounts, where none is
+// named.
+type Period struct {
+	Since, Until    time.Time
+	Users, Accounts []string
+}
+
+// EachRun reads the jobs that ran in a period row by row, each run of a requeued job
+// by itself. The row is good for one call; its End is 0 while it runs.
+func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error) error {
+	args := []string{
+		"--noheader", "--parsable", "--allocations", "--duplicates", "--noconvert",
+		"--starttime=" + p.Since.Format(timeLayout), "--endtime=" + p.Until.Format(timeLayout),
+		"--format=" + strings.Join(columnNames(usageColumns), ","),
+	}
+	if len(p.Users) > 0 {
+		args = append(args, "--user="+strings.Join(p.Users, ","))
+	} else {
+		args = append(args, "--allusers")
+	}
+	if len(p.Accounts) > 0 {
+		args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
+	}
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, barLayout("sacct"), usageColumns, each) }, "sacct", args...)
+}
+
+// barLayout is that of --parsable.
+func barLayout(command string) layout { return layout{command, '|', "|"} }
+
+// ReportRow is a line of sreport: what a user of an account used, in seconds.
+// The account's own total has no user.
+type ReportRow struct {
+	Account, User, TRES string
+	Seconds             float64
+}
+
+var reportColumns = []column[ReportRow]{
+	{"Account", func(c *columns, i int, r *ReportRow) { r.Account = c.text(i) }},
+	{"Login", func(c *columns, i int, r *ReportRow) { r.User = c.text(i) }},
+	{"TresName", func(c *columns, i int, r *ReportRow) { r.TRES = string(bytes.ToLower(c.cells[i])) }},
+	{"Used", func(c *columns, i int, r *ReportRow) { r.Seconds = c.float(i) }},
+}
+
+// Report returns what was used of some trackable resources in a period, as sreport
+// has summed it up.
+func (c *Client) Report(ctx context.Context, p Period, tres string) ([]ReportRow, error) {
+	args := []string{
+		"--noheader", "--parsable", "-t", "seconds", "-T", tres, "cluster", "AccountUtilizationByUser",
+		"start=" + p.Since.Format(timeLayout), "end=" + p.Until.Format(timeLayout), "format=" + strings.Join(columnNames(reportColumns), ","),
+	}
+	if len(p.Users) > 0 {
+		args = append(args, "users="+strings.Join(p.Users, ","))
+	}
+	if len(p.Accounts) > 0 {
+		args = append(args, "accounts="+strings.Join(p.Accounts, ","))
+	}
+	return stream(ctx, c, parseReport, "sreport", args...)
+}
+
+func parseReport(r io.Reader) ([]ReportRow, error) {
+	var all []ReportRow
+	if err := rows(r, barLayout("sreport"), reportColumns, collect(&all)); err != nil {
+		return nil, err
+	}
+	return all, nil
+}

@@ -1,0 +1,211 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Job is a row of squeue: a job, an array (its pending tasks are one row), or a
+// component of a heterogeneous job; a job that waits for several partitions has a
+// row for each. Of what was not asked for, a row has nothing.
+type Job struct {
+	ID      uint64 // the raw id, by which sprio knows the job
+	ArrayID uint64
+	Label   string // as squeue prints the id: 12, 14_[5-20], 12+1
+	Tasks   string // array task ids: 7, 5-20, 1-6%3; empty if no array
+
+	HetID     uint64
+	HetOffset uint64
+
+	User, Account, Partition, QOS string
+	State                         string // Slurm's name in upper case, such as RUNNING
+
+	Priority uint64 // of the job; sprio has the one in each partition
+	Nice     int64
+
+	// Seconds since 1970; 0 is unknown. Of a pending job Start and End are what
+	// the backfill scheduler expects.
+	Submit, Eligible, Accrue, Start, End int64
+
+	Limit time.Duration // 0 if not set
+	Nodes uint64
+	CPUs  uint64
+
+	TRES TRES // requested or allocated
+
+	GPURequest string // of --gpus and --gpus-per-node, as Slurm writes it
+
+	NodeList, SchedNodes    string
+	ReqNodes, Features      string // asked for by name, and what the nodes must have
+	Reservation, Dependency string
+	Reason, Name            string
+
+	Exit     Exit // of the batch script
+	Derived  Exit // the largest of its steps
+	Restarts uint64
+	Comment  string
+}
+
+// jobColumns are what squeue can be asked for. The last column that is asked for may
+// be of free text with bars and newlines: the mark behind it ends the row.
+var jobColumns = []column[Job]{
+	{"JobID", func(c *columns, i int, j *Job) { j.ID = c.uint(i) }},
+	{"ArrayJobID", func(c *columns, i int, j *Job) { j.ArrayID = c.uint(i) }},
+	{"JobArrayID", func(c *columns, i int, j *Job) { j.Label = string(c.cells[i]) }},
+	{"ArrayTaskID", func(c *columns, i int, j *Job) { j.Tasks = c.word(i) }},
+	{"HetJobID", func(c *columns, i int, j *Job) { j.HetID = c.optional(i) }},
+	{"HetJobOffset", func(c *columns, i int, j *Job) { j.HetOffset = c.optional(i) }},
+	{"UserName", func(c *columns, i int, j *Job) { j.User = c.text(i) }},
+	{"Account", func(c *columns, i int, j *Job) { j.Account = c.word(i) }},
+	{"Partition", func(c *columns, i int, j *Job) { j.Partition = c.text(i) }},
+	{"QOS", func(c *columns, i int, j *Job) { j.QOS = c.word(i) }},
+	{"State", func(c *columns, i int, j *Job) { j.State = c.state(i) }},
+	{"PriorityLong", func(c *columns, i int, j *Job) { j.Priority = c.uint(i) }},
+	{"Nice", func(c *columns, i int, j *Job) { j.Nice = c.int(i) }},
+	{"SubmitTime", func(c *columns, i int, j *Job) { j.Submit = c.stamp(i) }},
+	{"EligibleTime", func(c *columns, i int, j *Job) { j.Eligible = c.stamp(i) }},
+	{"AccrueTime", func(c *columns, i int, j *Job) { j.Accrue = c.stamp(i) }},
+	{"StartTime", func(c *columns, i int, j *Job) { j.Start = c.stamp(i) }},
+	{"EndTime", func(c *columns, i int, j *Job) { j.End = c.stamp(i) }},
+	{"TimeLimit", func(c *columns, i int, j *Job) { j.Limit = c.limit(i) }},
+	{"NumNodes", func(c *columns, i int, j *Job) {
+		low, _, _ := bytes.Cut(c.cells[i], []byte("-"))
+		n, ok := parseNumber(string(low))
+		c.check(ok, i, "a number of nodes")
+		j.Nodes = uint64(n)
+	}},
+	{"NumCPUs", func(c *columns, i int, j *Job) { j.CPUs = c.uint(i) }},
+	{"tres-alloc", func(c *columns, i int, j *Job) { j.TRES = c.list(i) }},
+	{"tres-per-job", func(c *columns, i int, j *Job) { j.request("job:", c.word(i)) }},
+	{"tres-per-node", func(c *columns, i int, j *Job) { j.request("node:", c.word(i)) }},
+	{"NodeList", func(c *columns, i int, j *Job) { j.NodeList = c.word(i) }},
+	{"SchedNodes", func(c *columns, i int, j *Job) { j.SchedNodes = c.word(i) }},
+	{"ReqNodes", func(c *columns, i int, j *Job) { j.ReqNodes = c.word(i) }},
+	{"Feature", func(c *columns, i int, j *Job) { j.Features = c.word(i) }},
+	{"Reservation", func(c *columns, i int, j *Job) { j.Reservation = c.word(i) }},
+	{"Dependency", func(c *columns, i int, j *Job) { j.Dependency = c.word(i) }},
+	{"Reason", func(c *columns, i int, j *Job) { j.Reason = c.text(i) }},
+	{"Name", func(c *columns, i int, j *Job) { j.Name = c.recent(i) }},
+}
+
+// ownColumns are what an agent asks of its jobs.
+var ownColumns = append(pick(jobColumns, "JobID", "State", "Reason", "SubmitTime", "StartTime"),
+	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
+	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
+	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
+	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(string(c.cells[i])) }},
+)
+
+// jobsLayout and jobsArgs ask squeue for rows that end with mark, which must not be
+// foreseeable, as users choose the names of their jobs.
+func jobsLayout(mark string) layout { return layout{"squeue", '|', endOfRecord + mark} }
+
+func jobsArgs(asked []column[Job], mark string, more ...string) []string {
+	format := strings.Join(columnNames(asked), ":|,") + ":|~" + mark
+	return append([]string{"--noheader", "--all", "--local", "--priority", "--noconvert", "--Format=" + format}, more...)
+}
+
+// squeue reads rows of squeue while they are printed.
+func (c *Client) squeue(ctx context.Context, asked []column[Job], each func(*Job) error, more ...string) error {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b)
+	mark := hex.EncodeToString(b)
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, jobsLayout(mark), asked, each) }, "squeue", jobsArgs(asked, mark, more...)...)
+}
+
+// EachJob reads the queue row by row, of all users. A row is good for one call.
+// Without states there are those of pending, running and completing jobs.
+func (c *Client) EachJob(ctx context.Context, each func(*Job) error, states ...string) error {
+	var more []string
+	if len(states) > 0 {
+		more = []string{"--states=" + strings.Join(states, ",")}
+	}
+	return c.squeue(ctx, jobColumns, each, more...)
+}
+
+// Queue returns all jobs of a user that the controller knows, ended ones included
+// for as long as it remembers them (MinJobAge). They have no more than
+// ID, State, Reason, Submit, Start, Exit, Derived, Restarts and Comment.
+func (c *Client) Queue(ctx context.Context, uid int) ([]Job, error) {
+	var jobs []Job
+	if err := c.squeue(ctx, ownColumns, collect(&jobs), "--states=all", "--user="+strconv.Itoa(uid)); err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// request keeps what says something about GPUs.
+func (j *Job) request(what, list string) {
+	if j.GPURequest == "" && list != "" {
+		j.GPURequest = what + list
+	}
+}
+
+// Number is the raw id as the commands take it.
+func (j *Job) Number() string { return strconv.FormatUint(j.ID, 10) }
+
+// Pending reports whether the job waits to be started.
+func (j *Job) Pending() bool { return j.State == "PENDING" }
+
+// HoldsNodes reports whether the job has nodes, so that others cannot.
+func (j *Job) HoldsNodes() bool {
+	switch j.State {
+	case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
+		return true
+	}
+	return false
+}
+
+// TaskCount is how many jobs the row stands for.
+func (j *Job) TaskCount() int { return countTasks(j.Tasks) }
+
+// countTasks counts the task ids in 1,3-5,10-20:2%4. Slurm shortens a long list
+// with "..."; what is cut off is not counted.
+func countTasks(tasks string) int {
+	tasks, _, _ = strings.Cut(tasks, "%")
+	if tasks == "" {
+		return 1
+	}
+	total := 0
+	for part := range strings.SplitSeq(tasks, ",") {
+		part, stepText, hasStep := strings.Cut(part, ":")
+		low, high, isRange := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(low, 10, 32)
+		if err != nil {
+			continue
+		}
+		last, step := first, uint64(1)
+		if isRange {
+			if last, err = strconv.ParseUint(high, 10, 32); err != nil || last < first {
+				continue
+			}
+		}
+		if hasStep {
+			if step, err = strconv.ParseUint(stepText, 10, 32); err != nil || step == 0 {
+				continue
+			}
+		}
+		total += int((last-first)/step) + 1
+	}
+	return max(total, 1)
+}
+
+// GPUs is the number of GPUs of the whole job. Where GPUs are not among the
+// cluster's tracked resources, the request tells.
+func (j *Job) GPUs() float64 {
+	if n := j.TRES.GPUs(); n > 0 || j.GPURequest == "" {
+		return n
+	}
+	what, list, _ := strings.Cut(j.GPURequest, ":")
+	n := float64(gpusIn(list))
+	if what == "node" {
+		n *= float64(max(j.Nodes, 1))
+	}
+	return n
+}

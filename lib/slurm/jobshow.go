@@ -1,0 +1,100 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+)
+
+// Placement is what a running job has on some nodes: per node, the same on each.
+type Placement struct {
+	JobID uint64
+	Nodes string // as a host list
+	CPUs  int64
+	MemMB float64
+	GPUs  int64
+}
+
+// JobDetail is what only scontrol show job tells of a job.
+type JobDetail struct {
+	ID         uint64
+	State      string
+	Exit       Exit
+	WholeNodes bool // it wants its nodes for itself
+	Placements []Placement
+}
+
+// JobDetails returns the details of a job, or of all jobs if none is named. Of a job
+// that the controller does not know there are none.
+func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error) {
+	args := []string{"--all", "--oneliner", "--details", "show", "job"}
+	if job != "" {
+		args = append(args, job)
+	}
+	details, err := stream(ctx, c, ParseJobDetails, "scontrol", args...)
+	var e *Error
+	if job != "" && errors.As(err, &e) && e.Says("Invalid job id") {
+		return nil, nil
+	}
+	return details, err
+}
+
+// ParseJobDetails reads scontrol -o -d show job.
+func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
+	s := newRecords("job", "JobId", r)
+	s.loose = true
+	return readAll(s, func(j *JobDetail) {
+		var here *Placement
+		var known struct{ state, exit, share bool }
+		s.fields(func(key, value []byte) bool {
+			switch string(key) {
+			case "JobId":
+				if j.ID == 0 {
+					j.ID = uint64(s.number(key, value))
+				}
+			case "JobState":
+				if !known.state {
+					j.State, known.state = s.text(value), true
+				}
+			case "ExitCode":
+				if !known.exit {
+					j.Exit, known.exit = parseExit(string(value))
+					s.check(known.exit, key, value, "an exit code")
+				}
+			case "OverSubscribe":
+				if !known.share {
+					known.share = true
+					switch string(value) {
+					case "NO", "USER", "MCS", "TOPO":
+						j.WholeNodes = true
+					}
+				}
+			// Each of the lines for nodes has Nodes, CPU_IDs, Mem and GRES.
+			case "Nodes":
+				here = &Placement{JobID: j.ID, Nodes: string(value)}
+			case "CPU_IDs":
+				cpus, ok := countIDs(string(value))
+				if here == nil {
+					return true // the name or the command of a job may contain the word
+				}
+				s.check(ok, key, value, "a list of CPUs")
+				here.CPUs = cpus
+				j.Placements = append(j.Placements, *here)
+				here = &j.Placements[len(j.Placements)-1]
+			case "Mem":
+				if here != nil && here.CPUs > 0 {
+					mem, err := ParseMemory(string(value))
+					s.check(err == nil, key, value, "an amount of memory")
+					here.MemMB = mem
+				}
+			case "GRES":
+				if here != nil && here.CPUs > 0 {
+					here.GPUs, here = gpusIn(string(value)), nil
+				}
+			}
+			return s.err == nil
+		})
+		s.check(known.exit && known.state, []byte("JobId"), []byte(strconv.FormatUint(j.ID, 10)), "followed by JobState and ExitCode")
+	})
+}

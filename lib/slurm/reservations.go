@@ -1,0 +1,117 @@
+package slurm
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Reservation is an advance reservation.
+type Reservation struct {
+	Name, State, Partition string
+	Nodes                  string // as a host list
+	Features               string // that its nodes must have
+	Start, End             int64  // seconds since 1970
+	Flags                  List
+	// Users, Groups and Accounts may use it; a name after "-" may not. nil: none is named.
+	Users, Groups, Accounts []string
+	Licenses                string
+	TRES                    TRES
+	CoreCount, NodeCount    int64
+	MaxStartDelay           time.Duration
+}
+
+var reservationsArgs = []string{"--all", "--oneliner", "show", "reservation"}
+
+// Reservations returns all reservations that the user may see.
+func (c *Client) Reservations(ctx context.Context) ([]Reservation, error) {
+	return stream(ctx, c, ParseReservations, "scontrol", reservationsArgs...)
+}
+
+// ParseReservations reads scontrol show reservation.
+func ParseReservations(r io.Reader) ([]Reservation, error) {
+	s := newRecords("reservation", "ReservationName", r)
+	return readAll(s, func(v *Reservation) {
+		var known struct{ start, end bool }
+		s.fields(func(key, value []byte) bool {
+			switch string(key) {
+			case "ReservationName":
+				v.Name = string(value)
+			case "State":
+				v.State = s.text(value)
+			case "PartitionName":
+				v.Partition = s.word(value)
+			case "Nodes":
+				v.Nodes = orEmpty(string(value))
+			case "Features":
+				v.Features = s.word(value)
+			case "StartTime":
+				v.Start, known.start = s.time(key, value), true
+			case "EndTime":
+				v.End, known.end = s.time(key, value), true
+			case "Flags":
+				v.Flags = List(s.word(value))
+			case "Users":
+				v.Users = names(string(value))
+			case "Groups":
+				v.Groups = names(string(value))
+			case "Accounts":
+				v.Accounts = names(string(value))
+			case "Licenses":
+				v.Licenses = s.word(value)
+			case "TRES":
+				v.TRES = s.counts(key, value)
+			case "CoreCnt":
+				v.CoreCount = s.number(key, value)
+			case "NodeCnt":
+				v.NodeCount = s.number(key, value)
+			case "MaxStartDelay":
+				v.MaxStartDelay = s.limit(key, value)
+			case "Comment":
+				return false
+			}
+			return s.err == nil
+		})
+		s.check(v.Name != "", []byte("ReservationName"), nil, "the name of a reservation")
+		s.check(known.start && known.end && v.State != "", []byte("ReservationName"), []byte(v.Name), "followed by StartTime, EndTime and State")
+	})
+}
+
+// License is a kind of license that the scheduler counts.
+type License struct {
+	Name                        string // such as matlab, or matlab@server of a remote one
+	Total, Used, Free, Reserved int64
+	Remote                      bool
+}
+
+var licensesArgs = []string{"--oneliner", "show", "licenses"}
+
+// Licenses returns the licenses that are configured.
+func (c *Client) Licenses(ctx context.Context) ([]License, error) {
+	return stream(ctx, c, ParseLicenses, "scontrol", licensesArgs...)
+}
+
+// ParseLicenses reads scontrol show licenses.
+func ParseLicenses(r io.Reader) ([]License, error) {
+	s := newRecords("licenses", "LicenseName", r)
+	return readAll(s, func(l *License) {
+		s.fields(func(key, value []byte) bool {
+			switch string(key) {
+			case "LicenseName":
+				l.Name = string(value)
+			case "Total":
+				l.Total = s.number(key, value)
+			case "Used":
+				l.Used = s.number(key, value)
+			case "Free":
+				l.Free = s.number(key, value)
+			case "Reserved":
+				l.Reserved = s.number(key, value)
+			case "Remote":
+				l.Remote = yes(value)
+			}
+			return s.err == nil
+		})
+		s.check(l.Name != "", []byte("LicenseName"), nil, "the name of a license")
+	})
+}

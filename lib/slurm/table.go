@@ -1,0 +1,326 @@
+package slurm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxRecord bounds one record; the nodes of a job can make it long.
+const maxRecord = 4 << 20
+
+// endOfRecord closes every record whose last column could be cut short
+// without anyone noticing.
+const endOfRecord = "|~"
+
+// recordScanner reads lines, each split at the bars.
+type recordScanner struct {
+	command string
+	lines   *bufio.Reader
+	line    int
+	buf     []byte
+}
+
+func newRecordScanner(command string, r io.Reader) *recordScanner {
+	return &recordScanner{command: command, lines: bufio.NewReaderSize(r, 256<<10)}
+}
+
+func (s *recordScanner) fail(format string, args ...any) error {
+	return parseError(s.command, s.line, format, args...)
+}
+
+// next returns the next record without its end, valid until the following
+// call. A record ends with end and a newline; newlines within it are its own.
+func (s *recordScanner) next(end string) ([]byte, error) {
+	s.buf = s.buf[:0]
+	for {
+		part, err := s.lines.ReadSlice('\n')
+		if len(part) > 0 && !errors.Is(err, bufio.ErrBufferFull) {
+			s.line++
+		}
+		if len(s.buf) == 0 && err == nil && hasEnd(part, end) {
+			return part[:len(part)-1-len(end)], nil
+		}
+		if len(s.buf)+len(part) > maxRecord {
+			return nil, s.fail("longer than %d bytes", maxRecord)
+		}
+		s.buf = append(s.buf, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(s.buf) == 0:
+			return nil, io.EOF
+		case errors.Is(err, io.EOF):
+			return nil, s.fail("cut short: %q", clip(s.buf))
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", s.command, err)
+		case hasEnd(s.buf, end):
+			return s.buf[:len(s.buf)-1-len(end)], nil
+		}
+	}
+}
+
+func hasEnd(line []byte, end string) bool {
+	n := len(line) - 1
+	return n >= len(end) && line[n] == '\n' && string(line[n-len(end):n]) == end
+}
+
+func clip(b []byte) []byte {
+	if len(b) > 120 {
+		b = b[:120]
+	}
+	return b
+}
+
+// cut splits a record into columns; the last keeps its separators.
+func (s *recordScanner) cut(record []byte, separator byte, columns [][]byte) error {
+	for i := range len(columns) - 1 {
+		field, rest, found := bytes.Cut(record, []byte{separator})
+		if !found {
+			return s.fail("%d columns instead of %d: %q", i+1, len(columns), clip(record))
+		}
+		columns[i], record = field, rest
+	}
+	columns[len(columns)-1] = record
+	return nil
+}
+
+// A layout is how a command was asked to print its rows.
+type layout struct {
+	command   string
+	separator byte
+	end       string // closes a row, before the newline
+}
+
+// columns reads the columns of one row after the other, remembering the first
+// problem.
+type columns struct {
+	*values
+	layout
+	scan  *recordScanner
+	err   error
+	names []string
+	cells [][]byte // of the row at hand, valid until the next one
+	last  []string // the latest text of each column
+}
+
+func newColumns(r io.Reader, form layout, names []string) *columns {
+	return &columns{
+		values: newValues(), layout: form, scan: newRecordScanner(form.command, r), names: names, cells: make([][]byte, len(names)), last: make([]string, len(names)),
+	}
+}
+
+// next goes to the next row, and reports whether there is one.
+func (c *columns) next() bool {
+	if c.err != nil {
+		return false
+	}
+	record, err := c.scan.next(c.end)
+	if errors.Is(err, io.EOF) {
+		return false
+	}
+	if err == nil {
+		err = c.scan.cut(record, c.separator, c.cells)
+	}
+	c.err = err
+	return err == nil
+}
+
+// A column is one of those that a command can be asked for, and sets what a record
+// has of it.
+type column[R any] struct {
+	name string
+	set  func(c *columns, i int, to *R)
+}
+
+// rows reads rows of these columns one by one. The record that each is called
+// with is good for that call.
+func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) error) error {
+	c := newColumns(r, form, columnNames(asked))
+	for c.next() {
+		var record R
+		for i := range asked {
+			asked[i].set(c, i, &record)
+		}
+		if c.err == nil {
+			c.err = each(&record)
+		}
+	}
+	return c.err
+}
+
+// pick returns the columns of these names.
+func pick[R any](all []column[R], names ...string) []column[R] {
+	picked := make([]column[R], len(names))
+	for i, name := range names {
+		picked[i] = all[slices.IndexFunc(all, func(c column[R]) bool { return c.name == name })]
+	}
+	return picked
+}
+
+func columnNames[R any](asked []column[R]) []string {
+	names := make([]string, len(asked))
+	for i := range asked {
+		names[i] = asked[i].name
+	}
+	return names
+}
+
+// collect gathers records into a slice.
+func collect[R any](into *[]R) func(*R) error {
+	return func(r *R) error {
+		*into = append(*into, *r)
+		return nil
+	}
+}
+
+// check remembers that a cell is not what it should be.
+func (c *columns) check(ok bool, i int, want string) {
+	if !ok && c.err == nil {
+		c.err = c.scan.fail("%s: %q is not %s", c.names[i], clip(c.cells[i]), want)
+	}
+}
+
+func (c *columns) uint(i int) uint64 {
+	b := c.cells[i]
+	ok := len(b) > 0 && len(b) <= 19
+	var n uint64
+	for _, d := range b {
+		ok = ok && d >= '0' && d <= '9'
+		n = n*10 + uint64(d-'0')
+	}
+	c.check(ok, i, "a number")
+	return n
+}
+
+func (c *columns) int(i int) int64 {
+	n, err := strconv.ParseInt(string(c.cells[i]), 10, 64)
+	c.check(err == nil, i, "a number")
+	return n
+}
+
+func (c *columns) float(i int) float64 {
+	f, ok := parseFloat(c.cells[i])
+	c.check(ok, i, "a number")
+	return f
+}
+
+func parseFloat(b []byte) (float64, bool) {
+	if f, ok := shortDecimal(b); ok {
+		return f, true
+	}
+	f, err := strconv.ParseFloat(string(b), 64)
+	return f, err == nil && !math.IsNaN(f)
+}
+
+// tens are the powers of ten that a float64 holds exactly.
+var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// shortDecimal reads numbers like 12 and 0.1178571, as nearly all are. Up to 15
+// digits the quotient of two exact numbers is the nearest one.
+func shortDecimal(b []byte) (float64, bool) {
+	if len(b) == 0 || len(b) > 15 {
+		return 0, false
+	}
+	var n uint64
+	point := -1
+	for i, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			n = n*10 + uint64(c-'0')
+		case c == '.' && point < 0 && i > 0 && i < len(b)-1:
+			point = i
+		default:
+			return 0, false
+		}
+	}
+	if point < 0 {
+		return float64(n), true
+	}
+	return float64(n) / tens[len(b)-1-point], true
+}
+
+// recent is a text, without a copy if it is that of the row before.
+func (c *columns) recent(i int) string {
+	if string(c.cells[i]) != c.last[i] {
+		c.last[i] = string(c.cells[i])
+	}
+	return c.last[i]
+}
+
+func (c *columns) text(i int) string {
+	if string(c.cells[i]) != c.last[i] {
+		c.last[i] = c.values.text(c.cells[i])
+	}
+	return c.last[i]
+}
+
+// word is text in which Slurm's words for nothing are empty.
+func (c *columns) word(i int) string { return orEmpty(c.text(i)) }
+
+// state is a state of a job, without what follows it, such as "by 0" of CANCELLED.
+func (c *columns) state(i int) string {
+	state, _, _ := strings.Cut(c.text(i), " ")
+	state = strings.TrimSuffix(state, "+")
+	c.check(state != "" && strings.Trim(state, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "", i, "a state")
+	return state
+}
+
+// optional is a number that may be missing: 0.
+func (c *columns) optional(i int) uint64 {
+	if none(string(c.cells[i])) {
+		return 0
+	}
+	return c.uint(i)
+}
+
+func (c *columns) stamp(i int) int64 {
+	t, ok := c.values.stamp(c.cells[i])
+	c.check(ok, i, "a time")
+	return t
+}
+
+func (c *columns) limit(i int) time.Duration {
+	d, ok := c.limits.get(c.cells[i])
+	c.check(ok, i, "a time limit")
+	return d
+}
+
+func (c *columns) list(i int) TRES {
+	t, ok := c.tres.get(c.cells[i])
+	c.check(ok, i, "a list of resources")
+	return t
+}
+
+func (c *columns) exit(i int) Exit {
+	e, ok := parseExit(string(c.cells[i]))
+	c.check(ok, i, "an exit code")
+	return e
+}
+
+// count is a limit of a count.
+func (c *columns) count(i int) Limit[int64] {
+	n, ok := parseCount(string(c.cells[i]))
+	c.check(ok, i, "a number")
+	return n
+}
+
+func (c *columns) wall(i int) Limit[time.Duration] {
+	d, ok := parseWall(string(c.cells[i]))
+	c.check(ok, i, "a time limit")
+	return d
+}
+
+// amount is a number that may be missing: 0.
+func (c *columns) amount(i int) float64 {
+	if none(string(c.cells[i])) {
+		return 0
+	}
+	return c.float(i)
+}
