@@ -66,12 +66,12 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
 	if err != nil {
 		return err
 	}
 	defer func() { parts.Close(err) }()
-	guard, err := parts.Guard(c.Context, every > 0)
+	guard, err := parts.Guard(c.Context, every > 0, every)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
 	})
 	defer stop()
-	p := poller{parts: parts, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	p := poller{parts: parts, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	parts.Agent.Ended = p.ended
 	if every == 0 {
 		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily())
@@ -106,6 +106,7 @@ type passed struct {
 
 type poller struct {
 	parts  *assembly.Parts
+	guard  *assembly.Guard
 	out    *bufio.Writer
 	stderr io.Writer
 	// An action is passed on again after this time, if still nobody works on it.
@@ -185,7 +186,7 @@ func (p *poller) turn(ctx context.Context) error {
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
 	for {
-		err := p.turn(turns)
+		err := errors.Join(p.guard.Alive(every), p.turn(turns))
 		switch {
 		case signal.Err() != nil:
 			return nil

@@ -35,6 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			app.ConfigFlag(),
 			&cli.StringFlag{Name: "init", Usage: "write an example configuration into `DIR`, and end"},
 			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
+			&cli.BoolFlag{Name: "tasks", Usage: "only list what the agent knows of its tasks, while it runs or not"},
 			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
 			&cli.StringFlag{Name: "every", Value: "10s", Usage: "let the agent's job take a turn every `DURATION`"},
 			app.JSONFlag(),
@@ -46,6 +47,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			}
 			if dir := c.String("init"); dir != "" {
 				return initialize(dir, stdout)
+			}
+			if c.Bool("tasks") {
+				return tasks(c, stdout, stderr)
 			}
 			return setup(c, stdout, stderr)
 		},
@@ -126,13 +130,13 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			return nil // told at the end; nothing is begun without what it needs
 		}
 	}
-	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name})
+	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
 	if err != nil {
 		return err
 	}
 	defer func() { parts.Close(err) }()
 	r.check("state directory", parts.Agent.Store.Dir, nil)
-	if _, err := parts.Guard(c.Context, false); err != nil {
+	if _, err := parts.Guard(c.Context, false, 0); err != nil {
 		return err
 	}
 	if err := parts.CheckNoDaemon(c.Context); err != nil {

@@ -120,7 +120,10 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 			return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is no spool", dir), "the first task that is submitted makes it")
 		}
 	}
-	return spool.Open(dir)
+	if c.Bool("list") || c.IsSet("stop") {
+		return spool.Open(dir)
+	}
+	return spool.Make(dir, clock.Now())
 }
 
 // entry makes the task that the command line describes.

@@ -77,27 +77,6 @@ func (a *Agent) Tidy(retention, keep time.Duration) error {
 // end closes the books on a task that has no job, or whose job is over: log,
 // artifacts, state, and its directory out of the way. Each step may be repeated.
 func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) error {
-	log, err := a.openLog(d, tailFile)
-	if err != nil {
-		return err
-	}
-	if info, statErr := log.file.Stat(); statErr == nil && info.Size() == 0 {
-		level := "INFO"
-		if r.State != task.Completed && r.State != task.Stopped {
-			level = "ERROR"
-		}
-		if r.Reason != "" {
-			log.Say(level, "task %s: %s", r.State, r.Reason)
-		} else {
-			log.Say(level, "task %s", r.State)
-		}
-		if r.Cost > 0 {
-			log.Say("INFO", "cost: about $%.4f", r.Cost)
-		}
-	}
-	if err := log.Close(); err != nil {
-		return err
-	}
 	// Artifacts first: their failures belong into the log, and a state that is
 	// final lets children start.
 	if process != noArtifacts {
@@ -105,6 +84,9 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
 			return err
 		}
+	}
+	if err := a.sayEnd(d, r); err != nil {
+		return err
 	}
 	if err := a.putLog(ctx, d); err != nil {
 		return err
@@ -122,6 +104,44 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 	}
 	a.Log.Info("task ended", "task", d.id, "state", r.State, "reason", r.Reason)
 	return a.Store.Finish(d.id)
+}
+
+// sayEnd makes the end of a task the end of its log. An earlier try may have said the
+// same, or, if it failed and something else came of the task, another end.
+func (a *Agent) sayEnd(d Dir, r task.Report) error {
+	level := "INFO"
+	if r.State != task.Completed && r.State != task.Stopped {
+		level = "ERROR"
+	}
+	lines := []string{"task " + string(r.State)}
+	if r.Reason != "" {
+		lines[0] += ": " + strings.Join(strings.Fields(r.Reason), " ")
+	}
+	if r.Cost > 0 {
+		lines = append(lines, fmt.Sprintf("cost: about $%.4f", r.Cost))
+	}
+	said, err := os.ReadFile(d.file(tailFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	last := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
+	last = last[max(0, len(last)-len(lines)):]
+	same := len(last) == len(lines)
+	for i := range last {
+		same = same && strings.Contains(last[i], lines[i])
+	}
+	if same {
+		return nil
+	}
+	log, err := a.openLog(d, tailFile)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		log.Say(level, "%s", line)
+		level = "INFO"
+	}
+	return log.Close()
 }
 
 // noArtifacts stands for the process of a task that has never run.

@@ -23,10 +23,10 @@ func (a *Agent) asks(k *Known, job *runner.Job) bool {
 }
 
 // ask asks the queue for the state of a task, and ends its job if the task is over.
-func (a *Agent) ask(ctx context.Context, d Dir, k Known, patience <-chan struct{}) (after *Known, settled bool, err error) {
+func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <-chan struct{}) (after *Known, settled bool, err error) {
 	state, err := a.Queue.(queue.Stated).State(ctx, k.ID)
 	if forgotten(err) {
-		after, err = a.disown(d, k)
+		after, err = a.absent(d, k, listed)
 		return after, true, err
 	}
 	if err != nil {
@@ -55,6 +55,6 @@ func (a *Agent) ask(ctx context.Context, d Dir, k Known, patience <-chan struct{
 	if priced, ok := a.Runner.(runner.Priced); ok {
 		r.Cost = priced.Cost(ref)
 	}
-	after, err = a.closeBooks(ctx, d, k, r, patience)
+	after, err = a.closeBooks(ctx, d, k, r, listed, patience)
 	return after, true, err
 }

@@ -9,9 +9,10 @@ import (
 
 // step is what follows for one task from a look at its job.
 type step struct {
-	report  task.Report // State "" if there is nothing to report
-	missing time.Time   // new value of Known.Missing
-	end     bool        // the task is over: last log, artifacts, report, and away
+	report  task.Report  // State "" if there is nothing to report
+	missing task.Absence // new value of Known.Missing
+	end     bool         // the task is over: last log, artifacts, report, and away
+	again   bool         // the job has provably not begun: the task is submitted again
 }
 
 // decide says what follows for a known task from what the runner says of its job,
@@ -20,9 +21,7 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 	if job.Unknown {
 		s := step{}
 		if job.Lost {
-			if s.missing = k.Missing; s.missing.IsZero() {
-				s.missing = now
-			}
+			s.missing = k.Missing.Again(now)
 		}
 		return s
 	}
@@ -32,12 +31,24 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 		}
 		return step{report: task.Report{State: job.State, Reason: job.Reason}}
 	}
+	if job.NotBegun && !stopping {
+		return step{again: true}
+	}
 	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Cost: job.Cost}
 	if job.Cancelled && stopping {
 		r = task.Report{State: task.Stopped, Reason: "stopped as the queue asked", Cost: job.Cost}
 	}
 	return step{report: r, end: true}
 }
+
+// A pause grows with each try that failed: 10 s, 20 s, and so on, at most 10 minutes.
+func pause(tries int) time.Duration {
+	return min(10*time.Second<<min(max(0, tries-1), 10), 10*time.Minute)
+}
+
+// maxSubmissions is how many jobs of a task may end or vanish before they began its
+// command. Something is wrong with the task or its nodes then that does not pass.
+const maxSubmissions = 6
 
 // work is what is known of a task that the queue wants something done with.
 type work struct {

@@ -10,7 +10,8 @@ import (
 
 func TestDecide(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
-	before := now.Add(-time.Minute)
+	once := task.Absence{}.Again(now)
+	before := task.Absence{}.Again(now.Add(-time.Minute))
 	for _, tt := range []struct {
 		name     string
 		known    Known
@@ -27,9 +28,11 @@ func TestDecide(t *testing.T) {
 		{"was cancelled by us", Known{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}, end: true}},
 		{"was cancelled by others", Known{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
 		{"failed by itself while being stopped", Known{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
-		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: now}},
-		{"is still missing", Known{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before}},
+		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},
+		{"is still missing", Known{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
 		{"is back", Known{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
+		{"has not begun, and never will", Known{}, runner.Job{State: task.Error, NotBegun: true}, false, step{again: true}},
+		{"has not begun while being stopped", Known{}, runner.Job{State: task.Error, NotBegun: true, Reason: "x"}, true, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
 		{"is in an unknown state", Known{Reported: task.Running}, runner.Job{Unknown: true}, false, step{}},
 	} {
 		if got := decide(tt.known, tt.job, tt.stopping, now); got != tt.want {

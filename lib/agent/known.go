@@ -22,24 +22,34 @@ import (
 
 // Known is a task with a job, and what was reported of it.
 type Known struct {
-	ID        task.ID    `json:"id"`
-	Slug      string     `json:"slug,omitempty"`
-	Process   string     `json:"process,omitempty"`
-	Job       string     `json:"job"` // empty in the cache: the task is no longer known
-	Attempt   int        `json:"attempt"`
-	Submitted time.Time  `json:"submitted,omitzero"`
-	Missing   time.Time  `json:"missing,omitzero"` // since when the runner has no trace of the job
-	Reported  task.State `json:"reported,omitempty"`
-	LogSize   int64      `json:"log_size,omitempty"` // bytes of the log that are published
-	Output    int64      `json:"output,omitempty"`   // how many of them are the job's output
-	Restarts  int        `json:"restarts,omitempty"`
-	Foreign   bool       `json:"foreign,omitempty"` // not ours, by the queue's word
+	ID        task.ID   `json:"id"`
+	Slug      string    `json:"slug,omitempty"`
+	Process   string    `json:"process,omitempty"`
+	Job       string    `json:"job"` // empty in the cache: the task is no longer known
+	Attempt   int       `json:"attempt"`
+	Submitted time.Time `json:"submitted,omitzero"`
+	Since     time.Time `json:"since,omitzero"` // when Reported was reported
+	Lost      bool      `json:"lost,omitempty"` // see Record
+	// Missing is the absence of any trace of the job at the runner, Absent that of the task
+	// in the queue.
+	Missing  task.Absence `json:"missing,omitzero"`
+	Absent   task.Absence `json:"absent,omitzero"`
+	Reported task.State   `json:"reported,omitempty"`
+	LogSize  int64        `json:"log_size,omitempty"` // bytes of the log that are published
+	Output   int64        `json:"output,omitempty"`   // how many of them are the job's output
+	Restarts int          `json:"restarts,omitempty"`
+	Foreign  bool         `json:"foreign,omitempty"` // not ours, by the queue's word
 
 	output int64 // size of the job's output now
 	cached bool  // it was in the cache
 }
 
 const knownFile = "known.jsonl"
+
+// known is a task as its record has it.
+func (r Record) known() Known {
+	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign, Lost: r.Lost}
+}
 
 // cache is what is known of known.jsonl: it holds a line for each change, of which
 // the last one of a task counts, so that a turn writes no more than has changed.
@@ -103,7 +113,7 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 			c.unread = append(c.unread, fmt.Errorf("task %s: %w", id, err))
 			continue
 		}
-		known = append(known, Known{ID: id, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign})
+		known = append(known, r.known())
 	}
 	at := 0
 	for i := range known {

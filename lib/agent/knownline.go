@@ -40,7 +40,7 @@ func scanKnown(object string) (k Known, ok bool) {
 		switch name {
 		case "attempt", "log_size", "output", "restarts":
 			number, rest, ok = scanNumber(rest)
-		case "foreign":
+		case "foreign", "lost":
 			rest, is = strings.CutPrefix(rest, "true")
 			ok = is
 		default:
@@ -62,8 +62,8 @@ func scanKnown(object string) (k Known, ok bool) {
 			k.Attempt = int(number)
 		case "submitted":
 			k.Submitted, ok = scanTime(text)
-		case "missing":
-			k.Missing, ok = scanTime(text)
+		case "since":
+			k.Since, ok = scanTime(text)
 		case "reported":
 			k.Reported = task.State(text)
 		case "log_size":
@@ -74,6 +74,8 @@ func scanKnown(object string) (k Known, ok bool) {
 			k.Restarts = int(number)
 		case "foreign":
 			k.Foreign = is
+		case "lost":
+			k.Lost = is
 		default:
 			return k, false
 		}

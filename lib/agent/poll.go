@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
@@ -31,6 +34,9 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, err
 	}
 	defer turn.Close()
+	if err := a.Store.Check(); err != nil {
+		return nil, err
+	}
 
 	// The heartbeat must not wait for Slurm, nor Slurm for the queue. Whoever of
 	// the two first needs to know the tasks with jobs has them loaded.
@@ -51,8 +57,18 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if err != nil {
 		return nil, errors.Join(err, queueErr)
 	}
-	after := a.settle(ctx, m, jobs)
+	jobs, recoverErr := a.recover(ctx, m, jobs)
+	// After a listing that failed, a task that the queue does not have is no evidence.
+	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
+	if recoverErr != nil {
+		failures = append(failures, recoverErr)
+	} else if !after.missed {
+		recoverErr = a.Store.setRecovered()
+	}
+	if recoverErr != nil || after.missed && !a.Store.recovered() {
+		actions = slices.DeleteFunc(actions, func(w task.Action) bool { return w.Kind == task.Start })
+	}
 	if queueErr != nil {
 		failures = append([]error{queueErr}, failures...)
 	}
@@ -114,7 +130,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
 	}
 	return m, nil
 }
@@ -136,11 +152,14 @@ type settled struct {
 	known    []*Known // those that were known before and still are
 	adopted  []*Known
 	failures []error
+	missed   bool // a job that was found could not be adopted
 }
 
 // settle does what follows from a look at all jobs, and writes down what is known
 // then.
-func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settled {
+// Listed says that the queue has listed its actions in this turn: only then, a task that
+// it does not have counts as absent.
+func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed bool) settled {
 	known := m.known
 	none := &runner.Job{}
 	jobOf := make([]*runner.Job, len(known))
@@ -155,13 +174,14 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 			jobOf[at] = job
 			continue
 		}
-		if i, ok := m.index[job.Task]; ok && known[i].Job == job.ID {
+		if i, ok := m.index[job.Task]; ok && (known[i].Job == job.ID || known[i].Job == job.Instead) {
 			jobOf[i] = job
 		} else if !ok {
 			strangers = append(strangers, job)
 		}
 	}
 	var mu sync.Mutex
+	var missed atomic.Bool
 	failures := a.late()
 	patience, stop := a.patience()
 	defer stop()
@@ -189,16 +209,22 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 		}
 		k, job := known[i], *jobOf[i]
 		if k.Foreign {
-			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(ctx, k, job) })
+			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(ctx, k, job, listed) })
 			continue
 		}
-		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, patience) })
+		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range strangers {
-		each(job.Task, &adopted[i], func() (*Known, error) { return a.adopt(ctx, *job, patience) })
+		each(job.Task, &adopted[i], func() (*Known, error) {
+			k, err := a.adopt(ctx, *job, listed, patience)
+			if err != nil {
+				missed.Store(true)
+			}
+			return k, err
+		})
 	}
 	wg.Wait()
-	result := settled{known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
+	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
 	var changes []Known
 	for i, k := range after {
 		switch {
@@ -225,7 +251,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job) settle
 
 // quiet reports whether there is nothing to do for a task: the usual case.
 func quiet(k *Known, job *runner.Job) bool {
-	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || job.Restarts != k.Restarts {
+	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
 	}
 	return job.State == k.Reported && (job.State != task.Running || k.output == k.Output) ||
@@ -233,19 +259,32 @@ func quiet(k *Known, job *runner.Job) bool {
 }
 
 // settleOne does what follows for one task. It returns nil if the task is over.
-func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	d := a.Store.Task(k.ID)
 	// The cache may be of an earlier attempt, if the task was stopped and started
 	// again since: before anything follows from it, the record is asked.
 	if r, err := d.Read(); err == nil && r.Job != "" && r.Job != k.Job {
-		k = Known{ID: k.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign}
+		k = r.known()
 		return &k, nil
 	}
 	// The job that runs the task is the one that has made itself its owner.
+	if job.Instead != "" {
+		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
+		return a.changeJob(d, k, job.ID, job.Submitted)
+	}
 	if job.State.Final() {
-		if owner := runner.ReadOwner(d.Path, k.Attempt); owner != "" && owner != k.Job {
-			k.Job, k.Submitted, k.Missing = owner, job.Submitted, a.now()
-			return &k, a.updateRecord(d, func(r *Record) { r.Job = owner })
+		owner, err := runner.ReadOwner(d.Path, k.Attempt)
+		if err != nil {
+			return &k, err
+		}
+		if owner != "" && owner != k.Job {
+			return a.changeJob(d, k, owner, time.Time{})
+		}
+	}
+	if trimmer, ok := a.Runner.(runner.Trimmer); ok && len(job.Spare) > 0 {
+		a.Log.Info("jobs that wait although another one runs the task are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
+		if err := trimmer.Trim(ctx, k.ID, job.Spare); err != nil {
+			return &k, err
 		}
 	}
 	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
@@ -254,30 +293,33 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience
 		return &k, nil
 	}
 	k.Restarts = job.Restarts
+	if s.again {
+		return a.submitAgain(ctx, d, k, job.Reason, patience)
+	}
 	if s.end {
-		return a.closeBooks(ctx, d, k, s.report, patience)
+		return a.closeBooks(ctx, d, k, s.report, listed, patience)
 	}
 	if a.asks(&k, &job) {
-		if after, settled, err := a.ask(ctx, d, k, patience); settled {
+		if after, settled, err := a.ask(ctx, d, k, listed, patience); settled {
 			return after, err
 		}
 	}
 	if s.report.State != "" {
 		err := a.Queue.Report(ctx, k.ID, s.report)
 		if forgotten(err) {
-			return a.disown(d, k)
+			return a.absent(d, k, listed)
 		}
 		if err != nil {
 			return &k, err
 		}
 		a.Log.Info("task is "+string(s.report.State), "task", k.ID, "job", k.Job)
-		k.Reported = s.report.State
+		k.Reported, k.Since, k.Absent = s.report.State, a.now(), task.Absence{}
 	}
 	size, output := logSize(d)
 	if size != k.LogSize {
 		err := a.putLog(ctx, d)
 		if forgotten(err) {
-			return a.disown(d, k)
+			return a.absent(d, k, listed)
 		}
 		if err != nil {
 			return &k, err
@@ -287,25 +329,86 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, patience
 	return &k, nil
 }
 
+// changeJob takes another job for the one that runs a task. Submitted is zero if it is not
+// known when that was.
+func (a *Agent) changeJob(d Dir, k Known, job string, submitted time.Time) (*Known, error) {
+	k.Job, k.Submitted, k.Missing = job, submitted, task.Absence{}.Again(a.now())
+	return &k, a.updateRecord(d, func(r *Record) { r.Job, r.Submitted = job, submitted })
+}
+
+// submitAgain gives back a task whose job has provably not begun: ponos-start submits it
+// again, after a pause that grows. It returns nil then.
+func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, patience <-chan struct{}) (*Known, error) {
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &k, nil
+	}
+	if err != nil {
+		return &k, err
+	}
+	defer held.Close()
+	r, err := d.Read()
+	if err != nil {
+		return &k, err
+	}
+	if r.Job != k.Job {
+		k = r.known()
+		return &k, nil
+	}
+	if r.Tries++; r.Tries >= maxSubmissions {
+		held.Close()
+		return a.closeBooks(ctx, d, k, task.Report{State: task.Error, Reason: fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)}, true, patience)
+	}
+	// The queue offers the start of a task that waits.
+	if k.Reported == task.Running {
+		if err := a.Queue.Report(ctx, k.ID, task.Report{State: task.Pending, Reason: reason}); err != nil && !forgotten(err) {
+			return &k, err
+		}
+	}
+	// A job that has ended may have taken the task before it failed to begin it.
+	if owner, err := runner.ReadOwner(d.Path, k.Attempt); err != nil {
+		return &k, err
+	} else if owner == k.Job {
+		if err := os.Remove(d.file(runner.Owner(k.Attempt))); err != nil {
+			return &k, err
+		}
+	}
+	r.Job, r.Submitted, r.Retry, r.Problem = "", time.Time{}, a.now().Add(pause(r.Tries)), reason
+	log, err := a.openLog(d, headFile)
+	if err != nil {
+		return &k, err
+	}
+	log.Say("WARNING", "job %s: %s; the task is submitted again", k.Job, reason)
+	if err := errors.Join(log.Close(), d.Write(r)); err != nil {
+		return &k, err
+	}
+	a.Log.Warn("the task is submitted again", "task", k.ID, "job", k.Job, "reason", reason)
+	return nil, nil
+}
+
 // closeBooks begins to close the books on a task whose job has ended. It returns nil
 // if that was soon done.
-func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, patience <-chan struct{}) (*Known, error) {
-	over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, r) })
+func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, listed bool, patience <-chan struct{}) (*Known, error) {
+	var gone atomic.Bool // the queue does not have the task
+	over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, r, listed, &gone) })
 	if over {
 		return nil, err
+	}
+	if gone.Load() && listed {
+		k.Absent = k.Absent.Again(a.now())
 	}
 	return &k, err
 }
 
 // settleEnd closes the books on a task whose job has ended, unless ponos-stop is
 // at it. It reports whether the task is over.
-func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (bool, error) {
+func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return false, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // somebody was faster
+		return a.finishedElsewhere(k.ID)
 	}
 	if err != nil {
 		return false, err
@@ -313,7 +416,11 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (b
 	defer held.Close()
 	err = a.end(ctx, d, k.Process, r)
 	if forgotten(err) {
-		return true, a.Store.Finish(k.ID)
+		if listed && k.Absent.Again(a.now()).Fact() {
+			return true, a.Store.Finish(k.ID)
+		}
+		gone.Store(true)
+		return false, nil
 	}
 	if err != nil {
 		return false, err
@@ -326,29 +433,60 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report) (b
 	return true, nil
 }
 
-// disown keeps a task in mind whose job runs, but that the queue does not give to
-// this agent any more: so that it is not adopted again.
-func (a *Agent) disown(d Dir, k Known) (*Known, error) {
+// finishedElsewhere reports whether another process has moved a task's directory away. If
+// it is nowhere, the state directory is not what it was.
+func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
+	if _, ok := a.Store.Finished(id); ok {
+		return true, nil
+	}
+	return false, errors.Join(a.Store.Check(), fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path))
+}
+
+// absent counts a turn in which the queue did not have a task whose job runs. When that
+// is a fact, the job is left alone.
+func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
+	if !listed {
+		return &k, nil
+	}
+	k.Absent = k.Absent.Again(a.now())
+	if !k.Absent.Fact() {
+		return &k, nil
+	}
 	k.Foreign = true
 	a.Log.Warn("the queue does not give this task to this agent; its job is left alone", "task", k.ID, "job", k.Job)
 	return &k, a.updateRecord(d, func(r *Record) { r.Foreign = true })
 }
 
-// watchForeign keeps a foreign job in mind for as long as the runner shows it.
-// One that costs money is not left alone: if the queue, asked once more, still does
-// not give its task to this agent, it is ended.
-func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job) (*Known, error) {
-	if job.State.Final() || job.Lost {
-		return nil, a.Store.Finish(k.ID)
-	}
-	if _, ok := a.Runner.(runner.Remote); !ok || job.ID == "" || job.Unknown {
-		return &k, nil
-	}
-	_, err := a.Queue.Task(ctx, k.ID)
-	if !forgotten(err) {
+// watchForeign keeps a foreign job in mind for as long as the runner shows it. When it
+// has ended, the queue is asked once more: a task that it gives to this agent again is
+// not foreign.
+// One that costs money is not left alone: if the queue still does not give its task to
+// this agent, it is ended.
+func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
+	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
+	if _, ok := a.Runner.(runner.Remote); !over && (!ok || job.ID == "" || job.Unknown) {
+		missing := task.Absence{}
+		if job.Lost {
+			missing = k.Missing.Again(a.now())
+		}
+		k.Missing = missing
 		return &k, nil
 	}
 	d := a.Store.Task(k.ID)
+	_, err := a.Queue.Task(ctx, k.ID)
+	if err == nil {
+		k.Foreign, k.Absent = false, task.Absence{}
+		return &k, a.updateRecord(d, func(r *Record) { r.Foreign = false })
+	}
+	if !forgotten(err) {
+		return &k, nil
+	}
+	if !listed {
+		return &k, nil
+	}
+	if over {
+		return nil, a.Store.Finish(k.ID)
+	}
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return &k, nil
@@ -376,7 +514,7 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 
 // adopt takes up a job that this agent does not know: the state directory was
 // lost, or ponos-start was killed before it could write the job down.
-func (a *Agent) adopt(ctx context.Context, job runner.Job, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		return nil, nil // fully processed
 	}
@@ -404,30 +542,74 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, patience <-chan struc
 		return nil, err
 	}
 	if err == nil && t.State.Final() && record.Intent.IsZero() {
-		return nil, a.abandon(d, record) // processed, and the state directory lost since
+		return nil, errors.Join(a.trim(ctx, job, t.State), a.abandon(d, record)) // processed, and the state directory lost since
+	}
+	if err != nil && job.Past {
+		return nil, a.abandon(d, record)
 	}
 	if err != nil && job.Stranger {
 		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
-	record.Runner, record.Job, record.Submitted, record.Foreign = a.Runner.Name(), job.ID, job.Submitted, err != nil
+	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
-		record.Intent = a.now()
+		record.Intent, record.Lost = a.now(), true
 	}
 	if err := d.Write(record); err != nil {
 		return nil, err
 	}
-	a.Log.Info("job adopted", "task", job.Task, "job", job.ID, "foreign", record.Foreign)
-	k := Known{
-		ID: job.Task, Slug: record.Slug, Process: record.Process, Job: job.ID, Attempt: record.Attempt, Submitted: job.Submitted,
-		Foreign: record.Foreign,
-	}
-	if k.Foreign {
-		return &k, nil
+	a.Log.Info("job adopted", "task", job.Task, "job", job.ID)
+	k := record.known()
+	if forgotten(err) {
+		return a.absent(d, k, listed)
 	}
 	held.Close()
-	return a.settleOne(ctx, k, job, patience)
+	return a.settleOne(ctx, k, job, listed, patience)
+}
+
+// trim cancels a job that waits although its task is over, or that runs although its task
+// was stopped.
+func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
+	trimmer, ok := a.Runner.(runner.Trimmer)
+	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
+	if !ok || job.State != task.Pending && !running || job.Stranger || job.Past {
+		return nil
+	}
+	a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
+	return trimmer.Trim(ctx, job.Task, []string{job.ID})
+}
+
+// pastTime is how long before the state directory was made jobs are looked for that may
+// have been of a former one.
+const pastTime = 14 * 24 * time.Hour
+
+// recover adds to the jobs that the runner shows those that it shows no more, if the state
+// directory is new: a former one may have been lost. What has ended is reported so, and
+// not run again.
+func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]runner.Job, error) {
+	h, ok := a.Runner.(runner.Historian)
+	if !ok || a.Store.recovered() {
+		return jobs, nil
+	}
+	born, err := a.Store.born()
+	if err != nil {
+		return jobs, err
+	}
+	past, err := h.Past(ctx, born.Add(-pastTime), func(id task.ID) string { return a.Store.Task(id).Path })
+	if err != nil {
+		return jobs, fmt.Errorf("looking for jobs from before the state directory was made: %w", err)
+	}
+	shown := make(map[task.ID]bool, len(jobs))
+	for _, job := range jobs {
+		shown[job.Task] = true
+	}
+	for _, job := range past {
+		if !shown[job.Task] && !m.has(job.Task) {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
 }
 
 // Running is a task that has a job, as the agent sees it after a look.
@@ -448,6 +630,9 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		return nil, err
 	}
 	defer turn.Close()
+	if err := a.Store.Check(); err != nil {
+		return nil, err
+	}
 	remember := sync.OnceValues(a.remember)
 	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	if err != nil {
@@ -457,7 +642,14 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	after := a.settle(ctx, m, jobs)
+	jobs, err = a.recover(ctx, m, jobs)
+	if err != nil {
+		return nil, err
+	}
+	after := a.settle(ctx, m, jobs, false)
+	if !after.missed {
+		after.failures = append(after.failures, a.Store.setRecovered())
+	}
 	seen := map[task.ID]runner.Job{}
 	for _, job := range jobs {
 		seen[job.Task] = job

@@ -19,6 +19,9 @@ import (
 // that nothing is settled and the next turn tries again; what is the task's own
 // fault is an outcome, and reported to the queue.
 func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
+	if err := a.lookBack(ctx); err != nil {
+		return task.Outcome{}, err
+	}
 	d, err := a.Store.Create(id)
 	if err != nil {
 		return task.Outcome{}, err
@@ -55,11 +58,19 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
+	if wait := record.Retry.Sub(a.now()); wait > 0 && wait <= pause(record.Tries) {
+		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", record.Retry.Local().Format(time.TimeOnly), record.Problem)), nil
+	}
 	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	t, err := a.Queue.Task(ctx, d.id)
 	if err == nil && !t.State.Final() {
+		if held, heldErr := a.heldBack(t); heldErr != nil {
+			return task.Outcome{}, heldErr
+		} else if held != "" {
+			return a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, held), a.abandon(d, record)
+		}
 		err = a.Queue.Claim(ctx, d.id)
 	}
 	switch {
@@ -73,6 +84,11 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		return a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State)), a.abandon(d, record)
 	}
 	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	if t.State == task.Running && record.Intent.IsZero() {
+		if o, settled, err := a.trace(ctx, d, record); settled || err != nil {
+			return o, err
+		}
+	}
 
 	log, err := a.openLog(d, headFile)
 	if err != nil {
@@ -109,23 +125,105 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	job, err := a.Runner.Start(ctx, submission)
 	switch {
 	case errors.Is(err, runner.ErrRefused):
-		return a.fail(ctx, d, record, err)
+		return a.refused(ctx, d, record, err)
 	case errors.Is(err, runner.ErrLater):
 		return a.outcome("deferred", record, err.Error()), nil
+	case errors.Is(err, runner.ErrUnsure):
+		record.Tries++
+		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
+		return task.Outcome{}, errors.Join(fmt.Errorf("%w; it is looked for, and tried again in %s", err, pause(record.Tries)), d.Write(record))
 	case err != nil:
 		return task.Outcome{}, err
+	}
+	if err := a.Store.breakers(func(all map[string]breaker) bool {
+		_, known := all[kindOf(t.RequiresGPU)]
+		delete(all, kindOf(t.RequiresGPU))
+		return known
+	}); err != nil {
+		a.Log.Error("what is known of refusals cannot be written", "error", err)
 	}
 	event := "started"
 	if job.Adopted {
 		event = "adopted"
 	}
-	record.Job, record.Submitted = job.ID, job.Submitted
+	record.Job, record.Submitted, record.Retry, record.Problem = job.ID, job.Submitted, time.Time{}, ""
 	log.Say("INFO", "%s as %s job %s", event, a.Runner.Name(), job.ID)
 	if err := d.Note(record); err != nil {
 		return task.Outcome{}, err
 	}
 	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)
 	return a.outcome(event, record, ""), nil
+}
+
+// lookBack makes sure that jobs from before the state directory was made were looked for.
+// ponos-poll does that first of all; a task that somebody starts by name may come before.
+func (a *Agent) lookBack(ctx context.Context) error {
+	if _, ok := a.Runner.(runner.Historian); !ok || a.Store.recovered() {
+		return nil
+	}
+	_, err := a.Adopt(ctx)
+	if a.Store.recovered() {
+		return nil // whatever else went wrong is for ponos-poll to report
+	}
+	return err
+}
+
+// heldBack says why a task is not to be tried now, or "".
+func (a *Agent) heldBack(t task.Task) (why string, err error) {
+	if _, known := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !known {
+		return "", nil
+	}
+	err = a.Store.breakers(func(all map[string]breaker) bool {
+		b, ok := all[kindOf(t.RequiresGPU)].try(a.now())
+		if !ok {
+			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
+			return false
+		}
+		all[kindOf(t.RequiresGPU)] = b
+		return b.held()
+	})
+	return why, err
+}
+
+// refused ends a task that the runner refuses, unless the queue is held for the same
+// reason: then the task waits.
+func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (task.Outcome, error) {
+	kind, isSpent := kindOf(record.RequiresGPU), true
+	var b breaker
+	err := a.Store.breakers(func(all map[string]breaker) bool {
+		b, isSpent = all[kind].refused(why.Error(), a.now())
+		all[kind] = b
+		return true
+	})
+	if err != nil {
+		return task.Outcome{}, errors.Join(why, err)
+	}
+	if !isSpent {
+		return a.outcome("deferred", record, "held: "+why.Error()), nil
+	}
+	o, err := a.fail(ctx, d, record, why)
+	if err == nil && b.held() {
+		err = fault.Hint(
+			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
+			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind))
+	}
+	return o, err
+}
+
+// trace looks for the job of a task that the queue says runs, although this agent has no
+// record of it: the state directory was lost. Without one it may have run already, so it
+// is not submitted; when the absence is a fact, the task ends as an error.
+func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome, settled bool, err error) {
+	ref, err := a.jobOf(ctx, d, record)
+	if err != nil || ref.Job != "" {
+		return o, false, err
+	}
+	record.Absent = record.Absent.Again(a.now())
+	if !record.Absent.Fact() {
+		return a.outcome("deferred", record, "the queue says that the task runs; its job is looked for"), true, d.Write(record)
+	}
+	o, err = a.fail(ctx, d, record, errors.New("the task was running when the agent's state was lost, and no trace is left of its job"))
+	return o, true, err
 }
 
 func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) runner.Submission {
@@ -176,8 +274,8 @@ func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task
 	}
 	reason := why.Error()
 	err := a.end(ctx, d, noArtifacts, task.Report{State: task.Error, Reason: reason})
-	if forgotten(err) {
-		err = a.Store.Finish(d.id)
+	if forgotten(err) && record.Intent.IsZero() {
+		err = a.abandon(d, record)
 	}
 	return a.outcome("failed", record, reason), err
 }

@@ -14,6 +14,9 @@ import (
 
 // Stop stops a task and reports it as stopped. A job already gone is success.
 func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
+	if err := a.lookBack(ctx); err != nil {
+		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
+	}
 	d, held, err := a.lockForStop(ctx, id)
 	if err != nil {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
@@ -76,7 +79,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		if record.Job == "" && record.Intent.IsZero() {
 			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
 		}
-		err = a.Store.Finish(d.id)
+		// The next turns of ponos-poll see whether the queue really does not have it.
 	}
 	if err != nil {
 		return task.Outcome{}, err
@@ -89,7 +92,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 // jobOf is the job of a task: the recorded one, else the one that the runner
 // finds, as the record may be lost or not yet written.
 func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
-	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted}
+	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted, Attempt: record.Attempt, Before: record.Before}
 	if record.Job != "" {
 		return ref, nil
 	}

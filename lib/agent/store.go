@@ -13,24 +13,106 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Store is the state directory of an agent.
-type Store struct{ Dir string }
+type Store struct {
+	Dir string
+	id  string // what identifyFile held when the store was opened
+}
 
-// OpenStore makes the directories that are missing.
-func OpenStore(dir string) (*Store, error) {
+const (
+	// identifyFile tells one state directory from another, and when it was made.
+	identifyFile = "id"
+	// recoveredFile says that jobs from before the state directory was made were looked for.
+	recoveredFile = "recovered"
+)
+
+// identity is what identifyFile holds.
+type identity struct {
+	ID   string    `json:"id"`
+	Made time.Time `json:"made"`
+}
+
+// OpenStore opens a state directory. It makes the directories that are missing.
+func OpenStore(dir string, now time.Time) (*Store, error) {
 	for _, d := range []string{"tasks", "done"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
 	}
-	return &Store{dir}, nil
+	s := &Store{Dir: dir}
+	id, err := s.identify()
+	if errors.Is(err, fs.ErrNotExist) {
+		b, marshalErr := json.Marshal(identity{uuid.NewString(), now.UTC()})
+		if marshalErr != nil {
+			return nil, marshalErr
+		}
+		if err := lock.WriteNew(filepath.Join(dir, identifyFile), append(b, '\n')); err != nil {
+			return nil, fmt.Errorf("state directory: %w", err)
+		}
+		id, err = s.identify()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	s.id = id.ID
+	return s, nil
+}
+
+func (s *Store) identify() (identity, error) {
+	path := filepath.Join(s.Dir, identifyFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return identity{}, err
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
+		return identity{}, fmt.Errorf("%q is damaged; remove it if the directory is the agent's", path)
+	}
+	return id, nil
+}
+
+// Check reports whether the state directory is still the one that was opened: not
+// unmounted, and no other one in its place.
+func (s *Store) Check() error {
+	id, err := s.identify()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", s.Dir), "nothing follows until it is back")
+	case err != nil:
+		return fault.Errorf(fault.Unavailable, "state directory: %w", err)
+	case id.ID != s.id:
+		return fault.Errorf(fault.Unavailable, "state directory %q: it was %s, and is %s now", s.Dir, s.id, id.ID)
+	}
+	return nil
+}
+
+// born is when the state directory was made.
+func (s *Store) born() (time.Time, error) {
+	id, err := s.identify()
+	return id.Made, err
+}
+
+// recovered reports whether jobs from before the state directory was made were looked
+// for.
+func (s *Store) recovered() bool {
+	_, err := os.Stat(filepath.Join(s.Dir, recoveredFile))
+	return err == nil
+}
+
+func (s *Store) setRecovered() error {
+	if s.recovered() {
+		return nil
+	}
+	return renameio.WriteFile(filepath.Join(s.Dir, recoveredFile), nil, 0o600, renameio.WithTempDir(s.Dir))
 }
 
 // Record is what the agent has written down of a task before and after it
@@ -48,6 +130,15 @@ type Record struct {
 	Before      []string  `json:"before,omitempty"` // jobs of earlier attempts
 	Final       string    `json:"final,omitempty"`  // the final state that was reported
 	Foreign     bool      `json:"foreign,omitempty"`
+	// Lost says that the record was made of a job that was found: what was in the task's
+	// directory before is lost, the journals of the job's starts included.
+	Lost bool `json:"lost,omitempty"`
+	// Tries are submissions since the last job that began: jobs that did not, and tries
+	// of which it is not known what became of them. There is none again before Retry.
+	Tries   int          `json:"tries,omitempty"`
+	Retry   time.Time    `json:"retry,omitzero"`
+	Problem string       `json:"problem,omitempty"` // why the last try failed
+	Absent  task.Absence `json:"absent,omitzero"`   // of a job of a task that the queue says runs
 }
 
 // Dir is a task's directory.

@@ -15,7 +15,7 @@ import (
 
 func testStore(t *testing.T) *Store {
 	t.Helper()
-	s, err := OpenStore(t.TempDir())
+	s, err := OpenStore(t.TempDir(), time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestRecordSurvivesACut(t *testing.T) {
 func TestKnownLines(t *testing.T) {
 	for _, k := range []Known{
 		{ID: "a", Job: "7", Attempt: 1},
-		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Foreign: true},
+		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Foreign: true, Lost: true},
 	} {
 		s := testStore(t)
 		if _, err := s.Create(k.ID); err != nil {
@@ -81,10 +81,10 @@ func TestKnownLines(t *testing.T) {
 		}
 		got := known[0]
 		got.cached = false
-		if !got.Submitted.Equal(k.Submitted) || !got.Missing.Equal(k.Missing) {
-			t.Errorf("times %v and %v", got.Submitted, got.Missing)
+		if !got.Submitted.Equal(k.Submitted) || !got.Since.Equal(k.Since) {
+			t.Errorf("times %v and %v", got.Submitted, got.Since)
 		}
-		got.Submitted, got.Missing = k.Submitted, k.Missing
+		got.Submitted, got.Since = k.Submitted, k.Since
 		if got != k {
 			t.Errorf("got %+v; want %+v", got, k)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/environment"
@@ -49,6 +50,13 @@ type Options struct {
 	Verbose    bool
 	Stderr     interface{ Write([]byte) (int, error) }
 	Tool       string
+	// Create allows to make a spool and a data_dir where there are none, though others are
+	// remembered.
+	Create bool
+	// Every is the time between two turns; 0: the agent is called from outside. Turns says
+	// that the tool takes turns, of which the queue is to know.
+	Every time.Duration
+	Turns bool
 }
 
 // Read reads the configuration and tells its warnings.
@@ -78,19 +86,29 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err := errors.Join(c.CheckDataDir(), CheckRequests(c)); err != nil {
 		return nil, err
 	}
-	store, err := agent.OpenStore(c.StateDir())
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err)
-	}
 	log, err := openLogging(c, o)
 	if err != nil {
 		return nil, err
 	}
 	p := &Parts{Config: c, log: log}
+	if c.Mode == "slurm" {
+		p.Slurm = &slurm.Client{}
+	}
+	sp, was, err := openSpool(ctx, p, o)
+	if err != nil {
+		return nil, err
+	}
+	data, err := identifyData(c.DataDir, was, o.Create)
+	if err != nil {
+		return nil, err
+	}
+	store, err := agent.OpenStore(c.StateDir(), clock.Now())
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
 	var run runner.Runner
 	switch c.Mode {
 	case "slurm":
-		p.Slurm = &slurm.Client{}
 		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
 		run = p.SlurmRunner
 	case "vast":
@@ -109,8 +127,12 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 			Worker: []string{worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)},
 		}
 	}
-	q, isSpool, err := openQueue(ctx, p)
-	if err != nil {
+	var q queue.Queue = sp
+	if sp != nil {
+		if err := joinSpool(sp, store, was, data, c.Mode, o); err != nil {
+			return nil, err
+		}
+	} else if q, err = openArkindex(p); err != nil {
 		return nil, err
 	}
 	p.Agent = &agent.Agent{
@@ -120,7 +142,7 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
 		// Whoever can write to a spool of mode 0700 is this user.
-		LocalCode: isSpool,
+		LocalCode: sp != nil,
 	}
 	if c.Mode == "vast" {
 		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)
@@ -132,41 +154,83 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 // configuration says.
 func (p *Parts) Close(err error) { p.log.close(err) }
 
-func openQueue(ctx context.Context, p *Parts) (q queue.Queue, isSpool bool, err error) {
-	if dir := p.Config.SpoolDir(); dir != "" {
-		name, err := agentName(ctx, p)
-		if err != nil {
-			return nil, false, err
-		}
-		q, err := spool.New(dir, name)
-		return q, true, err
+// openSpool opens the spool of the configuration, and returns what it remembers of an agent
+// of this one's name; a nil spool if the queue is another one.
+func openSpool(ctx context.Context, p *Parts, o Options) (*spool.Queue, spool.Beat, error) {
+	dir := p.Config.SpoolDir()
+	if dir == "" {
+		return nil, spool.Beat{}, nil
 	}
+	// An agent that has never worked may begin with a new spool; one that has, may not.
+	data, err := dataID(p.Config.DataDir)
+	if err != nil {
+		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
+	var s *spool.Spool
+	if o.Create || data == "" {
+		s, err = spool.Make(dir, clock.Now())
+	} else {
+		s, err = spool.Open(dir)
+	}
+	if err != nil {
+		return nil, spool.Beat{}, err
+	}
+	name, err := agentName(ctx, p)
+	if err != nil {
+		return nil, spool.Beat{}, err
+	}
+	q, err := s.For(name)
+	if err != nil {
+		return nil, spool.Beat{}, err
+	}
+	was, err := s.Agent(name)
+	return q, was, err
+}
+
+// joinSpool makes the agent and the spool remember each other.
+func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode string, o Options) error {
+	if err := rememberSpool(store, q.Spool); err != nil {
+		return err
+	}
+	// Asked for once: every turn has to do without more calls of Slurm.
+	cache := filepath.Join(store.Dir, "agent."+mode)
+	if b, err := os.ReadFile(cache); err != nil || strings.TrimSpace(string(b)) != q.Agent {
+		if err := renameio.WriteFile(cache, []byte(q.Agent+"\n"), 0o600, renameio.WithTempDir(store.Dir)); err != nil {
+			return err
+		}
+	}
+	if o.Turns || was.Data != data {
+		q.Beat = spool.Beat{Agent: q.Agent, Host: hostname(), PID: os.Getpid(), Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds()}
+	}
+	if o.Turns || was.Data == data {
+		return nil
+	}
+	// The spool is to remember where the agent keeps what it knows, though no turn was taken.
+	q.Beat.Seen = was.Seen
+	return q.Remember()
+}
+
+func openArkindex(p *Parts) (queue.Queue, error) {
 	c := p.Config
-	ark, err := arkindex.New(arkindex.Config{
+	return arkindex.New(arkindex.Config{
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
 		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
 		// GPUs of Slurm and of rented machines are elsewhere.
 		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0 || c.Mode == "vast",
 	})
-	return ark, false, err
 }
 
 // agentName names this agent in a spool: the same for as long as its jobs can be
 // found by it, even if its state directory is lost. Jobs of Slurm are found on
 // every host of the cluster, processes only on this one.
 func agentName(ctx context.Context, p *Parts) (string, error) {
-	// Asked for once: every turn has to do without more calls of Slurm.
 	cache := filepath.Join(p.Config.StateDir(), "agent."+p.Config.Mode)
 	if b, err := os.ReadFile(cache); err == nil {
 		if id, err := task.ParseID(strings.TrimSpace(string(b))); err == nil {
 			return string(id), nil
 		}
 	}
-	name, err := deriveName(ctx, p)
-	if err != nil {
-		return "", err
-	}
-	return name, renameio.WriteFile(cache, []byte(name+"\n"), 0o600)
+	return deriveName(ctx, p)
 }
 
 func deriveName(ctx context.Context, p *Parts) (string, error) {

@@ -2,33 +2,80 @@ package assembly
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+	"time"
 
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// Guard holds the place of the one agent of a configuration on a host.
+// Guard holds the place of the one agent of a configuration.
 type Guard struct {
-	path string
-	lock *lock.Lock
+	path, self string
+	lock       *lock.Lock
 }
 
-// Guard makes sure that no other agent works with this configuration: no living
-// process named by the PID file. With hold, no other job of Slurm either, and this
-// process takes the place until Release.
-func (p *Parts) Guard(ctx context.Context, hold bool) (*Guard, error) {
+// process identifies a process: its id alone may be another one's by now, or be of
+// another host.
+type process struct {
+	PID   int       `json:"pid"`
+	Start string    `json:"start"` // in the kernel's own units since the boot
+	Boot  string    `json:"boot"`  // id of the boot
+	Host  string    `json:"host"`
+	Job   string    `json:"job,omitempty"` // of Slurm, that the agent is
+	Seen  time.Time `json:"seen"`
+	Every float64   `json:"every_seconds"`
+}
+
+// thisProcess is the identity of this process.
+func thisProcess(every time.Duration) process {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, all boots are alike
+	return process{
+		PID: os.Getpid(), Start: command.StartOf(os.Getpid()), Boot: strings.TrimSpace(string(boot)), Host: hostname(), Job: os.Getenv("SLURM_JOB_ID"),
+		Seen: clock.Now().UTC(), Every: every.Seconds(),
+	}
+}
+
+// alive reports whether the process may live. A process of this host lives if there is
+// one with its id and start; one of another host if it was seen a few turns ago.
+func (p process) alive(now process) bool {
+	// A job that Slurm has begun again has no former process.
+	if p.PID == 0 || p.Job != "" && p.Job == now.Job {
+		return false
+	}
+	if p.Host == now.Host {
+		return p.Boot == now.Boot && p.Start == command.StartOf(p.PID) && p.Start != ""
+	}
+	age := now.Seen.Sub(p.Seen)
+	return age < max(2*time.Minute, time.Duration(5*p.Every*float64(time.Second))) && age > -24*time.Hour
+}
+
+// agentFile, in the state directory, identifies the agent that takes turns.
+const agentFile = "agent.json"
+
+// Guard makes sure that no other agent works with this configuration: none that has
+// locked the PID file on this host, none that takes turns with the same state directory
+// on another one. With hold, no other job of Slurm either, and this process takes the
+// place until Release; it takes a turn every so often.
+//
+// A PID file that was left behind names whatever process has its number by now, so the
+// number alone keeps nobody away.
+func (p *Parts) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
 	path := p.Config.PIDFile
-	if pid, alive := readPID(path); alive && pid != os.Getpid() {
-		return nil, fault.Hint(
-			fault.Errorf(fault.Busy, "another agent is running: process %d, by %q", pid, path),
-			"end it, or give this one a pid_file and a data_dir of its own")
+	self := filepath.Join(p.Config.StateDir(), agentFile)
+	if err := otherAgent(path, self); err != nil {
+		return nil, err
 	}
 	if !hold {
 		return &Guard{}, nil
@@ -36,9 +83,12 @@ func (p *Parts) Guard(ctx context.Context, hold bool) (*Guard, error) {
 	if err := p.CheckNoDaemon(ctx); err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
+	}
 	l, err := lock.Try(path)
 	if errors.Is(err, lock.ErrHeld) {
-		return nil, fault.Errorf(fault.Busy, "another agent is running: it has locked %q", path)
+		return nil, busy(path, readPID(path))
 	}
 	if err == nil {
 		if err = l.File().Truncate(0); err == nil {
@@ -48,7 +98,49 @@ func (p *Parts) Guard(ctx context.Context, hold bool) (*Guard, error) {
 	if err != nil {
 		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
 	}
-	return &Guard{path, l}, nil
+	g := &Guard{path, self, l}
+	return g, g.Alive(every)
+}
+
+// otherAgent returns an error if another agent lives.
+func otherAgent(path, self string) error {
+	held, err := lock.Held(path)
+	switch {
+	case held:
+		return busy(path, readPID(path))
+	case err != nil:
+		return fault.Errorf(fault.Usage, "pid_file: %w", err)
+	}
+	var other process
+	b, err := os.ReadFile(self)
+	if err != nil || json.Unmarshal(b, &other) != nil {
+		return nil
+	}
+	now := thisProcess(0)
+	if !other.alive(now) {
+		return nil
+	}
+	return fault.Hint(
+		fault.Errorf(fault.Busy, "another agent is running: process %d on host %s, which took a turn at %s", other.PID, other.Host, other.Seen.Local().Format(time.TimeOnly)),
+		fmt.Sprintf("end it; if that host is down, remove %q", self))
+}
+
+func busy(path string, pid int) error {
+	return fault.Hint(
+		fault.Errorf(fault.Busy, "another agent is running: process %d, by %q", pid, path),
+		"end it, or give this one a pid_file and a data_dir of its own")
+}
+
+// Alive notes that this agent lives and takes a turn every so often.
+func (g *Guard) Alive(every time.Duration) error {
+	if g.lock == nil {
+		return nil
+	}
+	b, err := json.Marshal(thisProcess(every))
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(g.self, append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(g.self)))
 }
 
 // CheckNoDaemon makes sure that no other agent is a job of Slurm.
@@ -61,18 +153,17 @@ func (p *Parts) CheckNoDaemon(ctx context.Context) error {
 	return err
 }
 
-// readPID reads a PID file and reports whether the process lives.
-func readPID(path string) (pid int, alive bool) {
+// readPID reads a PID file, for messages; 0 if there is none in it.
+func readPID(path string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, false
+		return 0
 	}
-	pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || pid < 1 {
-		return 0, false
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
 	}
-	err = syscall.Kill(pid, 0)
-	return pid, err == nil || errors.Is(err, syscall.EPERM)
+	return pid
 }
 
 // Release gives the place away.
@@ -83,5 +174,6 @@ func (g *Guard) Release() {
 	if err := os.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		_ = g.lock.File().Truncate(0) // an empty file names nobody
 	}
-	_ = g.lock.Close() // released in any case when the process ends
+	_ = os.Remove(g.self) // if it stays, it names a process that does not live
+	_ = g.lock.Close()    // released in any case when the process ends
 }

@@ -103,7 +103,7 @@ const DefaultTaskFormat = "[agent %(levelname)s %(asctime)s] %(message)s"
 func Default() Config {
 	return Config{
 		DataDir:   "/usr/share/ponos/data",
-		PIDFile:   "/tmp/ponos.pid",
+		PIDFile:   defaultPIDFile(),
 		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
 		Sentry:    Sentry{Environment: "production"},
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
@@ -115,6 +115,19 @@ func Default() Config {
 			Python: "python3", Timeout: Duration(time.Hour), Keep: Duration(30 * 24 * time.Hour),
 		},
 	}
+}
+
+// defaultPIDFile is a place of the user's own. A runtime directory would not do: cron
+// does not have one.
+func defaultPIDFile() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "ponos", "ponos.pid")
+	}
+	home, err := homedir.Dir()
+	if err != nil {
+		return fmt.Sprintf("/var/tmp/ponos-%d.pid", os.Geteuid())
+	}
+	return filepath.Join(home, ".local/state/ponos/ponos.pid")
 }
 
 // Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else

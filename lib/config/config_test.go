@@ -18,11 +18,12 @@ func parse(t *testing.T, text string) (Config, error) {
 const arkindex = "url: https://arkindex.example.org/\nfarm_id: 5b0e0c1e-0000-4000-8000-000000000001\nseed: 0123abcd\n"
 
 func TestDefaults(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/home/me/.state")
 	c, err := parse(t, arkindex)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Queue != "arkindex" || c.Mode != "local" || c.DataDir != "/usr/share/ponos/data" || c.PIDFile != "/tmp/ponos.pid" ||
+	if c.Queue != "arkindex" || c.Mode != "local" || c.DataDir != "/usr/share/ponos/data" || c.PIDFile != "/home/me/.state/ponos/ponos.pid" ||
 		c.Logging.Level != "INFO" || c.Logging.TaskFormat != DefaultTaskFormat || c.Sentry.Environment != "production" ||
 		c.Local.MaxJobs < 1 {
 		t.Errorf("%+v", c)

@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
@@ -19,6 +16,8 @@ var (
 	ErrRefused = errors.New("the job was refused")
 	// ErrLater says that the runner has no room for the job at this time.
 	ErrLater = errors.New("no room for the job at this time")
+	// ErrUnsure says that there may be a job or not: the runner is to be looked at again.
+	ErrUnsure = errors.New("it is not known whether the job was submitted")
 )
 
 // A Runner runs tasks somewhere and can list what it runs, whoever started it.
@@ -36,11 +35,12 @@ type Runner interface {
 	Jobs(ctx context.Context, known func() ([]Ref, error)) ([]Job, error)
 
 	// Start makes a job run the script. It is idempotent: a task that already has a
-	// job is adopted. The error wraps ErrRefused or ErrLater where that is so.
+	// job is adopted. The error wraps ErrRefused, ErrLater or ErrUnsure where that is so;
+	// after any other one there is no job.
 	Start(ctx context.Context, s Submission) (Job, error)
 
-	// Stop ends a job and waits for its end within the bound of the configuration.
-	// A job already gone is success.
+	// Stop ends all jobs of a task and waits for their end within the bound of the
+	// configuration. Jobs already gone are success.
 	Stop(ctx context.Context, r Ref) error
 }
 
@@ -63,18 +63,24 @@ type Submission struct {
 type Ref struct {
 	Task      task.ID
 	Job       string
-	Dir       string    // directory of the task
-	Submitted time.Time // zero: not known
-	Missing   time.Time // when the runner first had no trace of it; zero: it had
+	Dir       string       // directory of the task
+	Submitted time.Time    // zero: not known
+	Missing   task.Absence // of any trace of it at the runner
+	Attempt   int
+	Lost      bool     // what its starts had written down may be lost
+	Before    []string // jobs of earlier attempts
 }
 
 // Job is a job as the runner sees it.
 type Job struct {
-	Task     task.ID
-	ID       string
-	State    task.State // pending, running or final
-	Unknown  bool       // the state cannot be told at this time: nothing may follow from it
-	Lost     bool       // Unknown, because there is no trace of the job
+	Task    task.ID
+	ID      string
+	State   task.State // pending, running or final
+	Unknown bool       // the state cannot be told at this time: nothing may follow from it
+	Lost    bool       // Unknown, because there is no trace of the job
+	// NotBegun says that the job is gone, or has ended, and provably has not run the
+	// command: the task may be submitted again.
+	NotBegun bool
 	ExitCode int
 	Reason   string // for people
 	Restarts int
@@ -85,6 +91,12 @@ type Job struct {
 	// Stranger says that somebody else may have made the job, though it has this agent's
 	// name: unless the queue gives its task to this agent, it is not to be touched.
 	Stranger bool
+	// Instead is the job that was recorded, if it is another one of the task's that counts.
+	Instead string
+	// Past says that the job was found in the scheduler's records of the past.
+	Past bool
+	// Spare are other jobs of the task that wait, though this one owns the task.
+	Spare []string
 	// Cost is what the job has cost in dollars, once it is over and if it costs
 	// anything by itself.
 	Cost      float64
@@ -98,6 +110,18 @@ type Remote interface {
 	// Place returns the variables and the command of a task. Its errors are the
 	// task's own, unless they wrap ErrLater.
 	Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error)
+}
+
+// A Trimmer cancels jobs that the agent does not need, without waiting for their end.
+type Trimmer interface {
+	Trim(ctx context.Context, id task.ID, jobs []string) error
+}
+
+// A Historian finds jobs that its scheduler shows no more.
+type Historian interface {
+	// Past returns the jobs of this agent that were submitted since a time, the last one
+	// of each task, by one call. It returns none where the scheduler keeps no records.
+	Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]Job, error)
 }
 
 // A Priced runner's jobs cost money.
@@ -115,30 +139,3 @@ const (
 
 // Output is the file in a task's directory that the output of its jobs goes to.
 const Output = "job.out"
-
-// Owner is the symbolic link in a task's directory that names the job which runs
-// the task. Whichever job makes it first is the one; a second job for the same
-// task finds it and ends without doing anything.
-func Owner(attempt int) string { return "owner." + strconv.Itoa(attempt) }
-
-// ReadOwner returns the job that has made itself the owner, or "".
-func ReadOwner(dir string, attempt int) string {
-	job, err := os.Readlink(filepath.Join(dir, Owner(attempt)))
-	if err != nil {
-		return ""
-	}
-	return job
-}
-
-// ReadExit returns the exit code that a job script has left behind for the last
-// run of a job. The file is "exit.JOB": the restart count and the code.
-func ReadExit(dir, job string) (restarts, code int, ok bool) {
-	b, err := os.ReadFile(filepath.Join(dir, "exit."+job))
-	if err != nil {
-		return 0, 0, false
-	}
-	r, c, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-	restarts, err1 := strconv.Atoi(r)
-	code, err2 := strconv.Atoi(c)
-	return restarts, code, err1 == nil && err2 == nil
-}

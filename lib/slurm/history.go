@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -18,6 +19,7 @@ type Record struct {
 	Submit, Start, End                  int64  // seconds since 1970; 0: not yet
 	TRES                                TRES
 	Comment                             string // empty unless the cluster stores comments, and until the end
+	WorkDir                             string
 	Batch                               Exit
 	Steps                               []Step // in the order they were started, without the batch step
 }
@@ -62,13 +64,15 @@ var recordColumns = []column[Record]{
 	{"Submit", func(c *columns, i int, r *Record) { r.Submit = c.stamp(i) }},
 	{"Comment", func(c *columns, i int, r *Record) { r.Comment = string(c.cells[i]) }},
 	{"JobName", func(c *columns, i int, r *Record) { r.Name = c.recent(i) }},
+	{"WorkDir", func(c *columns, i int, r *Record) { r.WorkDir = string(c.cells[i]) }},
 }
 
 // usageColumns are asked of the jobs of a period, endColumns of single jobs and their
-// steps.
+// steps, pastColumns of the jobs of a user.
 var (
 	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
 	endColumns   = pick(recordColumns, "JobIDRaw", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
+	pastColumns  = pick(recordColumns, "JobIDRaw", "State", "Submit", "Comment", "WorkDir")
 )
 
 // Names and comments may have bars and newlines in them, but not this.
@@ -113,6 +117,22 @@ func ParseAccount(r io.Reader) (map[string]Record, error) {
 		return nil, err
 	}
 	return records, nil
+}
+
+// Past returns the jobs of a user that accounting has known since a time, without their
+// steps.
+func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, error) {
+	return stream(ctx, c, parsePast, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--user="+strconv.Itoa(uid),
+		"--starttime="+since.Local().Format(timeLayout), "--format="+strings.Join(columnNames(pastColumns), ","))
+}
+
+func parsePast(r io.Reader) ([]Record, error) {
+	var jobs []Record
+	if err := rows(r, endLayout, pastColumns, collect(&jobs)); err != nil {
+		return nil, err
+	}
+	return jobs, nil
 }
 
 // EarlierRuns returns how the runs of a job have ended before it was requeued,

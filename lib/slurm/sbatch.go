@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -27,17 +28,57 @@ func (b Batch) Argv() []string {
 	return append(append(argv, b.Script), b.Args...)
 }
 
-// Submit submits a batch job and returns its id. It is refused by an Error.
+// Submit submits a batch job and returns its id. A job was submitted if sbatch printed an
+// id, whatever its exit status: it may have been killed right after. With an error, the
+// job was refused (RefusedJob), or it is not known whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true}
 	if b.Hold != nil {
 		cmd.ExtraFiles = []*os.File{b.Hold}
 	}
 	out, err := c.Command(ctx, cmd)
-	if err != nil {
+	id, parseErr := parseSubmitted(out)
+	switch {
+	case parseErr == nil && (err == nil || strings.HasSuffix(string(out), "\n")): // else it may be cut off
+		return id, nil
+	case err != nil:
 		return "", err
 	}
-	return parseSubmitted(out)
+	return "", parseErr
+}
+
+// TestOnly asks the controller whether it would take a job, and submits none. An error may
+// be a refusal.
+func (c *Client) TestOnly(ctx context.Context, b Batch) error {
+	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: append([]string{"--test-only"}, b.Argv()...), Env: b.Env, DieWithParent: true})
+	return err
+}
+
+// refusals are words by which sbatch says that a job as it is will not be taken: of the
+// controller, in all versions from 20.11 on, and of sbatch's own reading of options.
+var refusals = []string{
+	"Invalid partition name specified", "Invalid account or account/partition combination", "Invalid qos specification", "Invalid qos for job",
+	"Requested node configuration is not available", "Node count specification invalid", "More processors requested than permitted",
+	"Requested time limit is invalid", "Time limit specification required", "PerJobLimit", "PerNodeLimit", "QOSMin",
+	"User's group not permitted to use this partition", "Access/permission denied", "Access denied to requested reservation",
+	"Requested reservation is invalid",
+	"Invalid feature specification", "Invalid cluster feature specification", "Invalid generic resource (gres) specification",
+	"Invalid Trackable RESource (TRES) specification", "Invalid license specification", "Invalid wckey specification", "Invalid node name specified",
+	"Invalid job constraint", "Invalid node count", "Invalid core count", "Invalid deadline time", "Invalid memory specification",
+	"Memory required by task is not available", "Job size specification needs to be provided", "Job dependency problem",
+	"Job dependency can't be satisfied", "Pathname of a file, directory or other parameter too long", "Duplicate generic resource",
+	"Task count specification invalid", "Requested number of CPUs per task", "Zero or negative", "Burst Buffer request invalid",
+	"Requested topology configuration is not available", "No partition specified or system default partition",
+	"unrecognized option", "invalid option --", "requires an argument", "is ambiguous", "doesn't allow an argument", "mutually exclusive",
+	"Invalid numeric value", "Invalid --", "invalid number of", "Invalid job array", "Batch script contains DOS line breaks",
+	"This does not look like a batch script", "is not a valid", "Invalid time specification",
+}
+
+// RefusedJob reports whether an error of Submit or TestOnly says that Slurm does not take
+// the job as it is. It goes by Slurm's words, and what it does not know is not refused.
+func RefusedJob(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(refusals...)
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the

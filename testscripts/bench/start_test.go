@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/harness"
@@ -64,7 +65,7 @@ func newStarter(b *testing.B) *starter {
 	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\nslurm:\n  base:\n    hold: true\n    time: 10\n    mem: 100M\n", s.dir)
 	s.must(os.WriteFile(filepath.Join(s.dir, "ponos.yaml"), []byte(config), 0o600))
 	var err error
-	s.spool, err = spool.Open(filepath.Join(s.dir, "spool"))
+	s.spool, err = spool.Make(filepath.Join(s.dir, "spool"), clock.Now())
 	s.must(err)
 	repository := filepath.Join(s.dir, "repository")
 	s.must(os.MkdirAll(repository, 0o755))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -40,9 +41,9 @@ func newWorldIn(tb testing.TB, tasks int, dir string) *world {
 	w.must(os.WriteFile(w.file("ponos.yaml"), []byte(config), 0o600))
 	w.must(os.MkdirAll(w.file("data/state"), 0o700))
 	var err error
-	w.store, err = agent.OpenStore(w.file("data/state"))
+	w.store, err = agent.OpenStore(w.file("data/state"), submitted)
 	w.must(err)
-	w.spool, err = spool.Open(w.file("spool"))
+	w.spool, err = spool.Make(w.file("spool"), clock.Now())
 	w.must(err)
 	each(tasks, w.add)
 	w.slurm()

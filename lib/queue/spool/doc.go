@@ -8,6 +8,9 @@
 //	artifacts/ID/         what the task has made
 //	sources/SHA256.tar.gz directories that were submitted
 //	tmp/                  files before they get their names
+//	agents/NAME.json      when an agent took its last turn
+//	absent/ID             which parent of a task is not there, and since when
+//	spool.json            the identity of the spool
 //
 // A task is one JSON file that moves by rename, which is atomic on NFS too, so
 // that several agents may share a spool: who renames it has it. Task files hold

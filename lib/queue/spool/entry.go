@@ -46,22 +46,25 @@ const (
 	newDir, activeDir, doneDir = "new", "active", "done"
 	stopDir, logsDir, tmpDir   = "stop", "logs", "tmp"
 	artifactsDir, sourcesDir   = "artifacts", "sources"
+	agentsDir, absentDir       = "agents", "absent"
 )
 
 // maxEntry bounds a task file in bytes.
 const maxEntry = 1 << 20
 
 // Spool is the directory itself, without an agent.
-type Spool struct{ Dir string }
+type Spool struct {
+	Dir string
+	ID  string // of this spool and no other, wherever it is mounted
+	// Now is the clock; nil: that of lib/clock.
+	Now func() time.Time
+}
 
-// Open makes the directories that are missing.
-func Open(dir string) (*Spool, error) {
-	for _, d := range []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
-		}
+func (s *Spool) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
 	}
-	return &Spool{dir}, nil
+	return clock.Now()
 }
 
 func (s *Spool) path(dir, name string) string { return filepath.Join(s.Dir, dir, name) }
@@ -89,7 +92,7 @@ func (s *Spool) write(path string, e Entry) error {
 }
 
 // errBad says that a file holds no task, whenever it is read.
-var errBad = errors.New("it is no task")
+var errBad = errors.New("not a task")
 
 // read reads a task file. What is in it is checked: if that is no good, the error
 // wraps errBad.
@@ -99,7 +102,7 @@ func (s *Spool) read(path string) (Entry, error) {
 		return Entry{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return Entry{}, fmt.Errorf("%s: %w: no plain file", path, errBad)
+		return Entry{}, fmt.Errorf("%s: %w: not a plain file", path, errBad)
 	}
 	if info.Size() > maxEntry {
 		return Entry{}, fmt.Errorf("%s: %w: larger than %d bytes", path, errBad, maxEntry)
@@ -129,12 +132,15 @@ func ParseEntry(b []byte) (Entry, error) {
 			return Entry{}, err
 		}
 	}
+	if slices.Contains(e.After, e.ID) {
+		return Entry{}, errors.New("the task is its own parent")
+	}
 	if !e.State.Known() {
-		return Entry{}, fmt.Errorf("%q is no state", e.State)
+		return Entry{}, fmt.Errorf("invalid state %q", e.State)
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
-			return Entry{}, fmt.Errorf("%q is no file name", f.Name)
+			return Entry{}, fmt.Errorf("invalid file name %q", f.Name)
 		}
 	}
 	return e, nil
@@ -170,6 +176,10 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 			}
 			return e, nil
 		}
+	}
+	// An empty directory in the place of the spool says nothing of its tasks.
+	if err := s.Check(); err != nil {
+		return Entry{}, err
 	}
 	return Entry{}, fault.Wrap(fault.Unavailable, queue.ErrGone)
 }
@@ -217,13 +227,14 @@ func (s *Spool) RequestStop(id task.ID) error {
 	return s.finish(e, taken, task.Report{State: task.Stopped, Reason: "stopped before it started"})
 }
 
-// finish moves a task to done/.
+// finish moves a task to done/. Its variables, which may be secrets, stay behind.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
-	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, clock.Now().UTC()
+	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, s.now().UTC()
+	e.Env = nil
 	if err := s.write(s.path(doneDir, string(e.ID)+".json"), e); err != nil {
 		return err
 	}
-	for _, path := range []string{from, s.path(stopDir, string(e.ID))} {
+	for _, path := range []string{from, s.path(absentDir, string(e.ID)), s.path(stopDir, string(e.ID))} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}

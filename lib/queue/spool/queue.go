@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -23,20 +23,20 @@ import (
 type Queue struct {
 	*Spool
 	Agent string // letters, digits, '-' and '_'
+	// Beat is the sign that this agent leaves at its turns; without an agent's name in it,
+	// none is left.
+	Beat   Beat
+	beaten time.Time
 }
 
 var _ queue.Sparing = (*Queue)(nil)
 
-// New opens a spool for an agent.
-func New(dir, agent string) (*Queue, error) {
+// For is the spool as an agent sees it.
+func (s *Spool) For(agent string) (*Queue, error) {
 	if _, err := task.ParseID(agent); err != nil {
 		return nil, fault.Errorf(fault.Usage, "name of the agent: %w", err)
 	}
-	s, err := Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &Queue{s, agent}, nil
+	return &Queue{Spool: s, Agent: agent}, nil
 }
 
 // Register needs nobody's consent.
@@ -53,6 +53,12 @@ func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
 
 // ActionsBut is Actions without the starts of tasks that have jobs.
 func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	if err := q.Alive(); err != nil {
+		return nil, err
+	}
 	actions, problems, err := q.active(hasJob)
 	if err != nil {
 		return nil, err
@@ -146,7 +152,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 			problems = append(problems, fault.Errorf(fault.Unavailable, "spool: %w", err))
 		case stopping[id]:
 			actions = append(actions, action(task.Stop, e))
-		case e.State == task.Pending:
+		case e.State == task.Pending, e.State == task.Running: // the agent finds what became of its job
 			actions = append(actions, action(task.Start, e))
 		}
 	}
@@ -161,11 +167,19 @@ func action(kind task.Kind, e Entry) task.Action {
 // start.
 func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 	ready = true
+	absent := false
 	for _, id := range e.After {
 		parent, err := q.Find(id)
 		switch {
 		case errors.Is(err, queue.ErrGone):
-			return false, fmt.Sprintf("parent task %s is gone", id), nil
+			gone, err := q.parentGone(e.ID, id)
+			if err != nil {
+				return false, "", err
+			}
+			if gone {
+				return false, fmt.Sprintf("parent task %s is gone", id), nil
+			}
+			absent, ready = true, false
 		case err != nil:
 			return false, "", err
 		case parent.State == task.Completed:
@@ -174,6 +188,9 @@ func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 		default:
 			ready = false
 		}
+	}
+	if len(e.After) > 0 && !absent {
+		return ready, "", q.parentBack(e.ID)
 	}
 	return ready, "", nil
 }
@@ -187,7 +204,7 @@ func (q *Queue) setAside(path, name string, why error) error {
 		}
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	now := clock.Now().UTC()
+	now := q.now().UTC()
 	return q.write(q.path(doneDir, string(id)+".json"),
 		Entry{ID: id, State: task.Error, Reason: task.Clean(why.Error()), Created: now, Ended: now})
 }
@@ -260,6 +277,9 @@ func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	}
 	err := os.Rename(q.path(newDir, string(id)+".json"), q.activePath(id))
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := q.Check(); err != nil {
+			return err
+		}
 		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
 	}
 	if err != nil {
@@ -295,7 +315,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 		return q.finish(e, path, r)
 	}
 	if r.State == task.Running && e.Started.IsZero() {
-		e.Started = clock.Now().UTC()
+		e.Started = q.now().UTC()
 	}
 	e.State, e.Reason = r.State, r.Reason
 	return q.write(path, e)

@@ -10,16 +10,24 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
+var start = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+
 func open(t *testing.T, dir, agent string) *Queue {
 	t.Helper()
-	q, err := New(dir, agent)
+	s, err := Make(dir, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := s.For(agent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +76,11 @@ func TestTheLifeOfATask(t *testing.T) {
 		t.Errorf("wishes %q; the action is repeated until the task runs", got)
 	}
 	report(t, q, "a", task.Running)
-	if got := wishes(t, q); got != "" {
-		t.Errorf("wishes %q", got)
+	if actions, err := q.ActionsBut(t.Context(), func(id task.ID) bool { return id == "a" }); err != nil || len(actions) != 0 {
+		t.Errorf("%+v, %v", actions, err)
+	}
+	if got := wishes(t, q); got != "+a" {
+		t.Errorf("wishes %q; an agent that has no job of a task that runs is to look for it", got)
 	}
 	if err := q.PutLog(t.Context(), "a", strings.NewReader("hello\n")); err != nil {
 		t.Fatal(err)
@@ -116,8 +127,17 @@ func TestAFailedParentEndsItsChildren(t *testing.T) {
 	add(t, q, "b", "a")
 	add(t, q, "c", "nobody")
 	report(t, q, "a", task.Failed)
-	if got := wishes(t, q); got != "" {
-		t.Errorf("wishes %q", got)
+	// That a parent is not there is believed after several looks over some minutes.
+	now := start
+	q.Now = func() time.Time { return now }
+	for range 5 {
+		if e, err := q.Find("c"); err != nil || e.State != task.Pending {
+			t.Errorf("after %v: %+v, %v", now.Sub(start), e, err)
+		}
+		if got := wishes(t, q); got != "" {
+			t.Errorf("wishes %q", got)
+		}
+		now = now.Add(time.Minute)
 	}
 	for id, reason := range map[task.ID]string{"b": "parent task a ended as failed", "c": "parent task nobody is gone"} {
 		if e, err := q.Find(id); err != nil || e.State != task.Error || e.Reason != reason {
@@ -354,5 +374,99 @@ func TestHolesStayHoles(t *testing.T) {
 	}
 	if list, err := q.Artifacts(t.Context(), "a"); err != nil || len(list) != 1 || list[0].Size != 0 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A parent that is not seen for a while, as on NFS, and then is, was never gone.
+func TestAParentThatIsSeenLate(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	now := start
+	q.Now = func() time.Time { return now }
+	add(t, q, "child", "parent")
+	for range 4 {
+		if got := wishes(t, q); got != "" {
+			t.Errorf("wishes %q", got)
+		}
+		now = now.Add(time.Minute)
+	}
+	add(t, q, "parent")
+	if got := wishes(t, q); got != "+parent" {
+		t.Errorf("wishes %q", got)
+	}
+	if err := os.Remove(q.path(newDir, "parent.json")); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Minute)
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+	if e, err := q.Find("child"); err != nil || e.State != task.Pending {
+		t.Errorf("%+v, %v; want it to wait: the parent was there meanwhile", e, err)
+	}
+}
+
+// Neither an empty directory nor another spool in its place is the spool: nothing is
+// found out from it, and nothing is made there.
+func TestASpoolThatIsNotThere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	if _, err := Open(dir); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "not mounted") {
+		t.Fatalf("opening none: %v", err)
+	}
+	q := open(t, dir, "me")
+	add(t, q, "a")
+	add(t, q, "b")
+	if err := q.Claim(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, words string) {
+		t.Helper()
+		_, find := q.Find("a")
+		_, actions := q.Actions(t.Context())
+		for name, err := range map[string]error{
+			"find": find, "actions": actions, "claim": q.Claim(t.Context(), "b"), "stop": q.RequestStop("a"),
+			"report": q.Report(t.Context(), "a", task.Report{State: task.Completed}),
+		} {
+			if !fault.Is(err, fault.Unavailable) || errors.Is(err, queue.ErrGone) || errors.Is(err, queue.ErrNotMine) || !strings.Contains(err.Error(), words) {
+				t.Errorf("%s, %s: %v; want %q", what, name, err, words)
+			}
+		}
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	check("gone", "not mounted")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("empty", "not mounted")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("made in the empty directory: %v, %v", entries, err)
+	}
+	open(t, dir, "me")
+	check("another one", "it was spool "+q.ID+", and is spool ")
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+".away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if got := wishes(t, q); got != "+a +b" {
+		t.Errorf("wishes %q", got)
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	now := start
+	q.Now = func() time.Time { return now }
+	if _, alive, err := q.LastSeen(); alive || err != nil {
+		t.Errorf("alive %v, %v", alive, err)
+	}
+	q.Beat = Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
+	wishes(t, q)
+	last, alive, err := q.LastSeen()
+	if want := (Beat{Agent: "me", Host: "login1", PID: 7, Every: 10, Seen: start}); last != want || !alive || err != nil {
+		t.Errorf("%+v, alive %v, %v", last, alive, err)
+	}
+	now = now.Add(5 * time.Minute)
+	if last, alive, err := q.LastSeen(); last.Seen != start || alive || err != nil {
+		t.Errorf("%+v, alive %v, %v", last, alive, err)
 	}
 }

@@ -48,10 +48,6 @@ const (
 	pidFile                        = "job.pid"
 )
 
-// gone is how long a job may be without a trace: a worker that has just taken the
-// ticket needs a moment.
-const gone = 30 * time.Second
-
 // Name is "local".
 func (r *Runner) Name() string { return "local" }
 
@@ -202,7 +198,7 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 	switch {
 	case job.Cancelled:
 		job.State, job.Reason = task.Error, "the job was cancelled"
-	case !ref.Missing.IsZero() && r.now().Sub(ref.Missing) >= gone:
+	case ref.Missing.Fact():
 		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
 		job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the job"
@@ -218,11 +214,12 @@ func cancelled(dir, job string) bool {
 
 // finished fills in the end of a job that has left its exit code.
 func finished(ref runner.Ref, job *runner.Job) bool {
-	restarts, code, ok := runner.ReadExit(ref.Dir, ref.Job)
-	if !ok {
+	run, err := runner.ReadRun(ref.Dir, ref.Job)
+	if err != nil || !run.Over() {
 		return false
 	}
-	job.Restarts, job.ExitCode, job.State = restarts, code, task.Completed
+	code := run.Code
+	job.ExitCode, job.State = code, task.Completed
 	if code != 0 {
 		job.State, job.Reason = task.Failed, fmt.Sprintf("exit code %d", code)
 		if code > 128 && code < 192 {
@@ -291,26 +288,11 @@ func kill(dir string, signal syscall.Signal) (bool, error) {
 	}
 	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 	pid, err := strconv.Atoi(text)
-	if err != nil || pid < 2 || startOf(pid) != started {
+	if err != nil || pid < 2 || command.StartOf(pid) != started {
 		return false, nil
 	}
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return false, fmt.Errorf("process group %d: %w", pid, err)
 	}
 	return true, nil
-}
-
-// startOf is when a process was started, in the kernel's own units; "" if there is
-// no such process or no /proc. A process id and its start are never used again.
-func startOf(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// The name in parentheses may hold blanks.
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
 }

@@ -98,16 +98,16 @@ func runJob(dir string, slot *lock.Lock) error {
 		return err
 	}
 	defer alive.Close()
-	if _, _, ended := runner.ReadExit(dir, t.Job); ended {
-		return nil
+	if run, err := runner.ReadRun(dir, t.Job); err != nil || run.Over() {
+		return err
 	}
 	// Whoever cancels the job looks at the lock after having said so: either the
 	// lock is seen, or this is.
 	if cancelled(dir, t.Job) {
 		return nil
 	}
-	if owner := runner.ReadOwner(dir, t.Attempt); owner == t.Job {
-		return nil // it has begun before and was killed: not a second time
+	if owner, err := runner.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
+		return err // it has begun before and was killed: not a second time
 	}
 	output, err := os.OpenFile(filepath.Join(dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -122,14 +122,11 @@ func runJob(dir string, slot *lock.Lock) error {
 		return err
 	}
 	pid := session.PID()
-	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, startOf(pid)), 0o600)
+	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, command.StartOf(pid)), 0o600)
 	code, err := session.Wait()
-	if _, _, ended := runner.ReadExit(dir, t.Job); !ended && err == nil {
-		// The script was killed before it could leave its exit code.
-		path := filepath.Join(dir, "exit."+t.Job)
-		if err = os.WriteFile(path+".new", fmt.Appendf(nil, "0 %d\n", code), 0o600); err == nil {
-			err = os.Rename(path+".new", path)
-		}
+	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
+		// The script was killed before it could write down its end.
+		err = runner.WriteRun(dir, t.Job, 0, "cut", code)
 	}
 	return errors.Join(pidErr, err)
 }

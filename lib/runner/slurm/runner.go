@@ -78,8 +78,9 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	now := r.now()
 	inQueue := 0
-	others := map[task.ID]*slurm.Job{}
+	others := map[task.ID]*slurm.Job{} // of tasks that are not known
 	var order []task.ID
+	more := map[int][]*slurm.Job{} // of tasks that are known by another job
 	for i := range rows {
 		row := &rows[i]
 		id, ok := taskOf(row.Comment)
@@ -90,6 +91,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			if known[at].Job == row.Number() {
 				all[at].queue = row
 				inQueue++
+			} else {
+				more[at] = append(more[at], row)
 			}
 			continue
 		}
@@ -99,6 +102,14 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		if other == nil || better(row, other) {
 			others[id] = row
+		}
+	}
+	for i := range all {
+		if all[i].queue == nil || len(more[i]) > 0 {
+			// Where nothing can be known of owners, the recorded job counts.
+			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
+				all[i].choose(more[i], owner)
+			}
 		}
 	}
 	for _, id := range order {
@@ -113,7 +124,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	if err != nil {
 		return nil, err
 	}
-	if inQueue == 0 && stillActive > 0 && !slices.ContainsFunc(known, func(ref runner.Ref) bool { return !ref.Missing.IsZero() && now.Sub(ref.Missing) > time.Hour }) {
+	if inQueue == 0 && stillActive > 0 && !slices.ContainsFunc(known, func(ref runner.Ref) bool { return ref.Missing.Fact() && ref.Missing.For(now) > time.Hour }) {
 		return nil, fault.Errorf(fault.Unavailable, "squeue: it shows none of %d jobs, but accounting says that %d of them are active", len(known), stillActive)
 	}
 	jobs := make([]runner.Job, len(all))
@@ -121,6 +132,46 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		jobs[i] = all[i].judge()
 	}
 	return jobs, nil
+}
+
+// choose decides which of a task's jobs counts, given those that squeue shows beside the
+// recorded one: the owner, whichever was recorded; without one, a job that is alive.
+func (e *evidence) choose(more []*slurm.Job, owner string) {
+	job, row := e.ref.Job, e.queue
+	if owner != "" {
+		job = owner
+	}
+	if row == nil || row.Number() != job {
+		row = nil
+		for _, other := range append(more, e.queue) {
+			switch {
+			case other == nil:
+			case owner != "" && other.Number() == owner:
+				row = other
+			case owner == "" && Alive(other) && !slices.Contains(e.ref.Before, other.Number()) && (row == nil || better(other, row)):
+				row, job = other, other.Number()
+			}
+		}
+	}
+	if owner != "" {
+		for _, other := range append(more, e.queue) {
+			if other == nil || other.Number() == owner {
+				continue
+			}
+			if s, ok := state(other.State); ok && s == task.Pending {
+				e.spare = append(e.spare, other.Number())
+			}
+		}
+	}
+	if job == e.ref.Job {
+		e.queue = row
+		return
+	}
+	e.instead = e.ref.Job
+	e.ref.Job, e.ref.Submitted, e.ref.Missing, e.queue = job, time.Time{}, task.Absence{}, row
+	if row != nil {
+		e.ref.Submitted = slurm.Time(row.Submit)
+	}
 }
 
 // better says which of two jobs of a task that is not known is taken up: one that
@@ -166,7 +217,7 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 		}
 		e.noAccounting = none
 		if e.ref.Dir != "" {
-			_, e.exit, e.hasExit = runner.ReadExit(e.ref.Dir, e.ref.Job)
+			e.readJournal()
 		}
 		record, ok := records[e.ref.Job]
 		if !ok || !e.matches(record) {
@@ -178,6 +229,17 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 		}
 	}
 	return stillActive, nil
+}
+
+// readJournal reads what the job script has written down. What cannot be read is not
+// known; it is not taken for a job that has not begun.
+func (e *evidence) readJournal() {
+	run, err := runner.ReadRun(e.ref.Dir, e.ref.Job)
+	owner, ownerErr := runner.ReadOwner(e.ref.Dir, e.ref.Attempt)
+	if err != nil || ownerErr != nil {
+		return
+	}
+	e.journal, e.run, e.owner = true, run, owner
 }
 
 // matches reports whether a record of accounting is of this job and not of one
@@ -207,20 +269,39 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	if row := r.existing(rows, s); row != nil {
-		e := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}
-		job := e.judge()
-		job.Adopted = true
-		return job, nil
+		return r.adopted(s, row), nil
 	}
 	batch, err := r.Batch(ctx, s)
 	if err != nil {
 		return runner.Job{}, err
 	}
 	id, err := r.client.Submit(ctx, batch)
-	if err != nil {
-		return runner.Job{}, submitError(err)
+	if err == nil {
+		return runner.Job{Task: s.Task, ID: id, State: task.Pending, Submitted: r.now()}, nil
 	}
-	return runner.Job{Task: s.Task, ID: id, State: task.Pending, Submitted: r.now()}, nil
+	if ctx.Err() != nil {
+		return runner.Job{}, err
+	}
+	err = submitError(err)
+	if !errors.Is(err, runner.ErrUnsure) {
+		return runner.Job{}, err
+	}
+	// It may have been submitted: the next look tells, or one of those after it.
+	rows, lookErr := r.listing.fresh(ctx)
+	if lookErr != nil {
+		return runner.Job{}, err
+	}
+	if row := r.existing(rows, s); row != nil {
+		return r.adopted(s, row), nil
+	}
+	return runner.Job{}, err
+}
+
+// adopted is a job that was found when its task was to be submitted.
+func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
+	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
+	job.Adopted = true
+	return job
 }
 
 // existing is the job that an earlier try has submitted.
@@ -238,41 +319,62 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	return found
 }
 
-// submitError tells the ways apart in which sbatch can fail.
+// submitError tells the ways apart in which a submission can fail: refused, in words of
+// Slurm that are known; no room; and all else, after which there may be a job.
 func submitError(err error) error {
 	var e *slurm.Error
-	if !errors.As(err, &e) || e.Failure != slurm.Refused {
-		return err
-	}
-	for _, words := range []string{"MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now", "busy"} {
-		if e.Says(words) {
+	if errors.As(err, &e) && e.Failure == slurm.Refused {
+		if e.Says("MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now") {
 			return fmt.Errorf("%w: sbatch: %s", runner.ErrLater, e.Words())
 		}
+		if slurm.RefusedJob(err) {
+			return fmt.Errorf("%w: sbatch: %s", runner.ErrRefused, e.Words())
+		}
 	}
-	return fmt.Errorf("%w: sbatch: %s", runner.ErrRefused, e.Words())
+	return &unsureError{err}
 }
 
-// Stop cancels the job and waits until squeue does not show it as alive.
+// unsureError is an error of a submission that leaves open whether there is a job.
+type unsureError struct{ err error }
+
+func (e *unsureError) Error() string   { return e.err.Error() }
+func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure} }
+
+// Stop cancels all jobs of the task, and waits until squeue shows none of them as alive.
 func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
 		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
 	defer cancel()
-	cancelled := false
+	cancelled := map[string]bool{}
 	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		rows, err := r.listing.fresh(ctx)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.Number() == ref.Job })
-		// An odd listing does not show it: scancel knows better.
-		if i >= 0 && (rows[i].Comment != mark+string(ref.Task) || !Alive(&rows[i])) || i < 0 && cancelled {
+		var alive []string
+		seen := ref.Job == ""
+		for i := range rows {
+			row := &rows[i]
+			seen = seen || row.Number() == ref.Job
+			if row.Comment == mark+string(ref.Task) && Alive(row) {
+				alive = append(alive, row.Number())
+			}
+		}
+		// An odd listing does not show the job: scancel knows better.
+		if !seen && !cancelled[ref.Job] {
+			alive = append(alive, ref.Job)
+		}
+		if len(alive) == 0 {
 			return nil
 		}
-		if !cancelled {
-			if err := r.client.Cancel(ctx, ref.Job); err != nil {
+		for _, id := range alive {
+			if cancelled[id] {
+				continue
+			}
+			if err := r.client.Cancel(ctx, id); err != nil {
 				return err
 			}
-			cancelled = true
+			cancelled[id] = true
 			delay = 50 * time.Millisecond
 		}
 		select {
@@ -281,6 +383,53 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		case <-time.After(delay):
 		}
 	}
+}
+
+// Trim cancels jobs that wait although another one owns their task.
+func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
+	var errs []error
+	for _, id := range jobs {
+		errs = append(errs, r.client.Cancel(ctx, id))
+	}
+	return errors.Join(errs...)
+}
+
+// Past asks accounting once for the user's jobs since a time. A job is a task's by its
+// comment, where the cluster stores comments, or by the directory that it was given.
+func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
+	records, err := r.client.Past(ctx, r.uid, since)
+	var missing *command.NotFoundError
+	if errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	last := map[task.ID]slurm.Record{}
+	var order []task.ID
+	for _, record := range records {
+		id, ok := taskOf(record.Comment)
+		if !ok && record.Comment == "" {
+			parsed, err := task.ParseID(filepath.Base(record.WorkDir))
+			id, ok = parsed, err == nil && dir(parsed) == record.WorkDir
+		}
+		if !ok || strings.Trim(record.ID, "0123456789") != "" {
+			continue
+		}
+		former, found := last[id]
+		if !found {
+			order = append(order, id)
+		}
+		if !found || record.Submit >= former.Submit {
+			last[id] = record
+		}
+	}
+	jobs := make([]runner.Job, 0, len(order))
+	for _, id := range order {
+		record := last[id]
+		jobs = append(jobs, runner.Job{Task: id, ID: record.ID, Unknown: true, Past: true, Submitted: slurm.Time(record.Submit)})
+	}
+	return jobs, nil
 }
 
 // Batch is what would be submitted for a task.

@@ -52,26 +52,30 @@ func why(state string) string {
 
 // evidence is what is known of one job.
 type evidence struct {
-	ref     runner.Ref
-	queue   *slurm.Job    // as squeue shows it; nil: it does not
-	account *slurm.Record // as sacct shows it; nil: it does not
-	// Without accounting, the file that the job script leaves decides at once.
+	ref          runner.Ref
+	queue        *slurm.Job    // as squeue shows it; nil: it does not
+	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
-	hasExit      bool // the job script has left its exit code
-	exit         int
-	now          time.Time
+	// What the job script has written down, if journal says that it was read.
+	journal bool
+	run     runner.Run
+	owner   string   // the job that runs the task; "" if none does
+	spare   []string // other jobs of the task that wait for nothing
+	instead string   // the recorded job, if another one counts
+	now     time.Time
 }
 
-// How long a job may be without a trace: accounting lags, and squeue forgets.
+// How long a job may be without a trace: accounting lags, squeue forgets, and a
+// controller that was restarted may remember.
 const (
-	lag  = 2 * time.Minute // then the job's own file is believed
+	lag  = 2 * time.Minute
 	gone = 10 * time.Minute
 )
 
 // judge turns evidence into the state of a job. squeue decides while it knows the
 // job to be alive; accounting decides on the end, where it is there.
 func (e evidence) judge() runner.Job {
-	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted}
+	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Spare: e.spare, Instead: e.instead}
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
 		if alive, ok := e.alive(); ok {
@@ -79,9 +83,9 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 	}
-	if a := e.account; a != nil && (a.State != "PREEMPTED" || e.missing() >= lag) {
+	if a := e.account; a != nil && (a.State != "PREEMPTED" || e.missing(lag)) {
 		if s, ok := state(a.State); ok && s.Final() {
-			return ended(job, a.State, a.FirstFailure(), a.By)
+			return e.over(job, a.State, a.FirstFailure(), a.By)
 		}
 	}
 	if q := e.queue; q != nil {
@@ -90,7 +94,7 @@ func (e evidence) judge() runner.Job {
 			job.Unknown, job.Reason = true, fmt.Sprintf("squeue shows the unknown state %q", q.State)
 			return job
 		}
-		if q.State == "PREEMPTED" && e.missing() < lag {
+		if q.State == "PREEMPTED" && !e.missing(lag) {
 			// It may be on its way back into the queue.
 			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
 			return job
@@ -99,17 +103,47 @@ func (e evidence) judge() runner.Job {
 		if failure == (slurm.Exit{}) {
 			failure = q.Derived
 		}
-		return ended(job, q.State, failure, "")
+		return e.over(job, q.State, failure, "")
 	}
 	return e.vanished(job)
 }
 
-// missing is how long the job has been without a trace.
-func (e evidence) missing() time.Duration {
-	if e.ref.Missing.IsZero() {
-		return 0
+// missing reports whether the job has been without a trace for so long, in several
+// looks.
+func (e evidence) missing(d time.Duration) bool {
+	return e.ref.Missing.Looks > 2 && e.ref.Missing.For(e.now) >= d
+}
+
+// notBegun reports whether the job has not run the command, as far as this host can
+// see.
+func (e evidence) notBegun() bool {
+	return e.journal && !e.ref.Lost && !e.run.Begun && (e.owner == "" || e.owner == e.ref.Job)
+}
+
+// over judges a job that Slurm says has ended. What the command itself did has the last
+// word where Slurm speaks of something that came after it.
+func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
+	switch slurmState {
+	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
+		if e.run.Ended {
+			done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+			done.Cancelled = slurmState == "CANCELLED"
+			return done
+		}
 	}
-	return e.now.Sub(e.ref.Missing)
+	done := ended(job, slurmState, failure, by)
+	switch {
+	case !e.notBegun() || failure == unwritable:
+	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
+		// Another host's file system may show later what the script has written.
+		if !e.ref.Missing.Fact() {
+			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and nothing is seen of its beginning"
+			return job
+		}
+		done.State, done.NotBegun = task.Error, true
+		done.Reason = "the job has ended before it began the command: " + done.Reason
+	}
+	return done
 }
 
 // alive is the state of a job that squeue shows as not ended.
@@ -128,11 +162,17 @@ func (e evidence) alive() (task.State, bool) {
 // vanished judges a job that squeue does not show and accounting does not know to
 // have ended.
 func (e evidence) vanished(job runner.Job) runner.Job {
-	missing := e.missing()
+	absent := e.ref.Missing.Fact() && e.missing(gone)
 	switch {
-	case e.hasExit && (e.noAccounting || missing >= lag):
-		return ended(job, "COMPLETED", slurm.Exit{Code: e.exit}, "")
-	case missing >= gone && (e.account == nil || e.hasExit):
+	case e.run.Ended && (e.noAccounting || e.missing(lag)):
+		// Whatever Slurm does with the job, the command is not run again.
+		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+	case absent && e.run.Cut:
+		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+	case absent && e.account == nil && e.notBegun() && e.owner == "":
+		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
+		return job
+	case absent && e.account == nil && e.journal:
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}
@@ -141,9 +181,9 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	return job
 }
 
-// notBegun is what Slurm tells of a job for which a node could not make the output
+// unwritable is what Slurm tells of a job for which a node could not make the output
 // file or go to the directory: no signal has this number.
-var notBegun = slurm.Exit{Signal: 53}
+var unwritable = slurm.Exit{Signal: 53}
 
 // ended is a job that Slurm says has ended in a state, with the first exit of its
 // steps that is not zero.
@@ -152,7 +192,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	job.ExitCode = failure.Status()
 	switch slurmState {
 	case "COMPLETED", "FAILED":
-		if failure == notBegun {
+		if failure == unwritable {
 			job.State = task.Error
 			job.Reason = "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"
 			return job

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,17 @@ import (
 var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 
 func TestJudge(t *testing.T) {
-	ago := func(d time.Duration) runner.Ref { return runner.Ref{Task: "a", Job: "7", Missing: now.Add(-d)} }
+	// A job that a turn a minute has not seen for a while.
+	ago := func(d time.Duration) runner.Ref {
+		return runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-d), Last: now, Looks: 1 + int(d/time.Minute)}}
+	}
+	// The same by the clock, which jumped between two looks.
+	jumped := runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Looks: 2}}
+	run := func(r runner.Run) evidence { return evidence{journal: true, run: r, owner: "7"} }
+	with := func(e evidence, ref runner.Ref, q *slurm.Job, a *slurm.Record) evidence {
+		e.ref, e.queue, e.account = ref, q, a
+		return e
+	}
 	queue := func(state string) *slurm.Job {
 		return &slurm.Job{ID: 7, State: state, Reason: "None", Start: now.Add(-time.Hour).Unix()}
 	}
@@ -57,14 +68,29 @@ func TestJudge(t *testing.T) {
 		{"cancelled", evidence{account: &slurm.Record{State: "CANCELLED", By: "1000"}}, task.Error, 0, false, "the job was cancelled, and not by this agent (by user 1000)"},
 		{"a state of a later Slurm", evidence{queue: queue("TELEPORTING")}, "", 0, true, `squeue shows the unknown state "TELEPORTING"`},
 		{"just vanished", evidence{ref: ago(0)}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
-		{"accounting lags", evidence{ref: ago(time.Minute), account: account("RUNNING", code(0)), hasExit: true}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
-		{"no accounting, but the script's file", evidence{ref: ago(0), noAccounting: true, hasExit: true, exit: 4}, task.Failed, 4, false, "exit code 4"},
-		{"accounting is late, but the script's file", evidence{ref: ago(3 * time.Minute), hasExit: true}, task.Completed, 0, false, ""},
-		{"gone", evidence{ref: ago(11 * time.Minute)}, task.Error, 0, false, "the job is gone without a trace"},
+		{"accounting lags", with(run(runner.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
+		{"accounting is late, but the journal", with(run(runner.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
+		// One short listing while a preempted job waits to be begun again.
+		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, task.Failed, 143, false, "exit code 143"},
+		{"gone", with(run(runner.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
+		{"gone by a jump of the clock", with(run(runner.Run{Begun: true}), jumped, nil, nil), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"gone, and so is its directory", evidence{ref: ago(11 * time.Minute)}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"forgotten before it began", evidence{ref: ago(11 * time.Minute), journal: true}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
+		{"perhaps forgotten before it began", evidence{ref: ago(5 * time.Minute), journal: true}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"the node failed after the command had ended", with(run(runner.Run{Begun: true, Ended: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Completed, 0, false, ""},
+		{"preempted after the command had ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(3*time.Minute), nil, account("PREEMPTED", code(0))), task.Failed, 3, false, "exit code 3"},
+		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
+		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and nothing is seen of its beginning"},
+		{"failed before it began", evidence{ref: ago(5 * time.Minute), journal: true, account: account("FAILED", code(1))}, task.Error, 1, false, "the job has ended before it began the command: exit code 1"},
 		{"odd squeue, accounting says it runs", evidence{ref: ago(11 * time.Minute), account: account("RUNNING", code(0))}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 	} {
 		tt.e.now = now
 		got := tt.e.judge()
+		if begins := strings.Contains(tt.reason, "before it beg"); got.NotBegun != begins {
+			t.Errorf("%s: not begun: %v", tt.name, got.NotBegun)
+		}
 		if got.State != tt.state || got.ExitCode != tt.exit || got.Unknown != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
 		}
@@ -78,7 +104,7 @@ func TestEveryStateHasAMeaning(t *testing.T) {
 		"PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
 		"RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED", "TIMEOUT",
 	} {
-		if job := (evidence{ref: runner.Ref{Missing: now.Add(-time.Hour)}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Unknown || job.State == "" {
+		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Looks: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Unknown || job.State == "" {
 			t.Errorf("%s: %+v", s, job)
 		}
 	}

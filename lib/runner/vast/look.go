@@ -125,7 +125,7 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 			return r.state(o, true) // its end was never told
 		}
 	}
-	if !ref.Missing.IsZero() && r.now().Sub(ref.Missing) >= lostGrace {
+	if !ref.Missing.IsZero() && ref.Missing.For(r.now()) >= lostGrace {
 		job.State, job.Reason = task.Error, "the instance is gone without a trace"
 		return job
 	}

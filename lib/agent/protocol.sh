@@ -1,0 +1,136 @@
+run=$dir/run.$job.$restart
+read -r node </proc/sys/kernel/hostname
+
+# Slurm sends SIGTERM to the command as well, which may take its time to end.
+asked=
+trap 'asked=1' TERM
+
+# persist COMMAND... repeats a command until it succeeds. A full disk, an exhausted
+# quota and a file system that does not answer mostly pass. It gives up when the job is
+# asked to end, and when the task's directory is gone for 10 minutes.
+persist() {
+	local pause=1 gone=0
+	until "$@"; do
+		if [ -n "$asked" ] || [ "$gone" -ge 600 ]; then return 1; fi
+		if [ -d "$dir" ]; then gone=0; else gone=$((gone + pause)); fi
+		echo "job $job: trying again in $pause s" >&2
+		sleep "$pause"
+		pause=$((pause < 30 ? 2 * pause : 60))
+	done
+}
+
+# own makes this job the one that runs the task. Only after another owner's name was
+# read, the job has nothing to do: all else that keeps the link from being made is an error.
+own() {
+	local words now
+	if words=$(LC_ALL=C ln -s -- "$job" "$owner" 2>&1); then return 0; fi
+	now=$(readlink -- "$owner")
+	if [ "$now" = "$job" ]; then return 0; fi
+	if [ -n "$now" ]; then
+		echo "job $job: the task is run by job $now"
+		exit 0
+	fi
+	echo "job $job: it cannot take the task: $words" >&2
+	return 1
+}
+
+# note WORD adds a line to the journal of this start, and brings it to the disk. What
+# an earlier try has left of the line stays a line of its own.
+note() { (umask 077 && printf '\n%s;\n' "$1" >>"$run") && sync -- "$run"; }
+
+# look reads what the starts of this job have written down, and ends the script if the
+# command has ended in one of them: a job that is begun again does not run it again.
+look() {
+	local lines status
+	if ! ls -- "$dir" >/dev/null; then return 1; fi
+	lines=$(cd -- "$dir" || exit 2; shopt -s nullglob; set -- run."$job".*; [ $# = 0 ] || grep -hE '^ended [0-9]+;$' -- "$@")
+	status=$?
+	if [ -n "$lines" ]; then
+		lines=${lines##*ended }
+		echo "job $job: the command has ended before, with exit code ${lines%;}; it is not run again"
+		exit "${lines%;}"
+	fi
+	[ "$status" -le 1 ]
+}
+
+# startof PID prints when a process was started, in the kernel's own units.
+startof() {
+	local stat
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+	set -- ${stat##*) }
+	[ "$1" != Z ] && echo "${20}"
+}
+
+# former waits until what began before under the same restart count is surely gone:
+# Slurm's controller, restarted, may begin a job that it does not remember to have begun.
+# The new start sees on this host that its process has ended; on another one, Slurm ends
+# it when that node registers, and NFS shows within 60 s what it has written.
+former() {
+	local word host pid start waited=0
+	while read -r word host pid start; do
+		if [ "$word" != begun ]; then continue; fi
+		echo "job $job: it has begun before, on $host"
+		while :; do
+			if [ "$host" = "$node" ] && [ "$(startof "$pid")" != "${start%;}" ]; then break; fi
+			if [ "$host" != "$node" ] && [ "$waited" -ge 65 ]; then break; fi
+			if [ -n "$asked" ]; then exit 143; fi
+			sleep 1
+			waited=$((waited + 1))
+			persist look || exit 143
+		done
+	done <"$run"
+	persist look || exit 143
+}
+
+persist own || exit 143
+persist look || exit 143
+if [ -e "$run" ]; then former; fi
+[ "$restart" = 0 ] || echo "job $job: restart $restart on $node"
+
+# The variables and the command, each word ended by a zero byte. The last variable
+# shows that all of them were read.
+for try in 1 2 3 4 5 6; do
+	mapfile -d '' -t variables <"$dir/env"
+	mapfile -d '' -t command <"$dir/command"
+	if [ "${variables[*]: -1}" = PONOS_TASK="$task" ] && [ "${#command[@]}" != 0 ]; then break; fi
+	if [ "$try" = 6 ] || [ -n "$asked" ]; then
+		echo "job $job: the files of the task are damaged"
+		exit 1
+	fi
+	sleep 5
+done
+
+# The task may write where it runs, so it gets a copy of its source. After a restart
+# that is still there.
+work=$dir/work
+copy() {
+	if [ -d "$work" ]; then return 0; fi
+	rm -rf -- "$work.new" && cp -R -- "$source" "$work.new" && mv -- "$work.new" "$work"
+}
+persist copy || exit 143
+persist cd -- "$work" || exit 143
+
+# From here on the command may have run.
+persist note "begun $node $$ $(startof $$)" || exit 143
+
+# The variables are for the command alone, whatever they are called: from where they are set on, this uses none of its own.
+# Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind.
+set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
+(
+	unset variables command
+	export -- "${@:3:$2}"
+	if [ -n "$1" ]; then export VIRTUAL_ENV="$1" PATH="$1/bin:$PATH"; fi
+	shift "$(($2 + 2))"
+	exec -- "$@" 3>&- 4>&-
+)
+code=$?
+
+# A job that is asked to end is not done: Slurm may begin it again. It may have sent its
+# signal to the command a moment before it sends it to this script.
+if [ -z "$asked" ]; then
+	if [ "$code" = 0 ]; then sleep 0.2; else sleep 1; fi
+fi
+word=ended
+if [ -n "$asked" ]; then word=cut; fi
+persist note "$word $code"
+exit "$code"

@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// jobDir is the directory of a task whose command adds a line to a file, and whose jobs
+// are run by hand.
+type jobDir struct {
+	t *testing.T
+	Dir
+	bin string // programs that stand before the system's
+}
+
+func newJobDir(t *testing.T, command ...string) *jobDir {
+	t.Helper()
+	j := &jobDir{t: t, Dir: Dir{t.TempDir(), "a"}, bin: t.TempDir()}
+	source := t.TempDir()
+	j.write(envFile, "RUNS="+j.file("runs")+"\x00PONOS_TASK=a\x00")
+	j.write(commandFile, strings.Join(command, "\x00")+"\x00")
+	s := script{Task: task.Task{ID: "a"}, Dir: j.Dir, Env: environment.Environment{Source: source}, Attempt: 1, Command: command}
+	j.write(scriptFile, string(s.text()))
+	return j
+}
+
+func (j *jobDir) write(name, text string) {
+	j.t.Helper()
+	if err := os.WriteFile(j.file(name), []byte(text), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// program puts a program before the system's: it fails as often as said, in words of
+// its own, and is the system's then.
+func (j *jobDir) program(name string, failures int, words string) {
+	j.t.Helper()
+	real, err := exec.LookPath(name)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	text := fmt.Sprintf("#!/bin/bash\nn=$(cat %[1]s 2>/dev/null || echo 0)\nif [ \"$n\" -lt %[2]d ]; then echo $((n+1)) >%[1]s; echo '%[3]s' >&2; exit 1; fi\nexec %[4]s \"$@\"\n",
+		filepath.Join(j.bin, name+".count"), failures, words, real)
+	if err := os.WriteFile(filepath.Join(j.bin, name), []byte(text), 0o700); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// run begins a job and returns its exit status and what it printed.
+func (j *jobDir) run(job string, restart int, more ...string) (int, string) {
+	j.t.Helper()
+	c := exec.Command("bash", j.file(scriptFile))
+	c.Env = append([]string{
+		"PATH=" + j.bin + ":" + os.Getenv("PATH"), "HOME=" + j.Path, "SLURM_JOB_ID=" + job, fmt.Sprintf("SLURM_RESTART_COUNT=%d", restart),
+	}, more...)
+	out, err := c.CombinedOutput()
+	if c.ProcessState == nil {
+		j.t.Fatal(err)
+	}
+	return c.ProcessState.ExitCode(), string(out)
+}
+
+// runs is how often the command was run.
+func (j *jobDir) runs() int {
+	b, err := os.ReadFile(j.file("runs"))
+	if err != nil && !os.IsNotExist(err) {
+		j.t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+func (j *jobDir) journal(job string) runner.Run {
+	j.t.Helper()
+	r, err := runner.ReadRun(j.Path, job)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return r
+}
+
+var count = []string{"sh", "-c", `echo run >>"$RUNS"; exit 7`}
+
+func TestAJobLeavesAJournal(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	code, out := j.run("5", 0)
+	if code != 7 || j.runs() != 1 || out != "" {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Code: 7}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+	if got := j.journal("6"); got.Begun {
+		t.Errorf("another job's journal: %+v", got)
+	}
+}
+
+// Another job that owns the task ends a job with 0; anything else that keeps it from the
+// task does not.
+func TestOneJobOwnsTheTask(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	if err := os.Symlink("4", j.file(runner.Owner(1))); err != nil {
+		t.Fatal(err)
+	}
+	code, out := j.run("5", 0)
+	if code != 0 || j.runs() != 0 || out != "job 5: the task is run by job 4\n" {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+}
+
+func TestAFailedLinkIsNoOwner(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	j.program("ln", 2, "ln: failed to create symbolic link: Disk quota exceeded")
+	code, out := j.run("5", 0)
+	if code != 7 || j.runs() != 1 || !strings.Contains(out, "it cannot take the task: ln: failed to create symbolic link: Disk quota exceeded") {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+	if owner, err := runner.ReadOwner(j.Path, 1); owner != "5" || err != nil {
+		t.Errorf("owner %q, %v", owner, err)
+	}
+}
+
+func TestTheJournalIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, append(count[:2:2], `echo run >>"$RUNS"; rm "$BIN"/sync.count; exit 7`)...)
+	j.write(envFile, "RUNS="+j.file("runs")+"\x00BIN="+j.bin+"\x00PONOS_TASK=a\x00")
+	j.program("sync", 2, "sync: error: No space left on device")
+	code, out := j.run("5", 0)
+	if code != 7 || j.runs() != 1 || strings.Count(out, "No space left on device") != 4 {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+	if got := j.journal("5"); !got.Ended || got.Code != 7 {
+		t.Errorf("journal %+v", got)
+	}
+}
+
+// Slurm may begin a job again whose command has ended, with the same restart count or
+// the next one.
+func TestACommandThatHasEndedIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	for _, restart := range []int{0, 0, 1, 5} {
+		if code, out := j.run("5", restart); code != 7 || j.runs() != 1 {
+			t.Errorf("restart %d: exit %d, %d runs, %q", restart, code, j.runs(), out)
+		}
+	}
+	if got := j.journal("5"); !got.Ended || got.Restart != 0 {
+		t.Errorf("journal %+v", got)
+	}
+}
+
+// A job that was asked to end is run again if Slurm begins it again.
+func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, "sh", "-c", `echo run >>"$RUNS"; if [ "$SLURM_RESTART_COUNT" = 0 ]; then kill -TERM $PPID; exit 143; fi`)
+	if code, out := j.run("5", 0); code != 143 {
+		t.Fatalf("exit %d, %q", code, out)
+	}
+	if got, want := j.journal("5"), (runner.Run{Begun: true, Cut: true, Code: 143}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+	if code, out := j.run("5", 1); code != 0 || j.runs() != 2 {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+	if got, want := j.journal("5"), (runner.Run{Restart: 1, Begun: true, Ended: true}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+}
+
+// A start of which the controller knows nothing any more was killed, or still runs: the
+// next one under the same count waits for its end and takes that.
+func TestAStartThatWasForgotten(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	j.write(runner.Journal("5", 0), "\nbegun "+hostname(t)+" 999999 1;\n") // no such process
+	if code, out := j.run("5", 0); code != 7 || j.runs() != 1 {
+		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+	}
+	running := newJobDir(t, "sh", "-c", `echo run >>"$RUNS"; sleep 3; exit 7`)
+	done := make(chan int)
+	go func() {
+		code, _ := running.run("5", 0)
+		done <- code
+	}()
+	for !running.journal("5").Begun || running.runs() == 0 {
+		select {
+		case code := <-done:
+			t.Fatalf("the first start ended with %d", code)
+		default:
+		}
+	}
+	code, out := running.run("5", 0)
+	if first := <-done; first != 7 || code != 7 || running.runs() != 1 {
+		t.Errorf("exits %d and %d, %d runs, %q", first, code, running.runs(), out)
+	}
+}
+
+func hostname(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func TestParseRun(t *testing.T) {
+	for text, want := range map[string]runner.Run{
+		"":                                    {},
+		"\nbegun node1 77 123;\n":             {Begun: true},
+		"\nbegun node1 7":                     {Begun: true}, // the disk was full
+		"\nbegun node1 7\nbegun node1 7 1;\n": {Begun: true},
+		"\nbegun n 7 1;\n\nended 1":           {Begun: true},
+		"\nbegun n 7 1;\n\nended 1\nended 143;\n":    {Begun: true, Ended: true, Code: 143},
+		"\nbegun n 7 1;\n\ncut 143;\n":               {Begun: true, Cut: true, Code: 143},
+		"\nbegun n 7 1;\n\ncut 9;\n\nbegun n 8 1;\n": {Begun: true, Code: 9},
+		"\nended 1000;\n":                            {},
+		"\nended -1;\n":                              {},
+	} {
+		if got := runner.ParseRun([]byte(text)); got != want {
+			t.Errorf("%q: %+v; want %+v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// TaskView is what the agent knows of a task that is not over.
+type TaskView struct {
+	ID       task.ID    `json:"id"`
+	Slug     string     `json:"slug"`
+	State    task.State `json:"state"` // "preparing", "waiting", pending, running, "unknown" or "foreign"
+	Job      string     `json:"job"`   // the runner's name of it; "" without one
+	Node     string     `json:"node"`  // where the last start of the job began; "" if none did
+	Since    time.Time  `json:"since"` // of the state; zero if it is not known
+	Attempts int        `json:"attempts"`
+	Problem  string     `json:"last_error"`
+}
+
+// HeldView is a kind of task whose submissions are held.
+type HeldView struct {
+	Kind   string    `json:"kind"` // cpu or gpu
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	Next   time.Time `json:"next_try"`
+}
+
+// View is what an agent knows, read from its state directory without any lock: it may
+// take turns meanwhile. It asks neither the queue nor the scheduler.
+type View struct {
+	Tasks []TaskView `json:"tasks"` // the oldest first
+	Held  []HeldView `json:"held"`
+}
+
+// ReadView reads what the agent with a state directory knows. The directory must be there.
+func ReadView(dir string) (View, error) {
+	s := &Store{Dir: dir}
+	v := View{Tasks: []TaskView{}, Held: []HeldView{}}
+	if _, err := s.identify(); err != nil {
+		return v, err
+	}
+	known, index, _, err := s.loadKnown()
+	if err != nil {
+		return v, err
+	}
+	ids, err := s.IDs()
+	if err != nil {
+		return v, err
+	}
+	slices.Sort(ids) // ids of a spool grow with time
+	for _, id := range ids {
+		record, err := s.Task(id).Read()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is over meanwhile, or was never begun
+		}
+		t := TaskView{ID: id, Slug: task.Clean(record.Slug), Job: record.Job, Attempts: record.Attempt, Problem: task.Clean(record.Problem), State: "preparing", Since: record.Intent}
+		switch i, ok := index[id]; {
+		case err != nil:
+			t.State, t.Problem = "unknown", task.Clean(err.Error())
+		case record.Job == "" && !record.Retry.IsZero():
+			t.State = "waiting"
+		case record.Job == "":
+		case record.Foreign:
+			t.State = "foreign"
+		default:
+			t.State, t.Since = task.Pending, record.Submitted
+			if ok && known[i].Job == record.Job {
+				t.fill(known[i])
+			}
+			t.Node = node(s.Task(id).Path, record.Job)
+		}
+		v.Tasks = append(v.Tasks, t)
+	}
+	for kind, b := range s.readBreakers() {
+		if b.held() {
+			v.Held = append(v.Held, HeldView{kind, b.Reason, b.Since, b.Next})
+		}
+	}
+	slices.SortFunc(v.Held, func(a, b HeldView) int { return strings.Compare(a.Kind, b.Kind) })
+	return v, nil
+}
+
+// fill adds what was found out of the task's job.
+func (t *TaskView) fill(k Known) {
+	if k.Reported != "" {
+		t.State, t.Since = k.Reported, k.Since
+	}
+	switch {
+	case !k.Missing.IsZero():
+		t.State, t.Since, t.Problem = "unknown", k.Missing.Since, "the runner has no trace of the job"
+	case !k.Absent.IsZero():
+		t.Problem = "the queue does not have the task"
+	}
+}
+
+// node is where the last start of a job began, by its journals.
+func node(dir, job string) string {
+	run, err := runner.ReadRun(dir, job)
+	if err != nil || !run.Begun {
+		return ""
+	}
+	b, err := os.ReadFile(filepath.Join(dir, runner.Journal(job, run.Restart)))
+	if err != nil {
+		return ""
+	}
+	name := ""
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "begun" {
+			name = task.Clean(f[1])
+		}
+	}
+	return name
+}

@@ -1,0 +1,113 @@
+package assembly
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+)
+
+// Directories that may be mounted have an identity, and who works with them remembers it:
+// an empty directory in their place, or another one, is an error and never a new one.
+
+// dataFile is the identity of a data_dir.
+const dataFile = "data.id"
+
+// dataID returns the identity of a data_dir, "" if it has none.
+func dataID(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, dataFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// makeDataID gives a data_dir an identity, and makes the directory.
+func makeDataID(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := lock.WriteNew(filepath.Join(dir, dataFile), []byte(uuid.NewString()+"\n")); err != nil {
+		return "", err
+	}
+	return dataID(dir)
+}
+
+// identifyData returns the identity of the agent's data_dir. Other is what the spool
+// remembers of an agent of this name. Create allows a new data_dir in place of that.
+func identifyData(dir string, other spool.Beat, create bool) (string, error) {
+	id, err := dataID(dir)
+	if err != nil {
+		return "", fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
+	if id == "" {
+		if other.Data != "" && !create {
+			return "", fault.Hint(
+				fault.Errorf(fault.Unavailable, "data_dir %q: it is empty, or not mounted; this agent has worked with data_dir %s, last at %s", dir, other.Data, other.Seen.Local().Format(time.DateTime)),
+				"mount it; if it is lost, ponos-setup makes a new one and finds the tasks again")
+		}
+		id, err = makeDataID(dir)
+	}
+	if err != nil {
+		return "", fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
+	return id, nil
+}
+
+// remembered is the spool that an agent works for.
+type remembered struct {
+	ID  string `json:"id"`
+	Dir string `json:"dir"`
+}
+
+// rememberSpool makes sure that a spool is the one that the agent has worked for, or notes
+// that it works for this one from now on. An agent without tasks may change its spool.
+func rememberSpool(store *agent.Store, s *spool.Spool) error {
+	path := filepath.Join(store.Dir, "spool.json")
+	var was remembered
+	b, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(b, &was) == nil && was.ID != s.ID {
+		ids, err := store.IDs()
+		if err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			return fault.Hint(
+				fault.Errorf(fault.Unavailable, "spool %q is spool %s; this agent has %d tasks of spool %s (%q)", s.Dir, s.ID, len(ids), was.ID, was.Dir),
+				"mount that spool; or give this one a data_dir of its own")
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now := remembered{s.ID, s.Dir}
+	if now == was {
+		return nil
+	}
+	if b, err = json.Marshal(now); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(store.Dir))
+}
+
+// View is what the agent of a configuration knows, while it runs or not.
+func View(c config.Config) (agent.View, error) {
+	v, err := agent.ReadView(c.StateDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fault.Hint(fmt.Errorf("state directory %q: it is not there, or not mounted", c.StateDir()), "ponos-setup makes it")
+	}
+	return v, fault.Wrap(fault.Unavailable, err)
+}

@@ -1,0 +1,123 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Beat is what an agent leaves in agents/NAME.json at its turns.
+type Beat struct {
+	Agent string    `json:"agent"`
+	Host  string    `json:"host"`
+	PID   int       `json:"pid"`
+	Mode  string    `json:"mode"`
+	Data  string    `json:"data"` // identity of the agent's data_dir
+	Dir   string    `json:"data_dir"`
+	Seen  time.Time `json:"seen"`
+	// Every is the time between two turns in seconds; 0: the agent is called from
+	// outside, such as by cron.
+	Every float64 `json:"every_seconds"`
+}
+
+// Late reports whether an agent that takes turns by itself has missed several of them.
+func (b Beat) Late(now time.Time) bool {
+	limit := 10 * time.Minute // cron may call it only every few minutes
+	if b.Every > 0 {
+		limit = max(2*time.Minute, time.Duration(5*b.Every*float64(time.Second)))
+	}
+	return now.Sub(b.Seen) > limit
+}
+
+// beatPace is how often the file is written at most.
+const beatPace = 10 * time.Second
+
+// Alive leaves a sign that the agent takes turns.
+func (q *Queue) Alive() error {
+	now := q.now().UTC()
+	if q.Beat.Agent == "" {
+		return nil
+	}
+	if since := now.Sub(q.beaten); !q.beaten.IsZero() && since >= 0 && since < beatPace {
+		return nil
+	}
+	q.Beat.Seen = now
+	if err := q.Remember(); err != nil {
+		return err
+	}
+	q.beaten = now
+	return nil
+}
+
+// Remember writes down what Beat says, without saying that a turn was taken.
+func (q *Queue) Remember() error {
+	b := q.Beat
+	text, err := json.Marshal(b)
+	if err == nil {
+		err = os.MkdirAll(q.path(agentsDir, ""), 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(q.path(agentsDir, b.Agent+".json"), append(text, '\n'), 0o600, renameio.WithTempDir(q.path(tmpDir, "")))
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// Agent returns the sign that an agent has left last; a zero one if it has left none.
+func (s *Spool) Agent(name string) (Beat, error) {
+	beats, err := s.Agents()
+	for _, b := range beats {
+		if b.Agent == name {
+			return b, err
+		}
+	}
+	return Beat{}, err
+}
+
+// Agents returns the signs that agents have left, whether they live or not.
+func (s *Spool) Agents() ([]Beat, error) {
+	entries, err := os.ReadDir(s.path(agentsDir, ""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	var beats []Beat
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if _, err := task.ParseID(name); !ok || err != nil {
+			continue
+		}
+		var b Beat
+		text, err := os.ReadFile(s.path(agentsDir, e.Name()))
+		if err == nil && json.Unmarshal(text, &b) == nil && b.Agent == name {
+			beats = append(beats, b)
+		}
+	}
+	return beats, nil
+}
+
+// LastSeen returns the latest sign of any agent, and whether there is an agent that is not
+// Late.
+func (s *Spool) LastSeen() (last Beat, alive bool, err error) {
+	beats, err := s.Agents()
+	now := s.now()
+	for _, b := range beats {
+		alive = alive || !b.Late(now)
+		if b.Seen.After(last.Seen) {
+			last = b
+		}
+	}
+	return last, alive, err
+}

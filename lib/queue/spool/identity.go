@@ -1,0 +1,90 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+)
+
+// identityFile tells one spool from another, and from an empty directory below which
+// nothing is mounted. It is made once, with the spool.
+const identityFile = "spool.json"
+
+type identity struct {
+	ID   string    `json:"id"`
+	Made time.Time `json:"made"`
+}
+
+var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir}
+
+// Make opens a spool, and makes what is missing of it. Only those who are asked for a new
+// one may do so: the first submission, and ponos-setup.
+func Make(dir string, now time.Time) (*Spool, error) {
+	for _, d := range directories {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+	}
+	if _, err := readIdentity(dir); errors.Is(err, fs.ErrNotExist) {
+		b, err := json.Marshal(identity{uuid.NewString(), now.UTC()})
+		if err == nil {
+			err = lock.WriteNew(filepath.Join(dir, identityFile), append(b, '\n'))
+		}
+		if err != nil {
+			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+	}
+	return Open(dir)
+}
+
+// Open opens a spool that is there. Its error is of kind fault.Unavailable.
+func Open(dir string) (*Spool, error) {
+	id, err := readIdentity(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(dir)
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return &Spool{Dir: dir, ID: id.ID}, nil
+}
+
+func missing(dir string) error {
+	return fault.Hint(fault.Errorf(fault.Unavailable, "spool %q: it is not there, or not mounted", dir),
+		"mount it; if there has never been one, ponos-setup or the first task that is submitted makes it")
+}
+
+// Check reports whether the spool is still there, and no other one in its place.
+func (s *Spool) Check() error {
+	id, err := readIdentity(s.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return missing(s.Dir)
+	case err != nil:
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	case id.ID != s.ID:
+		return fault.Errorf(fault.Unavailable, "spool %q: it was spool %s, and is spool %s now", s.Dir, s.ID, id.ID)
+	}
+	return nil
+}
+
+func readIdentity(dir string) (identity, error) {
+	path := filepath.Join(dir, identityFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return identity{}, err
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil || id.ID == "" {
+		return identity{}, fault.Errorf(fault.Unavailable, "%q is damaged", path)
+	}
+	return id, nil
+}

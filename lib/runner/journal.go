@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Owner is the symbolic link in a task's directory that names the job which runs
+// the task. Whichever job makes it first is the one; a second job for the same
+// task finds it and ends without doing anything.
+func Owner(attempt int) string { return "owner." + strconv.Itoa(attempt) }
+
+// ReadOwner returns the job that has made itself the owner, or "" if none has. A
+// directory that is not there is an error, as it says nothing about owners.
+func ReadOwner(dir string, attempt int) (string, error) {
+	job, err := os.Readlink(filepath.Join(dir, Owner(attempt)))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return job, err
+	}
+	_, err = os.Stat(dir)
+	return "", err
+}
+
+// Run is what the job script has written down of one start of a job. A job that the
+// scheduler begins again has a run for each start.
+type Run struct {
+	Restart int // of the scheduler, from 0
+	// Begun says that the command may have run.
+	Begun bool
+	// Ended says that the command has ended by itself, with Code. Then no later start of
+	// the job runs it again.
+	Ended bool
+	// Cut says that the command has ended, with Code, after the job was asked to end:
+	// at a time limit, by preemption, or because somebody cancelled it. If the scheduler
+	// begins the job again, the command is run again.
+	Cut  bool
+	Code int
+}
+
+// Over reports whether the command has ended, for one reason or the other.
+func (r Run) Over() bool { return r.Ended || r.Cut }
+
+// Journal is the file in a task's directory with the journal of one start of a job.
+func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", job, restart) }
+
+// WriteRun adds a line to a journal, for those whose job script was killed before it
+// could: word is "ended" or "cut".
+func WriteRun(dir, job string, restart int, word string, code int) error {
+	f, err := os.OpenFile(filepath.Join(dir, Journal(job, restart)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "\n%s %d;\n", word, code)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// ParseRun reads a journal: lines "begun HOST PID START;", "ended CODE;" and
+// "cut CODE;". A line that was cut off by a full disk does not count; what was tried
+// again stands twice.
+func ParseRun(b []byte) Run {
+	var r Run
+	for line := range strings.Lines(string(b)) {
+		text, whole := strings.CutSuffix(line, ";\n")
+		word, rest, _ := strings.Cut(text, " ")
+		if !whole {
+			// The command runs only after the whole line was written; one that is cut off
+			// may become whole on another host's cache.
+			if word == "begun" {
+				r.Begun, r.Cut = true, false
+			}
+			continue
+		}
+		code, err := strconv.Atoi(rest)
+		switch {
+		case word == "begun":
+			r.Begun, r.Cut = true, false // begun once more
+		case (word == "ended" || word == "cut") && err == nil && code >= 0 && code < 256:
+			r.Begun, r.Code = true, code
+			r.Ended, r.Cut = word == "ended", word == "cut"
+		}
+	}
+	return r
+}
+
+// ReadRun returns the run of a job that counts: one in which the command has ended by
+// itself, else the last one. It is the zero value if no start has written anything.
+// A directory that is not there is an error.
+func ReadRun(dir, job string) (Run, error) {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return Run{}, err
+	}
+	var last Run
+	for _, e := range names {
+		text, ok := strings.CutPrefix(e.Name(), "run."+job+".")
+		restart, err := strconv.Atoi(text)
+		if !ok || err != nil || restart < 0 {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return Run{}, err
+		}
+		r := ParseRun(b)
+		r.Restart = restart
+		switch {
+		case r.Ended == last.Ended && (restart > last.Restart || !last.Begun), r.Ended && !last.Ended:
+			last = r
+		}
+	}
+	return last, nil
+}

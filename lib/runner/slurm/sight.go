@@ -1,0 +1,43 @@
+package slurm
+
+import (
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Sight is all that is seen of the jobs of one task at one time: what Slurm shows, and
+// what the job scripts have written down.
+type Sight struct {
+	Ref     runner.Ref    // the recorded job
+	Queue   []slurm.Job   // rows of squeue with the task's comment
+	Account *slurm.Record // of the job that counts; nil: accounting knows nothing
+	// NoAccounting says that the cluster keeps no accounts.
+	NoAccounting bool
+	Owner        string                      // the job that owns the task; "" if none does
+	Run          func(job string) runner.Run // the journal of a job
+	Now          time.Time
+}
+
+// Judge says which job of a task counts, and in what state it is: the decisions of Jobs for
+// a task whose directory can be read, without a scheduler and without files.
+func Judge(s Sight) runner.Job {
+	e := evidence{ref: s.Ref, now: s.Now}
+	var more []*slurm.Job
+	for i := range s.Queue {
+		if row := &s.Queue[i]; row.Number() == s.Ref.Job {
+			e.queue = row
+		} else {
+			more = append(more, row)
+		}
+	}
+	if e.queue == nil || len(more) > 0 {
+		e.choose(more, s.Owner)
+	}
+	if e.queue == nil || !Alive(e.queue) {
+		e.account, e.noAccounting = s.Account, s.NoAccounting
+		e.journal, e.run, e.owner = true, s.Run(e.ref.Job), s.Owner
+	}
+	return e.judge()
+}
