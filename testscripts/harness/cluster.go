@@ -18,6 +18,7 @@ import (
 // cluster is the real Slurm of this test binary.
 var cluster struct {
 	once sync.Once
+	lock net.Listener // see clusterPort
 	dir  string
 	env  map[string]string
 	err  error
@@ -83,9 +84,6 @@ func startCluster() {
 // callersPath is PATH before the tools and the stand-ins of the tests are put before it.
 var callersPath = os.Getenv("PATH")
 
-// taken keeps the range of ports of this process: see clusterPort.
-var taken net.Listener
-
 // clusterPort returns the first of 20 ports that are this process's until it ends, and which
 // nothing listens on. Packages run side by side, and whole suites of one directory or of
 // another root: what they all share is the network, so the last port of a range is its lock.
@@ -105,7 +103,7 @@ func clusterPort() (int, error) {
 			continue
 		}
 		if free(port, ports-1) || left(port) {
-			taken = lock
+			cluster.lock = lock
 			return port, nil
 		}
 		lock.Close()
@@ -141,4 +139,5 @@ func stopCluster() {
 	if out, err := down.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "testscripts/cluster/down: %v\n%s", err, out)
 	}
+	cluster.lock.Close()
 }
