@@ -33,7 +33,11 @@ func (s *session) convert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return convert.Write(s.stdout, snapshot, convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus})
+	options := convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus}
+	for _, text := range convert.Unsaid(snapshot, options) {
+		s.note(c, "note: the file has no words for %s", text)
+	}
+	return convert.Write(s.stdout, snapshot, options)
 }
 
 func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) {

@@ -60,15 +60,19 @@ func (s *session) explain(c *cli.Context) error {
 				row.Reasons = []launcher.Reason{}
 			}
 			row.Alternative++
-			e.Candidates = append(e.Candidates, explainRow(row))
+			e.Candidates = append(e.Candidates, explainRow{
+				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults, row.Nodes(), row.Features, row.Has(), row.Verdict, row.Reasons,
+			})
 		}
 		if answer != nil {
 			d := describe(f, answer, nil)
 			e.Answer = &d
 		}
 		err = app.PrintJSON(s.stdout, e)
-	} else {
+	} else if c.Bool("all") {
 		err = s.explainTable(len(r.Alternatives) > 1, rows, answer)
+	} else {
+		err = s.explainShort(len(r.Alternatives) > 1, rows, answer)
 	}
 	switch {
 	case err != nil:
@@ -92,7 +96,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 		for i, r := range row.Reasons {
 			why[i] = r.Text
 		}
-		cells := []string{row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account), dash(shorten(row.Nodes)), dash(row.Has), string(row.Verdict), strings.Join(why, "; ")}
+		cells := []string{row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account), dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; ")}
 		if alternatives {
 			cells = append([]string{strconv.Itoa(row.Alternative + 1)}, cells...)
 		}
@@ -104,6 +108,12 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 	if answer == nil {
 		return nil
 	}
+	_, err := fmt.Fprintf(s.stdout, "\n%s\n", app.Sanitize(chosen(answer)))
+	return err
+}
+
+// chosen is the answer in one line.
+func chosen(answer *launcher.Answer) string {
 	what := strings.Join(answer.Options.Args(), " ")
 	if answer.Local() {
 		what = "this machine"
@@ -111,8 +121,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 			what = "over " + e.Connector
 		}
 	}
-	_, err := fmt.Fprintf(s.stdout, "\n%s: %s\n", app.Sanitize(answer.Launcher.Name), app.Sanitize(what))
-	return err
+	return answer.Launcher.Name + ": " + what
 }
 
 // byDefault puts what need not be asked for into parentheses.

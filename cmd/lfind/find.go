@@ -53,7 +53,12 @@ func (s *session) find(c *cli.Context) error {
 	if answer == nil {
 		return nothing(search, r)
 	}
-	if err := override(c, &answer.Options); err != nil {
+	if start != nil {
+		err = override(c, &answer.Options)
+	} else {
+		answer, err = s.verified(c, f, search, r, answer)
+	}
+	if err != nil {
 		return err
 	}
 	host := launcher.Hostname(f, answer.Launcher.Entry.Connector)

@@ -61,7 +61,7 @@ A request joins with "&" what must hold, and separates alternatives by "|":
 		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
 lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
 lfind explain 'cuda(mem=40G) * 8'
-scontrol show nodes | lfind convert > ~/.config/ponos/launchers.yaml
+lfind convert > ~/.config/ponos/launchers.yaml
 lfind run 'cuda() & duration=1h' -- python train.py`,
 		Brief:  map[string][]string{"": {"format", "soonest", "tags", "set"}},
 		Flags:  append(searchFlags(), findFlags()...),
@@ -69,7 +69,8 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 		Commands: []*cli.Command{
 			{
 				Name: "explain", Usage: "say of each launcher, partition and QoS why it matches or not", ArgsUsage: "REQUEST...",
-				Flags: append(searchFlags(), jsonFlag), Action: s.explain,
+				Flags:  append(searchFlags(), jsonFlag, &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "a row for every group of nodes, QoS and account"}),
+				Action: s.explain,
 			},
 			{
 				Name: "list", Usage: "list the launchers in the order in which they are tried",
@@ -91,7 +92,7 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 			{
 				Name: "run", Usage: "run a command through the launcher found", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
 				Flags: append(searchFlags(),
-					setFlag,
+					setFlag, verifyFlag, noVerifyFlag,
 					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; output and exit status are the command's"},
 					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run it with srun, on this terminal"},
 					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
@@ -109,6 +110,12 @@ var (
 	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set an option of what was found, `NAME=VALUE`; an empty value takes it away"}
 )
 
+// Whether Slurm is asked if it accepts what was found.
+var (
+	verifyFlag   = &cli.BoolFlag{Name: "verify", Usage: "ask Slurm whether it accepts the answer (the default where Slurm was asked what there is)"}
+	noVerifyFlag = &cli.BoolFlag{Name: "no-verify", Usage: "do not ask Slurm whether it accepts the answer"}
+)
+
 // searchFlags are the flags of all commands that search.
 func searchFlags() []cli.Flag {
 	return []cli.Flag{
@@ -118,7 +125,7 @@ func searchFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell the warnings of the file too, and what Slurm could not be asked"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report the warnings of the file too, and what could not be verified"},
 	}
 }
 
@@ -127,6 +134,8 @@ func findFlags() []cli.Flag {
 		app.OneOf(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"}, launcher.Formats...),
 		jsonFlag,
 		setFlag,
+		verifyFlag,
+		noVerifyFlag,
 		&cli.BoolFlag{Name: "soonest", Usage: "of all that match, the one that Slurm would start first"},
 	}
 }

@@ -48,7 +48,7 @@ func (s *session) runCommand(c *cli.Context) error {
 	if answer == nil {
 		return nothing(search, r)
 	}
-	if err := override(c, &answer.Options); err != nil {
+	if answer, err = s.verified(c, f, search, r, answer); err != nil {
 		return err
 	}
 	s.noteUnknown(c, answer)

@@ -51,10 +51,7 @@ func usage(format string, args ...any) error { return fault.Errorf(fault.Usage, 
 
 // load reads the file, and makes the search of it that the flags ask for.
 func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
-	w := launcher.World{Refresh: boolean(c, "refresh")}
-	if boolean(c, "verbose") {
-		w.Warn = func(text string) { s.note(c, "warning: %s", text) }
-	}
+	w := launcher.World{Refresh: boolean(c, "refresh"), Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
 	f, err := w.Load(path)
 	if err != nil {

@@ -112,8 +112,12 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 	if err != nil {
 		var exit *command.ExitError
 		if errors.As(err, &exit) {
+			exit.Stderr = stderr.String()
+			if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
+				return nil, err
+			}
 			words := strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; "))
-			err = fault.Errorf(fault.Unavailable, "sbatch --test-only %s: %s", strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"))
+			err = fault.Wrap(fault.Unavailable, &refusal{strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
 		}
 		return nil, err
 	}
@@ -123,6 +127,11 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 	}
 	return &estimate{start.Start, now, start.Nodes, start.Partition}, nil
 }
+
+// refusal is what sbatch --test-only says of a job that Slurm does not take.
+type refusal struct{ options, said, words string }
+
+func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
 
 // program is the path of one of Slurm's commands for an answer.
 func program(a *launcher.Answer, name string) string {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,27 +33,36 @@ type Check struct {
 // program is a program that an agent needs, at least in a version.
 type program struct {
 	name  string
-	least [2]int
+	least [3]int
 	slurm bool
+}
+
+// needs is the least version, as the program itself writes it.
+func (p program) needs() string {
+	if p.least[2] > 0 {
+		return fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2])
+	}
+	return fmt.Sprintf("%d.%02d", p.least[0], p.least[1])
 }
 
 func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
-			return []program{{"vastai", [2]int{1, 0}, false}}
+			// Before, --retry took no number, and every call failed.
+			return []program{{"vastai", [3]int{1, 0, 13}, false}}
 		}
 		return nil
 	}
-	list := []program{{"git", [2]int{2, 20}, false}, {c.Environment.Python, [2]int{3, 8}, false}, {"bash", [2]int{4, 4}, false}}
+	list := []program{{"git", [3]int{2, 20}, false}, {c.Environment.Python, [3]int{3, 8}, false}, {"bash", [3]int{4, 4}, false}}
 	if c.Mode == "slurm" {
 		for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol"} {
-			list = append(list, program{name, [2]int{20, 11}, true})
+			list = append(list, program{name, [3]int{20, 11}, true})
 		}
 	}
 	return list
 }
 
-var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)[^\s,(]*`)
+var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
 // programTime bounds how long programs take to tell their version. Those of Slurm look for
 // their controller first, by whatever SLURM_CONF says.
@@ -90,12 +100,14 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	case match == nil:
 		check.Detail = fmt.Sprintf("it does not tell its version but %.60q", text)
 	default:
-		major, _ := strconv.Atoi(match[1])
-		minor, _ := strconv.Atoi(match[2])
+		var version [3]int
+		for i := range version {
+			version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
+		}
 		check.Detail = match[0]
-		check.OK = major > p.least[0] || major == p.least[0] && minor >= p.least[1]
+		check.OK = slices.Compare(version[:], p.least[:]) >= 0
 		if !check.OK {
-			check.Hint = fmt.Sprintf("at least version %d.%02d is needed", p.least[0], p.least[1])
+			check.Hint = "at least version " + p.needs() + " is needed"
 		}
 	}
 	return check
@@ -196,28 +208,24 @@ func (p *Parts) CheckSubmission(ctx context.Context) ([]Check, error) {
 	if p.SlurmRunner == nil {
 		return nil, nil
 	}
-	kinds := []struct {
-		key string
-		gpu bool
-	}{{"slurm.cpu", false}}
-	if len(p.Config.Slurm.GPU) > 0 {
-		kinds = append(kinds, struct {
-			key string
-			gpu bool
-		}{"slurm.gpu", true})
-	}
 	var checks []Check
-	for _, kind := range kinds {
-		options, err := p.SlurmRunner.Try(ctx, kind.gpu)
+	for _, gpu := range []bool{false, len(p.Config.Slurm.GPU) > 0} {
+		key := "slurm.cpu"
+		if gpu {
+			key = "slurm.gpu"
+		} else if len(checks) > 0 {
+			break
+		}
+		options, err := p.SlurmRunner.Try(ctx, gpu)
 		if fault.Is(err, fault.Unavailable) {
 			return checks, err
 		}
-		check := Check{Name: kind.key, OK: err == nil, Detail: "sbatch takes " + strings.Join(options, " ")}
+		check := Check{Name: key, OK: err == nil, Detail: "sbatch takes " + strings.Join(options, " ")}
 		if err != nil {
 			check.Detail, check.Hint = err.Error(), fault.HintOf(err)
 		}
 		if check.Hint == "" && err != nil {
-			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", kind.key, p.Config.Where(kind.key))
+			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", key, p.Config.Where(key))
 		}
 		checks = append(checks, check)
 	}

@@ -93,87 +93,94 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 		if unknown {
 			b.fit = possible
 		}
-		if !b.begin() {
-			first.reasons = append(first.reasons, notSeparable)
-			continue
-		}
-		for _, c := range matching {
-			if c == first {
+		began := false
+		for _, w := range b.ways() {
+			if !b.begin(w) {
 				continue
 			}
-			if why := b.add(c); why != nil {
-				c.reasons = append(c.reasons, *why)
-			} else {
-				c.verdict = Yes
+			if began = true; b.complete(matching) {
+				return b.answer()
 			}
 		}
-		if !b.enough() {
-			for _, c := range matching {
-				if c.verdict == Yes {
-					c.verdict = Spare
-				}
-			}
+		if began {
 			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be asked for at once"})
-			continue
+		} else {
+			first.reasons = append(first.reasons, notSeparable)
 		}
-		for _, c := range matching {
-			if c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition) {
-				c.verdict = Spare
-				c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be asked for at once"})
-			}
-		}
-		return b.answer()
 	}
 	return nil
 }
 
-// begin finds a way to ask for the nodes of the first candidate and no others.
-func (b *builder) begin() bool {
-	g := b.first.group
-	p := g.partition
-	types, typed := b.typesOf(g)
-	clauses := b.l.Entry.UseFeatures && g.clause != ""
-	for _, w := range b.ways(clauses, typed) {
-		b.way, b.types, b.exclude = w, nil, nil
-		if w.typed {
-			b.types = types
-		}
-		if b.ambiguous(g) {
+// complete joins all candidates that go together with the first one. If they are
+// too few, nothing has happened.
+func (b *builder) complete(matching []*candidate) bool {
+	before := make([]int, len(matching))
+	for i, c := range matching {
+		if before[i] = len(c.reasons); c == b.first {
 			continue
 		}
-		b.in, b.clause, b.forbidden = map[*partition]bool{p: true}, map[string]bool{}, map[*partition]bool{}
-		b.partitions, b.clauses = []*partition{p}, nil
-		b.nodes = map[*partition]int{p: g.usable(b.a.Where)}
-		switch {
-		case w.nodelist:
-			b.first.verdict = Yes
-			return true
-		case w.constraint:
-			clash, elsewhere := b.clashes(g, p)
-			if len(clash) > 0 && (!w.exclude || !b.excludeAll(clash, p)) {
-				continue
-			}
-			b.clauses, b.clause[g.clause] = []string{g.clause}, true
-			for _, p := range elsewhere {
-				b.forbidden[p] = true
-			}
-		default:
-			rest := b.landing(p)
-			if len(rest) > 0 && (!w.exclude || !b.excludeAll(rest, p)) {
-				continue
-			}
+		if why := b.add(c); why != nil {
+			c.reasons = append(c.reasons, *why)
+		} else {
+			c.verdict = Yes
 		}
-		b.first.verdict = Yes
-		return true
 	}
-	return false
+	enough := b.enough()
+	for i, c := range matching {
+		switch {
+		case !enough:
+			c.verdict, c.reasons = Spare, c.reasons[:before[i]]
+		case c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition):
+			c.verdict = Spare
+			c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be asked for at once"})
+		}
+	}
+	return enough
+}
+
+// begin reports whether the nodes of the first candidate, and no others, can be
+// asked for in a way.
+func (b *builder) begin(w way) bool {
+	g := b.first.group
+	p := g.partition
+	b.way, b.types, b.exclude = w, nil, nil
+	if w.typed {
+		b.types, _ = b.typesOf(g)
+	}
+	if b.ambiguous(g) {
+		return false
+	}
+	b.in, b.clause, b.forbidden = map[*partition]bool{p: true}, map[string]bool{}, map[*partition]bool{}
+	b.partitions, b.clauses = []*partition{p}, nil
+	b.nodes = map[*partition]int{p: g.usable(b.a.Where)}
+	switch {
+	case w.nodelist:
+	case w.constraint:
+		clash, elsewhere := b.clashes(g, p)
+		if len(clash) > 0 && (!w.exclude || !b.excludeAll(clash, p)) {
+			return false
+		}
+		b.clauses, b.clause[g.clause] = []string{g.clause}, true
+		for _, p := range elsewhere {
+			b.forbidden[p] = true
+		}
+	default:
+		rest := b.landing(p)
+		if len(rest) > 0 && (!w.exclude || !b.excludeAll(rest, p)) {
+			return false
+		}
+	}
+	b.first.verdict = Yes
+	return true
 }
 
 // ways are the ways to try, the simplest first. Of nodes that Slurm itself has
 // listed, all are known; a file may leave some out, so its features are asked for
 // even where all nodes it has would do.
-func (b *builder) ways(clauses, typed bool) []way {
+func (b *builder) ways() []way {
 	g := b.first.group
+	_, typed := b.typesOf(g)
+	clauses := b.l.Entry.UseFeatures && g.clause != ""
 	var ways []way
 	add := func(w way) {
 		if (!w.constraint || clauses) && (!w.typed || typed) && (!w.exclude || b.l.Entry.UseHosts) {
@@ -434,6 +441,9 @@ func (b *builder) answer() *Answer {
 	answer := &Answer{Launcher: b.l, Asked: *b.a, QOS: b.first.choice.qos, Account: b.first.choice.account}
 	if b.first.class&classUnknown != 0 {
 		answer.Unknown = []string{fmt.Sprintf("partition %s: %s", b.partitions[0].name, unknownGPU(b.first.group.gpus, b.a.GPUs))}
+	}
+	for _, d := range b.first.doubts {
+		answer.Unknown = append(answer.Unknown, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
 	}
 	for _, p := range b.partitions {
 		answer.Partitions = append(answer.Partitions, p.name)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
@@ -19,7 +20,14 @@ type candidate struct {
 	class    int
 	order    int
 	reasons  []Reason // why it does not match, or is not used
+	doubts   []Reason // why Slurm may refuse it
 	verdict  Verdict
+}
+
+// admitted is what Slurm says of a request with a QoS and an account.
+type admitted struct {
+	refused, doubts []Reason
+	need            admission.Need
 }
 
 // Verdict is what has become of a candidate.
@@ -56,6 +64,11 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 			}
 			continue
 		}
+		ways := make([]admitted, len(p.choices))
+		for i := range p.choices {
+			c := &p.choices[i]
+			ways[i].refused, ways[i].doubts, ways[i].need = l.admits(p, c, a)
+		}
 		for _, g := range p.groups {
 			var reasons []Reason
 			var why report
@@ -70,7 +83,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 			}
 			if is == gpu.No || is == gpu.Unknown && !l.allowUnknown {
 				if all != nil {
-					c := p.explainGroup(g, a, reasons)
+					c := p.explainGroup(g, a, ways, reasons)
 					if is == gpu.Unknown && len(c.reasons) == len(reasons) {
 						c.verdict = Maybe
 					}
@@ -82,13 +95,23 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 			for i := range p.choices {
 				c := &p.choices[i]
 				reasons = slices.Clone(unknown)
-				ok := c.matches(g, a, why)
+				ok := c.matches(g, a, why) && len(ways[i].refused) == 0
+				reasons = append(reasons, ways[i].refused...)
+				if lacks := g.lacks(a, ways[i].need); len(lacks) > 0 {
+					ok, reasons = false, append(reasons, lacks...)
+				}
+				if ok {
+					reasons = append(reasons, ways[i].doubts...)
+				}
 				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
 				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
 					cand.class |= classWasteful
 				}
 				if is == gpu.Unknown {
 					cand.class |= classUnknown
+				}
+				if cand.doubts = ways[i].doubts; len(cand.doubts) > 0 {
+					cand.class |= classDoubtful
 				}
 				order++
 				if all != nil {
@@ -103,7 +126,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		matching = enough(matching, start, count, a)
 	}
 	slices.SortStableFunc(matching, func(x, y *candidate) int {
-		if d := x.class&classUnknown - y.class&classUnknown; d != 0 {
+		if d := x.class&(classUnknown|classDoubtful) - y.class&(classUnknown|classDoubtful); d != 0 {
 			return d
 		}
 		if x.priority != y.priority {
@@ -119,7 +142,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 
 // explainGroup is a group that does not match, with all QoS and accounts at once;
 // if none of these would do either, that is one more reason.
-func (p *partition) explainGroup(g *group, a *request.Alternative, reasons []Reason) *candidate {
+func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitted, reasons []Reason) *candidate {
 	var qos, accounts []string
 	var more []Reason
 	would := false
@@ -131,10 +154,10 @@ func (p *partition) explainGroup(g *group, a *request.Alternative, reasons []Rea
 		if c.isAccount != "" && !slices.Contains(accounts, c.isAccount) {
 			accounts = append(accounts, c.isAccount)
 		}
-		more = more[:0]
+		more = append(more[:0], ways[i].refused...)
 		would = c.matches(g, a, func(code, format string, args ...any) {
 			more = append(more, Reason{code, fmt.Sprintf(format, args...)})
-		}) || would
+		}) && len(ways[i].refused) == 0 || would
 	}
 	if !would {
 		reasons = append(reasons, more...)
@@ -181,11 +204,61 @@ func (p *partition) refuses(a *request.Alternative) []Reason {
 	} else if nodes < p.minNodes {
 		no("nodes", "%d nodes asked for, the partition takes jobs of %d or more", nodes, p.minNodes)
 	}
-	if p.maxCores > 0 && a.Cores > p.maxCores {
-		no("cores", "%d cores asked for, the partition allows %d on a node", a.Cores, p.maxCores)
+	if a.NotPreemptible && p.class&classPreemptible != 0 {
+		no("preemptible", "its jobs may be ended for others")
 	}
-	if p.maxMem > 0 && a.Memory > p.maxMem {
-		no("memory", "%s of memory asked for, the partition allows %s on a node", unit.ShortSize(a.Memory), unit.ShortSize(p.maxMem))
+	return all
+}
+
+// job is what Slurm is asked for in a partition with a QoS and an account.
+func (l *Launcher) job(p *partition, c *choice, a *request.Alternative) admission.Job {
+	j := admission.Job{
+		Partition: p.name, Account: c.account, QOS: c.qos, Time: a.Duration, Nodes: int64(a.Nodes), Tasks: int64(a.Tasks),
+		CPUsPerTask: int64(a.Cores), GPUs: int64(a.GPUCount()), Exclusive: a.Exclusive,
+	}
+	if l.Entry.UseMemory && a.Memory > 0 {
+		j.MemMB = (a.Memory-1)>>20 + 1
+	}
+	for _, x := range a.Licenses {
+		if j.Licenses == nil {
+			j.Licenses = map[string]int64{}
+		}
+		j.Licenses[x.Name] += int64(x.Count)
+	}
+	return j
+}
+
+// admits is what Slurm says of a request in a partition with a QoS and an account:
+// the reasons against it, whether they are only doubts, and what is needed of each
+// node.
+func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refused, doubts []Reason, need admission.Need) {
+	if l.admission == nil || p.slurm == nil {
+		return nil, nil, need
+	}
+	job := l.job(p, c, a)
+	for _, f := range l.admission.Check(job) {
+		switch {
+		case f.Verdict == admission.No:
+			refused = append(refused, Reason{f.Code, f.Text})
+		case f.Code == "accounting": // noted for the whole cluster
+		case !l.allowUnknown && slices.Contains([]string{"account", "qos", "group"}, f.Code):
+			refused = append(refused, Reason{f.Code, f.Text})
+		default:
+			doubts = append(doubts, Reason{f.Code, f.Text})
+		}
+	}
+	return refused, doubts, l.admission.Need(p.slurm, job)
+}
+
+// lacks is why nodes have too little for what the partition's defaults and limits
+// make of the request.
+func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
+	var all []Reason
+	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
+		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
+	}
+	if memory := need.MemMB << 20; g.memory > 0 && memory > g.memory && a.Memory <= g.memory {
+		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there", unit.ShortSize(memory), unit.ShortSize(g.memory))})
 	}
 	return all
 }
@@ -280,21 +353,8 @@ func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	for _, r := range c.refused {
 		no(r.Code, "%s", r.Text)
 	}
-	wanted, nodes := a.GPUCount(), max(1, a.Nodes)
-	if wanted < c.minGPU {
+	if wanted := a.GPUCount(); wanted < c.minGPU {
 		no("min_gpu", "%s asked for, the QoS wants %d or more", countGPUs(wanted), c.minGPU)
-	}
-	if c.maxGPU > 0 && wanted*nodes > c.maxGPU {
-		no("qos_limit", "%s asked for, the QoS allows %d", countGPUs(wanted*nodes), c.maxGPU)
-	}
-	if c.maxCores > 0 && a.Cores*nodes > c.maxCores {
-		no("qos_limit", "%d cores asked for, the QoS allows %d", a.Cores*nodes, c.maxCores)
-	}
-	if c.maxNodes > 0 && nodes > c.maxNodes {
-		no("qos_limit", "%d nodes asked for, the QoS allows %d", nodes, c.maxNodes)
-	}
-	if c.maxMem > 0 && a.Memory > c.maxMem/int64(nodes) {
-		no("qos_limit", "%s of memory asked for, the QoS allows %s", unit.ShortSize(a.Memory), unit.ShortSize(c.maxMem))
 	}
 	if limit := c.longest(g); limit > 0 && a.Duration > limit {
 		no("duration", "%s asked for, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
@@ -314,6 +374,5 @@ func (c *choice) longest(g *group) time.Duration {
 	if c.maxDuration > 0 {
 		limit = c.maxDuration
 	}
-	least(&limit, c.hardMax)
 	return limit
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Described is a partition as the search sees it, for those who write it down.
@@ -16,6 +17,9 @@ type Described struct {
 	Accounts    []string // one of these must be charged; none: the user's own
 	QOS         []DescribedQOS
 	MaxDuration time.Duration // 0: no limit
+	MinNodes    int
+	MaxNodes    int      // 0: no limit
+	Unsaid      []string // rules that the file has no words for
 	Groups      []DescribedGroup
 }
 
@@ -23,6 +27,7 @@ type Described struct {
 type DescribedQOS struct {
 	Name        string
 	MaxDuration time.Duration // 0: no limit
+	MinGPU      int
 }
 
 // DescribedGroup is a number of alike nodes.
@@ -54,6 +59,8 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 			d.Refused = p.refused[0].Text
 		}
 		from := &s.Partitions[i]
+		d.MinNodes, d.MaxNodes = int(from.MinNodes), int(from.MaxNodes.Or(0))
+		d.Unsaid = unsaid(from, s)
 		for j := range p.choices {
 			c := &p.choices[j]
 			if j == 0 {
@@ -64,7 +71,7 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 			}
 			named := func(q DescribedQOS) bool { return q.Name == c.isQOS }
 			if from.AllowQOS != nil && c.isQOS != "" && !slices.ContainsFunc(d.QOS, named) {
-				d.QOS = append(d.QOS, DescribedQOS{c.isQOS, c.hardMax})
+				d.QOS = append(d.QOS, DescribedQOS{c.isQOS, c.hardMax, c.hardMinGPU})
 			}
 		}
 		if len(s.Associations) == 0 {
@@ -72,6 +79,12 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 		}
 		for _, g := range p.groups {
 			dg := DescribedGroup{Features: g.features, Hosts: g.names(), Count: g.nodes, Cores: g.cores, Memory: g.memory}
+			if most := int(from.MaxCPUsPerNode.Or(0)); most > 0 && (dg.Cores == 0 || dg.Cores > most) {
+				dg.Cores = most
+			}
+			if most := from.MaxMemPerNode.Or(0) << 20; most > 0 && (dg.Memory == 0 || dg.Memory > most) {
+				dg.Memory = most
+			}
 			for _, x := range g.gpus {
 				if x.count < anyNumber {
 					described := DescribedGPU{Kind: x.kind, Type: x.gres, Count: x.count}
@@ -85,5 +98,31 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 		}
 		all = append(all, d)
 	}
+	return all
+}
+
+// unsaid are the rules of a partition, and of the QoS and accounts that bound its
+// jobs, that launchers.yaml has no words for.
+func unsaid(p *slurm.Partition, s *cluster.Snapshot) []string {
+	var all []string
+	say := func(is bool, text string) {
+		if is {
+			all = append(all, text)
+		}
+	}
+	say(p.DefCPUPerGPU.Set || p.DefMemPerGPU.Set, "CPUs and memory for each GPU (JobDefaults)")
+	say(p.MaxMemPerCPU.Set, "MaxMemPerCPU")
+	say(p.DefMemPerCPU.Set || p.DefMemPerNode.Set, "memory of jobs that ask for none (DefMemPerCPU, DefMemPerNode)")
+	say(p.MaxCPUsPerSocket.Set, "MaxCPUsPerSocket")
+	say(p.AllocNodes != "" && s.Host == "", "from which hosts jobs may be submitted (AllocNodes)")
+	say(p.AllowGroups != nil && !s.Known.Groups, "for which groups it is (AllowGroups)")
+	limited := slices.ContainsFunc(s.QOS, func(q slurm.QOS) bool {
+		return len(q.MaxTRESPerJob)+len(q.MaxTRESPerNode)+len(q.MaxTRESPerUser)+len(q.MaxTRESPerAccount)+len(q.Grp.TRES) > 0
+	})
+	say(limited, "what QoS allow a job, a node, a user or an account")
+	bounded := slices.ContainsFunc(append(slices.Clone(s.Associations), s.Accounts...), func(a slurm.Association) bool {
+		return len(a.MaxTRESPerJob)+len(a.MaxTRESPerNode)+len(a.Grp.TRES) > 0 || a.MaxWall.Set
+	})
+	say(bounded, "what accounts allow")
 	return all
 }

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/hostlist"
@@ -21,11 +22,41 @@ type Row struct {
 	QOS         string // several, joined by commas, where the nodes do not match with any
 	Account     string
 	Defaults    []string // "qos", "account": what need not be asked for
-	Nodes       string   // a node list, or how many
+	Count       int      // of nodes; 0: not known
 	Features    []string
-	Has         string // CPUs, memory and GPUs of a node
 	Verdict     Verdict
 	Reasons     []Reason
+	group       *group
+}
+
+// Nodes are the nodes of the row as a node list, or how many there are.
+func (r *Row) Nodes() string {
+	if r.group == nil {
+		return ""
+	}
+	return r.group.nodeList()
+}
+
+// Key tells groups of nodes apart: rows of several partitions may be about the same
+// nodes.
+func (r *Row) Key() string {
+	switch {
+	case r.group == nil:
+		return ""
+	case r.group.hostList != "":
+		return r.group.hostList
+	case len(r.group.hosts) > 0:
+		return strings.Join(r.group.hosts, ",")
+	}
+	return r.Launcher + " " + r.Partition + " " + strconv.Itoa(r.group.order)
+}
+
+// Has is what one of the nodes has: CPUs, memory and GPUs.
+func (r *Row) Has() string {
+	if r.group == nil {
+		return ""
+	}
+	return r.group.describe()
 }
 
 // Explain tells of every candidate what speaks against it, and returns the answer,
@@ -64,7 +95,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 	}
 	if l.Entry.Kind == file.Local {
 		l.allowUnknown, l.now = s.AllowUnknown, s.Now
-		row.Nodes, row.Has = "1", l.machine.describe()
+		row.Count, row.group = 1, l.machine
 		var unknown bool
 		if row.Reasons, unknown = l.refuses(a); len(row.Reasons) > 0 {
 			return nil, []Row{row}, nil
@@ -92,7 +123,7 @@ func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternativ
 		g := c.group
 		row := Row{
 			Launcher: l.Name, Kind: file.Slurm, Partition: g.partition.name, QOS: c.choice.isQOS, Account: c.choice.isAccount,
-			Nodes: g.nodeList(), Features: g.features, Has: g.describe(), Verdict: c.verdict, Reasons: c.reasons,
+			Count: g.nodes, Features: g.features, group: g, Verdict: c.verdict, Reasons: c.reasons,
 		}
 		if c.choice.qos == "" && row.QOS != "" {
 			row.Defaults = append(row.Defaults, "qos")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/unit"
@@ -26,6 +27,7 @@ type Launcher struct {
 	regexes    []file.Regex
 	guessing   bool // regexes are commonRegexes
 	catalogue  *gpu.Catalogue
+	admission  *admission.Cluster // what Slurm has said; nil: it was not asked
 	// allowUnknown: nodes that may have what is asked for are taken, too; unknown
 	// counts those that were seen.
 	allowUnknown bool
@@ -43,11 +45,10 @@ type partition struct {
 	refused  []Reason
 	groups   []*group
 	choices  []choice
-	complete bool // groups are all nodes of the partition, as Slurm said
+	complete bool             // groups are all nodes of the partition, as Slurm said
+	slurm    *slurm.Partition // as Slurm said; nil: the file alone has said
 	minNodes int
 	maxNodes int // 0: no limit
-	maxCores int // on each node; 0: no limit
-	maxMem   int64
 }
 
 // Classes of candidates of equal priority. A job is not put into a worse class if a
@@ -55,6 +56,7 @@ type partition struct {
 const (
 	classPreemptible = 1 // its jobs may be ended for others
 	classWasteful    = 2 // it has GPUs and the request none
+	classDoubtful    = 8 // whether Slurm takes the job is not known; comes behind all others
 	classUnknown     = 4 // what its GPUs are is not known; comes behind all others
 )
 
@@ -66,12 +68,9 @@ type choice struct {
 	refused      []Reason
 	priority     int
 	maxDuration  time.Duration // replaces that of the nodes; 0: does not
-	hardMax      time.Duration // Slurm's own limit; 0: none
 	minGPU       int
-	maxGPU       int // for a job; 0: no limit
-	maxCores     int
-	maxNodes     int
-	maxMem       int64
+	hardMax      time.Duration // Slurm's own limit; 0: none
+	hardMinGPU   int           // the same
 }
 
 // group is a number of nodes that have the same, or a machine.
@@ -169,7 +168,7 @@ func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
 	}
 	for i := range e.Partitions {
 		from := &e.Partitions[i]
-		p := &partition{name: from.Name, order: i, priority: from.Priority, choices: choices(from, rules)}
+		p := &partition{name: from.Name, order: i, priority: from.Priority, minNodes: from.MinNodes, maxNodes: from.MaxNodes, choices: choices(from, rules)}
 		if from.Preemptible {
 			p.class = classPreemptible
 		}

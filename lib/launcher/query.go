@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
@@ -54,6 +55,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	if len(l.regexes) == 0 {
 		l.regexes, l.guessing = commonRegexes, true
 	}
+	l.admission = s.Admission()
 	described := map[string]*partition{}
 	inherited := map[string]file.Configuration{}
 	given := map[string]bool{} // the file says which QoS or accounts to use
@@ -83,12 +85,15 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		known[from.Name] = p
 		p.complete = len(p.groups) == 0
-		p.minNodes, p.maxNodes = int(from.MinNodes), int(from.MaxNodes.Or(0))
-		p.maxCores, p.maxMem = int(from.MaxCPUsPerNode.Or(0)), from.MaxMemPerNode.Or(0)<<20
+		p.slurm = from
 		if from.Preemptible() && from.PriorityTier < highest {
 			p.class = classPreemptible
 		}
-		p.refused = append(p.refused, partitionRefuses(from, s)...)
+		for _, f := range l.admission.Access(from) {
+			if f.Verdict == admission.No {
+				p.refused = append(p.refused, Reason{f.Code, f.Text})
+			}
+		}
 		if !given[from.Name] {
 			var none []Reason
 			p.choices, none = slurmChoices(from, s, rules)
@@ -96,9 +101,6 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		for j := range p.choices {
 			p.choices[j].limit(from, rules)
-			if given[from.Name] {
-				p.choices[j].check(from)
-			}
 		}
 	}
 	for name, p := range described {
@@ -176,8 +178,11 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 			g.setFloor()
 		}
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		fig.gpus = found
+	case c.GPU.Count == 0 && len(c.GPUs) == 0: // the names of features do not make GPUs of what is not there
+		fig.gpus = nil
 	}
 	return fig
 }
@@ -188,25 +193,6 @@ func (l *Launcher) saysMemory(features []string) bool {
 		f := l.feature(name)
 		return f.memory > 0 || f.configuration != nil && f.configuration.GPU.Memory > 0
 	})
-}
-
-// partitionRefuses is why a partition takes no job of this user at all.
-func partitionRefuses(p *slurm.Partition, s *cluster.Snapshot) []Reason {
-	var all []Reason
-	if p.State != "UP" && p.State != "" {
-		all = append(all, Reason{"partition_state", "the partition is " + p.State})
-	}
-	if p.RootOnly && s.User != "root" {
-		all = append(all, Reason{"partition_state", "only root may use the partition"})
-	}
-	if p.NeedsResv {
-		all = append(all, Reason{"partition_state", "the partition takes jobs with a reservation only"})
-	}
-	if p.AllowGroups != nil && s.UserGroups != nil && s.User != "root" &&
-		!slices.ContainsFunc(s.UserGroups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }) {
-		all = append(all, Reason{"group", fmt.Sprintf("the partition is for the groups %s only", strings.Join(p.AllowGroups, ", "))})
-	}
-	return all
 }
 
 func allows(name string, allow, deny []string) bool {
@@ -303,8 +289,9 @@ func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules m
 	return all
 }
 
-// limit sets what Slurm allows with the QoS in the partition: of each limit, that
-// of the partition's QoS comes before that of the job's.
+// limit sets the longest job and the fewest GPUs that Slurm allows with the QoS in
+// the partition, for those who write it down: of each limit, that of the
+// partition's QoS comes before that of the job's.
 func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	own, ofPartition := rules[c.isQOS], rules[p.QOS]
 	before, after := ofPartition, own
@@ -314,30 +301,13 @@ func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	if p.MaxTime != slurm.Unlimited && !own.Is("PartitionTimeLimit") {
 		c.hardMax = p.MaxTime
 	}
-	most := func(name string) int {
-		return int(cmp.Or(before.MaxTRESPerJob[name], after.MaxTRESPerJob[name]))
-	}
 	least(&c.hardMax, cmp.Or(before.MaxWall, after.MaxWall).Max)
-	least(&c.maxGPU, most("gres/gpu"))
-	least(&c.maxCores, most("cpu"))
-	least(&c.maxNodes, most("node"))
-	least(&c.maxMem, int64(most("mem"))<<20)
-	c.minGPU = max(c.minGPU, int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs())))
+	c.hardMinGPU = int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs()))
 }
 
 // least makes a limit tighter; 0 is no limit.
 func least[T ~int | ~int64](limit *T, value T) {
 	if value > 0 && (*limit == 0 || value < *limit) {
 		*limit = value
-	}
-}
-
-// check refuses what the file gives and Slurm does not take.
-func (c *choice) check(p *slurm.Partition) {
-	if c.account != "" && !allows(c.account, p.AllowAccounts, p.DenyAccounts) {
-		c.refused = append(c.refused, Reason{"account", fmt.Sprintf("the partition does not take the account %s", c.account)})
-	}
-	if c.qos != "" && !allows(c.qos, p.AllowQOS, p.DenyQOS) {
-		c.refused = append(c.refused, Reason{"qos", fmt.Sprintf("the partition does not take the QoS %s", c.qos)})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
@@ -40,6 +41,11 @@ func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.
 		q.MaxTRESPerJob, _ = slurm.ParseTRES(f[3])
 		s.QOS = append(s.QOS, q)
 	}
+	s.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": "22.05.8", "SelectTypeParameters": "CR_CORE_MEMORY"}
+	if accounts != "" {
+		s.Config["AccountingStorageType"], s.Config["AccountingStorageEnforce"] = "accounting_storage/slurmdbd", "associations,limits,qos"
+	}
+	s.Known = admission.Known{Accounting: true, Accounts: true, Groups: true, Licenses: true, Config: true}
 	return func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }
 }
 

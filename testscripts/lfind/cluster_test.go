@@ -261,7 +261,7 @@ func TestRunOnSlurm(t *testing.T) {
 	if out, err := c.Output(); string(out) != "hello\n" || c.ProcessState.ExitCode() != 5 {
 		t.Errorf("--attach: %q, %v", out, err)
 	}
-	if out, errs, status := s.run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch: ") {
+	if out, errs, status := s.run("lfind", "run", "--set", "partition=nowhere", "cpu()", "--", "true"); status != 3 || out != "" || !strings.Contains(errs, "lfind: sbatch --test-only --nodes=1 --partition=nowhere ") {
 		t.Errorf("refused: %q, %q, status %d", out, errs, status)
 	}
 	// A job that is waited for is cancelled with its lfind.

@@ -37,8 +37,23 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 		s.Partitions = slices.DeleteFunc(s.Partitions, func(p slurm.Partition) bool { return p.Hidden })
 		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllowGroups != nil }) {
 			if out, err := a.id(ctx, "-Gn"); err == nil {
-				s.UserGroups = strings.Fields(out)
+				s.UserGroups, s.Known.Groups = strings.Fields(out), true
 			}
+		}
+		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllocNodes != "" }) {
+			if out, err := a.there().Output(ctx, 0, "hostname"); err == nil {
+				s.Host = strings.TrimSpace(string(out))
+			}
+		}
+	})
+	wait.Go(func() {
+		if config, err := a.Slurm.Config(ctx); err == nil {
+			s.Config, s.Known.Config = config, true
+		}
+	})
+	wait.Go(func() {
+		if licenses, err := a.Slurm.Licenses(ctx); err == nil {
+			s.Licenses, s.Known.Licenses = licenses, true
 		}
 	})
 	wait.Go(func() { accountingErr = a.accounting(ctx, s) })
@@ -48,11 +63,12 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 			return nil, err
 		}
 	}
+	s.Known.Accounting = accountingErr == nil || errors.Is(accountingErr, slurm.ErrNoAccounting)
 	if accountingErr != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		s.Associations, s.QOS, s.DefaultAccount = nil, nil, ""
+		s.Associations, s.QOS, s.Accounts, s.DefaultAccount = nil, nil, nil, ""
 		if !errors.Is(accountingErr, slurm.ErrNoAccounting) {
 			s.Note = fmt.Sprintf("accounts and QoS are not known: %v", accountingErr)
 		}
@@ -60,10 +76,14 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
+// there runs programs that are not Slurm's, on the machine where Slurm is asked.
+func (a Asker) there() *slurm.Client {
+	return &slurm.Client{Run: a.Slurm.Run, Timeout: a.Slurm.Timeout, Env: a.Slurm.Env}
+}
+
 // id asks who asks, on the machine where Slurm is asked.
 func (a Asker) id(ctx context.Context, option string) (string, error) {
-	there := slurm.Client{Run: a.Slurm.Run, Timeout: a.Slurm.Timeout, Env: a.Slurm.Env}
-	out, err := there.Output(ctx, 0, "id", option)
+	out, err := a.there().Output(ctx, 0, "id", option)
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -79,6 +99,11 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	wait.Go(func() { s.Associations, errs[0] = a.Slurm.Associations(ctx, s.User) })
 	wait.Go(func() { s.DefaultAccount, errs[1] = a.Slurm.DefaultAccount(ctx, s.User) })
 	wait.Go(func() { s.QOS, errs[2] = a.Slurm.QOS(ctx) })
+	wait.Go(func() {
+		if accounts, err := a.Slurm.Associations(ctx, ""); err == nil { // some sites show users their own only
+			s.Accounts, s.Known.Accounts = accounts, true
+		}
+	})
 	wait.Wait()
 	for _, err := range errs {
 		if err != nil {
@@ -90,8 +115,8 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 
 // oneCluster keeps the accounts of this cluster where slurmdbd serves several.
 func (a Asker) oneCluster(ctx context.Context, s *Snapshot) error {
-	other := func(m slurm.Association) bool { return m.Cluster != s.Associations[0].Cluster }
-	if !slices.ContainsFunc(s.Associations, other) {
+	all := append(slices.Clone(s.Associations), s.Accounts...)
+	if !slices.ContainsFunc(all, func(m slurm.Association) bool { return m.Cluster != all[0].Cluster }) {
 		return nil
 	}
 	config, err := a.Slurm.Config(ctx)
@@ -99,6 +124,7 @@ func (a Asker) oneCluster(ctx context.Context, s *Snapshot) error {
 		return err
 	}
 	name := config.Get("ClusterName")
-	s.Associations = slices.DeleteFunc(s.Associations, func(m slurm.Association) bool { return m.Cluster != name })
+	elsewhere := func(m slurm.Association) bool { return m.Cluster != name }
+	s.Associations, s.Accounts = slices.DeleteFunc(s.Associations, elsewhere), slices.DeleteFunc(s.Accounts, elsewhere)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -17,10 +18,23 @@ type Snapshot struct {
 	Associations   []slurm.Association
 	DefaultAccount string
 	QOS            []slurm.QOS
+	Accounts       []slurm.Association // of the accounts themselves
+	Licenses       []slurm.License
+	Config         slurm.Config
 	UserGroups     []string // Unix groups; only asked for where a partition names some
 	User           string
+	Host           string // where sbatch is called; only asked for where a partition names some
+	Known          admission.Known
 	// Note says what could not be asked, empty if all is well.
 	Note string
+}
+
+// Admission is the model of what Slurm says of this user's jobs.
+func (s *Snapshot) Admission() *admission.Cluster {
+	return &admission.Cluster{
+		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Config: s.Config,
+		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
+	}
 }
 
 // Group is a number of nodes that have the same, in the same partitions.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/hostlist"
@@ -79,6 +78,17 @@ func split(text string) (nodes, partitions string) {
 	return n.String(), p.String()
 }
 
+// Unsaid are the rules of a cluster that the file has no words for.
+func Unsaid(s *cluster.Snapshot, o Options) []string {
+	var all []string
+	for _, p := range partitions(s, o) {
+		if len(p.Unsaid) > 0 {
+			all = append(all, fmt.Sprintf("partition %s: %s", p.Name, strings.Join(p.Unsaid, "; ")))
+		}
+	}
+	return all
+}
+
 // Write writes the file.
 func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 	out := bufio.NewWriter(w)
@@ -112,14 +122,14 @@ func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 type writer func(indent int, format string, args ...any)
 
 func writeQOS(line writer, parts []launcher.Described) {
-	limits := map[string]time.Duration{}
+	limits := map[string]launcher.DescribedQOS{}
 	var names []string
 	for _, p := range parts {
 		for _, q := range p.QOS {
 			if _, ok := limits[q.Name]; !ok {
 				names = append(names, q.Name)
 			}
-			limits[q.Name] = q.MaxDuration
+			limits[q.Name] = q
 		}
 	}
 	if len(names) == 0 {
@@ -127,8 +137,15 @@ func writeQOS(line writer, parts []launcher.Described) {
 	}
 	line(2, "qos:")
 	for _, name := range names {
-		if limits[name] > 0 {
-			line(3, "%s: { max_duration: %s }", word(name), unit.FormatDuration(limits[name]))
+		var fields []string
+		if d := limits[name].MaxDuration; d > 0 {
+			fields = append(fields, "max_duration: "+unit.FormatDuration(d))
+		}
+		if n := limits[name].MinGPU; n > 0 {
+			fields = append(fields, fmt.Sprintf("min_gpu: %d", n))
+		}
+		if len(fields) > 0 {
+			line(3, "%s: { %s }", word(name), strings.Join(fields, ", "))
 		} else {
 			line(3, "%s: {}", word(name))
 		}
@@ -141,8 +158,17 @@ func writePartition(line writer, p *launcher.Described, o Options) {
 		line(4, "# %s", strings.Map(printable, p.Refused))
 		line(4, "disabled: true")
 	}
+	if len(p.Unsaid) > 0 {
+		line(4, "# Not said here: %s.", strings.Join(p.Unsaid, "; "))
+	}
 	if p.Preemptible {
 		line(4, "preemptible: true")
+	}
+	if p.MinNodes > 1 {
+		line(4, "min_nodes: %d", p.MinNodes)
+	}
+	if p.MaxNodes > 0 {
+		line(4, "max_nodes: %d", p.MaxNodes)
 	}
 	if len(p.Accounts) > 0 {
 		line(4, "accounts: %s", list(p.Accounts))

@@ -113,6 +113,8 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 	known["qos"] = d.strings(&p.QOS, "qos")
 	known["priority"] = d.int(&p.Priority, "priority")
 	known["disabled"] = d.bool(&p.Disabled, "disabled")
+	known["min_nodes"] = d.count(&p.MinNodes, "min_nodes")
+	known["max_nodes"] = d.count(&p.MaxNodes, "max_nodes")
 	known["preemptible"] = d.bool(&p.Preemptible, "preemptible")
 	known["nodes"] = func(n *yaml.Node) {
 		d.list(n, "nodes", func(item *yaml.Node) {

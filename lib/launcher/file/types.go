@@ -79,6 +79,8 @@ type Partition struct {
 	Priority      int
 	Disabled      bool
 	Preemptible   bool // its jobs may be ended for others
+	MinNodes      int
+	MaxNodes      int // 0: no limit
 }
 
 // Nodes are alike nodes of a partition.

@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// TestCheck holds each rule by itself; testscripts/admission holds all of them
+// against Slurm.
+func TestCheck(t *testing.T) {
+	job := Job{Partition: "p", Time: time.Hour, Nodes: 2, CPUsPerTask: 4, MemMB: 4000, GPUs: 2}
+	lab := slurm.Association{Account: "lab", User: "alice", QOS: []string{"normal", "long"}, DefaultQOS: "normal"}
+	for _, c := range []struct {
+		name   string
+		change func(*Cluster, *slurm.Partition, *Job)
+		want   string // verdict, code, whose, and whether it waits
+	}{
+		{"nothing", func(*Cluster, *slurm.Partition, *Job) {}, "yes"},
+		{"no such partition", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.Partition = "q" }, "no partition partition q"},
+		{"a partition that is drained", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.State = "DRAIN" }, "no partition_state partition p"},
+		{"a partition that is down", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.State = "DOWN" }, "no partition_state partition p waits"},
+		{"a reservation", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.NeedsResv = true }, "no partition_state partition p"},
+		{"another group", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.AllowGroups = []string{"staff"} }, "no group partition p"},
+		{"groups that are not known", func(c *Cluster, p *slurm.Partition, _ *Job) { p.AllowGroups, c.Known.Groups = []string{"staff"}, false }, "unknown group partition p"},
+		{"another host", func(c *Cluster, p *slurm.Partition, _ *Job) { p.AllocNodes, c.Host = "login[1-2]", "node7" }, "no host partition p"},
+		{"the right host", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.AllocNodes, c.Host = "login[1-2]", "login2.example.org"
+		}, "yes"},
+		{"no association", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations = nil }, "no account user alice"},
+		{"no association, and none is needed", func(c *Cluster, _ *slurm.Partition, _ *Job) {
+			c.Associations, c.Config["AccountingStorageEnforce"] = nil, "none"
+		}, "yes"},
+		{"another account", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.AllowAccounts = []string{"rich"} }, "no account partition p"},
+		{"an account above, before 25.05", func(c *Cluster, p *slurm.Partition, _ *Job) { p.AllowAccounts = []string{"root"} }, "no account partition p"},
+		{"an account above, since then", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.AllowAccounts, c.Config["SLURM_VERSION"] = []string{"root"}, "25.11.1"
+		}, "unknown account partition p"},
+		{"a QoS of others", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.QOS = "deny" }, "no qos account lab"},
+		{"too long", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxTime = time.Minute }, "no duration partition p"},
+		{"too long, and not enforced", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.MaxTime, c.Config["EnforcePartLimits"] = time.Minute, "NO"
+		}, "no duration partition p waits"},
+		{"a default that is too long", func(_ *Cluster, p *slurm.Partition, j *Job) {
+			j.Time, p.MaxTime, p.DefaultTime = 0, time.Minute, time.Hour
+		}, "no duration partition p"},
+		{"too many nodes", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxNodes = slurm.AtMost(int64(1)) }, "no nodes partition p"},
+		{"too few nodes", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MinNodes = 3 }, "no nodes partition p"},
+		{"too many CPUs on a node", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxCPUsPerNode = slurm.AtMost(int64(3)) }, "no cores partition p"},
+		{"too much memory on a node", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxMemPerNode = slurm.AtMost(int64(3000)) }, "no memory partition p"},
+		{"CPUs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxTRESPerJob = slurm.TRES{"cpu": 7} }, "no account_limit account lab waits"},
+		{"a group limit above", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Accounts[1].Grp.TRES = slurm.TRES{"gres/gpu": 3} }, "no account_limit account root waits"},
+		{"no jobs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxSubmit = slurm.AtMost(int64(0)) }, "no account_limit account lab"},
+		{"GPUs of the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MaxTRESPerUser = slurm.TRES{"gres/gpu": 3} }, "no qos_limit QoS normal waits"},
+		{"the same, denied", func(c *Cluster, _ *slurm.Partition, _ *Job) {
+			c.QOS[0].MaxTRESPerUser, c.QOS[0].Flags = slurm.TRES{"gres/gpu": 3}, "DenyOnLimit"
+		}, "no qos_limit QoS normal"},
+		{"too few GPUs for the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.QOS[0].MinTRESPerJob = slurm.TRES{"gres/gpu": 8} }, "no min_gpu QoS normal waits"},
+		{"a limit of the QoS comes before that of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) {
+			c.QOS[0].MaxWall, c.Associations[0].MaxWall = slurm.AtMost(2*time.Hour), slurm.AtMost(time.Minute)
+		}, "yes"},
+		{"no such license", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.Licenses = map[string]int64{"matlab": 1} }, "no license license matlab"},
+		{"accounting that does not answer", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Known.Accounting = false }, "unknown accounting user alice"},
+	} {
+		cluster := &Cluster{
+			Partitions: []slurm.Partition{{Name: "p", State: "UP", MaxTime: slurm.Unlimited}}, QOS: []slurm.QOS{{Name: "normal"}, {Name: "long"}, {Name: "deny"}},
+			Associations: []slurm.Association{lab}, Accounts: []slurm.Association{{Account: "lab", Parent: "root"}, {Account: "root"}},
+			User: "alice", Groups: []string{"alice"}, DefaultAccount: "lab", Known: Known{true, true, true, true, true},
+			Config: slurm.Config{"SLURM_VERSION": "22.05.8", "AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageEnforce": "associations,limits,qos", "SelectTypeParameters": "CR_CORE_MEMORY"},
+		}
+		j := job
+		c.change(cluster, &cluster.Partitions[0], &j)
+		findings := cluster.Check(j)
+		got := Of(findings).String()
+		if len(findings) > 0 {
+			got += " " + findings[0].Code + " " + findings[0].Whose
+			if findings[0].Waits {
+				got += " waits"
+			}
+			if findings[0].Text == "" || strings.Contains(findings[0].Text, "%!") {
+				t.Errorf("%s: %q", c.name, findings[0].Text)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %s; want %s (%+v)", c.name, got, c.want, findings)
+		}
+	}
+}
+
+func TestNeed(t *testing.T) {
+	c := &Cluster{Known: Known{Config: true}, Config: slurm.Config{"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "500"}}
+	for _, x := range []struct {
+		name string
+		p    slurm.Partition
+		j    Job
+		want Need
+	}{
+		{"the cluster's memory for each CPU", slurm.Partition{}, Job{CPUsPerTask: 4}, Need{4, 2000, 0, 4}},
+		{"the partition's", slurm.Partition{DefMemPerCPU: slurm.AtMost(int64(8000))}, Job{CPUsPerTask: 2, Tasks: 2}, Need{4, 32000, 0, 4}},
+		{"CPUs for each GPU", slurm.Partition{DefCPUPerGPU: slurm.AtMost(int64(4))}, Job{GPUs: 4}, Need{16, 8000, 4, 16}},
+		{"memory for each GPU", slurm.Partition{DefMemPerGPU: slurm.AtMost(int64(4000))}, Job{GPUs: 2}, Need{1, 8000, 2, 1}},
+		{"CPUs for the memory", slurm.Partition{MaxMemPerCPU: slurm.AtMost(int64(1000))}, Job{CPUsPerTask: 2, MemMB: 7500}, Need{8, 7500, 0, 2}},
+	} {
+		if got := c.Need(&x.p, x.j); got != x.want {
+			t.Errorf("%s: %+v; want %+v", x.name, got, x.want)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// checker collects the findings of one job in one partition.
+type checker struct {
+	c        *Cluster
+	j        Job
+	p        *slurm.Partition
+	need     Need
+	assoc    *slurm.Association
+	qosName  string
+	first    *slurm.QOS    // whose limits count
+	second   *slurm.QOS    // where first has none
+	time     time.Duration // that the job gets; 0: as long as the partition allows
+	byLimit  bool          // time is that of a limit: the job names none
+	findings []Finding
+}
+
+// Check says what speaks against a job in one partition; nothing, if Slurm would
+// accept it and start it some day, as far as this model knows.
+func (c *Cluster) Check(j Job) []Finding {
+	p := c.Partition(j.Partition)
+	if p == nil {
+		return []Finding{{No, "partition", "partition " + j.Partition, "there is no such partition", false, false}}
+	}
+	k := checker{c: c, j: j, p: p, need: c.Need(p, j)}
+	k.j.Nodes = max(1, j.Nodes)
+	k.access()
+	k.accounting()
+	k.setTime()
+	k.partitionLimits()
+	if k.limited() {
+		k.qosLimits()
+		k.accountLimits()
+	}
+	k.licenses()
+	return k.findings
+}
+
+// Access says whether the user may use a partition at all, whatever the job.
+func (c *Cluster) Access(p *slurm.Partition) []Finding {
+	k := checker{c: c, p: p}
+	k.access()
+	return k.findings
+}
+
+// limited reports whether the limits of QoS and accounts hold, and are known.
+func (k *checker) limited() bool { return k.c.enforces("limits") && k.c.Known.Accounting }
+
+func (k *checker) no(code, whose, format string, args ...any) {
+	k.findings = append(k.findings, Finding{Verdict: No, Code: code, Whose: whose, Text: fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) unknown(code, whose, format string, args ...any) {
+	k.findings = append(k.findings, Finding{Verdict: Unknown, Code: code, Whose: whose, Text: fmt.Sprintf(format, args...)})
+}
+
+// waits is a job that is accepted and never starts.
+func (k *checker) waits(code, whose, format string, args ...any) {
+	k.no(code, whose, format, args...)
+	k.findings[len(k.findings)-1].Waits = true
+}
+
+func (k *checker) partition() string { return "partition " + k.p.Name }
+
+// access is who may use the partition at all.
+func (k *checker) access() {
+	c, p := k.c, k.p
+	if p.State != "UP" && p.State != "" {
+		if p.State == "DOWN" {
+			k.waits("partition_state", k.partition(), "the partition is DOWN")
+		} else {
+			k.no("partition_state", k.partition(), "the partition is %s", p.State)
+		}
+	}
+	if p.RootOnly && c.User != "root" {
+		k.no("partition_state", k.partition(), "only root may use the partition")
+	}
+	if p.NoRootJobs && c.User == "root" {
+		k.no("partition_state", k.partition(), "root may not use the partition")
+	}
+	if p.NeedsResv && k.j.Reservation == "" {
+		k.no("partition_state", k.partition(), "the partition takes jobs with a reservation only")
+	}
+	if p.AllowGroups != nil && c.User != "root" {
+		switch {
+		case !c.Known.Groups:
+			k.unknown("group", k.partition(), "the partition is for the groups %s only, and yours are not known", strings.Join(p.AllowGroups, ", "))
+		case !slices.ContainsFunc(c.Groups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }):
+			k.no("group", k.partition(), "the partition is for the groups %s only", strings.Join(p.AllowGroups, ", "))
+		}
+	}
+	if p.AllocNodes != "" {
+		switch {
+		case c.Host == "":
+			k.unknown("host", k.partition(), "jobs may be submitted from %s only", p.AllocNodes)
+		case !inHosts(p.AllocNodes, c.Host):
+			k.no("host", k.partition(), "jobs may be submitted from %s only, not from %s", p.AllocNodes, c.Host)
+		}
+	}
+}
+
+// accounting is whether the user may charge the account and use the QoS, here.
+func (k *checker) accounting() {
+	c, p := k.c, k.p
+	if !c.Known.Accounting {
+		if p.AllowAccounts != nil || p.DenyAccounts != nil {
+			k.unknown("account", k.partition(), "the partition is not for all accounts, and yours are not known")
+		}
+		if p.AllowQOS != nil || p.DenyQOS != nil {
+			k.unknown("qos", k.partition(), "the partition is not for all QoS, and yours are not known")
+		}
+		if c.enforces("associations") {
+			k.unknown("accounting", "user "+c.User, "your accounts and QoS, and their limits, are not known")
+		}
+		return
+	}
+	k.assoc = c.association(k.j.Account, p.Name)
+	if k.assoc == nil && c.enforces("associations") {
+		if k.j.Account == "" && c.DefaultAccount == "" {
+			k.no("account", "user "+c.User, "%s has no account", c.User)
+		} else {
+			k.no("account", "user "+c.User, "%s has no association with the account %s here", c.User, cmp.Or(k.j.Account, c.DefaultAccount))
+		}
+		return
+	}
+	account := cmp.Or(k.j.Account, c.DefaultAccount)
+	if k.assoc != nil {
+		account = k.assoc.Account
+	}
+	if account != "" || c.enforces("associations") {
+		k.allowedAccount(account)
+	}
+	k.qosName = cmp.Or(k.j.QOS, c.defaultQOS(k.assoc))
+	if k.assoc != nil && c.enforces("qos") && len(c.QOS) > 0 {
+		switch {
+		case c.qos(k.qosName) == nil:
+			k.no("qos", "QoS "+k.qosName, "there is no such QoS")
+		case !slices.ContainsFunc(k.assoc.QOS, func(q string) bool { return strings.EqualFold(q, k.qosName) }):
+			k.no("qos", "account "+account, "%s may not use the QoS %s with the account %s", c.User, k.qosName, account)
+		}
+	}
+	if len(c.QOS) > 0 && !allows(k.qosName, p.AllowQOS, p.DenyQOS) {
+		if p.AllowQOS != nil {
+			k.no("qos", k.partition(), "the partition is for the QoS %s only, not %s", strings.Join(p.AllowQOS, ", "), k.qosName)
+		} else {
+			k.no("qos", k.partition(), "the partition does not take the QoS %s", k.qosName)
+		}
+	}
+	k.first, k.second = c.qos(p.QOS), c.qos(k.qosName)
+	if k.first == nil || k.second != nil && k.second.Is("OverPartQOS") {
+		k.first, k.second = k.second, k.first
+	}
+	if k.first == k.second {
+		k.second = nil
+	}
+}
+
+// allowedAccount looks at the accounts of the partition. Since 25.05 they stand for
+// those below them, too.
+func (k *checker) allowedAccount(account string) {
+	p := k.p
+	if allows(account, p.AllowAccounts, p.DenyAccounts) {
+		return
+	}
+	for above, depth := k.c.account(account), 0; above != nil && above.Parent != "" && depth < 64; above, depth = k.c.account(above.Parent), depth+1 {
+		if p.AllowAccounts != nil && slices.Contains(p.AllowAccounts, above.Parent) && (!k.c.Known.Config || k.c.Config.AtLeast(25, 5)) {
+			k.unknown("account", k.partition(), "the partition is for the account %s, which is above %s", above.Parent, account)
+			return
+		}
+	}
+	if p.AllowAccounts != nil {
+		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
+	} else {
+		k.no("account", k.partition(), "the partition does not take the account %s", account)
+	}
+}
+
+func allows(name string, allow, deny []string) bool {
+	is := func(n string) bool { return strings.EqualFold(n, name) }
+	if allow != nil {
+		return slices.ContainsFunc(allow, is) // Deny is not looked at then
+	}
+	return !slices.ContainsFunc(deny, is)
+}
+
+// enforced reports a limit of the partition, which EnforcePartLimits=NO lets a job
+// exceed that then waits for ever.
+func (k *checker) enforced(code, format string, args ...any) {
+	if k.c.Known.Config && strings.EqualFold(k.c.Config.Get("EnforcePartLimits"), "NO") {
+		k.waits(code, k.partition(), format, args...)
+	} else {
+		k.no(code, k.partition(), format, args...)
+	}
+}
+
+// partitionLimits are what the partition allows one job.
+func (k *checker) partitionLimits() {
+	p, j := k.p, k.j
+	own := func(flag string) bool {
+		return k.first != nil && k.first.Is(flag) || k.second != nil && k.second.Is(flag)
+	}
+	if !p.MaxNodes.Allows(j.Nodes) && !own("PartitionMaxNodes") {
+		k.enforced("nodes", "%d nodes asked for, the partition allows %d", j.Nodes, p.MaxNodes.Max)
+	}
+	if j.Nodes < p.MinNodes && !own("PartitionMinNodes") {
+		k.enforced("nodes", "%d nodes asked for, the partition takes jobs of %d or more", j.Nodes, p.MinNodes)
+	}
+	if p.MaxTime != slurm.Unlimited && k.time > p.MaxTime && !own("PartitionTimeLimit") {
+		k.enforced("duration", "%s, the partition allows %s", k.asked(), slurm.FormatDuration(p.MaxTime))
+		k.findings[len(k.findings)-1].Late = k.byLimit
+	}
+	if p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
+		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)
+	}
+	if !p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) {
+		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.AskedCPUs, p.MaxCPUsPerNode.Max)
+	}
+	maxMem := p.MaxMemPerNode
+	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {
+		maxMem = slurm.AtMost(most)
+	}
+	if maxMem.Max > 0 && !maxMem.Allows(k.need.MemMB) && k.c.countsMemory() {
+		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", k.need.MemMB, maxMem.Max)
+	}
+}
+
+// setTime finds out the time limit of the job. One that names none gets the default
+// of the partition, or else the longest that a QoS or the account allows, even where
+// that is more than the partition does.
+func (k *checker) setTime() {
+	if k.time = cmp.Or(k.j.Time, k.p.DefaultTime); k.time > 0 || !k.limited() {
+		return
+	}
+	limit := func(l slurm.Limit[time.Duration]) {
+		if l.Set && l.Max > 0 && (k.time == 0 || l.Max < k.time) {
+			k.time, k.byLimit = l.Max, true
+		}
+	}
+	byQOS := false
+	for _, q := range k.inOrder() {
+		if !byQOS {
+			limit(q.MaxWall)
+			byQOS = q.MaxWall.Set
+		}
+		limit(q.Grp.Wall)
+	}
+	if k.assoc != nil && !byQOS {
+		limit(k.assoc.MaxWall)
+	}
+}
+
+// asked says how long the job is.
+func (k *checker) asked() string {
+	if k.j.Time == 0 {
+		return "a job that names no time asks for " + slurm.FormatDuration(k.time)
+	}
+	return slurm.FormatDuration(k.time) + " asked for"
+}
+
+func (k *checker) licenses() {
+	if len(k.j.Licenses) > 0 && !k.c.Known.Licenses {
+		k.unknown("license", "licenses", "the licenses of the cluster are not known")
+		return
+	}
+	for name, n := range k.j.Licenses {
+		i := slices.IndexFunc(k.c.Licenses, func(l slurm.License) bool { return l.Name == name })
+		switch {
+		case i < 0:
+			k.no("license", "license "+name, "there is no license %s", name)
+		case n > k.c.Licenses[i].Total:
+			k.no("license", "license "+name, "%d of the license %s asked for, there are %d", n, name, k.c.Licenses[i].Total)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Cluster is what is known of a cluster and of a user of it. What is nil where Known
+// says nothing else is not there.
+type Cluster struct {
+	Partitions   []slurm.Partition
+	QOS          []slurm.QOS
+	Associations []slurm.Association // of the user, on this cluster
+	Accounts     []slurm.Association // of the accounts themselves, for what bounds all users of one
+	Licenses     []slurm.License
+	Config       slurm.Config
+
+	User           string
+	Groups         []string // Unix groups of the user
+	Host           string   // on which sbatch is called; "": not known
+	DefaultAccount string
+
+	Known Known
+}
+
+// Known is what could be asked.
+type Known struct {
+	Accounting bool // QOS, Associations, DefaultAccount; that there is no accounting is known, too
+	Accounts   bool
+	Groups     bool
+	Licenses   bool
+	Config     bool
+}
+
+// Job is what sbatch is asked for. Zero is "not said". Nodes apart, numbers are
+// those of each node.
+type Job struct {
+	Partition    string
+	Account, QOS string
+	Reservation  string
+	Time         time.Duration
+	Nodes        int64 // 0 is one
+	Tasks        int64 // 0 is one
+	CPUsPerTask  int64
+	MemMB        int64
+	GPUs         int64
+	GPUTypes     map[string]int64 // by Slurm's type, where the job names types
+	Licenses     map[string]int64
+	Exclusive    bool
+}
+
+// Verdict is what Slurm would say.
+type Verdict int
+
+// The verdicts.
+const (
+	Yes Verdict = iota
+	No
+	Unknown
+)
+
+func (v Verdict) String() string { return [...]string{"yes", "no", "unknown"}[v] }
+
+// Finding is a rule that speaks against a job.
+type Finding struct {
+	Verdict Verdict // No or Unknown
+	Code    string  // partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit, account_limit or license
+	Whose   string  // such as "partition gpu", "QoS long", "account lab"
+	Text    string
+	Waits   bool // Slurm accepts the job, which then never starts
+	Late    bool // sbatch refuses the job, and sbatch --test-only does not
+}
+
+// Of is the verdict of some findings.
+func Of(findings []Finding) Verdict {
+	v := Yes
+	for _, f := range findings {
+		if f.Verdict == No {
+			return No
+		}
+		v = Unknown
+	}
+	return v
+}
+
+// Partition returns a partition, nil if there is none of that name.
+func (c *Cluster) Partition(name string) *slurm.Partition {
+	for i := range c.Partitions {
+		if c.Partitions[i].Name == name {
+			return &c.Partitions[i]
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) qos(name string) *slurm.QOS {
+	if name == "" {
+		return nil
+	}
+	for i := range c.QOS {
+		if strings.EqualFold(c.QOS[i].Name, name) {
+			return &c.QOS[i]
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) account(name string) *slurm.Association {
+	for i := range c.Accounts {
+		if a := &c.Accounts[i]; a.User == "" && strings.EqualFold(a.Account, name) {
+			return a
+		}
+	}
+	return nil
+}
+
+// enforces reports whether AccountingStorageEnforce has something, given or implied.
+// Of a configuration that is not known it is assumed where there is accounting.
+func (c *Cluster) enforces(what string) bool {
+	if !c.Known.Config {
+		return len(c.Associations) > 0 || len(c.QOS) > 0
+	}
+	if !c.Config.Accounting() {
+		return false
+	}
+	for word := range strings.FieldsFuncSeq(strings.ToLower(c.Config.Get("AccountingStorageEnforce")), func(r rune) bool { return r == ',' || r == ' ' }) {
+		switch {
+		case word == what || word == "all" || word == "safe" && what == "limits":
+			return true
+		case what == "associations" && slices.Contains([]string{"limits", "qos", "safe", "wckeys"}, word):
+			return true
+		}
+	}
+	return false
+}
+
+// association is the one by which a job is charged: of the account and, if there is
+// one, of the partition.
+func (c *Cluster) association(account, partition string) *slurm.Association {
+	if account == "" {
+		account = c.DefaultAccount
+	}
+	var found *slurm.Association
+	for i := range c.Associations {
+		a := &c.Associations[i]
+		if !strings.EqualFold(a.Account, account) || a.User == "" {
+			continue
+		}
+		if a.Partition == partition && partition != "" {
+			return a
+		}
+		if a.Partition == "" {
+			found = a
+		}
+	}
+	return found
+}
+
+// defaultQOS is the QoS of a job that names none.
+func (c *Cluster) defaultQOS(a *slurm.Association) string {
+	switch {
+	case a == nil:
+		return "normal"
+	case a.DefaultQOS != "":
+		return a.DefaultQOS
+	case len(a.QOS) == 1:
+		return a.QOS[0]
+	}
+	if root := c.account("root"); root != nil && root.DefaultQOS != "" {
+		return root.DefaultQOS
+	}
+	return "normal"
+}
+
+// remembersMemory reports whether Slurm counts memory at all.
+func (c *Cluster) countsMemory() bool {
+	return !c.Known.Config || strings.Contains(strings.ToUpper(c.Config.Get("SelectTypeParameters")), "MEMORY")
+}
+
+// Need is what a job takes of each node, with the defaults of the partition.
+type Need struct {
+	CPUs, MemMB, GPUs int64
+	AskedCPUs         int64 // CPUs before MaxMemPerCPU makes more of them
+}
+
+// Need works out what a job takes of each of its nodes in a partition.
+func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
+	n := Need{CPUs: max(1, j.Tasks) * max(1, j.CPUsPerTask), MemMB: j.MemMB, GPUs: j.GPUs}
+	if perGPU := p.DefCPUPerGPU.Or(c.defaults().cpuPerGPU); j.GPUs > 0 && j.CPUsPerTask == 0 {
+		n.CPUs = max(n.CPUs, perGPU*j.GPUs)
+	}
+	if n.AskedCPUs = n.CPUs; !c.countsMemory() {
+		return n
+	}
+	d := c.defaults()
+	perNode, perCPU := p.DefMemPerNode.Or(0), p.DefMemPerCPU.Or(0)
+	if perNode == 0 && perCPU == 0 {
+		perNode, perCPU = d.memPerNode, d.memPerCPU
+	}
+	if n.MemMB > 0 {
+		perNode, perCPU = n.MemMB, 0
+	}
+	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
+	switch {
+	case n.MemMB == 0 && perGPU > 0:
+	case perCPU > 0:
+		n.MemMB = perCPU * n.CPUs
+	default:
+		n.MemMB = perNode
+	}
+	// A node is taken only if each GPU can have its default, whatever --mem says.
+	n.MemMB = max(n.MemMB, perGPU)
+	most := p.MaxMemPerCPU.Or(0)
+	if most == 0 && !p.MaxMemPerNode.Set {
+		most = d.maxMemPerCPU
+	}
+	switch {
+	case most <= 0:
+	case perCPU > most:
+		n.CPUs *= (perCPU-1)/most + 1
+	case perCPU == 0 && perNode > 0:
+		n.CPUs = max(n.CPUs, (perNode-1)/most+1)
+	}
+	return n
+}
+
+// defaults are those of the cluster's configuration, in MiB; 0: none.
+type defaults struct{ cpuPerGPU, memPerGPU, memPerCPU, memPerNode, maxMemPerCPU, maxMemPerNode int64 }
+
+func (c *Cluster) defaults() defaults {
+	var d defaults
+	if !c.Known.Config {
+		return d
+	}
+	cpu, mem := slurm.JobDefaults(c.Config.Get("JobDefaults"))
+	d.cpuPerGPU, d.memPerGPU = cpu.Or(0), mem.Or(0)
+	number := func(key string) int64 {
+		n := int64(0)
+		for _, r := range c.Config.Get(key) {
+			if r < '0' || r > '9' || n > 1<<50 {
+				return 0
+			}
+			n = n*10 + int64(r-'0')
+		}
+		return n
+	}
+	d.memPerCPU, d.memPerNode = number("DefMemPerCPU"), number("DefMemPerNode")
+	d.maxMemPerCPU, d.maxMemPerNode = number("MaxMemPerCPU"), number("MaxMemPerNode")
+	return d
+}
+
+// inHosts reports whether a host list has a host, by its short name.
+func inHosts(list, host string) bool {
+	names, err := hostlist.Expand(list)
+	short, _, _ := strings.Cut(host, ".")
+	return err != nil || slices.ContainsFunc(names, func(n string) bool { return n == host || n == short })
+}

@@ -1,0 +1,230 @@
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// tres is what a job takes in all, as limits count it: mem in MiB.
+func (k *checker) tres(nodes int64) map[string]float64 {
+	n := float64(nodes)
+	t := map[string]float64{"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.MemMB), "node": n, "gres/gpu": n * float64(k.need.GPUs)}
+	for name, count := range k.j.GPUTypes {
+		t["gres/gpu:"+name] = n * float64(count)
+	}
+	for name, count := range k.j.Licenses {
+		t["license/"+name] = float64(count)
+	}
+	return t
+}
+
+// strict reports whether a job beyond a limit of the QoS or the association is
+// refused, and not only kept waiting.
+func (k *checker) strict() bool {
+	return k.first != nil && k.first.Is("DenyOnLimit") || k.second != nil && k.second.Is("DenyOnLimit")
+}
+
+func (k *checker) limit(code, whose, format string, args ...any) {
+	if k.strict() {
+		k.no(code, whose, format, args...)
+	} else {
+		k.waits(code, whose, format, args...)
+	}
+}
+
+// most compares what a job takes with upper bounds; those in done were decided by a
+// limit that comes before.
+func (k *checker) most(code, whose, what string, has map[string]float64, limits slurm.TRES, done map[string]bool) {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		limit := limits[name]
+		if done[name] {
+			continue
+		}
+		if done != nil {
+			done[name] = true
+		}
+		value, counted := has[name]
+		switch {
+		case counted && value > limit:
+			k.limit(code, whose, "%s asked for, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
+		case name == "cpu" && k.whole() && limit < 1<<40:
+			k.unknown(code, whose, "whole nodes have more CPUs than are asked for; %s allows %s %s", whose, amount(name, limit), what)
+		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 && float64(k.need.GPUs*k.j.Nodes) > limit:
+			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
+		case name == "billing":
+			k.unknown(code, whose, "%s allows %s %s, and what the job is charged is not known", whose, amount(name, limit), what)
+		}
+	}
+}
+
+// whole reports whether the job gets whole nodes, whatever it asks for.
+func (k *checker) whole() bool { return k.j.Exclusive || k.p.Exclusive }
+
+func amount(name string, n float64) string {
+	switch name {
+	case "mem":
+		return fmt.Sprintf("%.0f MiB of memory", n)
+	case "cpu":
+		return fmt.Sprintf("%.0f CPUs", n)
+	case "node":
+		return fmt.Sprintf("%.0f nodes", n)
+	case "gres/gpu":
+		return fmt.Sprintf("%.0f GPUs", n)
+	}
+	return fmt.Sprintf("%s=%.0f", name, n)
+}
+
+// bound is one limit that a QoS and an association both may have.
+type bound struct {
+	what    string
+	nodes   int64 // of how many nodes it counts
+	ofQOS   func(*slurm.QOS) slurm.TRES
+	ofAssoc func(*slurm.Association) slurm.TRES
+}
+
+func (k *checker) bounds() []bound {
+	return []bound{
+		{"for a job", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerJob }, func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerJob }},
+		{"on each node", 1, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerNode }, func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerNode }},
+		{"for each user", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerUser }, nil},
+		{"for each account", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerAccount }, nil},
+		{"at a time", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.Grp.TRES }, nil},
+	}
+}
+
+// inOrder are the QoS whose limits count, the first one before the second.
+func (k *checker) inOrder() []*slurm.QOS {
+	var all []*slurm.QOS
+	for _, q := range []*slurm.QOS{k.first, k.second} {
+		if q != nil {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// qosLimits are those of the QoS of the partition and of the job.
+func (k *checker) qosLimits() {
+	for _, b := range k.bounds() {
+		done := map[string]bool{}
+		for _, q := range k.inOrder() {
+			k.most("qos_limit", "QoS "+q.Name, b.what, k.tres(b.nodes), b.ofQOS(q), done)
+		}
+	}
+	done := map[string]bool{}
+	has := k.tres(k.j.Nodes)
+	for _, q := range k.inOrder() {
+		whose := "QoS " + q.Name
+		for _, name := range slices.Sorted(maps.Keys(q.MinTRESPerJob)) {
+			if least := q.MinTRESPerJob[name]; !done[name] && has[name] < least {
+				code := "qos_limit"
+				if strings.HasPrefix(name, "gres/gpu") {
+					code = "min_gpu"
+				}
+				k.limit(code, whose, "%s asked for, the QoS %s wants %s or more", amount(name, has[name]), q.Name, amount(name, least))
+			}
+			done[name] = true
+		}
+		if q.MaxSubmitPerUser.Set && q.MaxSubmitPerUser.Max == 0 || q.MaxSubmitPerAccount.Set && q.MaxSubmitPerAccount.Max == 0 || q.Grp.Submit.Set && q.Grp.Submit.Max == 0 {
+			k.no("qos_limit", whose, "the QoS %s takes no jobs", q.Name)
+		} else if q.MaxJobsPerUser.Set && q.MaxJobsPerUser.Max == 0 || q.MaxJobsPerAccount.Set && q.MaxJobsPerAccount.Max == 0 || q.Grp.Jobs.Set && q.Grp.Jobs.Max == 0 {
+			k.waits("qos_limit", whose, "the QoS %s starts no jobs", q.Name)
+		}
+	}
+	for _, q := range k.inOrder() {
+		if q.MaxWall.Set {
+			if !q.MaxWall.Allows(k.time) {
+				k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows %s", k.asked(), q.Name, slurm.FormatDuration(q.MaxWall.Max))
+			}
+			break
+		}
+	}
+	for _, q := range k.inOrder() {
+		if !q.Grp.Wall.Allows(k.time) {
+			k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows all jobs together %s", k.asked(), q.Name, slurm.FormatDuration(q.Grp.Wall.Max))
+		}
+		k.minutes("qos_limit", "QoS "+q.Name, q.MaxTRESMinsPerJob)
+		k.minutes("qos_limit", "QoS "+q.Name, q.Grp.TRESMins)
+	}
+}
+
+// minutes compares what the job alone would take with limits in TRES minutes.
+func (k *checker) minutes(code, whose string, limits slurm.TRES) {
+	has := k.tres(k.j.Nodes)
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		if used := has[name] * k.time.Minutes(); used > limits[name] {
+			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, has[name]), k.time.Round(time.Second), limits[name])
+		}
+	}
+}
+
+// accountLimits are those of the association and of the accounts above it. A limit
+// that a QoS sets takes the place of that of the association.
+func (k *checker) accountLimits() {
+	a := k.assoc
+	if a == nil {
+		return
+	}
+	whose := "account " + a.Account
+	for _, b := range k.bounds() {
+		if b.ofAssoc == nil {
+			continue
+		}
+		done := map[string]bool{}
+		for _, q := range k.inOrder() {
+			for name := range b.ofQOS(q) {
+				done[name] = true
+			}
+		}
+		k.most("account_limit", whose, b.what, k.tres(b.nodes), b.ofAssoc(a), done)
+	}
+	byQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxWall.Set })
+	if !byQOS && !a.MaxWall.Allows(k.time) {
+		k.limit("duration", whose, "%s, the account %s allows %s", k.asked(), a.Account, slurm.FormatDuration(a.MaxWall.Max))
+	}
+	k.minutes("account_limit", whose, a.MaxTRESMinsPerJob)
+	submitByQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxSubmitPerUser.Set })
+	jobsByQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxJobsPerUser.Set })
+	if a.MaxSubmit.Set && a.MaxSubmit.Max == 0 && !submitByQOS {
+		k.no("account_limit", whose, "the account %s takes no jobs of %s", a.Account, k.c.User)
+	} else if a.MaxJobs.Set && a.MaxJobs.Max == 0 && !jobsByQOS {
+		k.waits("account_limit", whose, "the account %s starts no jobs of %s", a.Account, k.c.User)
+	}
+	k.groupLimits(a)
+}
+
+// groupLimits are what bounds all jobs of the association, and of each account above.
+func (k *checker) groupLimits(a *slurm.Association) {
+	done := map[string]bool{}
+	for _, q := range k.inOrder() {
+		for name := range q.Grp.TRES {
+			done[name] = true
+		}
+	}
+	whose := "account " + a.Account
+	for depth := 0; a != nil && depth < 64; depth++ {
+		k.most("account_limit", whose, "at a time", k.tres(k.j.Nodes), a.Grp.TRES, maps.Clone(done))
+		k.minutes("account_limit", whose, a.Grp.TRESMins)
+		if a.Grp.Submit.Set && a.Grp.Submit.Max == 0 {
+			k.no("account_limit", whose, "the account %s takes no jobs", a.Account)
+		} else if a.Grp.Jobs.Set && a.Grp.Jobs.Max == 0 {
+			k.waits("account_limit", whose, "the account %s starts no jobs", a.Account)
+		}
+		if !k.c.Known.Accounts {
+			return
+		}
+		up := a.Account
+		if a.User == "" {
+			up = a.Parent
+		}
+		if up == "" {
+			return
+		}
+		a, whose = k.c.account(up), "account "+up
+	}
+}

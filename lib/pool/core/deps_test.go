@@ -1,0 +1,50 @@
+package core
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/names"
+)
+
+// A run that is fed for ever keeps what ended tasks were called, and how they ended,
+// in little memory.
+func TestDependenciesTakeLittleMemory(t *testing.T) {
+	d := newDependencies(true, &names.Map{Dir: t.TempDir()})
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / (1 << 20)
+	}
+	const n = 150000
+	bad := func(seq int64) bool { return seq%50000 == 7 }
+	before := heap()
+	for seq := int64(1); seq <= n; seq++ {
+		task := &pool.Task{Seq: seq, Extra: &pool.Extra{ID: fmt.Sprint("step-", seq)}}
+		if !d.add(task) || d.add(task) {
+			t.Fatalf("task %d", seq)
+		}
+		d.finish(task, !bad(seq))
+	}
+	if used := heap() - before; used > 8 {
+		t.Errorf("%d names take %.1f MiB", n, used)
+	}
+	for seq := int64(1); seq <= n; seq += 3 {
+		want := depsMet
+		if bad(seq) {
+			want = depsFailed
+		}
+		if got := d.of(fmt.Sprint("step-", seq)); got != want {
+			t.Fatalf("task %d by its id: %d", seq, got)
+		}
+		if got := d.of(fmt.Sprint(seq)); got != want {
+			t.Fatalf("task %d by its number: %d", seq, got)
+		}
+	}
+	if d.of(fmt.Sprint(n+1)) != depsWait || d.of("0") != depsWait || d.of("nobody") != depsWait {
+		t.Error("what has not ended counts as ended")
+	}
+}

@@ -1,0 +1,458 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil) }
+
+// someone runs commands as a user of the cluster.
+type someone struct {
+	name string
+	env  []string
+	cred *syscall.Credential // nil: root
+}
+
+func as(t *testing.T, name string) *someone {
+	t.Helper()
+	s := &someone{name: name, env: []string{"HOME=/tmp", "PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C", "USER=" + name}}
+	for k, v := range harness.Cluster(t) {
+		s.env = append(s.env, k+"="+v)
+	}
+	if name == "root" {
+		return s
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	s.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return s
+}
+
+// Run runs a command as the user; it is a command.Runner.
+func (s *someone) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
+	x := exec.CommandContext(ctx, c.Name, c.Args...)
+	x.Env, x.Dir, x.Stdin = s.env, "/tmp", c.Stdin
+	if s.cred != nil {
+		x.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	}
+	var out, errs bytes.Buffer
+	x.Stdout, x.Stderr = &out, &errs
+	if c.Stdout != nil {
+		x.Stdout = c.Stdout
+	}
+	if c.Stderr != nil {
+		x.Stderr = io.MultiWriter(&errs, c.Stderr)
+	}
+	err := x.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = &command.ExitError{Name: c.Name, Code: exit.ExitCode(), Stderr: errs.String()}
+	}
+	return command.Result{Stdout: out.Bytes()}, err
+}
+
+// must runs a command of the administrator.
+func (s *someone) must(t *testing.T, args ...string) string {
+	t.Helper()
+	r, err := s.Run(t.Context(), command.Cmd{Name: args[0], Args: args[1:]})
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, r.Stdout)
+	}
+	return string(r.Stdout)
+}
+
+// chance draws what a world and its jobs are made of.
+type chance struct{ *rand.Rand }
+
+func (c chance) pick(words ...string) string { return words[c.IntN(len(words))] }
+func (c chance) one(n int) bool              { return c.IntN(n) == 0 }
+
+const partitions, qosCount = 8, 4
+
+var (
+	users    = []string{"alice", "bob", "carol"}
+	accounts = []string{"research", "csi"}
+)
+
+// limits are settings of an association or a QoS, of which most are unset.
+func (c chance) limits(names ...string) []string {
+	var set []string
+	for _, n := range names {
+		value := "-1"
+		switch {
+		case strings.Contains(n, "TRES"):
+			kind := c.pick("cpu", "node", "gres/gpu", "mem")
+			for _, k := range []string{"cpu", "node", "gres/gpu", "mem"} {
+				v := "-1"
+				if k == kind && c.one(3) {
+					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
+				}
+				set = append(set, n+"="+k+"="+v)
+			}
+			continue
+		case n == "MaxWall" && c.one(4):
+			value = c.pick("30", "120")
+		case n == "MaxSubmitJobs" && c.one(12), n == "MaxJobs" && c.one(12):
+			value = "0"
+		}
+		set = append(set, n+"="+value)
+	}
+	return set
+}
+
+// world makes random partitions, QoS and limits of associations.
+func world(t *testing.T, root *someone, r chance) {
+	t.Helper()
+	for i := range qosCount {
+		set := r.limits("MaxWall", "MaxTRESPerJob", "MaxTRESPerUser", "MaxTRESPerNode")
+		least := "MinTRESPerJob=cpu=-1,gres/gpu=-1"
+		if r.one(5) {
+			least = "MinTRESPerJob=" + r.pick("cpu=2,gres/gpu=-1", "cpu=-1,gres/gpu=1")
+		}
+		flags := r.pick("-1", "-1", "DenyOnLimit", "DenyOnLimit", "DenyOnLimit,OverPartQOS", "PartitionTimeLimit")
+		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "qos", fmt.Sprintf("q%d", i), "set", least, "Flags=" + flags}, set...)...)
+	}
+	for _, u := range users {
+		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "user", u, "set", "QOS=normal," + r.pick("q0", "q0,q1", "q1,q2", "q0,q1,q2,q3")},
+			r.limits("MaxWall", "MaxTRESPerJob", "MaxSubmitJobs", "MaxJobs")...)...)
+	}
+	for _, a := range accounts {
+		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set"}, r.limits("GrpTRES")...)...)
+	}
+	for i := range partitions {
+		name := fmt.Sprintf("p%d", i)
+		set := []string{"PartitionName=" + name, "Nodes=" + r.pick("cpu[1-2]", "gpu[1-2]", "small1", "cpu[1-2],gpu[1-2],small1", "gpu1,small1"),
+			"State=" + r.pick("UP", "UP", "UP", "UP", "UP", "UP", "DRAIN", "INACTIVE")}
+		add := func(n int, settings ...string) {
+			if r.one(n) {
+				set = append(set, r.pick(settings...))
+			}
+		}
+		add(4, "MaxTime=60", "MaxTime=10")
+		add(5, "DefaultTime=5", "DefaultTime=50")
+		add(8, "MinNodes=2")
+		add(5, "MaxNodes=1")
+		add(6, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi")
+		add(6, "AllowQos=normal,q0", "AllowQos=q1", "DenyQos=q0")
+		add(10, "AllowGroups=bob", "AllowGroups=alice,carol")
+		add(12, "AllocNodes=cpu1")
+		add(12, "RootOnly=YES")
+		add(6, "MaxCPUsPerNode=2", "MaxCPUsPerNode=3")
+		add(6, "MaxMemPerNode=4000", "MaxMemPerCPU=1000", "MaxMemPerCPU=2500")
+		add(6, "DefMemPerNode=3000", "DefMemPerCPU=3000")
+		add(6, "JobDefaults=DefCpuPerGPU=3", "JobDefaults=DefMemPerGPU=5000")
+		add(5, "QOS=q3", "QOS=q2")
+		root.must(t, append([]string{"scontrol", "create"}, set...)...)
+	}
+}
+
+// job draws a job, with the options of sbatch that ask for it.
+func (c chance) job() (admission.Job, []string) {
+	j := admission.Job{Partition: fmt.Sprintf("p%d", c.IntN(partitions))}
+	args := []string{"--partition=" + j.Partition}
+	number := func(option string, to *int64, one int, values ...int64) {
+		if c.one(one) {
+			*to = values[c.IntN(len(values))]
+			args = append(args, fmt.Sprintf("--%s=%d", option, *to))
+		}
+	}
+	if c.one(3) {
+		j.Account = c.pick(accounts...)
+		args = append(args, "--account="+j.Account)
+	}
+	if c.one(2) {
+		j.QOS = c.pick("normal", "q0", "q1", "q2", "q3")
+		args = append(args, "--qos="+j.QOS)
+	}
+	if c.one(2) {
+		minutes := c.pick("5", "45", "100", "600")
+		n, _ := strconv.Atoi(minutes)
+		j.Time = time.Duration(n) * time.Minute
+		args = append(args, "--time="+minutes)
+	}
+	number("nodes", &j.Nodes, 3, 1, 2, 3)
+	if j.Nodes == 0 {
+		args = append(args, "--nodes=1")
+	}
+	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 4, 6, 9)
+	number("mem", &j.MemMB, 2, 500, 3500, 7000, 12000)
+	if c.one(2) {
+		j.GPUs = int64(1 + c.IntN(4))
+		spec := fmt.Sprint(j.GPUs)
+		if c.one(3) {
+			kind := c.pick("a100", "rtx2080")
+			j.GPUTypes = map[string]int64{kind: j.GPUs}
+			spec = kind + ":" + spec
+		}
+		args = append(args, "--gpus-per-node="+spec)
+	}
+	if c.one(20) {
+		j.Licenses = map[string]int64{"nosuch": 1}
+		args = append(args, "--licenses=nosuch:1")
+	}
+	return j, args
+}
+
+// said is what Slurm did with a job.
+type said struct {
+	accepted bool
+	words    string
+}
+
+func ask(s *someone, args ...string) said {
+	var errs bytes.Buffer
+	r, err := s.Run(context.Background(), command.Cmd{Name: "sbatch", Args: args, Stderr: &errs, Stdin: strings.NewReader("#!/bin/sh\n:\n")})
+	if err != nil {
+		return said{false, strings.TrimSpace(errs.String())}
+	}
+	return said{true, strings.TrimSpace(string(r.Stdout))}
+}
+
+type drawn struct {
+	who  *someone
+	job  admission.Job
+	args []string
+
+	verdict  admission.Verdict
+	waits    bool // accepted, and never started
+	late     bool // refused by sbatch, but not by --test-only
+	findings []admission.Finding
+	fits     []string // nodes that can have the job
+	place    string   // the partition as Slurm shows it
+}
+
+// predict is what the model says of a job.
+func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
+	d.findings = c.Check(d.job)
+	d.verdict = admission.Of(d.findings)
+	d.waits = d.verdict == admission.No && !slices.ContainsFunc(d.findings, func(f admission.Finding) bool { return f.Verdict == admission.No && !f.Waits })
+	hard := func(f admission.Finding) bool { return f.Verdict == admission.No && !f.Waits && !f.Late }
+	d.late = d.verdict == admission.No && !d.waits && !slices.ContainsFunc(d.findings, hard)
+	p := c.Partition(d.job.Partition)
+	free := *p
+	free.MaxMemPerCPU = slurm.Limit[int64]{}
+	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU
+	for i := range nodes {
+		if c.Fits(p, &nodes[i], d.job) {
+			d.fits = append(d.fits, nodes[i].Name)
+		}
+		if c.Fits(&free, &nodes[i], d.job) {
+			tested++
+		}
+	}
+	if wanted := max(1, d.job.Nodes); int64(len(d.fits)) < wanted {
+		d.late = tested >= wanted && (d.late || !slices.ContainsFunc(d.findings, hard))
+		d.verdict, d.waits = admission.No, false
+	}
+}
+
+func (d *drawn) String() string {
+	return fmt.Sprintf("%s: sbatch %s\n%s\nmodel: %v %+v, fits %v", d.who.name, strings.Join(d.args, " "), d.place, d.verdict, d.findings, d.fits)
+}
+
+// TestAgainstSlurm draws worlds and jobs until there are enough cases or the time is
+// over, but one world at least.
+func TestAgainstSlurm(t *testing.T) {
+	const enough, budget = 400, 60 * time.Second
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("PONOS_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	root := as(t, "root")
+	t.Logf("PONOS_SEED=%d", seed)
+	r := chance{rand.New(rand.NewPCG(seed, 0))}
+	for i := range qosCount {
+		root.must(t, "sacctmgr", "-iQ", "add", "qos", fmt.Sprintf("q%d", i))
+	}
+	start := time.Now()
+	count := map[string]int{}
+	for total := 0; total == 0 || total < enough && time.Since(start) < budget; {
+		total += runWorld(t, root, r, count)
+		if t.Failed() {
+			t.Fatalf("PONOS_SEED=%d draws this again", seed)
+		}
+	}
+	t.Logf("%v in %s", count, time.Since(start).Round(time.Second))
+	if count["yes"] == 0 || count["no"] == 0 {
+		t.Errorf("all cases are alike: %v", count)
+	}
+}
+
+func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
+	world(t, root, r)
+	defer func() {
+		for _, u := range users {
+			root.must(t, "scancel", "--user="+u)
+		}
+		for i := range partitions {
+			deleted(t, root, fmt.Sprintf("p%d", i))
+		}
+	}()
+	places := map[string]string{}
+	for i := range partitions {
+		name := fmt.Sprintf("p%d", i)
+		places[name] = root.must(t, "scontrol", "--oneliner", "show", "partition", name)
+	}
+	var all []*drawn
+	for _, name := range users {
+		who := as(t, name)
+		client := &slurm.Client{Run: who, Env: who.env}
+		snapshot, err := cluster.Asker{Slurm: client, User: name, Now: time.Now}.Ask(t.Context())
+		if err != nil || snapshot.Note != "" {
+			t.Fatalf("%v %s", err, snapshot.Note)
+		}
+		nodes, err := client.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		model := snapshot.Admission()
+		for range 25 {
+			d := &drawn{who: who}
+			d.job, d.args = r.job()
+			d.predict(model, nodes)
+			d.place = places[d.job.Partition]
+			all = append(all, d)
+		}
+	}
+	compare(t, all, count)
+	land(t, root, all, count)
+	return len(all)
+}
+
+// compare asks sbatch --test-only of each job.
+func compare(t *testing.T, all []*drawn, count map[string]int) {
+	answers := make([]said, len(all))
+	slots := make(chan struct{}, 4)
+	var wait sync.WaitGroup
+	for i, d := range all {
+		wait.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			answers[i] = ask(d.who, append([]string{"--test-only"}, d.args...)...)
+		})
+	}
+	wait.Wait()
+	for i, d := range all {
+		switch {
+		case d.verdict == admission.Unknown, d.waits, d.late:
+			count["waits or unknown"]++
+		case d.verdict == admission.Yes:
+			if count["yes"]++; !answers[i].accepted {
+				t.Errorf("%v\nSlurm: %s", d, answers[i].words)
+			}
+		default:
+			if count["no"]++; answers[i].accepted {
+				t.Errorf("%v\nSlurm accepts it", d)
+			}
+		}
+	}
+}
+
+// land submits some of the jobs that the model has start, and some that it has wait
+// for ever, and looks where they have run.
+func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
+	const most = 6
+	ids := map[string]*drawn{}
+	started, waiting := 0, 0
+	for _, d := range all {
+		if d.verdict != admission.Yes && !d.waits {
+			continue
+		}
+		if d.waits {
+			if waiting++; waiting > most {
+				continue
+			}
+		} else if started++; started > most {
+			continue
+		}
+		a := ask(d.who, append([]string{"--parsable", "--output=/dev/null"}, d.args...)...)
+		if !a.accepted {
+			t.Errorf("%v\nSlurm refuses it: %s", d, a.words)
+			continue
+		}
+		ids[a.words] = d
+	}
+	deadline := time.Now().Add(60 * time.Second)
+	for id, d := range ids {
+		for {
+			fields := strings.Fields(root.must(t, "scontrol", "--oneliner", "show", "job", id))
+			value := func(key string) string {
+				for _, f := range fields {
+					if v, ok := strings.CutPrefix(f, key+"="); ok {
+						return v
+					}
+				}
+				return ""
+			}
+			state, reason := value("JobState"), value("Reason")
+			if d.waits {
+				if state != "PENDING" {
+					t.Errorf("%v\njob %s is %s on %s", d, id, state, value("NodeList"))
+				} else if reason == "None" && time.Now().Before(deadline) {
+					time.Sleep(200 * time.Millisecond)
+					continue
+				}
+				count["waited"]++
+				break
+			}
+			if state == "PENDING" || state == "CONFIGURING" {
+				if time.Now().After(deadline) {
+					t.Errorf("%v\njob %s is %s: %s", d, id, state, reason)
+					break
+				}
+				time.Sleep(200 * time.Millisecond)
+				continue
+			}
+			names := strings.Fields(root.must(t, "scontrol", "show", "hostnames", value("NodeList")))
+			for _, n := range names {
+				if !slices.Contains(d.fits, n) {
+					t.Errorf("%v\njob %s is on %s", d, id, n)
+				}
+			}
+			count["landed"]++
+			break
+		}
+	}
+}
+
+// deleted removes a partition, which takes as long as its jobs need to end.
+func deleted(t *testing.T, root *someone, name string) {
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		_, err := root.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", "PartitionName=" + name}})
+		if err == nil || time.Now().After(end) {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return
+		}
+	}
+}
