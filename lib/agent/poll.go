@@ -307,6 +307,12 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 	if s.again {
 		return a.submitAgain(ctx, d, k, job.Reason, patience)
 	}
+	if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.Stale {
+		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
+		if err := trimmer.Trim(ctx, k.ID, []string{k.Job}); err != nil {
+			return &k, err
+		}
+	}
 	if s.end {
 		return a.closeBooks(ctx, d, k, s.report, listed, patience)
 	}

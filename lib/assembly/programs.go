@@ -199,7 +199,7 @@ func fileSystem(path string) string {
 	if unix.Statfs(path, &s) != nil {
 		return ""
 	}
-	return fileSystems[int64(uint32(s.Type))] //nolint:unconvert // its type differs between architectures
+	return fileSystems[int64(s.Type)&0xffffffff] //nolint:unconvert // its type differs between architectures
 }
 
 // CheckSubmission asks Slurm whether it would take a job of each kind of task, and submits

@@ -207,6 +207,7 @@ func (w *world) has(a *agent, i *item) bool {
 type effect struct {
 	starts   []start
 	codes    []int
+	ended    time.Time // the last of them
 	overlaps int
 	asked    bool // it got SIGTERM
 	lost     bool // its output could not be written
@@ -232,7 +233,7 @@ func (w *world) effect(i *item) effect {
 			e.starts = append(e.starts, start{at, f[2], f[3]})
 		case f[1] == "E" && len(f) == 3:
 			code, _ := strconv.Atoi(f[2])
-			e.codes = append(e.codes, code)
+			e.codes, e.ended = append(e.codes, code), at
 		case f[1] == "T":
 			e.asked = true
 		case f[1] == "L":
@@ -285,6 +286,8 @@ func (w *world) check(i *item) (wrong []string) {
 		}
 	case "error":
 		switch {
+		case ran && cancelled && i.cancelled.Sub(e.ended).Abs() < 2*time.Second:
+			// Which of the two came first, nobody can tell.
 		case ran:
 			say("it is an error, but its command ended with %d: %s", e.codes[0], s.reason)
 		case failedParent, cancelled:
