@@ -390,6 +390,10 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 			return &k, err
 		}
 	}
+	// The scheduler may show the job for some time.
+	if !slices.Contains(r.Before, k.Job) {
+		r.Before = append(r.Before, k.Job)
+	}
 	r.Job, r.Submitted, r.Retry, r.Problem = "", time.Time{}, a.now().Add(pause(r.Tries)), reason
 	log, err := a.openLog(d, headFile)
 	if err != nil {

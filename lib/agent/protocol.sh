@@ -148,7 +148,11 @@ persist note "exited $code"
 if [ -z "$asked" ]; then
 	if [ "$code" = 0 ]; then sleep 0.2; else sleep 1; fi
 fi
-word=ended
-if [ -n "$asked" ]; then word=cut; fi
-persist note "$word $code"
+# The agent may have moved the directory away by now.
+seal() {
+	local word=ended
+	if [ -n "$asked" ]; then word=cut; fi
+	note "$word $code" || ! [ -d "$dir" ]
+}
+persist seal
 exit "$code"

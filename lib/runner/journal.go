@@ -38,8 +38,11 @@ type Run struct {
 	// Cut says that the command has ended, with Code, after the job was asked to end:
 	// at a time limit, by preemption, or because somebody cancelled it. If the scheduler
 	// begins the job again, the command is run again.
-	Cut  bool
-	Code int
+	Cut bool
+	// Closed says that the job script has written the last line of the journal. Before, it
+	// may still see that the job was asked to end.
+	Closed bool
+	Code   int
 }
 
 // Over reports whether the command has ended, for one reason or the other.
@@ -73,20 +76,20 @@ func ParseRun(b []byte) Run {
 			// The command runs only after the whole line was written; one that is cut off
 			// may become whole on another host's cache.
 			if word == "begun" {
-				r.Begun, r.Cut = true, false
+				r.Begun, r.Cut, r.Closed = true, false, false
 			}
 			continue
 		}
 		code, err := strconv.Atoi(rest)
 		switch {
 		case word == "begun":
-			r.Begun, r.Cut = true, false // begun once more
+			r.Begun, r.Cut, r.Closed = true, false, false // begun once more
 		case (word == "ended" || word == "cut") && err == nil && code >= 0 && code < 256:
 			r.Begun, r.Code = true, code
-			r.Ended, r.Cut = word == "ended", word == "cut"
+			r.Ended, r.Cut, r.Closed = word == "ended", word == "cut", true
 		case word == "exited" && err == nil && code >= 0 && code < 256:
 			r.Begun, r.Code = true, code
-			r.Ended, r.Cut = code < 128, code >= 128
+			r.Ended, r.Cut, r.Closed = code < 128, code >= 128, false
 		}
 	}
 	return r

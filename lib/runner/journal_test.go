@@ -11,10 +11,10 @@ func TestParseRun(t *testing.T) {
 		"":                               {},
 		"\nbegun n1 7 99;\n":             {Begun: true},
 		"\nbegun n1 7 9":                 {Begun: true}, // cut off
-		"\nbegun n1 7 99;\n\nended 3;\n": {Begun: true, Ended: true, Code: 3},
-		"\nbegun n1 7 99;\n\ncut 143;\n": {Begun: true, Cut: true, Code: 143},
+		"\nbegun n1 7 99;\n\nended 3;\n": {Begun: true, Ended: true, Code: 3, Closed: true},
+		"\nbegun n1 7 99;\n\ncut 143;\n": {Begun: true, Cut: true, Code: 143, Closed: true},
 		// A full disk has cut a line off, which was tried again.
-		"\nbegun n1 7 99;\n\nende\nended 0;\n": {Begun: true, Ended: true},
+		"\nbegun n1 7 99;\n\nende\nended 0;\n": {Begun: true, Ended: true, Closed: true},
 		"\nbegun n1 7 99;\n\nended 1":          {Begun: true},
 		"\nbegun n1 7 99;\n\nended 256;\n":     {Begun: true},
 		"\nbegun n1 7 99;\n\nended -1;\n":      {Begun: true},
@@ -23,11 +23,11 @@ func TestParseRun(t *testing.T) {
 		// The script was killed right after the command's end.
 		"\nbegun n1 7 99;\n\nexited 3;\n":               {Begun: true, Ended: true, Code: 3},
 		"\nbegun n1 7 99;\n\nexited 143;\n":             {Begun: true, Cut: true, Code: 143},
-		"\nbegun n1 7 99;\n\nexited 1;\n\ncut 1;\n":     {Begun: true, Cut: true, Code: 1},
+		"\nbegun n1 7 99;\n\nexited 1;\n\ncut 1;\n":     {Begun: true, Cut: true, Code: 1, Closed: true},
 		"\nbegun n1 7 99;\n\nexited 143;\n\nended 143;": {Begun: true, Cut: true, Code: 143},
 		"\nbegun n1 7 99;\n\nexited 14":                 {Begun: true},
 		"\nbegun node1 7\nbegun node1 7 1;\n":           {Begun: true},
-		"\nbegun n 7 1;\n\nended 1\nended 143;\n":       {Begun: true, Ended: true, Code: 143},
+		"\nbegun n 7 1;\n\nended 1\nended 143;\n":       {Begun: true, Ended: true, Code: 143, Closed: true},
 		"\nended 1000;\n":                               {},
 		"\nnonsense 4;\n":                               {},
 	} {
@@ -59,8 +59,8 @@ func TestReadRun(t *testing.T) {
 		{"none", nil, Run{}},
 		{"of another job", map[string]string{"run.71.0": "begun a 1 2;\n", "run.7": "begun a 1 2;\n", "run.7.x": "begun a 1 2;\n"}, Run{}},
 		{"the last", map[string]string{"run.7.0": "cut 143;\n", "run.7.1": "begun a 1 2;\n"}, Run{Restart: 1, Begun: true}},
-		{"ten comes after nine", map[string]string{"run.7.9": "cut 1;\n", "run.7.10": "cut 2;\n"}, Run{Restart: 10, Begun: true, Cut: true, Code: 2}},
-		{"the one that ended", map[string]string{"run.7.0": "ended 0;\n", "run.7.1": "begun a 1 2;\n"}, Run{Begun: true, Ended: true}},
+		{"ten comes after nine", map[string]string{"run.7.9": "cut 1;\n", "run.7.10": "cut 2;\n"}, Run{Restart: 10, Begun: true, Cut: true, Closed: true, Code: 2}},
+		{"the one that ended", map[string]string{"run.7.0": "ended 0;\n", "run.7.1": "begun a 1 2;\n"}, Run{Begun: true, Ended: true, Closed: true}},
 	} {
 		dir := t.TempDir()
 		for name, text := range tt.files {

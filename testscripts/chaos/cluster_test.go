@@ -56,6 +56,7 @@ func (w *world) startCluster() {
 	w.must(os.WriteFile(w.slurmConf(false), []byte(without.String()), 0o644))
 	w.must(w.killDaemon("slurmctld", syscall.SIGTERM, 20*time.Second))
 	w.must(w.startDaemon("slurmctld"))
+	w.must(w.answers(2 * time.Minute))
 }
 
 func (w *world) slurmConf(accounting bool) string {

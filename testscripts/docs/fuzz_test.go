@@ -14,7 +14,7 @@ import (
 
 // notOutside are parsers of what does not come from outside.
 var notOutside = map[string]string{
-	"vastai.parseOffer":     "a row of what parseOffers reads, which has a target",
+	"vastai.parseOffer":    "a row of what parseOffers reads, which has a target",
 	"config.ParseDuration": "values of the configuration: its own target has them",
 	"task.ParseKind":       "the word of --kind, and of records that ParseLine reads",
 	"gpu.ParseCapability":  "the project's own table",

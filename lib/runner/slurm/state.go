@@ -181,7 +181,7 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 func (e evidence) vanished(job runner.Job) runner.Job {
 	absent := e.ref.Missing.Fact() && e.missing(gone)
 	switch {
-	case e.run.Ended && (e.noAccounting || e.missing(lag)):
+	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
 		// Whatever Slurm does with the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut:

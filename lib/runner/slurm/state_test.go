@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 		{"a state of a later Slurm", evidence{queue: queue("TELEPORTING")}, "", 0, true, `squeue shows the unknown state "TELEPORTING"`},
 		{"just vanished", evidence{ref: ago(0)}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"accounting lags", with(run(runner.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
-		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
+		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
 		{"accounting is late, but the journal", with(run(runner.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
 		// One short listing while a preempted job waits to be begun again.
 		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},

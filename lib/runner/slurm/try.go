@@ -31,6 +31,8 @@ func (r *Runner) Try(ctx context.Context, gpu bool) ([]string, error) {
 	switch failed := submitError(err); {
 	case errors.Is(failed, runner.ErrLater): // there is no room at this time: the options are good
 		return given, nil
+	case slurm.Unavailable(err):
+		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, strings.Join(given, " "))
 	case errors.Is(failed, runner.ErrRefused):
 		return given, fault.Hint(fault.Errorf(fault.Usage, "%w (the options are %s)", failed, strings.Join(given, " ")), r.nearest(ctx, err, given))
 	}
