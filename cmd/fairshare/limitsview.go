@@ -407,7 +407,7 @@ func (v *limitsView) text(p *page) error {
 	}
 	p.table(len(v.rows), []column{
 		{title: "LIMIT", cell: cell((*limitRow).what)},
-		{title: "OF", cell: cell(func(r *limitRow) string { return r.whose.String() })},
+		{title: "OF", cell: cell(func(r *limitRow) string { return r.String() })},
 		{title: "ALLOWED", right: true, cell: cell(func(r *limitRow) string { return r.amount(r.allowed) })},
 		{title: "USED", right: true, drop: 1, cell: cell(func(r *limitRow) string {
 			if !r.known {
