@@ -244,6 +244,9 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	c.passSlot(w, a, d.Next)
 	w.average(d.Seconds)
 	r := c.newResult(w.Name(), d)
+	if r.What == wire.Stopped && a.why == "" {
+		c.leaves(w)
+	}
 	if r.What == wire.OK {
 		c.measure(a.task.Spec.Need, d.Seconds)
 	}
@@ -351,6 +354,9 @@ func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
 // back requeues a task that a worker has not begun.
 func (c *Core) back(w *Worker, k wire.Key) {
 	if a := w.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
+		if !a.recalled {
+			c.leaves(w)
+		}
 		c.takeBack(a)
 	}
 }

@@ -216,13 +216,8 @@ func (in *Reader) Next() (*pool.Task, error) {
 func (in *Reader) nextLine() (*pool.Task, error) {
 	for {
 		text, err := in.lines.text()
-		var long errLong
-		if errors.As(err, &long) {
-			in.seq++
-			return nil, in.bad(long.begin+"…", err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, in.tooLong(err)
 		}
 		trimmed := strings.TrimSpace(text)
 		if trimmed == "" {
@@ -243,6 +238,17 @@ func (in *Reader) nextLine() (*pool.Task, error) {
 		}
 		return t, nil
 	}
+}
+
+// tooLong makes the error of one task of an error in reading, if it is that of a record
+// that is too long.
+func (in *Reader) tooLong(err error) error {
+	var long errLong
+	if !errors.As(err, &long) {
+		return err
+	}
+	in.seq++
+	return in.bad(long.begin+"…", err)
 }
 
 // Ready reports whether the next task is there already.
@@ -297,13 +303,8 @@ func (in *Reader) nextArguments() (*pool.Task, error) {
 		} else {
 			fields, err = in.rows.next()
 		}
-		var long errLong
-		if errors.As(err, &long) {
-			in.seq++
-			return nil, in.bad(long.begin+"…", err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, in.tooLong(err)
 		}
 		if in.tmpl.raw && in.lines != nil && strings.TrimSpace(strings.Join(fields, "")) == "" {
 			continue // a line that is a command, and empty

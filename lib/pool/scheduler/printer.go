@@ -39,6 +39,8 @@ type item struct {
 	got     [2][]byte
 	cut     bool  // the line is not at its start
 	live    *live // what came before was printed while the task ran
+	// unprinted says why something could not be written, maybe before the task has ended.
+	unprinted string
 }
 
 func (it *item) key() wire.Key { return it.result.Key }
@@ -77,7 +79,7 @@ type printer struct {
 type chunk struct {
 	w  io.Writer
 	b  []byte
-	of *item // nil: it is not the output of one task
+	of *item // the end of the task, which may be to come
 }
 
 func newPrinter(s *scheduler) *printer {
@@ -292,8 +294,12 @@ func (p *printer) pop() {
 
 // lose tells the core that output of a task is lost.
 func (p *printer) lose(it *item, why string) {
-	if it.task != nil {
-		p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
+	if it.task == nil {
+		return
+	}
+	p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
+	if it.collect != nil && it.result.What == wire.OK { // whoever asked is told as well
+		it.result.What, it.result.Error = wire.OutputLost, wire.Text(why)
 	}
 }
 
@@ -393,6 +399,7 @@ func (p *printer) put(it *item, stream int, b []byte) {
 	if it.collect != nil {
 		if room := maxCollect - len(it.got[stream]); room < len(b) {
 			b = b[:room]
+			p.lose(it, fmt.Sprintf("it is longer than %d MiB", maxCollect>>20))
 		}
 		it.got[stream] = append(it.got[stream], b...)
 		return
@@ -510,7 +517,9 @@ func (p *printer) write() {
 		p.s.send(func(*scheduler) {
 			if len(lost) > 0 && !errors.Is(err, syscall.EPIPE) {
 				for _, it := range lost {
-					p.lose(it, err.Error())
+					if it.unprinted = err.Error(); it.result != nil {
+						p.lose(it, it.unprinted)
+					}
 				}
 			}
 			p.mu.Lock()
