@@ -253,6 +253,7 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	out := Output{Bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
 		out.Worker, out.Size, out.From = w, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
+		copy(out.Near[:], wire.Strings(d.Files))
 	}
 	if c.mayBeStopped(d, r) {
 		c.limbo = append(c.limbo, &limbo{pending{a.task, r, out}, w, c.now.Add(doubt)})
