@@ -99,7 +99,7 @@ func remove(dir string) {
 		return
 	}
 	defer lock.Close()
-	if time.Now().Before(LeaseEnd(dir)) { // perhaps by a host that does not see the lock
+	if clock.Now().Before(LeaseEnd(dir)) { // perhaps by a host that does not see the lock
 		return
 	}
 	_ = os.RemoveAll(dir)
