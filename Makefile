@@ -19,6 +19,9 @@ TOOLS := $(notdir $(wildcard cmd/*))
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
+# All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
+TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
+
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
@@ -33,7 +36,7 @@ build: ## build the tools into bin/
 # not see when it looks whether it can use an earlier result.
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
-	$(GO) test -count=1 -timeout 60m ./testscripts/...
+	$(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
@@ -41,7 +44,7 @@ test-unit: ## run the tests of the packages, with the race detector
 	$(GO) test -race -timeout 30m ./lib/... ./cmd/...
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m ./testscripts/...
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
