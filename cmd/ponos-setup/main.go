@@ -155,6 +155,14 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 		}
 	}
+	for _, t := range []struct {
+		kind string
+		gpu  bool
+	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
+		if why := parts.Refused(c.Context, t.gpu); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
+		}
+	}
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {
 		job, err := parts.SubmitDaemon(c.Context, every)
 		if err != nil {
