@@ -31,6 +31,7 @@ func ctlCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag), Action: ctlStatus},
 			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
+			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
 			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
 			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: ctlDrain},
@@ -114,6 +115,30 @@ func ctlList(c *cli.Context) error {
 		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, x.Command)
 	}
 	return t.Print(c.App.Writer)
+}
+
+// ctlExplain prints what a task waits for.
+func ctlExplain(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return fault.Errorf(fault.Usage, "explain: name one task")
+	}
+	r := &scheduler.Request{Op: "explain"}
+	if seq, err := strconv.ParseInt(c.Args().First(), 10, 64); err == nil && seq > 0 {
+		r.Seqs = []int64{seq}
+	} else if err := resolve(c, r, c.Args().Slice()); err != nil {
+		return err
+	}
+	a, err := ask(c, r)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(c.App.Writer, a)
+	}
+	for _, why := range a.Reasons {
+		fmt.Fprintln(c.App.Writer, app.Sanitize(why))
+	}
+	return nil
 }
 
 // ctlTasks sends a request for some tasks.

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -105,6 +106,7 @@ func runFlags() []cli.Flag {
 		// Failures.
 		str("retries", "run a task that fails `N` times more (0)"),
 		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
+		str("probe", "run `CMD` at each node first, and use only those where it succeeds"),
 		str("halt", "give up: `WHEN` is now|soon,fail|success|done=N[%]"),
 		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
 		oneOf("on-head-lost", "workers without scheduler `DO`: kill or finish (kill)", "kill", "finish"),
@@ -332,32 +334,35 @@ func (v *values) limits(s *wire.Setup) {
 // policy reads how the scheduler decides.
 func (v *values) policy(serve bool) scheduler.Policy {
 	return scheduler.Policy{
-		Place:          []pool.Place{pool.Auto, pool.Spread, pool.Pack}[v.oneOf("place", "auto", "spread", "pack")],
-		Pin:            []scheduler.Pin{scheduler.PinAuto, scheduler.PinCores, scheduler.PinNone}[v.oneOf("bind", "auto", "core", "none")],
-		ConnectTimeout: v.duration("connect-timeout", time.Minute),
-		MinNodes:       v.count("min-nodes", 1, 1),
-		NodeTimeout:    v.duration("node-timeout", 2*time.Minute),
-		Reconnects:     3,
-		Retries:        v.count("retries", 0, 0),
-		LostRetries:    v.count("lost-retries", 3, 0),
-		Delay:          v.duration("delay", 0),
-		TimeoutPercent: v.percent("timeout"),
-		Halt:           v.halt(),
-		Hold:           v.c.Bool("hold"),
-		ReadAhead:      v.count("read-ahead", 1000000, 1),
-		Serve:          serve,
-		TrackSeq:       serve || v.c.Bool("jsonl"),
-		ResumeByText:   v.oneOf("resume-by", "seq", "text") == 1,
-		ForceResume:    v.c.Bool("force-resume"),
-		RetryFailed:    v.c.Bool("retry-failed"),
-		TimePerTask:    v.duration("time-per-task", 0),
-		EndMargin:      v.duration("end-margin", 0),
-		TermGrace:      v.duration("term-grace", 20*time.Second),
-		KeepOrder:      v.c.Bool("keep-order"),
-		Tag:            v.c.Bool("tag") || v.c.IsSet("tagstring"),
-		Live:           v.live(),
-		Quiet:          v.c.Bool("quiet"),
-		Verbose:        v.c.Bool("verbose"),
-		Status:         v.c.String("status"),
+		Policy: core.Policy{
+			Place:          []pool.Place{pool.Auto, pool.Spread, pool.Pack}[v.oneOf("place", "auto", "spread", "pack")],
+			Pin:            []core.Pin{core.PinAuto, core.PinCores, core.PinNone}[v.oneOf("bind", "auto", "core", "none")],
+			ConnectTimeout: v.duration("connect-timeout", time.Minute),
+			MinNodes:       v.count("min-nodes", 1, 1),
+			NodeTimeout:    v.duration("node-timeout", 2*time.Minute),
+			Reconnects:     3,
+			Retries:        v.count("retries", 0, 0),
+			LostRetries:    v.count("lost-retries", 3, 0),
+			Delay:          v.duration("delay", 0),
+			TimeoutPercent: v.percent("timeout"),
+			Halt:           v.halt(),
+			Hold:           v.c.Bool("hold"),
+			ReadAhead:      v.count("read-ahead", 1000000, 1),
+			Serve:          serve,
+			TrackSeq:       serve || v.c.Bool("jsonl"),
+			RetryFailed:    v.c.Bool("retry-failed"),
+			TimePerTask:    v.duration("time-per-task", 0),
+			EndMargin:      v.duration("end-margin", 0),
+			TermGrace:      v.duration("term-grace", 20*time.Second),
+			Probe:          v.c.String("probe"),
+		},
+		ResumeByText: v.oneOf("resume-by", "seq", "text") == 1,
+		ForceResume:  v.c.Bool("force-resume"),
+		KeepOrder:    v.c.Bool("keep-order"),
+		Tag:          v.c.Bool("tag") || v.c.IsSet("tagstring"),
+		Live:         v.live(),
+		Quiet:        v.c.Bool("quiet"),
+		Verbose:      v.c.Bool("verbose"),
+		Status:       v.c.String("status"),
 	}
 }

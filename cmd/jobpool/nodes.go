@@ -226,17 +226,28 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 	return nil
 }
 
+// job asks how the job stands.
+func job(ctx context.Context, client *slurm.Client, id string) (scheduler.Job, error) {
+	b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--jobs="+id, "--format=%e|%T")
+	if err != nil {
+		return scheduler.Job{}, err
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+	end, state, _ := strings.Cut(line, "|")
+	j := scheduler.Job{Suspended: state == "SUSPENDED"}
+	if t, err := slurm.ParseTime(end); err == nil && t != 0 {
+		j.End = slurm.Time(t)
+	}
+	return j, nil
+}
+
 // ends tells when the job ends, now and whenever that is changed.
-func ends(ctx context.Context, client *slurm.Client, job string, out chan<- time.Time) {
+func ends(ctx context.Context, client *slurm.Client, id string, out chan<- time.Time) {
 	for {
-		b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--jobs="+job, "--format=%e")
-		if err == nil {
-			text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-			if t, err := slurm.ParseTime(text); err == nil && t != 0 {
-				select {
-				case out <- slurm.Time(t):
-				case <-ctx.Done():
-				}
+		if j, err := job(ctx, client, id); err == nil && !j.End.IsZero() {
+			select {
+			case out <- j.End:
+			case <-ctx.Done():
 			}
 		}
 		select {

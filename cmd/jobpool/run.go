@@ -260,6 +260,7 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 		out := make(chan time.Time)
 		cfg.Ends = out
 		go ends(ctx, client, r.place.job, out)
+		cfg.Job = func(ctx context.Context) (scheduler.Job, error) { return job(ctx, client, r.place.job) }
 		if r.c.Bool("release-idle") {
 			cfg.Release = release(client, r.place.job, dir)
 		}

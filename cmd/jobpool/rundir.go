@@ -53,7 +53,38 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, ownDir(dir)
+	if err := ownDir(dir); err != nil {
+		return "", err
+	}
+	return dir, isRun(dir)
+}
+
+// isRun refuses a directory that holds other things than a run.
+func isRun(dir string) error {
+	refuse := func(why string) error {
+		return fault.Hint(fault.Errorf(fault.Usage, "run directory %q: %s", dir, why), "choose a directory that is new, empty, or that of a run")
+	}
+	if dir == "/" {
+		return refuse("it is the root directory")
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil { // it is new, or cannot be used, which is noticed later
+		return nil
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case journal.File, journal.RunFile, "lock":
+			return nil
+		}
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case "logs", "nodes", "spool", "bin", "lost+found", "lease", journal.Joblog, journal.Socket:
+		default:
+			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
+		}
+	}
+	return nil
 }
 
 // ownDir refuses a directory that someone else has laid out where everybody may, as
@@ -107,7 +138,11 @@ func remember(dir string, named bool) error {
 	if err := os.Symlink(filepath.Base(dir), temp); err != nil {
 		return fault.Hint(err, "choose a run directory with --run")
 	}
-	return os.Rename(temp, lastRun)
+	if err := os.Rename(temp, lastRun); err != nil {
+		return err
+	}
+	journal.Tidy(baseDir, filepath.Base(dir))
+	return nil
 }
 
 // runInfo is what run.json holds.
@@ -119,13 +154,14 @@ type runInfo struct {
 	PID     int       `json:"pid"`
 	Session string    `json:"session"`
 	Job     string    `json:"job,omitempty"`
+	Node    string    `json:"node,omitempty"` // of the job, that it is on
 	Started time.Time `json:"started"`
 }
 
 func writeRun(dir, session string, args []string) error {
 	host, _ := os.Hostname()
 	cwd, _ := os.Getwd()
-	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), clock.Now().Round(time.Second)}, "", "  ")
+	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURMD_NODENAME"), clock.Now().Round(time.Second)}, "", "  ")
 	if err != nil {
 		return err
 	}

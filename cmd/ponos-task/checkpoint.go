@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Slurm ends all processes of a job at the same time: when the work was ended by
@@ -120,7 +121,7 @@ func (t *tool) saveAndRequeue(ctx context.Context, c *cli.Context, job string) e
 	if err != nil {
 		return err
 	}
-	if state != "RUNNING" {
+	if !slurm.Runs(state) {
 		verbose("job %s is %s: it is not requeued", job, strings.ToLower(state))
 		return nil
 	}

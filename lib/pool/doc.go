@@ -18,6 +18,6 @@
 // steps as there are different wishes, not tasks. Nodes are kept in buckets by
 // their free CPUs.
 //
-// The packages below it are the rest of jobpool: wire (what head and worker tell
-// each other), worker, head, journal, names, input, machine, transport and control.
+// The packages below it are the rest of jobpool: core (what a scheduler decides), wire
+// (what scheduler and worker tell each other), worker, scheduler, journal, names, input, machine, transport and control.
 package pool

@@ -37,6 +37,7 @@ type Node struct {
 	bucket  int     // index in Pool.buckets[free.CPUs]
 	running map[*Slot]struct{}
 	numbers []bool // numbers of slots in use
+	limited int    // how many of those in use bound the number of others
 }
 
 // group is a range of cpus that are near each other.
@@ -115,6 +116,23 @@ func (n *Node) Slots() []*Slot {
 	return slots
 }
 
+// tolerates reports whether a task that bears so much company may run beside those
+// that run.
+func (n *Node) tolerates(company int16) bool {
+	if company > 0 && len(n.running) >= int(company) {
+		return false
+	}
+	if n.limited == 0 {
+		return true
+	}
+	for s := range n.running {
+		if c := s.Task.Company; c > 0 && len(n.running) >= int(c) {
+			return false
+		}
+	}
+	return true
+}
+
 // Closed reports whether the node takes nothing new.
 func (n *Node) Closed() bool { return n.closed || n.gone }
 
@@ -150,6 +168,9 @@ func (n *Node) take(t *Task) *Slot {
 	s.Number++
 	n.free = n.free.minus(need)
 	n.running[s] = struct{}{}
+	if t.Company > 0 {
+		n.limited++
+	}
 	return s
 }
 
@@ -221,7 +242,10 @@ func (n *Node) put(s *Slot) {
 	n.numbers[s.Number-1] = false
 	n.free = n.free.plus(s.need)
 	delete(n.running, s)
+	if s.Task.Company > 0 {
+		n.limited--
+	}
 }
 
 // HasRoom reports whether a task with that need could start there now.
-func (n *Node) HasRoom(need Need) bool { return need.fits(n.free) }
+func (n *Node) HasRoom(need Need) bool { return need.Fits(n.free) }

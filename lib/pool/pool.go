@@ -198,6 +198,16 @@ func (p *Pool) Remove(seq int64) *Task {
 	return nil
 }
 
+// Find returns a waiting task, or nil.
+func (p *Pool) Find(seq int64) *Task {
+	for _, l := range p.order {
+		if t := l.find(seq); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
 // Each calls f for the waiting tasks, line by line, until it returns false.
 func (p *Pool) Each(f func(*Task) bool) {
 	for _, l := range p.order {
@@ -256,12 +266,15 @@ func (p *Pool) Next() *Slot {
 // better avoid is taken only when no other could ever do.
 func (p *Pool) find(l *line, held *reservation) *Node {
 	ok := func(n *Node) bool {
-		if !l.need.fits(n.free) {
+		if !l.need.Fits(n.free) || !n.tolerates(l.company) {
 			return false
 		}
 		if held != nil && held.node == n {
+			if held.task.Company > 0 { // it waits for the node to be empty enough
+				return false
+			}
 			room := n.total.minus(held.task.Spec.Need).minus(held.beside)
-			if !l.need.fits(room) {
+			if !l.need.Fits(room) {
 				return false
 			}
 		}
@@ -292,7 +305,7 @@ func (p *Pool) find(l *line, held *reservation) *Node {
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
 	for _, n := range p.nodes {
-		if n != l.avoid && !n.Closed() && l.need.fits(n.total) {
+		if n != l.avoid && !n.Closed() && l.need.Fits(n.total) {
 			return true
 		}
 	}
@@ -306,7 +319,7 @@ func (p *Pool) soonest(l *line) *Node {
 	var bestShort int
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !l.need.fits(n.total) || n == l.avoid && another {
+		if n.Closed() || !l.need.Fits(n.total) || n == l.avoid && another {
 			continue
 		}
 		at, known := n.freeAt(l.need)
@@ -333,11 +346,11 @@ func (n *Node) freeAt(need Need) (int64, bool) {
 	slices.SortFunc(slots, func(a, b *Slot) int { return cmp.Compare(a.End, b.End) })
 	free := n.free
 	for _, s := range slots {
-		if need.fits(free) {
+		if need.Fits(free) {
 			break
 		}
 		free = free.plus(s.need)
-		if need.fits(free) {
+		if need.Fits(free) {
 			return s.End, true
 		}
 	}
@@ -347,7 +360,7 @@ func (n *Node) freeAt(need Need) (int64, bool) {
 // Fits reports whether an open node is large enough, busy or not.
 func (p *Pool) Fits(need Need) bool {
 	for _, n := range p.nodes {
-		if !n.Closed() && need.fits(n.total) {
+		if !n.Closed() && need.Fits(n.total) {
 			return true
 		}
 	}
@@ -355,15 +368,14 @@ func (p *Pool) Fits(need Need) bool {
 }
 
 // FitsNode reports whether n is large enough, busy or not.
-func (n *Node) FitsNode(need Need) bool { return need.fits(n.total) }
+func (n *Node) FitsNode(need Need) bool { return need.Fits(n.total) }
 
-// Misfits takes all waiting tasks out of the queue that no open node is large
-// enough for.
-func (p *Pool) Misfits() []*Task {
+// Misfits takes all waiting tasks out of the queue whose need is not possible.
+func (p *Pool) Misfits(possible func(Need) bool) []*Task {
 	var out []*Task
 	for i := 0; i < len(p.order); {
 		l := p.order[i]
-		if p.Fits(l.need) {
+		if possible(l.need) {
 			i++
 			continue
 		}
@@ -394,7 +406,7 @@ func (p *Pool) Follower(n *Node, need Need) *Task {
 		return nil
 	}
 	l := p.order[0]
-	if l.need != need || l.avoid != nil || p.Late != nil && p.Late(l.head()) {
+	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || p.Late != nil && p.Late(l.head()) {
 		return nil
 	}
 	return p.pop(0)
@@ -429,6 +441,12 @@ func (p *Pool) Follow(s *Slot, t *Task) *Slot {
 	if !next.release {
 		delete(s.Node.running, s)
 		s.Node.running[next] = struct{}{}
+		if s.Task.Company > 0 {
+			s.Node.limited--
+		}
+		if t.Company > 0 {
+			s.Node.limited++
+		}
 	}
 	return next
 }

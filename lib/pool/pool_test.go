@@ -146,7 +146,7 @@ func TestMisfits(t *testing.T) {
 	p.Push(&Task{Seq: 2, Spec: &Spec{Need: Need{CPUs: 1, GPUs: 2}}})
 	p.Push(&Task{Seq: 3, Spec: &Spec{Need: Need{CPUs: 1, Mem: 2 << 30}}})
 	p.Push(&Task{Seq: 4, Spec: spec(2)})
-	if got := p.Misfits(); len(got) != 3 || p.Waiting() != 1 {
+	if got := p.Misfits(p.Fits); len(got) != 3 || p.Waiting() != 1 {
 		t.Errorf("%d misfits, %d wait; want 3 and 1", len(got), p.Waiting())
 	}
 	if s := p.Next(); s == nil || s.Task.Seq != 4 {
@@ -263,7 +263,7 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 			}
 			p.Push(&Task{Seq: seq, Spec: &Spec{Need: need, Priority: r.IntN(8) / 7}})
 		}
-		ended += len(p.Misfits())
+		ended += len(p.Misfits(p.Fits))
 		for slot := p.Next(); slot != nil; slot = p.Next() {
 			s.running[slot] = now + 1 + r.IntN(20)
 			if s.claim != nil && goesFirst(slot.Task, s.claim.task) {
@@ -339,17 +339,17 @@ func (s *simulation) check() {
 		used[slot.Node] = used[slot.Node].plus(slot.need)
 	}
 	for _, n := range p.Nodes() {
-		if n.free.plus(used[n]) != n.total || !(Need{}).fits(n.free) {
+		if n.free.plus(used[n]) != n.total || !(Need{}).Fits(n.free) {
 			s.Errorf("%s: free %v, used %v, total %v", n.Name, n.free, used[n], n.total)
 		}
 	}
 	claim := p.reserved
 	p.Each(func(t *Task) bool {
 		for _, n := range p.Nodes() {
-			if !t.Spec.Need.fits(n.free) {
+			if !t.Spec.Need.Fits(n.free) {
 				continue
 			}
-			if claim != nil && n == claim.node && !t.Spec.Need.fits(n.total.minus(claim.task.Spec.Need).minus(claim.beside)) {
+			if claim != nil && n == claim.node && !t.Spec.Need.Fits(n.total.minus(claim.task.Spec.Need).minus(claim.beside)) {
 				continue
 			}
 			s.Errorf("%s has %v free, task %d wants %v and waits", n.Name, n.free, t.Seq, t.Spec.Need)

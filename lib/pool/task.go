@@ -1,6 +1,10 @@
 package pool
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Need is what a task takes from its node while it runs.
 type Need struct {
@@ -9,8 +13,39 @@ type Need struct {
 	Mem  int64 // bytes
 }
 
-func (n Need) fits(free Need) bool {
+// Fits reports whether so much is no more than what is free.
+func (n Need) Fits(free Need) bool {
 	return n.CPUs <= free.CPUs && n.GPUs <= free.GPUs && n.Mem <= free.Mem
+}
+
+// String names what is needed: "2 CPUs, 1 GPU, 4.0G".
+func (n Need) String() string {
+	s := count(n.CPUs, "CPU")
+	if n.GPUs > 0 {
+		s += ", " + count(n.GPUs, "GPU")
+	}
+	if n.Mem > 0 {
+		s += ", " + formatSize(n.Mem)
+	}
+	return s
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
+}
+
+func formatSize(n int64) string {
+	f := float64(n)
+	for _, unit := range "BKMGT" {
+		if f < 1024 || unit == 'T' {
+			return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + string(unit)
+		}
+		f /= 1024
+	}
+	return ""
 }
 
 func (n Need) plus(o Need) Need  { return Need{n.CPUs + o.CPUs, n.GPUs + o.GPUs, n.Mem + o.Mem} }
@@ -54,7 +89,10 @@ type Task struct {
 	Attempt int32  // how many times it was handed to a node
 	Fails   int16  // attempts that failed
 	Losses  int16  // attempts lost with their node
-	Avoid   *Node  // where it failed last
+	// Company is with how many others at most it may be at a node, itself included, as
+	// workers have died when it ran; 0: any number.
+	Company int16
+	Avoid   *Node // where it failed last
 }
 
 // ID is the user's name of the task, or "".
@@ -71,10 +109,11 @@ type class struct {
 	priority int
 	time     time.Duration
 	avoid    *Node
+	company  int16
 }
 
 func (t *Task) class() class {
-	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid}
+	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid, t.Company}
 }
 
 // line is a queue of tasks of one class, the lowest number first. Tasks almost
@@ -135,6 +174,17 @@ func (l *line) remove(seq int64) *Task {
 		l.tasks[len(l.tasks)-1] = nil
 		l.tasks = l.tasks[:len(l.tasks)-1]
 		return t
+	}
+	return nil
+}
+
+// find returns the task with that number, or nil.
+func (l *line) find(seq int64) *Task {
+	if i := search(l.back, seq); i >= 0 {
+		return l.back[i]
+	}
+	if i := search(l.tasks[l.first:], seq); i >= 0 {
+		return l.tasks[l.first+i]
 	}
 	return nil
 }

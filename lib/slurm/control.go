@@ -22,6 +22,16 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
+// Runs reports whether a job in a state has its nodes and was not told to end. Slurm shows a job
+// as SIGNALING for a moment after each signal that it sends, its warning of the time limit among them.
+func Runs(state string) bool {
+	switch state {
+	case "RUNNING", "SIGNALING", "CONFIGURING", "RESIZING", "SUSPENDED", "STOPPED":
+		return true
+	}
+	return false
+}
+
 // State returns the state of a job that the controller knows.
 func (c *Client) State(ctx context.Context, id string) (string, error) {
 	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%T")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 // cluster is the real Slurm of this test binary.
 var cluster struct {
 	once sync.Once
+	lock net.Listener // see clusterPort
 	dir  string
 	env  map[string]string
 	err  error
@@ -53,20 +55,15 @@ func startCluster() {
 		cluster.err = fmt.Errorf("the cluster needs Debian's packages")
 		return
 	}
-	wd, err := os.Getwd()
+	port, err := clusterPort()
 	if err != nil {
 		cluster.err = err
 		return
 	}
-	// Packages run side by side: each has its own cluster, in the range of ports
-	// that its name leads to.
-	h := fnv.New32a()
-	h.Write([]byte(wd))
-	dir := fmt.Sprintf("/tmp/ponos-cluster-%s-%08x", filepath.Base(wd), h.Sum32())
-	port := 20000 + int(h.Sum32()%500)*20
+	dir := fmt.Sprintf("/tmp/ponos-cluster-%d", port)
 	up := exec.Command(filepath.Join(Root(), "testscripts/cluster/up"), "--clean")
-	// Without the programs of the tests that stand in for Slurm's.
-	up.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
+	// The Slurm that the caller's PATH leads to, without the programs of the tests that stand in for it.
+	up.Env = append(os.Environ(), "PATH="+callersPath+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PONOS_CLUSTER="+dir, fmt.Sprintf("PONOS_CLUSTER_PORT=%d", port))
 	var out, log bytes.Buffer
 	up.Stdout, up.Stderr = &out, &log
 	cluster.dir = dir
@@ -84,6 +81,54 @@ func startCluster() {
 	}
 }
 
+// callersPath is PATH before the tools and the stand-ins of the tests are put before it.
+var callersPath = os.Getenv("PATH")
+
+// clusterPort returns the first of 20 ports that are this process's until it ends, and which
+// nothing listens on. Packages run side by side, and whole suites of one directory or of
+// another root: what they all share is the network, so the last port of a range is its lock.
+func clusterPort() (int, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return 0, err
+	}
+	const first, ports, ranges = 20000, 20, 500
+	// A package begins at a range of its own, where it finds what a killed run of it has left.
+	h := fnv.New32a()
+	h.Write([]byte(wd))
+	for i := range uint32(ranges) {
+		port := first + int((h.Sum32()+i)%ranges)*ports
+		lock, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port+ports-1))
+		if err != nil {
+			continue
+		}
+		if free(port, ports-1) || left(port) {
+			cluster.lock = lock
+			return port, nil
+		}
+		lock.Close()
+	}
+	return 0, fmt.Errorf("no %d free ports in a row from %d to %d", ports, first, first+ranges*ports)
+}
+
+// free tells whether nothing listens on n ports.
+func free(port, n int) bool {
+	for p := port; p < port+n; p++ {
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			return false
+		}
+		l.Close()
+	}
+	return true
+}
+
+// left tells whether a killed run has left its cluster there, which --clean ends.
+func left(port int) bool {
+	_, err := os.Stat(fmt.Sprintf("/tmp/ponos-cluster-%d", port))
+	return err == nil
+}
+
 // stopCluster ends the cluster, if one was started.
 func stopCluster() {
 	if cluster.dir == "" {
@@ -94,4 +139,5 @@ func stopCluster() {
 	if out, err := down.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "testscripts/cluster/down: %v\n%s", err, out)
 	}
+	cluster.lock.Close()
 }

@@ -239,7 +239,7 @@ func TestFullDisk(t *testing.T) {
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	lines := strings.Repeat("echo $JOBPOOL_SEQ >> ran; echo "+strings.Repeat("x", 100)+"\n", 1000)
 	status, _, stderr := p.run(lines, "--run", "run")
-	if status != 1 || !strings.Contains(stderr, "no space left on device") {
+	if status != 3 || !strings.Contains(stderr, "no space left on device") {
 		t.Fatalf("exit %d: %s", status, stderr)
 	}
 	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m"); err != nil {

@@ -206,10 +206,23 @@ func Dial(dir string) (*Client, error) {
 		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
-			return nil, fault.Hint(err, fmt.Sprintf("its scheduler is on %s: run this there", host))
+			return nil, fault.Hint(err, fmt.Sprintf("its scheduler is on %s: run this there%s", host, besides(dir)))
 		}
 	}
 	return nil, fault.Hint(err, "its run has ended")
+}
+
+// besides says how to run a program beside a scheduler that is in a Slurm job.
+func besides(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, journal.RunFile))
+	var run struct {
+		Job  string `json:"job"`
+		Node string `json:"node"`
+	}
+	if err != nil || json.Unmarshal(b, &run) != nil || run.Job == "" || run.Node == "" {
+		return ""
+	}
+	return fmt.Sprintf(", with \"srun --jobid=%s --overlap --nodelist=%s jobpool ...\"", run.Job, run.Node)
 }
 
 // Send sends a request.

@@ -31,7 +31,7 @@ func show(in *Reader) string {
 		}
 		fmt.Fprintf(&b, "%d %q", t.Seq, t.Text)
 		if n := t.Spec.Need; n != (pool.Need{CPUs: 1}) {
-			fmt.Fprintf(&b, " %+v", n)
+			fmt.Fprintf(&b, " %v", n)
 		}
 		if t.Extra != nil {
 			fmt.Fprintf(&b, " id=%s after=%v", t.Extra.ID, t.Extra.After)
@@ -57,7 +57,7 @@ func TestInput(t *testing.T) {
 		{"nul", "a\nb\x00#c\x00\x00", Options{Null: true}, "1 \"a\\nb\"\n2 \"#c\"\n"},
 		{
 			"directives", "a\n#JOBPOOL cpus=4 gpus=1 mem=2G timeout=1m\nb\n #JOBPOOL cpus=2\nc\n#JOBPOOL reset\nd\n#JOBPOOLX\n", Options{},
-			"1 \"a\"\n2 \"b\" {CPUs:4 GPUs:1 Mem:2147483648} timeout=1m0s\n3 \"c\" {CPUs:2 GPUs:1 Mem:2147483648} timeout=1m0s\n4 \"d\"\n",
+			"1 \"a\"\n2 \"b\" 4 CPUs, 1 GPU, 2G timeout=1m0s\n3 \"c\" 2 CPUs, 1 GPU, 2G timeout=1m0s\n4 \"d\"\n",
 		},
 		{"bad directive", "a\n#JOBPOOL cpu=4\nb", Options{}, "1 \"a\"\nERROR x:2: unknown setting \"cpu\", want one of cpus, cwd, gpus, mem, priority, time, timeout\n"},
 		{"bad value", "#JOBPOOL cpus=0", Options{}, "ERROR x:1: cpus: \"0\" is not a whole number from 1 to 16384\n"},
@@ -73,7 +73,7 @@ func TestInput(t *testing.T) {
 		{
 			"json", `{"cmd":"a","id":"one","cpus":2,"mem":"1G","timeout":"5m","env":{"B":"2","A":"1"}}` + "\n" + `{"argv":["x","y z"],"after":["one",7],"gpus":"1","mem":1024}`,
 			Options{JSON: true},
-			"1 \"a\" {CPUs:2 GPUs:0 Mem:1073741824} id=one after=[] timeout=5m0s env=[\"A=1\" \"B=2\"]\n2 \"x\\x00y z\" {CPUs:1 GPUs:1 Mem:1024} id= after=[one 7]\n",
+			"1 \"a\" 2 CPUs, 1G id=one after=[] timeout=5m0s env=[\"A=1\" \"B=2\"]\n2 \"x\\x00y z\" 1 CPU, 1 GPU, 1K id= after=[one 7]\n",
 		},
 		{
 			"bad json", "{}\n{\"cmd\":1}\nx\n{\"cmd\":\"a\",\"cpu\":1}\n{\"cmd\":\"ok\"}\n", Options{JSON: true},

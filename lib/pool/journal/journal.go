@@ -40,6 +40,8 @@ const (
 	End   = "end"   // a task ended
 	Node  = "node"  // a node came, went, …
 	Stop  = "stop"  // the scheduler has ended
+	// Output: output of a task that had ended well is lost.
+	Output = "output"
 )
 
 // Record is a line of the journal.
@@ -60,6 +62,7 @@ type Record struct {
 	System  float64      `json:"system,omitempty"`
 	MaxRSS  int64        `json:"maxrss,omitempty"`
 	Error   wire.Text    `json:"error,omitempty"`
+	By      string       `json:"by,omitempty"`    // why it was cancelled
 	Tasks   string       `json:"tasks,omitempty"` // of send: "1-4,7"
 	Session string       `json:"session,omitempty"`
 	Version string       `json:"version,omitempty"`
@@ -67,8 +70,11 @@ type Record struct {
 	PID     int          `json:"pid,omitempty"`
 	Counts  *Counts      `json:"counts,omitempty"`
 	// Worker is that of a node which is up, or of which nothing is left.
-	Worker *wire.Former `json:"worker,omitempty"`
+	Worker *wire.Identity `json:"worker,omitempty"`
 }
+
+// ByDependency is the By of a task that was cancelled for what it depends on.
+const ByDependency = "dependency"
 
 // What the records of nodes say that matters later.
 const (
@@ -236,7 +242,7 @@ func (j *Journal) flushSent(now float64) {
 // Ended appends the end of a task to the job log.
 func (j *Journal) Ended(t *pool.Task, r *Record) {
 	exit, signal := r.Exit, r.Signal
-	if r.What == wire.Cancelled || r.What == wire.Timeout || r.What == wire.Lost {
+	if r.What == wire.Cancelled || r.What == wire.Timeout || r.What == wire.OutputLost && exit == 0 {
 		exit = -1
 	}
 	fmt.Fprintf(&j.joblog.pending, "%d\t%s\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n",

@@ -42,27 +42,27 @@ func LeaseEnd(dir string) time.Time {
 	return time.Unix(n, 0)
 }
 
-// Former returns the workers that may still be there, by what Entry.Worker says.
-func (h *History) Former() map[uint16]wire.Former {
-	out := map[uint16]wire.Former{}
+// Orphans returns the workers that may still be there, by what Entry.Worker says.
+func (h *History) Orphans() map[uint16]wire.Identity {
+	out := map[uint16]wire.Identity{}
 	if h == nil {
 		return out
 	}
 	for i, w := range h.workers {
 		if !w.gone {
-			out[uint16(i+1)] = w.Former
+			out[uint16(i+1)] = w.Identity
 		}
 	}
 	return out
 }
 
-// formerWorker is a worker the journal tells of.
-type formerWorker struct {
-	wire.Former
+// knownWorker is a worker the journal tells of.
+type knownWorker struct {
+	wire.Identity
 	gone bool
 }
 
-func (w *formerWorker) is(o *wire.Former) bool {
+func (w *knownWorker) is(o *wire.Identity) bool {
 	if w.Session != o.Session || w.Node != o.Node || len(w.Processes) != len(o.Processes) {
 		return false
 	}
@@ -81,10 +81,10 @@ func (h *History) node(r *Record) {
 	case Up:
 		i := len(h.workers)
 		if i == maxWorkers { // take the place of one that has no tasks any more
-			i = max(0, slices.IndexFunc(h.workers, func(w formerWorker) bool { return w.gone }))
-			h.workers[i] = formerWorker{Former: *r.Worker}
+			i = max(0, slices.IndexFunc(h.workers, func(w knownWorker) bool { return w.gone }))
+			h.workers[i] = knownWorker{Identity: *r.Worker}
 		} else {
-			h.workers = append(h.workers, formerWorker{Former: *r.Worker})
+			h.workers = append(h.workers, knownWorker{Identity: *r.Worker})
 		}
 		if h.current == nil {
 			h.current = map[string]uint16{}

@@ -24,7 +24,7 @@ const joblogHeader = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\t
 type Entry struct {
 	Hash    uint64 // 0: not known
 	Attempt int32  // the last one
-	Worker  uint16 // that it was handed to last, see Former; 0: none
+	Worker  uint16 // that it was handed to last, see Orphans; 0: none
 	State   State
 }
 
@@ -44,9 +44,11 @@ type History struct {
 	Sessions int
 	Losses   int64 // attempts of which the end is not known
 
+	last int64
+
 	entries []Entry // by number
-	byText  map[uint64]int
-	workers []formerWorker
+	byText  map[uint64][]int64
+	workers []knownWorker
 	plain   bool              // hashes are of commands without quotes
 	current map[string]uint16 // the worker of a node
 }
@@ -59,36 +61,37 @@ func (h *History) Get(seq int64) Entry {
 	return h.entries[seq]
 }
 
-// Last is the highest number there is.
-func (h *History) Last() int64 { return int64(len(h.entries)) - 1 }
+// Last is the highest number that a task has had.
+func (h *History) Last() int64 {
+	if h == nil {
+		return 0
+	}
+	return h.last
+}
 
-// TakeText reports whether a task with that hash has ended well, wherever it
-// stood; each counts once.
-func (h *History) TakeText(hash uint64, failedToo bool) bool {
+// Take returns the number of a task with that hash, wherever it stands in a list;
+// each number is taken once, those of tasks that ended well first.
+func (h *History) Take(hash uint64) (seq int64, ok bool) {
 	if h.byText == nil {
-		h.byText = map[uint64]int{}
-		for _, e := range h.entries {
-			if e.State == OK || e.State == Ended && failedToo {
-				h.byText[e.Hash]++
+		h.byText = map[uint64][]int64{}
+		for _, want := range []State{OK, Ended, Started, Unknown} {
+			for seq, e := range h.entries {
+				if e.State == want && e.Hash != 0 {
+					h.byText[e.Hash] = append(h.byText[e.Hash], int64(seq))
+				}
 			}
 		}
 	}
-	if h.byText[hash] == 0 {
-		return false
+	seqs := h.byText[hash]
+	if len(seqs) == 0 {
+		return 0, false
 	}
-	h.byText[hash]--
-	return true
-}
-
-// Finish notes the end of a task that was learnt from elsewhere.
-func (h *History) Finish(seq int64, ok bool) {
-	e := h.at(seq)
-	if e.State = Ended; ok {
-		e.State = OK
-	}
+	h.byText[hash] = seqs[1:]
+	return seqs[0], true
 }
 
 func (h *History) at(seq int64) *Entry {
+	h.last = max(h.last, seq)
 	for int64(len(h.entries)) <= seq {
 		n := max(1024, 2*len(h.entries), int(seq)+1)
 		h.entries = append(h.entries, make([]Entry, n-len(h.entries))...)
@@ -189,10 +192,17 @@ func (h *History) add(r *Record) error {
 	case End:
 		e := h.at(r.Seq)
 		e.Attempt = max(e.Attempt, r.Attempt)
-		if e.State = Ended; r.What == wire.OK {
+		switch {
+		case r.What == wire.OK:
 			e.State = OK
+		case r.What == wire.Refused, r.What == wire.Lost, r.By == ByDependency:
+			e.State = Unknown // it has not run to its end, and may now
+		default:
+			e.State = Ended
 		}
 		h.hash(e, r.Hash)
+	case Output:
+		h.at(r.Seq).State = Ended
 	}
 	return nil
 }

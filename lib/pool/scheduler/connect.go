@@ -8,57 +8,170 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// connectAll opens all nodes at once, as far as that is good for ssh and Slurm.
-func (h *head) connectAll() {
-	gate := make(chan struct{}, max(1, h.ConnectAtOnce))
-	h.opening = len(h.Nodes)
-	// One a little after the other: they would only be in each other's way, and the
-	// first task starts when the first is there.
-	apart := 50 * time.Millisecond / time.Duration(runtime.NumCPU())
-	for i, spec := range h.Nodes {
-		n := &nodeState{spec: spec}
-		h.nodes = append(h.nodes, n)
-		time.AfterFunc(time.Duration(i)*apart, func() { h.connect(n, gate, h.ConnectTimeout) })
+// conn is a connection to a worker.
+type conn struct {
+	link  Link
+	w     *wire.Writer
+	hello *wire.Hello
+	runs  []*wire.Message // tasks, sent when the journal has them
+	out   []*wire.Message // the rest
+}
+
+// flush sends what is queued.
+func (c *conn) flush() {
+	for _, m := range c.runs {
+		c.w.SendSoon(m)
+	}
+	clear(c.runs)
+	c.runs = c.runs[:0]
+	for _, m := range c.out {
+		c.w.SendSoon(m)
+	}
+	clear(c.out)
+	c.out = c.out[:0]
+	c.w.Flush()
+}
+
+// message queues a message for a worker, if it is connected.
+func (s *scheduler) message(w *core.Worker, m *wire.Message) {
+	if c := s.conns[w]; c != nil {
+		c.out = append(c.out, m)
 	}
 }
 
-// connect tries to reach a node until the time is up.
-func (h *head) connect(n *nodeState, gate chan struct{}, limit time.Duration) {
-	end := time.Now().Add(limit)
-	pauses := []time.Duration{1, 2, 4, 8, 15}
-	for try := 0; ; try++ {
-		gate <- struct{}{}
-		link, in, hello, err := h.dial(n.spec, time.Until(end))
-		<-gate
-		if err == nil {
-			context.AfterFunc(h.ctx, func() { link.Close() }) // in case nobody takes it any more
-			h.send(func(h *head) { h.nodeUp(n, link, in, hello) })
-			return
-		}
-		pause := pauses[min(try, len(pauses)-1)] * time.Second
-		var permanent Permanent
-		if errors.As(err, &permanent) || errors.Is(err, wire.ErrProtocol) || time.Now().Add(pause).After(end) {
-			h.send(func(h *head) { h.nodeFailed(n, err) })
-			return
-		}
+// connect reaches a worker. The first ones are reached one a little after the other:
+// they would only be in each other's way, and the first task starts when the first
+// is there.
+func (s *scheduler) connect(w *core.Worker, within time.Duration) {
+	apart := time.Duration(0)
+	if s.opened < len(s.Nodes) {
+		apart = time.Duration(s.opened) * 50 * time.Millisecond / time.Duration(runtime.NumCPU())
+		s.opened++
+	}
+	spec := w.Node.Spec
+	time.AfterFunc(apart, func() {
 		select {
-		case <-time.After(pause):
-		case <-h.ctx.Done():
+		case s.gate <- struct{}{}:
+		case <-s.ctx.Done():
+			return
+		}
+		link, in, hello, err := s.dial(spec, within)
+		<-s.gate
+		if err == nil {
+			context.AfterFunc(s.ctx, func() { link.Close() }) // in case nobody takes it any more
+			s.send(func(s *scheduler) {
+				c := &conn{link: link, w: wire.NewWriter(link), hello: hello}
+				s.conns[w] = c
+				s.handle(core.Connected{Worker: w, Hello: hello})
+				go s.listen(w, c, in)
+			})
+			return
+		}
+		var permanent Permanent
+		e := core.NotConnected{Worker: w, Why: err.Error(), Permanent: errors.As(err, &permanent) || errors.Is(err, wire.ErrProtocol)}
+		s.send(func(s *scheduler) { s.handle(e) })
+	})
+}
+
+// setup sends the first message to a worker.
+func (s *scheduler) setup(e core.Setup) {
+	c := s.conns[e.Worker]
+	if !s.noteLease(e.Until) {
+		s.apply(core.Close{Worker: e.Worker})
+		s.handle(core.ConnectionLost{Worker: e.Worker, Why: "the run directory cannot be written"})
+		return
+	}
+	setup := s.Setup
+	setup.Node, setup.Pin = e.Worker.Name(), e.Pin
+	setup.Threads = min(16, max(2, len(c.hello.CPUs)))
+	setup.HideGPUs, setup.GPUVar = len(c.hello.GPUs) > 0, c.hello.GPUVar
+	if e.Worker.Node.Spec.Local {
+		setup.Env = nil
+	}
+	setup.Orphans = e.Orphans
+	c.w.Send(&wire.Message{Setup: &setup})
+}
+
+// listen passes on what comes from a worker, until the connection ends.
+func (s *scheduler) listen(w *core.Worker, c *conn, in *wire.Reader) {
+	for {
+		var batch []wire.Message
+		var err error
+		for len(batch) == 0 || len(batch) < 256 && in.Buffered() {
+			var m wire.Message
+			if err = in.Next(&m); err != nil {
+				break
+			}
+			batch = append(batch, m)
+		}
+		if len(batch) > 0 {
+			s.send(func(s *scheduler) { s.handle(core.Received{Worker: w, Messages: batch}) })
+		}
+		if err != nil {
+			s.hungUp(w, c)
+			return
+		}
+		if s.ctx.Err() != nil {
 			return
 		}
 	}
+}
+
+// hungUp tells of the end of a connection: most often the program behind it has
+// ended already, and says how.
+func (s *scheduler) hungUp(w *core.Worker, c *conn) {
+	why := "the connection ended"
+	closed := make(chan error, 1)
+	go func() {
+		closed <- c.link.Close()
+		_ = c.w.Close()
+	}()
+	tell := func(why string, end core.End) {
+		s.send(func(s *scheduler) {
+			delete(s.conns, w)
+			s.handle(core.ConnectionLost{Worker: w, Why: why, End: end})
+		})
+	}
+	select {
+	case err := <-closed:
+		if err != nil {
+			why += ": " + err.Error()
+		} else if c.link.End() == core.Died {
+			why = "its worker died"
+		}
+		tell(why, c.link.End())
+	case <-time.After(200 * time.Millisecond):
+		tell(why, core.Unknown)
+		if err := <-closed; err != nil {
+			s.send(func(s *scheduler) { s.Message("node %s: its connection ended: %v", w.Name(), err) })
+		}
+	}
+	s.workerEnded(w, c.link.End())
+}
+
+// workerEnded tells what is known of a worker whose connection has ended. What it
+// has left in the run directory comes first.
+func (s *scheduler) workerEnded(w *core.Worker, end core.End) {
+	if end == core.Unknown {
+		return
+	}
+	s.send(func(s *scheduler) {
+		s.lookAtSpools()
+		s.handle(core.WorkerEnded{Worker: w, End: end})
+	})
 }
 
 // dial opens one connection and waits for the worker's greeting.
-func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wire.Hello, error) {
-	if !h.dials.begin() {
+func (s *scheduler) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wire.Hello, error) {
+	if !s.dials.begin() {
 		return nil, nil, nil, context.Canceled
 	}
-	defer h.dials.wait.Done()
-	link, err := h.Dial(h.ctx, spec)
+	defer s.dials.wait.Done()
+	link, err := s.Dial(s.ctx, spec)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -86,10 +199,22 @@ func (h *head) dial(spec NodeSpec, limit time.Duration) (Link, *wire.Reader, *wi
 	case <-late.C:
 		link.Abort()
 		return nil, nil, nil, errors.New("no answer in time")
-	case <-h.ctx.Done():
+	case <-s.ctx.Done():
 		link.Abort()
-		return nil, nil, nil, h.ctx.Err()
+		return nil, nil, nil, s.ctx.Err()
 	}
+}
+
+// closeLinks ends all connections, at once.
+func (s *scheduler) closeLinks() {
+	var wait sync.WaitGroup
+	for _, c := range s.conns {
+		wait.Go(func() {
+			_ = c.w.Close()
+			_ = c.link.Close()
+		})
+	}
+	wait.Wait()
 }
 
 // dials are the connections that are being opened.

@@ -1,15 +1,13 @@
 package scheduler
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/pool"
-	reader "github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/core"
+	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -18,12 +16,12 @@ import (
 type Request struct {
 	Op string `json:"op"`
 	// Tag comes back in the answer, so that a program can ask several things.
-	Tag  string         `json:"tag,omitempty"`
-	Task *reader.Object `json:"task,omitempty"` // run
-	Wait bool           `json:"wait,omitempty"` // run: answer when it has ended
-	Seqs []int64        `json:"seqs,omitempty"` // wait, retry, cancel
-	All  bool           `json:"all,omitempty"`  // retry, cancel
-	CPUs int            `json:"cpus,omitempty"` // setcpus
+	Tag  string        `json:"tag,omitempty"`
+	Task *input.Object `json:"task,omitempty"` // run
+	Wait bool          `json:"wait,omitempty"` // run: answer when it has ended
+	Seqs []int64       `json:"seqs,omitempty"` // wait, retry, cancel, explain
+	All  bool          `json:"all,omitempty"`  // retry, cancel
+	CPUs int           `json:"cpus,omitempty"` // setcpus
 
 	// Answer is called once for each answer, by the goroutine of the head.
 	Answer func(*Answer) `json:"-"`
@@ -40,6 +38,8 @@ type Answer struct {
 	Tasks  []TaskInfo `json:"tasks,omitempty"`
 	Status *Status    `json:"status,omitempty"`
 	Count  int        `json:"count,omitempty"` // of tasks a request was for
+	// Reasons say what a task waits for (explain).
+	Reasons []string `json:"reasons,omitempty"`
 }
 
 // TaskEnd is how a task has ended.
@@ -65,7 +65,7 @@ type TaskEnd struct {
 type TaskInfo struct {
 	Seq     int64   `json:"seq"`
 	ID      string  `json:"id,omitempty"`
-	State   string  `json:"state"` // running, queued, lost, held, depends, waiting
+	State   string  `json:"state"` // running, queued, judging, lost, held, depends, waiting
 	Node    string  `json:"node,omitempty"`
 	PID     int     `json:"pid,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`
@@ -77,24 +77,30 @@ type TaskInfo struct {
 // maxListed bounds a list of waiting tasks.
 const maxListed = 1000
 
-func (h *head) request(r *Request) {
+func (s *scheduler) request(r *Request) {
 	a := &Answer{Tag: r.Tag}
 	switch r.Op {
 	case "status":
-		a.Status = h.status()
+		a.Status = s.core.Status(time.Now())
 	case "list":
-		a.Tasks = h.list()
+		a.Tasks = s.list()
+	case "explain":
+		s.explain(r, a)
 	case "drain":
-		h.drain("drained by request")
+		s.handle(core.Drain{Why: "drained by request"})
 	case "retry":
-		a.Count = h.retry(r)
+		e := &core.Retry{Seqs: r.Seqs, All: r.All}
+		s.handle(e)
+		a.Count = e.Count
 	case "cancel":
-		a.Count = h.cancelTasks(r)
+		e := &core.Cancel{Seqs: r.Seqs, All: r.All}
+		s.handle(e)
+		a.Count = e.Count
 	case "run":
-		h.runTask(r, a)
+		s.runTask(r, a)
 		return
 	case "wait":
-		h.waitFor(r, a)
+		s.waitFor(r, a)
 		return
 	case "setcpus":
 		if r.CPUs < 1 || r.CPUs > 1<<14 {
@@ -103,151 +109,74 @@ func (h *head) request(r *Request) {
 		}
 		r.Base.Need.CPUs = r.CPUs
 	default:
-		a.Error = fmt.Sprintf("unknown request %q, want run, wait, cancel, setcpus, list, retry, status or drain", r.Op)
+		a.Error = fmt.Sprintf("unknown request %q, want run, wait, cancel, setcpus, list, explain, retry, status or drain", r.Op)
 	}
 	r.Answer(a)
 }
 
 // list tells of all tasks that have not ended.
-func (h *head) list() []TaskInfo {
-	var out []TaskInfo
-	for _, a := range sorted(h.active) {
-		i := info(a.task, "running")
-		i.Node, i.PID, i.Attempt, i.Seconds = a.conn.name(), a.pid, a.task.Attempt, time.Since(a.sent).Seconds()
-		if a.slot == nil {
-			i.State = "queued"
-		}
-		out = append(out, i)
-	}
-	for _, t := range h.held {
-		i := info(t.task, "held")
-		i.Node, i.Attempt, i.Reason = t.record.Node, t.task.Attempt, describe(t.record)
-		out = append(out, i)
-	}
-	for _, f := range h.formers {
-		for _, l := range f.tasks {
-			i := info(l.task, "lost")
-			i.Node, i.Attempt, i.Reason = f.Node, l.task.Attempt, "may still run there"
-			out = append(out, i)
+func (s *scheduler) list() []TaskInfo {
+	s.handle(core.Printing{Choked: s.choked}) // brings its clock forward
+	all := s.core.List(maxListed)
+	out := make([]TaskInfo, len(all))
+	for i, x := range all {
+		out[i] = TaskInfo{
+			Seq: x.Task.Seq, ID: x.Task.ID(), State: x.State, Node: x.Node, PID: x.PID, Attempt: x.Task.Attempt, Seconds: x.Seconds,
+			Reason: x.Reason, Command: journal.Command(x.Task),
 		}
 	}
-	for _, tasks := range h.deps.waits {
-		for _, t := range tasks {
-			i := info(t, "depends")
-			i.Reason = "waits for " + h.deps.unmet(t)
-			out = append(out, i)
-		}
-	}
-	slices.SortFunc(out, func(a, b TaskInfo) int { return cmp.Compare(a.Seq, b.Seq) })
-	h.pool.Each(func(t *pool.Task) bool {
-		out = append(out, info(t, "waiting"))
-		return len(out) < maxListed
-	})
 	return out
 }
 
-func info(t *pool.Task, state string) TaskInfo {
-	return TaskInfo{Seq: t.Seq, ID: t.ID(), State: state, Command: journal.Command(t)}
-}
-
-// retry lets held tasks run again.
-func (h *head) retry(r *Request) (n int) {
-	seqs := r.Seqs
-	if r.All {
-		seqs = slices.Sorted(maps.Keys(h.held))
+// explain says what a task waits for.
+func (s *scheduler) explain(r *Request, a *Answer) {
+	if len(r.Seqs) != 1 {
+		a.Error = "explain: name one task"
+		return
 	}
-	for _, seq := range seqs {
-		if t := h.held[seq]; t != nil {
-			delete(h.held, seq)
-			t.task.Fails, t.task.Losses, t.task.Avoid = 0, 0, nil
-			h.pool.Push(t.task)
-			n++
-		}
+	a.Seq = r.Seqs[0]
+	if a.Reasons = s.core.Explain(a.Seq, time.Now()); a.Reasons == nil {
+		a.Error = fmt.Sprintf("explain: task %d is not waiting: it has ended, or was not read yet", a.Seq)
 	}
-	return n
-}
-
-// cancelTasks ends tasks, wherever they are.
-func (h *head) cancelTasks(r *Request) (n int) {
-	seqs := r.Seqs
-	if r.All {
-		for _, t := range h.pool.TakeAll() { // one by one takes long when they are many
-			h.cancelTask(t, "by request")
-			n++
-		}
-		for _, t := range h.list() {
-			seqs = append(seqs, t.Seq)
-		}
-	}
-	for _, seq := range seqs {
-		if a := h.active[seq]; a != nil {
-			h.kill(a, wire.Cancelled, false)
-			n++
-			continue
-		}
-		t := h.pool.Remove(seq)
-		if held := h.held[seq]; t == nil && held != nil {
-			delete(h.held, seq)
-			t = held.task
-		}
-		if t == nil {
-			t = h.deps.remove(seq)
-		}
-		if t == nil {
-			t = h.cancelLost(seq)
-		}
-		if t != nil {
-			h.cancelTask(t, "by request")
-			n++
-		}
-	}
-	return n
 }
 
 // runTask takes a task from a program.
-func (h *head) runTask(r *Request, a *Answer) {
+func (s *scheduler) runTask(r *Request, a *Answer) {
 	fail := func(format string, args ...any) {
 		a.Error = fmt.Sprintf(format, args...)
 		r.Answer(a)
 	}
 	switch {
-	case !h.Serve:
+	case !s.Serve:
 		fail("run: this pool takes no tasks, start it with %q", "jobpool serve")
-		return
-	case h.phase != running:
-		fail("run: the pool is %s", phases[h.phase])
 		return
 	case r.Task == nil:
 		fail("run: the task is missing")
 		return
 	}
-	t, err := r.Task.Task(h.lastSeq+1, *r.Base)
+	t, err := r.Task.Task(max(s.core.LastSeq(), s.History.Last())+1, *r.Base)
 	if err != nil {
 		fail("run: %v", err)
 		return
 	}
-	if h.opening == 0 && !h.pool.Fits(t.Spec.Need) {
-		fail("run: it fits no node: it wants %s", needs(t.Spec.Need))
-		return
-	}
 	a.Seq = t.Seq
 	if r.Wait {
-		h.waitEnd(t.Seq, r, a)
-	} else {
+		s.waitEnd(t.Seq, r, a)
+	}
+	e := &core.Submit{Task: t}
+	s.handle(e)
+	switch {
+	case e.Refused != "":
+		delete(s.waiters, t.Seq)
+		a.Seq = 0
+		fail("run: %s", e.Refused)
+	case !r.Wait:
 		r.Answer(a)
 	}
-	t.Attempt = h.History.Get(t.Seq).Attempt
-	h.lastSeq = t.Seq
-	h.stats.seen++
-	if !h.deps.add(t) {
-		h.refuseTwin(t)
-		return
-	}
-	h.ready(t)
 }
 
 // waitFor answers at the end of each of the tasks.
-func (h *head) waitFor(r *Request, a *Answer) {
+func (s *scheduler) waitFor(r *Request, a *Answer) {
 	if len(r.Seqs) == 0 {
 		a.Error = "wait: no task is named"
 		r.Answer(a)
@@ -256,42 +185,23 @@ func (h *head) waitFor(r *Request, a *Answer) {
 	for _, seq := range r.Seqs {
 		one := *a
 		one.Seq = seq
-		if end := h.recent[seq]; end != nil {
+		if end := s.recent.ends[seq]; end != nil {
 			one.Result = end
 			r.Answer(&one)
 			continue
 		}
-		if !h.knows(seq) {
+		if len(s.waiters[seq]) == 0 && !s.core.Knows(seq) {
 			one.Error = fmt.Sprintf("wait: there is no task %d", seq)
 			r.Answer(&one)
 			continue
 		}
-		h.waitEnd(seq, r, &one)
+		s.waitEnd(seq, r, &one)
 	}
 }
 
-// knows reports whether a task is still to end.
-func (h *head) knows(seq int64) bool {
-	if h.active[seq] != nil || h.held[seq] != nil || len(h.waiters[seq]) > 0 {
-		return true
-	}
-	found := false
-	for _, f := range h.formers {
-		found = found || slices.ContainsFunc(f.tasks, func(l lostTask) bool { return l.task.Seq == seq })
-	}
-	if found {
-		return true
-	}
-	h.pool.Each(func(t *pool.Task) bool { found = t.Seq == seq; return !found })
-	for _, tasks := range h.deps.waits {
-		found = found || slices.ContainsFunc(tasks, func(t *pool.Task) bool { return t.Seq == seq })
-	}
-	return found
-}
-
-func (h *head) waitEnd(seq int64, r *Request, a *Answer) {
-	h.waiters[seq] = append(h.waiters[seq], func(rec *journal.Record, out [2][]byte) {
-		a.Result = taskEnd(rec, out)
+func (s *scheduler) waitEnd(seq int64, r *Request, a *Answer) {
+	s.waiters[seq] = append(s.waiters[seq], func(res *core.Result, id string, out [2][]byte) {
+		a.Result = taskEnd(res, id, out)
 		r.Answer(a)
 	})
 }
@@ -299,26 +209,28 @@ func (h *head) waitEnd(seq int64, r *Request, a *Answer) {
 // maxRecent bounds how many results are kept for those who ask later.
 const maxRecent = 10000
 
-// remember keeps a result for a later wait.
-func (h *head) remember(rec *journal.Record, out [2][]byte) {
-	if !h.Serve {
-		return
+// recent are the last results.
+type recent struct {
+	ends map[int64]*TaskEnd
+	seqs []int64
+}
+
+func (c *recent) add(r *core.Result, id string, out [2][]byte) {
+	if c.ends == nil {
+		c.ends = map[int64]*TaskEnd{}
 	}
-	if h.recent == nil {
-		h.recent = map[int64]*TaskEnd{}
-	}
-	h.recent[rec.Seq] = taskEnd(rec, out)
-	h.recentSeqs = append(h.recentSeqs, rec.Seq)
-	if len(h.recentSeqs) > maxRecent {
-		delete(h.recent, h.recentSeqs[0])
-		h.recentSeqs = h.recentSeqs[1:]
+	c.ends[r.Seq] = taskEnd(r, id, out)
+	c.seqs = append(c.seqs, r.Seq)
+	if len(c.seqs) > maxRecent {
+		delete(c.ends, c.seqs[0])
+		c.seqs = c.seqs[1:]
 	}
 }
 
-func taskEnd(rec *journal.Record, out [2][]byte) *TaskEnd {
+func taskEnd(r *core.Result, id string, out [2][]byte) *TaskEnd {
 	e := &TaskEnd{
-		Seq: rec.Seq, ID: rec.ID, What: rec.What, Exit: rec.Exit, Signal: rec.Signal, Error: string(rec.Error),
-		Node: rec.Node, Attempt: rec.Attempt, Seconds: rec.Seconds, MaxRSS: rec.MaxRSS,
+		Seq: r.Seq, ID: id, What: r.What, Exit: r.Exit, Signal: r.Signal, Error: string(r.Error),
+		Node: r.Node, Attempt: r.Attempt, Seconds: r.Seconds, MaxRSS: r.MaxRSS,
 	}
 	if e.Stdout = string(out[0]); !utf8.Valid(out[0]) {
 		e.Stdout, e.StdoutBytes = "", out[0]

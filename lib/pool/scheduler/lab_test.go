@@ -18,6 +18,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -36,6 +37,8 @@ type machine struct {
 	broken bool   // nothing starts
 	// stubborn tasks are ended by SIGKILL only.
 	stubborn bool
+	// fails says how a command ends instead, if it does, one at a time; may be nil.
+	fails func() (time.Duration, bool)
 
 	mu      sync.Mutex
 	next    int
@@ -75,7 +78,7 @@ func (m *machine) Signal(pid int, sig syscall.Signal) error {
 }
 
 // clear reports whether nothing runs of the workers before.
-func (m *machine) clear(wire.Former, bool) bool {
+func (m *machine) clear(wire.Identity, bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.running) == 0
@@ -127,12 +130,19 @@ func (p processes) Start(l command.Launch) {
 		p.tell(command.SpawnEvent{Tag: l.Tag, PID: pid})
 		seconds, _ := strconv.ParseFloat(l.Argv[1], 64)
 		e := command.SpawnEvent{Tag: l.Tag, PID: pid, Ended: true}
+		status := strings.Join(l.Argv[2:], "")
+		if m.fails != nil {
+			m.mu.Lock()
+			d, fails := m.fails()
+			m.mu.Unlock()
+			if fails {
+				seconds, status = d.Seconds(), "1"
+			}
+		}
 		select {
 		case <-time.After(time.Duration(seconds * float64(time.Second))):
-			if len(l.Argv) > 2 {
-				n, _ := strconv.Atoi(l.Argv[2])
-				e.Status = syscall.WaitStatus(n << 8)
-			}
+			n, _ := strconv.Atoi(status)
+			e.Status = syscall.WaitStatus(n << 8)
 		case s := <-killed:
 			if m.stubborn && s != syscall.SIGKILL {
 				s = <-killed
@@ -152,7 +162,7 @@ type pipes struct {
 	io.Reader
 	io.Writer
 	close func()
-	done  chan error
+	done  chan struct{}
 	apart atomic.Bool
 }
 
@@ -161,7 +171,8 @@ func (p *pipes) Close() error {
 		return errors.New("no route to host")
 	}
 	p.close()
-	return <-p.done
+	<-p.done
+	return nil
 }
 
 func (p *pipes) Write(b []byte) (int, error) {
@@ -170,8 +181,8 @@ func (p *pipes) Write(b []byte) (int, error) {
 	}
 	return p.Writer.Write(b)
 }
-func (p *pipes) Ended() bool { return false }
-func (p *pipes) Abort()      { p.Close() }
+func (p *pipes) End() core.End { return core.Unknown }
+func (p *pipes) Abort()        { p.Close() }
 
 // lab is a head with nodes of that kind.
 type lab struct {
@@ -205,10 +216,10 @@ func newLab(t *testing.T, cpus ...int) *lab {
 		l.nodes = append(l.nodes, m)
 		l.cfg.Nodes = append(l.cfg.Nodes, NodeSpec{Name: m.name})
 	}
-	l.cfg.Policy = Policy{
-		ConnectTimeout: time.Minute, ConnectAtOnce: 8, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
+	l.cfg.Policy = Policy{ConnectAtOnce: 8, Policy: core.Policy{
+		ConnectTimeout: time.Minute, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
 		ReadAhead: 1000000, TermGrace: 20 * time.Second, TrackSeq: true,
-	}
+	}}
 	l.cfg.Setup = wire.Setup{Dir: wire.Text(l.dir), Shell: "/bin/sh", Grace: 10, Lease: 132, Session: "s"}
 	l.cfg.Stdout, l.cfg.Stderr = &l.out, &l.out
 	l.cfg.Message = func(format string, args ...any) {
@@ -237,7 +248,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	}
 	toWorker, fromHead := io.Pipe()
 	toHead, fromWorker := io.Pipe()
-	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan error, 2)}
+	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan struct{})}
 	var once sync.Once
 	p.close = func() {
 		once.Do(func() {
@@ -256,14 +267,17 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	for i := range m.cpus {
 		ids = append(ids, pool.CPU{ID: i, Core: i})
 	}
+	temp, err := os.MkdirTemp(l.dir, m.name)
+	if err != nil {
+		return nil, err
+	}
 	l.workers.Go(func() {
 		_ = worker.Run(worker.Options{
 			In: toWorker, Out: fromWorker, Processes: func(_ int, handle command.Handler) worker.Processes { return processes{m, handle} },
-			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: l.dir,
+			Hello: wire.Hello{Protocol: wire.Protocol, Host: m.name, PID: 1, CPUs: ids, Mem: 1 << 30, Kernel: m.name, Clock: int64(time.Since(l.began))}, Environ: []string{"PATH=/bin:/usr/bin"}, Temp: temp,
 			Clock: func() int64 { return int64(time.Since(l.began)) }, Clear: m.clear,
 		})
-		p.done <- nil
-		p.done <- nil
+		close(p.done)
 		p.close()
 	})
 	return p, nil

@@ -3,45 +3,38 @@ package scheduler
 import (
 	"bytes"
 
-	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // live is the output of a task that is printed while it runs.
 type live struct {
-	conn *conn
-	tag  string
-	rest [2][]byte // lines that have not ended
+	worker *core.Worker
+	tag    string
+	rest   [2][]byte // lines that have not ended
 }
 
 // maxPartLine bounds what is kept of a line that does not end.
 const maxPartLine = 1 << 20
 
-// liveOf returns the live output of an attempt.
-func (p *printer) liveOf(c *conn, key wire.Key) *live {
-	l := p.lives[key]
-	if l == nil {
-		l = &live{conn: c}
-		if a := c.attempts[key.Seq]; a != nil && p.h.Tag {
-			l.tag = tagOf(a.task)
-		}
-		p.lives[key] = l
-	}
-	return l
-}
-
 // liveData takes what a running task has printed. Its node may send more when there
 // is room for it.
-func (p *printer) liveData(c *conn, d *wire.Data) {
-	if a := c.attempts[d.Seq]; a == nil || a.task.Attempt != d.Attempt {
-		return
-	}
+func (p *printer) liveData(w *core.Worker, t *pool.Task, d *wire.Data) {
 	stream := 0
 	if d.Stderr {
 		stream = 1
 	}
-	p.putLive(p.liveOf(c, d.Key), stream, d.Bytes)
-	p.owed[c] += int64(len(d.Bytes))
+	l := p.lives[d.Key]
+	if l == nil {
+		l = &live{worker: w}
+		if p.s.Tag {
+			l.tag = tagOf(t)
+		}
+		p.lives[d.Key] = l
+	}
+	p.putLive(l, stream, d.Bytes)
+	p.owed[w] += int64(len(d.Bytes))
 	p.payCredit()
 }
 
@@ -49,16 +42,16 @@ func (p *printer) payCredit() {
 	if len(p.owed) == 0 || !p.room() {
 		return
 	}
-	for c, n := range p.owed {
-		c.send(&wire.Message{Credit: n})
+	for w, n := range p.owed {
+		p.s.message(w, &wire.Message{Credit: n})
 	}
 	clear(p.owed)
 }
 
 // putLive prints a piece, or the lines that are whole with it.
 func (p *printer) putLive(l *live, stream int, b []byte) {
-	if p.h.Live == LiveRaw {
-		p.write1(stream, b)
+	if p.s.Live == LiveRaw {
+		p.write1(nil, stream, b)
 		return
 	}
 	b = append(l.rest[stream], b...)
@@ -77,7 +70,7 @@ func (p *printer) writeTagged(l *live, stream int, b []byte) {
 		return
 	}
 	if l.tag == "" {
-		p.write1(stream, b)
+		p.write1(nil, stream, b)
 		return
 	}
 	var out bytes.Buffer
@@ -88,22 +81,22 @@ func (p *printer) writeTagged(l *live, stream int, b []byte) {
 	if b[len(b)-1] != '\n' {
 		out.WriteByte('\n')
 	}
-	p.write1(stream, out.Bytes())
+	p.write1(nil, stream, out.Bytes())
 }
 
 // endLive prints what was left of the output of an attempt that has ended.
-func (p *printer) endLive(r *journal.Record, out output, tag string) {
-	key := wire.Key{Seq: r.Seq, Attempt: r.Attempt}
-	l := p.lives[key]
-	delete(p.lives, key)
+func (p *printer) endLive(it *item) {
+	l := p.lives[it.key()]
+	delete(p.lives, it.key())
 	if l == nil {
-		l = &live{tag: tag}
+		l = &live{tag: it.tag}
 	}
-	if out.empty() {
+	if it.out.Empty() {
 		p.flushLive(l)
 		return
 	}
-	p.push(&item{out: out, key: key, live: l, offset: out.from[0]})
+	it.live, it.offset = l, it.out.From[0]
+	p.push(it)
 }
 
 func (p *printer) flushLive(l *live) {
@@ -114,12 +107,12 @@ func (p *printer) flushLive(l *live) {
 }
 
 // lostLive prints what is known of tasks whose node is gone.
-func (p *printer) lostLive(c *conn) {
+func (p *printer) lostLive(w *core.Worker) {
 	for key, l := range p.lives {
-		if l.conn == c {
+		if l.worker == w {
 			p.flushLive(l)
 			delete(p.lives, key)
 		}
 	}
-	delete(p.owed, c)
+	delete(p.owed, w)
 }

@@ -11,38 +11,26 @@ import (
 	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
-
-// output is what a task has printed: here, or still at its node.
-type output struct {
-	bytes [2][]byte
-	conn  *conn // where to fetch it; nil: it is here
-	size  [2]int64
-	from  [2]int64  // what is before was printed already
-	files [2]string // where it lies, from a worker that outlived its head
-}
-
-func (o *output) empty() bool {
-	return o.conn == nil && len(o.bytes[0]) == 0 && len(o.bytes[1]) == 0 && o.files[0] == ""
-}
-
-func (o *output) length() int { return len(o.bytes[0]) + len(o.bytes[1]) }
 
 // Bounds of what waits to be printed.
 const (
 	maxQueued  = 32 << 20 // bytes; more stops the start of tasks
 	maxHeld    = 1000     // outputs that are still at their nodes
-	maxUnder   = 1 << 20  // bytes on their way to the terminal or file
+	maxUnder   = 4 << 20  // bytes on their way to the terminal or file
 	maxStored  = 16 << 20 // bytes out of order in memory; more goes to a file
 	maxCollect = 8 << 20  // bytes of output that are returned for a request
 )
 
 // item is the output of one task, in its turn.
 type item struct {
-	out     output
-	key     wire.Key
+	task    *pool.Task
+	result  *core.Result
+	out     core.Output
+	place   int64 // in the order of the input
 	tag     string
 	collect func([2][]byte)
 	stream  int
@@ -53,23 +41,29 @@ type item struct {
 	live    *live // what came before was printed while the task ran
 }
 
+func (it *item) key() wire.Key { return it.result.Key }
+
+func (it *item) length() int { return len(it.out.Bytes[0]) + len(it.out.Bytes[1]) }
+
 // printer puts out what tasks have printed, a task at a time. The goroutine of
-// the head decides, another one writes.
+// the scheduler decides, another one writes. What cannot be printed is told to the
+// core, for each task.
 type printer struct {
-	h       *head
+	s       *scheduler
 	queue   []*item
 	bytes   int // in queue
 	pulling int // in queue, to be fetched
-	// With KeepOrder:
+	// With KeepOrder, by place:
 	stored  map[int64]*item
 	memory  int
 	spill   *os.File
 	spillAt int64
 	next    int64
 	skips   map[int64]bool
+	places  map[int64]int64 // of tasks whose number is not their place
 	// With Live:
 	lives map[wire.Key]*live
-	owed  map[*conn]int64 // bytes that a node may send more when there is room
+	owed  map[*core.Worker]int64 // bytes that a worker may send more when there is room
 
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -81,32 +75,48 @@ type printer struct {
 }
 
 type chunk struct {
-	w io.Writer
-	b []byte
+	w  io.Writer
+	b  []byte
+	of *item // nil: it is not the output of one task
 }
 
-func newPrinter(h *head) *printer {
-	p := &printer{h: h, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*conn]int64{}}
+func newPrinter(s *scheduler) *printer {
+	p := &printer{s: s, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, places: map[int64]int64{}, done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*core.Worker]int64{}}
 	p.ready.L = &p.mu
 	go p.write()
 	return p
 }
 
+// place notes where a task stands in the input, if that is not its number.
+func (p *printer) place(seq, place int64) {
+	if p.s.KeepOrder && seq != place {
+		p.places[seq] = place
+	}
+}
+
+func (p *printer) placeOf(seq int64) int64 {
+	if place, ok := p.places[seq]; ok {
+		delete(p.places, seq)
+		return place
+	}
+	return seq
+}
+
 // print takes the output of a task that has ended.
-func (p *printer) print(t *pool.Task, r *journal.Record, out output) {
-	it := &item{out: out, key: wire.Key{Seq: r.Seq, Attempt: r.Attempt}}
-	if p.h.Tag {
+func (p *printer) print(t *pool.Task, r *core.Result, out core.Output) {
+	it := &item{task: t, result: r, out: out}
+	if p.s.Tag {
 		it.tag = tagOf(t)
 	}
-	if p.h.Live != LiveNone {
-		p.endLive(r, out, it.tag)
+	if p.s.Live != LiveNone {
+		p.endLive(it)
 		return
 	}
-	if p.h.KeepOrder {
+	if p.s.KeepOrder {
 		p.inOrder(it)
 		return
 	}
-	if !out.empty() {
+	if !out.Empty() {
 		p.push(it)
 	}
 }
@@ -115,68 +125,72 @@ func (p *printer) print(t *pool.Task, r *journal.Record, out output) {
 func tagOf(t *pool.Task) string { return cmp.Or(t.Tag, journal.Command(t)) + "\t" }
 
 // collect has the output of a task returned.
-func (p *printer) collect(_ *pool.Task, r *journal.Record, out output, f func([2][]byte)) {
-	if out.conn == nil {
-		f(out.bytes)
+func (p *printer) collect(t *pool.Task, r *core.Result, out core.Output, f func([2][]byte)) {
+	if out.Worker == nil && out.Files[0] == "" {
+		f(out.Bytes)
 		return
 	}
-	p.push(&item{out: out, key: wire.Key{Seq: r.Seq, Attempt: r.Attempt}, collect: f})
+	p.push(&item{task: t, result: r, out: out, collect: f})
 }
 
 // discard forgets output that nobody is to see; what was printed in part is printed
 // whole.
-func (p *printer) discard(r *journal.Record, out output) {
-	if p.h.Live != LiveNone {
-		p.endLive(r, out, "")
+func (p *printer) discard(r *core.Result, out core.Output) {
+	if p.s.Live != LiveNone {
+		p.endLive(&item{result: r, out: out})
 		return
 	}
-	if out.conn != nil {
-		out.conn.send(&wire.Message{Drop: &wire.Key{Seq: r.Seq, Attempt: r.Attempt}})
+	if out.Worker != nil {
+		k := r.Key
+		p.s.message(out.Worker, &wire.Message{Drop: &k})
 	}
 }
 
 // skip notes that a task prints nothing.
 func (p *printer) skip(seq int64) {
-	if p.h.KeepOrder {
-		p.skips[seq] = true
+	if p.s.KeepOrder {
+		p.skips[p.placeOf(seq)] = true
 		p.advance()
 	}
 }
 
 func (p *printer) inOrder(it *item) {
-	if it.out.empty() {
-		p.skip(it.key.Seq)
+	if it.out.Empty() {
+		p.skip(it.task.Seq)
 		return
 	}
-	n := it.out.length()
+	it.place = p.placeOf(it.task.Seq)
+	n := it.length()
 	if n == 0 || p.memory+n <= maxStored || p.store(it) != nil {
 		p.memory += n
 	}
-	p.stored[it.key.Seq] = it
+	p.stored[it.place] = it
 	p.advance()
 }
 
 // store moves the bytes of an item to a file.
 func (p *printer) store(it *item) error {
 	if p.spill == nil {
-		f, err := os.CreateTemp(p.h.Journal.Dir, ".order-")
+		f, err := os.CreateTemp(p.s.Journal.Dir, ".order-")
 		if err != nil {
 			return err
 		}
 		_ = os.Remove(f.Name())
 		p.spill = f
 	}
-	for i, b := range it.out.bytes {
-		if _, err := p.spill.WriteAt(b, p.spillAt); err != nil {
+	at := p.spillAt
+	for _, b := range it.out.Bytes {
+		if _, err := p.spill.WriteAt(b, at); err != nil {
 			return err
 		}
-		it.out.size[i] = int64(len(b))
-		if i == 0 {
-			it.offset = p.spillAt
-		}
-		p.spillAt += int64(len(b))
+		at += int64(len(b))
 	}
-	it.out.bytes = [2][]byte{}
+	it.offset = p.spillAt
+	p.spillAt = at
+	for i, b := range it.out.Bytes {
+		it.out.Size[i] = int64(len(b))
+	}
+	it.out.Bytes = [2][]byte{}
 	return nil
 }
 
@@ -186,17 +200,7 @@ func (p *printer) advance() {
 		switch {
 		case it != nil:
 			delete(p.stored, p.next)
-			if it.out.conn == nil && it.out.size[0]+it.out.size[1] > 0 {
-				at := it.offset
-				for i := range it.out.bytes {
-					it.out.bytes[i] = make([]byte, it.out.size[i])
-					_, _ = p.spill.ReadAt(it.out.bytes[i], at)
-					at += it.out.size[i]
-				}
-				it.offset, it.out.size = 0, [2]int64{}
-			} else {
-				p.memory -= it.out.length()
-			}
+			p.unstore(it)
 			p.push(it)
 		case p.skips[p.next]:
 			delete(p.skips, p.next)
@@ -207,13 +211,31 @@ func (p *printer) advance() {
 	}
 }
 
+// unstore gets the bytes of an item back.
+func (p *printer) unstore(it *item) {
+	if it.out.Worker != nil || it.out.Size[0]+it.out.Size[1] == 0 {
+		p.memory -= it.length()
+		return
+	}
+	at := it.offset
+	for i := range it.out.Bytes {
+		it.out.Bytes[i] = make([]byte, it.out.Size[i])
+		if _, err := p.spill.ReadAt(it.out.Bytes[i], at); err != nil {
+			p.lose(it, err.Error())
+			it.out.Bytes[i] = nil
+		}
+		at += it.out.Size[i]
+	}
+	it.offset, it.out.Size = 0, [2]int64{}
+}
+
 // rest prints what is there although something before it is missing.
 func (p *printer) rest() {
 	for len(p.stored) > 0 {
 		least := int64(-1)
-		for seq := range p.stored {
-			if least < 0 || seq < least {
-				least = seq
+		for place := range p.stored {
+			if least < 0 || place < least {
+				least = place
 			}
 		}
 		p.next = least
@@ -223,8 +245,8 @@ func (p *printer) rest() {
 
 func (p *printer) push(it *item) {
 	p.queue = append(p.queue, it)
-	p.bytes += it.out.length()
-	if it.out.conn != nil {
+	p.bytes += it.length()
+	if it.out.Worker != nil {
 		p.pulling++
 	}
 	p.pump()
@@ -235,18 +257,21 @@ func (p *printer) pump() {
 	for len(p.queue) > 0 && p.room() {
 		it := p.queue[0]
 		switch {
-		case it.out.conn != nil:
+		case it.out.Worker != nil && p.s.conns[it.out.Worker] == nil:
+			p.pulling--
+			p.lose(it, "it was still at node "+it.out.Worker.Name()+" when that was lost")
+		case it.out.Worker != nil:
 			if !it.asked {
 				p.ask(it)
 			}
 			return
-		case it.out.files[0] != "":
+		case it.out.Files[0] != "":
 			p.copyFiles(it)
 		default:
-			for i, b := range it.out.bytes {
+			for i, b := range it.out.Bytes {
 				p.put(it, i, b)
 			}
-			p.bytes -= it.out.length()
+			p.bytes -= it.length()
 		}
 		p.pop()
 	}
@@ -261,31 +286,34 @@ func (p *printer) pop() {
 	} else if it.collect != nil {
 		it.collect(it.got)
 	} else if it.cut && it.tag != "" {
-		p.write1(it.stream, []byte("\n"))
+		p.write1(it, it.stream, []byte("\n"))
+	}
+}
+
+// lose tells the core that output of a task is lost.
+func (p *printer) lose(it *item, why string) {
+	if it.task != nil {
+		p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
 	}
 }
 
 // ask requests the next piece of an output.
 func (p *printer) ask(it *item) {
-	for it.stream < 2 && it.offset >= it.out.size[it.stream] {
+	for it.stream < 2 && it.offset >= it.out.Size[it.stream] {
 		it.stream++
-		it.offset = it.out.from[1]
+		it.offset = it.out.From[1]
 	}
 	if it.stream == 2 {
 		it.stream = 1
-		p.discardHeld(it)
+		p.pulling--
+		k := it.key()
+		p.s.message(it.out.Worker, &wire.Message{Drop: &k})
 		p.pop()
 		p.pump()
 		return
 	}
 	it.asked = true
-	it.out.conn.send(&wire.Message{Get: &wire.Get{Key: it.key, Stderr: it.stream == 1, Offset: it.offset}})
-}
-
-func (p *printer) discardHeld(it *item) {
-	p.pulling--
-	k := it.key
-	it.out.conn.send(&wire.Message{Drop: &k})
+	p.s.message(it.out.Worker, &wire.Message{Get: &wire.Get{Key: it.key(), Stderr: it.stream == 1, Offset: it.offset}})
 }
 
 // data takes a piece that was requested.
@@ -294,15 +322,17 @@ func (p *printer) data(d *wire.Data) {
 		return
 	}
 	it := p.queue[0]
-	if it.key != d.Key || !it.asked {
+	if it.result == nil || it.key() != d.Key || !it.asked {
 		return
 	}
 	it.asked = false
 	if d.Error != "" || len(d.Bytes) == 0 {
-		if d.Error != "" {
-			p.h.Message("task %d: its output cannot be had: %s", d.Seq, d.Error)
+		why := string(d.Error)
+		if why == "" {
+			why = fmt.Sprintf("%d bytes are missing at its node", it.out.Size[it.stream]-it.offset)
 		}
-		it.offset = it.out.size[it.stream]
+		p.lose(it, why)
+		it.offset = it.out.Size[it.stream]
 	} else {
 		it.offset += int64(len(d.Bytes))
 		p.put(it, it.stream, d.Bytes)
@@ -312,31 +342,47 @@ func (p *printer) data(d *wire.Data) {
 	}
 }
 
-// lost gives up what was to be fetched from a node.
-func (p *printer) lost(c *conn) {
-	p.lostLive(c)
+// lost gives up what was to be fetched from a worker.
+func (p *printer) lost(w *core.Worker) {
+	p.lostLive(w)
+	var gone []*item
 	kept := p.queue[:0]
 	for _, it := range p.queue {
-		if it.out.conn != c {
+		if it.out.Worker != w {
 			kept = append(kept, it)
 			continue
 		}
 		p.pulling--
-		p.h.Message("task %d: its output was lost with node %s", it.key.Seq, c.name())
+		gone = append(gone, it)
+	}
+	p.queue = kept
+	for place, it := range p.stored {
+		if it.out.Worker == w {
+			gone = append(gone, it)
+			delete(p.stored, place)
+			p.skips[place] = true
+		}
+	}
+	for _, it := range gone {
+		p.lose(it, "it was still at node "+w.Name()+" when that was lost")
 		if it.collect != nil {
 			it.collect(it.got)
 		}
 	}
-	p.queue = kept
-	for seq, it := range p.stored {
-		if it.out.conn == c {
-			p.h.Message("task %d: its output was lost with node %s", seq, c.name())
-			delete(p.stored, seq)
-			p.skips[seq] = true
-		}
-	}
 	p.advance()
 	p.pump()
+}
+
+// needed are the workers that hold output to be printed.
+func (p *printer) needed() map[*core.Worker]bool {
+	out := map[*core.Worker]bool{}
+	for _, it := range p.queue {
+		out[it.out.Worker] = true
+	}
+	for _, it := range p.stored {
+		out[it.out.Worker] = true
+	}
+	return out
 }
 
 // put writes a piece of a stream, with the tag before each line.
@@ -356,11 +402,11 @@ func (p *printer) put(it *item, stream int, b []byte) {
 		return
 	}
 	if it.tag == "" {
-		p.write1(stream, b)
+		p.write1(it, stream, b)
 		return
 	}
 	if it.cut && it.stream != stream {
-		p.write1(it.stream, []byte("\n"))
+		p.write1(it, it.stream, []byte("\n"))
 		it.cut = false
 	}
 	var out bytes.Buffer
@@ -372,27 +418,27 @@ func (p *printer) put(it *item, stream int, b []byte) {
 		it.cut = line[len(line)-1] != '\n'
 	}
 	it.stream = stream
-	p.write1(stream, out.Bytes())
+	p.write1(it, stream, out.Bytes())
 }
 
 func (p *printer) copyFiles(it *item) {
-	for i, name := range it.out.files {
+	for i, name := range it.out.Files {
 		b, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			p.h.Message("task %d: its output cannot be had: %v", it.key.Seq, err)
+		if err != nil {
+			p.lose(it, err.Error())
 		}
 		p.put(it, i, b)
 		_ = os.Remove(name)
 	}
 }
 
-func (p *printer) write1(stream int, b []byte) {
-	w := p.h.Stdout
+func (p *printer) write1(it *item, stream int, b []byte) {
+	w := p.s.Stdout
 	if stream == 1 {
-		w = p.h.Stderr
+		w = p.s.Stderr
 	}
 	p.mu.Lock()
-	p.chunks = append(p.chunks, chunk{w, b})
+	p.chunks = append(p.chunks, chunk{w, b, it})
 	p.under += len(b)
 	p.ready.Signal()
 	p.mu.Unlock()
@@ -414,7 +460,7 @@ func (p *printer) busy() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.chunks) > 0 && p.err == nil
+	return p.under > 0
 }
 
 // write is the goroutine that writes.
@@ -427,12 +473,13 @@ func (p *printer) write() {
 		}
 		chunks := p.chunks
 		p.chunks = nil
-		broken := p.err != nil
+		err := p.err
 		p.mu.Unlock()
 		if len(chunks) == 0 {
 			return
 		}
 		total := 0
+		var lost []*item
 		for i := 0; i < len(chunks); {
 			b := chunks[i].b
 			j := i + 1
@@ -441,29 +488,43 @@ func (p *printer) write() {
 				j++
 			}
 			total += len(b)
-			if !broken {
-				p.h.clearProgress()
-				if _, err := chunks[i].w.Write(b); err != nil {
-					broken = true
+			if err == nil {
+				p.s.clearProgress()
+				if _, e := chunks[i].w.Write(b); e != nil {
+					err = e
 					p.mu.Lock()
-					p.err = err
+					p.err = e
 					p.mu.Unlock()
-					p.h.send(func(h *head) { h.outputBroken(err) })
+					p.s.send(func(s *scheduler) {
+						s.handle(core.OutputBroken{Why: e.Error(), Closed: errors.Is(e, syscall.EPIPE)})
+					})
+				}
+			}
+			for _, c := range chunks[i:j] {
+				if n := len(lost); err != nil && c.of != nil && (n == 0 || lost[n-1] != c.of) {
+					lost = append(lost, c.of)
 				}
 			}
 			i = j
 		}
-		p.mu.Lock()
-		p.under -= total
-		p.mu.Unlock()
-		p.h.send(func(*head) { p.resume() })
+		p.s.send(func(*scheduler) {
+			if len(lost) > 0 && !errors.Is(err, syscall.EPIPE) {
+				for _, it := range lost {
+					p.lose(it, err.Error())
+				}
+			}
+			p.mu.Lock()
+			p.under -= total
+			p.mu.Unlock()
+			p.resume()
+		})
 	}
 }
 
 // resume goes on after something was written.
 func (p *printer) resume() {
 	p.payCredit()
-	if len(p.queue) > 0 && p.queue[0].out.conn != nil {
+	if len(p.queue) > 0 && p.queue[0].out.Worker != nil && p.s.conns[p.queue[0].out.Worker] != nil {
 		if it := p.queue[0]; !it.asked && p.room() {
 			p.ask(it)
 		}
@@ -472,24 +533,20 @@ func (p *printer) resume() {
 	p.pump()
 }
 
-// outputBroken ends the run when nobody reads what it prints.
-func (h *head) outputBroken(err error) {
-	if errors.Is(err, syscall.EPIPE) {
-		h.why, h.exit = "the output was closed", 128+int(syscall.SIGPIPE)
-		h.stop(killing, h.why, h.exit)
-		return
-	}
-	h.Message("output: %v", err)
-	h.stop(stopping, fmt.Sprintf("output: %v", err), 1)
-}
-
 // close prints what is left and returns the first error.
 func (p *printer) close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.ready.Signal()
 	p.mu.Unlock()
-	<-p.done
+	for ended := false; !ended; {
+		select {
+		case <-p.done:
+			ended = true
+		case e := <-p.s.events:
+			e(p.s)
+		}
+	}
 	if p.spill != nil {
 		p.spill.Close()
 	}

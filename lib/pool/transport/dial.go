@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -78,13 +80,12 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // link is a child process that connects to a worker.
 type link struct {
-	p    *command.Process
-	log  string
-	from int64
-	once sync.Once
-	err  error
-	// ended says that the program has the status of a worker that has ended all.
-	ended bool
+	p     *command.Process
+	log   string
+	from  int64
+	once  sync.Once
+	err   error
+	ended core.End
 }
 
 func (l *link) Read(b []byte) (int, error)  { return l.p.Stdout.Read(b) }
@@ -130,15 +131,17 @@ func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
 // run, unless the connection was cut.
 func (l *link) end(err error) {
 	var exit *command.ExitError
-	if errors.As(err, &exit) && exit.Code == wire.Over {
-		err = nil
+	switch {
+	case err == nil:
+		l.ended = core.Left
+	case errors.As(err, &exit) && exit.Code == wire.Over:
+		l.ended, err = core.Died, nil
 	}
-	l.ended = err == nil
 	l.err = l.explain(err)
 }
 
-// Ended reports, after Close, whether nothing of the worker is left.
-func (l *link) Ended() bool { return l.ended }
+// End tells, after Close, what is known of the worker.
+func (l *link) End() core.End { return l.ended }
 
 // explain adds what the program said last.
 func (l *link) explain(err error) error {
@@ -151,12 +154,22 @@ func (l *link) explain(err error) error {
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.NewSectionReader(f, l.from, 64<<10))
-	text := strings.TrimSpace(string(b))
-	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:]
+	if text := cause(string(b)); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
-	if text == "" {
-		return err
+	return err
+}
+
+// harmless are lines of ssh and srun that are not why a connection has ended.
+var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|has been (allocated|queued)|queued and waiting|Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
+
+// cause is the last line of what a program has said that may be why it has ended.
+func cause(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if line := strings.TrimSpace(lines[i]); line != "" && !harmless.MatchString(line) {
+			return line
+		}
 	}
-	return fmt.Errorf("%w: %s", err, text)
+	return ""
 }

@@ -105,7 +105,7 @@ func (c *Writer) add(m *Message) bool {
 		// A line is bounded, so a long standard input goes ahead in parts.
 		run := *m.Run
 		for len(run.Stdin) > feed && c.err == nil {
-			c.err = marshal(&c.next, &Message{Feed: &Feed{[]byte(run.Stdin[:feed])}})
+			c.err = marshal(&c.next, &Message{Feed: &Feed{Bytes: []byte(run.Stdin[:feed])}})
 			run.Stdin = run.Stdin[feed:]
 		}
 		m = &Message{Run: &run}
@@ -157,7 +157,7 @@ func (c *Writer) run() {
 		now, c.next = c.next, now
 		c.mu.Unlock()
 		_, err := c.w.Write(now.Bytes())
-		if now.Cap() > 1<<20 {
+		if now.Cap() > 8<<20 {
 			now = bytes.Buffer{}
 		}
 		now.Reset()
@@ -243,6 +243,9 @@ func (c *Reader) Next(m *Message) error {
 		if err := json.Unmarshal(line, m); err != nil {
 			return fmt.Errorf("message cannot be read: %w", err)
 		}
+		if err := c.rest(m); err != nil {
+			return err
+		}
 		switch {
 		case m.Feed != nil && len(c.fed)+len(m.Feed.Bytes) > MaxStdin:
 			return ErrTooLong
@@ -254,6 +257,29 @@ func (c *Reader) Next(m *Message) error {
 		}
 		return nil
 	}
+}
+
+// rest reads the bytes that follow the line of a message.
+func (c *Reader) rest(m *Message) error {
+	for _, r := range m.raw() {
+		n := *r.length
+		*r.length = 0
+		if n == 0 {
+			continue
+		}
+		if n < 0 || n > MaxLine {
+			return ErrTooLong
+		}
+		b := make([]byte, n+1)
+		if _, err := io.ReadFull(c.r, b); err != nil {
+			return err
+		}
+		if b[n] != '\n' {
+			return errors.New("message cannot be read: its bytes have another length than it says")
+		}
+		*r.bytes = b[:n:n]
+	}
+	return nil
 }
 
 // Buffered reports whether more is there without waiting.

@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of what is in this file.
-const Protocol = 2
+const Protocol = 3
 
 // Text is a string that need not be UTF-8, such as a command or a path.
 type Text string
@@ -85,7 +85,7 @@ func Strings(t []Text) []string {
 	return out
 }
 
-// Message is one line. Exactly one field is set.
+// Message is one line, and the bytes that it announces. Exactly one field is set.
 type Message struct {
 	// From the scheduler.
 	Setup *Setup `json:"setup,omitempty"`
@@ -112,7 +112,7 @@ type Message struct {
 	Note    Text    `json:"note,omitempty"`   // a line for the user
 	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
 	Renew   int64   `json:"renew,omitempty"`  // its clock, at which it asks for a lease
-	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Former
+	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Orphans
 }
 
 // Key names one attempt at one task.
@@ -144,8 +144,8 @@ type Process struct {
 	Start uint64 `json:"start"` // clock ticks after the boot
 }
 
-// Former is a worker of which it is not known whether it has ended.
-type Former struct {
+// Identity tells a worker apart from all others.
+type Identity struct {
 	Session   string    `json:"session"`
 	Node      string    `json:"node"`
 	Kernel    string    `json:"kernel,omitempty"`
@@ -182,9 +182,9 @@ type Setup struct {
 	LoadPercent int `json:"load_percent,omitempty"`
 	// MemFree keeps tasks from starting while less memory is available, in bytes.
 	MemFree int64 `json:"mem_free,omitempty"`
-	// Former are workers of this machine that may still be there. The worker tells
+	// Orphans are workers of this machine that may still be there. The worker tells
 	// when they are gone.
-	Former []Former `json:"former,omitempty"`
+	Orphans []Identity `json:"orphans,omitempty"`
 }
 
 // LeaseSlack is how long before the end of its lease a worker has killed what runs,
@@ -225,7 +225,8 @@ type Run struct {
 
 // Feed is a part of the standard input of the task that comes next.
 type Feed struct {
-	Bytes []byte `json:"b"`
+	Bytes []byte `json:"-"` // follow the line
+	Len   int    `json:"n"`
 }
 
 // Kill ends a task: SIGTERM, and SIGKILL after the grace time.
@@ -248,6 +249,8 @@ const (
 	Refused   Outcome = "refused"   // fits no node
 	Lost      Outcome = "lost"      // its node or the connection went
 	Stopped   Outcome = "stopped"   // ended because the run ended; it can be resumed
+	// OutputLost: it ended, but not all that it printed could be kept.
+	OutputLost Outcome = "output"
 )
 
 // Done tells that a task has ended.
@@ -263,12 +266,16 @@ type Done struct {
 	System  float64 `json:"y,omitempty"`
 	MaxRSS  int64   `json:"m,omitempty"` // bytes
 	Next    *Key    `json:"n,omitempty"` // what follows on its slot
-	Out     []byte  `json:"o,omitempty"`
-	Err     []byte  `json:"l,omitempty"`
+	Out     []byte  `json:"-"`           // follow the line
+	Err     []byte  `json:"-"`
+	OutLen  int     `json:"o,omitempty"`
+	ErrLen  int     `json:"l,omitempty"`
 	OutSize int64   `json:"os,omitempty"` // it is to be fetched with get
 	ErrSize int64   `json:"ls,omitempty"`
 	OutFrom int64   `json:"of,omitempty"` // from there on; the scheduler has what is before
 	ErrFrom int64   `json:"lf,omitempty"`
+	// Lost says why not all of its output could be kept.
+	Lost Text `json:"z,omitempty"`
 }
 
 // Start tells that a task runs.
@@ -290,7 +297,8 @@ type Data struct {
 	Key
 	Stderr bool   `json:"l,omitempty"`
 	Offset int64  `json:"o"`
-	Bytes  []byte `json:"b,omitempty"`
+	Bytes  []byte `json:"-"` // follow the line
+	Len    int    `json:"n,omitempty"`
 	Error  Text   `json:"e,omitempty"`
 	Live   bool   `json:"v,omitempty"` // nobody has asked: the task runs
 }
@@ -298,7 +306,7 @@ type Data struct {
 // Inline is how much output comes with Done; more is fetched in pieces of Piece.
 const (
 	Inline = 16 << 10
-	Piece  = 128 << 10
+	Piece  = 512 << 10
 )
 
 // LiveCredit is how many bytes of live output a worker may send before the scheduler says
@@ -311,9 +319,42 @@ const MaxLine = 4 << 20
 // Magic starts the worker's greeting.
 const Magic = "JOBPOOL1 "
 
-// marshal appends m as a line.
+// marshal appends m as a line, and the bytes that belong to it as they are, with a
+// newline at their end: what is on the way may pass on whole lines only.
 func marshal(b *bytes.Buffer, m *Message) error {
+	raw := m.raw()
+	for _, r := range raw {
+		*r.length = len(*r.bytes)
+	}
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
-	return e.Encode(m)
+	if err := e.Encode(m); err != nil {
+		return err
+	}
+	for _, r := range raw {
+		if len(*r.bytes) > 0 {
+			b.Write(*r.bytes)
+			b.WriteByte('\n')
+		}
+		*r.length = 0
+	}
+	return nil
+}
+
+// rawBytes are bytes that follow the line of a message.
+type rawBytes struct {
+	bytes  *[]byte
+	length *int
+}
+
+func (m *Message) raw() []rawBytes {
+	switch {
+	case m.Data != nil:
+		return []rawBytes{{&m.Data.Bytes, &m.Data.Len}}
+	case m.Feed != nil:
+		return []rawBytes{{&m.Feed.Bytes, &m.Feed.Len}}
+	case m.Done != nil:
+		return []rawBytes{{&m.Done.Out, &m.Done.OutLen}, {&m.Done.Err, &m.Done.ErrLen}}
+	}
+	return nil
 }

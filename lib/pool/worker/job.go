@@ -33,6 +33,7 @@ type job struct {
 	out      *capture
 	sent     [2]int64 // bytes of it that the scheduler has had while it runs
 	stdin    *os.File
+	fulls    int64 // see logs, when it began
 }
 
 // patience is how often a start is tried again while the system has no room for
@@ -113,6 +114,7 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 		l.Stdin = j.stdin.Fd()
 	}
 	if j.out == nil {
+		j.fulls = w.logs.fulls.Load()
 		if j.out, err = w.logs.open(j); err != nil {
 			return nil, err
 		}

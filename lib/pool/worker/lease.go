@@ -45,7 +45,7 @@ const keepFile = "keep"
 const spoolLease = 100 * time.Second
 
 func newLease(w *worker) (*lease, error) {
-	l := &lease{w: w}
+	l := &lease{w: w, ticked: w.Hello.Clock}
 	var err error
 	if l.file, err = os.OpenFile(filepath.Join(w.Temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
@@ -86,9 +86,6 @@ func (l *lease) extend(end int64) {
 func (l *lease) tick(t time.Time) {
 	now := l.w.Clock()
 	gap := time.Duration(now - l.ticked)
-	if l.ticked == 0 {
-		gap = 0
-	}
 	l.ticked = now
 	switch {
 	case l.paused != 0 && now < l.paused:
@@ -131,10 +128,10 @@ func leaseEnd(f *os.File) int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// Clear reports whether nothing is left of a former worker of this machine. When
+// Clear reports whether nothing is left of an orphan of this machine. When
 // the worker and its supervisor have ended, what is left of their tasks is killed,
 // unless that is to be kept.
-func Clear(f wire.Former, keep bool) bool {
+func Clear(f wire.Identity, keep bool) bool {
 	for _, p := range f.Processes {
 		if start, alive := machine.Started(p.PID); alive && start == p.Start {
 			return false
@@ -148,13 +145,13 @@ func Clear(f wire.Former, keep bool) bool {
 	}, func() {})
 }
 
-// awaitFormer tells the scheduler when nothing is left of the workers it names.
-func (w *worker) awaitFormer(stop <-chan struct{}) {
-	if len(w.setup.Former) == 0 || w.Clear == nil {
+// awaitOrphans tells the scheduler when nothing is left of the workers it names.
+func (w *worker) awaitOrphans(stop <-chan struct{}) {
+	if len(w.setup.Orphans) == 0 || w.Clear == nil {
 		return
 	}
 	pause := 20 * time.Millisecond
-	for _, f := range w.setup.Former {
+	for _, f := range w.setup.Orphans {
 		for !w.Clear(f, w.setup.Keep) {
 			select {
 			case <-time.After(pause):

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -51,6 +52,28 @@ func (d descriptor) size() int64 {
 	return st.Size
 }
 
+// full reports whether a file system with one of the files has no room left. A task
+// may not have noticed, or not have said so, that it could not write.
+func (c *capture) full() bool {
+	for i, f := range c.files {
+		var st syscall.Statfs_t
+		err := error(syscall.ENOENT)
+		switch {
+		case f != noFile:
+			err = syscall.Fstatfs(int(f), &st)
+		case c.path[i] != "":
+			err = syscall.Statfs(c.path[i], &st)
+		}
+		if err != nil || st.Blocks == 0 {
+			continue
+		}
+		if st.Bavail == 0 && (st.Bfree == 0 || os.Geteuid() != 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadAt makes a descriptor an io.ReaderAt.
 func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
 	n, err := syscall.Pread(int(d), b, at)
@@ -89,6 +112,7 @@ type logs struct {
 	size   [2]int64
 	work   chan func() // what may take long, in order
 	idle   sync.WaitGroup
+	fulls  atomic.Int64 // how often there was no room for output
 
 	mu   sync.Mutex
 	held map[wire.Key]*capture // until the scheduler has fetched it
@@ -283,6 +307,9 @@ func (c *capture) discard() {
 func (l *logs) finish(j *job, d *wire.Done) {
 	c := j.out
 	send := func() { l.w.report(d) }
+	if c != nil && !c.shared && d.Lost == "" && (l.noteFull(c) || l.fulls.Load() != j.fulls) {
+		d.Lost = "the disk is full where it is written: some of it may be missing"
+	}
 	switch {
 	case c == nil || c.shared:
 		l.inOrder(send)
@@ -293,6 +320,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 			if l.mode.Return || j.run.Capture {
 				l.inline(j, c, d)
 			} else {
+				l.noteFull(c)
 				c.discard()
 			}
 			send()
@@ -307,6 +335,16 @@ func (l *logs) finish(j *job, d *wire.Done) {
 		c.close()
 	}
 	send()
+}
+
+// noteFull reports whether there is no room left for output, before some of it is
+// removed: no task that runs is sure to have noticed, nor to have said so.
+func (l *logs) noteFull(c *capture) bool {
+	full := c.full()
+	if full {
+		l.fulls.Add(1)
+	}
+	return full
 }
 
 // inOrder keeps reports in the order of the ends while some take longer.
@@ -368,8 +406,10 @@ func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	for i, dst := range []*[]byte{&d.Out, &d.Err} {
 		if size[i] > from[i] {
 			b := make([]byte, size[i]-from[i])
-			n, _ := c.files[i].ReadAt(b, from[i])
-			*dst = b[:n]
+			n, err := c.files[i].ReadAt(b, from[i])
+			if *dst = b[:n]; n < len(b) && d.Lost == "" {
+				d.Lost = wire.Text(fmt.Sprintf("output cannot be read: %v", err))
+			}
 		}
 	}
 	if c.keep || l.mode.Merged {
@@ -424,6 +464,7 @@ func (l *logs) drop(k wire.Key) {
 	delete(l.held, k)
 	l.mu.Unlock()
 	if c != nil {
+		l.noteFull(c)
 		c.discard()
 	}
 }
@@ -442,8 +483,8 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 	var lines bytes.Buffer
 	for i, name := range []string{"out", "err"} {
 		n, err := io.Copy(l.merged[i], io.NewSectionReader(c.files[i], 0, 1<<62))
-		if err != nil && d.Error == "" {
-			d.Error = wire.Text("log: " + err.Error())
+		if err != nil && d.Lost == "" {
+			d.Lost = wire.Text("log: " + err.Error())
 		}
 		if n > 0 {
 			b, _ := json.Marshal(Index{k.Seq, k.Attempt, name, l.size[i], n})
@@ -452,8 +493,8 @@ func (l *logs) merge(k wire.Key, c *capture, d *wire.Done) {
 		l.size[i] += n
 	}
 	if lines.Len() > 0 {
-		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Error == "" {
-			d.Error = wire.Text("log: " + err.Error())
+		if _, err := l.index.Write(lines.Bytes()); err != nil && d.Lost == "" {
+			d.Lost = wire.Text("log: " + err.Error())
 		}
 	}
 }

@@ -18,6 +18,8 @@ type Spool struct {
 	Session string     `json:"session,omitempty"`
 	Running []wire.Key `json:"running,omitempty"` // what it lets end
 	Done    *wire.Done `json:"done,omitempty"`
+	Out     []byte     `json:"out,omitempty"` // what it printed, if it is not in files
+	Err     []byte     `json:"err,omitempty"`
 	End     bool       `json:"end,omitempty"`
 }
 
@@ -81,7 +83,7 @@ func (s *spool) done(d *wire.Done) {
 			copyFile(c.path[i], filepath.Join(filepath.Dir(s.f.Name()), fmt.Sprintf("%d.%d.%d", d.Seq, d.Attempt, i+1)))
 		}
 	}
-	s.write(&Spool{Done: d})
+	s.write(&Spool{Done: d, Out: d.Out, Err: d.Err})
 }
 
 func copyFile(from, to string) {

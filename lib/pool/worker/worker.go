@@ -45,7 +45,7 @@ type Options struct {
 	// nil.
 	Busy func() (runnable int, available int64)
 	// Clear reports whether nothing is left of another worker; may be nil.
-	Clear func(f wire.Former, keep bool) bool
+	Clear func(f wire.Identity, keep bool) bool
 }
 
 // tick is how often time limits are looked at.
@@ -77,6 +77,7 @@ type worker struct {
 	strange bool        // there are orphans of nobody
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
+	looked  time.Time     // whether there is room for output
 	closed  bool          // nothing is taken from the scheduler any more
 }
 
@@ -106,7 +107,7 @@ func Run(o Options) error {
 	defer w.null.Close()
 	stop := make(chan struct{})
 	defer close(stop)
-	go w.awaitFormer(stop)
+	go w.awaitOrphans(stop)
 	hungUp := make(chan struct{})
 	go w.receive(in, hungUp)
 	err := w.loop(hungUp)
@@ -415,6 +416,10 @@ func (w *worker) tick(now time.Time) {
 	w.spool.tick(now)
 	w.lease.tick(now)
 	var started []wire.Start
+	looks := now.Sub(w.looked) >= time.Second
+	if looks {
+		w.looked = now
+	}
 	for _, j := range w.jobs {
 		if j.pid == 0 {
 			continue
@@ -425,6 +430,9 @@ func (w *worker) tick(now time.Time) {
 		}
 		if !j.deadline.IsZero() && j.why == "" && !now.Before(j.deadline) {
 			w.kill(j, wire.Timeout, false)
+		}
+		if looks && j.out != nil && !j.out.shared {
+			looks = !w.logs.noteFull(j.out)
 		}
 		if !j.killAt.IsZero() && !now.Before(j.killAt) {
 			j.killAt = now.Add(time.Second) // until it is gone

@@ -67,7 +67,7 @@ func TestDependencies(t *testing.T) {
 		if got := strings.Join(l.nodes[0].ran, ", "); got != "5, 1 1, 5, 1" {
 			t.Errorf("ran %s", got)
 		}
-		l.says(`it waits for "nobody", which never ends`)
+		l.says(`task 6: it depends on "nobody", which is not a task of this run`)
 		l.says(`id "a" is that of another task`)
 	})
 }
@@ -79,8 +79,8 @@ func TestWhatFitsNoNodeIsRefused(t *testing.T) {
 {"cmd":"sleep 1","cpus":4}
 {"cmd":"sleep 1","mem":"2G"}
 `), 1, 2, 0, 1)
-		l.says("task 1: it fits no node: it wants 5 CPUs")
-		l.says("task 3: it fits no node: it wants 1 CPUs, 2.0G")
+		l.says("task 1: no node of the pool is large enough: it needs 5 CPUs")
+		l.says("task 3: no node of the pool is large enough: it needs 1 CPU, 2G")
 	})
 }
 

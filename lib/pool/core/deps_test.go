@@ -1,4 +1,4 @@
-package scheduler
+package core
 
 import (
 	"fmt"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/names"
 )
 
 // A run that is fed for ever keeps what ended tasks were called, and how they ended,
 // in little memory.
 func TestDependenciesTakeLittleMemory(t *testing.T) {
-	d := newDependencies(true, t.TempDir())
+	d := newDependencies(true, &names.Map{Dir: t.TempDir()})
 	heap := func() float64 {
 		var m runtime.MemStats
 		runtime.GC()

@@ -1,0 +1,259 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+// Status is what --status writes and jobpool ctl status shows.
+type Status struct {
+	Time      time.Time    `json:"time"`
+	Phase     string       `json:"phase"`
+	Why       string       `json:"why,omitempty"`
+	Done      int64        `json:"done"`
+	Failed    int64        `json:"failed"`
+	Cancelled int64        `json:"cancelled"`
+	Skipped   int64        `json:"skipped"`
+	Running   int          `json:"running"`
+	Waiting   int          `json:"waiting"`
+	Held      int          `json:"held"`
+	Lost      int64        `json:"lost"`
+	InputRead bool         `json:"input_read"` // to its end
+	Rate      float64      `json:"rate"`       // tasks a second
+	ETA       float64      `json:"eta,omitempty"`
+	Elapsed   float64      `json:"elapsed"`
+	EndOfJob  *time.Time   `json:"end_of_job,omitempty"`
+	CPUs      int          `json:"cpus"`
+	CPUsUsed  int          `json:"cpus_used"`
+	Nodes     []NodeStatus `json:"nodes"`
+}
+
+// NodeStatus is a node in a Status.
+type NodeStatus struct {
+	Name    string `json:"name"`
+	State   string `json:"state"` // up, closed, trial, quarantined, lost, released, unreachable, connecting
+	Reason  string `json:"reason,omitempty"`
+	CPUs    int    `json:"cpus"`
+	Free    int    `json:"free"`
+	GPUs    int    `json:"gpus"`
+	Running int    `json:"running"`
+	Queued  int    `json:"queued"`
+	Done    int64  `json:"done"`
+	Lost    int64  `json:"lost"`
+	PID     int    `json:"pid,omitempty"` // of the worker
+}
+
+// Status is how things stand.
+func (c *Core) Status(now time.Time) *Status {
+	c.now = now
+	s := &c.stats
+	st := &Status{
+		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost, Cancelled: s.cancelled,
+		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.doubts + len(c.limbo), Held: len(c.onHold), Lost: s.lost,
+		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
+	}
+	if !c.end.IsZero() {
+		st.EndOfJob = &c.end
+	}
+	for _, n := range c.nodes {
+		st.Waiting += len(n.held)
+		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost}
+		switch w := n.Worker; {
+		case w != nil && w.connected():
+			ns.State = "up"
+			switch {
+			case n.quarantine:
+				ns.State, ns.Reason = "quarantined", n.why
+			case n.trial:
+				ns.State = "trial"
+			case w.State != Ready:
+				ns.State = "closed"
+			}
+			ns.CPUs, ns.Free, ns.GPUs = w.n.Total().CPUs, w.n.Free().CPUs, w.n.Total().GPUs
+			ns.Queued, ns.Running, ns.PID = w.queued, len(w.attempts)-w.queued, w.hello.PID
+			st.CPUs += ns.CPUs
+			st.CPUsUsed += ns.CPUs - ns.Free
+			st.Running += ns.Running
+			st.Waiting += ns.Queued
+		case n.released:
+			ns.State = "released"
+		case n.dropped && n.up.IsZero():
+			ns.State, ns.Reason = "unreachable", n.why
+		case n.dropped || n.lost > 0:
+			ns.State, ns.Reason = "lost", n.why
+		}
+		st.Nodes = append(st.Nodes, ns)
+	}
+	if rate := s.average(now); c.eof && rate > 0 {
+		st.ETA = float64(st.Running+st.Waiting) / rate
+	}
+	return st
+}
+
+// TaskInfo is a task that has not ended.
+type TaskInfo struct {
+	Task    *pool.Task
+	State   string // running, queued, judging, lost, held, depends, waiting
+	Node    string
+	PID     int
+	Seconds float64
+	Reason  string
+}
+
+// List tells of the tasks that have not ended, of those that just wait at most so
+// many.
+func (c *Core) List(most int) []TaskInfo {
+	var out []TaskInfo
+	for _, a := range sorted(c.attempts) {
+		i := TaskInfo{Task: a.task, State: "running", Node: a.worker.Name(), PID: a.pid, Seconds: c.now.Sub(a.sent).Seconds()}
+		if a.slot == nil {
+			i.State = "queued"
+		}
+		out = append(out, i)
+	}
+	for _, p := range c.onHold {
+		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})
+	}
+	for _, n := range c.nodes {
+		for _, p := range n.held {
+			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: "it " + p.result.Describe() + ", as did the last tasks there"})
+		}
+	}
+	for _, w := range c.orphans {
+		for _, a := range sorted(w.attempts) {
+			out = append(out, TaskInfo{Task: a.task, State: "lost", Node: w.Name(), Reason: "it may still run there"})
+		}
+	}
+	for _, t := range c.deps.all() {
+		name, _ := c.deps.unmet(t)
+		out = append(out, TaskInfo{Task: t, State: "depends", Reason: fmt.Sprintf("waits for %q", name)})
+	}
+	slices.SortFunc(out, func(a, b TaskInfo) int { return cmp.Compare(a.Task.Seq, b.Task.Seq) })
+	if most > 0 {
+		c.pool.Each(func(t *pool.Task) bool {
+			out = append(out, TaskInfo{Task: t, State: "waiting"})
+			most--
+			return most > 0
+		})
+	}
+	return out
+}
+
+// Explain says what a task waits for, a line for each reason. It is empty for a
+// task that is not known, or has ended.
+func (c *Core) Explain(seq int64, now time.Time) []string {
+	c.now = now
+	for _, i := range c.List(0) {
+		if i.Task.Seq != seq {
+			continue
+		}
+		switch i.State {
+		case "running":
+			return []string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}
+		case "queued":
+			return []string{"it is queued on " + i.Node + ", and begins when a task of the same kind ends there"}
+		case "held":
+			return []string{i.Reason + "; it is on hold until \"jobpool ctl retry\" or \"cancel\""}
+		case "judging":
+			return []string{i.Reason + ": it is tried elsewhere unless the next task succeeds there"}
+		case "lost":
+			return []string{"its connection to " + i.Node + " was lost: it runs again when it has surely ended there"}
+		}
+		return c.explainDependent(i.Task)
+	}
+	if t := c.pool.Find(seq); t != nil {
+		return c.explainWaiting(t)
+	}
+	for _, l := range c.limbo {
+		if l.task.Seq == seq {
+			return []string{"it was ended by a signal: whether its node is being ended will be known in a moment"}
+		}
+	}
+	return nil
+}
+
+func (c *Core) explainDependent(t *pool.Task) []string {
+	var names []string
+	more := 0
+	for _, name := range t.Extra.After {
+		if c.deps.of(name) != depsWait {
+			continue
+		}
+		if len(names) < 10 {
+			names = append(names, name)
+		} else {
+			more++
+		}
+	}
+	line := "it depends on tasks that have not ended: " + strings.Join(names, ", ")
+	if more > 0 {
+		line += fmt.Sprintf(" and %d more", more)
+	}
+	return []string{line}
+}
+
+func (c *Core) explainWaiting(t *pool.Task) []string {
+	need := t.Spec.Need
+	out := []string{"it needs " + need.String()}
+	before := 0
+	c.pool.Each(func(o *pool.Task) bool {
+		if o.Spec.Priority > t.Spec.Priority || o.Spec.Priority == t.Spec.Priority && o.Seq < t.Seq {
+			before++
+		}
+		return true
+	})
+	switch {
+	case c.phase != Running:
+		out = append(out, "nothing new is started: "+c.why)
+	case c.paused:
+		out = append(out, "nothing new is started: the journal cannot be written")
+	case c.choked:
+		out = append(out, "nothing new is started: too much output waits to be printed")
+	case c.AwaitOrphans && len(c.prior) > 0:
+		out = append(out, "nothing is started before the workers of the run before have ended")
+	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
+		out = append(out, fmt.Sprintf("nothing is started before %d nodes are there", c.MinNodes))
+	case c.late(t):
+		out = append(out, fmt.Sprintf("it is expected to take %v, and would not end before the job does", c.expected(t).Round(time.Second)))
+	case before > 0:
+		out = append(out, plural(int64(before), "task")+" before it")
+	}
+	for _, n := range c.nodes {
+		var why string
+		switch w := n.Worker; {
+		case n.quarantine:
+			why = "quarantined: " + n.why
+		case n.released:
+			why = "given back"
+		case n.dropped:
+			why = "not used: " + n.why
+		case w == nil || !w.connected():
+			why = "not connected"
+		case w.ending:
+			why = "its worker is being ended"
+		case w.State == Waiting && w.probing:
+			why = "its probe runs"
+		case w.State == Waiting:
+			why = "tasks of the worker before may still run there"
+		case !w.n.FitsNode(need):
+			why = "too small: it has " + w.n.Total().String()
+		case n.trial:
+			why = fmt.Sprintf("on trial after %s in a row: gets one task at a time", plural(int64(n.row), "failure"))
+		case !w.n.HasRoom(need):
+			why = "busy: free are " + w.n.Free().String()
+		case t.Company > 0 && w.n.Running() >= int(t.Company):
+			why = fmt.Sprintf("has others running: a worker died when it ran, so at most %d run beside it", t.Company-1)
+		case t.Avoid == w.n:
+			why = "it failed there"
+		default:
+			why = "has room"
+		}
+		out = append(out, "node "+n.Spec.Name+": "+why)
+	}
+	return out
+}

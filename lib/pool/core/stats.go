@@ -1,0 +1,292 @@
+package core
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// stats are the sums of a run.
+type stats struct {
+	seen, skipped, failedBefore int64
+	done, failed, cancelled     int64
+	lost, attempts, outputLost  int64
+	left                        []Reason
+	cpu, busy                   float64 // seconds: used by tasks, given to them
+	first                       time.Time
+	slowest                     []Slow
+	failures                    []Failure
+	recent                      [8]int64 // ends in each of the last seconds
+	recentAt                    int64
+}
+
+// Reason is why tasks are left.
+type Reason struct {
+	Why   string
+	Tasks int64
+	Seq   int64 // one of them
+}
+
+// Slow is a task that took long.
+type Slow struct {
+	Task    *pool.Task
+	Node    string
+	Seconds float64
+}
+
+// Failure is a task that has not succeeded.
+type Failure struct {
+	Task   *pool.Task
+	Result *Result
+}
+
+// maxReasons bounds how many reasons for leaving tasks are told apart.
+const maxReasons = 20
+
+func (s *stats) leave(why string, seq, tasks int64) {
+	i := slices.IndexFunc(s.left, func(l Reason) bool { return l.Why == why })
+	if i < 0 && len(s.left) == maxReasons {
+		i = maxReasons - 1
+	}
+	if i < 0 {
+		s.left = append(s.left, Reason{why, tasks, seq})
+		return
+	}
+	s.left[i].Tasks += tasks
+}
+
+// usage adds what an attempt has used.
+func (s *stats) usage(r *Result, t *pool.Task) {
+	s.cpu += r.User + r.System
+	s.busy += r.Seconds * float64(t.Spec.Need.CPUs)
+}
+
+// end counts the end of a task.
+func (s *stats) end(t *pool.Task, r *Result, now time.Time) {
+	second := now.Unix()
+	for s.recentAt < second {
+		s.recentAt = max(s.recentAt+1, second-int64(len(s.recent)))
+		s.recent[s.recentAt%int64(len(s.recent))] = 0
+	}
+	s.recent[second%int64(len(s.recent))]++
+	switch r.What {
+	case wire.OK:
+		s.done++
+	case wire.Cancelled:
+		s.cancelled++
+	default:
+		s.failed++
+	}
+	if r.What != wire.OK && len(s.failures) < 10 {
+		s.failures = append(s.failures, Failure{t, r})
+	}
+	if n := len(s.slowest); r.Node != "" && (n < 5 || r.Seconds > s.slowest[n-1].Seconds) {
+		s.slowest = append(s.slowest, Slow{t, r.Node, r.Seconds})
+		slices.SortStableFunc(s.slowest, func(a, b Slow) int { return cmp.Compare(b.Seconds, a.Seconds) })
+		s.slowest = s.slowest[:min(5, len(s.slowest))]
+	}
+}
+
+// rate is how many tasks ended each second lately.
+func (s *stats) rate(now time.Time) float64 {
+	var sum int64
+	for _, n := range s.recent {
+		sum += n
+	}
+	since := now.Sub(s.first).Seconds()
+	return float64(sum) / math.Max(1, math.Min(since, float64(len(s.recent)-1)))
+}
+
+// average is the rate to expect: the one of lately, or of all the run if little
+// has ended lately.
+func (s *stats) average(now time.Time) float64 {
+	var sum int64
+	for _, n := range s.recent {
+		sum += n
+	}
+	if sum >= 20 {
+		return s.rate(now)
+	}
+	return float64(s.done+s.failed) / math.Max(1, now.Sub(s.first).Seconds())
+}
+
+// histogram counts durations in classes a fifth apart.
+type histogram struct {
+	counts [160]int32
+	total  int32
+}
+
+func (g *histogram) add(seconds float64) {
+	i := int(math.Log(math.Max(seconds, 1e-4)/1e-4) / math.Log(1.2))
+	g.counts[min(max(i, 0), len(g.counts)-1)]++
+	g.total++
+}
+
+// quantile is a duration that part of the tasks do not exceed.
+func (g *histogram) quantile(part float64) float64 {
+	want := int32(math.Ceil(part * float64(g.total)))
+	var sum int32
+	for i, n := range g.counts {
+		if sum += n; sum >= want {
+			return 1e-4 * math.Pow(1.2, float64(i+1))
+		}
+	}
+	return 0
+}
+
+func (c *Core) measure(n pool.Need, seconds float64) {
+	g := c.hist[n]
+	if g == nil {
+		if len(c.hist) > 1000 {
+			return
+		}
+		g = &histogram{}
+		c.hist[n] = g
+	}
+	g.add(seconds)
+}
+
+// expected is how long a task will probably take: what it says, what the user
+// says, or what others of its kind took.
+func (c *Core) expected(t *pool.Task) time.Duration {
+	if d := cmp.Or(t.Spec.Time, c.TimePerTask); d > 0 {
+		return d
+	}
+	if g := c.hist[t.Spec.Need]; g != nil && g.total >= 20 {
+		return time.Duration(g.quantile(0.95) * float64(time.Second))
+	}
+	return 0
+}
+
+// checkSlow ends tasks that take longer than --timeout N%: that part of the median
+// time of three or more that have succeeded.
+func (c *Core) checkSlow() {
+	if c.TimeoutPercent == 0 || c.stats.done < 3 {
+		return
+	}
+	var all histogram
+	for _, g := range c.hist {
+		for i, n := range g.counts {
+			all.counts[i] += n
+		}
+		all.total += g.total
+	}
+	limit := all.quantile(0.5) * float64(c.TimeoutPercent) / 100
+	for _, a := range sorted(c.attempts) {
+		if a.started > 0 && a.why == "" && c.seconds()-a.started > limit {
+			c.kill(a, wire.Timeout, false)
+		}
+	}
+}
+
+// late reports that a task would not end before the allocation does.
+func (c *Core) late(t *pool.Task) bool {
+	return !c.end.IsZero() && c.now.Add(c.expected(t)).After(c.end.Add(-c.margin))
+}
+
+// allLate reports whether everything that waits is late.
+func (c *Core) allLate() bool {
+	if c.end.IsZero() {
+		return false
+	}
+	all := true
+	c.pool.Each(func(t *pool.Task) bool {
+		all = c.late(t)
+		return all
+	})
+	return all
+}
+
+// allocated is the CPU seconds the nodes were there for.
+func (c *Core) allocated() float64 {
+	sum := c.gone
+	for _, w := range c.workers {
+		sum += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)
+	}
+	return max(sum, 1e-9)
+}
+
+// Summary is how a run has ended.
+type Summary struct {
+	Done, Failed, Cancelled int64
+	Skipped, FailedBefore   int64
+	Left                    int64 // were not run, or not to their end
+	Reasons                 []Reason
+	Attempts, Lost          int64 // Lost: began, were lost and run again
+	InputRead               bool
+	// Why the run has ended before all was done; empty if it was done.
+	Why string
+	// Exit is the status for the shell.
+	Exit      int
+	Elapsed   time.Duration
+	Given     float64 // of the CPUs' time, to tasks
+	Used      float64 // by them
+	Slowest   []Slow
+	Failures  []Failure
+	JournalOK bool
+}
+
+// Summary sums up, at the end.
+func (c *Core) Summary() *Summary {
+	s := &c.stats
+	waits := map[string]*Reason{}
+	wait := func(t *pool.Task, why string) {
+		l := waits[why]
+		if l == nil {
+			l = &Reason{Why: why, Seq: t.Seq}
+			waits[why] = l
+		}
+		l.Tasks++
+	}
+	c.pool.Each(func(t *pool.Task) bool { wait(t, c.whyWaiting(t)); return true })
+	for _, t := range c.deps.all() {
+		wait(t, "not started: what they depend on is left")
+	}
+	for _, p := range c.onHold {
+		wait(p.task, "on hold")
+	}
+	reasons := slices.Clone(s.left)
+	for _, l := range waits {
+		reasons = append(reasons, *l)
+	}
+	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Why, b.Why)) })
+	r := &Summary{
+		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
+		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
+		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures, JournalOK: !c.paused,
+	}
+	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
+	for _, l := range reasons {
+		r.Left += l.Tasks
+	}
+	bad := r.Failed+r.Cancelled+r.FailedBefore > 0
+	if !c.explicit && r.Left == 0 && c.eof {
+		if r.Why, r.Exit = "", 0; bad && !c.Serve { // who asked for them knows
+			r.Exit = 1
+		}
+	}
+	switch {
+	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
+		r.Exit = 1
+	case !c.explicit && r.Left > 0 && r.Exit < 2:
+		r.Exit = ExitLeft
+	}
+	return r
+}
+
+// whyWaiting says why a task waits that could start as far as other tasks go.
+func (c *Core) whyWaiting(t *pool.Task) string {
+	switch {
+	case c.late(t):
+		return "they would not end before the job does"
+	case len(c.workers) == 0:
+		return "not started: no node was there"
+	case !c.pool.Fits(t.Spec.Need):
+		return "no node that is there is large enough: needs " + t.Spec.Need.String()
+	}
+	return "not started"
+}

@@ -1,0 +1,498 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// read takes in a task that was read, unless it was done before.
+func (c *Core) read(in Input) {
+	t := in.Task
+	c.lastSeq = max(c.lastSeq, t.Seq)
+	c.stats.seen++
+	if in.Past.State == Succeeded || in.Past.State == Failed && !c.RetryFailed {
+		c.skip(t, in.Past.State == Succeeded)
+		return
+	}
+	if in.Bad != "" {
+		c.refuseSaying(t, in.Bad, in.Said)
+		return
+	}
+	if !c.deps.add(t) {
+		c.refuseTwin(t)
+		return
+	}
+	if !c.ofOrphan(t, in.Past) {
+		c.ready(t)
+	}
+}
+
+// skip leaves out what has ended before.
+func (c *Core) skip(t *pool.Task, ok bool) {
+	c.stats.skipped++
+	if !ok {
+		c.stats.failedBefore++
+	}
+	c.do(Skipped{t})
+	_ = c.deps.add(t)
+	c.release(t, ok)
+}
+
+func (c *Core) submit(e *Submit) {
+	switch {
+	case c.phase != Running:
+		e.Refused = "the pool is " + c.phase.String()
+		return
+	case !c.couldRun(e.Task.Spec.Need):
+		e.Refused = "no node of the pool is large enough: it needs " + e.Task.Spec.Need.String()
+		return
+	}
+	c.lastSeq = max(c.lastSeq, e.Task.Seq)
+	c.stats.seen++
+	if !c.deps.add(e.Task) {
+		c.refuseTwin(e.Task)
+		return
+	}
+	c.ready(e.Task)
+}
+
+// LastSeq is the highest number of a task so far.
+func (c *Core) LastSeq() int64 { return c.lastSeq }
+
+// ready queues a task if nothing keeps it from running.
+func (c *Core) ready(t *pool.Task) {
+	switch c.deps.state(t) {
+	case depsFailed:
+		c.cancelDependent(t)
+	case depsWait:
+		c.deps.wait(t)
+	case depsMet:
+		c.push(t)
+	}
+}
+
+// push queues a task, unless no node of the pool could ever run it.
+func (c *Core) push(t *pool.Task) {
+	if !c.couldRun(t.Spec.Need) {
+		c.refuse(t, "no node of the pool is large enough: it needs "+t.Spec.Need.String())
+		return
+	}
+	c.pool.Push(t)
+}
+
+// schedule starts what can start.
+func (c *Core) schedule() {
+	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+		return
+	}
+	for !c.tooSoon() {
+		s := c.pool.Next()
+		if s == nil {
+			break
+		}
+		c.start(s.Task, s, s.Node.Data.(*Worker))
+	}
+	if c.pool.Waiting() == 0 {
+		c.evenOut()
+		return
+	}
+	for _, w := range c.workers {
+		c.fill(w)
+	}
+}
+
+// refuseMisfits refuses what waits and is now known to be too large for every node.
+func (c *Core) refuseMisfits() {
+	for _, t := range c.pool.Misfits(c.couldRun) {
+		c.refuse(t, "no node of the pool is large enough: it needs "+t.Spec.Need.String())
+	}
+}
+
+// fill gives a worker a few tasks more than it has room for, so that it need not
+// wait for the scheduler when one ends. Long tasks do not need that.
+func (c *Core) fill(w *Worker) {
+	window := w.window()
+	if c.Halt != (Halt{}) || c.Delay > 0 || c.LostRetries == 0 || w.Node.row > 0 {
+		// What is queued at a worker may begin before the scheduler can stop it, or
+		// hears of it.
+		window = 0
+	}
+	if w.State != Ready || w.queued >= window {
+		return
+	}
+	needs := map[pool.Need]bool{}
+	for _, s := range w.n.Slots() {
+		needs[s.Need()] = true
+	}
+	for need := range needs {
+		for w.queued < window {
+			t := c.pool.Follower(w.n, need)
+			if t == nil {
+				break
+			}
+			c.start(t, nil, w)
+		}
+	}
+}
+
+// window is how many tasks may be queued at a worker: what it ends in the time of
+// a few journeys there and back.
+func (w *Worker) window() int {
+	running := len(w.attempts) - w.queued
+	if !w.measured || w.duration > 2 || running == 0 {
+		return 0
+	}
+	n := int(float64(running) / max(w.duration, 1e-5) * 0.03)
+	return min(max(n, 2, running/4), 512)
+}
+
+// tooSoon reports whether the next task has to wait for --delay, and then asks to be
+// woken in time.
+func (c *Core) tooSoon() bool {
+	if c.Delay == 0 || c.lastStart.IsZero() {
+		return false
+	}
+	left := c.lastStart.Add(c.Delay).Sub(c.now)
+	if left > 0 && !c.woken {
+		c.woken = true
+		c.do(WakeAt{left})
+	}
+	return left > 0
+}
+
+// start hands a task to a worker; without a slot it is to follow another.
+func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
+	t.Attempt++
+	c.lastStart = c.now
+	a := &attempt{task: t, worker: w, slot: s, sent: c.now}
+	c.attempts[t.Seq], w.attempts[t.Seq] = a, a
+	c.stats.attempts++
+	if c.stats.first.IsZero() {
+		c.stats.first = c.now
+	}
+	if s == nil {
+		w.backlog[t.Spec.Need] = append(w.backlog[t.Spec.Need], a)
+		w.queued++
+	} else if d := cmp.Or(t.Spec.Time, t.Spec.Timeout); d > 0 {
+		s.End = c.now.Add(d).UnixMicro()
+	}
+	w.Node.given(c.now)
+	c.do(Start{w, message(a)})
+	if w.Node.trial {
+		c.pool.Close(w.n) // one at a time
+	}
+}
+
+func message(a *attempt) *wire.Run {
+	t := a.task
+	r := &wire.Run{
+		Key: a.key(), Text: wire.Text(t.Text), Argv: t.Spec.Argv, Mark: t.Spec.SlotMark, Dir: wire.Text(t.Spec.Dir),
+		Env: wire.Texts(t.Spec.Env), Need: t.Spec.Need, Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
+	}
+	if a.slot != nil {
+		r.CPUs, r.GPUs, r.Slot = a.slot.CPUs, a.slot.GPUs, a.slot.Number
+	}
+	if x := t.Extra; x != nil {
+		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
+		r.Files = wire.Texts(x.Files)
+	}
+	return r
+}
+
+// unqueue takes an attempt out of its worker's backlog.
+func (w *Worker) unqueue(a *attempt) {
+	need := a.task.Spec.Need
+	q := w.backlog[need]
+	if i := slices.Index(q, a); i >= 0 {
+		w.queued--
+		if len(q) == 1 {
+			delete(w.backlog, need)
+		} else {
+			w.backlog[need] = slices.Delete(q, i, i+1)
+		}
+	}
+}
+
+// forget takes an attempt off the lists, and gives its slot back.
+func (c *Core) forget(a *attempt) {
+	delete(a.worker.attempts, a.task.Seq)
+	delete(c.attempts, a.task.Seq)
+	if a.slot == nil {
+		a.worker.unqueue(a)
+	} else {
+		c.pool.Release(a.slot)
+	}
+}
+
+// done handles the end of a task at its worker.
+func (c *Core) done(w *Worker, d *wire.Done) {
+	if d.Seq == 0 {
+		c.probed(w, d)
+		return
+	}
+	a := w.attempts[d.Seq]
+	if a == nil || a.task.Attempt != d.Attempt {
+		return
+	}
+	delete(w.attempts, d.Seq)
+	delete(c.attempts, d.Seq)
+	c.passSlot(w, a, d.Next)
+	w.average(d.Seconds)
+	r := c.newResult(w.Name(), d)
+	if r.What == wire.OK {
+		c.measure(a.task.Spec.Need, d.Seconds)
+	}
+	out := Output{Bytes: [2][]byte{d.Out, d.Err}}
+	if d.OutSize+d.ErrSize > 0 {
+		out.Worker, out.Size, out.From = w, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
+	}
+	if c.mayBeStopped(d, r) {
+		c.limbo = append(c.limbo, &limbo{pending{a.task, r, out}, w, c.now.Add(doubt)})
+		return
+	}
+	c.settle(a.task, w, r, out)
+}
+
+// doubt is how long it may take to learn that the node or the job is being ended,
+// after a task was.
+const doubt = 1500 * time.Millisecond
+
+// mayBeStopped reports whether a task may have been ended by whoever ends the job:
+// Slurm signals all processes at once, and tasks end sooner than the scheduler hears
+// of it.
+func (c *Core) mayBeStopped(d *wire.Done, r *Result) bool {
+	killed := d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9
+	return r.What == wire.Failed && killed && (c.Batch || len(c.nodes) > 1)
+}
+
+// checkLimbo settles such tasks.
+func (c *Core) checkLimbo() {
+	for len(c.limbo) > 0 && !c.now.Before(c.limbo[0].until) {
+		l := c.limbo[0]
+		c.limbo = c.limbo[1:]
+		if c.phase >= Stopping || !l.worker.connected() || l.worker.ending {
+			l.result.What = wire.Stopped
+		}
+		c.settle(l.task, l.worker, l.result, l.output)
+	}
+}
+
+// passSlot gives the slot of a task that has ended to the next one.
+func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
+	if a.slot == nil {
+		w.unqueue(a) // ended before it began
+		return
+	}
+	if next != nil {
+		if b := w.attempts[next.Seq]; b != nil && b.task.Attempt == next.Attempt {
+			w.unqueue(b)
+			if b.slot != nil { // was given another when it was not yet known to have one
+				c.pool.Release(b.slot)
+			}
+			b.slot = c.pool.Follow(a.slot, b.task)
+			return
+		}
+	}
+	if q := w.backlog[a.task.Spec.Need]; len(q) > 0 && next == nil {
+		// It was on its way when this one ended.
+		b := q[0]
+		w.unqueue(b)
+		b.slot = c.pool.Follow(a.slot, b.task)
+		again := message(b)
+		again.Again = true
+		c.send(w, &wire.Message{Run: again})
+		return
+	}
+	c.pool.Release(a.slot)
+}
+
+func (w *Worker) average(seconds float64) {
+	if !w.measured {
+		w.duration, w.measured = seconds, true
+		return
+	}
+	w.duration += (seconds - w.duration) / 16
+}
+
+// evenOut takes tasks back that wait at a worker while another has room.
+func (c *Core) evenOut() {
+	for _, w := range c.workers {
+		for need, q := range w.backlog {
+			if len(q) > 0 && c.roomElsewhere(w, need) {
+				c.recall(q[len(q)-1])
+			}
+		}
+	}
+}
+
+// recall asks for a task back, if it has not begun.
+func (c *Core) recall(a *attempt) {
+	if !a.recalled {
+		a.recalled = true
+		k := a.key()
+		c.send(a.worker, &wire.Message{Unrun: &k})
+	}
+}
+
+func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
+	for _, o := range c.workers {
+		if o != w && !o.n.Closed() && o.n.HasRoom(need) {
+			return true
+		}
+	}
+	return false
+}
+
+// back requeues a task that a worker has not begun.
+func (c *Core) back(w *Worker, k wire.Key) {
+	if a := w.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
+		c.takeBack(a)
+	}
+}
+
+func (c *Core) takeBack(a *attempt) {
+	c.forget(a)
+	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Node: a.worker.Name(), What: "unrun"}})
+	a.task.Attempt--
+	c.stats.attempts--
+	c.push(a.task)
+}
+
+// retry lets tasks on hold run again.
+func (c *Core) retry(e *Retry) {
+	seqs := e.Seqs
+	if e.All {
+		seqs = c.holdList()
+	}
+	for _, seq := range seqs {
+		if p := c.onHold[seq]; p != nil {
+			delete(c.onHold, seq)
+			p.task.Fails, p.task.Losses, p.task.Avoid = 0, 0, nil
+			c.push(p.task)
+			e.Count++
+		}
+	}
+}
+
+func (c *Core) holdList() []int64 {
+	seqs := make([]int64, 0, len(c.onHold))
+	for seq := range c.onHold {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// cancel ends tasks, wherever they are.
+func (c *Core) cancel(e *Cancel) {
+	seqs := e.Seqs
+	if e.All {
+		for _, t := range c.pool.TakeAll() { // one by one takes long when they are many
+			c.cancelTask(t, "by request")
+			e.Count++
+		}
+		for _, t := range c.List(0) {
+			seqs = append(seqs, t.Task.Seq)
+		}
+	}
+	for _, seq := range seqs {
+		if a := c.attempts[seq]; a != nil {
+			c.kill(a, wire.Cancelled, false)
+			e.Count++
+			continue
+		}
+		t := c.pool.Remove(seq)
+		if p := c.onHold[seq]; t == nil && p != nil {
+			delete(c.onHold, seq)
+			t = p.task
+		}
+		if t == nil {
+			t = c.deps.remove(seq)
+		}
+		if t == nil {
+			t = c.removeOrphaned(seq)
+		}
+		if t != nil {
+			c.cancelTask(t, "by request")
+			e.Count++
+		}
+	}
+}
+
+// removeOrphaned takes a task that may still run off the list.
+func (c *Core) removeOrphaned(seq int64) *pool.Task {
+	for _, w := range c.orphans {
+		if a := w.attempts[seq]; a != nil {
+			delete(w.attempts, seq)
+			c.doubts--
+			return a.task
+		}
+	}
+	return nil
+}
+
+// Knows reports whether a task is still to end.
+func (c *Core) Knows(seq int64) bool {
+	if c.attempts[seq] != nil || c.onHold[seq] != nil || c.deps.find(seq) != nil {
+		return true
+	}
+	for _, w := range c.orphans {
+		if w.attempts[seq] != nil {
+			return true
+		}
+	}
+	for _, n := range c.nodes {
+		if slices.ContainsFunc(n.held, func(p *pending) bool { return p.task.Seq == seq }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.limbo, func(l *limbo) bool { return l.task.Seq == seq }) || c.pool.Find(seq) != nil
+}
+
+func (c *Core) newResult(node string, d *wire.Done) *Result {
+	r := &Result{
+		Key: d.Key, Node: node, What: d.What, Exit: d.Exit, Signal: d.Signal, Start: d.Start, Seconds: d.Seconds,
+		User: d.User, System: d.System, MaxRSS: d.MaxRSS, Error: d.Error,
+	}
+	if r.What == "" {
+		if r.What = wire.OK; d.Exit != 0 || d.Signal != 0 {
+			r.What = wire.Failed
+		}
+	}
+	if d.Lost != "" && (r.What == wire.OK || r.What == wire.Failed) {
+		r.What, r.Error = wire.OutputLost, d.Lost
+	}
+	return r
+}
+
+func (c *Core) seconds() float64 { return float64(c.now.UnixMicro()) / 1e6 }
+
+// Describe says how an attempt has ended, after "it".
+func (r *Result) Describe() string {
+	switch r.What {
+	case wire.OK:
+		return "succeeded"
+	case wire.NoStart:
+		return "could not be started: " + string(r.Error)
+	case wire.Timeout:
+		return "took too long"
+	case wire.Lost:
+		return "was lost: " + string(r.Error)
+	case wire.OutputLost:
+		return "lost output: " + string(r.Error)
+	case wire.Refused, wire.Cancelled, wire.Stopped:
+		if r.Error != "" {
+			return string(r.What) + ": " + string(r.Error)
+		}
+		return "was " + string(r.What)
+	}
+	if r.Signal != 0 {
+		return fmt.Sprintf("was ended by signal %d", r.Signal)
+	}
+	return fmt.Sprintf("failed with exit status %d", r.Exit)
+}

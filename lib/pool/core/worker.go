@@ -1,0 +1,266 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// State is how far a worker has come between the first try to reach it and its
+// end. See loss.go for how it moves on.
+type State uint8
+
+// The states.
+const (
+	Planned    State = iota // to be reached, at its time
+	Connecting              // being reached
+	Waiting                 // connected; has nothing yet, as an orphan has the CPUs, or for the probe
+	Ready                   // has tasks, or can have some
+	Closed                  // connected; gets nothing new: its node is quarantined, or it is told to end
+	Orphaned                // its connection has ended; its tasks may run on, until its lease ends
+	Detached                // an orphan that lets its tasks end, and leaves the results in a file
+	Gone                    // nothing is left of it
+)
+
+var states = [...]string{"planned", "connecting", "waiting", "ready", "closed", "orphaned", "detached", "gone"}
+
+func (s State) String() string { return states[s] }
+
+// Node is a machine of the pool, whatever worker it has at present.
+type Node struct {
+	Spec   NodeSpec
+	Worker *Worker // that is planned, being reached or connected; nil: none
+
+	size       pool.Need // what it has, once known
+	known      bool
+	reconnects int
+	deaths     int    // of workers with tasks, since one succeeded
+	dropped    bool   // is not reached any more
+	why        string // for that, or for the quarantine
+	released   bool
+	quarantine bool
+	up         time.Time
+	done, lost int64
+	trust
+}
+
+// Worker is a process that runs tasks at a node.
+type Worker struct {
+	Node  *Node
+	State State
+	// Identity tells it apart from any other worker of any run; empty until it is
+	// connected.
+	Identity wire.Identity
+
+	n        *pool.Node
+	hello    *wire.Hello
+	attempts map[int64]*attempt
+	backlog  map[pool.Need][]*attempt // sent ahead, by what they want
+	queued   int                      // in all of it
+	until    time.Time                // Planned: when to try; orphans: when its leases end
+	deadline time.Time                // for reaching it
+	tries    int
+	heard    time.Time
+	granted  time.Time // the last lease
+	since    time.Time // it became an orphan
+	await    []*Worker // orphans of its machine
+	probing  bool
+	ending   bool    // it got SIGTERM
+	duration float64 // of tasks, in seconds, averaged
+	measured bool
+	idle     time.Time
+	spool    spool
+	told     bool
+	died     bool // it has ended, not its connection
+	fatal    bool // it will not do better next time
+}
+
+// Name is that of its node.
+func (w *Worker) Name() string {
+	if w.Node == nil {
+		return w.Identity.Node
+	}
+	return w.Node.Spec.Name
+}
+
+func (w *Worker) connected() bool { return w.State >= Waiting && w.State <= Closed }
+
+func (c *Core) nodeEvent(n *Node, what, why string) {
+	c.do(NodeEvent{Node: n.Spec.Name, What: what, Why: why})
+}
+
+// receive handles what a worker says.
+func (c *Core) receive(w *Worker, messages []wire.Message) {
+	if !w.connected() {
+		return
+	}
+	w.heard = c.now
+	if c.suspended {
+		c.jobState(false)
+	}
+	for i := range messages {
+		m := &messages[i]
+		switch {
+		case m.Done != nil:
+			c.done(w, m.Done)
+		case m.Started != nil:
+			for _, s := range m.Started {
+				if a := w.attempts[s.Seq]; a != nil && a.task.Attempt == s.Attempt {
+					a.pid, a.started = s.PID, s.At
+				}
+			}
+		case m.Back != nil:
+			c.back(w, *m.Back)
+		case m.Data != nil && m.Data.Live:
+			if a := w.attempts[m.Data.Seq]; a != nil && a.task.Attempt == m.Data.Attempt {
+				c.do(Live{w, a.task, m.Data})
+			}
+		case m.Data != nil:
+			c.do(Fetched{m.Data})
+		case m.Signal != "":
+			c.workerSignal(w, m.Signal)
+		case m.Renew != 0:
+			c.grant(w, m.Renew)
+		case m.Clear:
+			for _, o := range slices.Clone(w.await) {
+				c.workerGone(o)
+			}
+		case m.Note != "":
+			c.say("node %s: %s", w.Name(), m.Note)
+		case m.Fatal != "":
+			w.fatal = true
+			c.do(Close{w})
+			c.connectionLost(w, string(m.Fatal), Unknown)
+			return
+		}
+	}
+}
+
+// workerSignal handles a signal that a worker got; under srun, the workers get what
+// Slurm sends to the steps.
+func (c *Core) workerSignal(w *Worker, name string) {
+	switch name {
+	case "USR1":
+		c.drain("drained by SIGUSR1 at node " + w.Name())
+	case "TERM":
+		w.ending = true
+		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
+		c.close(w)
+	}
+}
+
+// close lets a worker have nothing new.
+func (c *Core) close(w *Worker) {
+	c.pool.Close(w.n)
+	c.set(w, Closed)
+}
+
+// cpus says which CPUs of a node tasks get, and whether they are bound to them.
+func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool, warning string) {
+	seen := len(hello.CPUs)
+	want := spec.Slots
+	if want == 0 {
+		want = seen
+		if spec.Most > 0 && spec.Most < seen {
+			want = spec.Most
+			warning = fmt.Sprintf("%d CPUs are visible, the job has %d: using %d, and not binding tasks to them", seen, want, want)
+		}
+	}
+	if spec.Jobs != nil {
+		want = max(1, spec.Jobs(want))
+	}
+	switch c.Pin {
+	case PinCores:
+		pin = want <= seen
+		if !pin {
+			warning = fmt.Sprintf("tasks are not bound to CPUs: %d are wanted, %d visible", want, seen)
+		}
+	case PinAuto:
+		pin = spec.Most > 0 && seen <= spec.Most && want <= seen
+	case PinNone:
+	}
+	if want <= seen && (pin || spec.Most == 0 || seen <= spec.Most) {
+		return hello.CPUs[:want], pin, warning
+	}
+	for id := range want {
+		cpus = append(cpus, pool.CPU{ID: id, Core: id})
+	}
+	return cpus, false, warning
+}
+
+// couldRun reports whether some node of the pool could run what needs that much, if
+// it were there: by what is declared of it, until it has been there.
+func (c *Core) couldRun(need pool.Need) bool {
+	for _, n := range c.nodes {
+		switch {
+		case n.known:
+			if need.Fits(n.size) {
+				return true
+			}
+		case n.Spec.Jobs != nil:
+			return true
+		case n.Spec.Slots > 0 && need.CPUs > n.Spec.Slots, n.Spec.Slots == 0 && n.Spec.Most > 0 && need.CPUs > n.Spec.Most:
+		default:
+			return true
+		}
+	}
+	return len(c.nodes) == 0
+}
+
+// idleBefore is how long a node must have been idle to be given back.
+const idleBefore = 5 * time.Second
+
+// releaseIdle gives nodes back that will not be needed any more: nothing waits,
+// and nothing runs there. The node of the scheduler stays, as the job ends with it.
+func (c *Core) releaseIdle(needed map[*Worker]bool) {
+	if !c.ReleaseIdle || !c.eof || c.pool.Waiting() > 0 || c.deps.waiting() > 0 || len(c.onHold)+c.doubts+len(c.trials) > 0 || c.Serve || c.opening > 0 || c.now.Before(c.releaseAt) {
+		return
+	}
+	var idle []*Worker
+	keep := []string{}
+	for _, n := range c.nodes {
+		w := n.Worker
+		if w != nil && w.connected() && len(w.attempts) == 0 && len(n.held) == 0 && !n.Spec.Local && !needed[w] {
+			if w.idle.IsZero() {
+				w.idle = c.now
+			}
+			if c.now.Sub(w.idle) >= idleBefore {
+				idle = append(idle, w)
+				continue
+			}
+		} else if w != nil {
+			w.idle = time.Time{}
+		}
+		if !n.released {
+			keep = append(keep, n.Spec.Name)
+		}
+	}
+	if len(idle) == 0 || len(keep) == 0 {
+		return
+	}
+	c.releaseAt = c.now.Add(30 * time.Second)
+	for _, w := range idle {
+		w.Node.released = true
+		c.send(w, &wire.Message{Bye: true})
+		c.leave(w)
+		c.set(w, Gone)
+		c.nodeEvent(w.Node, "released", "")
+	}
+	c.do(Release{idle, keep})
+}
+
+// leave takes a worker out of the pool of those that are connected.
+func (c *Core) leave(w *Worker) {
+	c.workers = slices.DeleteFunc(c.workers, func(o *Worker) bool { return o == w })
+	c.gone += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)
+	c.pool.RemoveNode(w.n)
+	if w.Node.Worker == w {
+		w.Node.Worker = nil
+	}
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

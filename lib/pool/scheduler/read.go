@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"errors"
+	"io"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+)
+
+// reader reads the input ahead, in pieces.
+type reader struct {
+	batches chan []entry
+	err     error
+	next    int64 // with ResumeByText: the next number that no task has
+}
+
+type entry struct {
+	task *pool.Task
+	err  error
+}
+
+func (r *reader) start(s *scheduler) {
+	r.next = s.History.Last() + 1
+	if s.Source == nil {
+		return
+	}
+	out := make(chan []entry)
+	r.batches = out
+	go func() {
+		defer close(out)
+		for {
+			var batch []entry
+			for len(batch) < 256 {
+				t, err := s.Source.Next()
+				batch = append(batch, entry{t, err})
+				// What is there must not wait for what a pipe brings later.
+				if err != nil && !isBadTask(err) || !s.Source.Ready() {
+					break
+				}
+			}
+			select {
+			case out <- batch:
+			case <-s.ctx.Done():
+				return
+			}
+			if last := batch[len(batch)-1]; last.err != nil && !isBadTask(last.err) {
+				return
+			}
+		}
+	}()
+}
+
+// isBadTask reports an error after which the input goes on.
+func isBadTask(err error) bool {
+	var bad *input.BadTask
+	return errors.As(err, &bad)
+}
+
+// read passes on what was read, with what is known of it.
+func (s *scheduler) read(batch []entry) {
+	var in []core.Input
+	var last core.Event
+	for _, e := range batch {
+		var bad *input.BadTask
+		switch {
+		case e.err == nil:
+			past, err := s.pastOf(e.task)
+			if err != nil {
+				s.reader.err = err
+				last = core.InputFailed{Why: "the input is not that of the run before"}
+				break
+			}
+			in = append(in, core.Input{Task: e.task, Past: past})
+			continue
+		case errors.As(e.err, &bad):
+			t := &pool.Task{Seq: bad.Seq, Text: bad.Text, Spec: &pool.Spec{}}
+			past := core.Past{}
+			if s.ResumeByText && s.History.Last() > 0 { // the number may be that of another
+				t.Seq = s.reader.next
+				s.reader.next++
+				s.printer.place(t.Seq, bad.Seq)
+			}
+			if s.History.Get(t.Seq).State == journal.OK {
+				past.State = core.Succeeded
+			}
+			in = append(in, core.Input{Task: t, Past: past, Bad: bad.Err.Error(), Said: bad.Error()})
+			continue
+		case errors.Is(e.err, io.EOF):
+			last = core.InputEnded{}
+		default:
+			s.reader.err = fault.Wrap(fault.Usage, e.err)
+			last = core.InputFailed{Why: "the input cannot be read"}
+		}
+		break
+	}
+	if len(in) > 0 {
+		s.handle(core.Tasks{Inputs: in})
+	}
+	if last != nil {
+		s.handle(last)
+	}
+}
+
+var pastStates = map[journal.State]core.PastState{
+	journal.Unknown: core.Unrun, journal.Started: core.Started, journal.Ended: core.Failed, journal.OK: core.Succeeded,
+}
+
+// pastOf looks a task up in what runs before have done. With ResumeByText it has the
+// number that it had there, or one that no task had.
+func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
+	if s.History.Last() < 1 {
+		return core.Past{}, nil
+	}
+	hash := s.History.HashOf(t)
+	if s.ResumeByText {
+		place := t.Seq
+		seq, known := s.History.Take(hash)
+		if !known {
+			seq = s.reader.next
+			s.reader.next++
+		}
+		t.Seq = seq
+		s.printer.place(seq, place)
+		if !known {
+			return core.Past{}, nil
+		}
+	}
+	e := s.History.Get(t.Seq)
+	t.Attempt = e.Attempt
+	if e.Hash != 0 && e.Hash != hash && !s.ForceResume {
+		return core.Past{}, fault.Hint(fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, journal.Command(t), t.Seq),
+			"the list has changed: use --resume-by text, or --force-resume if that is meant")
+	}
+	return core.Past{State: pastStates[e.State], Worker: e.Worker}, nil
+}

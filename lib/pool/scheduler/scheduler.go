@@ -1,0 +1,425 @@
+package scheduler
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/names"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// scheduler is the shell around a core. Its fields belong to the goroutine of Run.
+type scheduler struct {
+	Config
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	core    *core.Core
+	queue   []core.Event // to be handled
+	busy    bool         // the queue is being handled
+	conns   map[*core.Worker]*conn
+	gate    chan struct{} // bounds the connections that are being opened
+	opened  int
+	dials   dials
+	events  chan event
+	printer *printer
+	spools  spools
+	reader  reader
+	leased  time.Time // until when the run directory says that leases run
+	paused  bool      // the journal cannot be written
+	journal error
+	choked  bool
+	waiters map[int64][]func(*core.Result, string, [2][]byte)
+	recent  recent
+	show    show
+}
+
+// event is something that happened elsewhere.
+type event func(s *scheduler)
+
+// Run does all the work, until it is done or a signal ends it.
+func Run(ctx context.Context, c Config) *Result {
+	s := &scheduler{
+		Config: c, conns: map[*core.Worker]*conn{}, gate: make(chan struct{}, max(1, c.ConnectAtOnce)), events: make(chan event, 64),
+		waiters: map[int64][]func(*core.Result, string, [2][]byte){}, spools: spools{},
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	defer s.cancel()
+	s.printer = newPrinter(s)
+	host, _ := os.Hostname()
+	s.Journal.Add(&journal.Record{Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid()})
+	past := s.past()
+	s.noteLease(time.Now().Add(seconds(c.Setup.Lease)))
+	policy := c.Policy.Policy
+	policy.AwaitOrphans = c.ResumeByText
+	policy.ReleaseIdle = c.Release != nil
+	s.core = core.New(core.Config{
+		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
+		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy,
+	}, time.Now())
+	s.reader.start(s)
+	s.lookAtSpools()
+	s.handle(core.Tick{})
+	s.loop()
+	return s.finish()
+}
+
+func now() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (s *scheduler) loop() {
+	clock := time.NewTicker(200 * time.Millisecond)
+	defer clock.Stop()
+	for !s.over() {
+		in := s.reader.batches
+		if s.core.Full() {
+			in = nil
+		}
+		select {
+		case batch, ok := <-in:
+			if !ok {
+				s.reader.batches = nil
+				s.handle(core.InputEnded{})
+				break
+			}
+			s.read(batch)
+		case e := <-s.events:
+			e(s)
+			for range 32 { // what is there already, in one go
+				select {
+				case e := <-s.events:
+					e(s)
+					continue
+				default:
+				}
+				break
+			}
+		case r := <-s.Requests:
+			s.request(r)
+		case sig := <-s.Signals:
+			if sig == syscall.SIGUSR2 {
+				s.dump()
+				break
+			}
+			s.handle(core.Signal{Signal: sig.(syscall.Signal)})
+		case t := <-s.Ends:
+			s.handle(core.EndOfJob{At: t})
+		case <-clock.C:
+			s.tick()
+		}
+		s.flush()
+	}
+}
+
+// over reports whether the run has ended, and all that can be printed is.
+func (s *scheduler) over() bool {
+	if !s.core.Finished() {
+		return false
+	}
+	s.printer.rest()
+	return !s.printer.busy() || s.core.Phase() >= core.Killing
+}
+
+// handle passes an event to the core, and does what follows.
+func (s *scheduler) handle(e core.Event) {
+	s.queue = append(s.queue, e)
+	if s.busy {
+		return
+	}
+	s.busy = true
+	for len(s.queue) > 0 {
+		e := s.queue[0]
+		s.queue = s.queue[1:]
+		for _, effect := range s.core.Handle(e, time.Now()) {
+			s.apply(effect)
+		}
+		if choked := s.printer.choked(); choked != s.choked {
+			s.choked = choked
+			s.queue = append(s.queue, core.Printing{Choked: choked})
+		}
+	}
+	s.busy = false
+}
+
+// send puts an event into the queue of the loop.
+func (s *scheduler) send(e event) {
+	select {
+	case s.events <- e:
+	case <-s.ctx.Done():
+	}
+}
+
+// flush writes the journal, and only then lets the nodes know.
+func (s *scheduler) flush() {
+	err := s.Journal.Flush()
+	switch {
+	case err == nil && s.paused:
+		s.paused = false
+		s.handle(core.JournalWorks{})
+	case err != nil:
+		var unsent []wire.Key
+		for _, c := range s.conns {
+			for _, m := range c.runs {
+				unsent = append(unsent, m.Run.Key)
+			}
+			c.runs = nil
+		}
+		if !s.paused || len(unsent) > 0 {
+			s.paused, s.journal = true, err
+			s.handle(core.JournalFailed{Why: err.Error(), Unsent: unsent})
+		}
+	}
+	for _, c := range s.conns {
+		c.flush()
+	}
+}
+
+// tick does what depends on time.
+func (s *scheduler) tick() {
+	s.spools.tick(s)
+	e := core.Tick{}
+	if s.Release != nil {
+		e.Needed = s.printer.needed()
+	}
+	s.handle(e)
+	s.progress(time.Now())
+}
+
+// apply does what the core wants.
+func (s *scheduler) apply(effect core.Effect) {
+	switch e := effect.(type) {
+	case core.Connect:
+		s.connect(e.Worker, e.Within)
+	case core.Close:
+		if c := s.conns[e.Worker]; c != nil {
+			delete(s.conns, e.Worker)
+			s.printer.lost(e.Worker)
+			go func() {
+				_ = c.link.Close()
+				_ = c.w.Close()
+				s.workerEnded(e.Worker, c.link.End())
+			}()
+		}
+	case core.Setup:
+		s.setup(e)
+	case core.Lease:
+		if s.noteLease(e.Until) {
+			s.message(e.Worker, &wire.Message{Lease: e.Asked})
+		}
+	case core.Send:
+		s.message(e.Worker, e.Message)
+	case core.Start:
+		s.Journal.Sent(e.Worker.Name(), e.Run.Attempt, e.Run.Seq)
+		if c := s.conns[e.Worker]; c != nil {
+			c.runs = append(c.runs, &wire.Message{Run: e.Run})
+		}
+	case core.Say:
+		s.Message("%s", e.Text)
+	case core.NodeEvent:
+		s.Journal.Add(&journal.Record{Kind: journal.Node, Time: now(), Node: e.Node, What: wire.Outcome(e.What), Error: wire.Text(e.Why), Worker: e.Worker})
+	case core.Tried:
+		s.Journal.Add(record(journal.Try, e.Task, e.Result))
+		if e.Print {
+			s.printer.print(e.Task, e.Result, e.Output)
+		} else {
+			s.printer.discard(e.Result, e.Output)
+		}
+	case core.Ended:
+		s.ended(e)
+	case core.LostOutput:
+		r := record(journal.Output, e.Task, e.Result)
+		r.What, r.Error = wire.OutputLost, wire.Text(e.Why)
+		s.Journal.Add(r)
+		s.Journal.Ended(e.Task, r)
+	case core.Skipped:
+		s.printer.skip(e.Task.Seq)
+	case core.Live:
+		s.printer.liveData(e.Worker, e.Task, e.Data)
+	case core.Fetched:
+		s.printer.data(e.Data)
+	case core.OutputGone:
+		s.printer.lost(e.Worker)
+	case core.WakeAt:
+		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
+	case core.AskJob:
+		s.askJob()
+	case core.Release:
+		s.release(e)
+	}
+}
+
+// askJob finds out whether the job is suspended, and when it ends then. No answer
+// leaves it as it was.
+func (s *scheduler) askJob() {
+	if s.Job == nil {
+		return
+	}
+	go func() {
+		j, err := s.Job(s.ctx)
+		if err != nil {
+			return
+		}
+		s.send(func(s *scheduler) {
+			if !j.End.IsZero() {
+				s.handle(core.EndOfJob{At: j.End})
+			}
+			s.handle(core.JobState{Suspended: j.Suspended})
+		})
+	}()
+}
+
+// record is what the journal has of an attempt.
+func record(kind string, t *pool.Task, r *core.Result) *journal.Record {
+	rec := &journal.Record{
+		Kind: kind, Time: now(), Seq: r.Seq, Attempt: r.Attempt, Hash: journal.FormatHash(journal.Hash(t)), ID: t.ID(),
+		Node: r.Node, What: r.What, Exit: r.Exit, Signal: r.Signal, Start: r.Start, Seconds: r.Seconds,
+		User: r.User, System: r.System, MaxRSS: r.MaxRSS, Error: r.Error,
+	}
+	if r.Dependency {
+		rec.By = journal.ByDependency
+	}
+	return rec
+}
+
+// ended writes the end of a task, and tells those who wait for it.
+func (s *scheduler) ended(e core.Ended) {
+	r := record(journal.End, e.Task, e.Result)
+	s.Journal.Add(r)
+	s.Journal.Ended(e.Task, r)
+	seq := e.Task.Seq
+	waiters := s.waiters[seq]
+	delete(s.waiters, seq)
+	tell := func(text [2][]byte) {
+		if s.Serve {
+			s.recent.add(e.Result, e.Task.ID(), text)
+		}
+		for _, f := range waiters {
+			f(e.Result, e.Task.ID(), text)
+		}
+	}
+	if e.Task.Extra != nil && e.Task.Extra.Capture {
+		s.printer.skip(seq)
+		s.printer.collect(e.Task, e.Result, e.Output, tell)
+		return
+	}
+	s.printer.print(e.Task, e.Result, e.Output)
+	tell([2][]byte{})
+}
+
+// leaseAhead is for how much longer than needed the run directory says that leases
+// run, so that it need not be written each time.
+const leaseAhead = 15 * time.Second
+
+// noteLease lets the next scheduler know until when workers may have tasks running.
+// It reports whether a lease can be given now.
+func (s *scheduler) noteLease(until time.Time) bool {
+	if until.After(s.leased) {
+		if s.Journal.Lease(until.Add(leaseAhead)) != nil {
+			return false
+		}
+		s.leased = until.Add(leaseAhead)
+	}
+	return true
+}
+
+// past are the workers that the schedulers before have left.
+func (s *scheduler) past() []core.PastWorker {
+	until := journal.LeaseEnd(s.Journal.Dir)
+	var out []core.PastWorker
+	known := map[string]bool{}
+	for i, w := range s.History.Orphans() {
+		path := s.spoolPath(w)
+		_, err := os.Stat(path)
+		switch {
+		case w.Finish && err != nil:
+			continue // it has ended, and left nothing
+		case !w.Finish && time.Now().After(until):
+			continue
+		}
+		known[path] = true
+		out = append(out, core.PastWorker{Key: i, Identity: w, Until: until, Spool: w.Finish})
+	}
+	paths, _ := filepath.Glob(filepath.Join(s.Journal.Dir, spoolDir, "*-*-*"))
+	for _, path := range paths {
+		if id, ok := spoolIdentity(path); ok && !known[path] {
+			out = append(out, core.PastWorker{Identity: id, Until: until, Spool: true})
+		}
+	}
+	return out
+}
+
+// release has workers end, and then gives their nodes back.
+func (s *scheduler) release(e core.Release) {
+	var left []*conn
+	for _, w := range e.Workers {
+		c := s.conns[w]
+		delete(s.conns, w)
+		c.flush()
+		left = append(left, c)
+	}
+	go func() {
+		for _, c := range left { // the step must have ended
+			_ = c.w.Close()
+			_ = c.link.Close()
+		}
+		if err := s.Release(s.ctx, e.Keep); err != nil {
+			s.send(func(s *scheduler) { s.Message("nodes cannot be given back: %v", err) })
+			return
+		}
+		s.send(func(s *scheduler) { s.Message("gave %s back", plural(int64(len(left)), "idle node")) })
+	}()
+}
+
+// finish ends the connections and sums up.
+func (s *scheduler) finish() *Result {
+	s.clearProgress()
+	err := s.printer.close()
+	for w, c := range s.conns {
+		s.message(w, &wire.Message{Bye: true})
+		c.flush()
+	}
+	r := &Result{Summary: *s.core.Summary(), Err: err}
+	if s.tells(r) {
+		for _, line := range s.summary(r) {
+			s.Message("%s", line)
+		}
+	}
+	s.closeLinks()
+	for w, c := range s.conns {
+		if c.link.End() != core.Unknown {
+			s.Journal.Add(&journal.Record{Kind: journal.Node, Time: now(), Node: w.Name(), What: journal.Gone, Worker: &w.Identity})
+		}
+	}
+	s.Journal.Add(&journal.Record{Kind: journal.Stop, Time: now(), Error: wire.Text(r.Why), Counts: &journal.Counts{
+		Done: r.Done, Failed: r.Failed + r.Cancelled + r.FailedBefore, Left: r.Left, Lost: r.Lost,
+	}})
+	s.cancel()
+	s.dials.end()
+	s.writeStatus(true)
+	if s.reader.err != nil && r.Err == nil {
+		r.Err = s.reader.err
+	}
+	if err := s.Journal.Flush(); err != nil && r.Err == nil {
+		r.Err = fault.Wrap(fault.Unavailable, err)
+	} else if err == nil && !s.core.Unclaimed() {
+		s.spools.tidy()
+	}
+	return r
+}
+
+// tells reports whether there is something to say at the end: all went well in a
+// moment is not.
+func (s *scheduler) tells(r *Result) bool {
+	if s.Quiet || r.Exit == 128+int(syscall.SIGPIPE) {
+		return false
+	}
+	return s.Verbose || s.Batch || r.Exit != 0 || r.Lost > 0 || r.Err != nil || r.Elapsed > 10*time.Second
+}
