@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "ponos-setup"
@@ -81,7 +82,7 @@ type daemonRow struct {
 }
 
 func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
-	every, err := config.ParseDuration(c.String("every"))
+	every, err := unit.Duration(c.String("every"))
 	if err != nil || every < time.Second {
 		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 	}
