@@ -28,10 +28,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		ArgsUsage: "[FILTER...]",
 		Description: "Searches the market as ponos-start would, with vast_api.offer_filters of the\n" +
 			"configuration, or with the filters given as arguments.",
-		Examples: "vast-offers\nvast-offers --explain\nvast-offers 'gpu_ram>=40 reliability>0.99'",
+		Examples: "vast-offers\nvast-offers --explain\nvast-offers 'gpu_ram>=40 reliability>0.99'\nvast-offers --find 'cuda(model=a100) * 2'",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.BoolFlag{Name: "explain", Aliases: []string{"e"}, Usage: "show for each filter how many offers it removes"},
+			&cli.StringFlag{Name: "find", Usage: "show offers for the resource request `REQUEST` instead of vast_api.find"},
 			&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 20, Usage: "show at most `N` offers; 0: all"},
 			app.JSONFlag(),
 		},
@@ -44,6 +45,8 @@ type row struct {
 	Offer       int64   `json:"offer"`
 	Machine     int64   `json:"machine"`
 	GPU         string  `json:"gpu"`
+	GPUs        int     `json:"gpus"`
+	Bid         float64 `json:"bid_dollars_per_hour,omitempty"`
 	Price       float64 `json:"dollars_per_hour"`
 	Cost        float64 `json:"expected_cost_dollars"`
 	Reliability float64 `json:"reliability"`
@@ -67,6 +70,13 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 			return fault.Wrap(fault.Usage, err)
 		}
 	}
+	if c.IsSet("find") {
+		filters, err := assembly.VastFind(c.String("find"))
+		if err != nil {
+			return fault.Errorf(fault.Usage, "--find: %w", err)
+		}
+		r.Finds = map[string]vastai.Filters{"*": filters}
+	}
 	shunned, err := r.Shunned()
 	if err != nil {
 		return err
@@ -74,17 +84,19 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Bool("explain") {
 		return explain(c, r, stdout)
 	}
-	found, err := r.API.Search(c.Context, vastai.Search{Filters: r.All(), Disk: r.Disk})
+	good, why, odd, err := r.Find(c.Context, "", shunned, false)
 	if err != nil {
 		return err
 	}
-	good, why := r.Choose(found, shunned)
+	if odd > 0 {
+		fmt.Fprintf(stderr, "%s: warning: %d offers have no id or no price, and are left out\n", name, odd)
+	}
 	rows := []row{}
 	for i, o := range good {
 		if n := c.Int("limit"); n > 0 && i == n {
 			break
 		}
-		rows = append(rows, row{o.ID, o.Machine, o.GPU, o.Price, r.Estimate.Cost(o), o.Reliability, o.Location})
+		rows = append(rows, row{o.ID, o.Machine, o.GPU, o.GPUs, o.BidPrice(), o.Price, r.Estimate.Cost(o.Offer), o.Reliability, o.Location})
 	}
 	if c.Bool("json") {
 		if err := app.PrintJSON(stdout, rows); err != nil {
@@ -93,7 +105,14 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	} else {
 		t := app.Table{Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"}, Right: []int{0, 1, 3, 4, 5}, Drop: []string{"machine"}}
 		for _, o := range rows {
-			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), o.GPU, fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
+			gpu := o.GPU
+			if o.GPUs > 1 {
+				gpu = fmt.Sprintf("%d x %s", o.GPUs, gpu)
+			}
+			if o.Bid > 0 {
+				gpu += " (bid)"
+			}
+			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), gpu, fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
 		}
 		if err := t.Print(stdout); err != nil {
 			return err
@@ -107,7 +126,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 
 // explain shows what each filter does.
 func explain(c *cli.Context, r *vastrunner.Runner, stdout io.Writer) error {
-	e, err := r.Explain(c.Context)
+	e, err := r.Explain(c.Context, "")
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,27 +24,36 @@ type Check struct {
 // program is a program that an agent needs, at least in a version.
 type program struct {
 	name  string
-	least [2]int
+	least [3]int
 	slurm bool
+}
+
+// needs is the least version, as the program itself writes it.
+func (p program) needs() string {
+	if p.least[2] > 0 {
+		return fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2])
+	}
+	return fmt.Sprintf("%d.%02d", p.least[0], p.least[1])
 }
 
 func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
-			return []program{{"vastai", [2]int{1, 0}, false}}
+			// Before, --retry took no number, and every call failed.
+			return []program{{"vastai", [3]int{1, 0, 13}, false}}
 		}
 		return nil
 	}
-	list := []program{{"git", [2]int{2, 20}, false}, {c.Environment.Python, [2]int{3, 8}, false}, {"bash", [2]int{4, 4}, false}}
+	list := []program{{"git", [3]int{2, 20}, false}, {c.Environment.Python, [3]int{3, 8}, false}, {"bash", [3]int{4, 4}, false}}
 	if c.Mode == "slurm" {
 		for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol"} {
-			list = append(list, program{name, [2]int{20, 11}, true})
+			list = append(list, program{name, [3]int{20, 11}, true})
 		}
 	}
 	return list
 }
 
-var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)[^\s,(]*`)
+var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
 // CheckPrograms runs each program that the configuration needs, for its version.
 func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []Check {
@@ -59,12 +69,14 @@ func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []C
 		case match == nil:
 			check.Detail = fmt.Sprintf("it does not tell its version but %.60q", text)
 		default:
-			major, _ := strconv.Atoi(match[1])
-			minor, _ := strconv.Atoi(match[2])
+			var version [3]int
+			for i := range version {
+				version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
+			}
 			check.Detail = match[0]
-			check.OK = major > p.least[0] || major == p.least[0] && minor >= p.least[1]
+			check.OK = slices.Compare(version[:], p.least[:]) >= 0
 			if !check.OK {
-				check.Hint = fmt.Sprintf("at least version %d.%02d is needed", p.least[0], p.least[1])
+				check.Hint = "at least version " + p.needs() + " is needed"
 			}
 		}
 		checks = append(checks, check)

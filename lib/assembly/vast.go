@@ -2,12 +2,18 @@ package assembly
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -44,25 +50,32 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	var images func(context.Context, string) (registry.Image, error)
-	var contents func(context.Context, string, registry.Contents) (registry.Contents, error)
-	if v.ImageLookup {
-		client := registry.New(v.ImageLogin)
-		images = client.Image
-		contents = func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error) {
-			return client.Contents(ctx, name, vastrunner.Programs, vastrunner.Enough, known)
+	finds := map[string]vastai.Filters{}
+	for pattern, spec := range v.Find {
+		if finds[pattern], err = VastFind(spec); err != nil {
+			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: %q: %w", c.Where("vast_api.find"), spec, err)
+		}
+		if filters.Has("num_gpus") {
+			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: num_gpus is in offer_filters as well; give one of them", c.Where("vast_api.find"))
 		}
 	}
+	var images func(context.Context, string, registry.Contents) (registry.Image, error)
+	if v.ImageLookup {
+		client := registry.New(v.ImageLogin)
+		client.Programs, client.Enough = vastrunner.Programs, vastrunner.Enough
+		images = client.Image
+	}
 	return &vastrunner.Runner{
-		Images: images, Contents: contents,
+		Images: images,
 		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace)},
-		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
-		Shun: time.Duration(v.ShunTime), Spacing: time.Duration(v.CreateInterval), Settle: time.Duration(v.Settle),
+		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss, Checkpoints: v.Checkpoints, BillInterval: time.Duration(v.BillInterval),
+		Shun: time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,
 	}, nil
 }
@@ -95,22 +108,43 @@ func VastFilters(c config.Config) (filters vastai.Filters, err error) {
 
 const filtersKey = "vast_api.offer_filters"
 
-// VastAPI is the transport of the configuration.
-func VastAPI(c config.Config) (vastai.API, error) {
+// VastAPI makes the requests of the configuration's account.
+func VastAPI(c config.Config) (*vastai.Governor, error) {
 	v := c.Vast
 	key, err := v.Key()
 	if err != nil {
 		return nil, fault.Errorf(fault.Usage, "%s: vast_api.api_key_file: %w", c.Where("vast_api.api_key_file"), err)
 	}
+	unit := time.Duration(v.CreateInterval)
+	var api vastai.API
 	if v.Via == "cli" {
 		cli := vastai.NewCLI(command.System, v.URL)
-		cli.Wait, cli.Key = time.Duration(v.CreateInterval), key
-		return cli, nil
+		cli.Wait, cli.Key = unit, key
+		api = cli
+	} else {
+		if key == "" {
+			return nil, fault.Errorf(fault.Usage, "%s: vast_api: there is no key in api_key or api_key_file", c.Where("vast_api"))
+		}
+		rest := vastai.NewREST(v.URL, key)
+		rest.Wait = unit
+		api = rest
 	}
-	if key == "" {
-		return nil, fault.Errorf(fault.Usage, "%s: vast_api: there is no key in api_key or api_key_file", c.Where("vast_api"))
+	g := vastai.NewGovernor(api, accountDir(c, key), unit, clock.Now)
+	g.Keep = vastrunner.Kept()
+	return g, nil
+}
+
+// accountDir is where all tools of this user that use one account share what they know of
+// it: below the user's cache directory, by a hash of the key, which cannot be found from it.
+// Where there is no such directory, the agent's own tools share theirs.
+func accountDir(c config.Config, key string) string {
+	sum := sha256.Sum256([]byte("ponos market\x00" + c.Vast.URL + "\x00" + key))
+	cache, err := os.UserCacheDir()
+	if err == nil {
+		dir := filepath.Join(cache, "ponos", "market-"+hex.EncodeToString(sum[:8]))
+		if err = os.MkdirAll(dir, 0o700); err == nil && unix.Access(dir, unix.W_OK) == nil {
+			return dir
+		}
 	}
-	rest := vastai.NewREST(v.URL, key)
-	rest.Wait = time.Duration(v.CreateInterval)
-	return rest, nil
+	return filepath.Join(c.StateDir(), "vast", "market")
 }

@@ -112,6 +112,8 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 	case *Options:
 		d.options(node, target, key)
 		return
+	case *Requests:
+		d.requests(node, target, key)
 	case *OfferFilters:
 		d.filters(node, target, key)
 		return

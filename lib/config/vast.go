@@ -35,6 +35,15 @@ type Vast struct {
 	Download     float64  `yaml:"download"`      // of a task: image and models
 	Upload       float64  `yaml:"upload"`
 
+	// Find is what tasks need, in the request language, by patterns of their slugs. In the
+	// file it may be one request, for all of them.
+	Find Requests `yaml:"find"`
+
+	Bid           float64 `yaml:"bid"`             // dollars an hour, for machines that can be lost
+	Spot          bool    `yaml:"spot"`            // a little more than the least bid
+	RetriesOnLoss int     `yaml:"retries_on_loss"` // how often a task is started again then
+	Checkpoints   string  `yaml:"checkpoint_store"`
+
 	MaxPricePerHour   float64  `yaml:"max_price_per_hour"` // 0: no limit, as below
 	MaxCostPerTask    float64  `yaml:"max_cost_per_task"`
 	MaxInstances      int      `yaml:"max_instances"`
@@ -48,6 +57,20 @@ type Vast struct {
 	Settle         Duration `yaml:"settle"`          // how long a new instance may be missing from lists
 	LogInterval    Duration `yaml:"log_interval"`
 	StopWait       Duration `yaml:"stop_wait"`
+	BillInterval   Duration `yaml:"bill_interval"` // how often the market is asked what it has billed; 0: never
+}
+
+// Requests are resource requests by patterns of slugs.
+type Requests map[string]string
+
+func (d *decoder) requests(node *yaml.Node, target *Requests, key string) {
+	if node.Kind == yaml.ScalarNode {
+		*target = Requests{"*": node.Value}
+		return
+	}
+	var m map[string]string
+	d.texts(node, &m, key)
+	*target = m
 }
 
 // OfferFilters are filters as they stand in the file: a query of the CLI, or a map as
@@ -63,7 +86,7 @@ func defaultVast() Vast {
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
-		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second),
+		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second), BillInterval: Duration(time.Hour),
 	}
 }
 
@@ -145,11 +168,17 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	for key, n := range map[string]float64{
 		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
-		"max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour), "credit_floor": v.CreditFloor,
+		"bid": v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour), "credit_floor": v.CreditFloor,
 	} {
 		if n < 0 || n != n {
 			problem("vast_api."+key, "%v is negative", n)
 		}
+	}
+	if v.Bid > 0 && v.Spot {
+		problem("vast_api.spot", "there is a bid as well; give one of them")
+	}
+	if u, err := url.Parse(v.Checkpoints); v.Checkpoints != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil) {
+		problem("vast_api.checkpoint_store", "want a URL such as s3://bucket/checkpoints, without a password in it")
 	}
 	if v.Disk < 8 || v.Disk > 100000 {
 		problem("vast_api.disk", "%v: want at least 8 GB", v.Disk)
@@ -162,6 +191,11 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	for pattern := range v.Commands {
 		if _, err := path.Match(pattern, ""); err != nil {
 			problem("vast_api.commands", "%q is no pattern", pattern)
+		}
+	}
+	for pattern := range v.Find {
+		if _, err := path.Match(pattern, ""); err != nil {
+			problem("vast_api.find", "%q is no pattern", pattern)
 		}
 	}
 	for name, value := range v.ExtraEnv {

@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -36,22 +37,16 @@ func (c Contents) Has(program string) bool { return slices.Contains(c.Programs, 
 const (
 	maxLayers   = 200 << 20 // bytes of its layers, as they are transferred
 	maxUnpacked = 4 << 30   // bytes of one of them
+	maxTime     = 3 * time.Minute
 )
 
-// Contents looks for programs in an image for Linux on amd64: in its layers, the smallest
-// first, until enough says that it has seen enough, all were read, or the next one would
-// be too much. Known is what it has returned before: of an image that is still the same,
-// nothing is read again. Whether layers are what their digests say is not checked.
-func (c *Client) Contents(ctx context.Context, name string, programs []string, enough func(Contents) bool, known Contents) (Contents, error) {
-	s, m, config, err := c.open(ctx, name)
-	if err != nil {
-		return Contents{}, err
-	}
-	if known.Digest == m.Config.Digest {
-		return known, nil
-	}
-	out := Contents{Digest: m.Config.Digest}
-	v := view{at: map[string]int{}, gone: map[string]int{}, programs: programs}
+// contents looks for the programs in the layers of an image, the smallest first, until it
+// has seen enough, all were read, or the next one would be too much or cannot be read.
+// Whether layers are what their digests say is not checked.
+func (c *Client) contents(ctx context.Context, s *session, m manifest, config configuration) Contents {
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	v := view{at: map[string]int{}, gone: map[string]int{}, programs: c.Programs}
 	for _, variable := range config.Config.Env {
 		if dirs, ok := strings.CutPrefix(variable, "PATH="); ok {
 			v.dirs = strings.Split(dirs, ":")
@@ -63,21 +58,22 @@ func (c *Client) Contents(ctx context.Context, name string, programs []string, e
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return int(m.Layers[a].Size>>10) - int(m.Layers[b].Size>>10) })
+	out := Contents{Digest: m.Config.Digest}
 	read, left := 0, int64(maxLayers)
 	for _, i := range order {
 		if left -= m.Layers[i].Size; left < 0 || m.Layers[i].Size < 0 {
 			break
 		}
-		if err := s.layer(ctx, m.Layers[i].Digest, func(name string) { v.add(i, name) }); err != nil {
-			return Contents{}, err
+		if s.layer(ctx, m.Layers[i].Digest, func(name string) { v.add(i, name) }) != nil {
+			return Contents{} // it is read again another time
 		}
 		read++
-		if out.Programs = v.found(); enough(out) {
-			return out, nil
+		if out.Programs = v.found(); c.Enough(out) {
+			return out
 		}
 	}
 	out.Whole = read == len(m.Layers) && read > 0
-	return out, nil
+	return out
 }
 
 // view is what layers have been seen to hold, by the number of the layer.

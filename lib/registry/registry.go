@@ -21,10 +21,11 @@ import (
 // ErrRefused says that the registry has no such image, or does not give it to this user.
 var ErrRefused = errors.New("the registry does not give the image")
 
-// Image is what an image runs by itself.
+// Image is what an image runs by itself, and which programs it has.
 type Image struct {
 	Entrypoint []string
 	Command    []string
+	Contents   Contents
 }
 
 // Argv is what a container of the image runs, as docker has it: a command of one's own
@@ -40,6 +41,10 @@ func (i Image) Argv(command []string) []string {
 type Client struct {
 	Host, User, Password string
 	HTTP                 *http.Client
+	// Programs are looked for in images until Enough says that it has seen enough. Without
+	// any, layers are not read.
+	Programs []string
+	Enough   func(Contents) bool
 }
 
 // New returns a client with a login as docker takes it: -u USER -p PASSWORD REGISTRY, or
@@ -135,11 +140,19 @@ type configuration struct {
 	Config struct{ Entrypoint, Cmd, Env []string } `json:"config"`
 }
 
-// Image asks for an image for Linux on amd64. Its error wraps ErrRefused if asking again
-// does not help.
-func (c *Client) Image(ctx context.Context, name string) (Image, error) {
-	_, _, config, err := c.open(ctx, name)
-	return Image{config.Config.Entrypoint, config.Config.Cmd}, err
+// Image asks for an image for Linux on amd64. Known is what was seen in it before: of an
+// image that has not changed, no layer is read again. Its error wraps ErrRefused if asking
+// again does not help.
+func (c *Client) Image(ctx context.Context, name string, known Contents) (Image, error) {
+	s, m, config, err := c.open(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Entrypoint: config.Config.Entrypoint, Command: config.Config.Cmd, Contents: known}
+	if len(c.Programs) > 0 && known.Digest != m.Config.Digest {
+		image.Contents = c.contents(ctx, s, m, config)
+	}
+	return image, nil
 }
 
 // open asks for the manifest and the configuration of an image.

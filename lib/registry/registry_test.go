@@ -76,7 +76,7 @@ func TestImage(t *testing.T) {
 	for _, auth := range []string{"none", "basic", "bearer"} {
 		f.auth = auth
 		for _, tag := range []string{"1", "plain"} {
-			i, err := New(login).Image(t.Context(), host+"/team/worker:"+tag)
+			i, err := New(login).Image(t.Context(), host+"/team/worker:"+tag, Contents{})
 			if err != nil || !slices.Equal(i.Argv(nil), []string{"/tini", "--", "worker", "run"}) || !slices.Equal(i.Argv([]string{"x"}), []string{"/tini", "--", "x"}) {
 				t.Errorf("%s %s: %v, %v", auth, tag, i, err)
 			}
@@ -85,22 +85,22 @@ func TestImage(t *testing.T) {
 	for image, refused := range map[string]bool{
 		host + "/team/worker:2": true, host + "/team/Worker:1": true, host + "/team/worker@" + digest("x"): false, "-x": true, host + "/../x": true, "": true,
 	} {
-		if _, err := New(login).Image(t.Context(), image); err == nil || errors.Is(err, ErrRefused) != refused {
+		if _, err := New(login).Image(t.Context(), image, Contents{}); err == nil || errors.Is(err, ErrRefused) != refused {
 			t.Errorf("%s: %v", image, err)
 		}
 	}
 	// The login is for one registry only.
-	if _, err := New("-u me -p hush elsewhere.example.org").Image(t.Context(), host+"/team/worker:1"); !errors.Is(err, ErrRefused) || strings.Contains(err.Error(), "hush") {
+	if _, err := New("-u me -p hush elsewhere.example.org").Image(t.Context(), host+"/team/worker:1", Contents{}); !errors.Is(err, ErrRefused) || strings.Contains(err.Error(), "hush") {
 		t.Error(err)
 	}
 	for _, status := range []int{429, 500, 503} {
 		f.sloth = status
-		if _, err := New(login).Image(t.Context(), host+"/team/worker:1"); err == nil || errors.Is(err, ErrRefused) {
+		if _, err := New(login).Image(t.Context(), host+"/team/worker:1", Contents{}); err == nil || errors.Is(err, ErrRefused) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	f.Close()
-	if _, err := New(login).Image(t.Context(), host+"/team/worker:1"); err == nil || errors.Is(err, ErrRefused) || strings.Contains(err.Error(), "/v2/") {
+	if _, err := New(login).Image(t.Context(), host+"/team/worker:1", Contents{}); err == nil || errors.Is(err, ErrRefused) || strings.Contains(err.Error(), "/v2/") {
 		t.Error(err)
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +20,13 @@ import (
 var (
 	ErrOfferGone = errors.New("the offer is gone")
 	ErrBusy      = errors.New("too many requests")
-	ErrCredit    = errors.New("the account lacks credit")
-	ErrAuth      = errors.New("the key is not accepted")
+	// ErrQuota says that the account's searches of this day are used up.
+	ErrQuota = errors.New("the daily quota of searches is used up")
+	// ErrRejected says that the market does not make this contract: the offer may be why,
+	// or the order.
+	ErrRejected = errors.New("the market rejects the order")
+	ErrCredit   = errors.New("the account lacks credit")
+	ErrAuth     = errors.New("the key is not accepted")
 	// ErrUnknown says that nobody can tell whether the request had an effect.
 	ErrUnknown = errors.New("whether it was done is not known")
 	ErrInvalid = errors.New("the request is refused")
@@ -35,18 +42,21 @@ type API interface {
 	// Account is who the key belongs to.
 	Account(ctx context.Context) (Account, error)
 	// Search returns offers as the market has them, cheapest first.
-	Search(ctx context.Context, s Search) ([]Offer, error)
+	Search(ctx context.Context, s Search) (Found, error)
 	// Create orders an instance. It is never repeated by itself. A Created with an
 	// id beside an error is a contract that exists and must be destroyed.
 	Create(ctx context.Context, offer int64, o Order) (Created, error)
 	// List returns all instances of the account, or those of one label if that is
 	// not empty: all of them, or an error.
-	List(ctx context.Context, label string) ([]Instance, error)
-	// Destroy asks for the end of an instance. One that is gone is success; whether
-	// it is gone is for List to say.
-	Destroy(ctx context.Context, id int64) error
+	List(ctx context.Context, label string) (Listing, error)
+	// Destroy asks for the end of instances, of several by one request. One that is gone
+	// is success; whether it is gone is for List to say.
+	Destroy(ctx context.Context, ids ...int64) error
 	// Log returns the last lines of an instance's output.
 	Log(ctx context.Context, id int64, lines int) ([]byte, error)
+	// Charges is what the market has billed for instances that cost anything in a span of
+	// time. It is of whole days (UTC), and may lag.
+	Charges(ctx context.Context, from, to time.Time) ([]Charge, error)
 	// Calls is how many requests were made so far.
 	Calls() int64
 }
@@ -62,6 +72,33 @@ type Search struct {
 	Filters Filters
 	Disk    float64 // GB that will be ordered: part of the price
 	Limit   int     // 0: the market's own
+	// Bid asks for what can be had for a bid: machines that are lost to whoever pays more.
+	Bid bool
+}
+
+// Found is what a search has found.
+type Found struct {
+	Offers []Offer
+	Odd    int // rows that are no offers, and were left out
+}
+
+// Listing is a list of instances.
+type Listing struct {
+	Instances []Instance `json:"instances"`
+	// Odd is how many rows could not be read. What is missing from a list that has some
+	// may be there all the same.
+	Odd int `json:"odd,omitempty"`
+	// At is when it was asked for.
+	At time.Time `json:"at"`
+}
+
+// Charge is what one instance was billed, in dollars.
+type Charge struct {
+	Instance int64     `json:"instance"`
+	Label    string    `json:"label,omitempty"`
+	From     time.Time `json:"from"`
+	Until    time.Time `json:"until"`
+	Amount   float64   `json:"amount"`
 }
 
 // Order is an instance to be created: the image's entrypoint is replaced by
@@ -73,7 +110,8 @@ type Order struct {
 	Args       []string
 	Disk       float64
 	Label      string
-	Login      string // for a private image: -u USER -p PASSWORD REGISTRY
+	Login      string  // for a private image: -u USER -p PASSWORD REGISTRY
+	Bid        float64 // dollars an hour without the disk, for a machine that can be lost; 0: for one that cannot
 }
 
 // Created is the answer to an order.
@@ -115,24 +153,29 @@ func (o Order) Check() error {
 
 // Instance is a rented machine, as the list of instances tells it.
 type Instance struct {
-	ID        int64
-	Label     string
-	Machine   int64
-	Actual    string // "" before anything is known
-	Intended  string
-	Current   string
-	Message   string // what the host says, fit for one line
-	GPU       string
-	Price     float64 // dollars an hour, with the disk
-	Storage   float64 // of which the disk
-	Started   time.Time
-	UpCost    float64 // dollars a GB
-	DownCost  float64
-	variables map[string]string
+	ID       int64
+	Label    string
+	Machine  int64
+	Actual   string // "" before anything is known
+	Intended string
+	Current  string
+	Message  string // what the host says, fit for one line
+	GPU      string
+	Price    float64 // dollars an hour, with the disk
+	Storage  float64 // of which the disk
+	Started  time.Time
+	UpCost   float64 // dollars a GB
+	DownCost float64
+	Bid      bool // it can be lost to whoever pays more
+	// Facts are fields of the machine by the market's names: numbers, truth values and
+	// text.
+	Facts map[string]any
+	// Variables are those that the instance was given.
+	Variables map[string]string
 }
 
 // Env returns one variable that the instance was given.
-func (i Instance) Env(name string) string { return i.variables[name] }
+func (i Instance) Env(name string) string { return i.Variables[name] }
 
 // callError is a call that failed.
 type callError struct {
@@ -140,6 +183,8 @@ type callError struct {
 	kind   error // one of the above, or nil
 	status int
 	words  string
+	until  time.Time // not to be asked again before; zero: not told
+	held   bool      // it was not asked at all
 }
 
 func (e *callError) Error() string {
@@ -159,7 +204,12 @@ func (e *callError) Error() string {
 func (e *callError) Unwrap() error { return e.kind }
 
 func failed(op string, kind error, status int, words string) error {
-	err := fault.Wrap(fault.Unavailable, &callError{op, kind, status, clean(words)})
+	return hinted(&callError{op: op, kind: kind, status: status, words: clean(words)})
+}
+
+func hinted(e *callError) error {
+	err := fault.Wrap(fault.Unavailable, e)
+	kind := e.kind
 	switch {
 	case errors.Is(kind, ErrAuth):
 		return fault.Hint(err, "check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and what the key may do")
@@ -220,25 +270,83 @@ func clean(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// outcome tells by status and words what an answer means.
-func outcome(status int, words string) error {
+// Until is when a call that has failed may be made again, if the market has told that.
+func Until(err error) time.Time {
+	var e *callError
+	if errors.As(err, &e) {
+		return e.until
+	}
+	return time.Time{}
+}
+
+// resets finds the end of a quota in the words of the vastai program.
+var resets = regexp.MustCompile(`(?i)resets at (\d{4}-\d\d-\d\d \d\d:\d\d) UTC`)
+
+// pacing is when a refused call may be made again: by the headers of the answer, or by
+// its words. The end of a quota is midnight UTC, if nothing says otherwise.
+func pacing(now time.Time, quota bool, header http.Header, words string) time.Time {
+	if seconds, err := strconv.ParseFloat(header.Get("Retry-After"), 64); err == nil && seconds >= 0 && seconds < 1e6 && !quota {
+		return now.Add(time.Duration(seconds * float64(time.Second)))
+	} else if at, err := http.ParseTime(header.Get("Retry-After")); err == nil && !quota {
+		return at
+	}
+	if !quota {
+		return time.Time{}
+	}
+	midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	until := midnight
+	if unix, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); err == nil {
+		until = time.Unix(unix, 0)
+	} else if m := resets.FindStringSubmatch(words); m != nil {
+		if at, err := time.Parse("2006-01-02 15:04", m[1]); err == nil {
+			until = at
+		}
+	}
+	if until.Before(now) || until.After(now.Add(48*time.Hour)) {
+		return midnight // clocks differ, or the header is odd
+	}
+	return until
+}
+
+// outcome tells by status and words what an answer to a call means. Only where the
+// account itself is asked for does a refusal speak of the key: that of an order, a log or
+// an instance may be about just that.
+func outcome(op string, status int, words string) error {
 	lower := strings.ToLower(words)
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(lower, p) })
 	}
+	denied := has("auth_error", "invalid user key", "requires login", "permission group", "not_authorized", "two factor", "session expired")
 	switch {
 	case has("no_such_ask"):
 		return ErrOfferGone
 	case has("insufficient_credit", "lacks credit", "spend_rate_limit", "missing_billing"):
 		return ErrCredit
-	case status == 429:
+	case has("search_quota_exceeded"), status == http.StatusTooManyRequests && (resets.MatchString(words) || has("search quota")):
+		return ErrQuota
+	case status == http.StatusTooManyRequests, has("rate_limit_exceeded"):
 		return ErrBusy
-	case status == 401, status == 403, has("auth_error", "invalid user key"):
+	case denied && status != http.StatusOK && op != orderOp:
 		return ErrAuth
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		if op == orderOp {
+			return ErrRejected
+		}
+		if denied || words == "" || status == http.StatusUnauthorized {
+			return ErrAuth
+		}
+		return ErrUnknown // the page of a firewall, say
 	case status >= 500:
 		return ErrUnknown
+	case status >= 400 && op == orderOp:
+		return ErrRejected
 	case status >= 400:
 		return ErrInvalid
 	}
 	return nil
+}
+
+// QuotaError is what a search fails with until the account's quota is reset.
+func QuotaError(until time.Time) error {
+	return hinted(&callError{op: "search", kind: ErrQuota, status: http.StatusTooManyRequests, until: until})
 }

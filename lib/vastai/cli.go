@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 )
@@ -32,13 +33,27 @@ type CLI struct {
 	// often it is made.
 	Wait  time.Duration
 	Tries int
+	Now   func() time.Time // default: clock.Now
+	// pace is called before each run of the program, if it is set; its error is that of
+	// the call.
+	pace  func(ctx context.Context, op string) error
 	calls atomic.Int64
+}
+
+func (c *CLI) now() time.Time {
+	if c.Now != nil {
+		return c.Now()
+	}
+	return clock.Now()
 }
 
 // NewCLI returns the transport by the vastai program.
 func NewCLI(run command.Runner, address string) *CLI {
 	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), Wait: 2 * time.Second, Tries: 4}
 }
+
+// SetPace has a function called before each request; its error is that of the call.
+func (c *CLI) SetPace(pace func(ctx context.Context, op string) error) { c.pace = pace }
 
 // Name is "cli".
 func (c *CLI) Name() string { return "cli" }
@@ -79,6 +94,9 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 	if cmd.Stdin == nil {
 		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
 	}
+	if err := keepPace(ctx, c.pace, op); err != nil {
+		return nil, err
+	}
 	c.calls.Add(1)
 	result, err := c.Run.Run(ctx, cmd)
 	var missing *command.NotFoundError
@@ -86,14 +104,18 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 		return nil, fault.Hint(fault.Wrap(fault.Unavailable, err), "install it with \"pip install vastai\", or set vast_api.api_key for the API")
 	}
 	if said, ok := complaint(hide(result.Stderr, o)); ok {
-		kind := outcome(said.Status, said.Words)
+		kind := outcome(op, said.Status, said.Words)
 		switch {
 		case op == orderOp && said.Status == http.StatusBadRequest && (said.Words == "" || strings.HasPrefix(said.Words, "(no detail")):
 			kind = ErrCredit // the market's way to say so, at times
 		case kind == nil:
 			kind = ErrUnknown
 		}
-		return nil, failed(op, kind, said.Status, said.Words)
+		e := &callError{op: op, kind: kind, status: said.Status, words: clean(said.Words)}
+		if errors.Is(kind, ErrQuota) {
+			e.until = pacing(c.now(), true, nil, said.Words)
+		}
+		return nil, hinted(e)
 	}
 	if err != nil {
 		var exit *command.ExitError
@@ -140,7 +162,7 @@ func (c *CLI) repeat(ctx context.Context, op string, args ...string) ([]byte, er
 			// Prose, as when a session has expired.
 			err = failed(op, ErrUnknown, 0, "the vastai program printed no JSON: "+string(raw[:min(len(raw), 200)]))
 		}
-		if err == nil || try >= c.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || !pause(ctx, wait) {
+		if err == nil || try >= c.Tries || !again(err) || !pause(ctx, wait) {
 			return raw, err
 		}
 		wait *= 2
@@ -157,24 +179,24 @@ func (c *CLI) Account(ctx context.Context) (Account, error) {
 }
 
 // Search returns offers.
-func (c *CLI) Search(ctx context.Context, s Search) ([]Offer, error) {
+func (c *CLI) Search(ctx context.Context, s Search) (Found, error) {
 	query, err := s.Filters.query()
 	if err != nil {
-		return nil, fault.Wrap(fault.Usage, err)
+		return Found{}, fault.Wrap(fault.Usage, err)
 	}
-	args := []string{"search", "offers", query, "--no-default", "--type", "on-demand", "--storage", strconv.FormatFloat(s.Disk, 'f', -1, 64), "--order", "dph_total"}
+	args := []string{"search", "offers", query, "--no-default", "--type", s.kind(), "--storage", strconv.FormatFloat(s.Disk, 'f', -1, 64), "--order", "dph_total"}
 	if s.Limit > 0 {
 		args = append(args, "--limit", strconv.Itoa(s.Limit))
 	}
 	raw, err := c.repeat(ctx, "search", append(args, common...)...)
 	if err != nil {
-		return nil, err
+		return Found{}, err
 	}
-	offers, err := parseOffers(raw)
+	found, err := parseOffers(raw)
 	if err != nil {
-		return nil, failed("search", nil, 0, err.Error())
+		return Found{}, failed("search", nil, 0, err.Error())
 	}
-	return offers, nil
+	return found, nil
 }
 
 // launch runs the program's own code with arguments that come on standard input:
@@ -202,6 +224,9 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 		"--label", o.Label, "--env", env, "--entrypoint", o.Entrypoint, "--cancel-unavail"}
 	if o.Login != "" {
 		argv = append(argv, "--login", o.Login)
+	}
+	if o.Bid > 0 {
+		argv = append(argv, "--bid_price", strconv.FormatFloat(o.Bid, 'f', -1, 64))
 	}
 	argv = append(append(append(argv, common...), "--args"), o.Args...)
 	stdin, err := json.Marshal(argv)
@@ -302,8 +327,8 @@ func readEnvFlag(s string) map[string]string {
 // List returns all instances, or those of a label. The program's own way to read
 // all pages turns odd answers into an empty list; page by page it prints them as
 // they are.
-func (c *CLI) List(ctx context.Context, label string) ([]Instance, error) {
-	return collect(label, func(after string) ([]byte, error) {
+func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
+	return collect(c.now(), label, func(after string) ([]byte, error) {
 		args := []string{"show", "instances", "--limit", "25"}
 		if label != "" {
 			args = append(args, "--label", label)
@@ -315,12 +340,19 @@ func (c *CLI) List(ctx context.Context, label string) ([]Instance, error) {
 	})
 }
 
-// Destroy asks for the end of an instance. The program prints nothing then.
-func (c *CLI) Destroy(ctx context.Context, id int64) error {
-	op := fmt.Sprintf("destroy %d", id)
+// Destroy asks for the end of instances. The program prints nothing then.
+func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
+	op := destroyOp(ids)
+	args := []string{"destroy", "instance"}
+	if len(ids) > 1 {
+		args[1] = "instances"
+	}
+	for _, id := range ids {
+		args = append(args, strconv.FormatInt(id, 10))
+	}
 	wait := c.Wait
 	for try := 1; ; try++ {
-		raw, err := c.once(ctx, op, append([]string{"destroy", "instance", strconv.FormatInt(id, 10), "-y"}, common...)...)
+		raw, err := c.once(ctx, op, append(append(args, "-y"), common...)...)
 		switch {
 		case isGone(err), status(err) == 404 && !errors.Is(err, ErrAuth):
 			return nil // the program does not tell the code of the error; lists will show what is true
@@ -328,7 +360,7 @@ func (c *CLI) Destroy(ctx context.Context, id int64) error {
 			return failed(op, ErrUnknown, 0, string(raw))
 		case err == nil:
 			return nil
-		case try >= c.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || !pause(ctx, wait):
+		case try >= c.Tries || !again(err) || !pause(ctx, wait):
 			return err
 		}
 		wait *= 2
@@ -342,7 +374,11 @@ func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	text, err := c.once(ctx, op, append([]string{"logs", strconv.FormatInt(id, 10), "--tail", strconv.Itoa(lines)}, common...)...)
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, ErrInvalid):
-		return nil, failed(op, ErrNotReady, status(err), "")
+		var said *callError
+		if errors.As(err, &said) && said.status > 0 {
+			return nil, failed(op, ErrNotReady, said.status, said.words) // in the market's words
+		}
+		return nil, failed(op, ErrNotReady, 0, "")
 	case err != nil:
 		return nil, err
 	}

@@ -19,6 +19,9 @@ type Condition struct {
 	Op    string
 	Value any
 	Text  string // as it was written
+	// Test decides instead of Op and Value, which only the market is asked by; without an
+	// Op it is not asked at all.
+	Test func(have any) bool `json:"-"`
 }
 
 // Filters are conditions that all hold.
@@ -228,8 +231,8 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 	if c.Value = converted[0]; isList {
 		c.Value = converted
 	}
-	if name == "num_gpus" && (operator != "eq" || c.Value != 1.0) {
-		return Condition{}, errors.New("num_gpus: it is always 1")
+	if n, isNumber := c.Value.(float64); name == "num_gpus" && (operator != "eq" || !isNumber || n < 1 || n > 64 || n != math.Trunc(n)) {
+		return Condition{}, errors.New("num_gpus: want the number of GPUs, such as num_gpus=2")
 	}
 	return c, nil
 }
@@ -386,7 +389,7 @@ func (f Filters) Has(field string) bool {
 	return slices.ContainsFunc(f, func(c Condition) bool { return c.Field == field })
 }
 
-// Complete adds what holds for all orders: one GPU, free, on the market itself, and
+// Complete adds what holds for all orders: one GPU unless the filters want more, free, on the market itself, and
 // verified unless the filters say something about that.
 func (f Filters) Complete() Filters {
 	out := slices.Clone(f)
@@ -407,8 +410,8 @@ func (f Filters) Complete() Filters {
 // body is the filters as the API takes them.
 func (f Filters) body() map[string]any {
 	body := map[string]any{}
-	for _, c := range f {
-		if c.Op == anything {
+	for _, c := range f.strictest() {
+		if c.Op == anything || c.Op == "" {
 			continue
 		}
 		comparisons, ok := body[c.Field].(map[string]any)
@@ -421,11 +424,38 @@ func (f Filters) body() map[string]any {
 	return body
 }
 
+// strictest are the filters with one bound of a kind for each field: of two, the market
+// and the vastai program take the last.
+func (f Filters) strictest() Filters {
+	var out Filters
+	for _, c := range f {
+		if c.Op == "" {
+			continue
+		}
+		at := slices.IndexFunc(out, func(o Condition) bool { return o.Field == c.Field && o.Op == c.Op })
+		if at < 0 {
+			out = append(out, c)
+			continue
+		}
+		have, ok1 := out[at].Value.(float64)
+		value, ok2 := c.Value.(float64)
+		below := c.Op == "lt" || c.Op == "lte"
+		above := c.Op == "gt" || c.Op == "gte"
+		if !ok1 || !ok2 || below && value < have || above && value > have || !below && !above {
+			out[at] = c
+		}
+	}
+	return out
+}
+
 // query is the filters in the language of the CLI.
 func (f Filters) query() (string, error) {
 	symbols := map[string]string{"eq": "=", "neq": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "notin": " notin "}
 	var words []string
-	for _, c := range f {
+	for _, c := range f.strictest() {
+		if c.Op == "" {
+			continue
+		}
 		if c.Op == anything {
 			words = append(words, c.Field+"=any")
 			continue

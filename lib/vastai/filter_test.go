@@ -1,9 +1,12 @@
 package vastai
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseQuery(t *testing.T) {
@@ -41,7 +44,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"reliability>98":                "it is a fraction",
 		"cuda_max_good>=1280":           "no version of CUDA",
 		"compute_cap>=8":                "8.9 is written 890",
-		"num_gpus>=2":                   "it is always 1",
+		"num_gpus>=2":                   "want the number of GPUs",
 		"rentable=true":                 "the agent sets this itself",
 		"driver_version>=535":           "no version such as",
 		"gpu_ram in []":                 "empty",
@@ -72,7 +75,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		}
 	}
 	// All problems at once.
-	if _, err := ParseQuery("gpu_rma>=1 num_gpus=3"); err == nil || strings.Count(err.Error(), "\n") != 1 {
+	if _, err := ParseQuery("gpu_rma>=1 num_gpus=0"); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("%v", err)
 	}
 }
@@ -113,13 +116,13 @@ func TestFailing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.Failing(offers[0]) == nil; got != want {
+		if got := f.Failing(offers.Offers[0]) == nil; got != want {
 			t.Errorf("%s: %v", query, got)
 		}
 	}
 	// An offer with two GPUs is never taken, whatever the market says.
 	two, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 2}]`))
-	if err != nil || Filters(nil).Complete().Failing(two[0]) == nil {
+	if err != nil || Filters(nil).Complete().Failing(two.Offers[0]) == nil {
 		t.Error("two GPUs")
 	}
 	for _, bad := range []string{`{}`, `null`, `[1]`, `[{"id": 1}]`, `[{"dph_total": 1}]`, `[{"id":1,"dph_total":-1}]`, ``} {
@@ -129,11 +132,82 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-func TestRank(t *testing.T) {
-	offers := []Offer{{ID: 1, Price: 0.30, DownCost: 0.04}, {ID: 2, Price: 0.40, Reliability: 0.9}, {ID: 3, Price: 0.40, Reliability: 0.99}, {ID: 4, Price: 0.5}}
-	Estimate{Hours: 1, Down: 10}.Rank(offers)
-	if offers[0].ID != 3 || offers[1].ID != 2 || offers[3].ID != 1 {
-		t.Errorf("%+v", offers)
+func TestCompare(t *testing.T) {
+	offers := []Offer{
+		{ID: 1, Price: 0.30, DownCost: 0.04}, {ID: 2, Price: 0.40, Reliability: 0.9}, {ID: 3, Price: 0.40, Reliability: 0.99}, {ID: 4, Price: 0.5},
+		{ID: 5, Price: 0.40, Reliability: 1, Bid: true},
+	}
+	slices.SortFunc(offers, Estimate{Hours: 1, Down: 10}.Compare)
+	var got []int64
+	for _, o := range offers {
+		got = append(got, o.ID)
+	}
+	if want := []int64{3, 2, 5, 4, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The market's rows of one search: those that cannot be read are left out and counted.
+func TestOddOffers(t *testing.T) {
+	found, err := parseOffers([]byte(`[{"id":300,"dph_total":null},{"id":301,"dph_total":0.2},7,{"id":-1,"dph_total":1}]`))
+	if err != nil || found.Odd != 3 || len(found.Offers) != 1 || found.Offers[0].ID != 301 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Hosts write addresses as they like; the code of the country is behind the last comma.
+func TestGeolocation(t *testing.T) {
+	found, err := parseOffers([]byte(`[{"id":1,"dph_total":1,"geolocation":"Yutakacho, Shinagawa District, Tokyo, JP"},{"id":2,"dph_total":1,"geolocation":"JP"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]bool{"geolocation=JP": true, "geolocation!=JP": false, "geolocation in [FR,JP]": true, "geolocation=FR": false} {
+		f, err := ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range found.Offers {
+			if got := f.Failing(o) == nil; got != want {
+				t.Errorf("%s at %q: %v", query, o.Location, got)
+			}
+		}
+	}
+}
+
+// Of two bounds of a field the stricter one reaches the market.
+func TestStrictest(t *testing.T) {
+	f, err := ParseQuery("disk_space>=100 gpu_ram>=20 gpu_ram>=40 dph<=0.5 dph<=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = append(f, Condition{Field: "disk_space", Op: "gte", Value: 40.0}, Condition{Field: "gpu_name", Test: func(any) bool { return true }})
+	if got, want := fmt.Sprint(f.body()), "map[disk_space:map[gte:100] dph_total:map[lte:0.5] gpu_ram:map[gte:40000]]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, err := f.query(); err != nil || got != "disk_space>=100 gpu_ram>=40 dph_total<=0.5" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// What was rented is held against what was asked for, by the instance's own row.
+func TestDiffering(t *testing.T) {
+	i, err := parseInstance([]byte(`{"id":7,"label":"x","gpu_name":"RTX 4090","num_gpus":1,"gpu_ram":24564,"disk_space":8.5,"geolocation":"Lyon, FR",
+		"driver_version":"535.86.05","cuda_max_good":12.2,"direct_port_count":3,"inet_down":700,"dph_total":9,"rentable":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, bad := range map[string]bool{
+		"disk_space>=20": true, "disk_space>=8.6": false, "gpu_ram>=24": false, "gpu_ram>=40": true, "geolocation=FR": false, "geolocation=DE": true,
+		"driver_version>=550.1.1": true, "cuda_max_good>=12.4": true, "direct_port_count>=4": true, "inet_down>=800": false, "inet_down>=900": true,
+		"inet_up>=900": false, "dph<=1": false, "num_gpus=2": true, "num_gpus=1": false, "gpu_name=RTX_3090": true, "reliability>0.99": false,
+	} {
+		f, err := ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Complete().Differing(i); (got != nil && got.Text == query) != bad {
+			t.Errorf("%s: %v", query, got)
+		}
 	}
 }
 
@@ -174,13 +248,21 @@ func FuzzParseQuery(f *testing.F) {
 
 func FuzzReadAnswers(f *testing.F) {
 	f.Add([]byte(`{"success":true,"instances":[{"id":1,"label":"x","extra_env":[["a","b"]]}],"total_instances":1,"next_token":null}`))
+	f.Add([]byte(`{"success":true,"count":1,"total":1,"results":[{"start":1730419200,"end":1730678400,"type":"instance","source":"instance-7","amount":1.5,"metadata":{"label":"x"},"items":[]}],"next_token":null}`))
 	f.Add([]byte(`{"success":true,"new_contract":7,"instance_api_key":"x"}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := collect("", func(string) ([]byte, error) { return raw, nil })
-		if err == nil && list == nil && !strings.Contains(string(raw), "instances") {
+		list, err := collect(time.Time{}, "", func(string) ([]byte, error) { return raw, nil })
+		if err == nil && list.Instances == nil && !strings.Contains(string(raw), "instances") {
 			t.Errorf("%q became an empty list", raw)
 		}
 		_, _ = parseOffers(raw)
+		if page, _, err := parseCharges(raw); err == nil {
+			for _, c := range page {
+				if c.Instance <= 0 {
+					t.Errorf("%q became a charge of no instance", raw)
+				}
+			}
+		}
 		if c, err := parseCreated(raw); err == nil && c.ID <= 0 {
 			t.Errorf("%q became an order", raw)
 		}

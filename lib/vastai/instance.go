@@ -3,6 +3,7 @@ package vastai
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -22,9 +23,10 @@ const maxPages = 400
 
 // collect reads all pages. A page that does not say success, has no list, or a
 // count that does not match, makes the whole list an error.
-func collect(label string, get func(after string) ([]byte, error)) ([]Instance, error) {
+func collect(at time.Time, label string, get func(after string) ([]byte, error)) (Listing, error) {
 	for attempt := 0; ; attempt++ {
 		list, err := collectOnce(label, get)
+		list.At = at
 		// Instances come and go between two pages; once more then.
 		if !errors.Is(err, errMoved) || attempt == 1 {
 			return list, err
@@ -34,31 +36,33 @@ func collect(label string, get func(after string) ([]byte, error)) ([]Instance, 
 
 var errMoved = errors.New("the list changed while it was read")
 
-func collectOnce(label string, get func(after string) ([]byte, error)) ([]Instance, error) {
+func collectOnce(label string, get func(after string) ([]byte, error)) (Listing, error) {
 	var list []Instance
+	odd := map[string]bool{} // by what they are: a page may show a row again
 	seen := map[int64]bool{}
 	total, after := 0, ""
 	for range maxPages {
 		raw, err := get(after)
 		if err != nil {
-			return nil, err
+			return Listing{}, err
 		}
 		var p page
 		if err := json.Unmarshal(raw, &p); err != nil {
-			return nil, failed("list of instances", nil, 0, "the answer is no page of instances")
+			return Listing{}, failed("list of instances", nil, 0, "the answer is no page of instances")
 		}
 		switch {
 		case p.Success == nil || !*p.Success:
-			return nil, failed("list of instances", nil, 0, "the answer does not say success")
+			return Listing{}, failed("list of instances", nil, 0, "the answer does not say success")
 		case p.Instances == nil:
-			return nil, failed("list of instances", nil, 0, "the answer has no instances, not even none")
+			return Listing{}, failed("list of instances", nil, 0, "the answer has no instances, not even none")
 		case p.Total == nil:
-			return nil, failed("list of instances", nil, 0, "the answer does not say how many there are")
+			return Listing{}, failed("list of instances", nil, 0, "the answer does not say how many there are")
 		}
 		for _, row := range p.Instances {
 			i, err := parseInstance(row)
 			if err != nil {
-				return nil, failed("list of instances", nil, 0, err.Error())
+				odd[string(row)] = true
+				continue
 			}
 			if !seen[i.ID] {
 				seen[i.ID] = true
@@ -68,17 +72,20 @@ func collectOnce(label string, get func(after string) ([]byte, error)) ([]Instan
 		total = *p.Total
 		if p.Next == nil || *p.Next == "" {
 			// With a filter, the total is of all instances on some servers.
-			if label == "" && total != len(seen) {
-				return nil, failed("list of instances", errMoved, 0, "")
+			if label == "" && total != len(seen)+len(odd) {
+				return Listing{}, failed("list of instances", errMoved, 0, "")
 			}
-			return ofLabel(list, label), nil
+			if len(odd) > 0 && len(seen) == 0 {
+				return Listing{}, failed("list of instances", nil, 0, fmt.Sprintf("none of its %d rows can be read", len(odd)))
+			}
+			return Listing{Instances: ofLabel(list, label), Odd: len(odd)}, nil
 		}
 		if *p.Next == after || len(p.Instances) == 0 {
-			return nil, failed("list of instances", nil, 0, "the pages do not end")
+			return Listing{}, failed("list of instances", nil, 0, "the pages do not end")
 		}
 		after = *p.Next
 	}
-	return nil, failed("list of instances", nil, 0, "there are too many pages")
+	return Listing{}, failed("list of instances", nil, 0, "there are too many pages")
 }
 
 // ofLabel filters ourselves what the server was asked to filter.
@@ -112,7 +119,14 @@ func parseInstance(raw []byte) (Instance, error) {
 		ID: flexID(row["id"]), Label: str("label"), Machine: flexID(row["machine_id"]), Actual: str("actual_status"),
 		Intended: str("intended_status"), Current: str("cur_state"), Message: clean(str("status_msg")), GPU: str("gpu_name"),
 		Price: num("dph_total"), Storage: num("storage_total_cost"), UpCost: num("inet_up_cost"), DownCost: num("inet_down_cost"),
-		variables: variables(row["extra_env"]),
+		Variables: variables(row["extra_env"]), Facts: map[string]any{},
+	}
+	i.Bid, _ = row["is_bid"].(bool)
+	for _, name := range factual {
+		switch v := row[name].(type) {
+		case float64, bool, string:
+			i.Facts[name] = v
+		}
 	}
 	if i.ID <= 0 {
 		return Instance{}, errors.New("an instance has no id")

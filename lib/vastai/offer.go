@@ -22,6 +22,9 @@ type Offer struct {
 	Location    string
 	Verified    bool
 	Duration    float64 // seconds for which it can be rented; 0: not known
+	GPUs        int     // 0: not told
+	Bid         bool    // Price is that of the least bid, and the machine is lost to whoever pays more
+	MinBid      float64 // dollars an hour, without the disk
 	row         map[string]any
 }
 
@@ -31,35 +34,103 @@ func (o Offer) Number(field string) float64 {
 	return f
 }
 
-// parseOffers reads a list of offers. Whatever is no offer is an error: the list
-// is used to spend money.
-func parseOffers(raw []byte) ([]Offer, error) {
-	var rows []map[string]any
+// parseOffers reads a list of offers. Rows that are no offers are left out and counted: an
+// offer that cannot be read is one that is not taken.
+func parseOffers(raw []byte) (Found, error) {
+	var rows []json.RawMessage
 	if err := json.Unmarshal(raw, &rows); err != nil {
-		return nil, errors.New("the list of offers is no list of objects")
+		return Found{}, errors.New("the list of offers is no list")
 	}
 	if rows == nil {
-		return nil, errors.New("there is no list of offers")
+		return Found{}, errors.New("there is no list of offers")
 	}
-	offers := make([]Offer, 0, len(rows))
-	for _, row := range rows {
-		o := Offer{row: row}
-		o.ID = int64(o.Number("id"))
-		price, hasPrice := row["dph_total"].(float64)
-		if o.ID <= 0 || !hasPrice || price < 0 {
-			return nil, errors.New("an offer lacks its id or its price")
+	found := Found{Offers: make([]Offer, 0, len(rows))}
+	for _, text := range rows {
+		o, ok := parseOffer(text)
+		if !ok {
+			found.Odd++
+			continue
 		}
-		o.Price, o.Machine = price, int64(o.Number("machine_id"))
-		o.GPU, _ = row["gpu_name"].(string)
-		o.Location, _ = row["geolocation"].(string)
-		if o.Reliability = o.Number("reliability"); o.Reliability == 0 {
-			o.Reliability = o.Number("reliability2")
-		}
-		o.DownCost, o.UpCost, o.Duration = o.Number("inet_down_cost"), o.Number("inet_up_cost"), o.Number("duration")
-		o.Verified = row["verification"] == "verified"
-		offers = append(offers, o)
+		found.Offers = append(found.Offers, o)
 	}
-	return offers, nil
+	if found.Odd > 0 && len(found.Offers) == 0 {
+		return Found{}, fmt.Errorf("none of %d offers has an id and a price", found.Odd)
+	}
+	return found, nil
+}
+
+func parseOffer(text []byte) (Offer, bool) {
+	var row map[string]any
+	if json.Unmarshal(text, &row) != nil || row == nil {
+		return Offer{}, false
+	}
+	o := Offer{row: row}
+	o.ID = int64(o.Number("id"))
+	price, hasPrice := row["dph_total"].(float64)
+	if o.ID <= 0 || !hasPrice || price < 0 {
+		return Offer{}, false
+	}
+	o.Price, o.Machine = price, int64(o.Number("machine_id"))
+	o.GPU, _ = row["gpu_name"].(string)
+	o.GPUs = int(o.Number("num_gpus"))
+	o.Location, _ = row["geolocation"].(string)
+	if o.Reliability = o.Number("reliability"); o.Reliability == 0 {
+		o.Reliability = o.Number("reliability2")
+	}
+	o.DownCost, o.UpCost, o.Duration = o.Number("inet_down_cost"), o.Number("inet_up_cost"), o.Number("duration")
+	o.Verified = row["verification"] == "verified"
+	o.Bid, _ = row["is_bid"].(bool)
+	o.MinBid = o.Number("min_bid")
+	return o, true
+}
+
+// MarshalJSON is the row of the market, and UnmarshalJSON reads it.
+func (o Offer) MarshalJSON() ([]byte, error) { return json.Marshal(o.row) }
+
+// UnmarshalJSON reads a row of the market.
+func (o *Offer) UnmarshalJSON(text []byte) error {
+	read, ok := parseOffer(text)
+	if !ok {
+		return errors.New("the row is no offer")
+	}
+	*o = read
+	return nil
+}
+
+// factual are the fields of a machine that an instance's own row tells as the offer's
+// does, and that do not change while it is rented.
+var factual = []string{
+	"disk_space", "num_gpus", "gpu_name", "gpu_ram", "gpu_total_ram", "gpu_arch", "compute_cap", "cuda_max_good", "driver_version", "geolocation",
+	"direct_port_count", "static_ip", "inet_up", "inet_down", "cpu_arch", "cpu_ram", "cpu_cores_effective",
+}
+
+// slack is how much less than what was asked counts as the same: sizes are rounded, and
+// speeds are measured again and again.
+var slack = map[string]float64{"disk_space": 0.95, "inet_up": 0.8, "inet_down": 0.8}
+
+// Differing returns the first condition that a rented machine does not meet, by the row of
+// its instance, or nil. What the row does not tell counts as met.
+func (f Filters) Differing(i Instance) *Condition {
+	o := Offer{row: i.Facts}
+	o.Location, _ = i.Facts["geolocation"].(string)
+	for k := range f {
+		c := f[k]
+		have, told := i.Facts[c.Field]
+		if !told || !slices.Contains(factual, c.Field) {
+			continue
+		}
+		if factor, ok := slack[c.Field]; ok && (c.Op == "gte" || c.Op == "gt") {
+			if want, isNumber := c.Value.(float64); isNumber {
+				if n, isNumber := have.(float64); isNumber && n >= want*factor {
+					continue
+				}
+			}
+		}
+		if !c.Holds(o) {
+			return &f[k]
+		}
+	}
+	return nil
 }
 
 // Failing returns the first condition that an offer does not meet, or nil. A field
@@ -96,11 +167,8 @@ func (c Condition) Holds(o Offer) bool {
 		}
 		have = v == 1
 	case "geolocation":
-		_, code, ok := strings.Cut(o.Location, ",")
-		if !ok {
-			code = o.Location
-		}
-		have = strings.TrimSpace(code)
+		// Hosts write addresses with several commas; the code of the country is last.
+		have = strings.TrimSpace(o.Location[strings.LastIndexByte(o.Location, ',')+1:])
 	case "driver_version":
 		v, _ := o.row["driver_version"].(string)
 		n, err := driver(v)
@@ -108,6 +176,8 @@ func (c Condition) Holds(o Offer) bool {
 			return true
 		}
 		have = n
+	case "is_bid":
+		have = o.Bid
 	case "reliability":
 		have = o.Reliability
 	case "ask_contract_id":
@@ -115,9 +185,12 @@ func (c Condition) Holds(o Offer) bool {
 	default:
 		v, ok := o.row[c.Field]
 		if !ok || v == nil {
-			return c.Field != "num_gpus"
+			return c.Field != "num_gpus" && c.Test == nil
 		}
 		have = v
+	}
+	if c.Test != nil {
+		return c.Test(have)
 	}
 	return compare(have, c.Op, c.Value)
 }
@@ -170,13 +243,18 @@ func (e Estimate) Cost(o Offer) float64 {
 	return o.Price*e.Hours + o.DownCost*e.Down + o.UpCost*e.Up
 }
 
-// Rank sorts offers by the cost of the task, and by reliability among equals.
-func (e Estimate) Rank(offers []Offer) {
-	slices.SortStableFunc(offers, func(a, b Offer) int {
-		// Differences below a hundredth of a cent are none.
-		costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
-		return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
-	})
+// Compare orders offers by the cost of the task; among equals by whether the machine can
+// be lost, and by reliability.
+func (e Estimate) Compare(a, b Offer) int {
+	// Differences below a hundredth of a cent are none.
+	costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
+	lost := func(o Offer) int {
+		if o.Bid {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(lost(a), lost(b)), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
 }
 
 // Row is the offer's fields as the market tells them.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // DefaultURL is the market.
@@ -28,7 +30,18 @@ type REST struct {
 	Wait   time.Duration
 	Tries  int
 	Client *http.Client
-	calls  atomic.Int64
+	Now    func() time.Time // default: clock.Now
+	// pace is called before each request of the API, if it is set; its error is that of the
+	// call.
+	pace  func(ctx context.Context, op string) error
+	calls atomic.Int64
+}
+
+func (r *REST) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return clock.Now()
 }
 
 // Bounds of what is read and waited for.
@@ -51,6 +64,9 @@ func NewREST(address, key string) *REST {
 		},
 	}
 }
+
+// SetPace has a function called before each request; its error is that of the call.
+func (r *REST) SetPace(pace func(ctx context.Context, op string) error) { r.pace = pace }
 
 // Name is "api".
 func (r *REST) Name() string { return "api" }
@@ -83,6 +99,9 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if err := keepPace(ctx, r.pace, op); err != nil {
+		return nil, err
+	}
 	r.calls.Add(1)
 	resp, err := r.Client.Do(req)
 	if err != nil {
@@ -99,14 +118,18 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	}
 	if resp.StatusCode != http.StatusOK {
 		words := wordsOf(hide(raw, o))
-		kind := outcome(resp.StatusCode, words)
+		kind := outcome(op, resp.StatusCode, words)
 		if op == orderOp && resp.StatusCode == http.StatusBadRequest && words == "" {
 			kind = ErrCredit // the market's way to say so, at times
 		}
 		if kind == nil {
 			kind = ErrUnknown // a redirect, say
 		}
-		return nil, failed(op, kind, resp.StatusCode, words)
+		e := &callError{op: op, kind: kind, status: resp.StatusCode, words: clean(words)}
+		if resp.StatusCode == http.StatusTooManyRequests {
+			e.until = pacing(r.now(), errors.Is(kind, ErrQuota), resp.Header, words)
+		}
+		return nil, hinted(e)
 	}
 	if !json.Valid(raw) {
 		return nil, failed(op, ErrUnknown, resp.StatusCode, "the answer is not JSON")
@@ -138,14 +161,29 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 	wait := r.Wait
 	for try := 1; ; try++ {
 		raw, err := r.once(ctx, op, method, path, body)
-		if err == nil || try >= r.Tries || !errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown) || ctx.Err() != nil {
+		if err == nil || try >= r.Tries || !again(err) || ctx.Err() != nil {
 			return raw, err
 		}
-		if !pause(ctx, wait+time.Duration(rand.Int64N(int64(wait)/4+1))) {
+		delay := wait + time.Duration(rand.Int64N(int64(wait)/4+1))
+		if until := Until(err); !until.IsZero() {
+			if delay = until.Sub(r.now()); delay > 2*r.Wait {
+				return nil, err // whoever asked has better to do than to wait
+			}
+		}
+		if !pause(ctx, delay) {
 			return nil, err
 		}
 		wait *= 2
 	}
+}
+
+// again reports whether a call that has failed may be repeated at once.
+func again(err error) bool {
+	var e *callError
+	if errors.As(err, &e) && e.held {
+		return false
+	}
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrUnknown)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -178,27 +216,35 @@ func parseAccount(raw []byte) (Account, error) {
 }
 
 // Search returns offers.
-func (r *REST) Search(ctx context.Context, s Search) ([]Offer, error) {
+func (r *REST) Search(ctx context.Context, s Search) (Found, error) {
 	body := s.Filters.body()
-	body["order"], body["type"], body["allocated_storage"] = [][]string{{"dph_total", "asc"}}, "on-demand", s.Disk
+	body["order"], body["type"], body["allocated_storage"] = [][]string{{"dph_total", "asc"}}, s.kind(), s.Disk
 	if s.Limit > 0 {
 		body["limit"] = s.Limit
 	}
 	raw, err := r.repeat(ctx, "search", http.MethodPost, "/api/v0/bundles/", body)
 	if err != nil {
-		return nil, err
+		return Found{}, err
 	}
 	var answer struct {
 		Offers json.RawMessage `json:"offers"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Offers == nil {
-		return nil, failed("search", nil, 0, "the answer has no offers, not even none")
+		return Found{}, failed("search", nil, 0, "the answer has no offers, not even none")
 	}
-	offers, err := parseOffers(answer.Offers)
+	found, err := parseOffers(answer.Offers)
 	if err != nil {
-		return nil, failed("search", nil, 0, err.Error())
+		return Found{}, failed("search", nil, 0, err.Error())
 	}
-	return offers, nil
+	return found, nil
+}
+
+// kind is the kind of contract in the words of the market.
+func (s Search) kind() string {
+	if s.Bid {
+		return "bid"
+	}
+	return "on-demand"
 }
 
 // Create orders an instance, once.
@@ -215,6 +261,9 @@ func (r *REST) Create(ctx context.Context, offer int64, o Order) (Created, error
 	}
 	if o.Login != "" {
 		body["image_login"] = o.Login
+	}
+	if o.Bid > 0 {
+		body["price"] = o.Bid
 	}
 	raw, err := r.order(ctx, orderOp, http.MethodPut, "/api/v0/asks/"+strconv.FormatInt(offer, 10)+"/", body, o)
 	if err != nil {
@@ -245,7 +294,7 @@ func parseCreated(raw []byte) (Created, error) {
 	case created.ID > 0:
 		return created, failed(orderOp, ErrOfferGone, 0, "there is a contract, but no success: "+words)
 	case answer.Success != nil && !*answer.Success:
-		if kind := outcome(http.StatusBadRequest, words); kind != nil {
+		if kind := outcome(orderOp, http.StatusBadRequest, words); kind != nil {
 			return created, failed(orderOp, kind, 0, words)
 		}
 	}
@@ -253,8 +302,8 @@ func parseCreated(raw []byte) (Created, error) {
 }
 
 // List returns all instances, or those of a label.
-func (r *REST) List(ctx context.Context, label string) ([]Instance, error) {
-	return collect(label, func(after string) ([]byte, error) {
+func (r *REST) List(ctx context.Context, label string) (Listing, error) {
+	return collect(r.now(), label, func(after string) ([]byte, error) {
 		query := url.Values{"order_by": {`[{"col":"id","dir":"asc"}]`}, "limit": {"25"}}
 		if label != "" {
 			filter, err := json.Marshal(map[string]any{"label": map[string]string{"eq": label}})
@@ -270,23 +319,44 @@ func (r *REST) List(ctx context.Context, label string) ([]Instance, error) {
 	})
 }
 
-// Destroy asks for the end of an instance.
-func (r *REST) Destroy(ctx context.Context, id int64) error {
-	raw, err := r.repeat(ctx, fmt.Sprintf("destroy %d", id), http.MethodDelete, fmt.Sprintf("/api/v0/instances/%d/", id), map[string]any{})
+// Destroy asks for the end of instances.
+func (r *REST) Destroy(ctx context.Context, ids ...int64) error {
+	op, path, body := destroyOp(ids), "/api/v0/instances/", map[string]any{}
+	if len(ids) == 1 {
+		path += strconv.FormatInt(ids[0], 10) + "/"
+	} else {
+		body["instance_ids"] = ids
+	}
+	raw, err := r.repeat(ctx, op, http.MethodDelete, path, body)
 	if isGone(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return succeeded(fmt.Sprintf("destroy %d", id), raw)
+	return succeeded(op, raw)
+}
+
+func destroyOp(ids []int64) string {
+	if len(ids) == 1 {
+		return fmt.Sprintf("destroy %d", ids[0])
+	}
+	return fmt.Sprintf("destroy %d instances", len(ids))
 }
 
 // isGone reports whether a call failed because there is no such instance. A 404 can
 // mean a bad key as well.
 func isGone(err error) bool {
 	var e *callError
-	return errors.As(err, &e) && (strings.Contains(e.words, "no_such_instance") || e.status == http.StatusNotFound && strings.Contains(e.words, "not_found"))
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, code := range []string{"no_such_instance", "instances_not_found"} {
+		if strings.Contains(e.words, code) {
+			return true
+		}
+	}
+	return e.status == http.StatusNotFound && strings.Contains(e.words, "not_found")
 }
 
 func succeeded(op string, raw []byte) error {

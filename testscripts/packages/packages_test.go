@@ -130,6 +130,7 @@ var some = []string{
 	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task",
 	"usr/share/zsh/site-functions/_ponos-task", "usr/share/fish/vendor_completions.d/ponos-task.fish",
 	"usr/lib/systemd/system/ponos@.service", "usr/lib/systemd/system/ponos-poll@.service", "usr/lib/systemd/system/ponos-poll@.timer",
+	"usr/lib/systemd/system/vast-reap@.service", "usr/lib/systemd/system/vast-reap@.timer",
 	"usr/lib/sysusers.d/ponos.conf", "usr/lib/tmpfiles.d/ponos.conf", "usr/share/man/man7/ponos.7.gz", "usr/share/man/man5/ponos.yaml.5.gz", "usr/share/licenses/ponos/LICENSE",
 }
 

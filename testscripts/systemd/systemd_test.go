@@ -38,11 +38,11 @@ func quiet(t *testing.T, args ...string) {
 
 func TestUnits(t *testing.T) {
 	harness.Programs(t, "systemd-analyze=systemd")
-	for _, unit := range []string{"ponos@.service", "ponos-poll@.service", "ponos-poll@.timer"} {
+	for _, unit := range []string{"ponos@.service", "ponos-poll@.service", "ponos-poll@.timer", "vast-reap@.service", "vast-reap@.timer"} {
 		quiet(t, "systemd-analyze", "verify", "--man=no", "--recursive-errors=one", source(unit))
 	}
 	// The threshold is in tenths: an exposure of 3.0.
-	for _, unit := range []string{"ponos@.service", "ponos-poll@.service"} {
+	for _, unit := range []string{"ponos@.service", "ponos-poll@.service", "vast-reap@.service"} {
 		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=30", source(unit)).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -29,7 +30,8 @@ func BenchmarkTurn(b *testing.B) {
 	dir := b.TempDir()
 	rest := vastai.NewREST(web.URL, server.Key)
 	rest.Wait = 8 * time.Millisecond
-	r := &vastrunner.Runner{API: rest, Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
+	// Distances in proportion: the market of tests is asked as often as it likes.
+	r := &vastrunner.Runner{API: vastai.NewGovernor(rest, filepath.Join(dir, "market"), 8*time.Millisecond, clock.Now), Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
 	var refs []runner.Ref
 	for i := range instances {
 		m.AddOffer(int64(i+1), nil)

@@ -37,7 +37,8 @@ func conform(t *testing.T, api vastai.API, m *server.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	offers, err := api.Search(ctx, vastai.Search{Filters: filters.Complete(), Disk: 73})
+	found, err := api.Search(ctx, vastai.Search{Filters: filters.Complete(), Disk: 73})
+	offers := found.Offers
 	if err != nil || len(offers) != 2 || offers[0].ID != 2 || offers[1].GPU != "RTX 4090" || offers[0].Price < 0.2149 || offers[0].Price > 0.2151 {
 		t.Errorf("offers %+v, %v", offers, err)
 	}
@@ -89,7 +90,8 @@ func conform(t *testing.T, api vastai.API, m *server.Server) {
 		{server.Fault{Status: 200, Body: "<html>"}, vastai.ErrUnknown},
 		{server.Fault{Status: 200, Body: `{"success":true}`}, vastai.ErrUnknown},
 		{server.Fault{Status: 400, Body: `{"success":false,"error":"insufficient_credit","msg":"Your account lacks credit"}`}, vastai.ErrCredit},
-		{server.Fault{Status: 404, Body: `{"success":false,"error":"auth_error","msg":"Invalid user key"}`}, vastai.ErrAuth},
+		{server.Fault{Status: 404, Body: `{"success":false,"error":"auth_error","msg":"Invalid user key"}`}, vastai.ErrRejected},
+		{server.Fault{Status: 403, Body: `{"success":false,"error":"invalid_args","msg":"error 403/3586: Offer 4 is not your own."}`}, vastai.ErrRejected},
 	} {
 		before := len(m.Requests("PUT /api/v0/asks/"))
 		f.fault.Method, f.fault.Path, f.fault.Times = "PUT", asks, 1
@@ -112,11 +114,12 @@ func conform(t *testing.T, api vastai.API, m *server.Server) {
 
 func conformLists(t *testing.T, api vastai.API, m *server.Server, id int64) {
 	ctx := t.Context()
-	list, err := api.List(ctx, "ponos:a:t:1")
+	listing, err := api.List(ctx, "ponos:a:t:1")
+	list := listing.Instances
 	if err != nil || len(list) == 0 || list[0].ID != id || list[0].Label != "ponos:a:t:1" || list[0].Env("PLAIN") != "x" || list[0].Started.IsZero() {
 		t.Errorf("list %+v, %v", list, err)
 	}
-	if list, err = api.List(ctx, "ponos:a:t:2"); err != nil || len(list) != 0 {
+	if list, err := api.List(ctx, "ponos:a:t:2"); err != nil || len(list.Instances) != 0 || list.Odd != 0 {
 		t.Errorf("list of another label %+v, %v", list, err)
 	}
 	for _, body := range []string{`{}`, `[]`, `null`, `{"success":true}`, `{"success":true,"instances":null,"total_instances":0}`, `{"success":true,"instances":[],"total_instances":3}`,

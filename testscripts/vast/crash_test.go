@@ -2,9 +2,11 @@ package vast
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,14 +29,40 @@ type crash struct {
 	// takes its time.
 	fine  bool
 	clock func() time.Time // nil: the real one
+	mu    sync.Mutex
+	// dead says that it has ended in what goes on beside a turn: the turn does not outlive
+	// its next step.
+	dead bool
 }
 
 type crashed struct{}
 
 func (c *crash) here() {
-	if c.step++; c.step == c.at {
+	if c.hit() {
 		panic(crashed{})
 	}
+}
+
+func (c *crash) hit() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		c.dead = false
+		return true
+	}
+	c.step++
+	return c.step == c.at
+}
+
+// beside is here, for what goes on beside a turn.
+func (c *crash) beside() error {
+	if !c.hit() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = true
+	return errors.New("it has ended")
 }
 
 func (c *crash) before() {
@@ -45,6 +73,11 @@ func (c *crash) before() {
 
 func (c *crash) now() time.Time {
 	c.before()
+	return c.plain()
+}
+
+// plain is the clock of what no promise stands on.
+func (c *crash) plain() time.Time {
 	if c.clock != nil {
 		return c.clock()
 	}
@@ -56,7 +89,7 @@ func (c *crash) Account(ctx context.Context) (vastai.Account, error) {
 	return c.API.Account(ctx)
 }
 
-func (c *crash) Search(ctx context.Context, s vastai.Search) ([]vastai.Offer, error) {
+func (c *crash) Search(ctx context.Context, s vastai.Search) (vastai.Found, error) {
 	c.before()
 	return c.API.Search(ctx, s)
 }
@@ -68,18 +101,21 @@ func (c *crash) Create(ctx context.Context, offer int64, o vastai.Order) (vastai
 	return created, err
 }
 
-func (c *crash) List(ctx context.Context, label string) ([]vastai.Instance, error) {
+func (c *crash) List(ctx context.Context, label string) (vastai.Listing, error) {
 	c.before()
 	list, err := c.API.List(ctx, label)
 	c.here()
 	return list, err
 }
 
-func (c *crash) Destroy(ctx context.Context, id int64) error {
-	c.before()
-	err := c.API.Destroy(ctx, id)
-	c.here()
-	return err
+func (c *crash) Destroy(ctx context.Context, ids ...int64) error {
+	if c.fine {
+		if err := c.beside(); err != nil {
+			return err
+		}
+	}
+	err := c.API.Destroy(ctx, ids...)
+	return errors.Join(err, c.beside())
 }
 
 func (c *crash) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
@@ -159,7 +195,9 @@ func (w *world) live(c *crash, stop bool) {
 	first := len(w.market.Instances())
 	var ends []task.State
 	for range 40 {
-		r := &vastrunner.Runner{API: c, Dir: filepath.Join(dir, "vast"), Agent: "crash", Disk: 20, StopWait: 5 * time.Second, Now: c.now}
+		market := vastai.NewGovernor(c, filepath.Join(dir, "market"), 10*time.Millisecond, c.plain)
+		market.Keep = vastrunner.Kept()
+		r := &vastrunner.Runner{API: market, Dir: filepath.Join(dir, "vast"), Agent: "crash", Disk: 20, StopWait: 5 * time.Second, Now: c.now}
 		whole := w.step(func() {
 			jobs, err := r.Jobs(w.t.Context(), func() ([]runner.Ref, error) {
 				if ref.Job == "" {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -175,6 +176,11 @@ func (w *world) due() {
 			w.market.Due(i.ID)
 		}
 	}
+}
+
+// later moves the clock of the tools.
+func (w *world) later(d time.Duration) {
+	w.env = append(w.env, fmt.Sprintf("%s=%+ds", clock.Variable, int(time.Until(clock.Now().Add(d)).Seconds())))
 }
 
 // strangers rents instances that are somebody else's.

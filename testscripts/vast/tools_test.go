@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
@@ -35,7 +36,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("%d %s%s %v", code, out, errs, err)
 		}
 		out, errs, code = w.run("vast-offers --explain")
-		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
+		want = "FILTER                REMOVES  ALONE\ngpu_ram>=20                 1      1\nreliability>0.9             0      0\nverified=true               1      1\ndisk 20                     0      0\nmax_price_per_hour 1        1      1\n\n3 of 6 offers are left.\n"
 		if code != 0 || errs != "" || out != want {
 			t.Errorf("%d %s\ngot\n%swant\n%s", code, errs, out, want)
 		}
@@ -190,7 +191,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	// Filters: every problem, with its line.
 	for _, filters := range []struct{ new, want string }{
-		{`"gpu_rma>=20 num_gpus=2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: it is always 1\n"},
+		{`"gpu_rma>=20 num_gpus>2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: want the number of GPUs, such as num_gpus=2\n"},
 		{"\n    gpu_ram: {gte: 24000}\n    reliability: {gt: 98}\n    gpu_name: {gt: 3}", ":13: vast_api.offer_filters: reliability: 98 is more than 1.*\n(.*\n)*|:14: vast_api.offer_filters: gpu_name: operator gt needs a number"},
 		{"\n    gpu_ram: {gte: 24000}\n    static_ip: maybe", `:13: vast_api.offer_filters: static_ip: "maybe" is neither true nor false`},
 	} {
@@ -224,6 +225,14 @@ func TestTaskGone(t *testing.T) {
 	w.task("task", "echo begun; while sleep 0.2; do echo more; done")
 	w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
 	w.queue.Do(func(world *arkindex.World) { world.Tasks = nil })
+	// One look that does not show a task proves nothing; it takes some minutes.
+	for n := range 4 {
+		w.later(time.Duration(n) * time.Minute)
+		if w.run(turn); len(w.market.Alive()) != 1 {
+			t.Errorf("after %d looks its instance is gone", n+1)
+		}
+	}
+	w.later(5 * time.Minute)
 	w.due()
 	w.until("instance gone", func() bool { return len(w.market.Alive()) == 0 })
 	w.settled()

@@ -85,19 +85,30 @@ def serve(server, end, answer, last=lambda: None):
         peer.close()
 
 
+def whole(peer, message):
+    """A message up to the end of its line: it may come in parts."""
+    while not message.endswith(b"\n"):
+        part = peer.recv(1 << 17)
+        if not part:
+            os._exit(0)  # whoever asked is gone
+        message += part
+    return json.loads(message)
+
+
 def run(peer):
     message, fds, _, _ = socket.recv_fds(peer, 1 << 17, 3)
+    message = whole(peer, message)
     for target, fd in enumerate(fds):
         os.dup2(fd, target)
         os.close(fd)
-    code = call(json.loads(message))
+    code = call(message)
     sys.stdout.flush()
     sys.stderr.flush()
     peer.sendall(bytes([code & 255]))
 
 
 def world(peer):
-    message = json.loads(peer.recv(1 << 17))
+    message = whole(peer, b"")
     os.environ.clear()
     os.environ.update(message["env"])
     exec(LOAD, {})

@@ -40,7 +40,7 @@ func askZygote(args []string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	if _, _, err := conn.(*net.UnixConn).WriteMsgUnix(message, syscall.UnixRights(0, 1, 2), nil); err != nil {
+	if _, _, err := conn.(*net.UnixConn).WriteMsgUnix(append(message, '\n'), syscall.UnixRights(0, 1, 2), nil); err != nil {
 		return 0, err
 	}
 	status := make([]byte, 1)

@@ -52,9 +52,6 @@ func (o *order) unless(e end) end {
 // something about it.
 const muteLooks = 10
 
-// muteTime is how long a log that was not readable lately is waited for.
-const muteTime = 10 * time.Second
-
 // unread notes whether a log could be read. What stays unreadable is reported once, in
 // the agent's log and in the task's own.
 func (r *Runner) unread(o *order, err error) {

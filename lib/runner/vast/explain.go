@@ -25,19 +25,20 @@ type Explained struct {
 const explainLimit = 1000
 
 // Explain searches without filters, once, and counts here.
-func (r *Runner) Explain(ctx context.Context) (Explained, error) {
+func (r *Runner) Explain(ctx context.Context, slug string) (Explained, error) {
 	var free, counted vastai.Filters
-	for _, f := range r.All() {
+	for _, f := range r.All(slug) {
 		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
 			free = append(free, f)
 		} else if !f.Any() {
 			counted = append(counted, f)
 		}
 	}
-	found, err := r.API.Search(ctx, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit})
+	all, err := r.API.Search(ctx, vastai.Search{Filters: free, Disk: r.Disk, Limit: explainLimit}, false)
 	if err != nil {
 		return Explained{}, err
 	}
+	found := all.Offers
 	e := Explained{Offers: len(found), Filters: []Removal{}}
 	for _, f := range counted {
 		e.Filters = append(e.Filters, Removal{Filter: f.Text})
@@ -85,7 +86,7 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 		out = append(out, "vast_api.offer_filters: "+s)
 	}
 	if len(found) == 0 {
-		e, err := r.Explain(ctx)
+		e, err := r.Explain(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -95,13 +96,14 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	if good, _ := r.Choose(found, m.Shunned); len(good) > 0 {
+	if good, _ := r.Choose("", found, m.Shunned); len(good) > 0 {
 		return out, nil
 	}
-	if found, err = r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk}); err != nil {
+	good, why, _, err := r.Find(ctx, "", m.Shunned, false)
+	if err != nil {
 		return nil, err
 	}
-	if good, why := r.Choose(found, m.Shunned); len(good) == 0 {
+	if len(good) == 0 {
 		out = append(out, "no offer will do now: "+why)
 	}
 	return out, nil

@@ -16,11 +16,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// How long it is remembered what a registry has said, and that it could not be asked.
-// Tasks that wait for a machine would have it asked at each turn.
+// How long it is remembered what a registry has said, that it could not be asked, and what
+// is in an image that may be the same still. Tasks that wait for a machine would have it
+// asked at each turn.
 const (
 	imageTime   = time.Hour
 	failureTime = time.Minute
+	forgetTime  = 30 * 24 * time.Hour
 )
 
 // remembered is what a registry has said of an image.
@@ -30,7 +32,7 @@ type remembered struct {
 	Failure string    `json:"failure,omitempty"`
 }
 
-// image tells what an image runs by itself.
+// image tells what an image runs by itself, and which programs it has.
 func (r *Runner) image(ctx context.Context, name string) (registry.Image, error) {
 	if err := r.prepare(); err != nil {
 		return registry.Image{}, err
@@ -49,31 +51,35 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 		}
 	}
 	now := r.now()
-	for key, m := range all {
-		age, limit := now.Sub(m.At), imageTime
-		if m.Failure != "" {
-			limit = failureTime
-		}
-		if age < 0 || age > limit {
-			delete(all, key)
-		}
+	known := all[name]
+	limit := imageTime
+	if known.Failure != "" {
+		limit = failureTime
 	}
-	if m, ok := all[name]; ok && m.Failure != "" {
-		return registry.Image{}, errors.New(m.Failure)
-	} else if ok {
-		return m.Image, nil
+	if age := now.Sub(known.At); age >= 0 && age <= limit {
+		if known.Failure != "" {
+			return known.Image, errors.New(known.Failure)
+		}
+		return known.Image, nil
 	}
-	image, err := r.Images(ctx, name)
-	if errors.Is(err, registry.ErrRefused) || ctx.Err() != nil {
-		return image, err
+	image, err := r.Images(ctx, name, known.Contents)
+	switch {
+	case errors.Is(err, registry.ErrRefused):
+		return image, fmt.Errorf("image %s: %w", task.Clean(name), err)
+	case ctx.Err() != nil:
+		return image, context.Cause(ctx)
 	}
 	m := remembered{Image: image, At: now}
 	if err != nil {
-		m.Failure = err.Error()
+		m.Contents, m.Failure = known.Contents, err.Error()
+	}
+	for key, old := range all {
+		if now.Sub(old.At) > forgetTime {
+			delete(all, key)
+		}
 	}
 	all[name] = m
-	b, marshalErr := json.Marshal(all)
-	if marshalErr == nil {
+	if b, err := json.Marshal(all); err == nil {
 		_ = renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(r.Dir)) // without it, the registry is asked again
 	}
 	return image, err
@@ -88,24 +94,19 @@ func Enough(c registry.Contents) bool {
 	return c.Has("sh") && (c.Has("curl") || c.Has("python3"))
 }
 
-// looked is what is remembered of an image's programs.
-type looked struct {
-	registry.Contents
-	At time.Time `json:"at"`
-}
-
-// lookTime bounds the look into an image. What it does not show, the container finds out.
-const lookTime = 3 * time.Minute
-
 // equipped reports why an image is known to have nothing by which its instance could be
-// stopped from within. Of what is not known, it reports nothing.
+// stopped from within. Of what is not known, it reports nothing: the container finds out.
 func (r *Runner) equipped(ctx context.Context, name string) error {
-	if r.Contents == nil {
+	if r.Images == nil {
 		return nil
 	}
-	c, err := r.contents(ctx, name)
-	if err != nil || !c.Whole || Enough(c) {
+	image, err := r.image(ctx, name)
+	if errors.Is(err, registry.ErrRefused) || ctx.Err() != nil {
 		return err
+	}
+	c := image.Contents
+	if !c.Whole || Enough(c) {
+		return nil
 	}
 	short := task.Clean(name)
 	switch {
@@ -117,47 +118,4 @@ func (r *Runner) equipped(ctx context.Context, name string) error {
 		return fmt.Errorf("image %s has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url, from where it can fetch vast-switch", short)
 	}
 	return nil
-}
-
-// contents looks for programs in an image, unless it is known and has not changed.
-func (r *Runner) contents(ctx context.Context, name string) (registry.Contents, error) {
-	if err := r.prepare(); err != nil {
-		return registry.Contents{}, err
-	}
-	path := filepath.Join(r.Dir, "programs.json")
-	held, err := lock.Wait(ctx, path+".lock") // the same image is not read twice at a time
-	if err != nil {
-		return registry.Contents{}, err
-	}
-	defer held.Close()
-	all := map[string]looked{}
-	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &all) != nil {
-		all = map[string]looked{} // it is made anew
-	}
-	now := r.now()
-	known := all[name]
-	if age := now.Sub(known.At); known.Digest != "" && age >= 0 && age < imageTime {
-		return known.Contents, nil
-	}
-	bounded, cancel := context.WithTimeout(ctx, lookTime)
-	defer cancel()
-	c, err := r.Contents(bounded, name, known.Contents)
-	switch {
-	case errors.Is(err, registry.ErrRefused):
-		return c, fmt.Errorf("image %s: %w", task.Clean(name), err)
-	case ctx.Err() != nil:
-		return c, context.Cause(ctx)
-	case err != nil: // not asked again for a while, as with what is not known
-		c = registry.Contents{Digest: "unknown"}
-	}
-	for key, l := range all {
-		if now.Sub(l.At) > 30*24*time.Hour {
-			delete(all, key)
-		}
-	}
-	all[name] = looked{c, now}
-	if b, err := json.Marshal(all); err == nil {
-		_ = renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(r.Dir)) // without it, the image is looked at again
-	}
-	return c, nil
 }

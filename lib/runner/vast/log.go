@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -22,7 +22,7 @@ const logLines = 1000
 
 // listen reads an instance's log where that is due, and ends the task if the wrapper
 // has said its last word. Over says that its container does not run.
-func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bool) error {
+func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instance, over, stopped bool, instances []vastai.Instance) error {
 	now := r.now()
 	over = over || o.told() != nil
 	due := now.Sub(o.LogAt) >= r.LogInterval && v.logs > 0
@@ -42,9 +42,12 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 	if over {
 		v.endings--
 	}
-	said, err := r.readLog(ctx, o, false)
+	said, err := r.readLog(ctx, v, o, false)
 	if ctx.Err() != nil {
-		return err
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, errNoTime) {
+		return nil
 	}
 	r.unread(o, err)
 	if said != nil {
@@ -60,6 +63,10 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, over, stopped bo
 	// It may be started again, and its log may lag behind.
 	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
 		return nil
+	}
+	if err == nil && stopped && i.Bid && o.told() == nil {
+		// Whoever is outbid is stopped without a word; a task that was through has left one.
+		return r.lose(ctx, v, o, "the instance was stopped: somebody else has bid more", instances)
 	}
 	reason := "the container has ended without an exit code"
 	if stopped {
@@ -98,7 +105,7 @@ func verdict(said ending) end {
 
 // last reads the log once more before an instance goes, and ends the task.
 func (r *Runner) last(ctx context.Context, o *order, e end) error {
-	said, err := r.readLog(ctx, o, true)
+	said, err := r.readLog(ctx, nil, o, true)
 	if err != nil {
 		r.warn("the end of the log could not be read", o, err)
 		r.remark(o, "the end of the log could not be read: "+why(err))
@@ -109,21 +116,115 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 	return r.finish(o, e)
 }
 
+// logText is what the market has answered to a request for a log.
+type logText struct {
+	text []byte
+	err  error
+}
+
+// errNoTime says that a turn had no time for a log: the next one reads it.
+var errNoTime = errors.New("there was no time to read the log")
+
+// logTime is the longest wait for one log.
+const logTime = 30 * time.Second
+
+// logReaders is how many logs are asked for at a time: hosts take their time.
+const logReaders = 6
+
+// prefetch reads the logs that this turn needs side by side, within the time of a turn.
+func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
+	now := r.now()
+	var over, due []int64
+	mute := map[int64]bool{}
+	for _, o := range orders {
+		at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
+		if o.End != nil || at < 0 {
+			continue
+		}
+		i := v.all[at]
+		ended := i.Actual == "exited" || (i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen") && (i.Actual == "running" || !o.Ran.IsZero())
+		mute[o.Instance] = o.Mute >= deadLooks
+		switch {
+		case ended:
+			over = append(over, o.Instance)
+		case i.Actual == "running" && now.Sub(o.LogAt) >= r.LogInterval:
+			due = append(due, o.Instance)
+		}
+	}
+	ids := append(over[:min(len(over), v.endings)], due[:min(len(due), v.logs)]...)
+	if len(ids) < 2 {
+		return // read when it is its turn
+	}
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if r.API.Sleep(bounded, turnUnits*r.API.Unit) == nil {
+			cancel()
+		}
+	}()
+	next := make(chan int64)
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	for range min(logReaders, len(ids)) {
+		readers.Go(func() {
+			for id := range next {
+				// What has begun is ended: else a market that takes longer than a turn
+				// would never show a log.
+				l := logText{err: errNoTime}
+				if bounded.Err() == nil {
+					l.text, l.err = r.log(ctx, id, mute[id])
+				}
+				mu.Lock()
+				v.read[id] = l
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range ids {
+		next <- id
+	}
+	close(next)
+	readers.Wait()
+}
+
+// log asks for the log of an instance. For one that could not be read lately, the others
+// do not wait as long.
+func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
+	limit := r.LogTime
+	if limit == 0 {
+		limit = logTime
+	}
+	if mute {
+		limit /= 3
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.API.Log(bounded, id, logLines)
+}
+
+// fetch is the log of an order, as this turn has read it already or asks for it now.
+func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
+	if v != nil {
+		if l, ok := v.read[o.Instance]; ok {
+			return l.text, l.err
+		}
+	}
+	return r.log(ctx, o.Instance, o.Mute >= deadLooks)
+}
+
 // maxKnown bounds how much of the output that is there is compared.
 const maxKnown = 4 << 20
 
 // readLog appends what is new in an instance's log to the task's output. Last says that
 // it is not read again.
-func (r *Runner) readLog(ctx context.Context, o *order, last bool) (*ending, error) {
+func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
 	}
-	if o.Mute >= deadLooks { // the others are not to wait for it
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, muteTime)
-		defer cancel()
+	text, err := r.fetch(ctx, v, o)
+	if errors.Is(err, errNoTime) {
+		return nil, err
 	}
-	text, err := r.API.Log(ctx, o.Instance, logLines)
 	o.LogAt = r.now()
 	if err != nil {
 		return nil, err
@@ -154,7 +255,7 @@ func (r *Runner) append(o *order, shown [][]byte) error {
 	if err != nil {
 		return err
 	}
-	from := max(0, info.Size()-maxKnown)
+	from := max(0, min(o.LogFrom, info.Size()), info.Size()-maxKnown)
 	b, err := io.ReadAll(io.NewSectionReader(f, from, maxKnown))
 	if err != nil {
 		return err
@@ -226,20 +327,20 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	return r.gone(ctx, o)
 }
 
-// gone destroys all that an ended order has, and waits until two lists do not show
-// it. Should that take too long, Jobs goes on with it.
+// gone destroys all that an ended order has, and waits until a list does not show it.
+// Should that take too long, Jobs goes on with it.
 func (r *Runner) gone(ctx context.Context, o *order) error {
-	until := clock.Now().Add(r.StopWait)
+	until := r.now().Add(r.StopWait)
+	// Older lists do not show an instance that was just ordered.
+	since := latest(o.Created, r.now().Add(-2*r.API.Unit/5))
 	for {
-		list, err := r.API.List(ctx, "")
+		list, err := r.API.List(ctx, since)
 		if err != nil {
 			return err
 		}
-		v := &view{began: r.now(), all: list, endings: maxEndings}
-		for _, i := range list {
-			if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent && l.Task == o.Task && l.Attempt == o.Attempt {
-				o.doom(i.ID)
-			}
+		v := r.view(list)
+		for _, i := range v.byTask[o.name()] {
+			o.doom(i.ID)
 		}
 		if err := r.sweep(ctx, v, o, nil); err != nil {
 			return err
@@ -250,13 +351,15 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.Absent == 0 }) {
 			return nil // absent once; Jobs looks again
 		}
-		if clock.Now().After(until) {
+		r.flush(ctx, v)
+		v.destroys.Wait()
+		// Only a list from now on tells what became of it.
+		since = r.now()
+		if since.After(until) {
 			return fmt.Errorf("instance %d is not gone %v after it was destroyed; it is tried again", o.Instance, r.StopWait)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(max(100*time.Millisecond, r.Spacing/3)):
+		if err := r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)); err != nil {
+			return err
 		}
 	}
 }

@@ -3,10 +3,13 @@ package vast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/lock"
@@ -18,7 +21,9 @@ import (
 // Bounds of one turn, so that it ends: what is left over is for the next one.
 const (
 	turnCalls  = 25 // requests of a turn in which nothing ends
-	maxEndings = 20
+	maxEndings = 20 // logs of those that have ended
+	maxDooms   = 60 // instances that are destroyed: the vastai program takes 64 at once
+	turnUnits  = 3  // how long logs are read, and how long destroys are waited for at its end
 )
 
 // graces of states that say nothing by themselves.
@@ -30,32 +35,37 @@ const (
 
 // view is one look at the market.
 type view struct {
-	began    time.Time
+	began    time.Time // when the list was asked for
 	all      []vastai.Instance
 	byTask   map[string][]vastai.Instance // by order's name
+	partial  bool                         // the list lacks rows: nothing follows from what it does not show
 	logs     int                          // how many logs may still be read
-	endings  int
+	endings  int                          // how many logs of ended ones may still be read
+	dooms    int
 	ordering bool // an order was made in this turn
+	read     map[int64]logText
+	doomed   []int64        // instances that have to be destroyed
+	destroys sync.WaitGroup // that go on beside the turn
 }
 
-// Jobs lists all instances once, and does for each order what follows.
+// Jobs lists all instances once, and does for each order what follows. What is wrong with
+// one order is that order's affair: its job is unknown then, and the others are looked at
+// all the same.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	v := &view{began: r.now(), byTask: map[string][]vastai.Instance{}, endings: maxEndings}
-	list, err := r.API.List(ctx, "")
+	// A list that another tool of this pass has just had will do.
+	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
 	if err != nil {
-		return nil, err
+		return nil, scoped(err, "instance_read")
 	}
-	v.all = list
-	v.logs = max(1, (turnCalls-1-(len(list)+24)/25)/2)
-	for _, i := range list {
-		if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent {
-			o := order{Task: l.Task, Attempt: l.Attempt}
-			v.byTask[o.name()] = append(v.byTask[o.name()], i)
-		}
+	v := r.view(list)
+	if v.partial {
+		r.once(ctx, "odd instances", r.now().Add(time.Hour), "some instances cannot be read, and nothing is concluded from what the list does not show", "instances", list.Odd)
 	}
+	pages := (len(v.all) + 24) / 25
+	v.logs = max(1, (turnCalls-3-pages)/2)
 	known, err := remembered()
 	if err != nil {
 		return nil, err
@@ -72,20 +82,30 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	var orders []*order
 	open := map[string]bool{}
 	for _, name := range names {
-		if o, err := r.read(ordersDir, name); err == nil {
-			orders = append(orders, o)
-			open[name] = true
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+		o, err := r.read(ordersDir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		open[name] = true
+		if err != nil {
+			r.fail("an order cannot be read", name, err)
+			continue
+		}
+		orders = append(orders, o)
 	}
 	slices.SortStableFunc(orders, func(a, b *order) int { return a.LogAt.Compare(b.LogAt) })
+	r.prefetch(ctx, v, orders)
 	var jobs []runner.Job
 	seen := map[string]bool{}
 	for _, o := range orders {
 		job, ok, err := r.settle(ctx, v, o.name(), dirs[o.Task])
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
-			return nil, err
+			r.fail("a task cannot be looked at", o.name(), err)
+			job, ok = r.state(o, true), true
+			job.Unknown, job.Reason = true, err.Error()
 		}
 		if ok {
 			jobs = append(jobs, job)
@@ -98,7 +118,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		job, ok, err := r.stray(ctx, name, instances, known)
 		if err != nil {
-			return nil, err
+			r.fail("an instance cannot be taken up", name, err)
+			continue
 		}
 		if ok {
 			jobs = append(jobs, job)
@@ -108,13 +129,78 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for _, ref := range known {
 		if !seen[ref.Job] {
 			job := r.traceless(ref)
-			if l, ok := ParseLabel(ref.Job); ok && job.Lost && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
-				job.Lost = false // somebody works on its order
+			l, ok := ParseLabel(ref.Job)
+			if ok && (job.Lost || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
+				// Somebody works on its order, or that cannot be read.
+				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "its order is being worked on, or cannot be read"}
+			}
+			if v.partial && job.Lost {
+				job.Lost = false
 			}
 			jobs = append(jobs, job)
 		}
 	}
+	r.flush(ctx, v)
+	r.reconcile(ctx, orders)
+	r.await(ctx, v)
 	return jobs, nil
+}
+
+// view sorts a list by the orders that its instances belong to.
+func (r *Runner) view(list vastai.Listing) *view {
+	v := &view{
+		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, partial: list.Odd > 0,
+		read: map[int64]logText{},
+	}
+	for _, i := range list.Instances {
+		if l, ok := ParseLabel(i.Label); ok && l.Agent == r.Agent {
+			o := order{Task: l.Task, Attempt: l.Attempt}
+			v.byTask[o.name()] = append(v.byTask[o.name()], i)
+		}
+	}
+	return v
+}
+
+// flush asks for the end of the instances that have to go, beside the turn. What fails is
+// tried again in the next one.
+func (r *Runner) flush(ctx context.Context, v *view) {
+	if len(v.doomed) == 0 {
+		return
+	}
+	ids := v.doomed
+	v.doomed = nil
+	v.destroys.Go(func() {
+		if err := r.API.Destroy(ctx, ids...); err != nil && r.Log != nil {
+			r.Log.Warn("instances could not be destroyed; it is tried again", "instances", ids, "error", err)
+		}
+	})
+}
+
+// await waits for the destroys of a turn, but not for long: what is asked for then is in
+// the orders, and the next turn asks for what is still there.
+func (r *Runner) await(ctx context.Context, v *view) {
+	done := make(chan struct{})
+	go func() {
+		v.destroys.Wait()
+		close(done)
+	}()
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := make(chan struct{})
+	go func() {
+		_ = r.API.Sleep(waiting, turnUnits*r.API.Unit)
+		close(late)
+	}()
+	select {
+	case <-done:
+	case <-late:
+	}
+}
+
+func (r *Runner) fail(what, name string, err error) {
+	if r.Log != nil {
+		r.Log.Error(what, "order", name, "error", err)
+	}
 }
 
 // traceless is a job that has neither an order nor an instance.
@@ -285,15 +371,17 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 	for _, d := range o.Doomed {
 		there := slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
 		switch {
+		case !there && v.partial:
 		case !there && d.Seen.Before(v.began):
 			d.Absent++
 		case there:
 			d.Absent = 0
-			if v.endings > 0 {
-				v.endings--
-				if err := r.destroy(ctx, o, d.ID); err != nil {
-					r.warn("an instance could not be destroyed; it is tried again", o, err)
+			if v.dooms < maxDooms {
+				v.dooms++
+				if err := r.journal(o, "destroy", d.ID); err != nil {
+					return err
 				}
+				v.doomed = append(v.doomed, d.ID)
 			}
 		}
 		d.Seen = v.began
@@ -316,7 +404,15 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	if v.ordering { // one in a turn
 		return nil
 	}
+	if o.Losses > 0 && len(o.Doomed) > 0 {
+		o.Status = "it is started again when the lost instance is gone"
+		return nil // never two at once
+	}
+	if o.Held.After(r.now()) {
+		return nil
+	}
 	v.ordering = true
+	r.flush(ctx, v) // an order takes its time
 	found, err := r.lookUp(ctx, o)
 	if err == nil && !found {
 		err = r.place(ctx, o)
@@ -333,7 +429,10 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 
 // finish notes how a task has ended.
 func (r *Runner) finish(o *order, e end) error {
-	e.At, e.Cost = r.now(), o.cost(r.now())
+	e.At, e.Cost, e.Estimated = r.now(), o.cost(r.now()), o.Spent
+	if o.Instance != 0 {
+		e.Estimated += o.estimate(e.At)
+	}
 	o.End = &e
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
 	return errors.Join(r.journal(o, "ended", 0), r.save(o))
@@ -346,17 +445,41 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 		return err
 	}
 	r.say("machine at fault", o, "reason", why)
-	o.Spent = o.cost(r.now())
-	o.doom(o.Instance)
-	o.Instance, o.Ran, o.Odd, o.Missing, o.Absent, o.Dead = 0, time.Time{}, time.Time{}, time.Time{}, 0, 0
-	o.Number++
-	if o.Tries >= maxTries || o.Rebuilt {
+	o.part(r.now())
+	if o.Tries-o.Losses >= maxTries || o.Rebuilt {
 		return r.finish(o, end{State: task.Error, Reason: "no machine could run the image: " + why})
 	}
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
 	}
 	return r.again(ctx, v, o)
+}
+
+// lose gives up an instance that was lost while the task ran. The task is started again on
+// another machine, as often as the configuration allows, when the market shows no more of
+// the lost one.
+func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	if said := o.told(); said != nil {
+		return r.finish(o, verdict(*said)) // its task was over already
+	}
+	if o.Rebuilt || o.Losses >= r.Retries {
+		if r.Retries > 0 && !o.Rebuilt {
+			why += fmt.Sprintf("; it was started again %d times, as often as retries_on_loss allows", o.Losses)
+		}
+		return r.finish(o, end{State: task.Error, Reason: why})
+	}
+	o.Losses++
+	o.Status = fmt.Sprintf("%s; it is started again (%d of %d)", why, o.Losses, r.Retries)
+	if err := r.journal(o, "lost", 0); err != nil {
+		return err
+	}
+	r.say("machine lost", o, "reason", why, "losses", o.Losses)
+	r.remark(o, o.Status)
+	if info, err := os.Stat(filepath.Join(o.Dir, runner.Output)); err == nil {
+		o.LogFrom = info.Size()
+	}
+	o.part(r.now())
+	return r.sweep(ctx, v, o, instances)
 }
 
 // signs of a fault in what a host says while it loads an image.
@@ -380,9 +503,12 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
 	now := r.now()
 	if at < 0 {
+		if v.partial || !v.began.After(o.Missing) {
+			return nil // it may be a row that cannot be read; or this list was looked at before
+		}
 		// Lists lag, so it takes two, and some time since the order.
-		if o.Absent++; o.Missing.IsZero() {
-			o.Missing = now
+		if o.Absent++; o.Absent == 1 {
+			o.Missing = v.began
 		}
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
@@ -390,11 +516,17 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Ran.IsZero() {
 			return r.fault(ctx, v, o, "the instance has disappeared", instances)
 		}
-		return r.finish(o, o.unless(end{State: task.Error, Reason: "the instance has disappeared: its host was lost, or somebody has destroyed it"}))
+		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or somebody has destroyed it", instances)
 	}
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}
 	o.fill(i)
+	if !o.Checked && len(i.Facts) > 0 && o.Ran.IsZero() && !o.Rebuilt {
+		if bad := r.All(o.Slug).Differing(i); bad != nil {
+			return r.fault(ctx, v, o, fmt.Sprintf("the machine is not what was asked for: it does not meet %q, and has cost %s", bad.Text, dollars(o.estimate(now))), instances)
+		}
+		o.Checked = true
+	}
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
 		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})
 	}
@@ -408,9 +540,9 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if limit := r.Limits.Runtime; limit > 0 && now.Sub(o.Ran) > limit+time.Minute {
 			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
 		}
-		return r.listen(ctx, v, o, stopped || i.Actual == "exited", stopped)
+		return r.listen(ctx, v, o, i, stopped || i.Actual == "exited", stopped, instances)
 	case stopped && !o.Ran.IsZero():
-		return r.listen(ctx, v, o, true, true)
+		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
 	case i.Actual == "" || i.Actual == "created" || i.Actual == "loading":
@@ -429,7 +561,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if o.Ran.IsZero() {
 		return r.fault(ctx, v, o, "the host is "+i.Actual, instances)
 	}
-	return r.finish(o, o.unless(end{State: task.Error, Reason: "the host was lost: it is " + i.Actual}))
+	if err := r.shun(ctx, o.Machine); err != nil {
+		return err
+	}
+	return r.lose(ctx, v, o, "the host was lost: it is "+i.Actual, instances)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -32,15 +32,23 @@ type order struct {
 	Image   string  `json:"image,omitempty"`
 	Nonce   string  `json:"nonce"`
 	// Number counts the labels that were used: another one for another instance.
-	Number  int       `json:"number"`
-	Tries   int       `json:"tries"`             // instances that were had
-	Intent  time.Time `json:"intent,omitzero"`   // since when there may be an instance
-	Looked  int       `json:"looked,omitempty"`  // how often it was looked up in vain
-	Offer   int64     `json:"offer,omitempty"`   // what was ordered
-	Machine int64     `json:"machine,omitempty"` // and where it is
-	GPU     string    `json:"gpu,omitempty"`
-	Price   float64   `json:"price,omitempty"`   // dollars an hour
-	Traffic float64   `json:"traffic,omitempty"` // dollars, of image and models
+	Number int       `json:"number"`
+	Tries  int       `json:"tries"`            // instances that were had
+	Intent time.Time `json:"intent,omitzero"`  // since when there may be an instance
+	Looked int       `json:"looked,omitempty"` // in how many lists it was looked up in vain
+	// LookedAt is when the last of those lists was asked for.
+	LookedAt time.Time `json:"looked_at,omitzero"`
+	Offer    int64     `json:"offer,omitempty"`   // what was ordered
+	Machine  int64     `json:"machine,omitempty"` // and where it is
+	GPU      string    `json:"gpu,omitempty"`
+	Price    float64   `json:"price,omitempty"`   // dollars an hour
+	Bid      float64   `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
+	Traffic  float64   `json:"traffic,omitempty"` // dollars, of image and models
+	// Rejected is how many offers in a row the market has rejected this order with, and
+	// Held until when it is not made again because of that.
+	Rejected int       `json:"rejected,omitempty"`
+	Holds    int       `json:"holds,omitempty"`
+	Held     time.Time `json:"held,omitzero"`
 
 	Instance int64     `json:"instance,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
@@ -50,16 +58,22 @@ type order struct {
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
 	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
-	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
-	LogAt    time.Time `json:"log_at,omitzero"`  // when its log was last read
-	Mute     int       `json:"mute,omitempty"`   // how often its log could not be read since then
-	Told     string    `json:"told,omitempty"`   // how the task has ended, by the label of the instance ToldBy
+	Missing  time.Time `json:"missing,omitzero"`   // since when lists do not show it
+	LogAt    time.Time `json:"log_at,omitzero"`    // when its log was last read
+	LogFrom  int64     `json:"log_from,omitempty"` // where the output of this instance begins in the task's
+	Mute     int       `json:"mute,omitempty"`     // how often its log could not be read since then
+	Told     string    `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
 	ToldBy   int64     `json:"told_by,omitempty"`
+	Checked  bool      `json:"checked,omitempty"` // it is the machine that was asked for
+	Losses   int       `json:"losses,omitempty"`  // machines that were lost while the task ran
 	Status   string    `json:"status,omitempty"`
 
 	End    *end     `json:"end,omitempty"`
 	Doomed []doomed `json:"doomed,omitempty"`
 	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
+	// Bills are what the market has billed, by instance: of this one and of those before.
+	Bills map[int64]bill `json:"bills,omitempty"`
+	Past  []spell        `json:"past,omitempty"` // the instances before this one
 	// Rebuilt is an order that was made anew from an instance: what is needed to order
 	// another one may be lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
@@ -75,6 +89,19 @@ type end struct {
 	Reason    string     `json:"reason,omitempty"`
 	Cancelled bool       `json:"cancelled,omitempty"`
 	Cost      float64    `json:"cost"`
+	Estimated float64    `json:"estimated,omitempty"` // whatever was billed by then
+}
+
+// bill is what was billed for an instance until a time.
+type bill struct {
+	Amount float64   `json:"amount"`
+	Until  time.Time `json:"until"`
+}
+
+// spell is an instance that the order had, and what that was estimated to have cost.
+type spell struct {
+	ID   int64   `json:"id"`
+	Cost float64 `json:"cost"`
 }
 
 // doomed is an instance that has to go.
@@ -271,7 +298,7 @@ func (r *Runner) close(o *order) error {
 // Entry is a line of the journal.
 type Entry struct {
 	Time     time.Time `json:"time"`
-	Event    string    `json:"event"` // intent created fault ended destroy gone
+	Event    string    `json:"event"` // intent created rejected fault lost ended destroy gone billed
 	Task     task.ID   `json:"task"`
 	Slug     string    `json:"slug,omitempty"`
 	Attempt  int       `json:"attempt"`
@@ -281,6 +308,7 @@ type Entry struct {
 	Price    float64   `json:"dollars_per_hour,omitempty"`
 	State    string    `json:"state,omitempty"`
 	Cost     float64   `json:"cost_dollars,omitempty"`
+	Billed   *float64  `json:"billed_dollars,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 }
 
@@ -296,9 +324,16 @@ func (r *Runner) journal(o *order, event string, instance int64) error {
 	}
 	if o.End != nil {
 		e.State, e.Cost, e.Reason = string(o.End.State), o.End.Cost, o.End.Reason
-	} else if event == "fault" {
+	} else if event == "rejected" {
+		e.Reason = o.Status
+	} else if event == "fault" || event == "lost" {
 		e.Cost, e.Reason = o.cost(r.now()), o.Status
 	}
+	return r.note(e)
+}
+
+// note appends an entry to the journal.
+func (r *Runner) note(e Entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -311,14 +346,41 @@ func (r *Runner) journal(o *order, event string, instance int64) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// cost is what the order has cost until now, as far as the agent can tell: the price
-// by the hour from the order on, which is more than what is billed while the image is
-// loaded, and the traffic of the image.
+// cost is what the order has cost until now, as far as the agent can tell: what was
+// billed, and for what was not billed yet the price by the hour from the order on, which
+// is more than what is billed while the image is loaded, and the traffic of the image.
 func (o *order) cost(now time.Time) float64 {
-	if o.Instance == 0 {
-		return o.Spent
+	spent := o.Spent
+	for _, p := range o.Past {
+		if b, ok := o.Bills[p.ID]; ok {
+			spent += b.Amount - p.Cost
+		}
 	}
-	return o.Spent + hours(now.Sub(o.Created))*o.Price + o.Traffic
+	if o.Instance == 0 {
+		return spent
+	}
+	if b, ok := o.Bills[o.Instance]; ok {
+		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
+	}
+	return spent + o.estimate(now)
+}
+
+// estimate is what the present instance is thought to have cost, whatever was billed.
+func (o *order) estimate(now time.Time) float64 {
+	return hours(now.Sub(o.Created))*o.Price + o.Traffic
+}
+
+// part notes what the present instance has cost, and has it destroyed.
+func (o *order) part(now time.Time) {
+	if o.Instance == 0 {
+		return
+	}
+	cost := o.estimate(now)
+	o.Past = append(o.Past, spell{o.Instance, cost})
+	o.Spent += cost
+	o.doom(o.Instance)
+	o.Instance, o.Ran, o.Odd, o.Missing, o.Absent, o.Dead, o.DeadAt, o.Checked = 0, time.Time{}, time.Time{}, time.Time{}, 0, 0, time.Time{}, false
+	o.Number++
 }
 
 func (o *order) doom(id int64) {
@@ -341,7 +403,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	if created.Before(o.Intent) {
 		created = o.Intent
 	}
-	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.Intent = i.ID, created, now, 0, 0, time.Time{}
+	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.LookedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
 	o.fill(i)
 	o.Tries++
 }
@@ -349,8 +411,8 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 // rewind mends times that lie ahead, as after the clock was set back: nothing would be
 // done about the order until then.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt} {
-		if t.After(now.Add(time.Minute)) {
+	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt, &o.LookedAt, &o.Held} {
+		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
 			*t = now.Add(-time.Millisecond)
 		}
 	}

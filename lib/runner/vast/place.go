@@ -2,14 +2,18 @@ package vast
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -24,8 +28,11 @@ func later(format string, args ...any) error {
 }
 
 // place orders an instance. All agents' processes of this host order one after the
-// other: limits and spacing hold for all of them together.
+// other: limits hold for all of them together.
 func (r *Runner) place(ctx context.Context, o *order) error {
+	if wait := o.Held.Sub(r.now()); wait > 0 {
+		return later("it is held for %v: %s", wait.Round(time.Second), o.Status)
+	}
 	env, command, err := environment(o.Dir)
 	if err != nil {
 		return err
@@ -41,12 +48,15 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	if err := r.allowed(ctx, o, m); err != nil {
+	if err := r.room(o.name(), m); err != nil {
 		return err
 	}
-	offers, err := r.offers(ctx, m)
+	if err := r.credit(ctx); err != nil {
+		return r.ordering(ctx, err)
+	}
+	offers, err := r.offers(ctx, o.Slug, m)
 	if err != nil {
-		return err
+		return r.ordering(ctx, err)
 	}
 	r.arm(env, o)
 	request := vastai.Order{
@@ -60,10 +70,8 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		if n := r.Limits.CreatesPerHour; n > 0 && len(m.Creates) >= n {
 			return later("%d instances were ordered within an hour, as many as max_creates_per_hour", n)
 		}
-		if err := r.space(ctx, m); err != nil {
-			return err
-		}
-		o.Intent, o.Offer, o.Machine, o.GPU, o.Price = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price
+		request.Label, request.Bid = r.label(o.Task, o.Attempt, o.Number), offer.bid
+		o.Intent, o.Offer, o.Machine, o.GPU, o.Price, o.Bid = r.now(), offer.ID, offer.Machine, offer.GPU, offer.Price, offer.bid
 		o.Traffic = offer.DownCost*r.Estimate.Down + offer.UpCost*r.Estimate.Up
 		m.Creates = append(m.Creates, o.Intent)
 		if err := errors.Join(r.save(o), r.writeMarket(m), r.journal(o, "intent", 0)); err != nil {
@@ -71,9 +79,10 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
 		if err == nil {
-			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, 0
+			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.LookedAt, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, time.Time{}, 0
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
+			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
 			r.say("instance ordered", o)
 			return errors.Join(r.journal(o, "created", 0), r.save(o))
 		}
@@ -84,6 +93,8 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		o.Intent = time.Time{}
 		if created.ID > 0 {
 			o.doom(created.ID)
+			// It may show up in lists for a while, and must not be taken for the next one.
+			o.Number++
 		}
 		if saveErr := r.save(o); saveErr != nil {
 			return saveErr
@@ -96,6 +107,11 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		switch {
 		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
 			continue
+		case errors.Is(err, vastai.ErrRejected):
+			if hold, err := r.rejected(ctx, o, err); err != nil || hold {
+				return errors.Join(r.save(o), err)
+			}
+			continue
 		case errors.Is(err, vastai.ErrBusy), errors.Is(err, vastai.ErrCredit):
 			return later("%w", err)
 		case errors.Is(err, vastai.ErrInvalid):
@@ -106,15 +122,91 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	return later("all offers that were tried had been taken")
 }
 
-// allowed holds an order against the limits.
-func (r *Runner) allowed(ctx context.Context, o *order, m market) error {
+// Pauses of an order that the market rejects with offer after offer.
+const (
+	firstHold   = 5 * time.Minute
+	longestHold = time.Hour
+)
+
+// rejected notes that the market does not make an order with an offer, without saying that
+// the offer is gone. It may be the offer's fault, so the next one is tried; after some in a
+// row the order is held. Only the account itself says that the key is lost.
+func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, err error) {
+	if o.Rejected == 0 {
+		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
+			return false, err
+		}
+	}
+	o.Rejected++
+	o.Status = why.Error()
+	if err := r.journal(o, "rejected", 0); err != nil {
+		return false, err
+	}
+	r.warn("an offer was rejected", o, why)
+	if o.Rejected < maxOffers {
+		return false, nil
+	}
+	pause := min(firstHold<<min(o.Holds, 10), longestHold)
+	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
+	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", maxOffers, why)
+	r.warn("the order is held", o, why)
+	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), "look at image, image_login and disk; the journal has each answer")
+}
+
+// ordering is the error of an order that the market cannot take now. What the market wants
+// to be asked less is told once for as long as that is so.
+func (r *Runner) ordering(ctx context.Context, err error) error {
+	if !errors.Is(err, vastai.ErrQuota) && !errors.Is(err, vastai.ErrBusy) {
+		return err
+	}
+	until := vastai.Until(err)
+	if errors.Is(err, vastai.ErrQuota) && !until.IsZero() {
+		words := "nothing is ordered until " + until.UTC().Format("2006-01-02 15:04 UTC")
+		r.once(ctx, "quota", until, "the daily quota of searches is used up: "+words)
+		return later("%w: %s", err, words)
+	}
+	return later("%w", err)
+}
+
+// once warns of something, and not again until a time.
+func (r *Runner) once(ctx context.Context, what string, until time.Time, words string, more ...any) {
+	if r.first(ctx, what, until) && r.Log != nil {
+		r.Log.Warn(words, more...)
+	}
+}
+
+// first reports whether something is done for the first time until a time, for all
+// processes of this agent.
+func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
+	path := filepath.Join(r.Dir, "once.json")
+	held, err := lock.Wait(ctx, path+".lock")
+	if err != nil {
+		return false
+	}
+	defer held.Close()
+	all := map[string]time.Time{}
+	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &all) != nil {
+		all = map[string]time.Time{}
+	}
+	now := r.now()
+	maps.DeleteFunc(all, func(_ string, t time.Time) bool { return !now.Before(t) || t.After(now.Add(49*time.Hour)) })
+	if _, done := all[what]; done {
+		return false
+	}
+	all[what] = until
+	b, err := json.Marshal(all)
+	return err == nil && os.WriteFile(path, append(b, '\n'), 0o600) == nil
+}
+
+// room holds an order against the limits that are known without a request.
+func (r *Runner) room(own string, m market) error {
 	names, err := r.orders()
 	if err != nil {
 		return err
 	}
 	n := 0
 	for _, name := range names {
-		if name == o.name() {
+		if name == own {
 			continue
 		}
 		other, err := r.read(ordersDir, name)
@@ -131,7 +223,12 @@ func (r *Runner) allowed(ctx context.Context, o *order, m market) error {
 	if limit := r.Limits.CreatesPerHour; limit > 0 && len(m.Creates) >= limit {
 		return later("%d instances were ordered within an hour, as many as max_creates_per_hour", limit)
 	}
-	account, err := r.API.Account(ctx)
+	return nil
+}
+
+// credit holds an order against the account's credit.
+func (r *Runner) credit(ctx context.Context) error {
+	account, err := r.API.Account(ctx, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -141,59 +238,116 @@ func (r *Runner) allowed(ctx context.Context, o *order, m market) error {
 	return nil
 }
 
+// Candidate is an offer as it would be taken.
+type Candidate struct {
+	vastai.Offer
+	bid float64 // dollars an hour; 0: a machine that cannot be lost
+}
+
+// BidPrice is what would be bid for the offer, in dollars an hour without the disk; 0: it
+// is not a machine that can be lost.
+func (c Candidate) BidPrice() float64 { return c.bid }
+
+// Searches are what the market is asked for: machines that cannot be lost, and with bids
+// also those that can.
+func (r *Runner) Searches(slug string) []vastai.Search {
+	s := vastai.Search{Filters: r.All(slug), Disk: r.Disk}
+	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
+		s.Limit = searchRows // the market cannot be asked for all that has to hold
+	}
+	out := []vastai.Search{s}
+	if r.Bid > 0 || r.Spot {
+		s.Bid = true
+		out = append(out, s)
+	}
+	return out
+}
+
+// searchRows is how many offers are asked for where many will not do; the market's own
+// limit is 64. Its quota is of rows.
+const searchRows = 200
+
+// Find searches the market for offers that may be taken, the best first. Why says what is
+// wrong with the others. Odd is how many rows could not be read. One that is patient makes
+// do with what was found of late.
+func (r *Runner) Find(ctx context.Context, slug string, avoided map[int64]time.Time, patient bool) (good []Candidate, why string, odd int, err error) {
+	var found []vastai.Offer
+	for _, s := range r.Searches(slug) {
+		f, err := r.API.Search(ctx, s, patient)
+		if err != nil {
+			return nil, "", 0, err
+		}
+		for k := range f.Offers {
+			f.Offers[k].Bid = s.Bid
+		}
+		found, odd = append(found, f.Offers...), odd+f.Odd
+	}
+	good, why = r.Choose(slug, found, avoided)
+	return good, why, odd, nil
+}
+
 // offers are the offers that may be taken, the best first.
-func (r *Runner) offers(ctx context.Context, m market) ([]vastai.Offer, error) {
-	found, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk})
+func (r *Runner) offers(ctx context.Context, slug string, m market) ([]Candidate, error) {
+	good, why, odd, err := r.Find(ctx, slug, m.Shunned, true)
 	if err != nil {
 		return nil, err
 	}
-	good, why := r.Choose(found, m.Shunned)
+	if odd > 0 {
+		r.once(ctx, "odd offers", r.now().Add(time.Hour), "some offers cannot be read, and are left out", "offers", odd)
+	}
 	if len(good) == 0 {
+		for _, s := range r.Searches(slug) {
+			r.API.Idle(ctx, s)
+		}
 		return nil, later("no offer will do: %s", why)
 	}
 	return good, nil
 }
 
+// spotMargin is how much more than the least bid is bid: others bid as well.
+const spotMargin = 1.1
+
+// bidFor is what is bid for an offer, in dollars an hour, and whether that is enough.
+func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
+	if r.Bid > 0 {
+		return r.Bid, r.Bid >= o.MinBid
+	}
+	return math.Ceil(o.MinBid*spotMargin*1e4) / 1e4, o.MinBid > 0
+}
+
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
-func (r *Runner) Choose(found []vastai.Offer, shunned map[int64]time.Time) (good []vastai.Offer, why string) {
+func (r *Runner) Choose(slug string, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
 	why = "the market has none that meets the filters"
-	all := r.All()
+	all := r.All(slug)
 	for _, offer := range found {
-		_, bad := shunned[offer.Machine]
+		c := Candidate{Offer: offer}
+		enough := true
+		if offer.Bid {
+			c.bid, enough = r.bidFor(offer)
+			c.Price += c.bid - offer.MinBid
+		}
+		_, bad := avoided[offer.Machine]
 		failing := all.Failing(offer)
-		cost := r.Estimate.Cost(offer)
+		cost := r.Estimate.Cost(c.Offer)
 		switch {
 		case bad:
 			why = fmt.Sprintf("machine %d had a fault", offer.Machine)
 		case failing != nil:
 			why = fmt.Sprintf("offers do not meet %q", failing.Text)
+		case !enough:
+			why = fmt.Sprintf("bids of others are at $%.4f, more than bid", offer.MinBid)
+		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
+			why = "offers cost more than max_price_per_hour"
 		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:
 			why = fmt.Sprintf("a task would cost %s, more than max_cost_per_task", dollars(cost))
 		case offer.Duration > 0 && offer.Duration < r.Limits.Runtime.Seconds():
 			why = "offers end before max_runtime"
 		default:
-			good = append(good, offer)
+			good = append(good, c)
 		}
 	}
-	r.Estimate.Rank(good)
+	slices.SortStableFunc(good, func(a, b Candidate) int { return r.Estimate.Compare(a.Offer, b.Offer) })
 	return good, why
-}
-
-// space waits until another order may be made.
-func (r *Runner) space(ctx context.Context, m market) error {
-	if len(m.Creates) == 0 {
-		return nil
-	}
-	wait := r.Spacing - r.now().Sub(m.Creates[len(m.Creates)-1])
-	if wait <= 0 {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(min(wait, r.Spacing)):
-		return nil
-	}
 }
 
 // shun avoids a machine for a while.
@@ -239,12 +393,16 @@ func (r *Runner) Plan(ctx context.Context, s runner.Submission) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	offers, err := r.offers(ctx, m)
+	offers, err := r.offers(ctx, s.Label, m)
 	if err != nil {
 		return "", err
 	}
 	best := offers[0]
-	return fmt.Sprintf("offer: %d on machine %d, %s, %s an hour\nexpected cost: %s\nimage: %s\nlabel: %s\ncommand: %s\nvariables: %s",
-		best.ID, best.Machine, task.Clean(best.GPU), dollars(best.Price), dollars(r.Estimate.Cost(best)), task.Clean(s.Image),
+	price := dollars(best.Price) + " an hour"
+	if best.bid > 0 {
+		price += fmt.Sprintf(" with a bid of $%.4f", best.bid)
+	}
+	return fmt.Sprintf("offer: %d on machine %d, %s, %s\nexpected cost: %s\nimage: %s\nlabel: %s\ncommand: %s\nvariables: %s",
+		best.ID, best.Machine, task.Clean(best.GPU), price, dollars(r.Estimate.Cost(best.Offer)), task.Clean(s.Image),
 		r.label(s.Task, s.Attempt, 1), task.Clean(strings.Join(command, " ")), strings.Join(slices.Sorted(maps.Keys(env)), " ")), nil
 }

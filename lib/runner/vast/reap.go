@@ -1,10 +1,12 @@
 package vast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -30,12 +32,13 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	list, err := r.API.List(ctx, "")
+	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
 	if err != nil {
 		return nil, err
 	}
+	r.odd = list.Odd
 	var out []Unwanted
-	for _, i := range list {
+	for _, i := range list.Instances {
 		l, ok := ParseLabel(i.Label)
 		if !ok || l.Agent != r.Agent {
 			continue
@@ -107,8 +110,52 @@ func (r *Runner) Cost(ref runner.Ref) float64 {
 	return 0
 }
 
-// Reap destroys an instance.
-func (r *Runner) Reap(ctx context.Context, u Unwanted) error {
-	o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
-	return r.destroy(ctx, o, u.Instance.ID)
+// Odd is how many rows of the last list could not be read.
+func (r *Runner) Odd() int { return r.odd }
+
+// Account finds all instances of the account that bear the label of an agent of this
+// project, whichever it is and whatever they do.
+func (r *Runner) Account(ctx context.Context, older time.Duration) ([]Unwanted, error) {
+	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
+	if err != nil {
+		return nil, err
+	}
+	r.odd = list.Odd
+	var out []Unwanted
+	for _, i := range list.Instances {
+		l, ok := ParseLabel(i.Label)
+		if !ok {
+			continue
+		}
+		u := Unwanted{Instance: i, Label: l, Reason: "agent " + l.Agent}
+		if !i.Started.IsZero() {
+			if u.Age = r.now().Sub(i.Started); u.Age < older {
+				continue
+			}
+		}
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b Unwanted) int {
+		return cmp.Or(cmp.Compare(a.Label.Agent, b.Label.Agent), cmp.Compare(a.Instance.ID, b.Instance.ID))
+	})
+	return out, nil
+}
+
+// Reap destroys instances, and returns what could not be destroyed and why.
+func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
+	failed := map[int64]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, u := range list {
+		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
+		all.Go(func() {
+			if err := r.destroy(ctx, o, u.Instance.ID); err != nil {
+				mu.Lock()
+				failed[u.Instance.ID] = err
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return failed
 }

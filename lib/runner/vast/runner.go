@@ -38,33 +38,45 @@ type Limits struct {
 
 // Runner runs tasks on rented machines.
 type Runner struct {
-	API      vastai.API
-	Dir      string // where orders and the journal are
-	Agent    string // whose instances these are, in their labels
-	Filters  vastai.Filters
+	API     *vastai.Governor
+	Dir     string // where orders and the journal are
+	Agent   string // whose instances these are, in their labels
+	Filters vastai.Filters
+	// Finds are filters that hold for tasks beside those, by patterns of slugs; the longest
+	// that matches is taken.
+	Finds    map[string]vastai.Filters
 	Estimate vastai.Estimate
 	Limits   Limits
 	Disk     float64 // GB
-	Login    string  // for private images
-	ExtraEnv map[string]string
+	// Bid is what is bid for machines that are lost to whoever pays more, in dollars an
+	// hour; with Spot it is a little more than the least. Without both none is taken.
+	Bid  float64
+	Spot bool
+	// Retries is how often a task is started again after its machine was lost.
+	Retries int
+	// Checkpoints is the address of a store; tasks are told a place of their own in it.
+	Checkpoints string
+	// BillInterval is how often the market is asked for what it has billed; 0: never.
+	BillInterval time.Duration
+	Login        string // for private images
+	ExtraEnv     map[string]string
 	// Commands are for images whose tasks name none: patterns of slugs, and commands.
 	Commands map[string]string
-	// Images tells what an image runs by itself; nil: nobody is asked.
-	Images func(ctx context.Context, name string) (registry.Image, error)
-	Switch Switch
-	// Contents tells which programs an image has, given what it has told before; nil:
-	// nobody is asked, and a container finds out by itself.
-	Contents    func(ctx context.Context, name string, known registry.Contents) (registry.Contents, error)
+	// Images tells what an image runs by itself and which programs it has, given what was
+	// seen in it before; nil: nobody is asked, and a container finds out by itself.
+	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
+	Switch      Switch
 	Shun        time.Duration // how long a machine is avoided after a fault
-	Spacing     time.Duration // between two orders
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
+	LogTime     time.Duration // longest wait for one log; default: 30 s
 	StopWait    time.Duration
 	Log         *slog.Logger
 	Now         func() time.Time
 
 	detail   string
 	warnings []string
+	odd      int
 }
 
 // maxTries is on how many machines a task is tried.
@@ -89,32 +101,52 @@ func (r *Runner) prepare() error {
 	return nil
 }
 
-// All are the filters of a search, with the price.
-func (r *Runner) All() vastai.Filters {
-	all := r.Filters.Complete()
+// Kept are the variables of instances that have to be known of others' lists.
+func Kept() []string { return []string{nonceEnv} }
+
+// All are the filters of a search for a task, with disk and price.
+func (r *Runner) All(slug string) vastai.Filters {
+	all := r.Filters
+	var own vastai.Filters
+	best := ""
+	for _, pattern := range slices.Sorted(maps.Keys(r.Finds)) {
+		if ok, err := path.Match(pattern, slug); err == nil && ok && best != slug && (own == nil || len(pattern) > len(best) || pattern == slug) {
+			own, best = r.Finds[pattern], pattern
+		}
+	}
+	all = slices.Concat(all, own).Complete()
+	if r.Disk > 0 {
+		all = append(all, vastai.Condition{Field: "disk_space", Op: "gte", Value: r.Disk, Text: fmt.Sprintf("disk %v", r.Disk)})
+	}
 	if r.Limits.PricePerHour > 0 {
 		all = append(all, vastai.Condition{Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour, Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour)})
 	}
 	return all
 }
 
-// Check asks who the account is, and has the market check the filters.
+// Check asks who the account is, has the market check the filters, and finds out what the
+// key may do.
 func (r *Runner) Check(ctx context.Context) error {
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	account, err := r.API.Account(ctx)
+	account, err := r.API.Account(ctx, r.now())
 	if err != nil {
 		return err
 	}
-	found, err := r.API.Search(ctx, vastai.Search{Filters: r.All(), Disk: r.Disk, Limit: 1})
+	limited := r.Searches("")[0]
+	limited.Limit = 1
+	found, err := r.API.Search(ctx, limited, false)
 	if errors.Is(err, vastai.ErrInvalid) {
 		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
 	}
 	if err != nil {
+		return scoped(err, "misc")
+	}
+	if r.warnings, err = r.doubts(ctx, found.Offers); err != nil {
 		return err
 	}
-	if r.warnings, err = r.doubts(ctx, found); err != nil {
+	if err := r.scopes(ctx); err != nil {
 		return err
 	}
 	r.detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
@@ -122,6 +154,34 @@ func (r *Runner) Check(ctx context.Context) error {
 		r.detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
 	}
 	return nil
+}
+
+// scopes finds out whether the key may do what the agent does: it lists instances,
+// destroys one that there cannot be, and asks for charges.
+func (r *Runner) scopes(ctx context.Context) error {
+	if _, err := r.API.List(ctx, r.now()); err != nil {
+		return scoped(err, "instance_read")
+	}
+	if err := r.API.Destroy(ctx, 0); errors.Is(err, vastai.ErrAuth) {
+		return scoped(err, "instance_write")
+	}
+	if r.BillInterval == 0 {
+		return nil
+	}
+	now := r.now()
+	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now); err != nil {
+		r.warnings = append(r.warnings, "vast_api: what the market has billed cannot be read ("+err.Error()+"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then")
+	}
+	return nil
+}
+
+// scoped says which permission a key may lack. The account was shown, so the key itself is
+// good.
+func scoped(err error, permission string) error {
+	if !errors.Is(err, vastai.ErrAuth) {
+		return err
+	}
+	return fault.Hint(err, "give the key the permission "+permission+"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed")
 }
 
 // Detail is what the last Check has found.
@@ -173,6 +233,10 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	}
 	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
+	if r.Checkpoints != "" {
+		// The same wherever the task goes on.
+		env[checkpointEnv] = strings.TrimSuffix(r.Checkpoints, "/") + "/" + string(t.ID)
+	}
 	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
 		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // else the worker does not fetch it
 	}
@@ -207,7 +271,7 @@ func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	image, err := r.image(ctx, t.Image)
 	switch {
 	case errors.Is(err, registry.ErrRefused):
-		return nil, fmt.Errorf("image %s: %w", task.Clean(t.Image), err)
+		return nil, err
 	case err != nil:
 		return nil, later("image %s: %w (image_lookup: false does without)", task.Clean(t.Image), err)
 	}
@@ -276,12 +340,22 @@ func (o *order) describe(s runner.Submission) {
 func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
 	o.describe(s)
-	list, err := r.API.List(ctx, "")
+	m, err := r.readMarket()
 	if err != nil {
 		return runner.Job{}, err
 	}
+	if err := r.room(o.name(), m); err != nil {
+		return runner.Job{}, err
+	}
+	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit))
+	if err != nil {
+		return runner.Job{}, r.ordering(ctx, err)
+	}
+	if list.Odd > 0 {
+		return runner.Job{}, later("the list of instances has %d rows that cannot be read: one may be that of this task", list.Odd)
+	}
 	var own []vastai.Instance
-	for _, i := range list {
+	for _, i := range list.Instances {
 		l, ok := ParseLabel(i.Label)
 		if !ok || l.Agent != r.Agent || l.Task != s.Task {
 			continue
@@ -319,22 +393,27 @@ func (r *Runner) over(name string) bool {
 // lookUp finds the instance of an order whose outcome is not known. If there is
 // none after all, it readies the order for another label.
 func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
-	// All of them: a task that is over by now has added its end to the label.
-	list, err := r.API.List(ctx, "")
-	if err != nil {
-		return false, err
+	if o.Intent.IsZero() {
+		return false, nil // nothing was ordered by this label
 	}
-	list = r.fresh(o, list)
-	if len(list) > 0 {
-		r.choose(o, list)
+	// All of them: a task that is over by now has added its end to the label. A list from
+	// the time of the order shows nothing if the order was still on its way.
+	list, err := r.API.List(ctx, latest(o.Intent, r.now().Add(-2*r.API.Unit/5)))
+	if err != nil {
+		return false, r.ordering(ctx, err)
+	}
+	if rows := r.fresh(o, list.Instances); len(rows) > 0 {
+		r.choose(o, rows)
 		r.say("order found", o)
 		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
-	if o.Intent.IsZero() {
-		return false, nil
+	if list.Odd > 0 {
+		return false, later("the list of instances has %d rows that cannot be read: one may be that of this task", list.Odd)
 	}
-	o.Looked++
-	if wait := r.Settle - r.now().Sub(o.Intent); wait > 0 || o.Looked < 2 {
+	if list.At.After(o.LookedAt) {
+		o.Looked, o.LookedAt = o.Looked+1, list.At
+	}
+	if list.At.Sub(o.Intent) < r.Settle || o.Looked < 2 {
 		if err := r.save(o); err != nil {
 			return false, err
 		}
@@ -342,7 +421,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	}
 	// Should it turn up later, its label says that it is not wanted.
 	o.Number++
-	o.Intent, o.Looked = time.Time{}, 0
+	o.Intent, o.Looked, o.LookedAt = time.Time{}, 0, time.Time{}
 	return false, r.save(o)
 }
 

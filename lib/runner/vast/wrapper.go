@@ -19,6 +19,9 @@ const (
 	marker    = "PONOS-EXIT"
 )
 
+// checkpointEnv tells a task the place in the store where its checkpoints are kept.
+const checkpointEnv = "PONOS_CHECKPOINT_STORE"
+
 // wrapper runs the task's command, which is its arguments. Vast.ai reports no exit
 // code and restarts a container that has ended, so the wrapper reports the code twice:
 // behind a nonce in the log, and in the label of the instance, which lists show. It

@@ -1,0 +1,227 @@
+package vast
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// billTime is how long after its end an order's bill may still change: the market bills by
+// days, and lags.
+const billTime = 72 * time.Hour
+
+// reconcile asks the market now and then what it has billed for the instances of orders,
+// and notes that in the orders and in the journal. Orders of the turn learn it before
+// others: limits on cost count the bill once it is there.
+func (r *Runner) reconcile(ctx context.Context, open []*order) {
+	if r.BillInterval <= 0 {
+		return
+	}
+	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 })
+	done, err := r.recent(r.now().Add(-billTime))
+	if err != nil || !wanted && len(done) == 0 || !r.first(ctx, "asked for bills", r.now().Add(r.BillInterval)) {
+		return
+	}
+	charges, err := r.charges(ctx, reach(r.now().Add(-billTime), open, done))
+	if err != nil {
+		r.once(ctx, "bills", r.now().Add(24*time.Hour), "what the market has billed cannot be read: costs are estimates", "error", err)
+		return
+	}
+	for _, o := range open {
+		if o.enter(charges) {
+			r.bill(ordersDir, o.name(), charges)
+		}
+	}
+	for _, o := range done {
+		if o.enter(charges) {
+			r.bill(doneDir, o.name(), charges)
+		}
+	}
+}
+
+// reach is how far back bills have to be asked for: to the order of each instance, or its
+// bill would lack the days before.
+func reach(from time.Time, lists ...[]*order) time.Time {
+	for _, o := range slices.Concat(lists...) {
+		if o.Instance != 0 && !o.Created.IsZero() && o.Created.Before(from) {
+			from = o.Created
+		}
+	}
+	return from
+}
+
+// charges are what was billed since a time, by instance.
+func (r *Runner) charges(ctx context.Context, from time.Time) (map[int64]bill, error) {
+	now := r.now()
+	// Whole days, so that all tools that ask within a day ask for the same.
+	list, err := r.API.Charges(ctx, from.UTC().Truncate(24*time.Hour), now, now.Add(-r.BillInterval/2))
+	if err != nil {
+		return nil, err
+	}
+	out := map[int64]bill{}
+	for _, c := range list {
+		b := out[c.Instance]
+		out[c.Instance] = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
+	}
+	return out, nil
+}
+
+// enter notes bills of the order's instances, and reports whether there was anything new.
+func (o *order) enter(charges map[int64]bill) bool {
+	changed := false
+	for _, id := range o.instances() {
+		b, ok := charges[id]
+		if !ok || o.Bills[id] == b {
+			continue
+		}
+		if id != o.Instance && b.Amount < o.Bills[id].Amount {
+			continue // of an instance before this one, the first days may not have been asked for
+		}
+		if o.Bills == nil {
+			o.Bills = map[int64]bill{}
+		}
+		o.Bills[id] = b
+		changed = true
+	}
+	return changed
+}
+
+// instances are those that the order has had.
+func (o *order) instances() []int64 {
+	var ids []int64
+	for _, p := range o.Past {
+		ids = append(ids, p.ID)
+	}
+	if o.Instance != 0 {
+		ids = append(ids, o.Instance)
+	}
+	return ids
+}
+
+// billed is what was billed for all of an order's instances, if each has a bill.
+func (o *order) billed() (total float64, ok bool) {
+	ids := o.instances()
+	for _, id := range ids {
+		b, known := o.Bills[id]
+		if !known {
+			return 0, false
+		}
+		total += b.Amount
+	}
+	return total, len(ids) > 0
+}
+
+// bill writes bills into an order's file, under its lock.
+func (r *Runner) bill(dir, name string, charges map[int64]bill) {
+	held, err := r.hold(name, time.Second)
+	if err != nil {
+		return // the next time
+	}
+	defer held.Close()
+	o, err := r.read(dir, name)
+	if err != nil || !o.enter(charges) {
+		return
+	}
+	if dir == ordersDir {
+		err = r.save(o)
+	} else {
+		_ = os.Remove(filepath.Join(r.Dir, ordersDir, name+".lock"))
+		var b []byte
+		if b, err = json.Marshal(o); err == nil {
+			err = renameio.WriteFile(r.orderPath(dir, name), append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Join(r.Dir, dir)))
+		}
+	}
+	if total, ok := o.billed(); err == nil && ok && o.End != nil {
+		e := Entry{
+			Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance, State: string(o.End.State),
+			Cost: o.End.Cost, Billed: &total,
+		}
+		err = r.note(e)
+	}
+	if err != nil {
+		r.fail("a bill could not be noted", name, err)
+	}
+}
+
+// recent are the closed orders that ended after a time.
+func (r *Runner) recent(after time.Time) ([]*order, error) {
+	entries, err := os.ReadDir(filepath.Join(r.Dir, doneDir))
+	if err != nil {
+		return nil, err
+	}
+	var out []*order
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		info, err := e.Info()
+		if !ok || err != nil || clock.Modified(info).Before(after) {
+			continue
+		}
+		if o, err := r.read(doneDir, name); err == nil && o.End != nil && o.End.At.After(after) && len(o.instances()) > 0 {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// Bill is what an attempt of a task was estimated to cost, and what was billed.
+type Bill struct {
+	Task      task.ID
+	Slug      string
+	Attempt   int
+	State     task.State // "": it is not over
+	Instances []int64
+	Estimated float64 // dollars
+	Billed    *float64
+	Ended     time.Time
+}
+
+// Bills holds the estimates of attempts that are under way, or have ended after a time,
+// against what the market has billed. It asks the market.
+func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	orders, err := r.recent(after)
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.orders()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if o, err := r.read(ordersDir, name); err == nil && len(o.instances()) > 0 {
+			orders = append(orders, o)
+		}
+	}
+	charges, err := r.charges(ctx, reach(after, orders))
+	if err != nil {
+		return nil, scoped(err, "billing_read")
+	}
+	var out []Bill
+	for _, o := range orders {
+		o.enter(charges)
+		b := Bill{Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instances: o.instances(), Estimated: o.Spent}
+		if o.Instance != 0 {
+			b.Estimated += o.estimate(r.now())
+		}
+		if o.End != nil {
+			b.State, b.Ended, b.Estimated = o.End.State, o.End.At, o.End.Estimated
+		}
+		if total, ok := o.billed(); ok {
+			b.Billed = &total
+		}
+		out = append(out, b)
+	}
+	slices.SortStableFunc(out, func(a, b Bill) int { return a.Ended.Compare(b.Ended) })
+	return out, nil
+}

@@ -1,0 +1,1041 @@
+package vast
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/vastai"
+)
+
+// clock stands still but when somebody sleeps.
+type fakeClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *fakeClock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+func (c *fakeClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(max(d, 0))
+}
+
+// rented is an instance of the fake market.
+type rented struct {
+	id      int64
+	offer   int64
+	label   string
+	env     map[string]string
+	fields  map[string]any // of its row
+	log     string
+	logErr  error
+	logTime time.Duration
+	created time.Time
+	bid     float64
+}
+
+// fake is a market in memory. Each request takes a tenth of a second, and the distances of
+// the market's documents hold.
+type fake struct {
+	mu        sync.Mutex
+	clock     *fakeClock
+	credit    float64
+	offers    []map[string]any
+	instances []*rented
+	next      int64
+	odd       int
+	asked     []string
+	create    func(offer int64) error // nil: it is made
+	account   error
+	charged   []vastai.Charge
+	// chargedFrom is since when charges were asked for last.
+	chargedFrom time.Time
+	pace        func(ctx context.Context, op string) error
+	stuck       map[int64]bool // instances that destroys do nothing to
+	most        int            // instances at once
+}
+
+func (f *fake) SetPace(pace func(ctx context.Context, op string) error) { f.pace = pace }
+
+func (f *fake) ask(ctx context.Context, op string) error {
+	if word, _, _ := strings.Cut(op, " "); word != "destroy" { // those have waited already
+		if err := f.pace(ctx, op); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	f.asked = append(f.asked, op)
+	f.mu.Unlock()
+	f.clock.pass(100 * time.Millisecond)
+	return ctx.Err()
+}
+
+func (f *fake) Name() string { return "fake" }
+func (f *fake) Account(ctx context.Context) (vastai.Account, error) {
+	if err := f.ask(ctx, "account"); err != nil {
+		return vastai.Account{}, err
+	}
+	return vastai.Account{ID: 1, Credit: f.credit}, f.account
+}
+
+func (f *fake) Search(ctx context.Context, s vastai.Search) (vastai.Found, error) {
+	if err := f.ask(ctx, "search"); err != nil {
+		return vastai.Found{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := vastai.Found{Offers: []vastai.Offer{}}
+	for _, row := range f.offers {
+		row["is_bid"] = s.Bid
+		if s.Bid {
+			row["dph_total"] = row["min_bid"]
+		} else {
+			row["dph_total"] = row["dph_base"]
+		}
+		b, _ := json.Marshal(row)
+		var o vastai.Offer
+		if o.UnmarshalJSON(b) != nil {
+			found.Odd++
+			continue
+		}
+		found.Offers = append(found.Offers, o)
+	}
+	return found, nil
+}
+
+func (f *fake) Create(ctx context.Context, offer int64, o vastai.Order) (vastai.Created, error) {
+	if err := f.ask(ctx, fmt.Sprintf("order %d", offer)); err != nil {
+		return vastai.Created{}, err
+	}
+	if f.create != nil {
+		if err := f.create(offer); err != nil {
+			return vastai.Created{}, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.offers, func(row map[string]any) bool { return row["id"] == offer })
+	if at < 0 {
+		return vastai.Created{}, vastai.ErrOfferGone
+	}
+	row := f.offers[at]
+	f.offers = slices.Delete(f.offers, at, at+1)
+	f.next++
+	i := &rented{id: f.next, offer: offer, label: o.Label, env: o.Env, created: f.clock.Now(), bid: o.Bid, fields: map[string]any{
+		"machine_id": row["machine_id"], "disk_space": o.Disk, "num_gpus": row["num_gpus"], "gpu_ram": row["gpu_ram"], "gpu_name": row["gpu_name"],
+		"actual_status": "running", "intended_status": "running",
+	}}
+	f.instances = append(f.instances, i)
+	f.most = max(f.most, len(f.instances))
+	return vastai.Created{ID: i.id}, nil
+}
+
+func (f *fake) List(ctx context.Context, label string) (vastai.Listing, error) {
+	if err := f.ask(ctx, "list"); err != nil {
+		return vastai.Listing{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := vastai.Listing{Odd: f.odd, Instances: []vastai.Instance{}}
+	for _, i := range f.instances {
+		if label != "" && i.label != label {
+			continue
+		}
+		text := func(name string) string { s, _ := i.fields[name].(string); return s }
+		facts := map[string]any{}
+		for k, v := range i.fields {
+			if !strings.HasSuffix(k, "_status") {
+				facts[k] = v
+			}
+		}
+		machine, _ := i.fields["machine_id"].(int64)
+		price := 0.5
+		if i.bid > 0 {
+			price = i.bid
+		}
+		l.Instances = append(l.Instances, vastai.Instance{
+			ID: i.id, Label: i.label, Machine: machine, Actual: text("actual_status"), Intended: text("intended_status"), Price: price, Started: i.created,
+			Variables: i.env, Facts: facts, Bid: i.bid > 0,
+		})
+	}
+	return l, nil
+}
+
+func (f *fake) Destroy(ctx context.Context, ids ...int64) error {
+	_ = f.ask(ctx, fmt.Sprintf("destroy %v", ids))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.instances = slices.DeleteFunc(f.instances, func(i *rented) bool { return slices.Contains(ids, i.id) && !f.stuck[i.id] })
+	return nil
+}
+
+func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
+	_ = f.ask(ctx, "log")
+	i := f.find(id)
+	if i != nil && i.logTime > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, vastai.ErrNotReady
+		case <-time.After(i.logTime):
+		}
+	}
+	if i == nil {
+		return nil, vastai.ErrNotReady
+	}
+	return []byte(i.log), i.logErr
+}
+
+func (f *fake) Charges(ctx context.Context, from, _ time.Time) ([]vastai.Charge, error) {
+	_ = f.ask(ctx, "charges")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.chargedFrom = from
+	return slices.Clone(f.charged), nil
+}
+
+func (f *fake) Calls() int64 { f.mu.Lock(); defer f.mu.Unlock(); return int64(len(f.asked)) }
+
+func (f *fake) find(id int64) *rented {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range f.instances {
+		if i.id == id {
+			return i
+		}
+	}
+	return nil
+}
+
+// count is how many requests began so, and forgets all.
+func (f *fake) count() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]int{}
+	for _, op := range f.asked {
+		word, _, _ := strings.Cut(op, " ")
+		out[word]++
+		out["all"]++
+	}
+	f.asked = nil
+	return out
+}
+
+// stand is a runner on a fake market.
+type stand struct {
+	*testing.T
+	*Runner
+	market *fake
+	clock  *fakeClock
+	refs   []runner.Ref
+	said   *strings.Builder
+}
+
+func newStand(t *testing.T, offers int) *stand {
+	t.Helper()
+	c := &fakeClock{now: time.Date(2026, 3, 1, 15, 0, 0, 0, time.UTC)}
+	f := &fake{clock: c, credit: 50, next: 7000000, stuck: map[int64]bool{}}
+	s := &stand{T: t, market: f, clock: c, said: &strings.Builder{}}
+	dir := t.TempDir()
+	s.Runner = &Runner{
+		Dir: filepath.Join(dir, "vast"), Agent: "unit", Disk: 20, Estimate: vastai.Estimate{Hours: 1},
+		Limits: Limits{PricePerHour: 2, CostPerTask: 20, Instances: 100, CreatesPerHour: 500, CreditFloor: 1, Boot: 20 * time.Minute, Runtime: 24 * time.Hour},
+		Shun:   6 * time.Hour, Settle: time.Minute, LogInterval: 30 * time.Second, StopWait: 30 * time.Second, Now: c.Now,
+		Log: slog.New(slog.NewTextHandler(s.said, nil)),
+	}
+	s.API = vastai.NewGovernor(f, filepath.Join(dir, "market"), 5*time.Second, c.Now)
+	s.API.Keep = Kept()
+	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
+		if d > 10*time.Second { // the bounds of a turn, which goes by the real clock here
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c.pass(d)
+		return ctx.Err()
+	}
+	for n := range offers {
+		s.offer(int64(n+1), nil)
+	}
+	return s
+}
+
+func (s *stand) offer(id int64, change map[string]any) {
+	row := map[string]any{
+		"id": id, "machine_id": id, "num_gpus": 1.0, "gpu_name": "RTX 4090", "gpu_ram": 24564.0, "dph_base": 0.3 + float64(id)/1000, "min_bid": 0.1 + float64(id)/1000,
+		"disk_space": 500.0, "verification": "verified", "reliability": 0.99,
+	}
+	for k, v := range change {
+		row[k] = v
+	}
+	s.market.mu.Lock()
+	defer s.market.mu.Unlock()
+	s.market.offers = append(s.market.offers, row)
+}
+
+// submission is a task as the agent hands it over.
+func (s *stand) submission(n int) runner.Submission {
+	s.Helper()
+	id := task.ID(fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
+	dir := filepath.Join(filepath.Dir(s.Dir), "tasks", string(id))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, runner.EnvFile), []byte("A=b\x00"), 0o600),
+		os.WriteFile(filepath.Join(dir, runner.CommandFile), []byte("true\x00"), 0o600)); err != nil {
+		s.Fatal(err)
+	}
+	return runner.Submission{Task: id, Label: fmt.Sprintf("task-%d", n), Dir: dir, Image: "img", Attempt: 1}
+}
+
+// begin starts a task that has to be started, and returns its instance.
+func (s *stand) begin(n int) *rented {
+	s.Helper()
+	sub := s.submission(n)
+	job, err := s.Start(s.Context(), sub)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.refs = append(s.refs, runner.Ref{Task: sub.Task, Job: job.ID, Dir: sub.Dir})
+	s.market.mu.Lock()
+	defer s.market.mu.Unlock()
+	return s.market.instances[len(s.market.instances)-1]
+}
+
+// turn is a look at all jobs, a minute after the one before.
+func (s *stand) turn() map[task.ID]runner.Job {
+	s.Helper()
+	s.clock.pass(time.Minute)
+	jobs, err := s.Jobs(s.Context(), func() ([]runner.Ref, error) { return s.refs, nil })
+	if err != nil {
+		s.Fatal(err)
+	}
+	out := map[task.ID]runner.Job{}
+	for _, j := range jobs {
+		out[j.Task] = j
+	}
+	return out
+}
+
+func (s *stand) job(n int) task.ID { return s.submission(n).Task }
+
+func (s *stand) events(event string) []Entry {
+	s.Helper()
+	b, err := os.ReadFile(filepath.Join(s.Dir, journalFile))
+	if err != nil {
+		s.Fatal(err)
+	}
+	var out []Entry
+	for line := range strings.Lines(string(b)) {
+		var e Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			s.Fatal(err)
+		}
+		if e.Event == event {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (s *stand) output(n int) string {
+	b, _ := os.ReadFile(filepath.Join(s.submission(n).Dir, runner.Output))
+	return string(b)
+}
+
+// ended makes an instance's task end with a code: by the log, and stopped by itself.
+func ended(i *rented, code int) {
+	i.log += fmt.Sprintf("\nPONOS-EXIT %s %d\n", i.env[nonceEnv], code)
+	i.fields["actual_status"], i.fields["intended_status"] = "exited", "stopped"
+}
+
+// Thirty tasks wait for a machine, and there is none: three requests a pass at most, and
+// fewer passes with a search the longer that is so.
+func TestWaitingTasks(t *testing.T) {
+	s := newStand(t, 0)
+	pass := func() map[string]int {
+		s.clock.pass(10 * time.Second)
+		if _, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return nil, nil }); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 30 {
+			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no offer will do") {
+				t.Fatal(err)
+			}
+		}
+		return s.market.count()
+	}
+	searches := 0
+	for n := range 60 {
+		c := pass()
+		if c["all"] > 3 {
+			t.Errorf("pass %d: %v", n, c)
+		}
+		searches += c["search"]
+	}
+	if searches > 8 || searches < 3 {
+		t.Errorf("%d searches in ten minutes of nothing", searches)
+	}
+	// There is one at last.
+	s.offer(1, nil)
+	for range 40 {
+		s.clock.pass(10 * time.Second)
+		if _, err := s.Start(t.Context(), s.submission(3)); err == nil {
+			return
+		}
+	}
+	t.Error("the offer was not found")
+}
+
+// Limits are looked at before anything is asked.
+func TestLimitsFirst(t *testing.T) {
+	s := newStand(t, 3)
+	s.Limits.Instances = 1
+	s.begin(1)
+	s.market.count()
+	s.clock.pass(time.Hour)
+	for n := range 20 {
+		if _, err := s.Start(t.Context(), s.submission(n+2)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "max_instances") {
+			t.Fatal(err)
+		}
+	}
+	if c := s.market.count(); c["all"] != 0 {
+		t.Errorf("%v", c)
+	}
+}
+
+// A log that cannot be read is the affair of its instance, whatever the market says of it.
+func TestOneLogRefused(t *testing.T) {
+	s := newStand(t, 3)
+	sick := s.begin(1)
+	sick.logErr = fault.Wrap(fault.Unavailable, fmt.Errorf("log: %w: status 403: not_authorized", vastai.ErrAuth))
+	ended(s.begin(2), 0)
+	ended(s.begin(3), 4)
+	jobs := s.turn()
+	if jobs[s.job(1)].State != task.Running || jobs[s.job(2)].State != task.Completed || jobs[s.job(3)].State != task.Failed || jobs[s.job(3)].ExitCode != 4 {
+		t.Errorf("%+v", jobs)
+	}
+	s.turn()
+	if len(s.market.instances) != 1 || s.market.instances[0] != sick {
+		t.Errorf("left are %+v", s.market.instances)
+	}
+}
+
+// An order that cannot be read, or a directory that is gone, keeps nobody else.
+func TestOneOrderBroken(t *testing.T) {
+	s := newStand(t, 3)
+	s.begin(1)
+	ended(s.begin(2), 0)
+	broken := s.orderPath(ordersDir, string(s.job(1))+".1")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		jobs := s.turn()
+		if j := jobs[s.job(1)]; !j.Unknown || j.Lost || j.State.Final() {
+			t.Errorf("%+v", j)
+		}
+		if j := jobs[s.job(2)]; j.State != task.Completed {
+			t.Errorf("%+v", j)
+		}
+	}
+	if !strings.Contains(s.said.String(), "an order cannot be read") {
+		t.Error(s.said)
+	}
+	if len(s.market.instances) != 1 {
+		t.Errorf("%+v", s.market.instances)
+	}
+}
+
+// What the market says of one offer is that offer's: the next one is tried.
+func TestOneOfferRejected(t *testing.T) {
+	s := newStand(t, 40)
+	s.market.create = func(offer int64) error {
+		if offer == 1 {
+			return vastai.ErrRejected
+		}
+		return nil
+	}
+	if i := s.begin(1); i.offer != 2 {
+		t.Errorf("offer %d", i.offer)
+	}
+	if i := s.begin(2); i.offer != 3 {
+		t.Errorf("offer %d", i.offer)
+	}
+	if c := s.market.count(); c["order"] != 3 || c["search"] != 1 {
+		t.Errorf("%v", c)
+	}
+	if e := s.events("rejected"); len(e) != 1 || e[0].Reason == "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// After five in a row the order is held, with pauses that grow; others go on.
+func TestOrderHeld(t *testing.T) {
+	s := newStand(t, 40)
+	bad := true
+	s.market.create = func(int64) error {
+		if bad {
+			return vastai.ErrRejected
+		}
+		return nil
+	}
+	sub := s.submission(1)
+	_, err := s.Start(t.Context(), sub)
+	if !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "held for 5m0s: the market has rejected it with 5 offers in a row") || fault.HintOf(err) == "" {
+		t.Fatal(err)
+	}
+	if c := s.market.count(); c["order"] != 5 {
+		t.Errorf("%v", c)
+	}
+	for range 4 {
+		s.clock.pass(time.Minute)
+		if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "held") {
+			t.Error(err)
+		}
+	}
+	if c := s.market.count(); c["all"] != 0 {
+		t.Errorf("%v", c)
+	}
+	bad = false
+	s.begin(2)
+	bad = true
+	s.clock.pass(2 * time.Minute)
+	if _, err := s.Start(t.Context(), sub); err == nil || !strings.Contains(err.Error(), "held for 10m0s") {
+		t.Error(err)
+	}
+	bad = false
+	s.clock.pass(11 * time.Minute)
+	if _, err := s.Start(t.Context(), sub); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only the account says that the key is lost.
+func TestKeyLost(t *testing.T) {
+	s := newStand(t, 5)
+	s.market.create = func(int64) error { return vastai.ErrRejected }
+	s.market.account = nil
+	ok := s.market.create
+	s.market.create = func(offer int64) error { s.market.account = vastai.ErrAuth; return ok(offer) }
+	if _, err := s.Start(t.Context(), s.submission(1)); !errors.Is(err, vastai.ErrAuth) || errors.Is(err, runner.ErrLater) {
+		t.Error(err)
+	}
+	if c := s.market.count(); c["order"] != 1 {
+		t.Errorf("%v", c)
+	}
+}
+
+// A machine that is not what was asked for is destroyed and avoided, and its cost is told.
+func TestWrongMachine(t *testing.T) {
+	s := newStand(t, 2)
+	i := s.begin(1)
+	i.fields["disk_space"], i.fields["actual_status"] = 8.5, "loading"
+	jobs := s.turn()
+	if j := jobs[s.job(1)]; j.State.Final() {
+		t.Errorf("%+v", j)
+	}
+	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, `does not meet "disk 20", and has cost $0.0`) || e[0].Cost <= 0 || e[0].Machine != 1 {
+		t.Errorf("%+v", e)
+	}
+	s.turn()
+	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
+		t.Errorf("%+v", s.market.instances)
+	}
+	if avoided, err := s.Shunned(); err != nil || avoided[1].IsZero() {
+		t.Errorf("%v %v", avoided, err)
+	}
+}
+
+// Offers with too little disk are not taken, whatever the market returns.
+func TestDiskIsAsked(t *testing.T) {
+	s := newStand(t, 0)
+	s.offer(1, map[string]any{"disk_space": 8.5, "dph_base": 0.1})
+	s.offer(2, nil)
+	if i := s.begin(1); i.offer != 2 {
+		t.Errorf("offer %d", i.offer)
+	}
+}
+
+// Nothing follows from what a list does not show, if it has rows that cannot be read.
+func TestPartialList(t *testing.T) {
+	s := newStand(t, 1)
+	i := s.begin(1)
+	s.turn()
+	s.market.mu.Lock()
+	s.market.instances, s.market.odd = nil, 1
+	s.market.mu.Unlock()
+	for range 10 {
+		if j := s.turn()[s.job(1)]; j.State.Final() || j.Lost {
+			t.Fatalf("%+v", j)
+		}
+	}
+	if n := strings.Count(s.said.String(), "some instances cannot be read"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if _, err := s.Start(t.Context(), s.submission(2)); !errors.Is(err, runner.ErrLater) {
+		t.Errorf("an order beside a row that may be that of the task: %v", err)
+	}
+	s.market.mu.Lock()
+	s.market.instances, s.market.odd = []*rented{i}, 0
+	s.market.mu.Unlock()
+	if j := s.turn()[s.job(1)]; j.State != task.Running {
+		t.Errorf("%+v", j)
+	}
+}
+
+// The same list, looked at twice, is one look.
+func TestListLookedAtTwice(t *testing.T) {
+	s := newStand(t, 1)
+	s.begin(1)
+	s.turn()
+	s.market.mu.Lock()
+	s.market.instances = nil
+	s.market.mu.Unlock()
+	s.turn()
+	for range 5 {
+		jobs, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return s.refs, nil })
+		if err != nil || jobs[0].State.Final() {
+			t.Fatalf("%+v, %v", jobs, err)
+		}
+	}
+	s.turn()
+	if j := s.turn()[s.job(1)]; j.State != task.Error {
+		t.Errorf("%+v", j)
+	}
+}
+
+// Logs that take longer than a turn has for them are read all the same, and one that never
+// comes does not hold its task: the label tells the end.
+func TestSlowLogs(t *testing.T) {
+	s := newStand(t, 20)
+	var all []*rented
+	for n := range 9 {
+		all = append(all, s.begin(n))
+	}
+	s.turn()
+	for n, i := range all {
+		ended(i, n)
+		i.logTime = 20 * time.Millisecond
+	}
+	all[0].logTime = time.Hour
+	all[0].label += ":end=0"
+	s.LogTime = 300 * time.Millisecond
+	wait := s.API.Sleep
+	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
+		if d > 10*time.Second {
+			return nil // the time of a turn is over at once
+		}
+		return wait(ctx, d)
+	}
+	over := map[task.ID]runner.Job{}
+	for range 20 {
+		for id, j := range s.turn() {
+			if j.State == task.Completed || j.State == task.Failed || j.State == task.Error {
+				over[id] = j
+			}
+		}
+	}
+	for n := range all {
+		if j := over[s.job(n)]; j.ExitCode != n || j.State == task.Error || j.State == "" {
+			t.Errorf("task %d: %+v", n, j)
+		}
+		if has := strings.Contains(s.output(n), "the end of the log could not be read"); has != (n == 0) {
+			t.Errorf("output of %d: %s", n, s.output(n))
+		}
+	}
+}
+
+// Twelve ends at once: their logs are read side by side, their instances destroyed by few
+// requests, and the turn is not held up.
+func TestManyEnds(t *testing.T) {
+	s := newStand(t, 12)
+	for n := range 12 {
+		ended(s.begin(n), 0)
+	}
+	s.market.count()
+	s.clock.pass(time.Minute)
+	began := s.clock.Now()
+	jobs, err := s.Jobs(t.Context(), func() ([]runner.Ref, error) { return s.refs, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if j.State != task.Completed {
+			t.Errorf("%+v", j)
+		}
+	}
+	took, c := s.clock.Now().Sub(began), s.market.count()
+	if took > 15*time.Second || c["destroy"] != 1 || c["all"] > 15 {
+		t.Errorf("%v for %v", took, c)
+	}
+	t.Logf("12 ends: %v of the market's clock, %v", took, c)
+	if e := s.events("destroy"); len(e) != 12 {
+		t.Errorf("%d destroys in the journal", len(e))
+	}
+	s.turn()
+	s.turn()
+	if left, err := s.orders(); err != nil || len(left) != 0 || len(s.market.instances) != 0 {
+		t.Errorf("%v %v %v", left, s.market.instances, err)
+	}
+}
+
+// Whoever is outbid is started again, counted, on another machine, and never on two; what
+// was printed before is kept.
+func TestOutbid(t *testing.T) {
+	s := newStand(t, 9)
+	s.Spot, s.Retries = true, 2
+	i := s.begin(1)
+	if i.bid != 0.1112 {
+		t.Errorf("bid %v", i.bid)
+	}
+	i.log = "first\n"
+	s.turn()
+	for loss := 1; loss <= 3; loss++ {
+		i.fields["actual_status"], i.fields["intended_status"] = "exited", "stopped"
+		s.market.stuck[i.id] = true
+		for range 6 { // it is still there, so nothing is ordered
+			s.turn()
+		}
+		if len(s.market.instances) != 1 {
+			t.Fatalf("loss %d: %d instances", loss, len(s.market.instances))
+		}
+		if loss == 3 {
+			break
+		}
+		delete(s.market.stuck, i.id)
+		for range 6 {
+			s.turn()
+		}
+		if len(s.market.instances) != 1 || s.market.instances[0] == i {
+			t.Fatalf("loss %d: %+v", loss, s.market.instances)
+		}
+		i = s.market.instances[0]
+		i.log = fmt.Sprintf("again %d\n", loss)
+		if j := s.turn()[s.job(1)]; j.State != task.Running || j.Restarts != loss {
+			t.Errorf("loss %d: %+v", loss, j)
+		}
+	}
+	j := s.turn()[s.job(1)]
+	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 times, as often as retries_on_loss allows") {
+		t.Errorf("%+v", j)
+	}
+	if s.market.most != 1 || len(s.events("lost")) != 2 {
+		t.Errorf("%d at once, %+v", s.market.most, s.events("lost"))
+	}
+	if out := s.output(1); !strings.Contains(out, "first\n[the instance was stopped: somebody else has bid more; it is started again (1 of 2)]\nagain 1\n") || strings.Contains(out, "missing") {
+		t.Errorf("%s", out)
+	}
+}
+
+// A task that was through when its machine was taken away is not started again.
+func TestOutbidAfterTheEnd(t *testing.T) {
+	s := newStand(t, 3)
+	s.Bid, s.Retries = 0.2, 5
+	ended(s.begin(1), 0)
+	for range 4 {
+		if j := s.turn()[s.job(1)]; j.State != task.Completed {
+			t.Errorf("%+v", j)
+		}
+	}
+	if len(s.events("created")) != 1 {
+		t.Error(s.events("created"))
+	}
+}
+
+// The cheaper kind of machine is taken; a bid below those of others finds none.
+func TestRankOverBothKinds(t *testing.T) {
+	for _, c := range []struct {
+		bid  float64
+		spot bool
+		base float64
+		want float64 // bid
+	}{{0.2, false, 0.3, 0.2}, {0.2, false, 0.15, 0}, {0, true, 0.3, 0.1112}, {0.05, false, 0.3, 0}, {0, false, 0.3, 0}} {
+		s := newStand(t, 0)
+		s.Bid, s.Spot = c.bid, c.spot
+		s.offer(1, map[string]any{"dph_base": c.base})
+		if i := s.begin(1); i.bid != c.want {
+			t.Errorf("%+v: bid %v", c, i.bid)
+		}
+	}
+}
+
+// A host that is offline for long has lost the task.
+func TestHostLost(t *testing.T) {
+	for retries, want := range []task.State{task.Error, task.Pending} {
+		s := newStand(t, 2)
+		s.Retries = retries
+		i := s.begin(1)
+		s.turn()
+		i.fields["actual_status"] = "offline"
+		for range 7 {
+			s.turn()
+		}
+		j := s.turn()[s.job(1)]
+		if want == task.Pending {
+			s.turn()
+			j = s.turn()[s.job(1)]
+			want = task.Running
+		}
+		if j.State != want || s.market.most != 1 {
+			t.Errorf("retries %d: %+v, %d at once", retries, j, s.market.most)
+		}
+	}
+}
+
+// Once the market has billed, its bill counts: beside the estimate in the journal, and
+// against the limit of a task.
+func TestBill(t *testing.T) {
+	s := newStand(t, 3)
+	s.BillInterval, s.Limits.CostPerTask = time.Hour, 2
+	done, dear := s.begin(1), s.begin(2)
+	ended(done, 0)
+	for range 4 {
+		s.turn()
+	}
+	if e := s.events("billed"); len(e) != 0 {
+		t.Errorf("%+v", e)
+	}
+	now := s.clock.Now()
+	s.market.mu.Lock()
+	s.market.charged = []vastai.Charge{{Instance: done.id, Amount: 0.0125, Until: now}, {Instance: done.id, Amount: 0.01, Until: now}, {Instance: dear.id, Amount: 3, Until: now}}
+	s.market.mu.Unlock()
+	s.clock.pass(2 * time.Hour)
+	s.turn()
+	e := s.events("billed")
+	if len(e) != 1 || e[0].Task != s.job(1) || e[0].Billed == nil || *e[0].Billed != 0.0225 || e[0].Cost <= 0 {
+		t.Errorf("%+v", e)
+	}
+	if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "more than max_cost_per_task") || j.Cost < 3 {
+		t.Errorf("%+v", j)
+	}
+	bills, err := s.Bills(t.Context(), s.clock.Now().Add(-24*time.Hour))
+	if err != nil || len(bills) != 2 {
+		t.Fatalf("%+v, %v", bills, err)
+	}
+	for _, b := range bills {
+		want := 0.0225
+		if b.Task == s.job(2) {
+			want = 3
+		}
+		if b.Billed == nil || *b.Billed != want || b.Estimated <= 0 || b.Estimated >= 3 || len(b.Instances) != 1 {
+			t.Errorf("%+v", b)
+		}
+	}
+	c := s.market.count()
+	if c["charges"] > 3 {
+		t.Errorf("%v", c)
+	}
+}
+
+// Requests of tasks by their slugs, and machines with several GPUs.
+func TestFinds(t *testing.T) {
+	s := newStand(t, 1)
+	s.offer(2, map[string]any{"num_gpus": 2.0, "dph_base": 0.2})
+	s.offer(3, map[string]any{"num_gpus": 2.0, "gpu_name": "H100 SXM", "dph_base": 0.9})
+	two := vastai.Condition{Field: "num_gpus", Op: "eq", Value: 2.0}
+	s.Finds = map[string]vastai.Filters{
+		"task-*": {two},
+		"task-3": {two, {Field: "gpu_name", Test: func(v any) bool { return v == "H100 SXM" }}},
+	}
+	for _, n := range []int{3, 2} {
+		if i := s.begin(n); i.offer != int64(n) {
+			t.Errorf("task %d on offer %d", n, i.offer)
+		}
+	}
+	s.Finds = nil
+	if i := s.begin(7); i.offer != 1 {
+		t.Errorf("offer %d", i.offer)
+	}
+}
+
+// All that bears the label of any agent of the account is found, and can be ended.
+func TestAccount(t *testing.T) {
+	s := newStand(t, 1)
+	s.begin(1)
+	id := string(s.job(9))
+	for n, label := range []string{"ponos:other:" + id + ":1", "mine", "ponos:lost:" + id + ":2.3", ""} {
+		s.market.instances = append(s.market.instances, &rented{id: int64(n + 1), label: label, fields: map[string]any{}, created: s.clock.Now()})
+	}
+	s.clock.pass(time.Hour)
+	found, err := s.Account(t.Context(), 10*time.Minute)
+	if err != nil || len(found) != 3 || found[0].Label.Agent != "lost" || found[2].Label.Agent != "unit" {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if failed := s.Reap(t.Context(), found); len(failed) != 0 {
+		t.Error(failed)
+	}
+	if len(s.market.instances) != 2 {
+		t.Errorf("%+v", s.market.instances)
+	}
+	if found, err := s.Account(t.Context(), 0); err != nil || len(found) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Check says which permission the key lacks.
+func TestScopes(t *testing.T) {
+	s := newStand(t, 1)
+	if err := s.Check(t.Context()); err != nil || !strings.Contains(s.Detail(), "credit $50.00") {
+		t.Error(err, s.Detail())
+	}
+	if err := scoped(fmt.Errorf("list: %w", vastai.ErrAuth), "instance_read"); !strings.Contains(fault.HintOf(err), "instance_read") {
+		t.Error(fault.HintOf(err))
+	}
+	if err := scoped(vastai.ErrUnknown, "instance_read"); fault.HintOf(err) != "" {
+		t.Error(err)
+	}
+}
+
+// The quota of searches is told once, and tasks wait for it.
+func TestQuotaIsToldOnce(t *testing.T) {
+	s := newStand(t, 1)
+	if err := s.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	s.API = vastai.NewGovernor(&quota{s.market, midnight}, s.API.Dir, s.API.Unit, s.clock.Now)
+	s.API.Sleep = func(context.Context, time.Duration) error { return nil }
+	for n := range 20 {
+		if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "nothing is ordered until 2026-03-02 00:00 UTC") {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(s.said.String(), "the daily quota of searches is used up"); n != 1 {
+		t.Errorf("told %d times\n%s", n, s.said)
+	}
+	if c := s.market.count(); c["search"] != 1 {
+		t.Errorf("%v", c)
+	}
+}
+
+// quota is a market whose searches of the day are used up.
+type quota struct {
+	*fake
+	until time.Time
+}
+
+func (q *quota) Search(ctx context.Context, _ vastai.Search) (vastai.Found, error) {
+	if err := q.ask(ctx, "search"); err != nil {
+		return vastai.Found{}, err
+	}
+	return vastai.Found{}, vastai.QuotaError(q.until)
+}
+
+// Tasks are told where in the store their checkpoints are kept: the same place wherever
+// they go on.
+func TestCheckpointStore(t *testing.T) {
+	s := newStand(t, 1)
+	s.Checkpoints = "s3://bucket/checkpoints/"
+	env, _, err := s.Place(t.Context(), task.Task{ID: s.job(1), Image: "img", Command: []string{"true"}})
+	if err != nil || env["PONOS_CHECKPOINT_STORE"] != "s3://bucket/checkpoints/"+string(s.job(1)) {
+		t.Errorf("%v, %v", env, err)
+	}
+}
+
+// Stop destroys the instance, and waits until a list does not show it.
+func TestStopOne(t *testing.T) {
+	s := newStand(t, 2)
+	s.begin(1).log = "so far\n"
+	s.turn()
+	if err := s.Stop(t.Context(), s.refs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.market.instances) != 0 || s.output(1) != "so far\n" {
+		t.Errorf("%+v %q", s.market.instances, s.output(1))
+	}
+	if err := s.Stop(t.Context(), s.refs[0]); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if j := s.turn()[s.job(1)]; j.State != task.Stopped || !j.Cancelled {
+		t.Errorf("%+v", j)
+	}
+}
+
+// What was billed for a task counts from its beginning, however long ago that is.
+func TestBillOfALongTask(t *testing.T) {
+	s := newStand(t, 1)
+	s.BillInterval, s.Limits.Runtime = time.Hour, 0
+	s.Limits.CostPerTask = 1000
+	i := s.begin(1)
+	i.log = "at work\n"
+	s.turn()
+	s.clock.pass(8 * 24 * time.Hour)
+	s.turn()
+	if from := s.market.chargedFrom; from.IsZero() || from.After(i.created) {
+		t.Errorf("charges since %v, of an instance from %v", from, i.created)
+	}
+	if _, err := s.Bills(t.Context(), s.clock.Now().Add(-time.Hour)); err != nil || s.market.chargedFrom.After(i.created) {
+		t.Errorf("charges since %v, %v", s.market.chargedFrom, err)
+	}
+}
+
+// A list from before an instance was there does not say that it is gone.
+func TestStopAtOnce(t *testing.T) {
+	s := newStand(t, 1)
+	s.begin(1)
+	if err := s.Stop(t.Context(), s.refs[0]); err != nil || len(s.market.instances) != 0 {
+		t.Errorf("%v, %+v", err, s.market.instances)
+	}
+}
+
+// An order that comes through late is found, though lists that others have had since it
+// was made do not show it.
+func TestLateOrder(t *testing.T) {
+	s := newStand(t, 2)
+	sub := s.submission(1)
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	o, err := s.read(ordersDir, string(sub.Task)+".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.API.List(t.Context(), s.clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.market.create = nil
+	if _, err := s.market.Create(t.Context(), 1, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.pass(2 * time.Minute)
+	for range 3 {
+		job, err := s.Start(t.Context(), sub)
+		if err != nil || !job.Adopted {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	if s.market.most != 1 {
+		t.Errorf("%d instances", s.market.most)
+	}
+}
+
+// Orders that others look up in one list are not given up by it.
+func TestOneListIsOneLook(t *testing.T) {
+	s := newStand(t, 2)
+	sub := s.submission(1)
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	s.market.create = nil
+	s.clock.pass(2 * time.Minute)
+	for range 3 { // one list serves them
+		if job, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	s.clock.pass(time.Minute)
+	if _, err := s.Start(t.Context(), sub); err != nil || len(s.market.instances) != 1 {
+		t.Errorf("%v, %+v", err, s.market.instances)
+	}
+}

@@ -1,0 +1,482 @@
+package vastai
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/lock"
+)
+
+// A Governor makes all requests of an account. What it has learned is in a directory
+// that all tools of this user share, so that one list of instances, one account and one
+// search for each set of filters serve all of them, requests keep the distances that the
+// market documents, and a refusal that names a time holds for everybody.
+type Governor struct {
+	API API
+	Dir string
+	// Unit is what five seconds of the documented distances take: less, where the market
+	// is one of tests.
+	Unit time.Duration
+	// Keep are the variables of instances that the cache may hold; others may be secrets.
+	Keep  []string
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration) error
+
+	mu    sync.Mutex
+	batch *batch // destroys that wait for their turn
+}
+
+// distances are the least times between two requests of a class, in tenths of a Unit:
+// of half a second. Sources: x-rate-limit of the market's OpenAPI documents (order 4.5 s,
+// destroy 3 s, charges 1 s, search about ten a minute); of lists and accounts they tell
+// none for the newest paths, those of older ones were one or two seconds.
+var distances = map[string]time.Duration{"list": 2, "account": 2, "search": 12, "order": 10, "destroy": 6, "log": 1, "charges": 2}
+
+// In Units: how long answers serve.
+const (
+	searchServes  = 6  // those of a search, for orders
+	accountServes = 12 // the credit
+	leastIdle     = 3  // first pause of searches that found nothing of use
+	mostIdle      = 60
+	maxSlot       = 24 // longest wait for a distance
+	busyPenalty   = 3  // first pause after a refusal that names no time
+)
+
+// NewGovernor returns a governor over a transport, which from now on keeps its distances.
+func NewGovernor(api API, dir string, unit time.Duration, now func() time.Time) *Governor {
+	g := &Governor{API: api, Dir: dir, Unit: unit, Now: now, Sleep: sleep}
+	if t, ok := api.(interface {
+		SetPace(pace func(ctx context.Context, op string) error)
+	}); ok {
+		t.SetPace(g.pace)
+	}
+	return g
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d > 0 && !pause(ctx, d) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Name is the transport's name.
+func (g *Governor) Name() string { return g.API.Name() }
+
+// units is a time of so many Units.
+func (g *Governor) units(n time.Duration) time.Duration { return n * g.Unit }
+
+// class is the kind of request of an operation.
+func class(op string) string {
+	word, _, _ := strings.Cut(op, " ")
+	return word
+}
+
+// course is what is known of the requests of a class.
+type course struct {
+	Next  time.Time     `json:"next,omitzero"`  // when the next one may be made
+	Until time.Time     `json:"until,omitzero"` // none before, as the market or its state wants
+	Kind  string        `json:"kind,omitempty"` // why
+	Words string        `json:"words,omitempty"`
+	Pause time.Duration `json:"pause,omitempty"` // the last one without a time of the market's
+}
+
+// ledger is the courses of all classes, and the offers that were tried.
+type ledger struct {
+	Courses map[string]course   `json:"courses,omitempty"`
+	Tried   map[int64]time.Time `json:"tried,omitempty"`
+}
+
+// kinds are the failures that hold requests up, by their names in the ledger.
+var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrUnknown}
+
+// book changes the ledger under its lock. A ledger that cannot be read is begun anew: what
+// it holds is a courtesy to the market, and no promise stands on it.
+func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
+	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(g.Dir, "requests.json")
+	held, err := lock.Wait(ctx, path+".lock")
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	l := ledger{}
+	was, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(was, &l) != nil {
+		l = ledger{}
+	}
+	if l.Courses == nil {
+		l.Courses = map[string]course{}
+	}
+	if l.Tried == nil {
+		l.Tried = map[int64]time.Time{}
+	}
+	now := g.Now()
+	for id, at := range l.Tried {
+		if now.Sub(at) > time.Hour || at.After(now) {
+			delete(l.Tried, id)
+		}
+	}
+	for name, c := range l.Courses {
+		if c.Next.After(now.Add(g.units(2 * maxSlot))) { // the clock was set back
+			c.Next = time.Time{}
+		}
+		if c.Until.After(now.Add(49 * time.Hour)) {
+			c.Until = time.Time{}
+		}
+		l.Courses[name] = c
+	}
+	change(&l)
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if b = append(b, '\n'); bytes.Equal(b, was) {
+		return nil
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// pace waits until a request of an operation may be made, or says why none is made.
+func (g *Governor) pace(ctx context.Context, op string) error {
+	name := class(op)
+	var wait time.Duration
+	var refused *callError
+	err := g.book(ctx, func(l *ledger) {
+		now, c := g.Now(), l.Courses[name]
+		if now.Before(c.Until) {
+			refused = &callError{op: op, kind: kinds[c.Kind], words: c.Words, until: c.Until, held: true}
+			return
+		}
+		slot := now
+		if c.Next.After(now) {
+			slot = c.Next
+		}
+		if wait = slot.Sub(now); wait > g.units(maxSlot) {
+			refused = &callError{op: op, kind: ErrBusy, words: "too many requests wait already", until: slot, held: true}
+			return
+		}
+		c.Next = slot.Add(distances[name] * g.Unit / 10)
+		l.Courses[name] = c
+	})
+	if err != nil {
+		return failed(op, ErrUnknown, 0, err.Error())
+	}
+	if refused != nil {
+		return hinted(refused)
+	}
+	return g.Sleep(ctx, wait)
+}
+
+// learn notes how a call went. What was refused because of too many requests is not asked
+// again before the time that the market names, else after pauses that grow; so it is with
+// searches and accounts when the market is out of order.
+func (g *Governor) learn(ctx context.Context, name string, err error) {
+	kind := ""
+	switch {
+	case errors.Is(err, ErrQuota):
+		kind = "quota"
+	case errors.Is(err, ErrBusy):
+		kind = "busy"
+	case errors.Is(err, ErrUnknown) && (name == "search" || name == "account" || name == "charges") && ctx.Err() == nil:
+		kind = "unknown"
+	case err != nil:
+		return
+	}
+	// Without the ledger the next request finds out by itself.
+	_ = g.book(ctx, func(l *ledger) {
+		now, c := g.Now(), l.Courses[name]
+		if kind == "" {
+			if c.Kind != "" || c.Pause != 0 {
+				l.Courses[name] = course{Next: c.Next}
+			}
+			return
+		}
+		if now.Before(c.Until) {
+			return // it was held up, and not asked
+		}
+		c.Kind, c.Words = kind, ""
+		var e *callError
+		if errors.As(err, &e) {
+			c.Words = e.words
+		}
+		if c.Until = Until(err); c.Until.IsZero() {
+			c.Pause = min(max(2*c.Pause, g.units(busyPenalty)), g.units(mostIdle))
+			c.Until = now.Add(c.Pause)
+		}
+		l.Courses[name] = c
+	})
+}
+
+// cached is an answer that serves all tools.
+type cached[T any] struct {
+	At    time.Time `json:"at"`
+	Value T         `json:"value"`
+	// Pause is how long an answer of no use serves, and Idle whether this one is.
+	Pause time.Duration `json:"pause,omitempty"`
+	Idle  bool          `json:"idle,omitempty"`
+}
+
+func (c cached[T]) serves(now time.Time, enough func(c cached[T]) bool) bool {
+	return !c.At.IsZero() && !c.At.After(now) && enough(c)
+}
+
+func readCached[T any](path string) cached[T] {
+	var c cached[T]
+	if b, err := os.ReadFile(path); err != nil || json.Unmarshal(b, &c) != nil {
+		return cached[T]{}
+	}
+	return c
+}
+
+func writeCached[T any](path string, c cached[T]) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return
+	}
+	// Whoever reads without the lock must not see half of it.
+	part := path + ".part"
+	if os.WriteFile(part, b, 0o600) == nil {
+		_ = os.Rename(part, path) // without it, the market is asked again
+	}
+}
+
+// shared returns an answer that somebody has had, if it is good enough, else asks for one.
+// Those who come meanwhile wait for it.
+func shared[T any](ctx context.Context, g *Governor, name, file string, enough func(c cached[T]) bool, ask func() (T, error)) (cached[T], error) {
+	path := filepath.Join(g.Dir, file+".json")
+	if c := readCached[T](path); c.serves(g.Now(), enough) {
+		return c, nil
+	}
+	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
+		return cached[T]{}, failed(name, ErrUnknown, 0, err.Error())
+	}
+	held, err := lock.Wait(ctx, path+".lock")
+	if err != nil {
+		return cached[T]{}, err
+	}
+	defer held.Close()
+	before := readCached[T](path)
+	if before.serves(g.Now(), enough) {
+		return before, nil
+	}
+	c := cached[T]{At: g.Now()}
+	if before.Idle {
+		c.Pause = before.Pause
+	}
+	c.Value, err = ask()
+	g.learn(ctx, name, err)
+	if err != nil {
+		return cached[T]{}, err
+	}
+	writeCached(path, c)
+	return c, nil
+}
+
+// List returns all instances of the account as they were at a time or later.
+func (g *Governor) List(ctx context.Context, since time.Time) (Listing, error) {
+	c, err := shared(ctx, g, "list", "instances", func(c cached[Listing]) bool { return !c.At.Before(since) }, func() (Listing, error) {
+		l, err := g.API.List(ctx, "")
+		l.Instances = slices.Clone(l.Instances)
+		for k := range l.Instances {
+			kept := map[string]string{}
+			for _, name := range g.Keep {
+				if v, ok := l.Instances[k].Variables[name]; ok {
+					kept[name] = v
+				}
+			}
+			l.Instances[k].Variables = kept
+		}
+		return l, err
+	})
+	c.Value.At = c.At
+	return c.Value, err
+}
+
+// Account returns the account as it was at a time or later; zero: of late.
+func (g *Governor) Account(ctx context.Context, since time.Time) (Account, error) {
+	if since.IsZero() {
+		since = g.Now().Add(-g.units(accountServes))
+	}
+	c, err := shared(ctx, g, "account", "account", func(c cached[Account]) bool { return !c.At.Before(since) }, func() (Account, error) {
+		return g.API.Account(ctx)
+	})
+	return c.Value, err
+}
+
+// Search returns the offers of a search without those that were tried of late. One that
+// is patient makes do with what somebody else has found, and for longer if that was of no
+// use; else it is of now.
+func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, error) {
+	now := g.Now()
+	c, err := shared(ctx, g, "search", g.searchFile(s), func(c cached[Found]) bool {
+		serves := time.Duration(0)
+		if patient {
+			serves = g.units(searchServes)
+		}
+		if patient && c.Idle {
+			serves = c.Pause
+		}
+		return now.Sub(c.At) < serves
+	}, func() (Found, error) { return g.API.Search(ctx, s) })
+	if err != nil {
+		return Found{}, err
+	}
+	found := c.Value
+	err = g.book(ctx, func(l *ledger) {
+		found.Offers = slices.DeleteFunc(slices.Clone(found.Offers), func(o Offer) bool {
+			_, tried := l.Tried[o.ID]
+			return tried
+		})
+	})
+	return found, err
+}
+
+func (g *Governor) searchFile(s Search) string {
+	b, _ := json.Marshal([]any{s.Filters.body(), s.Disk, s.Limit, s.Bid})
+	sum := sha256.Sum256(b)
+	return "search-" + hex.EncodeToString(sum[:8])
+}
+
+// Idle notes that nothing that the last search has found is of use: the next one is made
+// after a pause, which grows for as long as that is so.
+func (g *Governor) Idle(ctx context.Context, s Search) {
+	path := filepath.Join(g.Dir, g.searchFile(s)+".json")
+	held, err := lock.Wait(ctx, path+".lock")
+	if err != nil {
+		return
+	}
+	defer held.Close()
+	c := readCached[Found](path)
+	if c.At.IsZero() || c.Idle {
+		return // once for each answer, however many tasks wait
+	}
+	c.Idle, c.Pause = true, min(max(2*c.Pause, g.units(leastIdle)), g.units(mostIdle))
+	writeCached(path, c)
+}
+
+// Create orders an instance, once.
+func (g *Governor) Create(ctx context.Context, offer int64, o Order) (Created, error) {
+	created, err := g.API.Create(ctx, offer, o)
+	g.learn(ctx, "order", err)
+	if err == nil || created.ID > 0 || errors.Is(err, ErrOfferGone) || errors.Is(err, ErrRejected) {
+		_ = g.book(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // else it is tried again
+	}
+	return created, err
+}
+
+// Log returns the last lines of an instance's output.
+func (g *Governor) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
+	text, err := g.API.Log(ctx, id, lines)
+	if errors.Is(err, ErrBusy) || err == nil {
+		g.learn(ctx, "log", err)
+	}
+	return text, err
+}
+
+// Charges is what was billed, as it was known at a time or later.
+func (g *Governor) Charges(ctx context.Context, from, to, since time.Time) ([]Charge, error) {
+	file := "charges-" + from.UTC().Format("20060102")
+	c, err := shared(ctx, g, "charges", file, func(c cached[[]Charge]) bool { return !c.At.Before(since) }, func() ([]Charge, error) {
+		return g.API.Charges(ctx, from, to)
+	})
+	return c.Value, err
+}
+
+// batch is destroys that are asked for together.
+type batch struct {
+	ids  []int64
+	done chan struct{}
+	err  error
+}
+
+// Destroy asks for the end of instances. While one request waits for its turn, others
+// join it: the market ends any number of instances by one request.
+func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
+	g.mu.Lock()
+	b := g.batch
+	if b != nil {
+		for _, id := range ids {
+			if !slices.Contains(b.ids, id) {
+				b.ids = append(b.ids, id)
+			}
+		}
+		g.mu.Unlock()
+		select {
+		case <-b.done:
+			return b.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	b = &batch{ids: slices.Clone(ids), done: make(chan struct{})}
+	g.batch = b
+	g.mu.Unlock()
+	err := g.pace(ctx, "destroy")
+	g.mu.Lock()
+	g.batch = nil
+	ids = b.ids
+	g.mu.Unlock()
+	if err == nil {
+		err = g.destroy(ctx, ids)
+	}
+	b.err = err
+	close(b.done)
+	return err
+}
+
+// destroy ends instances together, and one by one if the market does not take that.
+func (g *Governor) destroy(ctx context.Context, ids []int64) error {
+	// What lists have shown until now is over.
+	defer os.Remove(filepath.Join(g.Dir, "instances.json"))
+	err := g.API.Destroy(paced(ctx), ids...)
+	g.learn(ctx, "destroy", err)
+	if err == nil || len(ids) == 1 || errors.Is(err, ErrBusy) || errors.Is(err, ErrAuth) || ctx.Err() != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		err := g.API.Destroy(ctx, id)
+		g.learn(ctx, "destroy", err)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+type pacedKey struct{}
+
+// paced marks a context whose next request has waited for its turn already.
+func paced(ctx context.Context) context.Context {
+	var once sync.Once
+	return context.WithValue(ctx, pacedKey{}, &once)
+}
+
+// keepPace calls a transport's Pace before a request.
+func keepPace(ctx context.Context, pace func(ctx context.Context, op string) error, op string) error {
+	if pace == nil {
+		return nil
+	}
+	if once, ok := ctx.Value(pacedKey{}).(*sync.Once); ok {
+		first := false
+		once.Do(func() { first = true })
+		if first {
+			return nil
+		}
+	}
+	return pace(ctx, op)
+}
+
+// Calls is how many requests were made so far.
+func (g *Governor) Calls() int64 { return g.API.Calls() }

@@ -1,0 +1,460 @@
+package vastai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// times is a clock that stands still but when somebody sleeps.
+type times struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *times) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+func (c *times) Sleep(ctx context.Context, d time.Duration) error {
+	c.mu.Lock()
+	c.now = c.now.Add(max(d, 0))
+	c.mu.Unlock()
+	return ctx.Err()
+}
+
+// market is a server that answers from a list, and notes what it was asked.
+type market struct {
+	*httptest.Server
+	mu     sync.Mutex
+	asked  []string
+	at     []time.Time
+	clock  *times
+	answer func(r *http.Request, n int) (status int, header map[string]string, body string)
+}
+
+func newMarket(t *testing.T, clock *times, answer func(r *http.Request, n int) (int, map[string]string, string)) *market {
+	t.Helper()
+	m := &market{clock: clock, answer: answer}
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		m.asked, m.at = append(m.asked, r.Method+" "+r.URL.Path), append(m.at, clock.Now())
+		n := len(m.asked)
+		m.mu.Unlock()
+		status, header, body := m.answer(r, n)
+		for k, v := range header {
+			w.Header().Set(k, v)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}))
+	t.Cleanup(m.Close)
+	return m
+}
+
+func (m *market) requests() []string { m.mu.Lock(); defer m.mu.Unlock(); return slices.Clone(m.asked) }
+
+func (m *market) governor(dir string) *Governor {
+	rest := NewREST(m.URL, "key")
+	rest.Wait, rest.Now = time.Millisecond, m.clock.Now
+	g := NewGovernor(rest, dir, 5*time.Second, m.clock.Now)
+	g.Sleep = m.clock.Sleep
+	return g
+}
+
+var start = time.Date(2026, 3, 1, 15, 0, 0, 0, time.UTC)
+
+func offersBody(ids ...int) string {
+	var rows []string
+	for _, id := range ids {
+		rows = append(rows, fmt.Sprintf(`{"id":%d,"dph_total":0.%d,"num_gpus":1}`, id, id))
+	}
+	return `{"offers":[` + strings.Join(rows, ",") + `]}`
+}
+
+const noInstances = `{"success":true,"instances":[],"total_instances":0,"next_token":null}`
+
+// A pass of thirty tasks that wait, in two tools: one list, one account, one search.
+func TestGovernorShares(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/api/v1/instances"):
+			return 200, nil, noInstances
+		case strings.HasPrefix(r.URL.Path, "/api/v0/users"):
+			return 200, nil, `{"id":1,"credit":9}`
+		}
+		return 200, nil, offersBody(1, 2)
+	})
+	dir := t.TempDir()
+	tools := []*Governor{m.governor(dir), m.governor(dir)}
+	var all sync.WaitGroup
+	for n := range 30 {
+		all.Go(func() {
+			g := tools[n%2]
+			_, err1 := g.List(t.Context(), start)
+			_, err2 := g.Account(t.Context(), time.Time{})
+			found, err3 := g.Search(t.Context(), Search{Disk: 20}, true)
+			if err := errors.Join(err1, err2, err3); err != nil || len(found.Offers) != 2 {
+				t.Errorf("%+v, %v", found, err)
+			}
+		})
+	}
+	all.Wait()
+	if got := m.requests(); len(got) != 3 {
+		t.Errorf("%d requests: %v", len(got), got)
+	}
+	// A list from before a time is not one from after it.
+	if _, err := tools[0].List(t.Context(), clock.Now().Add(time.Second)); err != nil || len(m.requests()) != 4 {
+		t.Errorf("%v, %v", m.requests(), err)
+	}
+	// Another search, and one that is of now.
+	for _, s := range []struct {
+		disk    float64
+		patient bool
+	}{{30, true}, {20, false}} {
+		if _, err := tools[0].Search(t.Context(), Search{Disk: s.disk}, s.patient); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := m.requests(); len(got) != 6 {
+		t.Errorf("%d requests: %v", len(got), got)
+	}
+}
+
+// The list may hold secrets of tasks; the cache does not.
+func TestGovernorKeepsNoSecrets(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
+		return 200, nil, `{"success":true,"instances":[{"id":7,"label":"x","extra_env":[["TOKEN","hush"],["NONCE","n1"]]}],"total_instances":1,"next_token":null}`
+	})
+	g := m.governor(t.TempDir())
+	g.Keep = []string{"NONCE"}
+	for range 2 {
+		list, err := g.List(t.Context(), start)
+		if err != nil || len(list.Instances) != 1 || list.Instances[0].Env("NONCE") != "n1" || list.Instances[0].Env("TOKEN") != "" {
+			t.Errorf("%+v, %v", list, err)
+		}
+	}
+	if got := readCached[Listing](g.Dir + "/instances.json"); len(got.Value.Instances) != 1 || got.Value.Instances[0].ID != 7 {
+		t.Errorf("%+v", got)
+	}
+	b, err := json.Marshal(readCached[json.RawMessage](g.Dir + "/instances.json"))
+	if err != nil || strings.Contains(string(b), "hush") {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// Requests of a class keep the distance that the market documents, whoever makes them.
+func TestGovernorDistances(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
+		if r.Method == http.MethodPut {
+			return 200, nil, fmt.Sprintf(`{"success":true,"new_contract":%d}`, n)
+		}
+		return 200, nil, noInstances
+	})
+	dir := t.TempDir()
+	order := Order{Image: "x", Disk: 20, Label: "l"}
+	for n := range 4 {
+		if _, err := m.governor(dir).Create(t.Context(), int64(n+1), order); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 1; n < 4; n++ {
+		if d := m.at[n].Sub(m.at[n-1]); d < 4500*time.Millisecond {
+			t.Errorf("order %d came %v after the one before", n, d)
+		}
+	}
+}
+
+// The quota of searches is not asked for again before it resets, by anybody: at the time
+// of the header, else at midnight UTC.
+func TestGovernorQuota(t *testing.T) {
+	reset := start.Add(4 * time.Hour)
+	for _, c := range []struct {
+		header map[string]string
+		until  time.Time
+	}{
+		{map[string]string{"X-RateLimit-Reset": fmt.Sprint(reset.Unix()), "Retry-After": "14400"}, reset},
+		{nil, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)},
+		{map[string]string{"X-RateLimit-Reset": "17"}, time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)},
+	} {
+		clock := &times{now: start}
+		over := false
+		m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
+			if over {
+				return 200, nil, offersBody(1)
+			}
+			return 429, c.header, `{"success":false,"error":"search_quota_exceeded","msg":"Daily search quota exceeded"}`
+		})
+		dir := t.TempDir()
+		for range 20 {
+			_, err := m.governor(dir).Search(t.Context(), Search{Disk: 20}, true)
+			if !errors.Is(err, ErrQuota) || !Until(err).Equal(c.until) {
+				t.Fatalf("%v until %v, want %v", err, Until(err), c.until)
+			}
+		}
+		if got := m.requests(); len(got) != 1 {
+			t.Errorf("%d requests", len(got))
+		}
+		// Nothing else is held up by it.
+		if _, err := m.governor(dir).List(t.Context(), start); errors.Is(err, ErrQuota) && Until(err).IsZero() {
+			t.Error(err)
+		}
+		over = true
+		_ = clock.Sleep(t.Context(), c.until.Sub(clock.Now())+time.Second)
+		if found, err := m.governor(dir).Search(t.Context(), Search{Disk: 20}, true); err != nil || len(found.Offers) != 1 {
+			t.Errorf("after the reset: %+v, %v", found, err)
+		}
+	}
+}
+
+// A Retry-After is heeded; without one the pauses grow.
+func TestGovernorBusy(t *testing.T) {
+	clock := &times{now: start}
+	header := map[string]string{"Retry-After": "90"}
+	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
+		return 429, header, "API requests too frequent"
+	})
+	dir := t.TempDir()
+	ask := func() error { _, err := m.governor(dir).Account(t.Context(), clock.Now()); return err }
+	if err := ask(); !errors.Is(err, ErrBusy) || Until(err).Before(start.Add(90*time.Second)) {
+		t.Errorf("%v until %v", err, Until(err))
+	}
+	n := len(m.requests())
+	if err := ask(); !errors.Is(err, ErrBusy) || len(m.requests()) != n || n != 1 {
+		t.Errorf("%v, %d requests, then %d", err, n, len(m.requests()))
+	}
+	header = nil
+	var pauses []time.Duration
+	for range 7 {
+		err := ask()
+		if wait := Until(err).Sub(clock.Now()); wait > 0 {
+			_ = clock.Sleep(t.Context(), wait)
+		}
+		before := clock.Now()
+		_ = ask()
+		pauses = append(pauses, Until(ask()).Sub(before))
+	}
+	if !slices.IsSorted(pauses) || pauses[0] < 10*time.Second || pauses[6] > 6*time.Minute {
+		t.Errorf("pauses %v", pauses)
+	}
+}
+
+// Searches that find nothing of use are made after pauses that grow, however many wait.
+func TestGovernorIdle(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) { return 200, nil, offersBody() })
+	dir := t.TempDir()
+	s := Search{Disk: 20}
+	for range 360 { // an hour of passes
+		for range 5 {
+			g := m.governor(dir)
+			if _, err := g.Search(t.Context(), s, true); err != nil {
+				t.Fatal(err)
+			}
+			g.Idle(t.Context(), s)
+		}
+		_ = clock.Sleep(t.Context(), 10*time.Second)
+	}
+	if n := len(m.requests()); n < 10 || n > 25 {
+		t.Errorf("%d searches in an hour of nothing", n)
+	}
+}
+
+// Offers that were tried are not offered again; several tasks share one search.
+func TestGovernorTried(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
+		if r.Method != http.MethodPut {
+			return 200, nil, offersBody(1, 2, 3)
+		}
+		if strings.HasSuffix(r.URL.Path, "/2/") {
+			return 403, nil, `{"success":false,"error":"invalid_args","msg":"error 403/3586: Offer 2 is not your own."}`
+		}
+		return 200, nil, fmt.Sprintf(`{"success":true,"new_contract":%d}`, n)
+	})
+	g := m.governor(t.TempDir())
+	order := Order{Image: "x", Disk: 20, Label: "l"}
+	var left []int
+	for _, id := range []int64{1, 2} {
+		if _, err := g.Create(t.Context(), id, order); id == 2 && !errors.Is(err, ErrRejected) || id == 1 && err != nil {
+			t.Errorf("order of %d: %v", id, err)
+		}
+		found, err := g.Search(t.Context(), Search{Disk: 20}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, len(found.Offers))
+	}
+	if !slices.Equal(left, []int{2, 1}) {
+		t.Errorf("offers left: %v", left)
+	}
+}
+
+// Destroys that wait for their turn are one request; where the market does not take
+// several, they are made one by one, and one bad instance does not keep the others.
+func TestGovernorDestroysTogether(t *testing.T) {
+	for _, bulk := range []bool{true, false} {
+		clock := &times{now: start}
+		var mu sync.Mutex
+		gone := map[string]bool{}
+		first := make(chan struct{})
+		m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Path != "/api/v0/instances/" {
+				gone[strings.Trim(strings.TrimPrefix(r.URL.Path, "/api/v0/instances/"), "/")] = true
+				return 200, nil, `{"success":true}`
+			}
+			var in struct {
+				IDs []int64 `json:"instance_ids"`
+			}
+			_ = json.NewDecoder(r.Body).Decode(&in)
+			if !bulk {
+				return 400, nil, `{"error":"invalid_args","msg":"invalid request format"}`
+			}
+			for _, id := range in.IDs {
+				gone[fmt.Sprint(id)] = true
+			}
+			return 200, nil, `{"success":true}`
+		})
+		g := m.governor(t.TempDir())
+		g.Sleep = func(ctx context.Context, d time.Duration) error {
+			<-first // the leader waits until all have come
+			return clock.Sleep(ctx, d)
+		}
+		var all sync.WaitGroup
+		for id := range int64(12) {
+			all.Go(func() {
+				if err := g.Destroy(t.Context(), id+1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for {
+			g.mu.Lock()
+			joined := g.batch != nil && len(g.batch.ids) == 12
+			g.mu.Unlock()
+			if joined {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		close(first)
+		all.Wait()
+		if n := len(m.requests()); len(gone) != 12 || bulk && n != 1 || !bulk && n != 13 {
+			t.Errorf("bulk %v: %d gone by %d requests", bulk, len(gone), n)
+		}
+	}
+}
+
+// Five hundred instances are twenty requests.
+func TestGovernorPages(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
+		from := 0
+		_, _ = fmt.Sscanf(r.URL.Query().Get("after_token"), "t%d", &from)
+		var rows []string
+		for id := from; id < from+25; id++ {
+			rows = append(rows, fmt.Sprintf(`{"id":%d,"label":"l%d"}`, id+1, id))
+		}
+		next := fmt.Sprintf(`"t%d"`, from+25)
+		if from+25 == 500 {
+			next = "null"
+		}
+		return 200, nil, `{"success":true,"instances":[` + strings.Join(rows, ",") + `],"total_instances":500,"next_token":` + next + `}`
+	})
+	dir := t.TempDir()
+	for range 3 {
+		if list, err := m.governor(dir).List(t.Context(), start); err != nil || len(list.Instances) != 500 {
+			t.Fatalf("%d, %v", len(list.Instances), err)
+		}
+	}
+	if n := len(m.requests()); n != 20 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// A row that cannot be read is counted, and does not make the count of the list wrong.
+func TestOddInstances(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
+		return 200, nil, `{"success":true,"instances":[{"id":7,"label":"x"},{"id":null,"label":"y"},"?"],"total_instances":3,"next_token":null}`
+	})
+	list, err := m.governor(t.TempDir()).List(t.Context(), start)
+	if err != nil || len(list.Instances) != 1 || list.Odd != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// What an answer means depends on what was asked: a refusal of an order, a log or a page
+// of a firewall says nothing of the key.
+func TestOutcome(t *testing.T) {
+	for _, c := range []struct {
+		op     string
+		status int
+		words  string
+		want   error
+	}{
+		{orderOp, 403, "invalid_args: error 403/3586: Offer 1 is not your own. Hosts can only rent their own machines.", ErrRejected},
+		{orderOp, 401, "", ErrRejected},
+		{orderOp, 404, "auth_error: Invalid user key", ErrRejected},
+		{orderOp, 400, "invalid_args: error 400/3467: Invalid args", ErrRejected},
+		{orderOp, 404, "invalid_args: error 404/3603: no_such_ask Instance type by id 1 is not available.", ErrOfferGone},
+		{orderOp, 410, "no_such_ask: error 410/3907", ErrOfferGone},
+		{orderOp, 400, "insufficient_credit: Your account lacks credit", ErrCredit},
+		{orderOp, 429, "API requests too frequent endpoint threshold=4.5", ErrBusy},
+		{orderOp, 500, "", ErrUnknown},
+		{"search", 429, "search_quota_exceeded: Daily quota", ErrQuota},
+		{"search", 429, "Daily quota. Resets at 2026-03-02 00:00 UTC.", ErrQuota}, // as the program says it
+		{"search", 429, "API requests too frequent", ErrBusy},
+		{"search", 400, "x is not a valid search key", ErrInvalid},
+		{"list of instances", 403, "<html>Request blocked</html>", ErrUnknown},
+		{"list of instances", 401, "This key lacks the instance_read permission group", ErrAuth},
+		{"account", 404, "auth_error: Invalid user key", ErrAuth},
+		{"log of 7", 403, "not_authorized", ErrAuth},
+		{"destroy 7", 429, "rate_limit_exceeded: API requests too frequent endpoint threshold=3.0", ErrBusy},
+		{"account", 200, "", nil},
+	} {
+		if got := outcome(c.op, c.status, c.words); !errors.Is(got, c.want) || c.want == nil && got != nil {
+			t.Errorf("%s %d %q: %v, want %v", c.op, c.status, c.words, got, c.want)
+		}
+	}
+}
+
+func TestCharges(t *testing.T) {
+	clock := &times{now: start}
+	var filters []string
+	m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
+		filters = append(filters, r.URL.Query().Get("select_filters"))
+		if r.URL.Query().Get("after_token") == "" {
+			return 200, nil, `{"success":true,"count":2,"total":3,"next_token":"x","results":[
+				{"start":1772323200,"end":1772366400,"type":"instance","source":"instance-7","description":"d","amount":1.25,"metadata":{"label":"ponos:a:t:1"},"items":[]},
+				{"type":"volume","source":"volume-3","amount":1},{"source":"instance-8","amount":null}]}`
+		}
+		return 200, nil, `{"success":true,"count":1,"total":3,"next_token":null,"results":[{"start":1772323200,"end":1772366400,"source":"instance-9","amount":0.5,"metadata":{}}]}`
+	})
+	g := m.governor(t.TempDir())
+	for range 2 {
+		got, err := g.Charges(t.Context(), start.Add(-24*time.Hour), start, start)
+		if err != nil || len(got) != 2 || got[0].Instance != 7 || got[0].Amount != 1.25 || got[0].Label != "ponos:a:t:1" || got[1].Instance != 9 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if len(filters) != 2 || filters[0] != fmt.Sprintf(`{"day":{"gte":%d,"lte":%d},"type":{"in":["instance"]}}`, start.Add(-24*time.Hour).Unix(), start.Unix()) {
+		t.Errorf("%q", filters)
+	}
+	for _, bad := range []string{`{}`, `[]`, `{"success":false,"msg":"Host users do not have instance charges","count":0,"results":[]}`} {
+		if _, _, err := parseCharges([]byte(bad)); err == nil {
+			t.Errorf("%s became charges", bad)
+		}
+	}
+}
