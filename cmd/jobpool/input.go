@@ -66,7 +66,7 @@ func (in *taskInput) exclusions() error {
 	c := in.c
 	if c.Bool("jsonl") {
 		for _, name := range inputFlags {
-			if c.IsSet(name) && !slices.Contains([]string{"jsonl", "arg-file", "dry-run"}, name) {
+			if c.IsSet(name) && !slices.Contains([]string{"jsonl", "arg-file", "dry-run", "results"}, name) {
 				return fault.Errorf(fault.Usage, "--jsonl and --%s exclude each other", name)
 			}
 		}

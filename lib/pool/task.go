@@ -82,7 +82,7 @@ type Task struct {
 	// Company is with how many others at most it may be at a node, itself included, as
 	// workers have died when it ran; 0: any number.
 	Company int16
-	Avoid   *Node // where it failed last
+	Avoid   *Node // where it failed last, also when the node has come back
 }
 
 // ID is the user's name of the task, or "".
@@ -101,6 +101,9 @@ type class struct {
 	avoid    *Node
 	company  int16
 }
+
+// avoids reports whether tasks of a class had better run elsewhere.
+func (c *class) avoids(n *Node) bool { return c.avoid != nil && c.avoid.Name == n.Name }
 
 func (t *Task) class() class {
 	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid, t.Company}

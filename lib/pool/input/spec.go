@@ -91,6 +91,11 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 	if in.last != nil && same(in.last, &s) {
 		return in.last
 	}
+	return in.add(s)
+}
+
+// add makes another one known.
+func (in *interner) add(s pool.Spec) *pool.Spec {
 	k := fmt.Sprintf("%v|%d|%d|%d|%q|%q|%v|%v", s.Need, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // a feed for ever must not fill the memory
