@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "ponos-setup"
@@ -83,7 +84,7 @@ type daemonRow struct {
 }
 
 func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
-	every, err := config.ParseDuration(c.String("every"))
+	every, err := unit.Duration(c.String("every"))
 	if err != nil || every < time.Second {
 		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 	}
@@ -174,6 +175,14 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 	r.Checks = append(r.Checks, submission...)
 	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
 		return err // told at the end
+	}
+	for _, t := range []struct {
+		kind string
+		gpu  bool
+	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
+		if why := parts.Refused(c.Context, t.gpu); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
+		}
 	}
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {
 		job, err := parts.SubmitDaemon(c.Context, every)
