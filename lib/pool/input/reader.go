@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // maxLine bounds one task in the input.
@@ -443,7 +444,7 @@ func (o *Object) Set(cpus, gpus, mem, timeout string) error {
 	if mem == "" {
 		return nil
 	}
-	n, err := ParseSize(mem)
+	n, err := unit.SizeWithUnit(mem)
 	size := jsonSize(n)
 	o.Mem = &size
 	return err
@@ -478,7 +479,7 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	var s string
 	err := json.Unmarshal(b, &s)
 	if err == nil {
-		n, err = ParseSize(s)
+		n, err = unit.SizeWithUnit(s)
 	}
 	*t = jsonSize(n)
 	return err
