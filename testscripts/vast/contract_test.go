@@ -37,6 +37,7 @@ func TestClientVersions(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond})
 			w.market.AddOffer(1, nil)
+			w.market.AddOffer(2, nil)
 			cli := vastai.NewCLI(withEnv{command.System, append(w.env, "VAST_API_KEY="+server.Key)}, w.url)
 			cli.Path, cli.Wait, cli.Tries, cli.Key = filepath.Join(venv.get(t), "bin/vastai"), 20*time.Millisecond, 2, server.Key
 			ctx := t.Context()
@@ -56,11 +57,18 @@ func TestClientVersions(t *testing.T) {
 			if text, err := cli.Log(ctx, i.ID, 10); err != nil || strings.TrimSpace(string(text)) != "one\ntwo" {
 				t.Errorf("log %q, %v", text, err)
 			}
-			if _, err := cli.List(ctx, ""); err != nil {
-				t.Errorf("list: %v", err)
+			if l, err := cli.List(ctx, "ponos:a:t:1"); err != nil || len(l.Instances) != 1 || l.Instances[0].ID != created.ID || l.Instances[0].Env("JSON") != env["JSON"] {
+				t.Errorf("list: %+v, %v", l, err)
 			}
-			if err := cli.Destroy(ctx, i.ID); err != nil || len(w.market.Alive()) > 0 {
+			if _, err := cli.Create(ctx, 2, vastai.Order{Image: "img:1", Entrypoint: "/bin/sh", Disk: 20, Label: "ponos:a:t:2"}); err != nil {
+				t.Error(err)
+			}
+			if err := cli.Destroy(ctx, i.ID, i.ID+1); err != nil || len(w.market.Alive()) > 0 {
 				t.Errorf("destroy: %v", err)
+			}
+			now := w.market.RealNow()
+			if bill, err := cli.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour)); err != nil || len(bill) != 2 {
+				t.Errorf("charges: %+v, %v", bill, err)
 			}
 			for _, r := range w.market.Requests(".") {
 				if strings.Contains(r.Query, server.Key) && version == "newest" {
@@ -92,7 +100,7 @@ func TestNewestClient(t *testing.T) {
 		t.Fatalf("%v, %v", found, err)
 	}
 	known := slices.Clone(harmless)
-	headers := []string{"Content-Type", "content-type", "Location", "Content-Length"}
+	headers := []string{"Content-Type", "content-type", "Location", "Content-Length", "Authorization"}
 	for _, o := range server.TheContract.Operations {
 		for _, codes := range o.Errors {
 			known = append(known, codes...)

@@ -204,8 +204,14 @@ func TestSwitch(t *testing.T) {
 			w.market.SetLog(i.ID, output.String())
 			w.due()
 			w.settled("task")
+			if n := len(w.market.Instances()); n != 1 {
+				t.Errorf("%d instances: the task has run already", n)
+			}
 			want := "failed"
 			if c.unarmed {
+				want = "error"
+			}
+			if c.deaf { // its container has destroyed it, and nobody has looked before
 				want = "error"
 			}
 			if log := string(w.queue.Log("task")); w.state("task") != want || c.unarmed && !strings.Contains(log, "the image has no program that could stop the instance") {

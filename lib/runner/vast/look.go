@@ -28,9 +28,10 @@ const (
 
 // graces of states that say nothing by themselves.
 const (
-	oddGrace  = 5 * time.Minute // a host that is offline or unknown
-	lostGrace = 2 * time.Minute // a job of which there is no trace at all
-	deadLooks = 3               // looks at a container that has ended without a word
+	oddGrace   = 5 * time.Minute // a host that is offline or unknown
+	unseenTime = 2 * time.Minute // between two looks at an instance that boots
+	lostGrace  = 2 * time.Minute // a job of which there is no trace at all
+	deadLooks  = 3               // looks at a container that has ended without a word
 )
 
 // view is one look at the market.
@@ -421,8 +422,10 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	case errors.Is(err, runner.ErrRefused):
 		return r.finish(o, end{State: task.Error, Reason: err.Error()})
 	case err != nil:
-		o.Status = "another machine is wanted: " + err.Error()
-		r.warn("no other machine yet", o, err)
+		before := o.Status
+		if o.Status = "another machine is wanted: " + err.Error(); o.Status != before { // once, not in each turn
+			r.warn("no other machine yet", o, err)
+		}
 	}
 	return nil
 }
@@ -513,6 +516,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
+		if unseen := o.Missing.Sub(latest(latest(o.Created, o.Found), o.Seen)); o.Ran.IsZero() && unseen > r.unseen() {
+			why := fmt.Sprintf("the instance has disappeared, and was not looked at for %v before: the task may have run", unseen.Round(time.Second))
+			return r.lose(ctx, v, o, why, instances)
+		}
 		if o.Ran.IsZero() {
 			return r.fault(ctx, v, o, "the instance has disappeared", instances)
 		}
@@ -520,6 +527,9 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	}
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}
+	if o.Ran.IsZero() {
+		o.Seen = v.began
+	}
 	o.fill(i)
 	if !o.Checked && len(i.Facts) > 0 && o.Ran.IsZero() && !o.Rebuilt {
 		if bad := r.All(o.Slug).Differing(i); bad != nil {
@@ -565,6 +575,16 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		return err
 	}
 	return r.lose(ctx, v, o, "the host was lost: it is "+i.Actual, instances)
+}
+
+// unseen is how long an instance may be out of sight without its task having run to its
+// end there: it takes longer to boot, or it would be there still for as long as
+// switch_grace.
+func (r *Runner) unseen() time.Duration {
+	if g := r.Switch.Grace; g > 0 {
+		return min(g, unseenTime)
+	}
+	return unseenTime
 }
 
 func latest(a, b time.Time) time.Time {

@@ -613,6 +613,30 @@ func TestListLookedAtTwice(t *testing.T) {
 	}
 }
 
+// An instance that came and went while the agent was away may have run the task: it is not
+// started again without the user's leave.
+func TestGoneUnseen(t *testing.T) {
+	for retries := range 2 {
+		s := newStand(t, 5)
+		s.Retries = retries
+		s.begin(1)
+		s.clock.pass(time.Hour)
+		s.market.mu.Lock()
+		s.market.instances = nil
+		s.market.mu.Unlock()
+		job := runner.Job{}
+		for range 6 {
+			job = s.turn()[s.job(1)]
+		}
+		if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
+			t.Errorf("retries %d: %+v", retries, job)
+		}
+		if retries == 0 && !strings.Contains(job.Reason, "was not looked at for 1h1m0s before: the task may have run") {
+			t.Error(job.Reason)
+		}
+	}
+}
+
 // Logs that take longer than a turn has for them are read all the same, and one that never
 // comes does not hold its task: the label tells the end.
 func TestSlowLogs(t *testing.T) {
