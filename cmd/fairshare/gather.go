@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os/user"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,9 +16,20 @@ import (
 type asker struct {
 	client slurm.Client
 	now    func() time.Time
+	uid    func(name string) (id uint32, ok bool)
 }
 
-func newAsker() *asker { return &asker{now: clock.Now} }
+func newAsker() *asker { return &asker{now: clock.Now, uid: userID} }
+
+// userID is the number of a user whom this machine knows.
+func userID(name string) (uint32, bool) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(id), err == nil
+}
 
 // together runs several questions to Slurm at once. The first that fails ends
 // the others, and is what is told.

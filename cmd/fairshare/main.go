@@ -48,6 +48,7 @@ fairshare jobs -p gpu            who waits for gpu, in order, and why
 fairshare jobs 349               the whole story of one job
 fairshare holes                  what would start right now
 fairshare where --gpus=2 job.sh  where this job would start soonest
+fairshare limits                 what I may have, and what is left
 fairshare history --since 30d    what I used, by day`,
 		Brief: map[string][]string{
 			"":     {"user", "account", "all", "json", "watch"},
@@ -118,6 +119,16 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
+				Name: "limits", Usage: "the limits that apply, what is left, and which bind", ArgsUsage: "[USER|ACCOUNT]",
+				Flags: commonFlags(),
+				Action: func(c *cli.Context) error {
+					if c.NArg() > 1 {
+						return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().Get(1))
+					}
+					return display(c, &limitsView{ask: a, name: c.Args().First()})
+				},
+			},
+			{
 				Name: "history", Usage: "what was used, by day and user or account",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "since", Value: "30d", Usage: "from this `TIME` on: a duration back such as 30d, or a date"},
@@ -145,7 +156,7 @@ fairshare history --since 30d    what I used, by day`,
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "history"})
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "limits", "history"})
 			}
 			v, err := newSharesView(a, c)
 			if err != nil {

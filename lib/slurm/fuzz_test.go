@@ -74,6 +74,12 @@ func FuzzListings(f *testing.F) {
 		_, _ = ParseLicenses(in())
 		_, _ = ParseJobDetails(in())
 		_, _ = ParseConfig(in())
+		usages, err := ParseUsages(in())
+		for _, a := range usages.Associations {
+			if err != nil || a.Account == "" || a.Jobs < 0 || a.WallMins < 0 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		}
 		_, _ = parseReport(in())
 		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })
 	})
@@ -125,5 +131,6 @@ func FuzzValues(f *testing.F) {
 		_, _ = nodeState(s)
 		_, _ = parseExit(s)
 		_, _ = JobDefaults(s)
+		_, _ = LimitOfReason(s)
 	})
 }

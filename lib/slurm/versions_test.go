@@ -95,6 +95,24 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
+			usages, err := ParseUsages(open("assoc-mgr.txt"))
+			if err != nil || len(usages.Associations) != 9 || len(usages.QOS) != 5 {
+				t.Fatalf("ParseUsages: %+v, %v", usages, err)
+			}
+			for _, a := range usages.Associations {
+				if a.Account == "root" && a.User == "" && (a.Cluster != "testbed" || a.Jobs != 1 || a.Submit != 5 || a.TRES["cpu"] != 2 || a.TRES["mem"] != 1000 || a.TRES.GPUs() != 2 || a.TRESRunMins["node"] <= 0) {
+					t.Errorf("%+v", a)
+				}
+				if a.User == "carol" && (a.Account != "csi" || a.Jobs != 0 || len(a.TRES) != 0) {
+					t.Errorf("%+v", a)
+				}
+			}
+			for _, q := range usages.QOS {
+				if q.Name == "normal" && (q.Jobs != 1 || q.Users[0].Jobs != 1 || q.Users[0].TRES["cpu"] != 2 || q.Accounts["root"].Submit != 5) {
+					t.Errorf("%+v", q)
+				}
+			}
+
 			partitions, err := ParsePartitions(open("partitions.txt"))
 			if err != nil || len(partitions) != 6 {
 				t.Fatalf("ParsePartitions: %+v, %v", partitions, err)

@@ -91,8 +91,9 @@ func TestOneCallEach(t *testing.T) {
 		w.must(err)
 		return e.State
 	}
-	if n := count(); n["squeue"] != 1 || n["sacct"] != 0 || state(0) != task.Running {
-		t.Errorf("first turn: calls %v, state %q; want one squeue, no sacct, running", n, state(0))
+	// With a state directory that is new, accounting is asked once for what has ended before.
+	if n := count(); n["squeue"] != 1 || n["sacct"] != 1 || state(0) != task.Running {
+		t.Errorf("first turn: calls %v, state %q; want one squeue, one sacct, running", n, state(0))
 	}
 	for i := range 40 {
 		w.ended[i] = true

@@ -33,7 +33,7 @@ func dist(t *testing.T, source, version string, more ...string) string {
 		"make", "-s", "-C", source, "dist", "VERSION=" + version, "ARCHS=amd64", "OUT=" + out,
 		"TOOLDIR=" + filepath.Join(harness.Root(), "bin/dev"),
 	}
-	said := run(t, append([]string{"env", "OUT=" + out, "ARCHS=amd64", "SOURCE_DATE_EPOCH=1700000000"}, append(more, args...)...)...)
+	said := run(t, append([]string{"env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "OUT=" + out, "ARCHS=amd64", "SOURCE_DATE_EPOCH=1700000000"}, append(more, args...)...)...)
 	if said != "" {
 		t.Errorf("make dist has something to say:\n%s", said)
 	}

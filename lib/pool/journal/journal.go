@@ -18,6 +18,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
@@ -188,7 +189,7 @@ func noLocks(err error) bool {
 // its name until it has ended.
 func heldByLease(dir string) error {
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	if until := LeaseEnd(dir); len(holder) > 0 && time.Now().Before(until) {
+	if until := LeaseEnd(dir); len(holder) > 0 && clock.Now().Before(until) {
 		return fault.Errorf(fault.Busy, "run directory %q, where files cannot be locked, may be in use until %s by %s", dir,
 			until.Format("15:04:05"), strings.TrimSpace(string(holder)))
 	}
@@ -259,7 +260,7 @@ func cmpOr(a, b string) string {
 // Flush writes everything out. After an error nothing is lost: the next Flush
 // goes on where this one has failed.
 func (j *Journal) Flush() error {
-	j.flushSent(float64(time.Now().UnixMilli()) / 1e3)
+	j.flushSent(float64(clock.Now().UnixMilli()) / 1e3)
 	return errors.Join(j.file.flush(), j.joblog.flush())
 }
 

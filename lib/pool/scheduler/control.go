@@ -2,9 +2,9 @@ package scheduler
 
 import (
 	"fmt"
-	"time"
 	"unicode/utf8"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -81,7 +81,7 @@ func (s *scheduler) request(r *Request) {
 	a := &Answer{Tag: r.Tag}
 	switch r.Op {
 	case "status":
-		a.Status = s.core.Status(time.Now())
+		a.Status = s.core.Status(clock.Now())
 	case "list":
 		a.Tasks = s.list()
 	case "explain":
@@ -135,7 +135,7 @@ func (s *scheduler) explain(r *Request, a *Answer) {
 		return
 	}
 	a.Seq = r.Seqs[0]
-	if a.Reasons = s.core.Explain(a.Seq, time.Now()); a.Reasons == nil {
+	if a.Reasons = s.core.Explain(a.Seq, clock.Now()); a.Reasons == nil {
 		a.Error = fmt.Sprintf("explain: task %d is not waiting: it has ended, or was not read yet", a.Seq)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
@@ -75,7 +76,7 @@ func (s *scheduler) writeStatus(last bool) {
 	if s.Status == "" {
 		return
 	}
-	st := s.core.Status(time.Now())
+	st := s.core.Status(clock.Now())
 	if last {
 		st.Phase = "ended"
 	}
@@ -96,7 +97,7 @@ func (s *scheduler) writeStatus(last bool) {
 
 // dump tells the user how things stand (SIGUSR2).
 func (s *scheduler) dump() {
-	st := s.core.Status(time.Now())
+	st := s.core.Status(clock.Now())
 	s.Message("%s", line(st))
 	for _, n := range st.Nodes {
 		s.Message("node %s: %s, %d of %d CPUs free, %d running, %d queued, %d done", n.Name, n.State, n.Free, n.CPUs, n.Running, n.Queued, n.Done)

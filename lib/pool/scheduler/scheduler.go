@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
@@ -56,14 +57,14 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid()})
 	past := s.past()
-	s.noteLease(time.Now().Add(seconds(c.Setup.Lease)))
+	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
 	policy := c.Policy.Policy
 	policy.AwaitOrphans = c.ResumeByText
 	policy.ReleaseIdle = c.Release != nil
 	s.core = core.New(core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
 		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy,
-	}, time.Now())
+	}, clock.Now())
 	s.reader.start(s)
 	s.lookAtSpools()
 	s.handle(core.Tick{})
@@ -71,7 +72,7 @@ func Run(ctx context.Context, c Config) *Result {
 	return s.finish()
 }
 
-func now() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
+func now() float64 { return float64(clock.Now().UnixMicro()) / 1e6 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
@@ -138,7 +139,7 @@ func (s *scheduler) handle(e core.Event) {
 	for len(s.queue) > 0 {
 		e := s.queue[0]
 		s.queue = s.queue[1:]
-		for _, effect := range s.core.Handle(e, time.Now()) {
+		for _, effect := range s.core.Handle(e, clock.Now()) {
 			s.apply(effect)
 		}
 		if choked := s.printer.choked(); choked != s.choked {
@@ -190,7 +191,7 @@ func (s *scheduler) tick() {
 		e.Needed = s.printer.needed()
 	}
 	s.handle(e)
-	s.progress(time.Now())
+	s.progress(clock.Now())
 }
 
 // apply does what the core wants.
@@ -341,7 +342,7 @@ func (s *scheduler) past() []core.PastWorker {
 		switch {
 		case w.Finish && err != nil:
 			continue // it has ended, and left nothing
-		case !w.Finish && time.Now().After(until):
+		case !w.Finish && clock.Now().After(until):
 			continue
 		}
 		known[path] = true

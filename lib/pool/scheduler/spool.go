@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -53,7 +54,7 @@ func spoolIdentity(path string) (wire.Identity, bool) {
 }
 
 func (p *spools) tick(s *scheduler) {
-	if t := time.Now(); t.After(p.next) {
+	if t := clock.Now(); t.After(p.next) {
 		p.next = t.Add(time.Second)
 		s.lookAtSpools()
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
@@ -63,7 +64,7 @@ func (w *worker) startReady() {
 // start makes a task ready to be started; what becomes of that is an event. It is
 // nil if the task has ended already.
 func (w *worker) start(j *job) *command.Launch {
-	j.began = time.Now()
+	j.began = clock.Now()
 	if j.why != "" { // it was ended while it waited
 		w.end(j, &wire.Done{})
 		return nil
@@ -361,7 +362,7 @@ func (w *worker) runs() bool {
 
 // end reports a task and starts what follows on its slot.
 func (w *worker) end(j *job, d *wire.Done) {
-	now := time.Now()
+	now := clock.Now()
 	delete(w.jobs, j.run.Key)
 	if j.stdin != nil {
 		j.stdin.Close()
@@ -396,7 +397,7 @@ func (w *worker) report(d *wire.Done) {
 func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 	if j.queued {
 		w.unqueue(j)
-		w.report(&wire.Done{Key: j.run.Key, What: why, Start: seconds(time.Now())})
+		w.report(&wire.Done{Key: j.run.Key, What: why, Start: seconds(clock.Now())})
 		return
 	}
 	if j.why == "" {
@@ -406,10 +407,10 @@ func (w *worker) kill(j *job, why wire.Outcome, now bool) {
 	switch {
 	case j.pid == 0: // when it has started
 	case j.now:
-		j.killAt = time.Now().Add(time.Second)
+		j.killAt = clock.Now().Add(time.Second)
 		w.killProcess(j, syscall.SIGKILL)
 	case j.killAt.IsZero():
-		j.killAt = time.Now().Add(time.Duration(w.setup.Grace * float64(time.Second)))
+		j.killAt = clock.Now().Add(time.Duration(w.setup.Grace * float64(time.Second)))
 		w.killProcess(j, syscall.SIGTERM)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -204,8 +205,8 @@ func lookup(env []string, name string) string {
 }
 
 func (w *worker) loop(hungUp <-chan struct{}) error {
-	clock := time.NewTicker(tick)
-	defer clock.Stop()
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
 	for {
 		select {
 		case <-hungUp:
@@ -213,8 +214,8 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 			w.locked(w.schedulerLost)
 		case s := <-w.Signals:
 			w.locked(func() { w.signal(s) })
-		case <-clock.C:
-			w.locked(func() { w.tick(time.Now()) })
+		case <-ticks.C:
+			w.locked(func() { w.tick(clock.Now()) })
 		case <-w.over:
 		}
 		if w.done(hungUp == nil || w.Alone != nil && w.Alone()) {

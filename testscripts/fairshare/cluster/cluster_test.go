@@ -156,6 +156,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("holes", func(t *testing.T) { c.t = t; c.holes() })
 	t.Run("shares", func(t *testing.T) { c.t = t; c.shares() })
 	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
+	t.Run("limits", func(t *testing.T) { c.t = t; c.limits() })
 }
 
 // mixedQueue submits running and pending jobs of all kinds, and waits until the
@@ -404,4 +405,59 @@ func (c cluster) history() {
 		c.t.Errorf("history:\n%s", out)
 	}
 	c.must("root", "fairshare", "history", "--all", "--since", "1d", "--source", "sreport")
+}
+
+// limits sets limits, lets jobs run into one, and compares what fairshare says with them.
+func (c cluster) limits() {
+	for _, user := range []string{"alice", "bob", "carol", "root"} {
+		c.must("root", "scancel", "--user="+user)
+	}
+	c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+	c.must("root", "sacctmgr", "-Qi", "modify", "qos", "high", "set", "GrpTRES=gres/gpu=2", "MaxTRESPU=mem=20G")
+	c.must("root", "sacctmgr", "-Qi", "modify", "account", "research", "set", "GrpTRESRunMins=cpu=30000")
+	c.must("root", "sacctmgr", "-Qi", "modify", "user", "alice", "set", "MaxJobs=5", "MaxWall=2-0")
+	for range 3 {
+		c.must("alice", "sbatch", "--quiet", "--output=/dev/null", "--partition=gpu", "--qos=high", "--gpus=1", "--time=30", "--wrap=sleep 600")
+	}
+	waiting := ""
+	c.until("a job that waits for its QoS", func() bool {
+		waiting = strings.TrimSpace(c.must("alice", "squeue", "--noheader", "--me", "--states=PENDING", "--format=%i %r"))
+		return strings.HasSuffix(waiting, " QOSGrpGRES")
+	})
+	id, _, _ := strings.Cut(waiting, " ")
+	out := c.must("alice", "fairshare", "limits")
+	for _, want := range []string{
+		`(?m)^running jobs +alice in account research +5 +2 +3$`,
+		`(?m)^time limit of a job +alice in account research +2d +- +-$`,
+		`(?m)^CPU minutes of running jobs +account research +30000 +\d+ +29\d\d\d$`,
+		`(?m)^GPUs +QoS high +2 +2 +0  job ` + id + ` waits for it$`,
+		`(?m)^memory +QoS high, each user +20G +1000M +19G$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			c.t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	doc := decode[struct {
+		Limits []struct {
+			QOS, Resource string
+			Used          *float64
+			Binds         bool
+			Waiting       []string `json:"waiting_jobs"`
+		}
+	}](c.t, c.must("root", "fairshare", "limits", "research", "--json"))
+	bound := 0
+	for _, l := range doc.Limits {
+		if l.Binds {
+			bound++
+			if l.QOS != "high" || l.Resource != "gres/gpu" || *l.Used != 2 || len(l.Waiting) != 1 || l.Waiting[0] != id {
+				c.t.Errorf("%+v", l)
+			}
+		}
+	}
+	if bound != 1 {
+		c.t.Errorf("%d limits bind: %+v", bound, doc.Limits)
+	}
+	if _, errs, code := c.as("alice", "fairshare", "limits", "nobody-there"); code != 2 || !strings.Contains(errs, `unknown user or account "nobody-there"`) {
+		c.t.Errorf("exit status %d, %s", code, errs)
+	}
 }

@@ -1,0 +1,212 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Counted is what counts against the limits of an association, or of a QOS: what its
+// jobs have now, and what they have used. Resources of which there is nothing are left out.
+type Counted struct {
+	Jobs, JobsAccrue, Submit int64 // running, gaining priority by age, and all in the queue
+	TRES                     TRES  // of running jobs
+	WallMins                 float64
+	TRESMins                 TRES // used until now; it decays
+	TRESRunMins              TRES // what running jobs use if they run to their time limits
+}
+
+// CountedAssociation is the usage of an account, or of a user in an account.
+type CountedAssociation struct {
+	Cluster, Account, User, Partition string // User is empty for the account itself
+	Counted
+}
+
+// CountedQOS is the usage of a QOS: in all, and by user and account. Who has had
+// nothing in it is not among them.
+type CountedQOS struct {
+	Name string
+	Counted
+	Users    map[uint32]Counted // by user id
+	Accounts map[string]Counted
+}
+
+// Usages is what the controller counts against limits.
+type Usages struct {
+	Associations []CountedAssociation
+	QOS          []CountedQOS
+}
+
+// Usages asks the controller what counts against the limits of associations and QOS. With
+// PrivateData=usage it shows those of the user who asks.
+func (c *Client) Usages(ctx context.Context) (Usages, error) {
+	return stream(ctx, c, ParseUsages, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
+}
+
+// ParseUsages reads what scontrol prints for Usages. Limits are left out: sacctmgr has
+// those of users who never had a job as well.
+func ParseUsages(r io.Reader) (Usages, error) {
+	var all Usages
+	scan := newRecordScanner("scontrol show assoc_mgr", r)
+	for begun := false; ; begun = true {
+		line, err := scan.next("")
+		if errors.Is(err, io.EOF) && begun {
+			return all, nil
+		}
+		if errors.Is(err, io.EOF) {
+			err = scan.fail("nothing was printed")
+		}
+		if err != nil {
+			return Usages{}, err
+		}
+		p := counter{scan: scan}
+		switch {
+		case bytes.HasPrefix(line, []byte("ClusterName=")):
+			all.Associations = append(all.Associations, p.association(line))
+		case bytes.HasPrefix(line, []byte("QOS=")):
+			all.QOS = append(all.QOS, p.qos(string(line)))
+		default:
+			p.check(heading.Match(line), "line", string(line), "a record, nor a heading")
+		}
+		if p.err != nil {
+			return Usages{}, p.err
+		}
+	}
+}
+
+// heading is what stands between the records, or in their place.
+var heading = regexp.MustCompile(`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
+
+// counter reads one record, remembering the first problem.
+type counter struct {
+	scan *recordScanner
+	err  error
+}
+
+func (p *counter) check(ok bool, key, value, want string) {
+	if !ok && p.err == nil {
+		p.err = p.scan.fail("%s=%.60q is not %s", key, value, want)
+	}
+}
+
+func (p *counter) association(line []byte) CountedAssociation {
+	var a CountedAssociation
+	fields(line, func(key, value []byte) bool {
+		switch text := string(value); string(key) {
+		case "ClusterName":
+			a.Cluster = text
+		case "Account":
+			a.Account = text
+		case "UserName": // alice(1001)
+			a.User, _, _ = strings.Cut(text, "(")
+		case "Partition":
+			a.Partition = text
+		default:
+			if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
+				p.count(&a.Counted, name, text)
+			}
+		}
+		return p.err == nil
+	})
+	p.check(a.Account != "", "Account", a.Account, "an account")
+	return a
+}
+
+// qos reads QOS=NAME(ID) KEY=VALUE... Account Limits= NAME={KEY=VALUE...}... User Limits=
+// UID={KEY=VALUE...}...; newer versions write the name of the user before (UID).
+func (p *counter) qos(line string) CountedQOS {
+	q := CountedQOS{Users: map[uint32]Counted{}, Accounts: map[string]Counted{}}
+	own, rest, found := strings.Cut(line, " Account Limits=")
+	accounts, users, alsoFound := strings.Cut(rest, " User Limits=")
+	p.check(found && alsoFound, "QOS", line, "a record with its account and user limits")
+	fields([]byte(own), func(key, value []byte) bool {
+		if string(key) == "QOS" {
+			if q.Name = string(value); strings.HasSuffix(q.Name, ")") {
+				q.Name = q.Name[:max(0, strings.LastIndexByte(q.Name, '('))]
+			}
+		} else if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
+			p.count(&q.Counted, name, string(value))
+		}
+		return p.err == nil
+	})
+	p.check(q.Name != "", "QOS", line, "the name of a QOS")
+	p.each(accounts, "PA", func(name string, c Counted) { q.Accounts[name] = c })
+	p.each(users, "PU", func(name string, c Counted) {
+		if open := strings.LastIndexByte(name, '('); open >= 0 {
+			name = strings.TrimSuffix(name[open+1:], ")")
+		}
+		id, err := strconv.ParseUint(name, 10, 32)
+		p.check(err == nil, "User Limits", name, "a user id")
+		q.Users[uint32(id)] = c
+	})
+	return q
+}
+
+// each reads NAME={KEY=VALUE...} one after the other; suffix is that of the keys.
+func (p *counter) each(text, suffix string, found func(name string, c Counted)) {
+	for p.err == nil {
+		name, rest, ok := strings.Cut(text, "={")
+		if !ok {
+			return // "No Users", or the end
+		}
+		inner, after, ok := strings.Cut(rest, "}")
+		p.check(ok, strings.TrimSpace(name), rest, "closed")
+		var c Counted
+		fields([]byte(inner), func(key, value []byte) bool {
+			if what, ok := strings.CutSuffix(strings.TrimPrefix(string(key), "Max"), suffix); ok {
+				p.count(&c, what, string(value))
+			}
+			return p.err == nil
+		})
+		found(strings.TrimSpace(name), c)
+		text = after
+	}
+}
+
+// count reads LIMIT(USED), or a list of TRES=LIMIT(USED).
+func (p *counter) count(to *Counted, key, value string) {
+	switch key {
+	case "Jobs":
+		to.Jobs = int64(p.used(key, value))
+	case "JobsAccrue":
+		to.JobsAccrue = int64(p.used(key, value))
+	case "SubmitJobs":
+		to.Submit = int64(p.used(key, value))
+	case "Wall":
+		to.WallMins = p.used(key, value)
+	case "TRES":
+		to.TRES = p.list(key, value)
+	case "TRESMins":
+		to.TRESMins = p.list(key, value)
+	case "TRESRunMins":
+		to.TRESRunMins = p.list(key, value)
+	}
+}
+
+func (p *counter) used(key, value string) float64 {
+	_, after, found := strings.Cut(value, "(")
+	n, err := strconv.ParseFloat(strings.TrimSuffix(after, ")"), 64)
+	p.check(found && err == nil && n >= 0 && n < 1<<62, key, value, "a limit with its usage, such as 5(2)")
+	return n
+}
+
+func (p *counter) list(key, value string) TRES {
+	var t TRES
+	for item := range strings.SplitSeq(value, ",") {
+		if item == "" {
+			continue
+		}
+		name, count, _ := strings.Cut(item, "=")
+		if n := p.used(key, count); n > 0 {
+			if t == nil {
+				t = TRES{}
+			}
+			t[strings.ToLower(name)] = n
+		}
+	}
+	return t
+}
