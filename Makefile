@@ -19,7 +19,7 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ lint: $(TOOLDIR)/golangci-lint ## check style and architecture
 
 fmt: ## format the source
 	gofmt -w cmd lib testscripts completions man
+
+SEED ?= 1
+TIME ?= 75s
+
+chaos: ## break everything around agents for TIME, by the choices of SEED
+	$(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/vast -seed=$(SEED) -time=$(TIME)
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...

@@ -145,6 +145,7 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 // knows, and then looks at what is left: no instance without a task, never two starts
 // of a task side by side, one end of each, and a journal that agrees with the meter.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	for n, via := range []string{"api", "cli"} {
 		t.Run(via, func(t *testing.T) {
 			t.Parallel()
