@@ -28,10 +28,9 @@ const (
 
 // graces of states that say nothing by themselves.
 const (
-	oddGrace   = 5 * time.Minute // a host that is offline or unknown
-	unseenTime = 2 * time.Minute // between two looks at an instance that boots
-	lostGrace  = 2 * time.Minute // a job of which there is no trace at all
-	deadLooks  = 3               // looks at a container that has ended without a word
+	oddGrace  = 5 * time.Minute // a host that is offline or unknown
+	lostGrace = 2 * time.Minute // a job of which there is no trace at all
+	deadLooks = 3               // looks at a container that has ended without a word
 )
 
 // view is one look at the market.
@@ -516,20 +515,13 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
-		if unseen := o.Missing.Sub(latest(latest(o.Created, o.Found), o.Seen)); o.Ran.IsZero() && unseen > r.unseen() {
-			why := fmt.Sprintf("the instance has disappeared, and was not looked at for %v before: the task may have run", unseen.Round(time.Second))
-			return r.lose(ctx, v, o, why, instances)
-		}
-		if o.Ran.IsZero() {
-			return r.fault(ctx, v, o, "the instance has disappeared", instances)
+		if o.Ran.IsZero() { // between two looks, the task may have run
+			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
 		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or somebody has destroyed it", instances)
 	}
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}
-	if o.Ran.IsZero() {
-		o.Seen = v.began
-	}
 	o.fill(i)
 	if !o.Checked && len(i.Facts) > 0 && o.Ran.IsZero() && !o.Rebuilt {
 		if bad := r.All(o.Slug).Differing(i); bad != nil {
@@ -551,7 +543,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
 		}
 		return r.listen(ctx, v, o, i, stopped || i.Actual == "exited", stopped, instances)
-	case stopped && !o.Ran.IsZero():
+	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log tells whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
@@ -568,23 +560,14 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if o.Ran.IsZero() {
-		return r.fault(ctx, v, o, "the host is "+i.Actual, instances)
-	}
 	if err := r.shun(ctx, o.Machine); err != nil {
 		return err
 	}
-	return r.lose(ctx, v, o, "the host was lost: it is "+i.Actual, instances)
-}
-
-// unseen is how long an instance may be out of sight without its task having run to its
-// end there: it takes longer to boot, or it would be there still for as long as
-// switch_grace.
-func (r *Runner) unseen() time.Duration {
-	if g := r.Switch.Grace; g > 0 {
-		return min(g, unseenTime)
+	why := "the host was lost: it is " + i.Actual
+	if o.Ran.IsZero() {
+		why += " since before the task was seen running, and whether it has run is not known"
 	}
-	return unseenTime
+	return r.lose(ctx, v, o, why, instances)
 }
 
 func latest(a, b time.Time) time.Time {

@@ -631,9 +631,22 @@ func TestGoneUnseen(t *testing.T) {
 		if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
 			t.Errorf("retries %d: %+v", retries, job)
 		}
-		if retries == 0 && !strings.Contains(job.Reason, "was not looked at for 1h1m0s before: the task may have run") {
+		if retries == 0 && !strings.Contains(job.Reason, "whether the task has run is not known") {
 			t.Error(job.Reason)
 		}
+	}
+}
+
+// A host that goes offline before its task was seen running may run it all the same.
+func TestOfflineUnseen(t *testing.T) {
+	s := newStand(t, 5)
+	s.begin(1).fields["actual_status"] = "offline"
+	job := runner.Job{}
+	for range 8 {
+		job = s.turn()[s.job(1)]
+	}
+	if job.State != task.Error || !strings.Contains(job.Reason, "it is offline since before the task was seen running") || s.market.next != 7000001 {
+		t.Errorf("%+v, %d instances", job, s.market.next-7000000)
 	}
 }
 

@@ -54,7 +54,6 @@ type order struct {
 	Created  time.Time `json:"created,omitzero"`
 	Found    time.Time `json:"found,omitzero"` // when it was found, if this is not who has made it
 	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
-	Seen     time.Time `json:"seen,omitzero"`  // the last list that showed it, until it ran
 	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
 	DeadAt   time.Time `json:"dead_at,omitzero"`
