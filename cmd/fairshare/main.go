@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 func main() { os.Exit(app.Main(run)) }
@@ -194,24 +195,11 @@ func list(value string) []string {
 	return names
 }
 
-// duration reads what a flag may say: 90s, 1h30m, 2d, 1w, or as Slurm does.
+// duration reads the value of a flag.
 func duration(flag, value string) (time.Duration, error) {
-	bad := fault.Errorf(fault.Usage, "--%s: %q is no duration such as 45s, 12h or 30d", flag, value)
-	if d, err := time.ParseDuration(value); err == nil {
-		if d < 0 {
-			return 0, bad
-		}
-		return d, nil
+	d, err := unit.Duration(value)
+	if err != nil {
+		return 0, fault.Errorf(fault.Usage, "--%s: %w", flag, err)
 	}
-	if n := len(value); n > 1 {
-		days := map[byte]time.Duration{'d': 24 * time.Hour, 'w': 7 * 24 * time.Hour}[value[n-1]]
-		if days > 0 {
-			f, err := parseNumber(value[:n-1])
-			if err != nil || f > 36500 {
-				return 0, bad
-			}
-			return time.Duration(f * float64(days)), nil
-		}
-	}
-	return 0, bad
+	return d, nil
 }

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"os/user"
 	"slices"
 	"sort"
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/hostlist"
@@ -191,20 +194,41 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 			}
 		}
 	}
-	v.candidates(memberships, waiting)
+	v.candidates(v.model(name, memberships), waiting)
 	if len(v.answers) == 0 {
 		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)
 	}
 	return v.try(ctx, a)
 }
 
+// model is what is known of who may use what.
+func (v *whereView) model(name string, memberships []slurm.Association) *admission.Cluster {
+	m := &admission.Cluster{Partitions: v.plan.partitions, Associations: memberships, Config: v.plan.config, User: name}
+	m.Known.Config, m.Known.Accounting = true, !v.noDatabase
+	m.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		ids, err := u.GroupIds()
+		m.Known.Groups = err == nil
+		for _, id := range ids {
+			g, err := user.LookupGroupId(id)
+			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
+				m.Groups = append(m.Groups, g.Name)
+			}
+		}
+	}
+	return m
+}
+
 // candidates are the partitions, each with the QOSs, that the user may use as far
-// as the configuration tells. Slurm itself decides.
-func (v *whereView) candidates(memberships []slurm.Association, waiting map[string]int) {
-	accounts := map[string]bool{}
-	for _, m := range memberships {
-		if v.account == "" || m.Account == v.account {
-			accounts[m.Account] = true
+// as the model of admission tells. Slurm itself decides.
+func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
+	accounts := []string{v.account}
+	if v.account == "" && len(m.Associations) > 0 {
+		accounts = nil
+		for _, a := range m.Associations {
+			if !slices.Contains(accounts, a.Account) {
+				accounts = append(accounts, a.Account)
+			}
 		}
 	}
 	for i := range v.plan.partitions {
@@ -213,10 +237,14 @@ func (v *whereView) candidates(memberships []slurm.Association, waiting map[stri
 		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
 			continue
 		}
-		if !asked && len(accounts) > 0 && !anyAllowed(accounts, p) {
-			continue
+		names := v.qosOf(m.Associations, p)
+		may := func(qos string) bool {
+			return slices.ContainsFunc(accounts, func(account string) bool { return admission.Of(m.May(p, account, qos)) != admission.No })
 		}
-		for _, qos := range v.qosFor(p, memberships) {
+		if allowed := slices.DeleteFunc(slices.Clone(names), func(q string) bool { return !may(q) }); !asked || len(allowed) > 0 {
+			names = allowed
+		}
+		for _, qos := range names {
 			if len(v.answers) >= maxTries {
 				v.skipped++
 				continue
@@ -228,17 +256,9 @@ func (v *whereView) candidates(memberships []slurm.Association, waiting map[stri
 	}
 }
 
-func anyAllowed(accounts map[string]bool, p *slurm.Partition) bool {
-	for account := range accounts {
-		if (p.AllowAccounts == nil || slices.Contains(p.AllowAccounts, account)) && !slices.Contains(p.DenyAccounts, account) {
-			return true
-		}
-	}
-	return false
-}
-
-// qosFor are the QOSs to try in a partition; "" is the default.
-func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Association) []string {
+// qosOf are the user's QOSs in a partition, or those that were named, the default
+// one first; "" is the default where none is known.
+func (v *whereView) qosOf(memberships []slurm.Association, p *slurm.Partition) []string {
 	if len(v.wantQOS) > 0 {
 		return v.wantQOS
 	}
@@ -248,7 +268,7 @@ func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Association) 
 			continue
 		}
 		for _, q := range m.QOS {
-			if (p.AllowQOS == nil || slices.Contains(p.AllowQOS, q)) && !slices.Contains(p.DenyQOS, q) && !slices.Contains(names, q) {
+			if !slices.Contains(names, q) {
 				names = append(names, q)
 			}
 		}
@@ -256,7 +276,7 @@ func (v *whereView) qosFor(p *slurm.Partition, memberships []slurm.Association) 
 	if len(names) == 0 {
 		return []string{""}
 	}
-	slices.SortStableFunc(names, func(a, b string) int { // the default one first
+	slices.SortStableFunc(names, func(a, b string) int {
 		return boolInt(!v.isDefault(a, memberships)) - boolInt(!v.isDefault(b, memberships))
 	})
 	return names

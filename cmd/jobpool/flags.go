@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 func runFlags() []cli.Flag {
@@ -147,7 +148,7 @@ func (v *values) duration(name string, otherwise time.Duration) time.Duration {
 	if !v.c.IsSet(name) {
 		return otherwise
 	}
-	d, err := input.ParseDuration(v.c.String(name))
+	d, err := unit.Seconds(v.c.String(name))
 	if err != nil {
 		v.fail(name, err)
 	}
@@ -323,7 +324,7 @@ func (v *values) limits(s *wire.Setup) {
 		v.fail("nice", fmt.Errorf("%d is more than 19", s.Nice))
 	}
 	if v.c.IsSet("memfree") {
-		n, err := input.ParseSize(v.c.String("memfree"))
+		n, err := unit.SizeWithUnit(v.c.String("memfree"))
 		if err != nil {
 			v.fail("memfree", err)
 		}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -16,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // taskInput is what the command line says of where tasks come from.
@@ -66,7 +66,7 @@ func (in *taskInput) exclusions() error {
 	c := in.c
 	if c.Bool("jsonl") {
 		for _, name := range inputFlags {
-			if c.IsSet(name) && !slices.Contains([]string{"jsonl", "arg-file", "dry-run"}, name) {
+			if c.IsSet(name) && !slices.Contains([]string{"jsonl", "arg-file", "dry-run", "results"}, name) {
 				return fault.Errorf(fault.Usage, "--jsonl and --%s exclude each other", name)
 			}
 		}
@@ -224,12 +224,9 @@ func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (schedule
 		cut.End = unescape(c.String("recend"))
 	}
 	if text := c.String("block"); c.IsSet("block") {
-		n, err := strconv.ParseInt(text, 10, 64) // a plain number is in bytes
-		if err != nil {
-			n, err = input.ParseSize(text)
-		}
+		n, err := unit.Size(text)
 		if err == nil && (n < 1 || n > maxBlock) {
-			err = fmt.Errorf("%q is not a size from 1 byte to 512M", text)
+			err = fmt.Errorf("%q is not a size from 1 byte to 512MiB", text)
 		}
 		if cut.Size = n; err != nil {
 			v.fail("block", err)

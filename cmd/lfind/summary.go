@@ -73,10 +73,26 @@ func folded(rows []launcher.Row) []*fold {
 			add(&f.has, row.Has())
 		}
 		if row.Verdict != launcher.No && len(f.with) < 8 {
-			add(&f.with, byDefault(*row, "qos", row.QOS)+" "+byDefault(*row, "account", row.Account))
+			add(&f.with, submitted(*row))
 		}
 	}
 	return all
+}
+
+// submitted says with which QoS and account a job goes there.
+func submitted(row launcher.Row) string {
+	var words []string
+	for _, w := range []struct{ what, title, name string }{{"account", "account", row.Account}, {"qos", "QoS", row.QOS}} {
+		if w.name == "" {
+			continue
+		}
+		text := w.title + " " + w.name
+		if slices.Contains(row.Defaults, w.what) {
+			text += " (default)"
+		}
+		words = append(words, text)
+	}
+	return strings.Join(words, " and ")
 }
 
 func add(list *[]string, word string) {
@@ -140,8 +156,8 @@ func (s *session) explainShort(alternatives bool, rows []launcher.Row, answer *l
 			continue
 		}
 		with := ""
-		if len(f.with) > 0 && strings.Trim(f.with[0], "- ") != "" {
-			with = ", with QoS and account " + f.with[0]
+		if len(f.with) > 0 {
+			with = ", with " + f.with[0]
 		}
 		line("  %s%s match: %s each%s", of(f), f.place(), strings.Join(f.has, " or "), with)
 		if f.why != "" {

@@ -18,10 +18,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "ponos-poll"
@@ -59,7 +59,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	}
 	every := time.Duration(0)
 	if c.IsSet("every") {
-		if every, err = config.ParseDuration(c.String("every")); err != nil || every < time.Second {
+		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
 			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 		}
 	}

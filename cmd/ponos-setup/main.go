@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "ponos-setup"
@@ -81,7 +82,7 @@ type daemonRow struct {
 }
 
 func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
-	every, err := config.ParseDuration(c.String("every"))
+	every, err := unit.Duration(c.String("every"))
 	if err != nil || every < time.Second {
 		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
 	}
@@ -153,6 +154,14 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 	if w, ok := parts.Agent.Runner.(interface{ Warnings() []string }); ok {
 		for _, warning := range w.Warnings() {
 			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
+		}
+	}
+	for _, t := range []struct {
+		kind string
+		gpu  bool
+	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
+		if why := parts.Refused(c.Context, t.gpu); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
 		}
 	}
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {

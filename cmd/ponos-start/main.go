@@ -44,9 +44,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				return parts.Agent.Start(ctx, id)
 			}
 			if c.Bool("dry-run") {
-				stdout := (*progress.Line)(nil).Writer(stdout)
+				stdout, stderr := (*progress.Line)(nil).Writer(stdout), (*progress.Line)(nil).Writer(stderr)
 				do = func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
-					return task.Outcome{}, plan(ctx, parts, id, stdout)
+					return task.Outcome{}, plan(ctx, parts, id, stdout, stderr)
 				}
 			}
 			return assembly.Actions{
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // plan prints what would be submitted for a task.
-func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout io.Writer) error {
+func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout, stderr io.Writer) error {
 	s, err := parts.Agent.Plan(ctx, id)
 	if err != nil {
 		return err
@@ -80,6 +80,9 @@ func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout io.Writ
 		batch, err := parts.SlurmRunner.Batch(ctx, s)
 		if err != nil {
 			return err
+		}
+		if why := parts.Refused(ctx, s.GPU); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
 		}
 		command = "sbatch"
 		for _, arg := range batch.Argv() {

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Slurm ends all processes of a job at the same time: when the work was ended by
@@ -35,6 +36,9 @@ func (t *tool) checkpoint(c *cli.Context) error {
 	wanted, err := parseSignals(c.StringSlice("signal"))
 	if err != nil {
 		return err
+	}
+	if t.timeout, err = unit.Duration(c.String("timeout")); err != nil {
+		return fault.Errorf(fault.Usage, "--timeout: %w", err)
 	}
 	// What Slurm sends is answered here; the saving must not be interrupted by it.
 	ctx := context.WithoutCancel(c.Context)
@@ -108,7 +112,7 @@ func (t *tool) saveAndRequeue(ctx context.Context, c *cli.Context, job string) e
 		}
 	}
 	_, err := command.System.Run(ctx, command.Cmd{
-		Name: t.save[0], Args: t.save[1:], Stdout: t.stdout, Stderr: t.stderr, Timeout: c.Duration("timeout"),
+		Name: t.save[0], Args: t.save[1:], Stdout: t.stdout, Stderr: t.stderr, Timeout: t.timeout,
 	})
 	if err != nil {
 		return fmt.Errorf("saving: %w", err)

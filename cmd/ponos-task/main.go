@@ -40,7 +40,8 @@ type tool struct {
 	slurm          *slurm.Client
 	signals        <-chan os.Signal
 	now            func() time.Time
-	save, work     []string // the commands of checkpoint
+	save, work     []string      // the commands of checkpoint
+	timeout        time.Duration // of the first
 }
 
 // patience bounds a command of Slurm: a job script or an epilog waits for it.
@@ -87,7 +88,7 @@ exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
 				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
 				Flags: []cli.Flag{
 					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL`: USR1, USR2, TERM or HUP (default: USR1 and TERM)"}, "USR1", "USR2", "TERM", "HUP"),
-					&cli.DurationFlag{Name: "timeout", Aliases: []string{"t"}, Value: time.Hour, Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
 					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
 					app.VerboseFlag(),
 				},

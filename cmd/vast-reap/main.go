@@ -17,10 +17,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 const name = "vast-reap"
@@ -64,7 +64,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if c.Args().Present() {
 		return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
 	}
-	older, err := config.ParseDuration(c.String("older"))
+	older, err := unit.Duration(c.String("older"))
 	if err != nil {
 		return fault.Errorf(fault.Usage, "--older: %w", err)
 	}
@@ -74,7 +74,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if c.Bool("account") && (c.IsSet("agent") || c.Bool("bill")) || c.Bool("bill") && (c.IsSet("agent") || c.Bool("destroy")) {
 		return fault.Errorf(fault.Usage, "--account, --agent and --bill exclude each other, as do --bill and --destroy")
 	}
-	since, err := config.ParseDuration(c.String("since"))
+	since, err := unit.Duration(c.String("since"))
 	if err != nil {
 		return fault.Errorf(fault.Usage, "--since: %w", err)
 	}

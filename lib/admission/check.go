@@ -53,6 +53,15 @@ func (c *Cluster) Access(p *slurm.Partition) []Finding {
 	return k.findings
 }
 
+// May says what speaks against all jobs of the user in a partition with an account
+// and a QoS ("": the default), whatever they ask for.
+func (c *Cluster) May(p *slurm.Partition, account, qos string) []Finding {
+	k := checker{c: c, p: p, j: Job{Partition: p.Name, Account: account, QOS: qos}}
+	k.access()
+	k.accounting()
+	return k.findings
+}
+
 // limited reports whether the limits of QoS and accounts hold, and are known.
 func (k *checker) limited() bool { return k.c.enforces("limits") && k.c.Known.Accounting }
 
@@ -149,7 +158,7 @@ func (k *checker) accounting() {
 			k.no("qos", "account "+account, "%s may not use the QoS %s with the account %s", c.User, k.qosName, account)
 		}
 	}
-	if len(c.QOS) > 0 && !allows(k.qosName, p.AllowQOS, p.DenyQOS) {
+	if (len(c.QOS) > 0 || k.j.QOS != "") && !allows(k.qosName, p.AllowQOS, p.DenyQOS) {
 		if p.AllowQOS != nil {
 			k.no("qos", k.partition(), "the partition is for the QoS %s only, not %s", strings.Join(p.AllowQOS, ", "), k.qosName)
 		} else {

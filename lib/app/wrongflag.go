@@ -42,8 +42,6 @@ func complaint(flags []cli.Flag, name, otherwise string) string {
 		switch f.(type) {
 		case *cli.IntFlag:
 			return "is no whole number"
-		case *cli.DurationFlag:
-			return "is no duration such as 90s or 5m"
 		case *cli.BoolFlag:
 			return "is given, but it takes no value"
 		}

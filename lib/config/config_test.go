@@ -107,7 +107,7 @@ mode: cloud
 		`ponos.yaml:11: slurm.gpu: want a mapping`,
 		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
 		`ponos.yaml:13: local.max_jobs: want a whole number`,
-		`ponos.yaml:14: retention: "soon" is no duration`,
+		`ponos.yaml:14: retention: "soon" is not a duration`,
 		`ponos.yaml:15: mode: "cloud" is none of "slurm", "vast" and "local"`,
 		`ponos.yaml: seed: it is missing`,
 	} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // maxSize bounds a configuration in bytes.
@@ -122,7 +123,7 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 	case *Duration:
 		if node.Kind != yaml.ScalarNode {
 			d.at(node.Line, key, "want a duration such as 30s, 10m, 12h or 30d")
-		} else if parsed, err := ParseDuration(node.Value); err != nil {
+		} else if parsed, err := unit.Duration(node.Value); err != nil {
 			d.at(node.Line, key, "%v", err)
 		} else {
 			*target = Duration(parsed)
@@ -211,27 +212,3 @@ func (d *decoder) mapping(node *yaml.Node, v reflect.Value, key string) {
 // Duration is a length of time: Go's notation, or a whole number of days (30d) or
 // weeks (2w).
 type Duration time.Duration
-
-// ParseDuration reads a Duration.
-func ParseDuration(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is no duration such as 30s, 10m, 12h or 30d", s)
-	unit := time.Duration(0)
-	switch {
-	case strings.HasSuffix(s, "d"):
-		unit = 24 * time.Hour
-	case strings.HasSuffix(s, "w"):
-		unit = 7 * 24 * time.Hour
-	}
-	if unit == 0 {
-		v, err := time.ParseDuration(s)
-		if err != nil || v < 0 {
-			return 0, bad
-		}
-		return v, nil
-	}
-	n, err := strconv.ParseUint(s[:len(s)-1], 10, 16)
-	if err != nil || n > 15000 {
-		return 0, bad
-	}
-	return time.Duration(n) * unit, nil
-}

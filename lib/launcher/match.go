@@ -8,7 +8,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Reason is why something does not match.

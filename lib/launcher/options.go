@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Option is a long option of sbatch without its dashes.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // described is a file of randomFile with unique features, read by nothing of the

@@ -278,7 +278,7 @@ func (p *Pool) find(l *line, held *reservation) *Node {
 				return false
 			}
 		}
-		return n != l.avoid || !p.another(l)
+		return !l.avoids(n) || !p.another(l)
 	}
 	pack := p.Place == Pack || p.Place == Auto && len(p.widths) > 1
 	if pack {
@@ -305,7 +305,7 @@ func (p *Pool) find(l *line, held *reservation) *Node {
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
 	for _, n := range p.nodes {
-		if n != l.avoid && !n.Closed() && l.need.Fits(n.total) {
+		if !l.avoids(n) && !n.Closed() && l.need.Fits(n.total) {
 			return true
 		}
 	}
@@ -319,7 +319,7 @@ func (p *Pool) soonest(l *line) *Node {
 	var bestShort int
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !l.need.Fits(n.total) || n == l.avoid && another {
+		if n.Closed() || !l.need.Fits(n.total) || another && l.avoids(n) {
 			continue
 		}
 		at, known := n.freeAt(l.need)

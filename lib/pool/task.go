@@ -2,8 +2,9 @@ package pool
 
 import (
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Need is what a task takes from its node while it runs.
@@ -18,14 +19,14 @@ func (n Need) Fits(free Need) bool {
 	return n.CPUs <= free.CPUs && n.GPUs <= free.GPUs && n.Mem <= free.Mem
 }
 
-// String names what is needed: "2 CPUs, 1 GPU, 4.0G".
+// String names what is needed: "2 CPUs, 1 GPU, 4G".
 func (n Need) String() string {
 	s := count(n.CPUs, "CPU")
 	if n.GPUs > 0 {
 		s += ", " + count(n.GPUs, "GPU")
 	}
 	if n.Mem > 0 {
-		s += ", " + formatSize(n.Mem)
+		s += ", " + unit.ShortSize(n.Mem)
 	}
 	return s
 }
@@ -35,17 +36,6 @@ func count(n int, what string) string {
 		what += "s"
 	}
 	return strconv.Itoa(n) + " " + what
-}
-
-func formatSize(n int64) string {
-	f := float64(n)
-	for _, unit := range "BKMGT" {
-		if f < 1024 || unit == 'T' {
-			return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + string(unit)
-		}
-		f /= 1024
-	}
-	return ""
 }
 
 func (n Need) plus(o Need) Need  { return Need{n.CPUs + o.CPUs, n.GPUs + o.GPUs, n.Mem + o.Mem} }
@@ -92,7 +82,7 @@ type Task struct {
 	// Company is with how many others at most it may be at a node, itself included, as
 	// workers have died when it ran; 0: any number.
 	Company int16
-	Avoid   *Node // where it failed last
+	Avoid   *Node // where it failed last, also when the node has come back
 }
 
 // ID is the user's name of the task, or "".
@@ -111,6 +101,9 @@ type class struct {
 	avoid    *Node
 	company  int16
 }
+
+// avoids reports whether tasks of a class had better run elsewhere.
+func (c *class) avoids(n *Node) bool { return c.avoid != nil && c.avoid.Name == n.Name }
 
 func (t *Task) class() class {
 	return class{t.Spec.Need, t.Spec.Priority, t.Spec.Time, t.Avoid, t.Company}

@@ -2,80 +2,21 @@ package arkindex
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
 var workerDir = filepath.Join(harness.Root(), "testscripts/arkindex/worker")
 
-var venv struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// packages returns a virtual environment with the real packages. It is made once
-// per machine, in the user's cache directory.
+// packages returns a virtual environment with the real packages.
 func packages(t *testing.T) string {
 	t.Helper()
-	venv.once.Do(func() { venv.dir, venv.err = makeVenv() })
-	if venv.err != nil {
-		t.Fatalf("virtual environment of the tests: %v", venv.err)
-	}
-	return venv.dir
-}
-
-func makeVenv() (string, error) {
-	requirements, err := os.ReadFile(filepath.Join(workerDir, "requirements.txt"))
-	if err != nil {
-		return "", err
-	}
-	version, err := exec.Command("python3", "-c", "import sys; print(sys.version, sys.prefix)").Output()
-	if err != nil {
-		return "", err
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(append(requirements, version...))
-	dir := filepath.Join(cache, "ponos-tests", "arkindex-"+hex.EncodeToString(sum[:6]))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	done := filepath.Join(dir, "done")
-	held, err := lock.Try(filepath.Join(dir, "lock"))
-	for start := time.Now(); err != nil; held, err = lock.Try(filepath.Join(dir, "lock")) {
-		if time.Since(start) > 5*time.Minute {
-			return "", err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	defer held.Close()
-	made := filepath.Join(dir, "venv")
-	if _, err := os.Stat(done); err == nil {
-		return made, nil
-	}
-	for _, argv := range [][]string{
-		{"python3", "-m", "venv", "--clear", made},
-		{filepath.Join(made, "bin/python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(workerDir, "requirements.txt")},
-	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
-		}
-	}
-	return made, os.WriteFile(done, nil, 0o644)
+	return harness.Venv(t, "arkindex", "testscripts/arkindex/worker/requirements.txt")
 }
 
 // site is the directory with the packages of the virtual environment.

@@ -116,6 +116,7 @@ func BenchmarkThroughput(b *testing.B) {
 	})
 	// Enough tasks for the start of a connection not to count.
 	add("jobpool local", 6000, jobpool("-j2"))
+	add("jobpool local, printed", 6000, jobpool("-j2", "-o", "print"))
 	options, err := startSSHD(b)
 	if err != nil {
 		b.Logf("without ssh: %v", err)
@@ -151,25 +152,18 @@ func BenchmarkThroughput(b *testing.B) {
 			})
 		}
 	}
-	if onPath("disBatch") {
-		add("disBatch", 40, func(n int) *exec.Cmd {
+	if peers := installPeers(b); peers != "" {
+		python := append(os.Environ(), "PYTHONPATH="+peers)
+		add("disBatch", 20, func(n int) *exec.Cmd {
 			lines(dir, n)
-			c := exec.Command("disBatch", "--use-address=localhost:0", "-s", "localhost:2", filepath.Join(dir, fmt.Sprint("tasks", n)))
-			c.Dir = dir
+			c := exec.Command(filepath.Join(peers, "bin/disBatch"), "--use-address=localhost:0", "-s", "localhost:2", filepath.Join(dir, fmt.Sprint("tasks", n)))
+			c.Dir, c.Env = dir, python
 			return c
 		})
-	}
-	if onPath("hq") {
-		b.Log("hq is on PATH: a server and a worker with 2 CPUs are expected to run")
 		add("HyperQueue", 1000, func(n int) *exec.Cmd {
-			lines(dir, n)
-			return exec.Command("hq", "submit", "--wait", "--stdout=none", "--stderr=none", "--each-line", filepath.Join(dir, fmt.Sprint("tasks", n)), "/bin/true")
-		})
-	}
-	// Installed by pip, HyperQueue is a library with server and worker in it.
-	if !onPath("hq") && exec.Command("python3", "-c", "import hyperqueue").Run() == nil {
-		add("HyperQueue", 1000, func(n int) *exec.Cmd {
-			return exec.Command("python3", "-c", hyperqueue, strconv.Itoa(n))
+			c := exec.Command("python3", "-c", hyperqueue, strconv.Itoa(n))
+			c.Env = python
+			return c
 		})
 	}
 	for b.Loop() {
@@ -210,10 +204,132 @@ func BenchmarkThroughput(b *testing.B) {
 		}
 	}
 	ratio("jobpool local", "xargs -P2", "local/xargs")
+	ratio("jobpool local, printed", "xargs -P2", "printed/xargs")
+	ratio("jobpool local, printed", "HyperQueue", "printed/hq")
 	ratio("jobpool local", "GNU parallel -j2", "local/parallel")
 	ratio("jobpool ssh", "jobpool local", "ssh/local")
 	ratio("jobpool srun", "jobpool local", "srun/local")
 	ratio("jobpool ssh", "GNU parallel ControlMaster", "ssh/parallel-master")
+	b.ReportMetric(0, "ns/op")
+}
+
+// installPeers installs HyperQueue and disBatch by pip, and returns where they are; ""
+// if they cannot be had.
+func installPeers(b *testing.B) string {
+	dir := b.TempDir()
+	out, err := exec.Command("python3", "-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target", dir, "hyperqueue==0.27.0", "disbatch==3.0").CombinedOutput()
+	if err != nil {
+		b.Logf("without HyperQueue and disBatch: %v: %s", err, out)
+		return ""
+	}
+	return dir
+}
+
+// sideBySide runs commands in turns, and returns the median time of each in seconds.
+func sideBySide(b *testing.B, rounds int, commands map[string]func() *exec.Cmd) map[string]float64 {
+	b.Helper()
+	times := map[string][]float64{}
+	for range rounds {
+		for name, command := range commands {
+			c := command()
+			var complaints bytes.Buffer
+			c.Stderr = &complaints
+			began := time.Now()
+			if err := c.Run(); err != nil {
+				b.Fatalf("%s: %v: %s", name, err, &complaints)
+			}
+			times[name] = append(times[name], time.Since(began).Seconds())
+		}
+	}
+	out := map[string]float64{}
+	for name, t := range times {
+		slices.Sort(t)
+		out[name] = t[len(t)/2]
+	}
+	return out
+}
+
+// BenchmarkDependencies runs 1,000 tasks and 100 that depend on all of them, beside as
+// many that depend on nothing; and a thousand that depend on a thousand, which are a
+// million edges.
+func BenchmarkDependencies(b *testing.B) {
+	dir := b.TempDir()
+	list := func(name string, dependants int, edges bool) string {
+		var text, names strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&text, `{"argv":["/bin/true"],"id":"s%d"}`+"\n", i)
+			fmt.Fprintf(&names, `,"s%d"`, i)
+		}
+		for i := range dependants {
+			if edges {
+				fmt.Fprintf(&text, `{"argv":["/bin/true"],"after":[%s]}`+"\n", names.String()[1:])
+			} else {
+				fmt.Fprintf(&text, `{"argv":["/bin/true"],"id":"t%d"}`+"\n", i)
+			}
+		}
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text.String()), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		return name
+	}
+	number := 0
+	run := func(name string) *exec.Cmd {
+		number++
+		return exec.Command(filepath.Join(harness.Bin, "jobpool"), "-q", "-j2", "--jsonl", "--run", filepath.Join(dir, fmt.Sprint("run", number)), "-a", name)
+	}
+	with, without, million := list("with", 100, true), list("without", 100, false), list("million", 1000, true)
+	for b.Loop() {
+		t := sideBySide(b, 5, map[string]func() *exec.Cmd{
+			"with": func() *exec.Cmd { return run(with) }, "without": func() *exec.Cmd { return run(without) },
+		})
+		b.ReportMetric(t["with"]/t["without"], "of-without")
+		c := run(million)
+		if err := c.Start(); err != nil {
+			b.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Wait() }()
+		used := 0.0
+		for running := true; running; {
+			select {
+			case err := <-done:
+				if running = false; err != nil {
+					b.Fatal(err)
+				}
+			case <-time.After(20 * time.Millisecond):
+				used = max(used, peak(c.Process.Pid))
+			}
+		}
+		b.ReportMetric(used, "MiB/1M-edges")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkLargeOutput has four tasks print 100 MB each into a pipe, beside GNU
+// parallel.
+func BenchmarkLargeOutput(b *testing.B) {
+	dir := b.TempDir()
+	number := 0
+	pipe := func(args ...string) *exec.Cmd {
+		return exec.Command("sh", append([]string{"-c", `"$@" 'head -c 100000000 /dev/zero # {}' ::: 1 2 3 4 | cat >/dev/null`, "sh"}, args...)...)
+	}
+	jobpool := func(args ...string) *exec.Cmd {
+		number++
+		return pipe(append([]string{filepath.Join(harness.Bin, "jobpool"), "-q", "-j2", "--run", filepath.Join(dir, fmt.Sprint("run", number))}, args...)...)
+	}
+	commands := map[string]func() *exec.Cmd{
+		"jobpool":  func() *exec.Cmd { return jobpool() },
+		"in-order": func() *exec.Cmd { return jobpool("-k") },
+	}
+	if onPath("parallel") {
+		commands["parallel"] = func() *exec.Cmd { return pipe("parallel", "--will-cite", "-j2") }
+	}
+	for b.Loop() {
+		for name, t := range sideBySide(b, 5, commands) {
+			b.ReportMetric(400/t, "MB/s-"+name)
+		}
+	}
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -68,6 +68,7 @@ func TestOutputOnAFullDisk(t *testing.T) {
 		{"temporary files of a node", "temp", []string{"--nodes", "4/n1", "--via-cmd", "env SLURMD_NODENAME={host} TMPDIR=$PWD/temp {worker}"}, printed},
 		{"standard output", "full", nil, printed},
 		{"standard output in order", "full", []string{"-k"}, printed},
+		{"standard output as it comes", "full", []string{"--line-buffer", "-j1"}, printed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, "-j4", "--run", "run")

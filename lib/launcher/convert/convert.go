@@ -13,8 +13,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Options say what to write.

@@ -10,8 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
 	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Bounds on what a request may ask, against mistakes and malice.
@@ -294,13 +294,13 @@ func (p *parser) duration() (time.Duration, error) {
 	if err := p.expect('=', `"=" and a duration, such as 4h`); err != nil {
 		return 0, err
 	}
-	if clock := p.span(func(r rune) bool { return r == ':' || r == '-' || unicode.IsDigit(r) }); strings.Contains(clock, ":") {
+	if clock := p.span(func(r rune) bool { return r == ':' || r == '-' || unicode.IsDigit(r) }); strings.ContainsAny(clock, ":-") {
 		start := p.pos
 		p.pos += len(clock)
 		p.space()
 		d, err := unit.Duration(clock)
 		if err != nil {
-			return 0, p.fail(start, fmt.Sprintf("%q is not a duration", clock), "DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
+			return 0, p.fail(start, fmt.Sprintf("%q is not a duration", clock), "DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
 		}
 		return d, nil
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/gpu"
-	"github.com/ponos-tools/ponos/lib/launcher/unit"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Request is what was asked for.

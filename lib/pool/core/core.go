@@ -384,6 +384,9 @@ func (c *Core) stuck() bool {
 	if c.opening > 0 || c.paused || c.woken || c.onTrial() {
 		return false
 	}
+	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
+		return false // another one may take its place
+	}
 	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes || c.AwaitOrphans && len(c.prior) > 0 {
 		return false
 	}

@@ -167,6 +167,7 @@ type Output struct {
 	Size   [2]int64
 	From   [2]int64  // what is before was printed already
 	Files  [2]string // where it lies, from an orphan
+	Near   [2]string // where it lies while the worker is there, if it is on this machine
 }
 
 // Empty reports whether there is none.

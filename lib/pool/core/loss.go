@@ -51,8 +51,8 @@ import (
 // its task nothing. One that had begun counts as a loss; a task with more losses
 // than --lost-retries is left. But if the worker itself has died, one of its tasks
 // may have killed it: none of several is charged, and each runs again with at most
-// half as many others beside it, until one is alone when its worker dies. That one
-// is charged, and runs alone from then on.
+// half as many others beside it, at another node if there is one, until one is alone
+// when its worker dies. That one is charged, and runs alone from then on.
 
 // takeOver makes the workers of runs before orphans.
 func (c *Core) takeOver() {
@@ -374,13 +374,13 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 			c.do(Tried{Task: t, Result: r})
 			c.push(t)
 		case w.died && begun > 1 && c.LostRetries > 0:
-			t.Company = int16(max(1, begun/2))
+			t.Company, t.Avoid = int16(max(1, begun/2)), w.n
 			c.stats.lost++
 			c.do(Tried{Task: t, Result: r})
 			c.push(t)
 		default:
 			if w.died {
-				t.Company = 1
+				t.Company, t.Avoid = 1, w.n
 			}
 			c.lose(t, r, Output{})
 		}

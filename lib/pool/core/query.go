@@ -248,7 +248,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 			why = "busy: free are " + w.n.Free().String()
 		case t.Company > 0 && w.n.Running() >= int(t.Company):
 			why = fmt.Sprintf("has others running: a worker died when it ran, so at most %d run beside it", t.Company-1)
-		case t.Avoid == w.n:
+		case t.Avoid != nil && t.Avoid.Name == w.n.Name:
 			why = "it failed there"
 		default:
 			why = "has room"

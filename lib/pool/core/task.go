@@ -244,12 +244,16 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	c.passSlot(w, a, d.Next)
 	w.average(d.Seconds)
 	r := c.newResult(w.Name(), d)
+	if r.What == wire.Stopped && a.why == "" {
+		c.leaves(w)
+	}
 	if r.What == wire.OK {
 		c.measure(a.task.Spec.Need, d.Seconds)
 	}
 	out := Output{Bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
 		out.Worker, out.Size, out.From = w, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
+		copy(out.Near[:], wire.Strings(d.Files))
 	}
 	if c.mayBeStopped(d, r) {
 		c.limbo = append(c.limbo, &limbo{pending{a.task, r, out}, w, c.now.Add(doubt)})
@@ -351,6 +355,9 @@ func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
 // back requeues a task that a worker has not begun.
 func (c *Core) back(w *Worker, k wire.Key) {
 	if a := w.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
+		if !a.recalled {
+			c.leaves(w)
+		}
 		c.takeBack(a)
 	}
 }

@@ -147,10 +147,16 @@ func (c *Core) workerSignal(w *Worker, name string) {
 	case "USR1":
 		c.drain("drained by SIGUSR1 at node " + w.Name())
 	case "TERM":
-		w.ending = true
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
-		c.close(w)
+		c.leaves(w)
 	}
+}
+
+// leaves is called when a worker ends by itself: it ends tasks, or gives them back,
+// without being asked.
+func (c *Core) leaves(w *Worker) {
+	w.ending = true
+	c.close(w)
 }
 
 // close lets a worker have nothing new.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 )
@@ -73,7 +72,7 @@ func TestInput(t *testing.T) {
 		{
 			"json", `{"cmd":"a","id":"one","cpus":2,"mem":"1G","timeout":"5m","env":{"B":"2","A":"1"}}` + "\n" + `{"argv":["x","y z"],"after":["one",7],"gpus":"1","mem":1024}`,
 			Options{JSON: true},
-			"1 \"a\" 2 CPUs, 1G id=one after=[] timeout=5m0s env=[\"A=1\" \"B=2\"]\n2 \"x\\x00y z\" 1 CPU, 1 GPU, 1K id= after=[one 7]\n",
+			"1 \"a\" 2 CPUs, 1G id=one after=[] timeout=5m0s env=[\"A=1\" \"B=2\"]\n2 \"x\\x00y z\" 1 CPU, 1 GPU, 1KiB id= after=[one 7]\n",
 		},
 		{
 			"bad json", "{}\n{\"cmd\":1}\nx\n{\"cmd\":\"a\",\"cpu\":1}\n{\"cmd\":\"ok\"}\n", Options{JSON: true},
@@ -111,36 +110,6 @@ func TestArguments(t *testing.T) {
 	}
 	if got := showWords(t, o, ":::", "a", ":::"); got != "" {
 		t.Errorf("nothing to combine: %s", got)
-	}
-}
-
-func TestDurations(t *testing.T) {
-	for s, want := range map[string]time.Duration{
-		"90": 90 * time.Second, "0.5": 500 * time.Millisecond, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute,
-		"2d": 48 * time.Hour, "1d12h": 36 * time.Hour, "30:00": 30 * time.Minute, "1:00:00": time.Hour,
-		"1-12:00:00": 36 * time.Hour, "1-12": 36 * time.Hour, "2-0": 48 * time.Hour, "0-1:30": 90 * time.Minute,
-	} {
-		if got, err := ParseDuration(s); err != nil || got != want {
-			t.Errorf("ParseDuration(%q) = %v, %v; want %v", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "x", "-5", "1:2:3:4", "5y", "1e300", "nan", "1-x"} {
-		if got, err := ParseDuration(s); err == nil {
-			t.Errorf("ParseDuration(%q) = %v", s, got)
-		}
-	}
-}
-
-func TestSizes(t *testing.T) {
-	for s, want := range map[string]int64{"4G": 4 << 30, "500m": 500 << 20, "1.5T": 3 << 39, "2GiB": 2 << 30, "2gb": 2 << 30, "100": 100 << 20, "0": 0} {
-		if got, err := ParseSize(s); err != nil || got != want {
-			t.Errorf("ParseSize(%q) = %d, %v; want %d", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "G", "-1G", "x", "1e99", "nan"} {
-		if got, err := ParseSize(s); err == nil {
-			t.Errorf("ParseSize(%q) = %d", s, got)
-		}
 	}
 }
 

@@ -237,7 +237,7 @@ func texts(t *testing.T, o Options, words ...string) string {
 
 // What a command without a template cannot have is refused.
 func TestCommandsHaveNoArguments(t *testing.T) {
-	for _, o := range []Options{{Columns: ","}, {Header: true}, {Group: Group{Max: 2}}, {Mark: ",,"}, {Tag: "{}"}, {Results: "r"}, {Trim: "l"}, {Link: true}} {
+	for _, o := range []Options{{Columns: ","}, {Header: true}, {Group: Group{Max: 2}}, {Mark: ",,"}, {Tag: "{}"}, {Trim: "l"}, {Link: true}} {
 		if _, err := Open(strings.NewReader(""), nil, o); err == nil || !strings.HasSuffix(err.Error(), ": a command template is required") {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -2,6 +2,7 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // maxLine bounds one task in the input.
@@ -84,7 +86,11 @@ func Open(stdin io.Reader, list []Source, o Options) (*Reader, error) {
 		if in.lines = newRecords(stdin, o.Name, &o); in.lines.name == "" {
 			in.lines.name = "standard input"
 		}
-		return in, in.onlyLines()
+		err := in.onlyLines()
+		if err == nil && o.Results != "" {
+			in.results, err = newLineResults(o.Results, o.JSON)
+		}
+		return in, err
 	}
 	var split *regexp.Regexp
 	if o.Columns != "" {
@@ -120,7 +126,7 @@ func (in *Reader) onlyLines() error {
 	}{
 		{"--colsep", in.Columns != ""}, {"--eof", in.EOF != nil}, {"--trim", in.Trim != ""}, {"--link", in.Link},
 		{"--header", in.Header}, {"--max-args and the like", in.Group != Group{}}, {"--replace", in.Mark != ""},
-		{"--tagstring", in.Tag != ""}, {"--results", in.Results != ""},
+		{"--tagstring", in.Tag != ""},
 	} {
 		if x.set {
 			return fault.Errorf(fault.Usage, "%s: a command template is required", x.flag)
@@ -211,13 +217,8 @@ func (in *Reader) Next() (*pool.Task, error) {
 func (in *Reader) nextLine() (*pool.Task, error) {
 	for {
 		text, err := in.lines.text()
-		var long errLong
-		if errors.As(err, &long) {
-			in.seq++
-			return nil, in.bad(long.begin+"…", err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, in.tooLong(err)
 		}
 		trimmed := strings.TrimSpace(text)
 		if trimmed == "" {
@@ -240,6 +241,17 @@ func (in *Reader) nextLine() (*pool.Task, error) {
 	}
 }
 
+// tooLong makes the error of one task of an error in reading, if it is that of a record
+// that is too long.
+func (in *Reader) tooLong(err error) error {
+	var long errLong
+	if !errors.As(err, &long) {
+		return err
+	}
+	in.seq++
+	return in.bad(long.begin+"…", err)
+}
+
 // Ready reports whether the next task is there already.
 func (in *Reader) Ready() bool {
 	switch {
@@ -260,6 +272,19 @@ func (in *Reader) bad(text string, err error) error {
 }
 
 func (in *Reader) task(text string) (*pool.Task, error) {
+	t, err := in.command(text)
+	if err != nil || in.results == nil {
+		return t, err
+	}
+	if t.Extra == nil {
+		t.Extra = &pool.Extra{}
+	}
+	t.Extra.Files, err = in.results.files([]string{cmp.Or(t.ID(), strconv.FormatInt(t.Seq, 10))}, t.Seq)
+	return t, err
+}
+
+// command makes a task of a line.
+func (in *Reader) command(text string) (*pool.Task, error) {
 	if in.JSON {
 		return in.fromJSON(text)
 	}
@@ -279,13 +304,8 @@ func (in *Reader) nextArguments() (*pool.Task, error) {
 		} else {
 			fields, err = in.rows.next()
 		}
-		var long errLong
-		if errors.As(err, &long) {
-			in.seq++
-			return nil, in.bad(long.begin+"…", err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, in.tooLong(err)
 		}
 		if in.tmpl.raw && in.lines != nil && strings.TrimSpace(strings.Join(fields, "")) == "" {
 			continue // a line that is a command, and empty
@@ -424,7 +444,7 @@ func (o *Object) Set(cpus, gpus, mem, timeout string) error {
 	if mem == "" {
 		return nil
 	}
-	n, err := ParseSize(mem)
+	n, err := unit.SizeWithUnit(mem)
 	size := jsonSize(n)
 	o.Mem = &size
 	return err
@@ -459,7 +479,7 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	var s string
 	err := json.Unmarshal(b, &s)
 	if err == nil {
-		n, err = ParseSize(s)
+		n, err = unit.SizeWithUnit(s)
 	}
 	*t = jsonSize(n)
 	return err

@@ -38,6 +38,28 @@ func newResults(text string, s syntax, names []string) (*results, error) {
 	return &results{dir: filepath.Clean(text), names: names}, nil
 }
 
+// newLineResults is for tasks that have no arguments: those of a list of commands have
+// numbers, and JSON objects have ids, which are the numbers of those that have none.
+func newLineResults(text string, json bool) (*results, error) {
+	s := syntax{}
+	if json {
+		s.names = []string{"id"}
+	}
+	r, err := newResults(text, s, s.names)
+	if err != nil {
+		return nil, err
+	}
+	if r.path == nil {
+		return newResults(strings.TrimRight(text, "/")+"/{#}/", s, nil)
+	}
+	for _, p := range r.path.words[0] {
+		if p.place != nil && p.place.kind == arguments && (!json || p.place.pos != 1) {
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--results: %q: a task has no arguments", text), "use {#}, or {id} with --jsonl")
+		}
+	}
+	return r, nil
+}
+
 // files are the names for standard output, standard error, and the task's number.
 func (r *results) files(fields []string, seq int64) ([]string, error) {
 	var dir string

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // maxCount bounds CPUs and GPUs of a task.
@@ -18,12 +19,12 @@ const maxCount = 1 << 14
 var setters = map[string]func(s *pool.Spec, value string) error{
 	"cpus": func(s *pool.Spec, v string) (err error) { s.Need.CPUs, err = count(v, 1); return },
 	"gpus": func(s *pool.Spec, v string) (err error) { s.Need.GPUs, err = count(v, 0); return },
-	"mem":  func(s *pool.Spec, v string) (err error) { s.Need.Mem, err = ParseSize(v); return },
+	"mem":  func(s *pool.Spec, v string) (err error) { s.Need.Mem, err = unit.SizeWithUnit(v); return },
 	"timeout": func(s *pool.Spec, v string) (err error) {
-		s.Timeout, err = ParseDuration(v)
+		s.Timeout, err = unit.Seconds(v)
 		return
 	},
-	"time": func(s *pool.Spec, v string) (err error) { s.Time, err = ParseDuration(v); return },
+	"time": func(s *pool.Spec, v string) (err error) { s.Time, err = unit.Seconds(v); return },
 	"priority": func(s *pool.Spec, v string) (err error) {
 		s.Priority, err = strconv.Atoi(v)
 		if err != nil || s.Priority < -1e6 || s.Priority > 1e6 {
@@ -90,6 +91,11 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 	if in.last != nil && same(in.last, &s) {
 		return in.last
 	}
+	return in.add(s)
+}
+
+// add makes another one known.
+func (in *interner) add(s pool.Spec) *pool.Spec {
 	k := fmt.Sprintf("%v|%d|%d|%d|%q|%q|%v|%v", s.Need, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // a feed for ever must not fill the memory

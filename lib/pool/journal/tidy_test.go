@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 func TestTidy(t *testing.T) {
@@ -32,7 +34,7 @@ func TestTidy(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		at := time.Now().Add(-age)
+		at := time.Now().Add(-age) // of the file system
 		if err := os.Chtimes(file, at, at); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +57,7 @@ func TestTidy(t *testing.T) {
 	for _, name := range []string{"running", "leased"} {
 		add(name, open, 181*day)
 	}
-	if err := os.WriteFile(filepath.Join(base, "leased", leaseFile), fmt.Appendf(nil, "%d\n", time.Now().Unix()+100), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(base, "leased", leaseFile), fmt.Appendf(nil, "%d\n", clock.Now().Unix()+100), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for i := range KeepRuns + 3 {

@@ -90,7 +90,7 @@ func (s *scheduler) setup(e core.Setup) {
 	setup.Threads = min(16, max(2, len(c.hello.CPUs)))
 	setup.HideGPUs, setup.GPUVar = len(c.hello.GPUs) > 0, c.hello.GPUVar
 	if e.Worker.Node.Spec.Local {
-		setup.Env = nil
+		setup.Env, setup.Near = nil, true
 	}
 	setup.Orphans = e.Orphans
 	c.w.Send(&wire.Message{Setup: &setup})

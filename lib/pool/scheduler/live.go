@@ -13,6 +13,7 @@ type live struct {
 	worker *core.Worker
 	tag    string
 	rest   [2][]byte // lines that have not ended
+	item   *item     // the task, with a result when it has ended
 }
 
 // maxPartLine bounds what is kept of a line that does not end.
@@ -27,7 +28,7 @@ func (p *printer) liveData(w *core.Worker, t *pool.Task, d *wire.Data) {
 	}
 	l := p.lives[d.Key]
 	if l == nil {
-		l = &live{worker: w}
+		l = &live{worker: w, item: &item{}}
 		if p.s.Tag {
 			l.tag = tagOf(t)
 		}
@@ -51,7 +52,7 @@ func (p *printer) payCredit() {
 // putLive prints a piece, or the lines that are whole with it.
 func (p *printer) putLive(l *live, stream int, b []byte) {
 	if p.s.Live == LiveRaw {
-		p.write1(nil, stream, b)
+		p.write1(l.item, stream, b)
 		return
 	}
 	b = append(l.rest[stream], b...)
@@ -70,7 +71,7 @@ func (p *printer) writeTagged(l *live, stream int, b []byte) {
 		return
 	}
 	if l.tag == "" {
-		p.write1(nil, stream, b)
+		p.write1(l.item, stream, b)
 		return
 	}
 	var out bytes.Buffer
@@ -81,7 +82,7 @@ func (p *printer) writeTagged(l *live, stream int, b []byte) {
 	if b[len(b)-1] != '\n' {
 		out.WriteByte('\n')
 	}
-	p.write1(nil, stream, out.Bytes())
+	p.write1(l.item, stream, out.Bytes())
 }
 
 // endLive prints what was left of the output of an attempt that has ended.
@@ -89,7 +90,11 @@ func (p *printer) endLive(it *item) {
 	l := p.lives[it.key()]
 	delete(p.lives, it.key())
 	if l == nil {
-		l = &live{tag: it.tag}
+		l = &live{tag: it.tag, item: &item{}}
+	}
+	l.item.task, l.item.result = it.task, it.result
+	if l.item.unprinted != "" {
+		p.lose(l.item, l.item.unprinted)
 	}
 	if it.out.Empty() {
 		p.flushLive(l)

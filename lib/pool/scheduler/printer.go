@@ -39,6 +39,8 @@ type item struct {
 	got     [2][]byte
 	cut     bool  // the line is not at its start
 	live    *live // what came before was printed while the task ran
+	// unprinted says why something could not be written, maybe before the task has ended.
+	unprinted string
 }
 
 func (it *item) key() wire.Key { return it.result.Key }
@@ -77,7 +79,46 @@ type printer struct {
 type chunk struct {
 	w  io.Writer
 	b  []byte
-	of *item // nil: it is not the output of one task
+	of *item // the end of the task, which may be to come
+
+	file       string // that has the bytes, if they are not here
+	from, size int64
+	drop       bool // nothing to be written: its worker need not keep the output any more
+}
+
+// under is what a chunk counts as on its way. A file fills all there is.
+func (c *chunk) under() int {
+	switch {
+	case c.file != "":
+		return maxUnder
+	case c.drop:
+		return 1
+	}
+	return len(c.b)
+}
+
+// joins reports whether another chunk is written with this one.
+func (c *chunk) joins(next *chunk) bool {
+	return c.file == "" && !c.drop && next.file == "" && !next.drop && next.w == c.w && len(c.b) < 64<<10
+}
+
+// writeFile copies what is in a file. The first error is that of writing.
+func (c *chunk) writeFile(buf []byte) (failed, missing error) {
+	f, err := os.Open(c.file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for done := int64(0); done < c.size; {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), c.size-done)], c.from+done)
+		if _, err := c.w.Write(buf[:n]); err != nil {
+			return err, nil
+		}
+		if done += int64(n); n == 0 {
+			return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+	}
+	return nil, nil
 }
 
 func newPrinter(s *scheduler) *printer {
@@ -260,6 +301,9 @@ func (p *printer) pump() {
 		case it.out.Worker != nil && p.s.conns[it.out.Worker] == nil:
 			p.pulling--
 			p.lose(it, "it was still at node "+it.out.Worker.Name()+" when that was lost")
+		case it.out.Worker != nil && it.out.Near[0] != "" && it.tag == "" && it.live == nil && it.collect == nil:
+			p.pulling--
+			p.printNear(it)
 		case it.out.Worker != nil:
 			if !it.asked {
 				p.ask(it)
@@ -292,8 +336,12 @@ func (p *printer) pop() {
 
 // lose tells the core that output of a task is lost.
 func (p *printer) lose(it *item, why string) {
-	if it.task != nil {
-		p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
+	if it.task == nil {
+		return
+	}
+	p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
+	if it.collect != nil && it.result.What == wire.OK { // whoever asked is told as well
+		it.result.What, it.result.Error = wire.OutputLost, wire.Text(why)
 	}
 }
 
@@ -393,6 +441,7 @@ func (p *printer) put(it *item, stream int, b []byte) {
 	if it.collect != nil {
 		if room := maxCollect - len(it.got[stream]); room < len(b) {
 			b = b[:room]
+			p.lose(it, fmt.Sprintf("it is longer than %d MiB", maxCollect>>20))
 		}
 		it.got[stream] = append(it.got[stream], b...)
 		return
@@ -432,14 +481,32 @@ func (p *printer) copyFiles(it *item) {
 	}
 }
 
+// printNear prints the files of a worker of this machine.
+func (p *printer) printNear(it *item) {
+	for i, name := range it.out.Near {
+		w := p.s.Stdout
+		if i == 1 {
+			w = p.s.Stderr
+		}
+		if n := it.out.Size[i] - it.out.From[i]; n > 0 {
+			p.add(chunk{w: w, of: it, file: name, from: it.out.From[i], size: n})
+		}
+	}
+	p.add(chunk{of: it, drop: true})
+}
+
 func (p *printer) write1(it *item, stream int, b []byte) {
 	w := p.s.Stdout
 	if stream == 1 {
 		w = p.s.Stderr
 	}
+	p.add(chunk{w: w, b: b, of: it})
+}
+
+func (p *printer) add(c chunk) {
 	p.mu.Lock()
-	p.chunks = append(p.chunks, chunk{w, b, it})
-	p.under += len(b)
+	p.chunks = append(p.chunks, c)
+	p.under += c.under()
 	p.ready.Signal()
 	p.mu.Unlock()
 }
@@ -463,9 +530,16 @@ func (p *printer) busy() bool {
 	return p.under > 0
 }
 
+// unwritten is why the output of a task could not be printed, or not all of it.
+type unwritten struct {
+	of  *item
+	why string
+}
+
 // write is the goroutine that writes.
 func (p *printer) write() {
 	defer close(p.done)
+	var buf []byte
 	for {
 		p.mu.Lock()
 		for len(p.chunks) == 0 && !p.closed {
@@ -473,63 +547,78 @@ func (p *printer) write() {
 		}
 		chunks := p.chunks
 		p.chunks = nil
-		err := p.err
+		broken := p.err
 		p.mu.Unlock()
 		if len(chunks) == 0 {
 			return
 		}
 		total := 0
-		var lost []*item
+		var lost []unwritten
+		var printed []*item
 		for i := 0; i < len(chunks); {
-			b := chunks[i].b
+			c := chunks[i]
 			j := i + 1
-			for j < len(chunks) && chunks[j].w == chunks[i].w && len(b) < 64<<10 {
-				b = append(b[:len(b):len(b)], chunks[j].b...)
-				j++
+			for ; j < len(chunks) && c.joins(&chunks[j]); j++ {
+				c.b = append(c.b[:len(c.b):len(c.b)], chunks[j].b...)
 			}
-			total += len(b)
-			if err == nil {
-				p.s.clearProgress()
-				if _, e := chunks[i].w.Write(b); e != nil {
-					err = e
-					p.mu.Lock()
-					p.err = e
-					p.mu.Unlock()
-					p.s.send(func(s *scheduler) {
-						s.handle(core.OutputBroken{Why: e.Error(), Closed: errors.Is(e, syscall.EPIPE)})
-					})
+			before, missing := broken, error(nil)
+			switch {
+			case c.drop:
+				printed = append(printed, c.of)
+			case broken != nil:
+			case c.file != "":
+				if buf == nil {
+					buf = make([]byte, wire.Piece)
 				}
+				p.s.clearProgress()
+				broken, missing = c.writeFile(buf)
+			default:
+				p.s.clearProgress()
+				_, broken = c.w.Write(c.b)
+			}
+			if broken != nil && before == nil {
+				p.broken(broken)
 			}
 			for _, c := range chunks[i:j] {
-				if n := len(lost); err != nil && c.of != nil && (n == 0 || lost[n-1] != c.of) {
-					lost = append(lost, c.of)
+				total += c.under()
+				if err := cmp.Or(broken, missing); err != nil && !c.drop && !errors.Is(err, syscall.EPIPE) {
+					lost = append(lost, unwritten{c.of, err.Error()})
 				}
 			}
 			i = j
 		}
-		p.s.send(func(*scheduler) {
-			if len(lost) > 0 && !errors.Is(err, syscall.EPIPE) {
-				for _, it := range lost {
-					p.lose(it, err.Error())
-				}
-			}
-			p.mu.Lock()
-			p.under -= total
-			p.mu.Unlock()
-			p.resume()
-		})
+		p.s.send(func(*scheduler) { p.written(total, lost, printed) })
 	}
 }
 
-// resume goes on after something was written.
-func (p *printer) resume() {
-	p.payCredit()
-	if len(p.queue) > 0 && p.queue[0].out.Worker != nil && p.s.conns[p.queue[0].out.Worker] != nil {
-		if it := p.queue[0]; !it.asked && p.room() {
-			p.ask(it)
+// broken tells that nothing more can be written.
+func (p *printer) broken(err error) {
+	p.mu.Lock()
+	p.err = err
+	p.mu.Unlock()
+	p.s.send(func(s *scheduler) {
+		s.handle(core.OutputBroken{Why: err.Error(), Closed: errors.Is(err, syscall.EPIPE)})
+	})
+}
+
+// written goes on when so much is no longer on its way.
+func (p *printer) written(total int, lost []unwritten, printed []*item) {
+	for i, l := range lost {
+		if i > 0 && lost[i-1].of == l.of {
+			continue
 		}
-		return
+		if l.of.unprinted = l.why; l.of.result != nil {
+			p.lose(l.of, l.why)
+		}
 	}
+	for _, it := range printed {
+		k := it.key()
+		p.s.message(it.out.Worker, &wire.Message{Drop: &k})
+	}
+	p.mu.Lock()
+	p.under -= total
+	p.mu.Unlock()
+	p.payCredit()
 	p.pump()
 }
 

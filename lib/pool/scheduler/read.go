@@ -14,6 +14,8 @@ import (
 // reader reads the input ahead, in pieces.
 type reader struct {
 	batches chan []entry
+	used    chan []entry // batches to be used again
+	inputs  []core.Input // the same
 	err     error
 	next    int64 // with ResumeByText: the next number that no task has
 }
@@ -30,11 +32,17 @@ func (r *reader) start(s *scheduler) {
 	}
 	out := make(chan []entry)
 	r.batches = out
+	r.used = make(chan []entry, 2)
 	go func() {
 		defer close(out)
 		for {
 			var batch []entry
-			for len(batch) < 256 {
+			select {
+			case batch = <-r.used:
+			default:
+				batch = make([]entry, 0, mostRead)
+			}
+			for len(batch) < mostRead {
 				t, err := s.Source.Next()
 				batch = append(batch, entry{t, err})
 				// What is there must not wait for what a pipe brings later.
@@ -42,17 +50,21 @@ func (r *reader) start(s *scheduler) {
 					break
 				}
 			}
+			last := batch[len(batch)-1].err
 			select {
 			case out <- batch:
 			case <-s.ctx.Done():
 				return
 			}
-			if last := batch[len(batch)-1]; last.err != nil && !isBadTask(last.err) {
+			if last != nil && !isBadTask(last) {
 				return
 			}
 		}
 	}()
 }
+
+// mostRead is how many tasks are read at a time.
+const mostRead = 256
 
 // isBadTask reports an error after which the input goes on.
 func isBadTask(err error) bool {
@@ -62,7 +74,7 @@ func isBadTask(err error) bool {
 
 // read passes on what was read, with what is known of it.
 func (s *scheduler) read(batch []entry) {
-	var in []core.Input
+	in := s.reader.inputs[:0]
 	var last core.Event
 	for _, e := range batch {
 		var bad *input.BadTask
@@ -99,6 +111,13 @@ func (s *scheduler) read(batch []entry) {
 	}
 	if len(in) > 0 {
 		s.handle(core.Tasks{Inputs: in})
+	}
+	clear(in)
+	s.reader.inputs = in
+	clear(batch)
+	select {
+	case s.reader.used <- batch[:0]:
+	default:
 	}
 	if last != nil {
 		s.handle(last)

@@ -174,6 +174,7 @@ type Setup struct {
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
 	Noop   bool    `json:"noop,omitempty"` // start nothing: measures the rest
+	Near   bool    `json:"near,omitempty"` // the scheduler is on this machine, and can open its files
 	// Nice is the niceness of tasks, unless the worker's is higher.
 	Nice int `json:"nice,omitempty"`
 	// Load keeps tasks from starting while as many processes or more are runnable at the
@@ -274,6 +275,8 @@ type Done struct {
 	ErrSize int64   `json:"ls,omitempty"`
 	OutFrom int64   `json:"of,omitempty"` // from there on; the scheduler has what is before
 	ErrFrom int64   `json:"lf,omitempty"`
+	// Files hold it at the node, for a scheduler that is near.
+	Files []Text `json:"f,omitempty"`
 	// Lost says why not all of its output could be kept.
 	Lost Text `json:"z,omitempty"`
 }

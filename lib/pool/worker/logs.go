@@ -397,6 +397,9 @@ func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	if rest > wire.Inline || l.w.lost.Load() && size[0]+size[1] > 0 && l.w.spool != nil {
 		d.OutSize, d.ErrSize = size[0], size[1]
 		d.OutFrom, d.ErrFrom = from[0], from[1]
+		if l.w.setup.Near {
+			d.Files = wire.Texts(c.path[:])
+		}
 		c.close()
 		l.mu.Lock()
 		l.held[j.run.Key] = c

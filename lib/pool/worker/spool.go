@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,24 +81,27 @@ func (s *spool) done(d *wire.Done) {
 	s.w.logs.mu.Unlock()
 	if c != nil && !c.keep {
 		for i := range c.path {
-			copyFile(c.path[i], filepath.Join(filepath.Dir(s.f.Name()), fmt.Sprintf("%d.%d.%d", d.Seq, d.Attempt, i+1)))
+			err := copyFile(c.path[i], filepath.Join(filepath.Dir(s.f.Name()), fmt.Sprintf("%d.%d.%d", d.Seq, d.Attempt, i+1)))
+			if err != nil && d.Lost == "" {
+				d.Lost = wire.Text("spool: " + err.Error())
+			}
 		}
 	}
 	s.write(&Spool{Done: d, Out: d.Out, Err: d.Err})
 }
 
-func copyFile(from, to string) {
+func copyFile(from, to string) error {
 	b, err := os.Open(from)
 	if err != nil {
-		return
+		return err
 	}
 	defer b.Close()
 	f, err := os.Create(to)
 	if err != nil {
-		return
+		return err
 	}
-	_, _ = f.ReadFrom(b)
-	f.Close()
+	_, err = f.ReadFrom(b)
+	return errors.Join(err, f.Close())
 }
 
 func (s *spool) tick(now time.Time) {

@@ -432,6 +432,12 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	return jobs, nil
 }
 
+// Options are the options of sbatch for tasks, such as --time=10, as configured or as a
+// resource request finds them.
+func (r *Runner) Options(ctx context.Context, gpu bool) ([]string, error) {
+	return r.options.forTask(ctx, gpu)
+}
+
 // Batch is what would be submitted for a task.
 func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
 	given, err := r.options.forTask(ctx, s.GPU)

@@ -3,7 +3,6 @@ package unit
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +14,21 @@ const DurationUnits = "seconds (s), minutes (min), hours (h), days (d) or weeks 
 
 const day = 24 * time.Hour
 
+// MaxDuration bounds durations, so that a time which is that much later can be told.
+const MaxDuration = 100 * 365 * day
+
 var durationUnits = map[string]time.Duration{}
 
 func init() {
 	for d, names := range map[time.Duration]string{
-		time.Second: "s sec secs second seconds",
-		time.Minute: "m min mins minute minutes",
-		time.Hour:   "h hr hrs hour hours",
-		day:         "d day days",
-		7 * day:     "w week weeks",
+		time.Nanosecond:  "ns",
+		time.Microsecond: "us µs μs",
+		time.Millisecond: "ms",
+		time.Second:      "s sec secs second seconds",
+		time.Minute:      "m min mins minute minutes",
+		time.Hour:        "h hr hrs hour hours",
+		day:              "d day days",
+		7 * day:          "w week weeks",
 	} {
 		for _, name := range strings.Fields(names) {
 			durationUnits[name] = d
@@ -47,12 +52,12 @@ func DurationUnitNames() []string {
 	return names
 }
 
-// Duration reads "20h", "4 days", "1d 12h", "1.5h" and Slurm's "4-00:00:00",
-// "20:00:00" and "30:00". A number without a unit is ErrNoUnit, as some programs
-// take it for minutes and others for seconds.
+// Duration reads "20h", "4 days", "1d 12h", "1.5h", "500ms" and Slurm's "4-00:00:00",
+// "2-12", "20:00:00" and "30:00". A number without a unit is ErrNoUnit, as some
+// programs take it for minutes and others for seconds.
 func Duration(s string) (time.Duration, error) {
 	rest := strings.TrimSpace(s)
-	if strings.Contains(rest, ":") {
+	if strings.ContainsAny(rest, ":-") {
 		return clock(rest)
 	}
 	if rest == "" {
@@ -80,7 +85,7 @@ func Duration(s string) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		if total += d; total < 0 {
+		if total += d; total > MaxDuration {
 			return 0, fmt.Errorf("%q is too long", s)
 		}
 		rest = strings.TrimSpace(after[i:])
@@ -88,22 +93,30 @@ func Duration(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// Times returns number, digits with perhaps a decimal point, times a unit; the
-// seconds are rounded up.
+// Seconds is Duration, but a number alone is in seconds.
+func Seconds(s string) (time.Duration, error) {
+	if number, rest := cut(s); rest == "" && number != "" {
+		return Times(number, time.Second)
+	}
+	return Duration(s)
+}
+
+// Times returns number, digits with perhaps a decimal point, times a unit, rounded up.
 func Times(number string, unit time.Duration) (time.Duration, error) {
-	seconds, err := Multiply(number, int64(unit/time.Second))
+	n, err := Multiply(number, int64(unit))
+	if err == nil && time.Duration(n) > MaxDuration {
+		err = fmt.Errorf("%s is too long", number)
+	}
 	if err != nil {
 		return 0, err
 	}
-	if seconds > math.MaxInt64/int64(time.Second) {
-		return 0, fmt.Errorf("%s is too long", number)
-	}
-	return time.Duration(seconds) * time.Second, nil
+	return time.Duration(n), nil
 }
 
-// clock reads Slurm's [DAYS-]HOURS:MINUTES[:SECONDS] and MINUTES:SECONDS.
+// clock reads Slurm's DAYS-HOURS[:MINUTES[:SECONDS]], HOURS:MINUTES:SECONDS and
+// MINUTES:SECONDS.
 func clock(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is not a duration: want DAYS-HH:MM:SS, HH:MM:SS or MM:SS", s)
+	bad := fmt.Errorf("%q is not a duration: want DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", s)
 	days, rest, hasDays := strings.Cut(s, "-")
 	if !hasDays {
 		days, rest = "0", s
@@ -122,7 +135,7 @@ func clock(s string) (time.Duration, error) {
 		if err = errors.Join(err, e); err != nil {
 			return 0, bad
 		}
-		if total += d; total < 0 {
+		if total += d; total > MaxDuration {
 			return 0, bad
 		}
 	}
@@ -131,7 +144,7 @@ func clock(s string) (time.Duration, error) {
 
 func digits(s string, unit time.Duration) (time.Duration, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
-	if err == nil && n > uint64(math.MaxInt64/unit) {
+	if err == nil && n > uint64(MaxDuration/unit) {
 		err = strconv.ErrRange
 	}
 	return time.Duration(n) * unit, err
@@ -147,7 +160,7 @@ func FormatDuration(d time.Duration) string {
 	for _, u := range []struct {
 		name   string
 		length time.Duration
-	}{{"d", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}} {
+	}{{"d", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond}} {
 		if n := d / u.length; n > 0 {
 			fmt.Fprintf(&b, "%d%s", n, u.name)
 			d -= n * u.length

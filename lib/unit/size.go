@@ -63,6 +63,16 @@ func Size(s string) (int64, error) {
 	return Multiply(number, scale)
 }
 
+// SizeWithUnit is Size, but a number alone, other than 0, is ErrNoUnit: it is for what
+// Slurm has in megabytes.
+func SizeWithUnit(s string) (int64, error) {
+	n, err := Size(s)
+	if err == nil && n > 0 && !HasUnit(s) {
+		return 0, fmt.Errorf("%q: %w: want %s", s, ErrNoUnit, SizeUnits)
+	}
+	return n, err
+}
+
 // HasUnit reports whether a size that Size can read has a unit.
 func HasUnit(s string) bool {
 	_, unit := cut(s)

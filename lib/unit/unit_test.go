@@ -2,6 +2,7 @@ package unit
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -41,26 +42,59 @@ func TestDuration(t *testing.T) {
 		"4d": 4 * day, "4 days": 4 * day, "4days": 4 * day, "1 day": day, "20h": 20 * time.Hour, "4 hours": 4 * time.Hour,
 		"4m": 4 * time.Minute, "30 minutes": 30 * time.Minute, "90s": 90 * time.Second, "2 weeks": 14 * day, "1.5h": 90 * time.Minute,
 		"1d 12h": 36 * time.Hour, "1h30m": 90 * time.Minute, "4-04:00:00": 100 * time.Hour, "20:00:00": 20 * time.Hour,
-		"30:00": 30 * time.Minute, "1-2": 0, "1-12:30": 36*time.Hour + 30*time.Minute,
+		"30:00": 30 * time.Minute, "1-2": 26 * time.Hour, "500ms": 500 * time.Millisecond, "1m0.25s": 60250 * time.Millisecond, "10min": 10 * time.Minute, "2w": 14 * day, "1-12:30": 36*time.Hour + 30*time.Minute,
 	} {
 		got, err := Duration(in)
-		if want == 0 {
-			if err == nil {
-				t.Errorf("Duration(%q) = %v; want an error", in, got)
-			}
-			continue
-		}
 		if got != want || err != nil {
 			t.Errorf("Duration(%q) = %v, %v; want %v", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "h", "2months", "1:2:3:4", "a:b", "99999999999999w", "-1h", "1-2-3:00"} {
+	for _, in := range []string{"", "h", "2months", "1:2:3:4", "a:b", "99999999999999w", "-1h", "1-2-3:00", "1-", "-1", "1-2h", "1:-2", "101 years", "37000d", "1e3s", "Inf", "NaN"} {
 		if got, err := Duration(in); err == nil {
 			t.Errorf("Duration(%q) = %v; want an error", in, got)
 		}
 	}
 	if _, err := Duration("4"); !errors.Is(err, ErrNoUnit) {
 		t.Errorf("Duration(4): %v; want ErrNoUnit", err)
+	}
+}
+
+// TestNumberAlone holds what a number without a unit is.
+func TestNumberAlone(t *testing.T) {
+	for in, want := range map[string]time.Duration{"90": 90 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute} {
+		if got, err := Seconds(in); got != want || err != nil {
+			t.Errorf("Seconds(%q) = %v, %v; want %v", in, got, err, want)
+		}
+	}
+	if n, err := SizeWithUnit("500"); !errors.Is(err, ErrNoUnit) {
+		t.Errorf("SizeWithUnit(500) = %d, %v; want ErrNoUnit", n, err)
+	}
+	for in, want := range map[string]int64{"0": 0, "500M": 5e8} {
+		if n, err := SizeWithUnit(in); n != want || err != nil {
+			t.Errorf("SizeWithUnit(%s) = %d, %v", in, n, err)
+		}
+	}
+}
+
+// TestPrintThenParse holds that what is written is read as the same.
+func TestPrintThenParse(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		d := time.Duration(r.Int64N(int64(MaxDuration)) >> r.IntN(63))
+		if got, err := Duration(FormatDuration(d)); got != d || err != nil {
+			t.Fatalf("%d: %q is read as %v, %v", d, FormatDuration(d), got, err)
+		}
+		seconds := d.Truncate(time.Second)
+		if got, err := Duration(FormatTime(seconds)); got != seconds || err != nil {
+			t.Fatalf("%v: %q is read as %v, %v", seconds, FormatTime(seconds), got, err)
+		}
+		if got, err := Duration(d.String()); got != d || err != nil {
+			t.Fatalf("%d: Go's %q is read as %v, %v", d, d, got, err)
+		}
+		n := r.Int64() >> r.IntN(63)
+		if got, err := Size(FormatSize(n)); got != n || err != nil {
+			t.Fatalf("%d: %q is read as %d, %v", n, FormatSize(n), got, err)
+		}
 	}
 }
 

@@ -1,0 +1,76 @@
+package core
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// A worker that ends tasks or gives them back without being asked is about to end: the
+// tasks wait for the next one, and none is charged for what it did not do.
+func TestWorkerThatEndsGetsNothingMore(t *testing.T) {
+	key := wire.Key{Seq: 1, Attempt: 1}
+	for what, m := range map[string]wire.Message{"ended": {Done: &wire.Done{Key: key, What: wire.Stopped}}, "gave back": {Back: &key}} {
+		need := pool.Need{CPUs: 1}
+		w := newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3}}, []pool.Need{need, need}, 1)
+		w.readAll()
+		w.connect(0)
+		p := w.nodes[0].processes[0]
+		w.handle(Received{p.worker, []wire.Message{m}})
+		runs := 0
+		for _, m := range p.inbox {
+			if m.Run != nil {
+				runs++
+			}
+		}
+		if runs != 1 || w.core.Finished() {
+			t.Errorf("a worker that %s a task was sent %d, want the first only; the run is over: %v", what, runs, w.core.Finished())
+		}
+		p.stop()
+		w.lost(p, Left)
+		if !w.finish() {
+			t.Errorf("%s: not all tasks end well: %s", what, w.broken)
+		}
+		if s := w.core.Summary(); s.Attempts > 3 {
+			t.Errorf("%s: %d attempts at two tasks", what, s.Attempts)
+		}
+	}
+}
+
+// A node where every worker dies is left, as more of them die than one task can be the
+// cause of; its tasks succeed elsewhere.
+func TestNodeWhereWorkersDie(t *testing.T) {
+	needs := make([]pool.Need, 200)
+	for i := range needs {
+		needs[i].CPUs = 1
+	}
+	w := newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3}}, needs, 2, 2)
+	deaths, r := 0, rand.New(rand.NewPCG(1, 2))
+	for range 10000 {
+		if w.core.Finished() && w.read > 0 {
+			break
+		}
+		killed := false
+		for _, p := range w.nodes[0].processes {
+			if p.alive && len(p.running) > 0 {
+				p.stop()
+				w.lost(p, Died)
+				deaths++
+				killed = true
+			}
+		}
+		all := w.actions(false, false)
+		switch {
+		case killed:
+		case len(all) == 0:
+			w.advance(leaseTime)
+		default:
+			all[r.IntN(len(all))].do()
+		}
+	}
+	if s := w.core.Summary(); s.Done != 200 || s.Exit != 0 || deaths > 10 || !w.core.nodes[0].dropped {
+		t.Errorf("%d deaths, %d done, exit %d, left %v", deaths, s.Done, s.Exit, s.Reasons)
+	}
+}
