@@ -206,7 +206,9 @@ func (c *chaos) run() {
 			broken[kind](c, at)
 		}
 		if c.rand.IntN(4) == 0 {
+			began := time.Now()
 			_, _, _ = c.world.run(turn)
+			fmt.Fprintf(&c.said, "%s to %s\n", began.Format(stamp), time.Now().Format(stamp))
 		} else {
 			c.kill(time.Duration(c.rand.IntN(250)) * time.Millisecond)
 		}
@@ -218,9 +220,15 @@ func (c *chaos) kill(after time.Duration) {
 	cmd := exec.Command("bash", "-c", turn)
 	cmd.Env, cmd.Dir = c.env, c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out := &printed{}
+	cmd.Stdout, cmd.Stderr = out, out
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	defer func() {
+		fmt.Fprintf(&c.said, "%s to %s, killed\n%s", began.Format(stamp), time.Now().Format(stamp), out)
+	}()
 	over := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(over) }()
 	select {
@@ -231,6 +239,8 @@ func (c *chaos) kill(after time.Duration) {
 		<-over
 	}
 }
+
+const stamp = "15:04:05.000"
 
 // judge holds what must be at the end.
 func (c *chaos) judge() {
@@ -251,7 +261,7 @@ func (c *chaos) judge() {
 		}
 		ends, _ := os.ReadFile(filepath.Join(c.dir, c.id(slug)+".ends"))
 		if n := bytes.Count(ends, []byte("\n")); finals != 1 || n > 1 || n == 0 && c.state(slug) == "completed" {
-			c.t.Errorf("%s has run to its end %d times, states: %s", slug, n, c.history(slug))
+			c.t.Errorf("%s (%s) has run to its end %d times, states: %s\n%s", slug, c.id(slug), n, c.history(slug), &c.said)
 		}
 	}
 	if states["completed"] == 0 || states["failed"] == 0 {
