@@ -262,6 +262,11 @@ func (c *chaos) judge() {
 		ends, _ := os.ReadFile(filepath.Join(c.dir, c.id(slug)+".ends"))
 		if n := bytes.Count(ends, []byte("\n")); finals != 1 || n > 1 || n == 0 && c.state(slug) == "completed" {
 			c.t.Errorf("%s (%s) has run to its end %d times, states: %s\n%s", slug, c.id(slug), n, c.history(slug), &c.said)
+			for _, r := range c.queue.Requests("") {
+				if strings.Contains(r.Path, c.id(slug)) {
+					c.t.Logf("%s %s %s by %s: %d %s", r.Method, r.Operation, r.Path, r.Program, r.Status, r.Body)
+				}
+			}
 		}
 	}
 	if states["completed"] == 0 || states["failed"] == 0 {

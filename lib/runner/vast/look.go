@@ -315,6 +315,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 			err = errors.Join(r.journal(o, "created", 0), r.save(o))
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
+		} else if o.Intent.IsZero() && len(o.Doomed) == 0 && !exists(o.Dir) {
+			// Nothing was ever rented, and its task was stopped before it could be.
+			return runner.Job{}, false, r.forget(o)
 		}
 	default:
 		err = r.observe(ctx, v, o, instances)
@@ -338,6 +341,11 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		}
 	}
 	return job, o.Instance != 0 || o.Tries > 0, nil
+}
+
+func exists(dir string) bool {
+	_, err := os.Stat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (v *view) begun() time.Time { return v.began }
@@ -466,7 +474,7 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	}
 	if o.Rebuilt || o.Losses >= r.Retries {
 		if r.Retries > 0 && !o.Rebuilt {
-			why += fmt.Sprintf("; it was started again %d times, as often as retries_on_loss allows", o.Losses)
+			why += fmt.Sprintf("; it was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
 		}
 		return r.finish(o, end{State: task.Error, Reason: why})
 	}

@@ -650,6 +650,29 @@ func TestOfflineUnseen(t *testing.T) {
 	}
 }
 
+// An order that never came to an instance is not kept for a task that is gone.
+func TestOrderOfNothing(t *testing.T) {
+	s := newStand(t, 1)
+	s.market.create = func(int64) error { return vastai.ErrOfferGone }
+	sub := s.submission(1)
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	s.turn()
+	if left, err := s.orders(); err != nil || len(left) != 1 {
+		t.Fatal(left, err)
+	}
+	if err := os.RemoveAll(sub.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if jobs := s.turn(); len(jobs) != 0 {
+		t.Errorf("%+v", jobs)
+	}
+	if left, err := s.orders(); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
 // Logs that take longer than a turn has for them are read all the same, and one that never
 // comes does not hold its task: the label tells the end.
 func TestSlowLogs(t *testing.T) {
@@ -762,7 +785,7 @@ func TestOutbid(t *testing.T) {
 		}
 	}
 	j := s.turn()[s.job(1)]
-	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 times, as often as retries_on_loss allows") {
+	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 of 2 times that retries_on_loss allows") {
 		t.Errorf("%+v", j)
 	}
 	if s.market.most != 1 || len(s.events("lost")) != 2 {
