@@ -108,8 +108,10 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			p.refused = append(p.refused, Reason{"partition_state", "Slurm has no such partition, or hides it"})
 		}
 	}
+	reserved := s.Reserved()
 	for i := range s.Groups {
 		from := &s.Groups[i]
+		held := reservedText(from, reserved)
 		var features []string
 		if from.Features != "" {
 			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
@@ -123,7 +125,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			}
 			g := &group{
 				partition: p, order: len(p.groups), features: fromFeatures.features, clause: fromFeatures.clause,
-				hostList: from.Hosts, nodes: from.Count, down: from.Unusable,
+				hostList: from.Hosts, nodes: from.Count, down: from.Unusable, reserved: held,
 			}
 			c := l.Entry.Configuration
 			if inherited := inherited[name]; described[name] != nil {
@@ -133,6 +135,24 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			p.groups = append(p.groups, g)
 		}
 	}
+}
+
+// reservedText says until when all nodes of a group are reserved; "": they are not.
+func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) string {
+	if len(reserved) == 0 {
+		return ""
+	}
+	var first *slurm.Reservation
+	for host := range strings.SplitSeq(g.Hosts, ",") {
+		r := reserved[host]
+		if r == nil {
+			return ""
+		}
+		if first == nil || r.End < first.End {
+			first = r
+		}
+	}
+	return fmt.Sprintf("its nodes are reserved (%s) until %s", first.Name, slurm.Time(first.End).Format("2006-01-02T15:04:05"))
 }
 
 // slurmFigures is what a node has by Slurm's word, for the rest by its features,
