@@ -25,7 +25,10 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil) }
+func TestMain(m *testing.M) {
+	os.Setenv("PONOS_CLUSTER_TRES", "gres/gpu,gres/gpu:a100") // so that limits can name a type
+	harness.Main(m, nil)
+}
 
 // someone runs commands as a user of the cluster.
 type someone struct {
@@ -106,11 +109,12 @@ func (c chance) limits(names ...string) []string {
 		value := "-1"
 		switch {
 		case strings.Contains(n, "TRES"):
-			kind := c.pick("cpu", "node", "gres/gpu", "mem")
-			for _, k := range []string{"cpu", "node", "gres/gpu", "mem"} {
+			kinds := []string{"cpu", "node", "gres/gpu", "gres/gpu:a100", "mem"}
+			kind := c.pick(kinds...)
+			for _, k := range kinds {
 				v := "-1"
 				if k == kind && c.one(3) {
-					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
+					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "gres/gpu:a100": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
 				}
 				set = append(set, n+"="+k+"="+v)
 			}
