@@ -96,7 +96,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		if !given[from.Name] {
 			var none []Reason
-			p.choices, none = slurmChoices(from, s, rules)
+			p.choices, none = slurmChoices(from, s, l.admission, rules)
 			p.refused = append(p.refused, none...)
 		}
 		for j := range p.choices {
@@ -221,7 +221,7 @@ func allows(name string, allow, deny []string) bool {
 
 // slurmChoices are the accounts and QoS that the user can use in a partition: the
 // defaults first, then the QoS with the tightest time limit.
-func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOS) ([]choice, []Reason) {
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Cluster, rules map[string]slurm.QOS) ([]choice, []Reason) {
 	if len(s.Associations) == 0 {
 		return qosChoices(p, slurm.Association{}, "", rules), nil
 	}
@@ -234,7 +234,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slur
 		if !slices.Contains(mine, m.Account) {
 			mine = append(mine, m.Account)
 		}
-		if allows(m.Account, p.AllowAccounts, p.DenyAccounts) {
+		if model.MayCharge(p, m.Account) != admission.No {
 			usable = append(usable, m)
 		}
 	}
