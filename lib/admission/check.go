@@ -242,9 +242,8 @@ func (k *checker) enforced(code, format string, args ...any) {
 // partitionLimits are what the partition allows one job.
 func (k *checker) partitionLimits() {
 	p, j := k.p, k.j
-	own := func(flag string) bool {
-		return k.first != nil && k.first.Is(flag) || k.second != nil && k.second.Is(flag)
-	}
+	// That of the partition does not free a job from the partition's own limits.
+	own := func(flag string) bool { q := k.c.qos(k.qosName); return q != nil && q.Is(flag) }
 	if !p.MaxNodes.Allows(j.Nodes) && !own("PartitionMaxNodes") {
 		k.enforced("nodes", "%d nodes asked for, the partition allows %d", j.Nodes, p.MaxNodes.Max)
 	}

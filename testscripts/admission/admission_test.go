@@ -185,12 +185,12 @@ func (c chance) job() (admission.Job, []string) {
 			args = append(args, fmt.Sprintf("--%s=%d", option, *to))
 		}
 	}
-	if c.one(3) {
+	if c.one(5) {
 		j.Account = c.pick(accounts...)
 		args = append(args, "--account="+j.Account)
 	}
-	if c.one(2) {
-		j.QOS = c.pick("normal", "q0", "q1", "q2", "q3")
+	if c.one(3) {
+		j.QOS = c.pick("normal", "normal", "q0", "q0", "q1", "q2", "q3")
 		args = append(args, "--qos="+j.QOS)
 	}
 	if c.one(2) {
@@ -199,13 +199,13 @@ func (c chance) job() (admission.Job, []string) {
 		j.Time = time.Duration(n) * time.Minute
 		args = append(args, "--time="+minutes)
 	}
-	number("nodes", &j.Nodes, 3, 1, 2, 3)
+	number("nodes", &j.Nodes, 4, 1, 2, 2, 3)
 	if j.Nodes == 0 {
 		args = append(args, "--nodes=1")
 	}
-	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 4, 6, 9)
-	number("mem", &j.MemMB, 2, 500, 3500, 7000, 12000)
-	if c.one(2) {
+	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 2, 4, 6, 9)
+	number("mem", &j.MemMB, 2, 500, 500, 3500, 7000, 12000)
+	if c.one(3) {
 		j.GPUs = int64(1 + c.IntN(4))
 		spec := fmt.Sprint(j.GPUs)
 		if c.one(3) {
