@@ -8,6 +8,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Programs that only the development of this project needs, each at its version.
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULN   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 NFPM     := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 TOOLDIR  := $(CURDIR)/bin/dev
 FUZZTIME ?= 10s
@@ -17,6 +18,9 @@ LIBDIR   ?= $(PREFIX)/lib
 TOOLS := $(notdir $(wildcard cmd/*))
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
+
+# All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
+TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
@@ -32,7 +36,7 @@ build: ## build the tools into bin/
 # not see when it looks whether it can use an earlier result.
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
-	$(GO) test -count=1 -timeout 60m ./testscripts/...
+	$(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
@@ -40,7 +44,7 @@ test-unit: ## run the tests of the packages, with the race detector
 	$(GO) test -race -timeout 30m ./lib/... ./cmd/...
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m ./testscripts/...
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
@@ -54,9 +58,12 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m -run 'Slurm|Srun|AreTrue|Accepted|Land' \
 		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
-lint: $(TOOLDIR)/golangci-lint ## check style and architecture
+lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck ## check style, architecture, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
+	@said=$$($(TOOLDIR)/govulncheck ./lib/fault 2>&1) || case $$said in \
+		*"fetching vulnerabilities"*) echo "make lint: known vulnerabilities were not looked for: https://vuln.go.dev cannot be reached"; exit 0 ;; \
+	esac; $(TOOLDIR)/govulncheck ./...
 
 fmt: ## format the source
 	gofmt -w cmd lib testscripts completions man
@@ -64,16 +71,22 @@ fmt: ## format the source
 SEED ?= 1
 TIME ?= 75s
 
-chaos: ## break everything around agents for TIME, by the choices of SEED
+chaos: ## break everything around agents for TIME each, by the choices of SEED: on a real Slurm, and on the market of the tests
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/chaos -seed=$(SEED) -time=$(TIME)
 	$(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/vast -seed=$(SEED) -time=$(TIME)
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...
 
+# One test binary for each package, as most of the time goes into making them.
 fuzz: ## run each fuzz target for FUZZTIME
-	@grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | while read -r file; do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' "$$file"); do \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
+	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+	grep -rlE '^func Fuzz' lib cmd --include='*_test.go' | xargs -n 1 dirname | sort -u | while read -r dir; do \
+		$(GO) test -c -fuzz . -o "$$bin/fuzz.test" "./$$dir"; \
+		for target in $$(cat "$$dir"/*_test.go | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p'); do \
+			echo "$$dir $$target"; \
+			(cd "$$dir" && "$$bin/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$dir" >"$$bin/said" 2>&1) || \
+				{ cat "$$bin/said"; exit 1; }; \
 		done; \
 	done
 
@@ -135,6 +148,9 @@ clean: ## remove what was built
 
 $(TOOLDIR)/golangci-lint:
 	GOBIN=$(TOOLDIR) $(GO) install $(GOLANGCI)
+
+$(TOOLDIR)/govulncheck:
+	GOBIN=$(TOOLDIR) $(GO) install $(GOVULN)
 
 $(TOOLDIR)/nfpm:
 	GOBIN=$(TOOLDIR) $(GO) install $(NFPM)

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -94,11 +96,14 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	r := report{Config: cfg.Path, Mode: cfg.Mode, Queue: cfg.Queue, Tasks: []taskRow{}}
-	r.Checks = append([]assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}, assembly.CheckPrograms(c.Context, command.System, cfg)...)
-	if c.Bool("check") {
-		r.check("state directory", cfg.StateDir(), cfg.CheckDataDir())
-	} else {
+	r.look(c.Context, cfg)
+	if !c.Bool("check") {
 		err = r.prepare(c, cfg, every, stderr)
+	}
+	for _, check := range r.Checks {
+		if check.Warning {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n%[1]s: hint: %[4]s\n", name, check.Name, check.Detail, check.Hint)
+		}
 	}
 	if printErr := r.print(stdout, c.Bool("json")); err == nil {
 		err = printErr
@@ -113,6 +118,17 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// look checks what can be seen without Slurm's controller and the queue.
+func (r *report) look(ctx context.Context, cfg config.Config) {
+	r.Checks = []assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}
+	var programs, python []assembly.Check
+	var wg sync.WaitGroup
+	wg.Go(func() { programs = assembly.CheckPrograms(ctx, command.System, cfg) })
+	wg.Go(func() { python = assembly.CheckPython(ctx, command.System, cfg) })
+	wg.Wait()
+	r.Checks = slices.Concat(r.Checks, programs, python, assembly.CheckDirectories(cfg))
 }
 
 // check notes how a check went.
@@ -136,7 +152,6 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		return err
 	}
 	defer func() { parts.Close(err) }()
-	r.check("state directory", parts.Agent.Store.Dir, nil)
 	if _, err := parts.Guard(c.Context, false, 0); err != nil {
 		return err
 	}
@@ -155,6 +170,11 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		for _, warning := range w.Warnings() {
 			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 		}
+	}
+	submission, err := parts.CheckSubmission(c.Context)
+	r.Checks = append(r.Checks, submission...)
+	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
+		return err // told at the end
 	}
 	for _, t := range []struct {
 		kind string
@@ -196,8 +216,11 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 	checks := app.Table{Header: []string{"check", "result", "detail"}}
 	for _, c := range r.Checks {
 		result := "ok"
-		if !c.OK {
+		switch {
+		case !c.OK:
 			result = "FAILED"
+		case c.Warning:
+			result = "warning"
 		}
 		checks.Add(c.Name, result, c.Detail)
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -67,7 +69,7 @@ func submit(c *cli.Context, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case c.Bool("list"):
-		return list(s, stdout, c.Bool("json"))
+		return list(s, stdout, stderr, c.Bool("json"))
 	case c.IsSet("stop"):
 		id, err := task.ParseID(c.String("stop"))
 		if err != nil {
@@ -96,7 +98,11 @@ func submit(c *cli.Context, stdout, stderr io.Writer) error {
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	return wait(c.Context, s, e.ID, stdout, stderr)
+	w := waiting{spool: s, id: e.ID, stop: "ponos-submit --stop " + string(e.ID), stderr: stderr}
+	if c.IsSet("spool") {
+		w.stop = fmt.Sprintf("ponos-submit --spool %s --stop %s", app.Quote(s.Dir), e.ID)
+	}
+	return w.wait(c.Context, stdout)
 }
 
 func openSpool(c *cli.Context) (*spool.Spool, error) {
@@ -123,7 +129,7 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 	if c.Bool("list") || c.IsSet("stop") {
 		return spool.Open(dir)
 	}
-	return spool.Make(dir, clock.Now())
+	return spool.MakeOnce(place.Memory{Dir: config.PlacesDir()}, dir, clock.Now())
 }
 
 // entry makes the task that the command line describes.
@@ -200,10 +206,15 @@ func image(c *cli.Context) (string, error) {
 }
 
 // list prints the tasks of a spool.
-func list(s *spool.Spool, stdout io.Writer, asJSON bool) error {
+func list(s *spool.Spool, stdout, stderr io.Writer, asJSON bool) error {
 	all, err := s.List()
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(all, func(e spool.Entry) bool { return !e.State.Final() && clock.Since(e.Created) > unattended }) {
+		if err := noAgent(s); err != nil {
+			app.Report(stderr, name, fmt.Errorf("warning: %w", err))
+		}
 	}
 	table := app.Table{Header: []string{"task", "name", "state", "submitted", "reason"}, Drop: []string{"submitted"}, Whole: []string{"task"}}
 	for _, e := range all {

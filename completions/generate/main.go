@@ -66,7 +66,7 @@ func generate(ctx context.Context, bin, out, tool string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil { //nolint:gosec // everybody reads it
+		if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("completions: %w", err)
 		}
 	}

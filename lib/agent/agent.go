@@ -71,7 +71,7 @@ func (a *Agent) artifacts(process string, id task.ID) string {
 func (a *Agent) Tidy(retention, keep time.Duration) error {
 	now := a.now()
 	unused := now.Add(-keep)
-	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
+	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
 }
 
 // end closes the books on a task that has no job, or whose job is over: log,

@@ -251,7 +251,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 
 // quiet reports whether there is nothing to do for a task: the usual case.
 func quiet(k *Known, job *runner.Job) bool {
-	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
+	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() || job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
 	}
 	return job.State == k.Reported && (job.State != task.Running || k.output == k.Output) ||
@@ -266,6 +266,17 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 	if r, err := d.Read(); err == nil && r.Job != "" && r.Job != k.Job {
 		k = r.known()
 		return &k, nil
+	}
+	// A task that the queue did not have is not this agent's to publish anything for, unless
+	// the queue has it again.
+	if !k.Absent.IsZero() {
+		switch _, err := a.Queue.Task(ctx, k.ID); {
+		case forgotten(err):
+			return a.absent(d, k, listed)
+		case err != nil:
+			return &k, err
+		}
+		k.Absent = task.Absence{}
 	}
 	// The job that runs the task is the one that has made itself its owner.
 	if job.Instead != "" {
@@ -295,6 +306,12 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 	k.Restarts = job.Restarts
 	if s.again {
 		return a.submitAgain(ctx, d, k, job.Reason, patience)
+	}
+	if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.Stale {
+		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
+		if err := trimmer.Trim(ctx, k.ID, []string{k.Job}); err != nil {
+			return &k, err
+		}
 	}
 	if s.end {
 		return a.closeBooks(ctx, d, k, s.report, listed, patience)
@@ -372,6 +389,10 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 		if err := os.Remove(d.file(runner.Owner(k.Attempt))); err != nil {
 			return &k, err
 		}
+	}
+	// The scheduler may show the job for some time.
+	if !slices.Contains(r.Before, k.Job) {
+		r.Before = append(r.Before, k.Job)
 	}
 	r.Job, r.Submitted, r.Retry, r.Problem = "", time.Time{}, a.now().Add(pause(r.Tries)), reason
 	log, err := a.openLog(d, headFile)
@@ -556,8 +577,15 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if record.Intent.IsZero() {
 		record.Intent, record.Lost = a.now(), true
 	}
+	// The user's other agents have jobs too, and the queue says whose task it is.
+	_, costs := a.Runner.(runner.Remote)
+	record.Foreign = !costs && errors.Is(err, queue.ErrNotMine)
 	if err := d.Write(record); err != nil {
 		return nil, err
+	}
+	if record.Foreign {
+		k := record.known()
+		return &k, nil
 	}
 	a.Log.Info("job adopted", "task", job.Task, "job", job.ID)
 	k := record.known()

@@ -391,14 +391,22 @@ func download(path string, get func(*os.File) error) error {
 // and unfinished downloads. What cannot be published, whenever it is tried, is told
 // and left: it must not keep the task from its end.
 func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tell func(format string, args ...any)) error {
-	root := a.artifacts(process, d.id)
+	// The task may still be at work there: nothing out of the directory is published,
+	// whatever becomes a link in the meantime.
+	root, err := os.OpenRoot(a.artifacts(process, d.id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("artifacts of task %s: %w", d.id, err)
+	}
+	defer root.Close()
 	n := 0
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		name, relErr := filepath.Rel(root, path)
-		if err = errors.Join(err, relErr); err != nil {
+		if err != nil {
 			tell("%q is not published: %v", task.Clean(name), err)
 			return nil
 		}
@@ -409,7 +417,7 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 			tell("more than %d artifacts: the others are not published", maxArtifacts)
 			return fs.SkipAll
 		}
-		f, err := os.Open(path)
+		f, err := root.Open(name)
 		if err != nil {
 			tell("%q is not published: %v", task.Clean(name), err)
 			return nil
@@ -419,7 +427,7 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 		if err != nil {
 			return err
 		}
-		err = a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()}, f)
+		err = a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: name, Size: info.Size()}, f)
 		if errors.Is(err, queue.ErrBroken) {
 			tell("%q is not published: %v", task.Clean(name), err)
 			return nil

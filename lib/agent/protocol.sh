@@ -40,17 +40,32 @@ note() { (umask 077 && printf '\n%s;\n' "$1" >>"$run") && sync -- "$run"; }
 
 # look reads what the starts of this job have written down, and ends the script if the
 # command has ended in one of them: a job that is begun again does not run it again.
+# A command of which it is only known that it exited has ended by itself, unless a signal
+# ended it: this script was killed right after it.
 look() {
-	local lines status
+	local file text line exited code=
 	if ! ls -- "$dir" >/dev/null; then return 1; fi
-	lines=$(cd -- "$dir" || exit 2; shopt -s nullglob; set -- run."$job".*; [ $# = 0 ] || grep -hE '^ended [0-9]+;$' -- "$@")
-	status=$?
-	if [ -n "$lines" ]; then
-		lines=${lines##*ended }
-		echo "job $job: the command has ended before, with exit code ${lines%;}; it is not run again"
-		exit "${lines%;}"
+	for file in "$dir/run.$job."*; do
+		if ! [ -e "$file" ]; then continue; fi
+		if ! text=$(cat -- "$file"); then return 1; fi
+		exited=
+		while read -r line; do
+			case $line in
+			begun* | cut*) exited= ;;
+			esac
+			if [[ $line =~ ^(exited|ended)\ ([0-9]+)\;$ ]]; then
+				case ${BASH_REMATCH[1]} in
+				ended) code=${BASH_REMATCH[2]} ;;
+				*) if [ "${BASH_REMATCH[2]}" -lt 128 ]; then exited=${BASH_REMATCH[2]}; fi ;;
+				esac
+			fi
+		done <<<"$text"
+		code=${code:-$exited}
+	done
+	if [ -n "$code" ]; then
+		echo "job $job: the command has ended before, with exit code $code; it is not run again"
+		exit "$code"
 	fi
-	[ "$status" -le 1 ]
 }
 
 # startof PID prints when a process was started, in the kernel's own units.
@@ -125,12 +140,19 @@ set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
 )
 code=$?
 
+# At once, as this script may be killed while it waits for a signal.
+persist note "exited $code"
+
 # A job that is asked to end is not done: Slurm may begin it again. It may have sent its
 # signal to the command a moment before it sends it to this script.
 if [ -z "$asked" ]; then
 	if [ "$code" = 0 ]; then sleep 0.2; else sleep 1; fi
 fi
-word=ended
-if [ -n "$asked" ]; then word=cut; fi
-persist note "$word $code"
+# The agent may have moved the directory away by now.
+seal() {
+	local word=ended
+	if [ -n "$asked" ]; then word=cut; fi
+	note "$word $code" || ! [ -d "$dir" ]
+}
+persist seal
 exit "$code"

@@ -95,7 +95,7 @@ func TestAJobLeavesAJournal(t *testing.T) {
 	if code != 7 || j.runs() != 1 || out != "" {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Code: 7}); got != want {
+	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Closed: true, Code: 7}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 	if got := j.journal("6"); got.Begun {
@@ -159,6 +159,45 @@ func TestACommandThatHasEndedIsNotRunAgain(t *testing.T) {
 	}
 }
 
+// A command has ended although its script was killed before it could say how.
+func TestAJobThatIsKilledRightAfterItsCommand(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	if err := os.WriteFile(filepath.Join(j.bin, "sleep"), []byte("#!/bin/sh\nkill -KILL $PPID\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := j.run("5", 0); code != -1 {
+		t.Fatalf("exit %d, %q", code, out)
+	}
+	if err := os.Remove(filepath.Join(j.bin, "sleep")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := j.journal("5"), (runner.Run{Begun: true, Ended: true, Code: 7}); got != want {
+		t.Errorf("journal %+v; want %+v", got, want)
+	}
+	for _, restart := range []int{0, 1} {
+		if code, out := j.run("5", restart); code != 7 || j.runs() != 1 {
+			t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
+		}
+	}
+}
+
+// When the agent has moved the directory away, there is nothing left to write down.
+func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
+	t.Parallel()
+	j := newJobDir(t, count...)
+	away := t.TempDir()
+	if err := os.WriteFile(filepath.Join(j.bin, "sleep"), []byte("#!/bin/sh\nmv "+j.Path+" "+away+"/done\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := j.run("5", 0); code != 7 {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if r, err := runner.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || r.Closed || r.Code != 7 {
+		t.Errorf("journal %+v, %v", r, err)
+	}
+}
+
 // A job that was asked to end is run again if Slurm begins it again.
 func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
 	t.Parallel()
@@ -166,13 +205,13 @@ func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
 	if code, out := j.run("5", 0); code != 143 {
 		t.Fatalf("exit %d, %q", code, out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Begun: true, Cut: true, Code: 143}); got != want {
+	if got, want := j.journal("5"), (runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 	if code, out := j.run("5", 1); code != 0 || j.runs() != 2 {
 		t.Errorf("exit %d, %d runs, %q", code, j.runs(), out)
 	}
-	if got, want := j.journal("5"), (runner.Run{Restart: 1, Begun: true, Ended: true}); got != want {
+	if got, want := j.journal("5"), (runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
 	}
 }
@@ -212,23 +251,4 @@ func hostname(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(b))
-}
-
-func TestParseRun(t *testing.T) {
-	for text, want := range map[string]runner.Run{
-		"":                                    {},
-		"\nbegun node1 77 123;\n":             {Begun: true},
-		"\nbegun node1 7":                     {Begun: true}, // the disk was full
-		"\nbegun node1 7\nbegun node1 7 1;\n": {Begun: true},
-		"\nbegun n 7 1;\n\nended 1":           {Begun: true},
-		"\nbegun n 7 1;\n\nended 1\nended 143;\n":    {Begun: true, Ended: true, Code: 143},
-		"\nbegun n 7 1;\n\ncut 143;\n":               {Begun: true, Cut: true, Code: 143},
-		"\nbegun n 7 1;\n\ncut 9;\n\nbegun n 8 1;\n": {Begun: true, Code: 9},
-		"\nended 1000;\n":                            {},
-		"\nended -1;\n":                              {},
-	} {
-		if got := runner.ParseRun([]byte(text)); got != want {
-			t.Errorf("%q: %+v; want %+v", text, got, want)
-		}
-	}
 }

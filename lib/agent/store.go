@@ -239,6 +239,49 @@ func (s *Store) Prune(before time.Time) error {
 	return errors.Join(errs...)
 }
 
+// leftoverAge is how old a temporary file must be to be taken for that of a killed tool.
+const leftoverAge = 24 * time.Hour
+
+// removeLeftovers removes the temporary files from before a time, in the directories that
+// the agent itself writes to.
+func (s *Store) removeLeftovers(before time.Time) error {
+	var errs []error
+	dirs := []string{s.Dir, filepath.Join(s.Dir, "local")}
+	for _, name := range []string{"tasks", "done", "local"} {
+		entries, err := os.ReadDir(filepath.Join(s.Dir, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				dirs = append(dirs, filepath.Join(s.Dir, name, e.Name()))
+			}
+		}
+	}
+	for _, dir := range dirs {
+		entries, _ := os.ReadDir(dir) // it may be over by now
+		for _, e := range entries {
+			if !isTemporary(e.Name()) || !e.Type().IsRegular() {
+				continue
+			}
+			info, err := e.Info()
+			if err == nil && clock.Modified(info).Before(before) {
+				err = os.Remove(filepath.Join(dir, e.Name()))
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isTemporary reports whether a file is one that becomes another by a rename.
+func isTemporary(name string) bool {
+	last := name[len(name)-1]
+	return name[0] == '.' && ('0' <= last && last <= '9' || strings.HasSuffix(name, ".new"))
+}
+
 // TryLock takes the lock of a task, or fails with lock.ErrHeld.
 func (d Dir) TryLock() (*lock.Lock, error) {
 	return lock.TryFor(d.file(lockFile), 100*time.Millisecond)

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -40,8 +41,9 @@ type Parts struct {
 	// SlurmRunner is the agent's runner in Slurm mode.
 	SlurmRunner *slurmrunner.Runner
 	// Vast is the agent's runner in vast mode.
-	Vast *vastrunner.Runner
-	log  *logging
+	Vast   *vastrunner.Runner
+	log    *logging
+	places place.Memory
 }
 
 // Options are what the tools differ in.
@@ -90,7 +92,7 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Parts{Config: c, log: log}
+	p := &Parts{Config: c, log: log, places: place.Memory{Dir: config.PlacesDir()}}
 	if c.Mode == "slurm" {
 		p.Slurm = &slurm.Client{}
 	}
@@ -98,7 +100,7 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := identifyData(c.DataDir, was, o.Create)
+	data, err := p.identifyData(was, o.Create)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +169,14 @@ func openSpool(ctx context.Context, p *Parts, o Options) (*spool.Queue, spool.Be
 		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
 	}
 	var s *spool.Spool
-	if o.Create || data == "" {
-		s, err = spool.Make(dir, clock.Now())
-	} else {
+	switch {
+	case o.Create:
+		if s, err = spool.Make(dir, clock.Now()); err == nil {
+			p.places.Remember(dir, s.ID)
+		}
+	case data == "":
+		s, err = spool.MakeOnce(p.places, dir, clock.Now())
+	default:
 		s, err = spool.Open(dir)
 	}
 	if err != nil {
@@ -214,7 +221,7 @@ func openArkindex(p *Parts) (queue.Queue, error) {
 	c := p.Config
 	return arkindex.New(arkindex.Config{
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
-		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Mode: c.Mode, Logger: p.log.Logger,
+		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Memory: p.places, Mode: c.Mode, Logger: p.log.Logger,
 		// GPUs of Slurm and of rented machines are elsewhere.
 		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0 || c.Mode == "vast",
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -171,5 +172,9 @@ func (p *Parts) TidyDaily() error {
 
 // Tidy removes what has not been needed for a while.
 func (p *Parts) Tidy() error {
-	return p.Agent.Tidy(time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
+	err := p.Agent.Tidy(time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
+	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
+		err = errors.Join(err, q.Tidy(time.Duration(p.Config.SpoolRetention)))
+	}
+	return err
 }

@@ -46,24 +46,36 @@ func makeDataID(dir string) (string, error) {
 	return dataID(dir)
 }
 
-// identifyData returns the identity of the agent's data_dir. Other is what the spool
-// remembers of an agent of this name. Create allows a new data_dir in place of that.
-func identifyData(dir string, other spool.Beat, create bool) (string, error) {
+// identifyData returns the identity of the agent's data_dir. Was is what the spool
+// remembers of an agent of this name. Create allows a new data_dir in place of one that
+// is remembered.
+func (p *Parts) identifyData(was spool.Beat, create bool) (string, error) {
+	dir := p.Config.DataDir
 	id, err := dataID(dir)
-	if err != nil {
-		return "", fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	before := was.Data
+	if err == nil && before == "" {
+		before, err = p.places.Identity(dir)
 	}
-	if id == "" {
-		if other.Data != "" && !create {
-			return "", fault.Hint(
-				fault.Errorf(fault.Unavailable, "data_dir %q: it is empty, or not mounted; this agent has worked with data_dir %s, last at %s", dir, other.Data, other.Seen.Local().Format(time.DateTime)),
-				"mount it; if it is lost, ponos-setup makes a new one and finds the tasks again")
+	if err == nil && before != "" && id != before && !create {
+		what := "it is empty, or not mounted"
+		if id != "" {
+			what = "it is data_dir " + id
 		}
+		when := ""
+		if !was.Seen.IsZero() {
+			when = ", last at " + was.Seen.Local().Format(time.DateTime)
+		}
+		return "", fault.Hint(
+			fault.Errorf(fault.Unavailable, "data_dir %q: %s; this agent has worked with data_dir %s%s", dir, what, before, when),
+			"mount it; if it is lost, ponos-setup takes what is there, and finds the tasks again")
+	}
+	if err == nil && id == "" {
 		id, err = makeDataID(dir)
 	}
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "data_dir: %w", err)
 	}
+	p.places.Remember(dir, id)
 	return id, nil
 }
 

@@ -2,15 +2,22 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
 )
 
 // Check is something that ponos-setup has looked at.
@@ -19,6 +26,8 @@ type Check struct {
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
+	// Warning says that the agent works all the same, though not for all tasks.
+	Warning bool `json:"warning,omitempty"`
 }
 
 // program is a program that an agent needs, at least in a version.
@@ -55,31 +64,170 @@ func programs(c config.Config) []program {
 
 var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
-// CheckPrograms runs each program that the configuration needs, for its version.
+// programTime bounds how long programs take to tell their version. Those of Slurm look for
+// their controller first, by whatever SLURM_CONF says.
+const programTime = 20 * time.Second
+
+// CheckPrograms runs each program that the configuration needs, for its version, all at
+// the same time.
 func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []Check {
+	list := programs(c)
+	checks := make([]Check, len(list))
+	var wg sync.WaitGroup
+	for i, p := range list {
+		wg.Go(func() { checks[i] = p.check(ctx, run) })
+	}
+	wg.Wait()
+	return checks
+}
+
+func (p program) check(ctx context.Context, run command.Runner) Check {
+	check := Check{Name: p.name}
+	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: programTime})
+	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
+	match := versionNumber.FindStringSubmatch(text)
+	var missing *command.NotFoundError
+	switch {
+	case errors.As(err, &missing):
+		check.Detail, check.Hint = err.Error(), fmt.Sprintf("install %s, or put it into PATH", p.name)
+	case err != nil && p.slurm:
+		check.Detail, check.Hint = err.Error(), "Slurm's programs need a good slurm.conf: SLURM_CONF is not set"
+		if conf := os.Getenv("SLURM_CONF"); conf != "" {
+			check.Hint = fmt.Sprintf("Slurm's programs need a good slurm.conf: SLURM_CONF is %q", conf)
+		}
+	case err != nil:
+		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`see what "%s --version" says`, p.name)
+	case match == nil:
+		check.Detail = fmt.Sprintf("it does not tell its version but %.60q", text)
+	default:
+		var version [3]int
+		for i := range version {
+			version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
+		}
+		check.Detail = match[0]
+		check.OK = slices.Compare(version[:], p.least[:]) >= 0
+		if !check.OK {
+			check.Hint = "at least version " + p.needs() + " is needed"
+		}
+	}
+	return check
+}
+
+// CheckPython makes a virtual environment, as for a task, and looks for pip in it. Without
+// pip, tasks can run whose code has nothing to install.
+func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Check {
+	if c.Mode == "vast" {
+		return nil
+	}
+	check := Check{Name: "virtual environment", Hint: "install what Python's venv needs: on Debian, that is the package python3-venv"}
+	dir, err := os.MkdirTemp("", "ponos-setup-")
+	if err != nil {
+		check.Detail, check.Hint = err.Error(), "set TMPDIR to a directory that can be written to"
+		return []Check{check}
+	}
+	defer os.RemoveAll(dir)
+	venv := filepath.Join(dir, "venv")
+	create := func(more ...string) error {
+		_, err := run.Run(ctx, command.Cmd{Name: c.Environment.Python, Args: append(append([]string{"-m", "venv"}, more...), venv), Timeout: 5 * time.Minute, DieWithParent: true})
+		return err
+	}
+	if err = create(); err == nil {
+		var result command.Result
+		result, err = run.Run(ctx, command.Cmd{Name: filepath.Join(venv, "bin", "python"), Args: []string{"-m", "pip", "--version"}, Timeout: time.Minute, DieWithParent: true})
+		if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {
+			return []Check{{Name: check.Name, OK: true, Detail: "made, with pip " + words[1]}}
+		}
+	}
+	if bare := errors.Join(os.RemoveAll(venv), create("--without-pip")); bare != nil {
+		check.Detail = bare.Error()
+		return []Check{check}
+	}
+	check.OK, check.Warning, check.Detail = true, true, "without pip: no packages can be installed for tasks"
+	return []Check{check}
+}
+
+// CheckDirectories looks at where the agent keeps its files.
+func CheckDirectories(c config.Config) []Check {
+	checks := []Check{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
+	if dir := c.SpoolDir(); dir != "" {
+		checks = append(checks, checkDirectory("spool", dir, nil))
+	}
+	return append(checks, checkDirectory("pid_file", c.PIDFile, nil))
+}
+
+// checkDirectory names the file system of a path, and sees whether the path can be made
+// or written to.
+func checkDirectory(name, path string, err error) Check {
+	check := Check{Name: name, OK: true, Detail: path}
+	there := path
+	for {
+		if _, statErr := os.Stat(there); statErr == nil || there == filepath.Dir(there) {
+			break
+		}
+		there = filepath.Dir(there)
+	}
+	if err == nil {
+		err = unix.Access(there, unix.W_OK)
+		if err != nil {
+			err = fmt.Errorf("%q: %w", there, err)
+		}
+	}
+	if err != nil {
+		check.OK, check.Detail, check.Hint = false, err.Error(), fault.HintOf(err)
+		return check
+	}
+	switch kind := fileSystem(there); kind {
+	case "":
+	case "NFS":
+		check.Detail += " (on NFS: see NETWORK FILE SYSTEMS in ponos(7))"
+	default:
+		check.Detail += " (on " + kind + ")"
+	}
+	return check
+}
+
+// fileSystems are the names of kinds of file system, by what statfs(2) calls them.
+var fileSystems = map[int64]string{
+	unix.NFS_SUPER_MAGIC: "NFS", 0x0bd00bd0: "Lustre", 0x47504653: "GPFS", 0x19830326: "BeeGFS", unix.CEPH_SUPER_MAGIC: "Ceph",
+	unix.CIFS_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB", unix.FUSE_SUPER_MAGIC: "FUSE",
+	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "XFS", unix.BTRFS_SUPER_MAGIC: "btrfs", 0x2fc12fc1: "ZFS",
+	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.TMPFS_MAGIC: "tmpfs",
+}
+
+func fileSystem(path string) string {
+	var s unix.Statfs_t
+	if unix.Statfs(path, &s) != nil {
+		return ""
+	}
+	return fileSystems[int64(s.Type)&0xffffffff] //nolint:unconvert // its type differs between architectures
+}
+
+// CheckSubmission asks Slurm whether it would take a job of each kind of task, and submits
+// none. An error says that Slurm has not answered.
+func (p *Parts) CheckSubmission(ctx context.Context) ([]Check, error) {
+	if p.SlurmRunner == nil {
+		return nil, nil
+	}
 	var checks []Check
-	for _, p := range programs(c) {
-		check := Check{Name: p.name}
-		result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: time.Minute})
-		text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
-		match := versionNumber.FindStringSubmatch(text)
-		switch {
-		case err != nil:
-			check.Detail, check.Hint = err.Error(), fmt.Sprintf("install %s, or put it into PATH", p.name)
-		case match == nil:
-			check.Detail = fmt.Sprintf("it does not tell its version but %.60q", text)
-		default:
-			var version [3]int
-			for i := range version {
-				version[i], _ = strconv.Atoi(match[i+1]) // "" is 0
-			}
-			check.Detail = match[0]
-			check.OK = slices.Compare(version[:], p.least[:]) >= 0
-			if !check.OK {
-				check.Hint = "at least version " + p.needs() + " is needed"
-			}
+	for _, gpu := range []bool{false, len(p.Config.Slurm.GPU) > 0} {
+		key := "slurm.cpu"
+		if gpu {
+			key = "slurm.gpu"
+		} else if len(checks) > 0 {
+			break
+		}
+		options, err := p.SlurmRunner.Try(ctx, gpu)
+		if fault.Is(err, fault.Unavailable) {
+			return checks, err
+		}
+		check := Check{Name: key, OK: err == nil, Detail: "sbatch takes " + strings.Join(options, " ")}
+		if err != nil {
+			check.Detail, check.Hint = err.Error(), fault.HintOf(err)
+		}
+		if check.Hint == "" && err != nil {
+			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", key, p.Config.Where(key))
 		}
 		checks = append(checks, check)
 	}
-	return checks
+	return checks, nil
 }

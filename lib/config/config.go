@@ -37,6 +37,8 @@ type Config struct {
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
+	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
+	SpoolRetention Duration `yaml:"spool_retention"`
 
 	seen  map[string]bool // top-level keys of the file
 	lines map[string]int  // of all keys
@@ -119,16 +121,22 @@ func Default() Config {
 
 // defaultPIDFile is a place of the user's own. A runtime directory would not do: cron
 // does not have one.
-func defaultPIDFile() string {
+func defaultPIDFile() string { return filepath.Join(UserStateDir(), "ponos.pid") }
+
+// UserStateDir is where the tools keep what is about the user and not about one agent.
+func UserStateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "ponos", "ponos.pid")
+		return filepath.Join(dir, "ponos")
 	}
 	home, err := homedir.Dir()
 	if err != nil {
-		return fmt.Sprintf("/var/tmp/ponos-%d.pid", os.Geteuid())
+		return fmt.Sprintf("/var/tmp/ponos-%d", os.Geteuid())
 	}
-	return filepath.Join(home, ".local/state/ponos/ponos.pid")
+	return filepath.Join(home, ".local/state/ponos")
 }
+
+// PlacesDir is where the user's tools remember which directory was where.
+func PlacesDir() string { return filepath.Join(UserStateDir(), "places") }
 
 // Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else
 // the first that exists of ~/.config/ponos/ponos.yaml and /etc/ponos/ponos.yaml.

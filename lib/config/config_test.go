@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,7 +137,7 @@ func TestBrokenFiles(t *testing.T) {
 
 func TestLoadWarnsOfReaders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ponos.yaml")
-	if err := os.WriteFile(path, []byte(arkindex), 0o644); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte(arkindex), 0o600), os.Chmod(path, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
 	c, err := Load(path)

@@ -38,8 +38,11 @@ type Run struct {
 	// Cut says that the command has ended, with Code, after the job was asked to end:
 	// at a time limit, by preemption, or because somebody cancelled it. If the scheduler
 	// begins the job again, the command is run again.
-	Cut  bool
-	Code int
+	Cut bool
+	// Closed says that the job script has written the last line of the journal. Before, it
+	// may still see that the job was asked to end.
+	Closed bool
+	Code   int
 }
 
 // Over reports whether the command has ended, for one reason or the other.
@@ -59,8 +62,10 @@ func WriteRun(dir, job string, restart int, word string, code int) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// ParseRun reads a journal: lines "begun HOST PID START;", "ended CODE;" and
-// "cut CODE;". A line that was cut off by a full disk does not count; what was tried
+// ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right
+// behind it "ended CODE;" or "cut CODE;", by what the job script has seen of a request to
+// end. Without the last one, the script was killed: the command has ended by itself,
+// unless a signal ended it. A line that was cut off by a full disk does not count; what was tried
 // again stands twice.
 func ParseRun(b []byte) Run {
 	var r Run
@@ -71,17 +76,20 @@ func ParseRun(b []byte) Run {
 			// The command runs only after the whole line was written; one that is cut off
 			// may become whole on another host's cache.
 			if word == "begun" {
-				r.Begun, r.Cut = true, false
+				r.Begun, r.Cut, r.Closed = true, false, false
 			}
 			continue
 		}
 		code, err := strconv.Atoi(rest)
 		switch {
 		case word == "begun":
-			r.Begun, r.Cut = true, false // begun once more
+			r.Begun, r.Cut, r.Closed = true, false, false // begun once more
 		case (word == "ended" || word == "cut") && err == nil && code >= 0 && code < 256:
 			r.Begun, r.Code = true, code
-			r.Ended, r.Cut = word == "ended", word == "cut"
+			r.Ended, r.Cut, r.Closed = word == "ended", word == "cut", true
+		case word == "exited" && err == nil && code >= 0 && code < 256:
+			r.Begun, r.Code = true, code
+			r.Ended, r.Cut, r.Closed = code < 128, code >= 128, false
 		}
 	}
 	return r

@@ -93,6 +93,9 @@ type Job struct {
 	Stranger bool
 	// Instead is the job that was recorded, if it is another one of the task's that counts.
 	Instead string
+	// Stale says that the scheduler shows the job as running, though its command has ended
+	// long ago: it is to be cancelled.
+	Stale bool
 	// Past says that the job was found in the scheduler's records of the past.
 	Past bool
 	// Spare are other jobs of the task that wait, though this one owns the task.

@@ -81,6 +81,12 @@ func FuzzListings(f *testing.F) {
 			}
 		}
 		_, _ = parseReport(in())
+		past, err := parsePast(in())
+		for _, r := range past {
+			if err != nil || r.ID == "" || r.State == "" {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
 		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })
 	})
 }
@@ -130,6 +136,7 @@ func FuzzValues(f *testing.F) {
 		_, _ = ParseTime(s)
 		_, _ = nodeState(s)
 		_, _ = parseExit(s)
+		_, _ = parseFloat([]byte(s))
 		_, _ = JobDefaults(s)
 		_, _ = LimitOfReason(s)
 	})

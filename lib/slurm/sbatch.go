@@ -14,7 +14,7 @@ import (
 // Batch is a batch job to submit.
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
-	Script  string   // path
+	Script  string   // path; "" with --wrap
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
 	// Hold stays open in sbatch, so that a lock on it lasts until sbatch has ended
@@ -25,7 +25,10 @@ type Batch struct {
 // Argv are the arguments of sbatch.
 func (b Batch) Argv() []string {
 	argv := append([]string{"--parsable"}, b.Options...)
-	return append(append(argv, b.Script), b.Args...)
+	if b.Script != "" {
+		argv = append(argv, b.Script)
+	}
+	return append(argv, b.Args...)
 }
 
 // Submit submits a batch job and returns its id. A job was submitted if sbatch printed an
@@ -58,7 +61,7 @@ func (c *Client) TestOnly(ctx context.Context, b Batch) error {
 // controller, in all versions from 20.11 on, and of sbatch's own reading of options.
 var refusals = []string{
 	"Invalid partition name specified", "Invalid account or account/partition combination", "Invalid qos specification", "Invalid qos for job",
-	"Requested node configuration is not available", "Node count specification invalid", "More processors requested than permitted",
+	"Node count specification invalid", "More processors requested than permitted",
 	"Requested time limit is invalid", "Time limit specification required", "PerJobLimit", "PerNodeLimit", "QOSMin",
 	"User's group not permitted to use this partition", "Access/permission denied", "Access denied to requested reservation",
 	"Requested reservation is invalid",
@@ -79,6 +82,17 @@ var refusals = []string{
 func RefusedJob(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(refusals...)
+}
+
+// unavailable are words by which sbatch refuses what the nodes do not have, as far as the
+// controller knows: while nodes register after its start, that may be anything.
+const unavailable = "Requested node configuration is not available"
+
+// Unavailable reports whether an error of Submit or TestOnly says that no nodes are known
+// that the job could ever have.
+func Unavailable(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Failure == Refused && e.Says(unavailable)
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the

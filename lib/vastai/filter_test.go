@@ -256,6 +256,10 @@ func FuzzReadAnswers(f *testing.F) {
 			t.Errorf("%q became an empty list", raw)
 		}
 		_, _ = parseOffers(raw)
+		_, _ = parseAccount(raw)
+		if i, err := parseInstance(raw); err == nil && i.ID <= 0 {
+			t.Errorf("%q became an instance", raw)
+		}
 		if page, _, err := parseCharges(raw); err == nil {
 			for _, c := range page {
 				if c.Instance <= 0 {

@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					return err
 				}
 				page := filepath.Join(c.String("out"), strings.TrimSuffix(filepath.Base(source), ".md"))
-				if err := os.WriteFile(page, []byte(tidy(string(md2man.Render(text)))), 0o644); err != nil { //nolint:gosec // everybody reads it
+				if err := os.WriteFile(page, []byte(tidy(string(md2man.Render(text)))), 0o644); err != nil {
 					return err
 				}
 			}

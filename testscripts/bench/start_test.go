@@ -19,6 +19,7 @@ import (
 const (
 	startTasks  = 200
 	startRounds = 5
+	manyStarts  = 2000 // once, with eight at a time
 )
 
 // BenchmarkStart starts tasks of one prepared commit on a real cluster, with one
@@ -27,21 +28,21 @@ const (
 // both are measured on.
 func BenchmarkStart(b *testing.B) {
 	s := newStarter(b)
-	for _, jobs := range []int{4, 8} {
-		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
+	for _, c := range []struct{ jobs, tasks, rounds int }{{4, startTasks, startRounds}, {8, startTasks, startRounds}, {8, manyStarts, 1}} {
+		b.Run(fmt.Sprintf("jobs=%d/tasks=%d", c.jobs, c.tasks), func(b *testing.B) {
 			s.tb = b
 			var ratios []float64
 			var starts, bares []time.Duration
-			for range startRounds {
-				bare := s.bare()
-				start := s.start(jobs)
+			for range c.rounds {
+				bare := s.bare(c.tasks)
+				start := s.start(c.jobs, c.tasks)
 				ratios = append(ratios, float64(bare)/float64(start))
 				starts, bares = append(starts, start), append(bares, bare)
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(ratios), "x-rate-of-bare")
-			b.ReportMetric(startTasks/median(starts).Seconds(), "tasks/s")
-			b.ReportMetric(startTasks/median(bares).Seconds(), "bare-sbatch/s")
+			b.ReportMetric(float64(c.tasks)/median(starts).Seconds(), "tasks/s")
+			b.ReportMetric(float64(c.tasks)/median(bares).Seconds(), "bare-sbatch/s")
 		})
 	}
 }
@@ -122,21 +123,21 @@ func (s *starter) add(n int) []string {
 }
 
 // start starts new tasks, and cancels their jobs afterwards.
-func (s *starter) start(jobs int) time.Duration {
-	args := append([]string{"--config", s.config(), "--jobs", fmt.Sprint(jobs)}, s.add(startTasks)...)
+func (s *starter) start(jobs, tasks int) time.Duration {
+	args := append([]string{"--config", s.config(), "--jobs", fmt.Sprint(jobs)}, s.add(tasks)...)
 	began := time.Now()
 	out := s.run("ponos-start", args...)
 	took := time.Since(began)
-	if n := strings.Count(out, `"event":"started"`); n != startTasks {
-		s.tb.Fatalf("%d of %d tasks were started", n, startTasks)
+	if n := strings.Count(out, `"event":"started"`); n != tasks {
+		s.tb.Fatalf("%d of %d tasks were started", n, tasks)
 	}
 	s.run("scancel", "--user=root")
 	return took
 }
 
 // bare submits what ponos-start says that it would submit.
-func (s *starter) bare() time.Duration {
-	plan := s.run("ponos-start", append([]string{"--config", s.config(), "--dry-run"}, s.add(startTasks)...)...)
+func (s *starter) bare(tasks int) time.Duration {
+	plan := s.run("ponos-start", append([]string{"--config", s.config(), "--dry-run"}, s.add(tasks)...)...)
 	var loop strings.Builder
 	calls := 0
 	for line := range strings.Lines(plan) {
@@ -145,8 +146,8 @@ func (s *starter) bare() time.Duration {
 			calls++
 		}
 	}
-	if calls != startTasks {
-		s.tb.Fatalf("%d calls of sbatch for %d tasks", calls, startTasks)
+	if calls != tasks {
+		s.tb.Fatalf("%d calls of sbatch for %d tasks", calls, tasks)
 	}
 	path := filepath.Join(s.dir, "loop.sh")
 	s.must(os.WriteFile(path, []byte(loop.String()), 0o600))

@@ -74,3 +74,43 @@ func TestNodeWhereWorkersDie(t *testing.T) {
 		t.Errorf("%d deaths, %d done, exit %d, left %v", deaths, s.Done, s.Exit, s.Reasons)
 	}
 }
+
+// A task that was only sent ahead to a node loses nothing with it.
+func TestQueuedTasksLoseNothing(t *testing.T) {
+	needs := make([]pool.Need, 20)
+	for i := range needs {
+		needs[i].CPUs = 1
+	}
+	w := newWorld(Config{Policy: Policy{LostRetries: 1, Reconnects: 3}}, needs, 1)
+	w.readAll()
+	w.connect(0)
+	p := w.nodes[0].processes[0]
+	for len(p.queue) == 0 {
+		for len(p.inbox) > 0 {
+			w.deliver(p)
+		}
+		for k := range p.running {
+			if len(p.queue) == 0 {
+				w.end(p, k, 0)
+				break
+			}
+		}
+		for len(p.outbox) > 0 {
+			w.hear(p)
+		}
+	}
+	begun, queued := len(p.running), len(p.queue)
+	p.stop()
+	w.lost(p, Died)
+	if s := w.core.Summary(); begun != 1 || queued < 2 || s.Lost != 1 {
+		t.Errorf("%d had begun and %d were queued: %d count as lost", begun, queued, s.Lost)
+	}
+	charged := 0
+	w.core.pool.Each(func(task *pool.Task) bool {
+		charged += int(task.Losses)
+		return true
+	})
+	if charged != 1 {
+		t.Errorf("tasks are charged with %d losses, want 1", charged)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -27,8 +28,11 @@ type Config struct {
 	FarmID string
 	Seed   string // a credential
 
-	AuthScheme     string // scheme of the agent's token; "": Bearer
-	IdentityFile   string // the agent's id and tokens, mode 0600; its directory must exist
+	AuthScheme   string // scheme of the agent's token; "": Bearer
+	IdentityFile string // the agent's id and tokens, mode 0600; its directory must exist
+	// Memory has the agent's id for when the identity file is lost: by another id, the
+	// instance does not give it its tasks.
+	Memory         place.Memory
 	Mode           string // slurm, vast, local
 	Hostname       string // "": that of this machine
 	LogContentType string // Content-Type of a log; "": none is sent
@@ -122,7 +126,7 @@ func New(cfg Config) (*Queue, error) {
 
 // sleep waits for d, somewhat less or more so that agents do not march in step.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + 0.5*rand.Float64()))) //nolint:gosec // no secret depends on it
+	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + 0.5*rand.Float64())))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

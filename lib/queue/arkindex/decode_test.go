@@ -47,6 +47,9 @@ func FuzzDefinition(f *testing.F) {
 	f.Add([]byte(`{"id": 5, "extra_files": [{"name": "a", "url": "http://x/"}], "agent_id": {"id": "b"}, "ttl": 1e3}`))
 	f.Add([]byte(`{"id": "a", "command": ["a", 1], "extra_files": {"..": "http://x"}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		if address := parseLogURL(raw, someID); address != "" && !webAddress(address) {
+			t.Errorf("logs go to %q", address)
+		}
 		got, _, err := parseDefinition(raw)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r\x00") {

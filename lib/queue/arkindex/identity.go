@@ -112,7 +112,11 @@ func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 		q.log.Debug("token is not refreshed, registering again", "error", err)
 	}
 	if !mine {
+		// Without the file, the tasks are still those of the agent that has had it.
 		id = identity{}
+		if id.Agent, err = q.cfg.Memory.Identity(q.remembered()); err != nil {
+			return identity{}, fault.Errorf(fault.Unavailable, "the agent's id: %w", err)
+		}
 	}
 	fresh, err := q.create(ctx, id.Agent)
 	if err != nil {
@@ -222,7 +226,13 @@ func (q *Queue) keep(id identity) error {
 	if err := renameio.WriteFile(q.cfg.IdentityFile, append(contents, '\n'), 0o600); err != nil {
 		return fault.Errorf(fault.Failed, "keeping the agent's identity: %w", err)
 	}
+	q.cfg.Memory.Remember(q.remembered(), id.Agent)
 	return nil
+}
+
+// remembered is under what the agent's id is remembered.
+func (q *Queue) remembered() string {
+	return "arkindex " + q.origin() + " " + q.cfg.FarmID + " " + q.cfg.IdentityFile
 }
 
 func (q *Queue) remember(id identity) {

@@ -186,11 +186,19 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 
 // active returns the path of an active task, or "".
 func (s *Spool) active(id task.ID) (string, error) {
-	matches, err := filepath.Glob(s.path(activeDir, string(id)+"@*.json"))
-	if err != nil || len(matches) == 0 {
-		return "", err
+	entries, err := os.ReadDir(s.path(activeDir, ""))
+	if err != nil {
+		if err := s.Check(); err != nil {
+			return "", err
+		}
+		return "", fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	return matches[0], nil
+	for _, e := range entries {
+		if found, agent := fileParts(e.Name()); found == id && agent != "" {
+			return s.path(activeDir, e.Name()), nil
+		}
+	}
+	return "", nil
 }
 
 // fileParts takes the name of a task file apart: ID.json or ID@AGENT.json.

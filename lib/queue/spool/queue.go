@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,11 +69,12 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 	if err != nil {
 		return nil, err
 	}
+	waiting := map[task.ID]Entry{}
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		a, err := q.fresh(name)
+		a, err := q.fresh(name, waiting)
 		if err != nil {
 			// One bad file must not keep all others waiting.
 			problems = append(problems, err)
@@ -80,11 +83,16 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 			actions = append(actions, *a)
 		}
 	}
+	for _, path := range cycles(waiting) {
+		reason := fmt.Sprintf("the task waits for itself: %s", strings.Join(path, " after "))
+		problems = append(problems, q.end(waiting[task.ID(path[0])], task.Report{State: task.Error, Reason: reason}))
+	}
 	return actions, errors.Join(problems...)
 }
 
-// fresh is what is to be done with a new task; nil: nothing at this time.
-func (q *Queue) fresh(name string) (*task.Action, error) {
+// fresh is what is to be done with a new task; nil: nothing at this time. It adds a task
+// that waits for its parents to waiting.
+func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, error) {
 	path := q.path(newDir, name)
 	e, err := q.read(path)
 	switch {
@@ -94,21 +102,62 @@ func (q *Queue) fresh(name string) (*task.Action, error) {
 		return nil, q.setAside(path, name, err)
 	case err != nil:
 		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	case e.State.Final(): // put here by hand: there is nothing to do for it
+		return nil, q.end(e, task.Report{State: e.State, Reason: e.Reason, ExitCode: e.ExitCode})
 	}
 	ready, failed, err := q.parents(e)
 	switch {
 	case err != nil:
 		return nil, err
 	case failed != "":
-		if err := os.Rename(path, q.activePath(e.ID)); err != nil {
-			return nil, nil // another agent was faster
-		}
-		return nil, q.finish(e, q.activePath(e.ID), task.Report{State: task.Error, Reason: failed})
+		return nil, q.end(e, task.Report{State: task.Error, Reason: failed})
 	case ready:
 		a := action(task.Start, e)
 		return &a, nil
 	}
+	waiting[e.ID] = e
 	return nil, nil
+}
+
+// end ends a new task that is not to be run, unless another agent is faster.
+func (q *Queue) end(e Entry, r task.Report) error {
+	if err := os.Rename(q.path(newDir, string(e.ID)+".json"), q.activePath(e.ID)); err != nil {
+		return nil
+	}
+	return q.finish(e, q.activePath(e.ID), r)
+}
+
+// cycles returns tasks that wait for each other in a circle: of each circle the path from
+// one of its tasks to itself.
+func cycles(waiting map[task.ID]Entry) (found [][]string) {
+	const visiting, visited = 1, 2
+	seen := map[task.ID]int{}
+	var path []task.ID
+	var visit func(id task.ID)
+	visit = func(id task.ID) {
+		seen[id] = visiting
+		path = append(path, id)
+		for _, parent := range waiting[id].After {
+			switch _, waits := waiting[parent]; {
+			case seen[parent] == visiting:
+				var circle []string
+				for _, step := range append(path[slices.Index(path, parent):], parent) {
+					circle = append(circle, string(step))
+				}
+				found = append(found, circle)
+			case waits && seen[parent] == 0:
+				visit(parent)
+			}
+		}
+		path = path[:len(path)-1]
+		seen[id] = visited
+	}
+	for _, id := range slices.Sorted(maps.Keys(waiting)) {
+		if seen[id] == 0 {
+			visit(id)
+		}
+	}
+	return found
 }
 
 func (q *Queue) activePath(id task.ID) string {
@@ -215,8 +264,8 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
-	if e.Agent != "" && e.Agent != q.Agent {
-		return task.Task{}, fault.Wrap(fault.Unavailable, queue.ErrNotMine)
+	if err := q.owns(e); err != nil {
+		return task.Task{}, err
 	}
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
@@ -297,6 +346,9 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 		if err != nil {
 			return err
 		}
+		if err := q.owns(found); err != nil {
+			return err
+		}
 		if found.State.Final() && r.State.Final() {
 			return nil
 		}
@@ -321,9 +373,32 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	return q.write(path, e)
 }
 
+// owns is an error if a task is another agent's.
+func (q *Queue) owns(e Entry) error {
+	if e.Agent != "" && e.Agent != q.Agent {
+		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
+	}
+	return nil
+}
+
+// mine is an error unless something may be published for a task by this agent.
+func (q *Queue) mine(id task.ID) error {
+	if _, err := os.Stat(q.activePath(id)); err == nil {
+		return nil
+	}
+	e, err := q.find(id)
+	if err != nil {
+		return err
+	}
+	return q.owns(e)
+}
+
 // PutLog brings the published log up to date. Logs grow at their end: what is new
 // is added, and only a log that has become another one is replaced.
 func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
+	if err := q.mine(id); err != nil {
+		return err
+	}
 	done, err := extend(q.Log(id), log)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
@@ -446,6 +521,9 @@ func (q *Queue) GetArtifact(_ context.Context, id task.ID, a task.Artifact, to *
 // PutArtifact publishes a file.
 func (q *Queue) PutArtifact(_ context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
 	path, err := q.artifact(id, a.Path)
+	if err == nil {
+		err = q.mine(id)
+	}
 	if err != nil {
 		return err
 	}

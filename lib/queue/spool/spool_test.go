@@ -325,6 +325,7 @@ func TestOneFileDoesNotHinderTheOthers(t *testing.T) {
 // has room for.
 func TestHolesStayHoles(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
 	name := filepath.Join(t.TempDir(), "data.mdb")
 	f, err := os.Create(name)
 	if err != nil {
@@ -468,5 +469,40 @@ func TestHeartbeat(t *testing.T) {
 	now = now.Add(5 * time.Minute)
 	if last, alive, err := q.LastSeen(); last.Seen != start || alive || err != nil {
 		t.Errorf("%+v, alive %v, %v", last, alive, err)
+	}
+}
+
+// What another agent has taken, this one cannot publish anything for, nor after its end.
+func TestAnotherAgentsTask(t *testing.T) {
+	dir := t.TempDir()
+	q, other := open(t, dir, "me"), open(t, dir, "other")
+	add(t, q, "a")
+	if err := q.Claim(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.PutLog(t.Context(), "a", strings.NewReader("whole\n")); err != nil {
+		t.Fatal(err)
+	}
+	refuses := func() {
+		t.Helper()
+		for what, err := range map[string]error{
+			"log":      other.PutLog(t.Context(), "a", strings.NewReader("of another\n")),
+			"artifact": other.PutArtifact(t.Context(), "a", task.Artifact{Path: "x"}, strings.NewReader("of another\n")),
+			"running":  other.Report(t.Context(), "a", task.Report{State: task.Running}),
+			"end":      other.Report(t.Context(), "a", task.Report{State: task.Failed}),
+		} {
+			if !errors.Is(err, queue.ErrNotMine) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if b, err := os.ReadFile(q.Log("a")); err != nil || string(b) != "whole\n" {
+			t.Errorf("log: %q, %v", b, err)
+		}
+	}
+	refuses()
+	report(t, q, "a", task.Completed)
+	refuses()
+	if err := q.PutLog(t.Context(), "a", strings.NewReader("whole\nand more\n")); err != nil {
+		t.Error(err)
 	}
 }

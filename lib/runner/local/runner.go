@@ -179,7 +179,7 @@ func (r *Runner) stranger(path string) (runner.Ref, bool) {
 func (r *Runner) look(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	job.Cancelled = cancelled(ref.Dir, ref.Job)
-	if finished(ref, &job) {
+	if finished(ref, &job, true) {
 		return job
 	}
 	if held, err := lock.Held(filepath.Join(ref.Dir, jobLock)); err == nil && held {
@@ -192,7 +192,7 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 			return job
 		}
 	}
-	if finished(ref, &job) { // between the two looks
+	if finished(ref, &job, false) { // between the two looks
 		return job
 	}
 	switch {
@@ -212,10 +212,11 @@ func cancelled(dir, job string) bool {
 	return err == nil
 }
 
-// finished fills in the end of a job that has left its exit code.
-func finished(ref runner.Ref, job *runner.Job) bool {
+// finished fills in the end of a job that has left its exit code. Its script may live
+// unless it has closed the journal.
+func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	run, err := runner.ReadRun(ref.Dir, ref.Job)
-	if err != nil || !run.Over() {
+	if err != nil || !run.Over() || lives && !run.Closed {
 		return false
 	}
 	code := run.Code

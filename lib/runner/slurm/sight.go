@@ -37,6 +37,8 @@ func Judge(s Sight) runner.Job {
 	}
 	if e.queue == nil || !Alive(e.queue) {
 		e.account, e.noAccounting = s.Account, s.NoAccounting
+	}
+	if e.queue == nil || !Alive(e.queue) || e.queue.State == "RUNNING" {
 		e.journal, e.run, e.owner = true, s.Run(e.ref.Job), s.Owner
 	}
 	return e.judge()

@@ -79,6 +79,9 @@ func (e evidence) judge() runner.Job {
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)
 		if alive, ok := e.alive(); ok {
+			if q.State == "RUNNING" && e.journal && e.run.Ended && e.run.Restart == int(q.Restarts) {
+				return e.outlived(job)
+			}
 			job.State, job.Reason = alive, pendingReason(q)
 			return job
 		}
@@ -133,7 +136,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
-	case !e.notBegun() || failure == unwritable:
+	case !e.notBegun():
+	case failure == unwritable: // Slurm itself says so
+		done.NotBegun = true
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
@@ -159,12 +164,24 @@ func (e evidence) alive() (task.State, bool) {
 	return s, ok && !s.Final()
 }
 
+// outlived judges a job that squeue shows as running although its command has ended.
+// Slurm may have lost the message of its end, and show it until its time is up.
+func (e evidence) outlived(job runner.Job) runner.Job {
+	if e.ref.Missing.Fact() && e.missing(gone) {
+		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+		done.Stale = true
+		return done
+	}
+	job.Unknown, job.Lost, job.Reason = true, true, "its command has ended, and Slurm shows the job as running"
+	return job
+}
+
 // vanished judges a job that squeue does not show and accounting does not know to
 // have ended.
 func (e evidence) vanished(job runner.Job) runner.Job {
 	absent := e.ref.Missing.Fact() && e.missing(gone)
 	switch {
-	case e.run.Ended && (e.noAccounting || e.missing(lag)):
+	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
 		// Whatever Slurm does with the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut:

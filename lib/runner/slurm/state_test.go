@@ -47,6 +47,9 @@ func TestJudge(t *testing.T) {
 		{"preempted and requeued", evidence{queue: queue("REQUEUED")}, task.Pending, 0, false, ""},
 		{"held after a launch failure", evidence{queue: queue("SPECIAL_EXIT")}, task.Pending, 0, false, ""},
 		{"runs", evidence{queue: queue("RUNNING")}, task.Running, 0, false, ""},
+		{"runs, and its command has ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(5*time.Minute), queue("RUNNING"), nil), "", 0, true, "its command has ended, and Slurm shows the job as running"},
+		{"runs, and its command has long ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(11*time.Minute), queue("RUNNING"), nil), task.Failed, 3, false, "exit code 3"},
+		{"runs again, and its command was asked to end before", with(run(runner.Run{Begun: true, Cut: true, Code: 143}), ago(11*time.Minute), queue("RUNNING"), nil), task.Running, 0, false, ""},
 		{"ends", evidence{queue: queue("COMPLETING")}, task.Running, 0, false, ""},
 		{"suspended after its start", evidence{queue: queue("SUSPENDED")}, task.Running, 0, false, ""},
 		{"suspended before its start", evidence{queue: &slurm.Job{State: "SUSPENDED"}}, task.Pending, 0, false, ""},
@@ -69,7 +72,7 @@ func TestJudge(t *testing.T) {
 		{"a state of a later Slurm", evidence{queue: queue("TELEPORTING")}, "", 0, true, `squeue shows the unknown state "TELEPORTING"`},
 		{"just vanished", evidence{ref: ago(0)}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"accounting lags", with(run(runner.Run{Begun: true, Ended: true}), ago(time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
-		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
+		{"no accounting, but the journal", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Ended: true, Closed: true, Code: 4}}, task.Failed, 4, false, "exit code 4"},
 		{"accounting is late, but the journal", with(run(runner.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
 		// One short listing while a preempted job waits to be begun again.
 		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},

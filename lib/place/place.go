@@ -1,0 +1,52 @@
+// Package place remembers which directory was where: a spool, or the data_dir of an
+// agent. A tool that finds an empty directory where there was one, or another one, has
+// found a mount point without its file system, and must not begin anew there.
+package place
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Memory is what the tools of one user on one host remember, in a directory of the
+// user's own; the zero value remembers nothing.
+type Memory struct{ Dir string }
+
+// File is where a directory is remembered. The same path on another host may be another
+// directory.
+func (m Memory) File(dir string) string {
+	host, _ := os.Hostname()
+	sum := sha256.Sum256([]byte(host + "\x00" + dir))
+	return filepath.Join(m.Dir, hex.EncodeToString(sum[:8]))
+}
+
+// Identity returns the identity of the directory that was at a path, "" if none was.
+func (m Memory) Identity(dir string) (string, error) {
+	if m.Dir == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(m.File(dir))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "", nil
+	}
+	id, _, _ := strings.Cut(string(b), " ")
+	return id, err
+}
+
+// Remember notes the identity of a directory. Without the note, as where a user has no
+// place to write to, a missing directory is taken for one that never was.
+func (m Memory) Remember(dir, id string) {
+	if was, err := m.Identity(dir); err == nil && was == id {
+		return
+	}
+	if m.Dir != "" && os.MkdirAll(m.Dir, 0o700) == nil {
+		_ = renameio.WriteFile(m.File(dir), []byte(id+" "+dir+"\n"), 0o600, renameio.WithTempDir(m.Dir))
+	}
+}

@@ -1,0 +1,40 @@
+package spool
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
+)
+
+// MakeOnce opens a spool, and makes it if none is remembered at this place. Another one
+// than that which is remembered is an error of kind fault.Unavailable: a task that is
+// submitted to an empty mount point would be hidden by the spool that is mounted later.
+func MakeOnce(m place.Memory, dir string, now time.Time) (*Spool, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	was, err := m.Identity(dir)
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "remembered spools: %w", err)
+	}
+	if was == "" {
+		s, err := Make(dir, now)
+		if err == nil {
+			m.Remember(dir, s.ID)
+		}
+		return s, err
+	}
+	s, err := Open(dir)
+	hint := fmt.Sprintf("mount it; if spool %s is lost, remove %q", was, m.File(dir))
+	switch {
+	case err != nil:
+		return nil, fault.Hint(err, hint)
+	case s.ID != was:
+		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "spool %q: it was spool %s, and is spool %s now", dir, was, s.ID), hint)
+	}
+	return s, nil
+}

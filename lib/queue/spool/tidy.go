@@ -1,0 +1,135 @@
+package spool
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// leftoverAge is how old a file must be that a killed tool may have left, to be removed.
+const leftoverAge = 24 * time.Hour
+
+// Tidy removes what tools that were killed have left; and, if keep is not 0, the tasks
+// that ended longer ago than that, with their logs, artifacts and archived sources. A task
+// whose child is not over stays.
+func (s *Spool) Tidy(keep time.Duration) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	now := s.now()
+	t := tidying{Spool: s, leftover: now.Add(-leftoverAge), parents: map[task.ID]bool{}, archives: map[string]bool{}, there: map[task.ID]bool{}}
+	if keep > 0 {
+		t.expired = now.Add(-keep)
+	}
+	// First those that are not over: what they need stays.
+	for _, dir := range []string{newDir, activeDir} {
+		if err := t.note(dir); err != nil {
+			return err
+		}
+	}
+	if err := t.done(); err != nil {
+		return err
+	}
+	t.old(tmpDir, t.leftover, func(name string) bool { return !strings.HasSuffix(name, ".bad") })
+	t.old(tmpDir, t.expired, nil)
+	t.old(stopDir, t.leftover, func(name string) bool { return t.over(name) })
+	t.old(absentDir, t.leftover, func(name string) bool { return t.over(name) })
+	t.old(logsDir, t.expired, func(name string) bool { return !t.there[task.ID(strings.TrimSuffix(name, ".log"))] })
+	t.old(artifactsDir, t.expired, func(name string) bool { return !t.there[task.ID(name)] })
+	if len(t.errs) == 0 { // else it is not known which archives are in use
+		t.old(sourcesDir, t.leftover, func(name string) bool { return !t.archives[name] })
+	}
+	return errors.Join(t.errs...)
+}
+
+// tidying is what is known of a spool that is tidied.
+type tidying struct {
+	*Spool
+	leftover, expired time.Time // expired: zero if nothing does
+	there, parents    map[task.ID]bool
+	archives          map[string]bool // names of files that tasks refer to
+	errs              []error
+}
+
+func (t *tidying) fail(err error) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.errs = append(t.errs, fault.Errorf(fault.Unavailable, "spool: %w", err))
+	}
+}
+
+// note takes down the tasks of a directory, and what they refer to.
+func (t *tidying) note(dir string) error {
+	names, err := t.names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		id, _ := fileParts(name)
+		t.there[id] = true
+		e, err := t.read(t.path(dir, name))
+		t.fail(err)
+		t.uses(e)
+		for _, parent := range e.After {
+			t.parents[parent] = true
+		}
+	}
+	return nil
+}
+
+func (t *tidying) uses(e Entry) { t.archives[filepath.Base(e.Source.Archive)] = true }
+
+// done removes the tasks that have expired.
+func (t *tidying) done() error {
+	names, err := t.names(doneDir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		id, _ := fileParts(name)
+		e, err := t.read(t.path(doneDir, name))
+		if err != nil || t.expired.IsZero() || e.Ended.IsZero() || e.Ended.After(t.expired) || t.parents[id] || t.there[id] {
+			if err != nil && !errors.Is(err, errBad) {
+				t.fail(err)
+			}
+			t.there[id] = true
+			t.uses(e)
+			continue
+		}
+		// The task's own file last: until then, all of it is found again.
+		for _, path := range []string{t.Log(id), t.path(artifactsDir, string(id)), t.path(doneDir, name)} {
+			t.fail(os.RemoveAll(path))
+		}
+	}
+	return nil
+}
+
+// over reports whether a name is that of a task that waits for nobody any more.
+func (t *tidying) over(name string) bool {
+	if _, err := os.Stat(t.path(newDir, name+".json")); err == nil {
+		return false
+	}
+	path, err := t.active(task.ID(name))
+	return err == nil && path == ""
+}
+
+// old removes what is older than a time in a directory; nothing if the time is zero.
+func (t *tidying) old(dir string, before time.Time, which func(name string) bool) {
+	if before.IsZero() {
+		return
+	}
+	entries, err := os.ReadDir(t.path(dir, ""))
+	t.fail(err)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && clock.Modified(info).Before(before) && (which == nil || which(e.Name())) {
+			t.fail(os.RemoveAll(t.path(dir, e.Name())))
+		}
+	}
+}

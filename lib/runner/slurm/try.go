@@ -1,0 +1,90 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/spelling"
+)
+
+// Try asks Slurm whether it would take a job with the options of tasks, with or without a
+// GPU, and submits none. It returns the options. An error of kind fault.Usage says that
+// the options are refused.
+func (r *Runner) Try(ctx context.Context, gpu bool) ([]string, error) {
+	given, err := r.options.forTask(ctx, gpu)
+	if err != nil {
+		return nil, err
+	}
+	err = r.client.TestOnly(ctx, slurm.Batch{
+		Options: append(append([]string(nil), given...), "--job-name=ponos-setup", "--output=/dev/null", "--wrap=true"), Env: Environ(os.Environ()),
+	})
+	if err == nil {
+		return given, nil
+	}
+	switch failed := submitError(err); {
+	case errors.Is(failed, runner.ErrLater): // there is no room at this time: the options are good
+		return given, nil
+	case slurm.Unavailable(err):
+		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, strings.Join(given, " "))
+	case errors.Is(failed, runner.ErrRefused):
+		return given, fault.Hint(fault.Errorf(fault.Usage, "%w (the options are %s)", failed, strings.Join(given, " ")), r.nearest(ctx, err, given))
+	}
+	return given, err
+}
+
+var (
+	unknownOption = regexp.MustCompile(`unrecognized option '--([A-Za-z0-9_-]+)`)
+	optionName    = regexp.MustCompile(`--([a-z][a-z0-9-]+)`)
+)
+
+// nearest is a hint for a name that Slurm does not know, or "".
+func (r *Runner) nearest(ctx context.Context, err error, given []string) string {
+	var e *slurm.Error
+	if !errors.As(err, &e) || e.Exit == nil {
+		return ""
+	}
+	if m := unknownOption.FindStringSubmatch(e.Exit.Stderr); m != nil {
+		help, err := r.client.Output(ctx, 0, "sbatch", "--help")
+		if err != nil {
+			return ""
+		}
+		var names []string
+		for _, name := range optionName.FindAllStringSubmatch(string(help), -1) {
+			names = append(names, name[1])
+		}
+		return mean(m[1], names)
+	}
+	if e.Says("Invalid partition name specified") {
+		list, err := r.client.Partitions(ctx)
+		if err != nil {
+			return ""
+		}
+		var names []string
+		for _, p := range list {
+			names = append(names, p.Name)
+		}
+		for _, option := range given {
+			if name, ok := strings.CutPrefix(option, "--partition="); ok {
+				if hint := mean(name, names); hint != "" {
+					return hint
+				}
+			}
+		}
+		return "the partitions are " + strings.Join(names, ", ")
+	}
+	return ""
+}
+
+func mean(word string, names []string) string {
+	if near := spelling.Nearest(word, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}
