@@ -213,6 +213,15 @@ func (in *taskInput) group(at *place) input.Group {
 // memory is how much of --pipe's blocks wait at most, besides two.
 const memory = 64 << 20
 
+// blockSize reads the size of a block as GNU parallel does: K, M and G are powers of
+// 1024, and k, m and g of 1000.
+func blockSize(text string) (int64, error) {
+	if i := len(text) - 1; i > 0 && strings.IndexByte("KMGTP", text[i]) >= 0 {
+		text += "iB"
+	}
+	return unit.Size(text)
+}
+
 // blocks reads blocks of standard input, or of one file.
 func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (scheduler.Source, error) {
 	c, v := in.c, in.v
@@ -224,7 +233,7 @@ func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (schedule
 		cut.End = unescape(c.String("recend"))
 	}
 	if text := c.String("block"); c.IsSet("block") {
-		n, err := unit.Size(text)
+		n, err := blockSize(text)
 		if err == nil && (n < 1 || n > maxBlock) {
 			err = fmt.Errorf("%q is not a size from 1 byte to 512MiB", text)
 		}

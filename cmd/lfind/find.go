@@ -135,6 +135,7 @@ type found struct {
 	Wait        *int64            `json:"wait_seconds,omitempty"`
 	Nodes       string            `json:"start_nodes,omitempty"`
 	Unknown     []string          `json:"unknown,omitempty"`
+	Notes       []string          `json:"notes,omitempty"`
 }
 
 func describe(f *file.File, a *launcher.Answer, start *estimate) found {
@@ -142,7 +143,7 @@ func describe(f *file.File, a *launcher.Answer, start *estimate) found {
 	d := found{
 		Launcher: a.Launcher.Name, Kind: e.Kind, Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Path: e.Path,
 		Weight: e.Weight, Tags: orEmpty(e.Tags), Alternative: a.Alternative + 1, Request: a.Asked.String(),
-		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account, Options: map[string]string{}, Args: orEmpty(a.Options.Args()), Unknown: a.Unknown,
+		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account, Options: map[string]string{}, Args: orEmpty(a.Options.Args()), Unknown: a.Unknown, Notes: a.Notes,
 	}
 	for _, o := range a.Options {
 		d.Options[o.Name] = o.Value

@@ -230,4 +230,7 @@ func (s *session) noteUnknown(c *cli.Context, a *launcher.Answer) {
 	for _, text := range a.Unknown {
 		s.note(c, "note: taken although not known to match: %s", text)
 	}
+	for _, text := range a.Notes {
+		s.note(c, "note: %s", text)
+	}
 }

@@ -171,11 +171,6 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 		}
 	}
-	submission, err := parts.CheckSubmission(c.Context)
-	r.Checks = append(r.Checks, submission...)
-	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
-		return err // told at the end
-	}
 	for _, t := range []struct {
 		kind string
 		gpu  bool
@@ -183,6 +178,11 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		if why := parts.Refused(c.Context, t.gpu); why != "" {
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
 		}
+	}
+	submission, err := parts.CheckSubmission(c.Context)
+	r.Checks = append(r.Checks, submission...)
+	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
+		return err // told at the end
 	}
 	if parts.WantsDaemon() && !c.Bool("no-daemon") {
 		job, err := parts.SubmitDaemon(c.Context, every)

@@ -34,9 +34,15 @@ func TestCheck(t *testing.T) {
 			c.Associations, c.Config["AccountingStorageEnforce"] = nil, "none"
 		}, "yes"},
 		{"another account", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.AllowAccounts = []string{"rich"} }, "no account partition p"},
-		{"an account above, before 25.05", func(c *Cluster, p *slurm.Partition, _ *Job) { p.AllowAccounts = []string{"root"} }, "no account partition p"},
+		{"an account above, before 23.02", func(c *Cluster, p *slurm.Partition, _ *Job) { p.AllowAccounts = []string{"root"} }, "no account partition p"},
 		{"an account above, since then", func(c *Cluster, p *slurm.Partition, _ *Job) {
-			p.AllowAccounts, c.Config["SLURM_VERSION"] = []string{"root"}, "25.11.1"
+			p.AllowAccounts, c.Config["SLURM_VERSION"] = []string{"root"}, "23.02.1"
+		}, "yes"},
+		{"an account above that is denied", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.DenyAccounts, c.Config["SLURM_VERSION"] = []string{"root"}, "23.02.1"
+		}, "no account partition p"},
+		{"accounts above that are not known", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.AllowAccounts, c.Accounts, c.Config["SLURM_VERSION"] = []string{"root"}, nil, "23.02.1"
 		}, "unknown account partition p"},
 		{"a QoS of others", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.QOS = "deny" }, "no qos account lab"},
 		{"too long", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxTime = time.Minute }, "no duration partition p"},
@@ -46,6 +52,27 @@ func TestCheck(t *testing.T) {
 		{"a default that is too long", func(_ *Cluster, p *slurm.Partition, j *Job) {
 			j.Time, p.MaxTime, p.DefaultTime = 0, time.Minute, time.Hour
 		}, "no duration partition p"},
+		{"no time, and the QoS allows more than the partition", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Time, p.MaxTime, c.QOS[0].MaxWall = 0, time.Minute, slurm.AtMost(time.Hour)
+		}, "no duration partition p"},
+		{"no time, and the account allows more than the partition", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Time, p.MaxTime, c.Associations[0].MaxWall = 0, time.Minute, slurm.AtMost(time.Hour)
+		}, "no duration partition p"},
+		{"no time, and the QoS allows less", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Time, p.MaxTime, c.QOS[0].MaxWall = 0, time.Hour, slurm.AtMost(time.Minute)
+		}, "yes"},
+		{"a default that the QoS does not allow", func(c *Cluster, p *slurm.Partition, j *Job) {
+			j.Time, p.DefaultTime, c.QOS[0].MaxWall = 0, time.Hour, slurm.AtMost(time.Minute)
+		}, "no duration QoS normal waits"},
+		{"a GPU of a type beyond the QoS", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.GPUTypes, c.QOS[0].MaxTRESPerJob = map[string]int64{"a100": 2}, slurm.TRES{"gres/gpu:a100": 3}
+		}, "no qos_limit QoS normal waits"},
+		{"GPUs that may be of a type beyond the QoS", func(c *Cluster, _ *slurm.Partition, _ *Job) {
+			c.QOS[0].MaxTRESPerJob = slurm.TRES{"gres/gpu:a100": 3}
+		}, "unknown qos_limit QoS normal"},
+		{"memory that comes with the GPUs", func(c *Cluster, p *slurm.Partition, _ *Job) {
+			p.DefMemPerGPU, c.QOS[0].MaxTRESPerJob = slurm.AtMost(int64(9000)), slurm.TRES{"mem": 20000}
+		}, "unknown qos_limit QoS normal"},
 		{"too many nodes", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxNodes = slurm.AtMost(int64(1)) }, "no nodes partition p"},
 		{"too few nodes", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MinNodes = 3 }, "no nodes partition p"},
 		{"too many CPUs on a node", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxCPUsPerNode = slurm.AtMost(int64(3)) }, "no cores partition p"},
@@ -97,11 +124,13 @@ func TestNeed(t *testing.T) {
 		j    Job
 		want Need
 	}{
-		{"the cluster's memory for each CPU", slurm.Partition{}, Job{CPUsPerTask: 4}, Need{4, 2000, 0, 4}},
-		{"the partition's", slurm.Partition{DefMemPerCPU: slurm.AtMost(int64(8000))}, Job{CPUsPerTask: 2, Tasks: 2}, Need{4, 32000, 0, 4}},
-		{"CPUs for each GPU", slurm.Partition{DefCPUPerGPU: slurm.AtMost(int64(4))}, Job{GPUs: 4}, Need{16, 8000, 4, 16}},
-		{"memory for each GPU", slurm.Partition{DefMemPerGPU: slurm.AtMost(int64(4000))}, Job{GPUs: 2}, Need{1, 8000, 2, 1}},
-		{"CPUs for the memory", slurm.Partition{MaxMemPerCPU: slurm.AtMost(int64(1000))}, Job{CPUsPerTask: 2, MemMB: 7500}, Need{8, 7500, 0, 2}},
+		{"the cluster's memory for each CPU", slurm.Partition{}, Job{CPUsPerTask: 4}, Need{4, 2000, 0, 4, 2000}},
+		{"the partition's", slurm.Partition{DefMemPerCPU: slurm.AtMost(int64(8000))}, Job{CPUsPerTask: 2, Tasks: 2}, Need{4, 32000, 0, 4, 32000}},
+		{"CPUs for each GPU", slurm.Partition{DefCPUPerGPU: slurm.AtMost(int64(4))}, Job{GPUs: 4}, Need{16, 8000, 4, 16, 8000}},
+		{"memory for each GPU", slurm.Partition{DefMemPerGPU: slurm.AtMost(int64(4000))}, Job{GPUs: 2}, Need{1, 8000, 2, 1, 500}},
+		{"memory for each GPU beyond what is asked for", slurm.Partition{DefMemPerGPU: slurm.AtMost(int64(4000))}, Job{GPUs: 2, MemMB: 100}, Need{1, 8000, 2, 1, 100}},
+		{"a default beyond the most for each CPU", slurm.Partition{DefMemPerCPU: slurm.AtMost(int64(3000)), MaxMemPerCPU: slurm.AtMost(int64(2500))}, Job{CPUsPerTask: 2}, Need{4, 6000, 0, 2, 6000}},
+		{"CPUs for the memory", slurm.Partition{MaxMemPerCPU: slurm.AtMost(int64(1000))}, Job{CPUsPerTask: 2, MemMB: 7500}, Need{8, 7500, 0, 2, 7500}},
 	} {
 		if got := c.Need(&x.p, x.j); got != x.want {
 			t.Errorf("%s: %+v; want %+v", x.name, got, x.want)

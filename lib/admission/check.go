@@ -174,22 +174,49 @@ func (k *checker) accounting() {
 	}
 }
 
-// allowedAccount looks at the accounts of the partition. Since 25.05 they stand for
-// those below them, too.
+// MayCharge says whether jobs in a partition may be charged to an account. Since 23.02
+// the accounts of a partition stand for those below them, too.
+func (c *Cluster) MayCharge(p *slurm.Partition, account string) Verdict {
+	is := func(list []string, name string) bool {
+		return slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, name) })
+	}
+	named, found, other := p.AllowAccounts, Yes, No
+	if named == nil {
+		named, found, other = p.DenyAccounts, No, Yes // Deny is not looked at where there is Allow
+	}
+	if is(named, account) {
+		return found
+	}
+	if len(named) == 0 || c.Known.Config && !c.Config.AtLeast(23, 2) {
+		return other
+	}
+	up := c.account(account)
+	for depth := 0; up != nil && up.Parent != "" && depth < 64; depth++ {
+		if is(named, up.Parent) {
+			if !c.Known.Config {
+				return Unknown
+			}
+			return found
+		}
+		up = c.account(up.Parent)
+	}
+	if up == nil && account != "" {
+		return Unknown // what is above is not known
+	}
+	return other
+}
+
 func (k *checker) allowedAccount(account string) {
 	p := k.p
-	if allows(account, p.AllowAccounts, p.DenyAccounts) {
-		return
-	}
-	for above, depth := k.c.account(account), 0; above != nil && above.Parent != "" && depth < 64; above, depth = k.c.account(above.Parent), depth+1 {
-		if p.AllowAccounts != nil && slices.Contains(p.AllowAccounts, above.Parent) && (!k.c.Known.Config || k.c.Config.AtLeast(25, 5)) {
-			k.unknown("account", k.partition(), "the partition is for the account %s, which is above %s", above.Parent, account)
-			return
-		}
-	}
-	if p.AllowAccounts != nil {
+	switch verdict := k.c.MayCharge(p, account); {
+	case verdict == Yes:
+	case verdict == Unknown && p.AllowAccounts != nil:
+		k.unknown("account", k.partition(), "the partition is for the accounts %s and those below them, and what is above %s is not known", strings.Join(p.AllowAccounts, ", "), account)
+	case verdict == Unknown:
+		k.unknown("account", k.partition(), "the partition does not take the accounts %s and those below them, and what is above %s is not known", strings.Join(p.DenyAccounts, ", "), account)
+	case p.AllowAccounts != nil:
 		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
-	} else {
+	default:
 		k.no("account", k.partition(), "the partition does not take the account %s", account)
 	}
 }
@@ -215,9 +242,8 @@ func (k *checker) enforced(code, format string, args ...any) {
 // partitionLimits are what the partition allows one job.
 func (k *checker) partitionLimits() {
 	p, j := k.p, k.j
-	own := func(flag string) bool {
-		return k.first != nil && k.first.Is(flag) || k.second != nil && k.second.Is(flag)
-	}
+	// That of the partition does not free a job from the partition's own limits.
+	own := func(flag string) bool { q := k.c.qos(k.qosName); return q != nil && q.Is(flag) }
 	if !p.MaxNodes.Allows(j.Nodes) && !own("PartitionMaxNodes") {
 		k.enforced("nodes", "%d nodes asked for, the partition allows %d", j.Nodes, p.MaxNodes.Max)
 	}
@@ -238,8 +264,8 @@ func (k *checker) partitionLimits() {
 	if most := k.c.defaults().maxMemPerNode; !maxMem.Set && !p.MaxMemPerCPU.Set && most > 0 {
 		maxMem = slurm.AtMost(most)
 	}
-	if maxMem.Max > 0 && !maxMem.Allows(k.need.MemMB) && k.c.countsMemory() {
-		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", k.need.MemMB, maxMem.Max)
+	if maxMem.Max > 0 && !maxMem.Allows(k.need.AskedMemMB) && k.c.countsMemory() {
+		k.no("memory", k.partition(), "%d MiB of memory needed, the partition allows %d on a node", k.need.AskedMemMB, maxMem.Max)
 	}
 }
 

@@ -185,6 +185,7 @@ func (c *Cluster) countsMemory() bool {
 type Need struct {
 	CPUs, MemMB, GPUs int64
 	AskedCPUs         int64 // CPUs before MaxMemPerCPU makes more of them
+	AskedMemMB        int64 // memory before DefMemPerGPU makes more of it
 }
 
 // Need works out what a job takes of each of its nodes in a partition.
@@ -204,15 +205,14 @@ func (c *Cluster) Need(p *slurm.Partition, j Job) Need {
 	if n.MemMB > 0 {
 		perNode, perCPU = n.MemMB, 0
 	}
-	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
-	switch {
-	case n.MemMB == 0 && perGPU > 0:
-	case perCPU > 0:
-		n.MemMB = perCPU * n.CPUs
-	default:
-		n.MemMB = perNode
+	if n.AskedMemMB = perNode; perCPU > 0 {
+		n.AskedMemMB = perCPU * n.CPUs
 	}
 	// A node is taken only if each GPU can have its default, whatever --mem says.
+	perGPU := p.DefMemPerGPU.Or(d.memPerGPU) * j.GPUs
+	if n.MemMB == 0 && perGPU == 0 {
+		n.MemMB = n.AskedMemMB
+	}
 	n.MemMB = max(n.MemMB, perGPU)
 	most := p.MaxMemPerCPU.Or(0)
 	if most == 0 && !p.MaxMemPerNode.Set {

@@ -13,7 +13,7 @@ import (
 // tres is what a job takes in all, as limits count it: mem in MiB.
 func (k *checker) tres(nodes int64) map[string]float64 {
 	n := float64(nodes)
-	t := map[string]float64{"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.MemMB), "node": n, "gres/gpu": n * float64(k.need.GPUs)}
+	t := map[string]float64{"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB), "node": n, "gres/gpu": n * float64(k.need.GPUs)}
 	for name, count := range k.j.GPUTypes {
 		t["gres/gpu:"+name] = n * float64(count)
 	}
@@ -22,6 +22,10 @@ func (k *checker) tres(nodes int64) map[string]float64 {
 	}
 	return t
 }
+
+// withGPUs is the memory with that which comes with the GPUs, of which it is not known
+// whether limits count it.
+const withGPUs = "mem of GPUs"
 
 // strict reports whether a job beyond a limit of the QoS or the association is
 // refused, and not only kept waiting.
@@ -56,6 +60,8 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 			k.unknown(code, whose, "whole nodes have more CPUs than are asked for; %s allows %s %s", whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 && float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
+		case name == "mem" && has[withGPUs] > limit:
+			k.unknown(code, whose, "%s come with the GPUs, %s allows %s %s", amount(name, has[withGPUs]), whose, amount(name, limit), what)
 		case name == "billing":
 			k.unknown(code, whose, "%s allows %s %s, and what the job is charged is not known", whose, amount(name, limit), what)
 		}

@@ -17,5 +17,12 @@
 // MI250 or MI250X is two devices, each of which a job sees as one GPU. Intel's is
 // that of Intel's product specifications; a Max 1550 is two devices too.
 //
+// A sample is held to published figures by TestPublishedFigures: NVML's memory as
+// https://thundergolfer.com/blog/nvidia-gpu-memory-capacity lists it and as logs of
+// nvidia-smi in issues on GitHub show it, https://developer.nvidia.com/cuda-gpus and
+// https://developer.nvidia.com/cuda-legacy-gpus, and
+// https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html. Other figures have no
+// second source.
+//
 // Users correct and extend the catalogue by a file, see Load.
 package gpu

@@ -127,6 +127,38 @@ func TestEveryName(t *testing.T) {
 	}
 }
 
+// TestPublishedFigures holds a sample to the sources that the package names: MiB of
+// memory and tenths of the compute capability.
+func TestPublishedFigures(t *testing.T) {
+	c := Builtin()
+	for name, want := range map[string][2]int64{
+		"NVIDIA H200": {143771, 90}, "NVIDIA H100 80GB HBM3": {81559, 90}, "NVIDIA A100-SXM4-80GB": {81920, 80}, "NVIDIA A100-SXM4-40GB": {40960, 80},
+		"NVIDIA A10": {23028, 86}, "NVIDIA L40S": {46068, 89}, "NVIDIA L4": {23034, 89}, "Tesla T4": {15360, 75},
+		"NVIDIA GeForce RTX 5090": {32607, 120}, "NVIDIA GeForce RTX 3090": {24576, 86},
+	} {
+		i := slices.IndexFunc(c.Models(), func(m Model) bool { return m.Name == name })
+		if i < 0 || c.Models()[i].Memory != want[0]<<20 || int64(c.Models()[i].CC) != want[1] {
+			t.Errorf("%s: want %v", name, want)
+		}
+	}
+	// VRAM in GiB as AMD lists it; the driver keeps a few MiB.
+	for name, gib := range map[string]int64{"MI355X": 288, "MI350X": 288, "MI325X": 256, "MI300X": 192, "MI300A": 128, "MI250X": 64, "MI210": 64, "MI100": 32} {
+		i := slices.IndexFunc(c.Models(), func(m Model) bool { return strings.HasSuffix(m.Name, " "+name) })
+		if i < 0 || c.Models()[i].Memory > gib<<30 || c.Models()[i].Memory < gib<<30-64<<20 {
+			t.Errorf("%s: want about %d GiB", name, gib)
+		}
+	}
+	for name, cc := range map[string]Capability{
+		"GB10": 121, "GB300": 103, "B200": 100, "GH200 480GB": 90, "A40": 86, "A30": 80, "RTX A6000": 86, "RTX 6000 Ada Generation": 89, "Tesla V100-PCIE-16GB": 70,
+		"Tesla P100-PCIE-16GB": 60, "Tesla P40": 61, "Tesla M60": 52, "Tesla K80": 37, "Tesla K40m": 35, "Quadro RTX 8000": 75,
+	} {
+		i := slices.IndexFunc(c.Models(), func(m Model) bool { return strings.TrimPrefix(m.Name, "NVIDIA ") == name })
+		if i < 0 || c.Models()[i].CC != cc {
+			t.Errorf("%s: want compute capability %v", name, cc)
+		}
+	}
+}
+
 func TestIs(t *testing.T) {
 	for _, c := range []struct {
 		name, model string

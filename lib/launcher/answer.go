@@ -21,6 +21,7 @@ type Answer struct {
 	Account     string
 	Options     Options
 	Unknown     []string // what is not known of the nodes, but was taken all the same
+	Notes       []string // what makes a job wait long
 }
 
 // Local reports whether the launcher is this machine, or another one over ssh.
@@ -443,7 +444,11 @@ func (b *builder) answer() *Answer {
 		answer.Unknown = []string{fmt.Sprintf("partition %s: %s", b.partitions[0].name, unknownGPU(b.first.group.gpus, b.a.GPUs))}
 	}
 	for _, d := range b.first.doubts {
-		answer.Unknown = append(answer.Unknown, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
+		to := &answer.Unknown
+		if d.Code == "reservation" {
+			to = &answer.Notes
+		}
+		*to = append(*to, fmt.Sprintf("partition %s: %s", b.partitions[0].name, d.Text))
 	}
 	for _, p := range b.partitions {
 		answer.Partitions = append(answer.Partitions, p.name)

@@ -100,8 +100,12 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if lacks := g.lacks(a, ways[i].need); len(lacks) > 0 {
 					ok, reasons = false, append(reasons, lacks...)
 				}
+				doubts := ways[i].doubts
+				if g.reserved != "" {
+					doubts = append(slices.Clone(doubts), Reason{"reservation", g.reserved})
+				}
 				if ok {
-					reasons = append(reasons, ways[i].doubts...)
+					reasons = append(reasons, doubts...)
 				}
 				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
 				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
@@ -110,7 +114,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if is == gpu.Unknown {
 					cand.class |= classUnknown
 				}
-				if cand.doubts = ways[i].doubts; len(cand.doubts) > 0 {
+				if cand.doubts = doubts; len(doubts) > 0 {
 					cand.class |= classDoubtful
 				}
 				order++

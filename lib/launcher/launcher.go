@@ -83,6 +83,7 @@ type group struct {
 	hostList  string // hosts joined by commas, where that is not yet taken apart
 	nodes     int    // how many; 0: not known
 	down      int    // of these, how many are not usable
+	reserved  string // until when a reservation keeps jobs off all of them; "": none does
 	figures
 }
 

@@ -96,7 +96,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 		}
 		if !given[from.Name] {
 			var none []Reason
-			p.choices, none = slurmChoices(from, s, rules)
+			p.choices, none = slurmChoices(from, s, l.admission, rules)
 			p.refused = append(p.refused, none...)
 		}
 		for j := range p.choices {
@@ -108,8 +108,10 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			p.refused = append(p.refused, Reason{"partition_state", "Slurm has no such partition, or hides it"})
 		}
 	}
+	reserved := s.Reserved()
 	for i := range s.Groups {
 		from := &s.Groups[i]
+		held := reservedText(from, reserved)
 		var features []string
 		if from.Features != "" {
 			features = slices.DeleteFunc(slices.Collect(from.Features.All()), func(name string) bool { return !file.IsFeature(name) })
@@ -123,7 +125,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			}
 			g := &group{
 				partition: p, order: len(p.groups), features: fromFeatures.features, clause: fromFeatures.clause,
-				hostList: from.Hosts, nodes: from.Count, down: from.Unusable,
+				hostList: from.Hosts, nodes: from.Count, down: from.Unusable, reserved: held,
 			}
 			c := l.Entry.Configuration
 			if inherited := inherited[name]; described[name] != nil {
@@ -133,6 +135,24 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 			p.groups = append(p.groups, g)
 		}
 	}
+}
+
+// reservedText says until when all nodes of a group are reserved; "": they are not.
+func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) string {
+	if len(reserved) == 0 {
+		return ""
+	}
+	var first *slurm.Reservation
+	for host := range strings.SplitSeq(g.Hosts, ",") {
+		r := reserved[host]
+		if r == nil {
+			return ""
+		}
+		if first == nil || r.End < first.End {
+			first = r
+		}
+	}
+	return fmt.Sprintf("its nodes are reserved (%s) until %s", first.Name, slurm.Time(first.End).Format("2006-01-02T15:04:05"))
 }
 
 // slurmFigures is what a node has by Slurm's word, for the rest by its features,
@@ -201,7 +221,7 @@ func allows(name string, allow, deny []string) bool {
 
 // slurmChoices are the accounts and QoS that the user can use in a partition: the
 // defaults first, then the QoS with the tightest time limit.
-func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slurm.QOS) ([]choice, []Reason) {
+func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Cluster, rules map[string]slurm.QOS) ([]choice, []Reason) {
 	if len(s.Associations) == 0 {
 		return qosChoices(p, slurm.Association{}, "", rules), nil
 	}
@@ -214,7 +234,7 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, rules map[string]slur
 		if !slices.Contains(mine, m.Account) {
 			mine = append(mine, m.Account)
 		}
-		if allows(m.Account, p.AllowAccounts, p.DenyAccounts) {
+		if model.MayCharge(p, m.Account) != admission.No {
 			usable = append(usable, m)
 		}
 	}

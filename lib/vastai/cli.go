@@ -329,7 +329,8 @@ func readEnvFlag(s string) map[string]string {
 // they are.
 func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	return collect(c.now(), label, func(after string) ([]byte, error) {
-		args := []string{"show", "instances", "--limit", "25"}
+		// By its older name, which all versions from 1.0.13 on know.
+		args := []string{"show", "instances-v1", "--limit", "25"}
 		if label != "" {
 			args = append(args, "--label", label)
 		}

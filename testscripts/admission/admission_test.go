@@ -25,7 +25,10 @@ import (
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil) }
+func TestMain(m *testing.M) {
+	os.Setenv("PONOS_CLUSTER_TRES", "gres/gpu,gres/gpu:a100") // so that limits can name a type
+	harness.Main(m, nil)
+}
 
 // someone runs commands as a user of the cluster.
 type someone struct {
@@ -106,11 +109,12 @@ func (c chance) limits(names ...string) []string {
 		value := "-1"
 		switch {
 		case strings.Contains(n, "TRES"):
-			kind := c.pick("cpu", "node", "gres/gpu", "mem")
-			for _, k := range []string{"cpu", "node", "gres/gpu", "mem"} {
+			kinds := []string{"cpu", "node", "gres/gpu", "gres/gpu:a100", "mem"}
+			kind := c.pick(kinds...)
+			for _, k := range kinds {
 				v := "-1"
 				if k == kind && c.one(3) {
-					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
+					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "gres/gpu:a100": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
 				}
 				set = append(set, n+"="+k+"="+v)
 			}
@@ -181,12 +185,12 @@ func (c chance) job() (admission.Job, []string) {
 			args = append(args, fmt.Sprintf("--%s=%d", option, *to))
 		}
 	}
-	if c.one(3) {
+	if c.one(5) {
 		j.Account = c.pick(accounts...)
 		args = append(args, "--account="+j.Account)
 	}
-	if c.one(2) {
-		j.QOS = c.pick("normal", "q0", "q1", "q2", "q3")
+	if c.one(3) {
+		j.QOS = c.pick("normal", "normal", "q0", "q0", "q1", "q2", "q3")
 		args = append(args, "--qos="+j.QOS)
 	}
 	if c.one(2) {
@@ -195,13 +199,13 @@ func (c chance) job() (admission.Job, []string) {
 		j.Time = time.Duration(n) * time.Minute
 		args = append(args, "--time="+minutes)
 	}
-	number("nodes", &j.Nodes, 3, 1, 2, 3)
+	number("nodes", &j.Nodes, 4, 1, 2, 2, 3)
 	if j.Nodes == 0 {
 		args = append(args, "--nodes=1")
 	}
-	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 4, 6, 9)
-	number("mem", &j.MemMB, 2, 500, 3500, 7000, 12000)
-	if c.one(2) {
+	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 2, 4, 6, 9)
+	number("mem", &j.MemMB, 2, 500, 500, 3500, 7000, 12000)
+	if c.one(3) {
 		j.GPUs = int64(1 + c.IntN(4))
 		spec := fmt.Sprint(j.GPUs)
 		if c.one(3) {

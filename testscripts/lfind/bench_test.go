@@ -41,7 +41,7 @@ func best(b *testing.B, env []string, args ...string) cost {
 		start := time.Now()
 		out, err := p.Output()
 		took := time.Since(start)
-		if err != nil || !strings.HasPrefix(string(out), "--nodes=1 --time=96:00:00 --partition=") {
+		if err != nil || !strings.Contains(string(out), "--nodes=1 --time=96:00:00 --partition=") {
 			b.Fatalf("%v: %.200s %s", err, out, errs.String())
 		}
 		c.wall = min(c.wall, took)
@@ -151,24 +151,44 @@ func BenchmarkFile(b *testing.B) {
 }
 
 // BenchmarkSlurm asks Slurm (a scontrol that prints a file) each time; "cached" is
-// the time of the next request.
+// the time of the next request, "x-scontrol" how many
+// times as long it takes as the listing of nodes alone.
 func BenchmarkSlurm(b *testing.B) {
 	var perGroup float64
 	for _, c := range []struct{ nodes, groups int }{{5000, 3281}, {10000, 1000}, {1000, 1000}, {2000, 2000}, {4000, 4000}, {8000, 8000}} {
 		b.Run(fmt.Sprintf("nodes=%d/groups=%d", c.nodes, c.groups), func(b *testing.B) {
 			env := askedCluster(b, b.TempDir(), c.nodes, c.groups)
-			var took, again cost
+			var took, again, explained cost
 			for range b.N {
 				took = best(b, env, "--refresh", benchRequest)
 				again = best(b, env, benchRequest)
+				explained = best(b, env, "explain", benchRequest)
 			}
 			report(b, took)
 			b.ReportMetric(milliseconds(again.wall), "ms-cached")
+			b.ReportMetric(milliseconds(explained.wall), "ms-explain")
+			b.ReportMetric(float64(took.wall)/float64(bare(b, env)), "x-scontrol")
 			if c.nodes == c.groups {
 				growth(b, &perGroup, took, c.groups)
 			}
 		})
 	}
+}
+
+// bare is the best time of the scontrol that lfind asks for the nodes.
+func bare(b *testing.B, env []string) time.Duration {
+	b.Helper()
+	least := time.Hour
+	for range 5 {
+		p := exec.Command(filepath.Join(harness.Root(), "testscripts/lfind/fakes/scontrol"), "--all", "--oneliner", "--details", "show", "node")
+		p.Env = env
+		start := time.Now()
+		if err := p.Run(); err != nil {
+			b.Fatal(err)
+		}
+		least = min(least, time.Since(start))
+	}
+	return least
 }
 
 func growth(b *testing.B, first *float64, took cost, groups int) {

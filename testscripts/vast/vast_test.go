@@ -218,7 +218,7 @@ func (w *world) until(what string, condition func() bool) string {
 			return all
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not within %v: %s\n%s\n%s", bound, what, all, w.tell())
+			w.t.Fatalf("not within %v: %s\n%s\n%s", bound, what, all[max(0, len(all)-20000):], w.tell())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -306,6 +306,12 @@ func (w *world) tell() string {
 		log, _ := os.ReadFile(filepath.Join(w.dir, "containers", fmt.Sprint(i.ID), "log"))
 		b.Write(log)
 	}
+	w.queue.Do(func(world *arkindex.World) {
+		for _, t := range world.Tasks {
+			fmt.Fprintf(&b, "task %s %s: %s\n", t.ID, t.Slug, strings.Join(t.History, ","))
+		}
+	})
+	fmt.Fprintf(&b, "-- orders\n%s", w.orders())
 	for _, name := range []string{"agent.log", "data/state/vast/journal.jsonl"} {
 		text, _ := os.ReadFile(filepath.Join(w.dir, name))
 		fmt.Fprintf(&b, "-- %s\n%s", name, text)

@@ -20,9 +20,13 @@ import (
 // in the user's cache directory.
 type environment struct {
 	name, requirements string
-	once               sync.Once
-	dir                string
-	err                error
+	// packages take the place of requirements. Newest has pip look for newer ones each
+	// time; where the registry cannot be reached, those that are there will do.
+	packages []string
+	newest   bool
+	once     sync.Once
+	dir      string
+	err      error
 }
 
 var (
@@ -43,9 +47,15 @@ func (e *environment) get(t *testing.T) string {
 }
 
 func (e *environment) make() (string, error) {
-	requirements, err := os.ReadFile(filepath.Join(harness.Root(), e.requirements))
-	if err != nil {
-		return "", err
+	wanted := e.packages
+	text := []byte(strings.Join(wanted, "\n"))
+	if e.requirements != "" {
+		var err error
+		file := filepath.Join(harness.Root(), e.requirements)
+		if text, err = os.ReadFile(file); err != nil {
+			return "", err
+		}
+		wanted = []string{"-r", file}
 	}
 	version, err := exec.Command("python3", "-c", "import sys; print(sys.version, sys.prefix)").Output()
 	if err != nil {
@@ -55,7 +65,7 @@ func (e *environment) make() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(append(requirements, version...))
+	sum := sha256.Sum256(append(text, version...))
 	dir := filepath.Join(cache, "ponos-tests", e.name+"-"+hex.EncodeToString(sum[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -69,13 +79,17 @@ func (e *environment) make() (string, error) {
 	}
 	defer held.Close()
 	made, done := filepath.Join(dir, "venv"), filepath.Join(dir, "done")
+	install := append([]string{filepath.Join(made, "bin/python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, wanted...)
+	steps := [][]string{{"python3", "-m", "venv", "--clear", made}, install}
 	if _, err := os.Stat(done); err == nil {
+		if e.newest {
+			cmd := exec.Command(install[0], append(install[1:], "--upgrade")...)
+			cmd.Env = outside()
+			_ = cmd.Run() // what was there before is still there
+		}
 		return made, nil
 	}
-	for _, argv := range [][]string{
-		{"python3", "-m", "venv", "--clear", made},
-		{filepath.Join(made, "bin/python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(harness.Root(), e.requirements)},
-	} {
+	for _, argv := range steps {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Env = outside()
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -56,6 +56,11 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 			s.Licenses, s.Known.Licenses = licenses, true
 		}
 	})
+	wait.Go(func() {
+		if reservations, err := a.Slurm.Reservations(ctx); err == nil {
+			s.Reservations = reservations
+		}
+	})
 	wait.Go(func() { accountingErr = a.accounting(ctx, s) })
 	wait.Wait()
 	for _, err := range []error{nodesErr, partitionsErr} {

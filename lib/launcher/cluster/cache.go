@@ -29,7 +29,7 @@ type Cache struct {
 
 // format changes whenever Snapshot does, so that a file of another version is not
 // taken for one of this.
-const format = "lfind cluster 3\n"
+const format = "lfind cluster 4\n"
 
 // Get returns the snapshot for key if there is one that is young enough, and else
 // asks and keeps the answer.

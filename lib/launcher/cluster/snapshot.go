@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -20,6 +21,7 @@ type Snapshot struct {
 	QOS            []slurm.QOS
 	Accounts       []slurm.Association // of the accounts themselves
 	Licenses       []slurm.License
+	Reservations   []slurm.Reservation
 	Config         slurm.Config
 	UserGroups     []string // Unix groups; only asked for where a partition names some
 	User           string
@@ -35,6 +37,42 @@ func (s *Snapshot) Admission() *admission.Cluster {
 		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}
+}
+
+// longReserved is how long a reservation must last for its nodes not to count as
+// nodes that come back by themselves.
+const longReserved = 24 * time.Hour
+
+// Reserved returns, by the names of nodes, the reservation that keeps all jobs
+// outside it off the node for a day or more from now.
+func (s *Snapshot) Reserved() map[string]*slurm.Reservation {
+	cpus := map[string]float64{}
+	by := map[string]*slurm.Reservation{}
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		nodes, err := hostlist.Expand(r.Nodes)
+		if err != nil || r.Start > s.Time.Unix() || r.End < s.Time.Add(longReserved).Unix() || r.Flags.Has("FLEX") {
+			continue
+		}
+		if len(cpus) == 0 {
+			for _, g := range s.Groups {
+				for host := range strings.SplitSeq(g.Hosts, ",") {
+					cpus[host] = float64(g.CPUs)
+				}
+			}
+		}
+		whole := 0.0
+		for _, n := range nodes {
+			whole += cpus[n]
+		}
+		if !r.Flags.Has("MAINT") && r.TRES["cpu"] < whole {
+			continue // some cores of its nodes
+		}
+		for _, n := range nodes {
+			by[n] = r
+		}
+	}
+	return by
 }
 
 // Group is a number of nodes that have the same, in the same partitions.

@@ -315,6 +315,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 			err = errors.Join(r.journal(o, "created", 0), r.save(o))
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
+		} else if o.Intent.IsZero() && len(o.Doomed) == 0 && !exists(o.Dir) {
+			// Nothing was ever rented, and its task was stopped before it could be.
+			return runner.Job{}, false, r.forget(o)
 		}
 	default:
 		err = r.observe(ctx, v, o, instances)
@@ -338,6 +341,11 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		}
 	}
 	return job, o.Instance != 0 || o.Tries > 0, nil
+}
+
+func exists(dir string) bool {
+	_, err := os.Stat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (v *view) begun() time.Time { return v.began }
@@ -421,8 +429,10 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	case errors.Is(err, runner.ErrRefused):
 		return r.finish(o, end{State: task.Error, Reason: err.Error()})
 	case err != nil:
-		o.Status = "another machine is wanted: " + err.Error()
-		r.warn("no other machine yet", o, err)
+		before := o.Status
+		if o.Status = "another machine is wanted: " + err.Error(); o.Status != before { // once, not in each turn
+			r.warn("no other machine yet", o, err)
+		}
 	}
 	return nil
 }
@@ -464,7 +474,7 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	}
 	if o.Rebuilt || o.Losses >= r.Retries {
 		if r.Retries > 0 && !o.Rebuilt {
-			why += fmt.Sprintf("; it was started again %d times, as often as retries_on_loss allows", o.Losses)
+			why += fmt.Sprintf("; it was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
 		}
 		return r.finish(o, end{State: task.Error, Reason: why})
 	}
@@ -513,8 +523,8 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
-		if o.Ran.IsZero() {
-			return r.fault(ctx, v, o, "the instance has disappeared", instances)
+		if o.Ran.IsZero() { // between two looks, the task may have run
+			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
 		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or somebody has destroyed it", instances)
 	}
@@ -541,7 +551,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
 		}
 		return r.listen(ctx, v, o, i, stopped || i.Actual == "exited", stopped, instances)
-	case stopped && !o.Ran.IsZero():
+	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log tells whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
@@ -558,13 +568,14 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if o.Ran.IsZero() {
-		return r.fault(ctx, v, o, "the host is "+i.Actual, instances)
-	}
 	if err := r.shun(ctx, o.Machine); err != nil {
 		return err
 	}
-	return r.lose(ctx, v, o, "the host was lost: it is "+i.Actual, instances)
+	why := "the host was lost: it is " + i.Actual
+	if o.Ran.IsZero() {
+		why += " since before the task was seen running, and whether it has run is not known"
+	}
+	return r.lose(ctx, v, o, why, instances)
 }
 
 func latest(a, b time.Time) time.Time {

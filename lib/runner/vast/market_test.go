@@ -613,6 +613,66 @@ func TestListLookedAtTwice(t *testing.T) {
 	}
 }
 
+// An instance that came and went while the agent was away may have run the task: it is not
+// started again without the user's leave.
+func TestGoneUnseen(t *testing.T) {
+	for retries := range 2 {
+		s := newStand(t, 5)
+		s.Retries = retries
+		s.begin(1)
+		s.clock.pass(time.Hour)
+		s.market.mu.Lock()
+		s.market.instances = nil
+		s.market.mu.Unlock()
+		job := runner.Job{}
+		for range 6 {
+			job = s.turn()[s.job(1)]
+		}
+		if again := len(s.market.instances) == 1; again != (retries > 0) || again == (job.State == task.Error) {
+			t.Errorf("retries %d: %+v", retries, job)
+		}
+		if retries == 0 && !strings.Contains(job.Reason, "whether the task has run is not known") {
+			t.Error(job.Reason)
+		}
+	}
+}
+
+// A host that goes offline before its task was seen running may run it all the same.
+func TestOfflineUnseen(t *testing.T) {
+	s := newStand(t, 5)
+	s.begin(1).fields["actual_status"] = "offline"
+	job := runner.Job{}
+	for range 8 {
+		job = s.turn()[s.job(1)]
+	}
+	if job.State != task.Error || !strings.Contains(job.Reason, "it is offline since before the task was seen running") || s.market.next != 7000001 {
+		t.Errorf("%+v, %d instances", job, s.market.next-7000000)
+	}
+}
+
+// An order that never came to an instance is not kept for a task that is gone.
+func TestOrderOfNothing(t *testing.T) {
+	s := newStand(t, 1)
+	s.market.create = func(int64) error { return vastai.ErrOfferGone }
+	sub := s.submission(1)
+	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	s.turn()
+	if left, err := s.orders(); err != nil || len(left) != 1 {
+		t.Fatal(left, err)
+	}
+	if err := os.RemoveAll(sub.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if jobs := s.turn(); len(jobs) != 0 {
+		t.Errorf("%+v", jobs)
+	}
+	if left, err := s.orders(); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
 // Logs that take longer than a turn has for them are read all the same, and one that never
 // comes does not hold its task: the label tells the end.
 func TestSlowLogs(t *testing.T) {
@@ -725,7 +785,7 @@ func TestOutbid(t *testing.T) {
 		}
 	}
 	j := s.turn()[s.job(1)]
-	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 times, as often as retries_on_loss allows") {
+	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 of 2 times that retries_on_loss allows") {
 		t.Errorf("%+v", j)
 	}
 	if s.market.most != 1 || len(s.events("lost")) != 2 {

@@ -295,6 +295,13 @@ func (r *Runner) close(o *order) error {
 	return err
 }
 
+// forget removes an order that has come to nothing.
+func (r *Runner) forget(o *order) error {
+	err := os.Remove(r.orderPath(ordersDir, o.name()))
+	_ = os.Remove(filepath.Join(r.Dir, ordersDir, o.name()+".lock"))
+	return err
+}
+
 // Entry is a line of the journal.
 type Entry struct {
 	Time     time.Time `json:"time"`

@@ -45,7 +45,7 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 		}
 		u := Unwanted{Instance: i, Label: l}
 		if !i.Started.IsZero() {
-			if u.Age = r.now().Sub(i.Started); u.Age < older {
+			if u.Age = max(0, r.now().Sub(i.Started)); u.Age < older { // clocks differ
 				continue
 			}
 		}
@@ -129,7 +129,7 @@ func (r *Runner) Account(ctx context.Context, older time.Duration) ([]Unwanted, 
 		}
 		u := Unwanted{Instance: i, Label: l, Reason: "agent " + l.Agent}
 		if !i.Started.IsZero() {
-			if u.Age = r.now().Sub(i.Started); u.Age < older {
+			if u.Age = max(0, r.now().Sub(i.Started)); u.Age < older { // clocks differ
 				continue
 			}
 		}

@@ -110,7 +110,7 @@ func (r *Runner) All(slug string) vastai.Filters {
 	var own vastai.Filters
 	best := ""
 	for _, pattern := range slices.Sorted(maps.Keys(r.Finds)) {
-		if ok, err := path.Match(pattern, slug); err == nil && ok && best != slug && (own == nil || len(pattern) > len(best) || pattern == slug) {
+		if ok, err := path.Match(pattern, slug); err == nil && ok && (best == "" || pattern == slug || best != slug && len(pattern) > len(best)) {
 			own, best = r.Finds[pattern], pattern
 		}
 	}

@@ -414,6 +414,10 @@ func (s *Server) serve(r *http.Request, body []byte) answer {
 	case resultPath.MatchString(path):
 		return s.serveResult(r, resultPath.FindStringSubmatch(path), false)
 	case path == "/api/v0/bundles/" && r.Method == http.MethodPost:
+		// It is answered without a key as well.
+		if refused, _ := s.scope(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Method, path); refused.status != 0 {
+			return refused
+		}
 		return s.search(body)
 	case path == "/api/v0/search/asks/" && r.Method == http.MethodPut:
 		var in struct {

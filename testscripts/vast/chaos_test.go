@@ -1,0 +1,313 @@
+package vast
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+var (
+	chaosSeed = flag.Uint64("seed", 20261121, "of what TestChaos chooses")
+	chaosTime = flag.Duration("time", 20*time.Second, "how long TestChaos breaks things, with each transport")
+)
+
+// chaos is a world in which everything breaks all the time.
+type chaos struct {
+	*world
+	rand    *rand.Rand
+	kills   int
+	faults  map[string]int
+	slugs   []string
+	stopped map[string]bool
+}
+
+// Costs are traffic above all, so that an instance that the journal does not know, or
+// counts twice, shows: the same figures for the meter and the estimate.
+const chaosSettings = `  max_instances: 5
+  max_creates_per_hour: 0
+  max_cost_per_task: 0
+  shun_time: 1s
+  download: 4
+  upload: 0
+`
+
+// broken are the kinds of fault. Each is called with an instance of a task, or without
+// one if there is none.
+var broken = map[string]func(c *chaos, i *server.Instance){
+	"order lost": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Lose: true})
+	},
+	"order answered by a gateway": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 502, Body: "<html>", Type: "text/html"})
+	},
+	"order without a contract": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 200, Body: `{"success":true}`})
+	},
+	"offer gone": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, Status: 410, Body: `{"success":false,"error":"no_such_ask","msg":"error 410/3907: no_such_ask Instance type 1 is no longer available."}`})
+	},
+	"too many requests": func(c *chaos, _ *server.Instance) {
+		for _, path := range []string{asks, lists, one, "bundles"} {
+			c.market.Break(server.Fault{Path: path, Times: 1 + c.rand.IntN(3), Status: 429, Body: "API requests too frequent", Type: "text/plain"})
+		}
+	},
+	"retry after": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Path: lists, Times: 1, Status: 429, Body: `{"detail":"API requests too frequent endpoint threshold=1.0"}`, Header: map[string]string{"Retry-After": "1"}})
+	},
+	"search quota": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Path: "bundles", Times: 1, Status: 429, Body: `{"success":false,"error":"search_quota_exceeded","msg":"Daily search quota exceeded"}`,
+			Header: map[string]string{"X-RateLimit-Reset": fmt.Sprint(c.market.RealNow().Add(2 * time.Second).Unix())}})
+		time.AfterFunc(2*time.Second, c.forget) // the vastai program does not tell the header: it would last until midnight
+	},
+	"odd list": func(c *chaos, _ *server.Instance) {
+		odd := []string{`{}`, `[]`, `<html>`, `{"success":true,"instances_found":0}`, `{"success":true,"instances":[],"total_instances":7,"next_token":null}`}
+		c.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: odd[c.rand.IntN(len(odd))]})
+	},
+	"empty list": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
+	},
+	"server error": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Path: []string{lists, one, "users/current", "bundles"}[c.rand.IntN(4)], Times: 2, Status: 503, Body: "no", Type: "text/plain"})
+	},
+	"slow answer": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Path: []string{asks, lists, one, "^/logs/"}[c.rand.IntN(4)], Times: 1, Delay: 300 * time.Millisecond})
+	},
+	"connection cut": func(c *chaos, _ *server.Instance) {
+		c.market.Break(server.Fault{Path: []string{lists, one, "request_logs"}[c.rand.IntN(3)], Times: 1, Lose: true})
+	},
+	"destroy does nothing": func(c *chaos, _ *server.Instance) { c.market.Do(func() { c.market.DeafDestroys = 1 }) },
+	"lists lag": func(c *chaos, _ *server.Instance) {
+		c.market.Do(func() {
+			c.market.Lag, c.market.Linger = time.Duration(c.rand.IntN(300))*time.Millisecond, time.Duration(c.rand.IntN(300))*time.Millisecond
+		})
+	},
+	"log redirected": func(c *chaos, _ *server.Instance) { c.market.Do(func() { c.market.LogRedirects = c.rand.IntN(3) }) },
+	"log refused": func(c *chaos, i *server.Instance) {
+		if i != nil {
+			c.market.LogOf(i.ID, notAuthorized)
+		}
+	},
+	"log late": func(c *chaos, _ *server.Instance) { c.market.Do(func() { c.market.LogAfter = c.rand.IntN(3) }) },
+	"host offline": func(c *chaos, i *server.Instance) {
+		if i != nil && i.Actual == "running" {
+			c.market.Status(i.ID, "offline")
+			id := i.ID
+			time.AfterFunc(300*time.Millisecond, func() { c.market.Status(id, "running") })
+		}
+	},
+	"host lost": func(c *chaos, i *server.Instance) {
+		if i != nil && c.rand.IntN(3) == 0 {
+			c.market.Vanish(i.ID)
+		}
+	},
+	"container restarted": func(c *chaos, i *server.Instance) {
+		if i != nil && c.rand.IntN(2) == 0 {
+			c.market.Crash(i.ID)
+		}
+	},
+	"stopped by the market": func(c *chaos, i *server.Instance) {
+		if i != nil && c.rand.IntN(3) == 0 {
+			c.market.Outbid(i.ID)
+		}
+	},
+	"machine at fault": func(c *chaos, _ *server.Instance) {
+		c.market.Machine(1+c.rand.Int64N(40), server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
+	},
+	"credit gone": func(c *chaos, _ *server.Instance) {
+		c.market.SetCredit(0.1)
+		time.AfterFunc(400*time.Millisecond, func() { c.market.SetCredit(50) })
+	},
+	"task stopped": func(c *chaos, i *server.Instance) {
+		if len(c.slugs) > 0 && c.rand.IntN(3) == 0 {
+			slug := c.slugs[len(c.slugs)-1]
+			if !final(c.state(slug)) && c.state(slug) != "unscheduled" && c.queue.Stop(slug) == nil {
+				c.stopped[slug] = true
+			}
+		}
+	},
+}
+
+// TestChaos kills the tools all the time while the market fails in every way that it
+// knows, and then looks at what is left: no instance without a task, never two starts
+// of a task side by side, one end of each, and a journal that agrees with the meter.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	for n, via := range []string{"api", "cli"} {
+		t.Run(via, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, options{via: via, scale: 1, extra: chaosSettings})
+			c := &chaos{world: w, rand: rand.New(rand.NewPCG(*chaosSeed, uint64(n))), faults: map[string]int{}, stopped: map[string]bool{}}
+			c.run()
+			c.market.Mend()
+			time.Sleep(2 * time.Second)
+			c.forget()
+			c.market.Do(func() {
+				c.market.Lag, c.market.Linger, c.market.LogAfter, c.market.LogRedirects, c.market.DeafDestroys = 0, 0, 0, 0, 0
+			})
+			for id := range int64(40) {
+				c.market.Machine(id+1, server.Machine{})
+			}
+			w.settled(c.slugs...)
+			c.judge()
+		})
+	}
+}
+
+// forget loses what the tools know of the account.
+func (c *chaos) forget() {
+	files, _ := filepath.Glob(filepath.Join(c.dir, "home/k/ponos/market-*/requests.json"))
+	for _, file := range files {
+		_ = os.Remove(file)
+	}
+}
+
+// run breaks things until the time is over.
+func (c *chaos) run() {
+	kinds := slices.Sorted(maps.Keys(broken))
+	for offer, start := int64(0), time.Now(); time.Since(start) < *chaosTime; {
+		open := 0
+		for _, slug := range c.slugs {
+			if !final(c.state(slug)) {
+				open++
+			}
+		}
+		if open < 4 {
+			slug := fmt.Sprintf("task-%d", len(c.slugs))
+			c.slugs = append(c.slugs, slug)
+			// Whoever has the lock runs; a second one at the same time is written down.
+			c.task(slug, fmt.Sprintf(`exec 9>%[1]s/$PONOS_TASK.lock; flock -n 9 || echo $PONOS_TASK >>%[1]s/twice; sleep %.1[2]f; echo end >>%[1]s/$PONOS_TASK.ends; exit %[3]d`,
+				c.dir, c.rand.Float64(), c.rand.IntN(3)))
+		}
+		for range 3 {
+			offer++
+			c.market.AddOffer(31000000+offer, map[string]any{"machine_id": 1 + offer%40, "inet_down_cost": 0.1})
+		}
+		if c.rand.IntN(2) == 0 {
+			kind := kinds[c.rand.IntN(len(kinds))]
+			c.faults[kind]++
+			var at *server.Instance
+			if alive := c.market.Alive(); len(alive) > 0 {
+				at = &alive[c.rand.IntN(len(alive))]
+			}
+			broken[kind](c, at)
+		}
+		if c.rand.IntN(4) == 0 {
+			began := time.Now()
+			_, _, _ = c.world.run(turn)
+			fmt.Fprintf(&c.said, "%s to %s\n", began.Format(stamp), time.Now().Format(stamp))
+		} else {
+			c.kill(time.Duration(c.rand.IntN(250)) * time.Millisecond)
+		}
+	}
+}
+
+// kill runs a turn and kills some or all of its tools after a while.
+func (c *chaos) kill(after time.Duration) {
+	cmd := exec.Command("bash", "-c", turn)
+	cmd.Env, cmd.Dir = c.env, c.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out := &printed{}
+	cmd.Stdout, cmd.Stderr = out, out
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() {
+		fmt.Fprintf(&c.said, "%s to %s, killed\n%s", began.Format(stamp), time.Now().Format(stamp), out)
+	}()
+	over := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(after):
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		c.kills += 3
+		<-over
+	}
+}
+
+const stamp = "15:04:05.000"
+
+// judge holds what must be at the end.
+func (c *chaos) judge() {
+	if twice, err := os.ReadFile(filepath.Join(c.dir, "twice")); err == nil {
+		c.t.Errorf("ran twice at once: %s", twice)
+	}
+	for _, i := range c.market.Alive() {
+		c.t.Errorf("instance %d (%s, %s) is left", i.ID, i.Label, i.Actual)
+	}
+	states := map[string]int{}
+	for _, slug := range c.slugs {
+		states[c.state(slug)]++
+		finals := 0
+		for state := range strings.SplitSeq(c.history(slug), ",") {
+			if final(state) {
+				finals++
+			}
+		}
+		ends, _ := os.ReadFile(filepath.Join(c.dir, c.id(slug)+".ends"))
+		if n := bytes.Count(ends, []byte("\n")); finals != 1 || n > 1 || n == 0 && c.state(slug) == "completed" {
+			c.t.Errorf("%s (%s) has run to its end %d times, states: %s\n%s", slug, c.id(slug), n, c.history(slug), &c.said)
+			for _, r := range c.queue.Requests("") {
+				if strings.Contains(r.Path, c.id(slug)) {
+					c.t.Logf("%s %s %s by %s: %d %s", r.Method, r.Operation, r.Path, r.Program, r.Status, r.Body)
+				}
+			}
+		}
+	}
+	if states["completed"] == 0 || states["failed"] == 0 {
+		c.t.Errorf("states %v: the tasks did not do what they were asked to do", states)
+	}
+	journal, meter := c.journal(), c.market.Meter("ponos:")
+	if d := journal - meter; d > meter/100 || d < -meter/100 {
+		c.t.Errorf("the journal has $%.4f, the meter $%.4f", journal, meter)
+	}
+	n := 0
+	for _, times := range c.faults {
+		n += times
+	}
+	c.t.Logf("%s, seed %d: %d kills, %d faults of %d kinds, %d tasks (%v), %d instances; journal $%.4f, meter $%.4f",
+		c.via, *chaosSeed, c.kills, n, len(c.faults), len(c.slugs), states, len(c.market.Instances()), journal, meter)
+	c.noSecrets()
+	if c.t.Failed() {
+		c.t.Log(c.tell())
+	}
+}
+
+// journal is what the journal says that everything has cost: what was billed for an
+// attempt if that is there, else what was reckoned.
+func (c *chaos) journal() float64 {
+	b, err := os.ReadFile(filepath.Join(c.dir, "data/state/vast/journal.jsonl"))
+	if err != nil {
+		c.t.Error(err)
+	}
+	costs := map[string]float64{}
+	for line := range bytes.Lines(b) {
+		var e vastrunner.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			c.t.Fatalf("%v: %s", err, line)
+		}
+		if e.State != "" {
+			costs[fmt.Sprintf("%s.%d", e.Task, e.Attempt)] = e.Cost
+		}
+	}
+	total := 0.0
+	for _, cost := range costs {
+		total += cost
+	}
+	return total
+}

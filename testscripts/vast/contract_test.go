@@ -1,0 +1,231 @@
+package vast
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+// clients are the versions of the vastai program that work: the oldest, one between, and
+// the newest that the registry of packages has today.
+var clients = map[string]*environment{
+	"1.0.13": {name: "vast-1.0.13", packages: []string{"vastai==1.0.13"}},
+	"1.5.2":  {name: "vast-1.5.2", packages: []string{"vastai==1.5.2"}},
+	"newest": {name: "vast-newest", packages: []string{"vastai"}, newest: true},
+}
+
+// TestClientVersions runs a task's requests by each version of the program.
+func TestClientVersions(t *testing.T) {
+	t.Parallel()
+	for version, venv := range clients {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond})
+			w.market.AddOffer(1, nil)
+			w.market.AddOffer(2, nil)
+			cli := vastai.NewCLI(withEnv{command.System, append(w.env, "VAST_API_KEY="+server.Key)}, w.url)
+			cli.Path, cli.Wait, cli.Tries, cli.Key = filepath.Join(venv.get(t), "bin/vastai"), 20*time.Millisecond, 2, server.Key
+			ctx := t.Context()
+			if a, err := cli.Account(ctx); err != nil || a.Credit != 50 {
+				t.Errorf("account %+v, %v", a, err)
+			}
+			env := map[string]string{"JSON": `{"a b":"c"}`, "EMPTY": "", "BLANKS": " a = b "}
+			created, err := cli.Create(ctx, 1, vastai.Order{Image: "img:1", Env: env, Entrypoint: "/bin/sh", Args: []string{"-c", "echo '$1'", "ponos", "--raw"}, Disk: 20, Label: "ponos:a:t:1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := w.market.Instances()[0]
+			if i.ID != created.ID || i.Label != "ponos:a:t:1" || strings.Join(i.Args, "|") != "-c|echo '$1'|ponos|--raw" || i.Env["JSON"] != env["JSON"] || i.Env["BLANKS"] != env["BLANKS"] {
+				t.Errorf("ordered %+v", i)
+			}
+			w.market.SetLog(i.ID, "one\ntwo\n")
+			if text, err := cli.Log(ctx, i.ID, 10); err != nil || strings.TrimSpace(string(text)) != "one\ntwo" {
+				t.Errorf("log %q, %v", text, err)
+			}
+			if l, err := cli.List(ctx, "ponos:a:t:1"); err != nil || len(l.Instances) != 1 || l.Instances[0].ID != created.ID || l.Instances[0].Env("JSON") != env["JSON"] {
+				t.Errorf("list: %+v, %v", l, err)
+			}
+			if _, err := cli.Create(ctx, 2, vastai.Order{Image: "img:1", Entrypoint: "/bin/sh", Disk: 20, Label: "ponos:a:t:2"}); err != nil {
+				t.Error(err)
+			}
+			if err := cli.Destroy(ctx, i.ID, i.ID+1); err != nil || len(w.market.Alive()) > 0 {
+				t.Errorf("destroy: %v", err)
+			}
+			now := w.market.RealNow()
+			if bill, err := cli.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour)); err != nil || len(bill) != 2 {
+				t.Errorf("charges: %+v, %v", bill, err)
+			}
+			for _, r := range w.market.Requests(".") {
+				if strings.Contains(r.Query, server.Key) && version == "newest" {
+					t.Errorf("the key is in an address: %s", r.Path)
+				}
+			}
+		})
+	}
+}
+
+// harmless are codes that the program knows of commands that the agent has no use for.
+var harmless = []string{"no_pending_price_increase", "tfa_locked"}
+
+var (
+	comparison = regexp.MustCompile(`(?:error"\]|error'\]|\.get\(["']error["']\)|error_code|err_code)\s*(?:==|!=|in|not in)\s*(.{1,120})`)
+	codeWord   = regexp.MustCompile(`["']([a-z]+(?:_[a-z]+)+)["']`)
+	retryable  = regexp.MustCompile(`_RETRYABLE_STATUS\s*=\s*\{([^}]*)\}`)
+	headerName = regexp.MustCompile(`\.headers(?:\.get\(|\[)["']([A-Za-z-]+)["']`)
+)
+
+// TestNewestClient holds what is known here of the market's contract against what the
+// newest program of the registry knows: it fails on an error code, a header or a status
+// that calls for another try that nobody here has heard of.
+func TestNewestClient(t *testing.T) {
+	t.Parallel()
+	venv := clients["newest"].get(t)
+	found, err := filepath.Glob(filepath.Join(venv, "lib/python3*/site-packages/vastai"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	known := slices.Clone(harmless)
+	headers := []string{"Content-Type", "content-type", "Location", "Content-Length", "Authorization"}
+	for _, o := range server.TheContract.Operations {
+		for _, codes := range o.Errors {
+			known = append(known, codes...)
+		}
+	}
+	for _, b := range server.TheContract.Beyond {
+		known, headers = append(known, b.Error), append(headers, b.Header)
+	}
+	codes, statuses := 0, ""
+	err = filepath.WalkDir(found[0], func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == "serverless" || d.Name() == "self_test") {
+			return filepath.SkipDir
+		}
+		if err != nil || !strings.HasSuffix(path, ".py") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range comparison.FindAllStringSubmatch(string(text), -1) {
+			for _, code := range codeWord.FindAllStringSubmatch(m[1], -1) {
+				if codes++; !slices.Contains(known, code[1]) {
+					t.Errorf("%s knows the error %q, and nothing here does", filepath.Base(path), code[1])
+				}
+			}
+		}
+		for _, m := range headerName.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(path, "/api/") && !slices.Contains(headers, m[1]) {
+				t.Errorf("%s reads the header %q, and nothing here knows of it", filepath.Base(path), m[1])
+			}
+		}
+		if m := retryable.FindStringSubmatch(string(text)); m != nil {
+			statuses = m[1]
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if codes == 0 || statuses != "429, 502, 503, 504" {
+		t.Errorf("%d error codes and the statuses %q were found in the program: it has changed, and this test with it has to", codes, statuses)
+	}
+	// What it orders with, REST orders with as well.
+	out, err := exec.Command(filepath.Join(venv, "bin/python3"), "-c", `import json
+from vastai.api.instances import build_create_instance_payload as b
+print(json.dumps(sorted(b(image="i", args=["x"]))))`).Output()
+	var theirs []string
+	if err != nil || json.Unmarshal(out, &theirs) != nil {
+		t.Fatalf("%s, %v", out, err)
+	}
+	w := newWorld(t, options{via: "api", fake: true})
+	w.market.AddOffer(1, nil)
+	if _, err := w.api().Create(t.Context(), 1, vastai.Order{Image: "i", Disk: 10, Entrypoint: "sh", Args: []string{"x"}}); err != nil {
+		t.Fatal(err)
+	}
+	var ours map[string]any
+	if err := json.Unmarshal([]byte(w.market.Requests("PUT " + asks[1:])[0].Body), &ours); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range theirs {
+		if _, ok := ours[field]; !ok {
+			t.Errorf("the program orders with %q, REST does not", field)
+		}
+	}
+}
+
+// TestDocumentedErrors has the market answer with each documented error code: both
+// transports know what to do about each, and a code that is new in the fixture fails.
+func TestDocumentedErrors(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, fake: true})
+		w.market.AddOffer(1, nil)
+		api := w.api()
+		ctx := t.Context()
+		order := vastai.Order{Image: "i", Disk: 10, Entrypoint: "sh", Label: "l"}
+		calls := map[string]func() error{
+			"search_offers":    func() error { _, err := api.Search(ctx, vastai.Search{Disk: 10}); return err },
+			"create_instance":  func() error { _, err := api.Create(ctx, 1, order); return err },
+			"show_instances":   func() error { _, err := api.List(ctx, ""); return err },
+			"destroy_instance": func() error { return api.Destroy(ctx, 7) },
+			"logs":             func() error { _, err := api.Log(ctx, 7, 10); return err },
+			"show_user":        func() error { _, err := api.Account(ctx); return err },
+		}
+		answers := 0
+		answer := func(o server.Operation, status int, code string, header map[string]string) {
+			call, used := calls[o.Name]
+			if !used {
+				return
+			}
+			answers++
+			body, _ := json.Marshal(map[string]any{"success": false, "error": code, "msg": fmt.Sprintf("error %d/1: %s", status, code)})
+			w.market.Break(server.Fault{Method: o.Method, Path: "^" + strings.ReplaceAll(o.Path, "{id}", `\d+`), Status: status, Body: string(body), Header: header})
+			err := call()
+			w.market.Mend()
+			gone := o.Name == "destroy_instance" && status == 404
+			switch {
+			case gone && err != nil:
+				t.Errorf("%s: %d %s: %v, and what is gone is gone", o.Name, status, code, err)
+			case !gone && err == nil:
+				t.Errorf("%s: %d %s is taken for a success", o.Name, status, code)
+			case err != nil && (!fault.Is(err, fault.Unavailable) || status < 500 && errors.Is(err, vastai.ErrUnknown)):
+				t.Errorf("%s: %d %s: %v: nobody knows what that means", o.Name, status, code, err)
+			}
+		}
+		for _, o := range server.TheContract.Operations {
+			for text, codes := range o.Errors {
+				status, err := strconv.Atoi(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, code := range codes {
+					answer(o, status, code, nil)
+				}
+			}
+		}
+		for _, b := range server.TheContract.Beyond {
+			switch b.Error {
+			case "search_quota_exceeded":
+				answer(*server.TheContract.Find("POST", "/api/v0/bundles/"), b.Status, b.Error, map[string]string{b.Header: "4102444800"})
+			case "insufficient_credit", "spend_rate_limit":
+				answer(*server.TheContract.Find("PUT", "/api/v0/asks/1/"), b.Status, b.Error, nil)
+			case "deprecated_endpoint":
+				answer(*server.TheContract.Find("GET", "/api/v1/instances/"), b.Status, b.Error, nil)
+			}
+		}
+		if answers < 15 {
+			t.Errorf("only %d answers were tried", answers)
+		}
+	})
+}

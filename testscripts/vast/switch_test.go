@@ -1,0 +1,300 @@
+package vast
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/harness"
+	"github.com/ponos-tools/ponos/testscripts/vast/server"
+)
+
+// vastSwitch is the program as it is released.
+var vastSwitch = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "ponos-switch-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "vast-switch")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", path, "./lib/runner/vast/vast-switch")
+	cmd.Dir, cmd.Env = harness.Root(), append(outside(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return os.ReadFile(path)
+})
+
+// tree makes the file tree of an image: busybox by so many names, and programs of this
+// machine with the libraries that they load.
+func tree(t *testing.T, applets, programs []string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"bin", "usr/bin", "tmp", "dev", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(from, to string) {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, to), b, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A busybox that is linked against glibc wants to be told where names are looked up.
+	for name, text := range map[string]string{"dev/null": "", "etc/nsswitch.conf": "hosts: files\nservices: files\n", "etc/hosts": "127.0.0.1 localhost\n"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(applets) > 0 {
+		busybox, err := exec.LookPath("busybox")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(busybox, "bin/busybox")
+		for _, name := range applets {
+			if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(path, "usr/bin/"+name)
+		out, err := exec.Command("ldd", path).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word := range strings.FieldsSeq(string(out)) {
+			if strings.HasPrefix(word, "/") {
+				put(word, word)
+			}
+		}
+	}
+	return root
+}
+
+// printed is what a program has printed so far.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// contain runs what an instance would run within a file tree, and returns what it
+// prints; end ends it.
+func (w *world) contain(i server.Instance, root string) (output *printed, end func()) {
+	w.t.Helper()
+	cmd := exec.Command(i.Entry, i.Args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: root}
+	if uid := os.Geteuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	}
+	cmd.Env = []string{"PATH=/bin:/usr/bin", fmt.Sprintf("CONTAINER_ID=%d", i.ID), "CONTAINER_API_KEY=" + i.Key, "VAST_URL=" + w.url}
+	for name, value := range i.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	output = &printed{}
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	return output, func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
+}
+
+// The end of a task is told, and the instance stopped and destroyed, from within images
+// that have little. Where nothing can do that, the task is not run.
+func TestSwitch(t *testing.T) {
+	t.Parallel()
+	harness.Programs(t, "busybox=busybox-static", "curl")
+	program, err := vastSwitch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(program)
+	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(program) }))
+	t.Cleanup(web.Close)
+	small := strings.Fields("sh cat sleep kill printf chmod sha256sum wget")
+	for _, c := range []struct {
+		name              string
+		applets, programs []string
+		extra             string // of the configuration
+		deaf              bool   // stops have no effect
+		unarmed           bool
+	}{
+		{name: "busybox only", applets: small},
+		{name: "busybox only, stops do nothing", applets: small, extra: "  switch_grace: 1s\n", deaf: true},
+		{name: "curl", applets: small[:6], programs: []string{"curl"}},
+		{name: "curl, stops do nothing", applets: small[:6], programs: []string{"curl"}, extra: "  switch_grace: 1s\n", deaf: true},
+		{name: "no wget", applets: small[:7], unarmed: true},
+		{name: "another program", applets: small, extra: strings.Repeat("0", 64), unarmed: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			extra := c.extra
+			hash := hex.EncodeToString(sum[:])
+			if len(extra) == 64 {
+				extra, hash = "", extra
+			}
+			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
+			w.offers(1)
+			w.task("task", "echo hello; exit 3")
+			w.until("it runs", func() bool { _, ok := running(w); return ok })
+			if c.deaf {
+				w.market.Do(func() { w.market.DeafStops = 1 << 30 })
+			}
+			i, _ := running(w)
+			output, end := w.contain(i, tree(t, c.applets, c.programs))
+			defer end()
+			over := func(i server.Instance) bool {
+				if c.unarmed {
+					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed\n")
+				}
+				return strings.HasSuffix(i.Label, ":end=3") && (c.deaf && !i.Destroyed.IsZero() || !c.deaf && i.Intended == "stopped")
+			}
+			for start := time.Now(); !over(w.market.Instances()[0]); time.Sleep(20 * time.Millisecond) {
+				if time.Since(start) > 2*time.Minute {
+					t.Fatalf("%+v\n%s", w.market.Instances()[0], output)
+				}
+			}
+			if ran := strings.Contains(output.String(), "hello\n"); ran == c.unarmed {
+				t.Errorf("%s", output)
+			}
+			end()
+			w.market.SetLog(i.ID, output.String())
+			w.due()
+			w.settled("task")
+			if n := len(w.market.Instances()); n != 1 {
+				t.Errorf("%d instances: the task has run already", n)
+			}
+			want := "failed"
+			if c.unarmed {
+				want = "error"
+			}
+			if c.deaf { // its container has destroyed it, and nobody has looked before
+				want = "error"
+			}
+			if log := string(w.queue.Log("task")); w.state("task") != want || c.unarmed && !strings.Contains(log, "the image has no program that could stop the instance") {
+				t.Errorf("task is %s\n%s", w.state("task"), log)
+			}
+			if left := w.market.Alive(); len(left) > 0 {
+				t.Errorf("left are %+v", left)
+			}
+			if strings.Contains(output.String(), i.Key) {
+				t.Error("the key is in the log")
+			}
+		})
+	}
+}
+
+// An image that is known to have nothing that could stop the instance is refused before
+// money is spent.
+func TestUnarmedImages(t *testing.T) {
+	t.Parallel()
+	blobs := map[string]string{}
+	hash := func(s string) string {
+		sum := sha256.Sum256([]byte(s))
+		key := "sha256:" + hex.EncodeToString(sum[:])
+		blobs["/v2/team/worker/blobs/"+key] = s
+		return key
+	}
+	image := func(tag string, files ...string) {
+		var b bytes.Buffer
+		archive := tar.NewWriter(&b)
+		for _, name := range files {
+			if err := archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := archive.Close(); err != nil {
+			t.Fatal(err)
+		}
+		blobs["/v2/team/worker/manifests/"+tag] = fmt.Sprintf(`{"config":{"digest":%q},"layers":[{"digest":%q,"size":%d}]}`, hash(`{"config":{"Cmd":["x"]}}`), hash(b.String()), b.Len())
+	}
+	image("distroless", "app/server")
+	image("busybox", "bin/sh", "bin/wget", "bin/sha256sum")
+	image("slim", "bin/sh", "usr/bin/perl")
+	image("python", "bin/sh", "usr/local/bin/python3")
+	images := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		text, ok := blobs[r.URL.Path]
+		if !ok {
+			rw.WriteHeader(http.StatusNotFound)
+		}
+		fmt.Fprint(rw, text)
+	}))
+	t.Cleanup(images.Close)
+	host := strings.TrimPrefix(images.URL, "http://")
+	for _, with := range []bool{false, true} {
+		extra := "  image_lookup: true\n"
+		if with {
+			extra += "  switch_url: https://example.org/vast-switch\n  switch_sha256: " + strings.Repeat("a", 64) + "\n"
+		}
+		w := newWorld(t, options{via: "api", fake: true, extra: extra})
+		w.offers(9)
+		tags := []string{"distroless", "busybox", "slim", "python"}
+		for _, tag := range tags {
+			command, _ := json.Marshal([]string{"sh", "-c", "echo"})
+			if err := w.queue.Add(arkindex.Spec{Tasks: []*arkindex.Task{{Slug: tag, Image: host + "/team/worker:" + tag, Command: command, RequiresGPU: true}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.run(turn)
+		w.run(turn)
+		refused := map[string]string{
+			"distroless": "has no shell: nothing in it can report how the task ends, or stop the instance; use one with /bin/sh",
+			"slim":       "has neither curl nor python3, nor wget and sha256sum",
+		}
+		if !with {
+			refused["busybox"] = "has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url"
+		}
+		for _, tag := range tags {
+			want, isRefused := refused[tag]
+			if log := string(w.queue.Log(tag)); (w.state(tag) == "error") != isRefused || !strings.Contains(log, want) {
+				t.Errorf("switch %v: %s is %s\n%s", with, tag, w.state(tag), log)
+			}
+		}
+		if n := len(w.market.Instances()); n != len(tags)-len(refused) {
+			t.Errorf("switch %v: %d instances", with, n)
+		}
+	}
+}
