@@ -31,6 +31,10 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+	// With very many tasks, it does.
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(70 << 20)
+	}
 	os.Exit(app.Main(run))
 }
 

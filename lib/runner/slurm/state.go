@@ -137,7 +137,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	done := ended(job, slurmState, failure, by)
 	switch {
 	case !e.notBegun():
-	case failure == unwritable: // Slurm itself says so
+	case unwritable(failure): // Slurm itself says so
 		done.NotBegun = true
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
@@ -198,9 +198,9 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	return job
 }
 
-// unwritable is what Slurm tells of a job for which a node could not make the output
-// file or go to the directory: no signal has this number.
-var unwritable = slurm.Exit{Signal: 53}
+// unwritable reports whether an exit is what Slurm tells of a job for which a node could
+// not make the output file or go to the directory: no signal has this number.
+func unwritable(e slurm.Exit) bool { return e.Signal == 53 }
 
 // ended is a job that Slurm says has ended in a state, with the first exit of its
 // steps that is not zero.
@@ -209,7 +209,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	job.ExitCode = failure.Status()
 	switch slurmState {
 	case "COMPLETED", "FAILED":
-		if failure == unwritable {
+		if unwritable(failure) {
 			job.State = task.Error
 			job.Reason = "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"
 			return job

@@ -60,6 +60,7 @@ func TestJudge(t *testing.T) {
 		{"a step failed, by squeue alone", evidence{queue: &slurm.Job{State: "COMPLETED", Derived: code(5)}}, task.Failed, 5, false, "exit code 5"},
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},
 		{"killed by a signal", evidence{account: account("FAILED", slurm.Exit{Signal: 9})}, task.Failed, 137, false, "ended by signal 9"},
+		{"not begun, with a code", evidence{account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"not begun", evidence{account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"failed without a code", evidence{queue: queue("FAILED")}, task.Failed, 1, false, "Slurm says that the job failed"},
 		{"time limit", evidence{account: account("TIMEOUT", slurm.Exit{Signal: 15})}, task.Error, 143, false, "the job reached its time limit"},
