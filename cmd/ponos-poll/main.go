@@ -33,7 +33,7 @@ func main() {
 	}
 	// With very many tasks, it does.
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(70 << 20)
+		debug.SetMemoryLimit(80 << 20)
 	}
 	os.Exit(app.Main(run))
 }
