@@ -421,8 +421,8 @@ func (w *world) release(job string) {
 	w.problem("job %s stays held", job)
 }
 
-// releaseAll releases the jobs that Slurm holds since a node could not launch them, as an
-// administrator does.
+// releaseAll releases the jobs that Slurm holds since a node could not launch them, and
+// resumes those that it has forgotten to resume, as an administrator does.
 func (w *world) releaseAll() {
 	jobs, err := w.jobs()
 	if err != nil {
@@ -431,6 +431,9 @@ func (w *world) releaseAll() {
 	for _, j := range jobs {
 		if j.state == "PENDING" && (strings.Contains(j.reason, "held") || strings.Contains(j.reason, "Held")) {
 			w.release(j.id)
+		}
+		if j.state == "SUSPENDED" {
+			_, _ = w.slurm("scontrol", "resume", j.id)
 		}
 	}
 }

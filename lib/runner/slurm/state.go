@@ -126,13 +126,15 @@ func (e evidence) notBegun() bool {
 // over judges a job that Slurm says has ended. What the command itself did has the last
 // word where Slurm speaks of something that came after it.
 func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
+	after := unwritable(failure) // of a later start
 	switch slurmState {
 	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
-		if e.run.Ended {
-			done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
-			done.Cancelled = slurmState == "CANCELLED"
-			return done
-		}
+		after = true
+	}
+	if after && e.run.Ended {
+		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+		done.Cancelled = slurmState == "CANCELLED"
+		return done
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {

@@ -85,6 +85,7 @@ func TestJudge(t *testing.T) {
 		{"perhaps forgotten before it began", evidence{ref: ago(5 * time.Minute), journal: true}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"the node failed after the command had ended", with(run(runner.Run{Begun: true, Ended: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Completed, 0, false, ""},
 		{"preempted after the command had ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), ago(3*time.Minute), nil, account("PREEMPTED", code(0))), task.Failed, 3, false, "exit code 3"},
+		{"begun again in vain after the command had ended", with(run(runner.Run{Begun: true, Ended: true, Code: 3}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 53})), task.Failed, 3, false, "exit code 3"},
 		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
 		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and nothing is seen of its beginning"},
 		{"failed before it began", evidence{ref: ago(5 * time.Minute), journal: true, account: account("FAILED", code(1))}, task.Error, 1, false, "the job has ended before it began the command: exit code 1"},
