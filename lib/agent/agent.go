@@ -96,7 +96,7 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 	}
 	record, err := d.Read()
 	if err == nil {
-		record.Final = string(r.State)
+		record.Final, record.Ended = string(r.State), a.now()
 		err = d.Write(record)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

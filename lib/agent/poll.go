@@ -537,7 +537,12 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 // lost, or ponos-start was killed before it could write the job down.
 func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
-		return nil, nil // fully processed
+		// Fully processed. Slurm may have lost the end of the job, and keep its nodes.
+		if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.State == task.Running && finished.Final != "" && !finished.Foreign && a.now().Sub(finished.Ended) > pastEnd {
+			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
+			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
+		}
+		return nil, nil
 	}
 	d, err := a.Store.Create(job.Task)
 	if err != nil {
@@ -595,6 +600,9 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	held.Close()
 	return a.settleOne(ctx, k, job, listed, patience)
 }
+
+// pastEnd is how long after the end of its task a job may still be shown as running.
+const pastEnd = 15 * time.Minute
 
 // trim cancels a job that waits although its task is over, or that runs although its task
 // was stopped.

@@ -140,19 +140,23 @@ set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
 )
 code=$?
 
-# At once, as this script may be killed while it waits for a signal.
-persist note "exited $code"
-
 # A job that is asked to end is not done: Slurm may begin it again. It may have sent its
-# signal to the command a moment before it sends it to this script.
-if [ -z "$asked" ]; then
-	if [ "$code" = 0 ]; then sleep 0.2; else sleep 1; fi
+# signal to the command a moment before it sends it to this script, which is waited for
+# after a failure. What is known is written down before, as this script may be killed.
+word=ended
+if [ -n "$asked" ]; then
+	word=cut
+elif [ "$code" != 0 ]; then
+	word=exited
 fi
-# The agent may have moved the directory away by now.
-seal() {
-	local word=ended
-	if [ -n "$asked" ]; then word=cut; fi
-	note "$word $code" || ! [ -d "$dir" ]
-}
-persist seal
+persist note "$word $code"
+if [ "$word" = exited ]; then
+	sleep 1
+	# The agent may have moved the directory away by now.
+	seal() {
+		if [ -n "$asked" ]; then word=cut; else word=ended; fi
+		note "$word $code" || ! [ -d "$dir" ]
+	}
+	persist seal
+fi
 exit "$code"

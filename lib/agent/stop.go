@@ -62,6 +62,20 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	if err != nil {
 		return task.Outcome{}, err
 	}
+	if ref.Job == "" {
+		// It may have ended since the queue asked for the stop.
+		t, err := a.Queue.Task(ctx, d.id)
+		if err == nil && t.State.Final() {
+			o := a.outcome("skipped", record, "the task is "+string(t.State))
+			if _, known := a.Store.Finished(d.id); known || record.Intent.IsZero() {
+				return o, os.RemoveAll(d.Path)
+			}
+			return o, a.Store.Finish(d.id)
+		}
+		if err != nil && !forgotten(err) {
+			return task.Outcome{}, err
+		}
+	}
 	process := noArtifacts
 	report := task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}
 	if ref.Job != "" {

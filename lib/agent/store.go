@@ -129,6 +129,7 @@ type Record struct {
 	Submitted   time.Time `json:"submitted,omitzero"`
 	Before      []string  `json:"before,omitempty"` // jobs of earlier attempts
 	Final       string    `json:"final,omitempty"`  // the final state that was reported
+	Ended       time.Time `json:"ended,omitzero"`   // when it was
 	Foreign     bool      `json:"foreign,omitempty"`
 	// Lost says that the record was made of a job that was found: what was in the task's
 	// directory before is lost, the journals of the job's starts included.

@@ -194,7 +194,7 @@ func (w *world) tidy() {
 		}))
 	}
 	for _, a := range w.agents {
-		a.setClock(0)
+		a.setClock(time.Hour)
 		for range 2 {
 			p, err := a.start(false)
 			w.must(err)
