@@ -77,6 +77,9 @@ func TestCheck(t *testing.T) {
 		{"too few nodes", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MinNodes = 3 }, "no nodes partition p"},
 		{"too many CPUs on a node", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxCPUsPerNode = slurm.AtMost(int64(3)) }, "no cores partition p"},
 		{"too much memory on a node", func(_ *Cluster, p *slurm.Partition, _ *Job) { p.MaxMemPerNode = slurm.AtMost(int64(3000)) }, "no memory partition p"},
+		{"a default for each CPU that is too much", func(_ *Cluster, p *slurm.Partition, j *Job) {
+			j.MemMB, p.DefMemPerCPU, p.MaxMemPerNode = 0, slurm.AtMost(int64(3000)), slurm.AtMost(int64(4000))
+		}, "no memory partition p"},
 		{"CPUs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxTRESPerJob = slurm.TRES{"cpu": 7} }, "no account_limit account lab waits"},
 		{"a group limit above", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Accounts[1].Grp.TRES = slurm.TRES{"gres/gpu": 3} }, "no account_limit account root waits"},
 		{"no jobs of the account", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Associations[0].MaxSubmit = slurm.AtMost(int64(0)) }, "no account_limit account lab"},

@@ -65,6 +65,11 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	t, err := a.Queue.Task(ctx, d.id)
+	// A start may be as old as the turn: the task may have ended since, which definitions
+	// of some queues do not tell.
+	if stated, ok := a.Queue.(queue.Stated); ok && err == nil && t.State == "" && record.Attempt > 1 && record.Intent.IsZero() {
+		t.State, err = stated.State(ctx, d.id)
+	}
 	if err == nil && !t.State.Final() {
 		if held, heldErr := a.heldBack(t); heldErr != nil {
 			return task.Outcome{}, heldErr

@@ -240,6 +240,22 @@ func TestTaskGone(t *testing.T) {
 	w.check()
 }
 
+// A start from before the end of a task was reported does not run the task again.
+func TestStartOfWhatIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api"})
+	w.offers(2)
+	w.task("task", "exit 3")
+	w.settled("task")
+	if out, errs, code := w.run("ponos-start " + w.id("task")); code != 0 || errs != "" || !strings.Contains(out, `"event":"skipped"`) || !strings.Contains(out, "the task is failed") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if n := len(w.market.Instances()); n != 1 {
+		t.Errorf("%d instances", n)
+	}
+	w.check("task")
+}
+
 // What the queue thinks of a task comes first: one that is over there must not go on.
 func TestTaskDecidedElsewhere(t *testing.T) {
 	t.Parallel()
