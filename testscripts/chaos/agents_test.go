@@ -200,7 +200,7 @@ func (a *agent) start(loop bool) (*pipeline, error) {
 			args = append(args, "--every", "1s")
 		}
 		if injected != nil && injected.stage == i {
-			args = append([]string{"strace", "-f", "-qqq", "-o", "/dev/null", "-e", "trace=" + injected.call, "-e",
+			args = append([]string{"strace", "-f", "-b", "execve", "-qqq", "-o", "/dev/null", "-e", "trace=" + injected.call, "-e",
 				fmt.Sprintf("inject=%s:signal=KILL:when=%d", injected.call, injected.when)}, args...)
 		}
 		c := exec.Command(args[0], args[1:]...)

@@ -80,7 +80,7 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			lines := slices.DeleteFunc(strings.Split(list, "\n"), func(line string) bool { return strings.Contains(line, " completed ") })
-			t.Fatalf("tasks are not over:\n%s\n%s", strings.Join(lines, "\n"), run("bash", "-c", "cd data/state; find tasks local; tail -n 20 tasks/*/*.json tasks/*/*.log"))
+			t.Fatalf("tasks are not over:\n%s\n%s", strings.Join(lines, "\n"), run("bash", "-c", "cd data/state; find tasks local; tail -n 20 tasks/*/*.json tasks/*/*.log done/*/tail.log; true"))
 		}
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "ran"))
@@ -107,7 +107,7 @@ func killedAt(env []string, dir string, i injection) bool {
 	var words []string
 	for stage, name := range stageNames {
 		if stage == i.stage {
-			name = fmt.Sprintf("strace -f -qqq -o /dev/null -e trace=%[1]s -e inject=%[1]s:signal=KILL:when=%[2]d %[3]s", i.call, i.when, name)
+			name = fmt.Sprintf("strace -f -b execve -qqq -o /dev/null -e trace=%[1]s -e inject=%[1]s:signal=KILL:when=%[2]d %[3]s", i.call, i.when, name)
 		}
 		words = append(words, name)
 	}

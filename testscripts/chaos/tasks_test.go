@@ -303,8 +303,25 @@ func (w *world) check(i *item) (wrong []string) {
 	default:
 		say("it is %q", s.state)
 	}
+	e.lost = e.lost || w.strayed(i, e)
 	wrong = append(wrong, checkLog(i, s, e)...)
 	return wrong
+}
+
+// strayed reports whether a job may have begun in a directory that took the place of the
+// task's for a moment, and is gone with what was written there.
+func (w *world) strayed(i *item, e effect) bool {
+	for _, event := range w.record.events() {
+		if event.Kind != "state-directory-gone" {
+			continue
+		}
+		for _, s := range e.starts {
+			if event.Began.Before(s.at) && event.Ended.After(i.at) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 var outputLine = regexp.MustCompile(`^line (\d+)/(\d+) of (\d+) run (\S+)$`)

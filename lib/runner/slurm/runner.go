@@ -77,7 +77,6 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		return nil, err
 	}
 	now := r.now()
-	inQueue := 0
 	others := map[task.ID]*slurm.Job{} // of tasks that are not known
 	var order []task.ID
 	more := map[int][]*slurm.Job{} // of tasks that are known by another job
@@ -90,7 +89,6 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if at, ok := byTask[id]; ok {
 			if known[at].Job == row.Number() {
 				all[at].queue = row
-				inQueue++
 			} else {
 				more[at] = append(more[at], row)
 			}
@@ -120,12 +118,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		all[i].now = now
 	}
 
-	stillActive, err := r.account(ctx, all)
-	if err != nil {
+	if err := r.account(ctx, all); err != nil {
 		return nil, err
-	}
-	if inQueue == 0 && stillActive > 0 && !slices.ContainsFunc(known, func(ref runner.Ref) bool { return ref.Missing.Fact() && ref.Missing.For(now) > time.Hour }) {
-		return nil, fault.Errorf(fault.Unavailable, "squeue: it shows none of %d jobs, but accounting says that %d of them are active", len(known), stillActive)
 	}
 	jobs := make([]runner.Job, len(all))
 	for i := range all {
@@ -194,9 +188,8 @@ func Alive(job *slurm.Job) bool {
 	return !ok || !s.Final()
 }
 
-// account adds what accounting knows of the jobs that have ended or vanished, and
-// returns how many of the vanished ones it says are alive.
-func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, err error) {
+// account adds what accounting knows of the jobs that have ended or vanished.
+func (r *Runner) account(ctx context.Context, all []evidence) error {
 	var ids []string
 	for i := range all {
 		if all[i].queue == nil || !Alive(all[i].queue) {
@@ -207,7 +200,7 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 	var missing *command.NotFoundError
 	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 	if err != nil && ctx.Err() != nil {
-		return 0, err
+		return err
 	}
 	// Accounting that does not answer is like accounting that lags.
 	for i := range all {
@@ -228,11 +221,8 @@ func (r *Runner) account(ctx context.Context, all []evidence) (stillActive int, 
 			continue
 		}
 		e.account = &record
-		if s, known := state(record.State); e.queue == nil && known && !s.Final() {
-			stillActive++
-		}
 	}
-	return stillActive, nil
+	return nil
 }
 
 // readJournal reads what the job script has written down. What cannot be read is not

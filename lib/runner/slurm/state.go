@@ -70,6 +70,8 @@ type evidence struct {
 const (
 	lag  = 2 * time.Minute
 	gone = 10 * time.Minute
+	// Accounting shows a job of which Slurm has lost the end as running for ever.
+	runaway = time.Hour
 )
 
 // judge turns evidence into the state of a job. squeue decides while it knows the
@@ -138,6 +140,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
+	case unwritable(failure) && e.journal && e.run.Cut:
+		// Slurm began the job again, as it should, and a node could not.
+		done.NotBegun = true
 	case !e.notBegun():
 	case unwritable(failure): // Slurm itself says so
 		done.NotBegun = true
@@ -191,7 +196,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	case absent && e.account == nil && e.notBegun() && e.owner == "":
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
 		return job
-	case absent && e.account == nil && e.journal:
+	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
 		job.State, job.Reason = task.Error, "the job is gone without a trace"
 		return job
 	}

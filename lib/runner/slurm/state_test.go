@@ -79,6 +79,8 @@ func TestJudge(t *testing.T) {
 		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, task.Failed, 143, false, "exit code 143"},
 		{"gone", with(run(runner.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
+		{"gone, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"gone for an hour, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},
 		{"gone by a jump of the clock", with(run(runner.Run{Begun: true}), jumped, nil, nil), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"gone, and so is its directory", evidence{ref: ago(11 * time.Minute)}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"forgotten before it began", evidence{ref: ago(11 * time.Minute), journal: true}, task.Error, 0, false, "Slurm has forgotten the job before it began"},
