@@ -119,12 +119,14 @@ func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, err
 	return nil, nil
 }
 
-// end ends a new task that is not to be run, unless another agent is faster.
+// end ends a new task that is not to be run, unless another agent is faster. It does not
+// claim the task before: one that is claimed is started.
 func (q *Queue) end(e Entry, r task.Report) error {
-	if err := os.Rename(q.path(newDir, string(e.ID)+".json"), q.activePath(e.ID)); err != nil {
+	path := q.path(newDir, string(e.ID)+".json")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return q.finish(e, q.activePath(e.ID), r)
+	return q.finish(e, path, r)
 }
 
 // cycles returns tasks that wait for each other in a circle: of each circle the path from

@@ -197,3 +197,29 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The end of a task that is not to be run fails halfway: the task is not started then.
+func TestAnEndThatFails(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "parent")
+	add(t, q, "child", "parent")
+	if err := q.Claim(t.Context(), "parent"); err != nil {
+		t.Fatal(err)
+	}
+	report(t, q, "parent", task.Failed)
+	if err := os.Rename(q.path(tmpDir, ""), q.path("away", "")); err != nil {
+		t.Fatal(err)
+	}
+	if actions, err := q.Actions(t.Context()); err == nil || len(actions) > 0 {
+		t.Errorf("%+v, %v", actions, err)
+	}
+	if err := os.Rename(q.path("away", ""), q.path(tmpDir, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := wishes(t, q); got != "" {
+		t.Errorf("wishes %q", got)
+	}
+	if e, err := q.Find("child"); err != nil || e.State != task.Error {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
