@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -335,7 +336,7 @@ func TestQuotaUntilMidnight(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via, fake: true})
 		w.offers(3)
-		w.market.SetQuota(1, time.Now().Add(6*time.Hour))
+		w.market.SetQuota(1, clock.Now().Add(6*time.Hour))
 		if out, errs, code := w.run("vast-offers 'gpu_ram>=10'"); code != 0 {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
@@ -350,7 +351,7 @@ func TestQuotaUntilMidnight(t *testing.T) {
 		if log := w.agentLog(); strings.Count(log, "the daily quota of searches is used up: nothing is ordered until ") != 1 {
 			t.Errorf("%s", log)
 		}
-		w.market.SetQuota(100, time.Now().Add(30*time.Hour))
+		w.market.SetQuota(100, clock.Now().Add(30*time.Hour))
 		w.later(25 * time.Hour)
 		w.until("they run", func() bool { return len(w.market.Alive()) == 2 })
 	})

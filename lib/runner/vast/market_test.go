@@ -698,6 +698,14 @@ func TestOrderOfNothing(t *testing.T) {
 // comes does not hold its task: the label tells the end.
 func TestSlowLogs(t *testing.T) {
 	s := newStand(t, 20)
+	s.LogTime = time.Second
+	wait := s.API.Sleep
+	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
+		if d > 10*time.Second {
+			return nil // the time of a turn is over at once
+		}
+		return wait(ctx, d)
+	}
 	var all []*rented
 	for n := range 9 {
 		all = append(all, s.begin(n))
@@ -709,14 +717,6 @@ func TestSlowLogs(t *testing.T) {
 	}
 	all[0].logTime = time.Hour
 	all[0].label += ":end=0"
-	s.LogTime = 300 * time.Millisecond
-	wait := s.API.Sleep
-	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
-		if d > 10*time.Second {
-			return nil // the time of a turn is over at once
-		}
-		return wait(ctx, d)
-	}
 	over := map[task.ID]runner.Job{}
 	for range 20 {
 		for id, j := range s.turn() {
