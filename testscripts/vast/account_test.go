@@ -64,6 +64,9 @@ func TestReapAccount(t *testing.T) {
 		if out, errs, code := w.run("vast-reap --account"); code != 0 || out+errs != "" {
 			t.Errorf("nothing is left: %d %s%s", code, out, errs)
 		}
+		if log := w.agentLog(); strings.Contains(log, "ERROR") {
+			t.Errorf("that there are instances is not an error: %s", log)
+		}
 	})
 }
 
@@ -201,6 +204,25 @@ func TestOutbidAndStartedAgain(t *testing.T) {
 			t.Errorf("%d losses in the journal, %d instances, %v", n, len(all), err)
 		}
 		w.noSecrets()
+	})
+}
+
+// A machine that is not what was asked for is given back, avoided, and its cost told.
+func TestAnotherMachineThanAsked(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, boot: time.Second})
+		w.offers(3)
+		w.task("task", "echo done")
+		w.run(turn)
+		w.market.Change(w.market.Instances()[0].ID, map[string]any{"disk_space": 8.5})
+		w.settled("task")
+		all := w.market.Instances()
+		if w.state("task") != "completed" || len(all) != 2 || all[0].Runs != 0 || all[0].Offer["machine_id"] == all[1].Offer["machine_id"] {
+			t.Errorf("task is %s, instances %+v", w.state("task"), all)
+		}
+		if log := w.agentLog(); !strings.Contains(log, `the machine is not what was asked for: it does not meet \"disk 20\", and has cost $`) {
+			t.Error(log)
+		}
 	})
 }
 
@@ -354,7 +376,7 @@ func TestScopesOfTheKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, errs, code := w.run("ponos-setup")
-			if code != want || lacking != "" && !strings.Contains(out+errs, lacking) || lacking == "" && errs != "" {
+			if code != want || lacking != "" && !strings.Contains(out+errs, "give the key the permission "+lacking) || lacking == "" && errs != "" {
 				t.Errorf("%d\n%s%s", code, out, errs)
 			}
 		})
