@@ -186,9 +186,9 @@ func (r *Runner) await(ctx context.Context, v *view) {
 	}()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late := make(chan struct{})
+	late, sleep := make(chan struct{}), r.API.Sleep
 	go func() {
-		_ = r.API.Sleep(waiting, turnUnits*r.API.Unit)
+		_ = sleep(waiting, turnUnits*r.API.Unit)
 		close(late)
 	}()
 	select {
