@@ -49,8 +49,9 @@ test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
 ZONE ?= UTC
+SUITES ?= test-unit test-slurm
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
-	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) test-unit test-slurm
+	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) $(SUITES)
 
 # What depends most on the version of Slurm, against that of another Debian.
 RELEASE ?= trixie

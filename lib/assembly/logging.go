@@ -75,10 +75,11 @@ func hostname() string {
 // flush bounds how long a tool waits for Sentry before it ends.
 const flush = 3 * time.Second
 
-// close reports an error, unless it only says that somebody ended the tool.
+// close reports an error, unless it only says that somebody ended the tool, or what its
+// exit status is to be.
 func (l *logging) close(err error) {
 	var interrupted app.Interrupted
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &interrupted) {
+	if _, silent := fault.Code(err); !silent && !errors.Is(err, context.Canceled) && !errors.As(err, &interrupted) {
 		l.Error(err.Error())
 		if l.sentry {
 			sentry.CaptureException(err)

@@ -219,13 +219,14 @@ func TestExamplesOfVast(t *testing.T) {
 	defer market.Close()
 	market.SetURL(web.URL)
 	market.AddOffer(1, map[string]any{"gpu_ram": 48000, "reliability2": 0.999, "dph_total": 0.5})
+	market.AddOffer(2, map[string]any{"gpu_name": "A100 SXM4", "gpu_ram": 81920, "compute_cap": 800, "num_gpus": 2, "dph_base": 0.9})
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"ponos.yaml": "queue: spool:" + dir + "/spool\nmode: vast\ndata_dir: " + dir + "/data\npid_file: " + dir + "/pid\nvast_api:\n  api_key_file: " + dir + "/key\n  url: " + web.URL + "\n"})
 	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(server.Key), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"HOME=" + dir, "PATH=" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + dir + "/ponos.yaml"}
-	examplesOf(t, "vast-offers.1.md", dir, "", env, asItIs, map[string]expect{"--explain": {0, "offers are left."}, "gpu_ram>=40": {0, "OFFER"}})
+	examplesOf(t, "vast-offers.1.md", dir, "", env, asItIs, map[string]expect{"--explain": {0, "offers are left."}, "gpu_ram>=40": {0, "OFFER"}, "--find": {0, "2 x A100 SXM4"}})
 	examplesOf(t, "vast-reap.1.md", dir, "", env, asItIs, nil)
 }
 

@@ -109,9 +109,8 @@ func TestEndedWhileOpening(t *testing.T) {
 		if code := c.ProcessState.ExitCode(); code != want {
 			t.Errorf("%v: exit status %d; want %d", sig, code, want)
 		}
-		if left := p.matching("sleep 60"); len(left) != 0 {
-			t.Errorf("%v: %d of the connections are left", sig, len(left))
-		}
+		// They have been killed; a busy machine takes its time to end them.
+		p.eventually("the connections end", func() bool { return len(p.matching("sleep 60")) == 0 })
 		p.noneLeft()
 	}
 }

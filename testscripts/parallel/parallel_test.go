@@ -94,7 +94,7 @@ func TestExamplesOfGNUParallel(t *testing.T) {
 		var out, errs bytes.Buffer
 		c := exec.CommandContext(t.Context(), "bash", "-c", line)
 		c.Dir, c.Stdout, c.Stderr, c.WaitDelay = dir, &out, &errs, time.Minute
-		c.Env = append(os.Environ(), "PATH="+path, "PARALLEL_HOME="+home, "PARALLEL=", "SHELL=/bin/bash", "LC_ALL=C")
+		c.Env = append(os.Environ(), "PATH="+path, "PARALLEL_HOME="+home, "PARALLEL=", "PARALLEL_SHELL=/bin/bash", "SHELL=/bin/bash", "LC_ALL=C")
 		err := c.Run()
 		var status *exec.ExitError
 		if err != nil && !errors.As(err, &status) {

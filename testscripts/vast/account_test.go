@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -63,6 +64,9 @@ func TestReapAccount(t *testing.T) {
 		}
 		if out, errs, code := w.run("vast-reap --account"); code != 0 || out+errs != "" {
 			t.Errorf("nothing is left: %d %s%s", code, out, errs)
+		}
+		if log := w.agentLog(); strings.Contains(log, "ERROR") {
+			t.Errorf("that there are instances is not an error: %s", log)
 		}
 	})
 }
@@ -204,6 +208,25 @@ func TestOutbidAndStartedAgain(t *testing.T) {
 	})
 }
 
+// A machine that is not what was asked for is given back, avoided, and its cost told.
+func TestAnotherMachineThanAsked(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via, boot: time.Second})
+		w.offers(3)
+		w.task("task", "echo done")
+		w.run(turn)
+		w.market.Change(w.market.Instances()[0].ID, map[string]any{"disk_space": 8.5})
+		w.settled("task")
+		all := w.market.Instances()
+		if w.state("task") != "completed" || len(all) != 2 || all[0].Runs != 0 || all[0].Offer["machine_id"] == all[1].Offer["machine_id"] {
+			t.Errorf("task is %s, instances %+v", w.state("task"), all)
+		}
+		if log := w.agentLog(); !strings.Contains(log, `the machine is not what was asked for: it does not meet \"disk 20\", and has cost $`) {
+			t.Error(log)
+		}
+	})
+}
+
 // requests is how many requests a turn makes.
 func (w *world) requests() (n int, all string) {
 	before := len(w.market.Requests("."))
@@ -313,7 +336,7 @@ func TestQuotaUntilMidnight(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via, fake: true})
 		w.offers(3)
-		w.market.SetQuota(1, time.Now().Add(6*time.Hour))
+		w.market.SetQuota(1, clock.Now().Add(6*time.Hour))
 		if out, errs, code := w.run("vast-offers 'gpu_ram>=10'"); code != 0 {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
@@ -328,7 +351,7 @@ func TestQuotaUntilMidnight(t *testing.T) {
 		if log := w.agentLog(); strings.Count(log, "the daily quota of searches is used up: nothing is ordered until ") != 1 {
 			t.Errorf("%s", log)
 		}
-		w.market.SetQuota(100, time.Now().Add(30*time.Hour))
+		w.market.SetQuota(100, clock.Now().Add(30*time.Hour))
 		w.later(25 * time.Hour)
 		w.until("they run", func() bool { return len(w.market.Alive()) == 2 })
 	})
@@ -354,7 +377,7 @@ func TestScopesOfTheKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, errs, code := w.run("ponos-setup")
-			if code != want || lacking != "" && !strings.Contains(out+errs, lacking) || lacking == "" && errs != "" {
+			if code != want || lacking != "" && !strings.Contains(out+errs, "give the key the permission "+lacking) || lacking == "" && errs != "" {
 				t.Errorf("%d\n%s%s", code, out, errs)
 			}
 		})

@@ -160,6 +160,10 @@ var scenarios = []scenario{
 		}
 		return false
 	}},
+	{name: "offers refused", state: "completed", prepare: func(w *world) {
+		w.market.Refuse(31000001, server.Refusal{Status: 400, Code: "invalid_args", Msg: "error 400/4: this machine takes no such request"})
+		w.market.Refuse(31000002, server.Refusal{Status: 403, Code: "not_authorized", Msg: "Offer 31000002 is not your own"})
+	}},
 	{name: "credit gone", state: "completed", prepare: func(w *world) { w.market.SetCredit(0.5) }, during: func(w *world) bool {
 		if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 {
 			w.t.Errorf("%d orders without credit", n)

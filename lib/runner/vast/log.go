@@ -167,11 +167,15 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	var readers sync.WaitGroup
 	for range min(logReaders, len(ids)) {
 		readers.Go(func() {
-			for id := range next {
-				// What has begun is ended: else a market that takes longer than a turn
-				// would never show a log.
+			// Each reads one in any case, and what has begun is ended: else a market that
+			// takes longer than a turn would never show a log.
+			for n := 0; ; n++ {
+				id, more := <-next
+				if !more {
+					return
+				}
 				l := logText{err: errNoTime}
-				if bounded.Err() == nil {
+				if n == 0 || bounded.Err() == nil {
 					l.text, l.err = r.log(ctx, id, mute[id])
 				}
 				mu.Lock()

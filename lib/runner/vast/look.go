@@ -186,9 +186,9 @@ func (r *Runner) await(ctx context.Context, v *view) {
 	}()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late := make(chan struct{})
+	late, sleep := make(chan struct{}), r.API.Sleep
 	go func() {
-		_ = r.API.Sleep(waiting, turnUnits*r.API.Unit)
+		_ = sleep(waiting, turnUnits*r.API.Unit)
 		close(late)
 	}()
 	select {
@@ -309,15 +309,16 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	switch {
 	case o.End != nil:
 	case o.Instance == 0:
-		if fresh := r.fresh(o, instances); len(fresh) > 0 {
+		fresh := r.fresh(o, instances)
+		if over(o.Dir) && !o.Rebuilt {
+			return runner.Job{}, false, r.drop(ctx, v, o, fresh, instances)
+		}
+		if len(fresh) > 0 {
 			r.choose(o, fresh)
 			r.say("order found", o)
 			err = errors.Join(r.journal(o, "created", 0), r.save(o))
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
-		} else if o.Intent.IsZero() && len(o.Doomed) == 0 && !exists(o.Dir) {
-			// Nothing was ever rented, and its task was stopped before it could be.
-			return runner.Job{}, false, r.forget(o)
 		}
 	default:
 		err = r.observe(ctx, v, o, instances)
@@ -343,9 +344,37 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	return job, o.Instance != 0 || o.Tries > 0, nil
 }
 
-func exists(dir string) bool {
+// over reports whether the agent has put a task's directory away: its task is over, by
+// whatever the agent knew of.
+func over(dir string) bool {
 	_, err := os.Stat(dir)
-	return !errors.Is(err, fs.ErrNotExist)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "done", filepath.Base(dir)))
+	return err == nil
+}
+
+// drop ends an order that has no instance, of a task that was stopped meanwhile. The answer
+// to a request may have been lost: what shows up after all is destroyed.
+func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances []vastai.Instance) error {
+	for _, i := range fresh {
+		o.doom(i.ID)
+	}
+	if len(fresh) > 0 {
+		r.say("an instance has come of an order whose task is over", o)
+	}
+	if err := r.sweep(ctx, v, o, instances); err != nil {
+		return err
+	}
+	late := !o.Intent.IsZero() && (v.partial || v.began.Sub(o.Intent) < 2*r.Settle)
+	if len(o.Doomed) > 0 || late {
+		return r.save(o)
+	}
+	if o.Tries > 0 {
+		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task is over"}), r.close(o))
+	}
+	return r.forget(o)
 }
 
 func (v *view) begun() time.Time { return v.began }

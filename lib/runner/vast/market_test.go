@@ -650,26 +650,47 @@ func TestOfflineUnseen(t *testing.T) {
 	}
 }
 
-// An order that never came to an instance is not kept for a task that is gone.
+// An order that has no instance yet ends with its task: nothing is kept if nothing came of
+// it, and what came of it although the answer was lost is destroyed.
 func TestOrderOfNothing(t *testing.T) {
-	s := newStand(t, 1)
-	s.market.create = func(int64) error { return vastai.ErrOfferGone }
-	sub := s.submission(1)
-	if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
-		t.Fatal(err)
-	}
-	s.turn()
-	if left, err := s.orders(); err != nil || len(left) != 1 {
-		t.Fatal(left, err)
-	}
-	if err := os.RemoveAll(sub.Dir); err != nil {
-		t.Fatal(err)
-	}
-	if jobs := s.turn(); len(jobs) != 0 {
-		t.Errorf("%+v", jobs)
-	}
-	if left, err := s.orders(); err != nil || len(left) != 0 {
-		t.Error(left, err)
+	for name, c := range map[string]struct{ gone, lost bool }{"no offer": {gone: true}, "lost, not made": {}, "lost, made": {lost: true}} {
+		s := newStand(t, 1)
+		s.market.create = func(int64) error {
+			if c.gone {
+				return vastai.ErrOfferGone
+			}
+			return vastai.ErrUnknown
+		}
+		sub := s.submission(1)
+		if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+			t.Fatal(err)
+		}
+		s.turn()
+		if left, err := s.orders(); err != nil || len(left) != 1 {
+			t.Fatal(left, err)
+		}
+		done := filepath.Join(filepath.Dir(s.Dir), "done")
+		if err := errors.Join(os.Mkdir(done, 0o700), os.Rename(sub.Dir, filepath.Join(done, filepath.Base(sub.Dir)))); err != nil {
+			t.Fatal(err)
+		}
+		if c.lost {
+			s.market.create = nil
+			o, err := s.read(ordersDir, string(sub.Task)+".1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.market.Create(t.Context(), o.Offer, vastai.Order{Label: s.label(sub.Task, 1, 1), Env: map[string]string{nonceEnv: o.Nonce}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			if jobs := s.turn(); len(jobs) != 0 {
+				t.Errorf("%s: %+v", name, jobs)
+			}
+		}
+		if left, err := s.orders(); err != nil || len(left) != 0 || len(s.market.instances) != 0 {
+			t.Errorf("%s: %v, %v, %v", name, left, s.market.instances, err)
+		}
 	}
 }
 
@@ -677,6 +698,14 @@ func TestOrderOfNothing(t *testing.T) {
 // comes does not hold its task: the label tells the end.
 func TestSlowLogs(t *testing.T) {
 	s := newStand(t, 20)
+	s.LogTime = time.Second
+	wait := s.API.Sleep
+	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
+		if d > 10*time.Second {
+			return nil // the time of a turn is over at once
+		}
+		return wait(ctx, d)
+	}
 	var all []*rented
 	for n := range 9 {
 		all = append(all, s.begin(n))
@@ -688,16 +717,11 @@ func TestSlowLogs(t *testing.T) {
 	}
 	all[0].logTime = time.Hour
 	all[0].label += ":end=0"
-	s.LogTime = 300 * time.Millisecond
-	wait := s.API.Sleep
-	s.API.Sleep = func(ctx context.Context, d time.Duration) error {
-		if d > 10*time.Second {
-			return nil // the time of a turn is over at once
-		}
-		return wait(ctx, d)
-	}
 	over := map[task.ID]runner.Job{}
-	for range 20 {
+	for range 400 { // each has LogTime for what is there, however slow the machine is
+		if len(over) == len(all) {
+			break
+		}
 		for id, j := range s.turn() {
 			if j.State == task.Completed || j.State == task.Failed || j.State == task.Error {
 				over[id] = j

@@ -131,6 +131,9 @@ func (r *Runner) Check(ctx context.Context) error {
 		return err
 	}
 	account, err := r.API.Account(ctx, r.now())
+	if err != nil && strings.Contains(err.Error(), "permission group") {
+		return scoped(err, "user_read") // it is known, but may not do this
+	}
 	if err != nil {
 		return err
 	}
@@ -175,8 +178,7 @@ func (r *Runner) scopes(ctx context.Context) error {
 	return nil
 }
 
-// scoped says which permission a key may lack. The account was shown, so the key itself is
-// good.
+// scoped says which permission a key may lack that is good in itself.
 func scoped(err error, permission string) error {
 	if !errors.Is(err, vastai.ErrAuth) {
 		return err
@@ -439,7 +441,7 @@ func (r *Runner) choose(o *order, list []vastai.Instance) {
 
 func (r *Runner) say(what string, o *order, more ...any) {
 	if r.Log != nil {
-		r.Log.Info(what, append([]any{"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", o.Price}, more...)...)
+		r.Log.Info(what, append([]any{"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", dollars(o.Price)}, more...)...)
 	}
 }
 
