@@ -147,6 +147,7 @@ func (w *world) mend() {
 		a.mu.Lock()
 		a.calm, a.hold, a.straced = true, false, nil
 		a.mu.Unlock()
+		close(a.calmed)
 	}
 }
 
@@ -163,7 +164,7 @@ const (
 func (w *world) drain() (left []*item) {
 	began, steps := time.Now(), 0
 	for deadline := began.Add(drainTime); ; time.Sleep(time.Second) {
-		if want := int((time.Since(began) - 30*time.Second) / (4 * time.Second)); want > steps && steps < drainSteps {
+		if want := int((time.Since(began) - 15*time.Second) / (4 * time.Second)); want > steps && steps < drainSteps {
 			steps++
 			for _, a := range w.agents {
 				a.setClock(time.Duration(steps) * drainStep)
