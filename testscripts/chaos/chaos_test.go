@@ -77,11 +77,14 @@ func TestChaos(t *testing.T) {
 	w.mend()
 	t.Logf("faults from %v on: %v, %d tasks", began.Format("15:04:05"), time.Since(began).Round(time.Second), number)
 
+	peace := time.Now()
 	left := w.drain()
 	endSupervision()
 	agents.Wait()
+	t.Logf("over after %v of peace", time.Since(peace).Round(time.Second))
 	w.tidy()
 	w.report(left)
+	t.Logf("checked after %v", time.Since(peace).Round(time.Second))
 }
 
 // inject injects faults until a time: each kind in turn, in a random order.
