@@ -43,6 +43,10 @@ type Vast struct {
 	Spot          bool    `yaml:"spot"`            // a little more than the least bid
 	RetriesOnLoss int     `yaml:"retries_on_loss"` // how often a task is started again then
 	Checkpoints   string  `yaml:"checkpoint_store"`
+	// Commands in the container that copy a task's directory from the store and to it.
+	CheckpointLoad     string   `yaml:"checkpoint_load"`
+	CheckpointSave     string   `yaml:"checkpoint_save"`
+	CheckpointInterval Duration `yaml:"checkpoint_interval"`
 
 	MaxPricePerHour   float64  `yaml:"max_price_per_hour"` // 0: no limit, as below
 	MaxCostPerTask    float64  `yaml:"max_cost_per_task"`
@@ -87,6 +91,7 @@ func defaultVast() Vast {
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
 		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second), BillInterval: Duration(time.Hour),
+		CheckpointInterval: Duration(10 * time.Minute),
 	}
 }
 
@@ -179,6 +184,15 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	if u, err := url.Parse(v.Checkpoints); v.Checkpoints != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil) {
 		problem("vast_api.checkpoint_store", "want a URL such as s3://bucket/checkpoints, without a password in it")
+	}
+	switch {
+	case (v.CheckpointLoad == "") != (v.CheckpointSave == ""):
+		problem("vast_api.checkpoint_save", "checkpoint_load and checkpoint_save go together")
+	case v.CheckpointSave != "" && v.Checkpoints == "":
+		problem("vast_api.checkpoint_save", "there is no checkpoint_store")
+	}
+	if v.CheckpointInterval < Duration(time.Second) {
+		problem("vast_api.checkpoint_interval", "want at least 1s")
 	}
 	if v.Disk < 8 || v.Disk > 100000 {
 		problem("vast_api.disk", "%v: want at least 8 GB", v.Disk)

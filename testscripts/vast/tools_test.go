@@ -178,11 +178,13 @@ func TestKeyForTheProgram(t *testing.T) {
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	for extra, want := range map[string]string{
-		"  via: api\n  max_cost_per_task: -1\n": "vast_api.max_cost_per_task: -1 is negative",
-		"  viaa: api\n":                         `vast_api.viaa: unknown key; did you mean "via"?`,
-		"  api_key: x\n":                        "there is an api_key as well",
-		"  extra_env: {A B: x}\n":               "is no name of a variable",
-		"  max_runtime: 0s\n":                   "an instance costs money",
+		"  via: api\n  max_cost_per_task: -1\n":        "vast_api.max_cost_per_task: -1 is negative",
+		"  viaa: api\n":                                `vast_api.viaa: unknown key; did you mean "via"?`,
+		"  api_key: x\n":                               "there is an api_key as well",
+		"  extra_env: {A B: x}\n":                      "is no name of a variable",
+		"  max_runtime: 0s\n":                          "an instance costs money",
+		"  checkpoint_load: x\n":                       "checkpoint_load and checkpoint_save go together",
+		"  checkpoint_load: x\n  checkpoint_save: x\n": "there is no checkpoint_store",
 	} {
 		w := newWorld(t, options{via: "api", fake: true, extra: extra})
 		if out, errs, code := w.run("ponos-setup"); code != 2 || !strings.Contains(errs, want) || strings.Contains(out+errs, server.Key) {
