@@ -72,10 +72,10 @@ fmt: ## format the source
 
 SEED ?= 1
 TIME ?= 75s
+CHAOS ?= ./testscripts/chaos ./testscripts/vast
 
-chaos: ## break everything around agents for TIME each, by the choices of SEED: on a real Slurm, and on the market of the tests
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/chaos -seed=$(SEED) -time=$(TIME)
-	$(GO) test -count=1 -v -timeout 60m -run '^TestChaos$$' ./testscripts/vast -seed=$(SEED) -time=$(TIME)
+chaos: ## break everything around agents for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
+	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...

@@ -17,14 +17,16 @@ import (
 
 // breaker is what is known of the refusals of one kind of task. The options of a kind
 // are the same for all its tasks: what was refused a few times in a row in the same words
-// will be refused again, so the queue is held instead of being spent. From time to time,
-// one task is tried.
+// will be refused again, so the queue is held instead of being spent, and sbatch is not run
+// for each task at each turn. From time to time, one task is tried.
 type breaker struct {
 	Reason string    `json:"reason"`
 	Count  int       `json:"count"` // refusals in a row
 	Since  time.Time `json:"since"` // the first of them
 	Next   time.Time `json:"next"`  // then a task is tried; zero: any task is
 	Probes int       `json:"probes,omitempty"`
+	// Full says that nothing is wrong: as many jobs are submitted as may be.
+	Full bool `json:"full,omitempty"`
 }
 
 // spent is how many refusals in a row hold the queue.
@@ -43,26 +45,38 @@ func (b breaker) try(now time.Time) (breaker, bool) {
 	if wait := b.Next.Sub(now); wait > 0 && wait <= maxProbe {
 		return b, false
 	}
-	b.Next = now.Add(probePause(b.Probes))
+	b.Next = now.Add(b.pause())
 	b.Probes++
 	return b, true
 }
 
-const maxProbe = 30 * time.Minute
+const (
+	maxProbe = 30 * time.Minute
+	// Jobs end all the time: then there is room for another one.
+	fullPause = 20 * time.Second
+)
 
-func probePause(probes int) time.Duration { return min(time.Minute<<min(probes, 10), maxProbe) }
+// pause is how long after a try there is none.
+func (b breaker) pause() time.Duration {
+	if b.Full {
+		return fullPause
+	}
+	return min(time.Minute<<min(b.Probes, 10), maxProbe)
+}
 
-// refused counts a refusal. It reports whether the task is spent: it ends by the refusal,
-// which a task does not while the queue is held.
-func (b breaker) refused(reason string, now time.Time) (after breaker, isSpent bool) {
+// refused counts a refusal, unless the queue was held for the same reason before. It reports
+// whether it has counted: a task does not end by a refusal that does not count.
+func (b breaker) refused(reason string, full bool, now time.Time) (after breaker, counts bool) {
 	switch {
 	case b.held() && alike(b.Reason, reason):
 		return b, false
 	case b.Count == 0 || !alike(b.Reason, reason):
-		b = breaker{Reason: reason, Since: now}
+		b = breaker{Reason: reason, Since: now, Full: full}
 	}
 	if b.Count++; b.held() {
-		b.Next, b.Probes = now.Add(probePause(0)), 1
+		b.Probes = 0
+		b.Next = now.Add(b.pause())
+		b.Probes = 1
 	}
 	return b, true
 }

@@ -129,7 +129,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	submission.Again = again
 	job, err := a.Runner.Start(ctx, submission)
 	switch {
-	case errors.Is(err, runner.ErrRefused):
+	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrUnmet), errors.Is(err, runner.ErrFull):
 		return a.refused(ctx, d, record, err)
 	case errors.Is(err, runner.ErrLater):
 		return a.outcome("deferred", record, err.Error()), nil
@@ -181,7 +181,7 @@ func (a *Agent) heldBack(t task.Task) (why string, err error) {
 	err = a.Store.breakers(func(all map[string]breaker) bool {
 		b, ok := all[kindOf(t.RequiresGPU)].try(a.now())
 		if !ok {
-			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
+			why = fmt.Sprintf("held: %d tasks in a row were not taken: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
 			return false
 		}
 		all[kindOf(t.RequiresGPU)] = b
@@ -190,26 +190,29 @@ func (a *Agent) heldBack(t task.Task) (why string, err error) {
 	return why, err
 }
 
-// refused ends a task that the runner refuses, unless the queue is held for the same
-// reason: then the task waits.
+// refused counts a job that the runner does not take. A task that is refused ends, unless
+// the queue is held for the same reason: then it waits, as one does for which there is no
+// room, or for which there are no nodes.
 func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (task.Outcome, error) {
-	kind, isSpent := kindOf(record.RequiresGPU), true
+	kind, counts, full := kindOf(record.RequiresGPU), true, errors.Is(why, runner.ErrFull)
 	var b breaker
 	err := a.Store.breakers(func(all map[string]breaker) bool {
-		b, isSpent = all[kind].refused(why.Error(), a.now())
+		b, counts = all[kind].refused(why.Error(), full, a.now())
 		all[kind] = b
 		return true
 	})
 	if err != nil {
 		return task.Outcome{}, errors.Join(why, err)
 	}
-	if !isSpent {
-		return a.outcome("deferred", record, "held: "+why.Error()), nil
+	o := a.outcome("deferred", record, "held: "+why.Error())
+	if counts && errors.Is(why, runner.ErrRefused) {
+		if o, err = a.fail(ctx, d, record, why); err != nil {
+			return o, err
+		}
 	}
-	o, err := a.fail(ctx, d, record, why)
-	if err == nil && b.held() {
+	if counts && b.held() && !full {
 		err = fault.Hint(
-			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
+			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were not taken, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
 			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind))
 	}
 	return o, err

@@ -74,8 +74,9 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
-		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss, Checkpoints: v.Checkpoints, BillInterval: time.Duration(v.BillInterval),
-		Shun: time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
+		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss, Checkpoints: vastrunner.Checkpoints{Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval)},
+		BillInterval: time.Duration(v.BillInterval),
+		Shun:         time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path"
@@ -43,6 +44,10 @@ type Vast struct {
 	Spot          bool    `yaml:"spot"`            // a little more than the least bid
 	RetriesOnLoss int     `yaml:"retries_on_loss"` // how often a task is started again then
 	Checkpoints   string  `yaml:"checkpoint_store"`
+	// Commands in the container that copy a task's directory from the store and to it.
+	CheckpointLoad     string   `yaml:"checkpoint_load"`
+	CheckpointSave     string   `yaml:"checkpoint_save"`
+	CheckpointInterval Duration `yaml:"checkpoint_interval"`
 
 	MaxPricePerHour   float64  `yaml:"max_price_per_hour"` // 0: no limit, as below
 	MaxCostPerTask    float64  `yaml:"max_cost_per_task"`
@@ -87,6 +92,7 @@ func defaultVast() Vast {
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
 		LogInterval: Duration(30 * time.Second), StopWait: Duration(30 * time.Second), BillInterval: Duration(time.Hour),
+		CheckpointInterval: Duration(10 * time.Minute),
 	}
 }
 
@@ -141,8 +147,8 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	default:
 		problem("vast_api.via", "%q is neither \"api\" nor \"cli\"", v.Via)
 	}
-	if strings.ContainsAny(v.APIKey, " \t\r\n") {
-		problem("vast_api.api_key", "it has a blank or a line break")
+	if strings.ContainsFunc(v.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		problem("vast_api.api_key", "it has a blank, a line break or another character that no key has")
 	}
 	if v.URL != "" {
 		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
@@ -180,6 +186,15 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	if u, err := url.Parse(v.Checkpoints); v.Checkpoints != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil) {
 		problem("vast_api.checkpoint_store", "want a URL such as s3://bucket/checkpoints, without a password in it")
 	}
+	switch {
+	case (v.CheckpointLoad == "") != (v.CheckpointSave == ""):
+		problem("vast_api.checkpoint_save", "checkpoint_load and checkpoint_save go together")
+	case v.CheckpointSave != "" && v.Checkpoints == "":
+		problem("vast_api.checkpoint_save", "there is no checkpoint_store")
+	}
+	if v.CheckpointInterval < Duration(time.Second) {
+		problem("vast_api.checkpoint_interval", "want at least 1s")
+	}
 	if v.Disk < 8 || v.Disk > 100000 {
 		problem("vast_api.disk", "%v: want at least 8 GB", v.Disk)
 	}
@@ -211,5 +226,9 @@ func (v Vast) Key() (string, error) {
 		return v.APIKey, nil
 	}
 	b, err := os.ReadFile(v.APIKeyFile)
-	return strings.TrimSpace(string(b)), err
+	key := strings.TrimSpace(string(b))
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s: it must hold the key alone, on one line", v.APIKeyFile)
+	}
+	return key, err
 }

@@ -16,6 +16,11 @@ var (
 	ErrRefused = errors.New("the job was refused")
 	// ErrLater says that the runner has no room for the job at this time.
 	ErrLater = errors.New("no room for the job at this time")
+	// ErrFull says that the runner takes no more jobs for the time being, of whatever task.
+	ErrFull = errors.New("no more jobs are taken at this time")
+	// ErrUnmet says that at this time, nothing is there that a job of this kind could run
+	// on. That may change without the task, so it does not end by it.
+	ErrUnmet = errors.New("no nodes are there for such a job")
 	// ErrUnsure says that there may be a job or not: the runner is to be looked at again.
 	ErrUnsure = errors.New("it is not known whether the job was submitted")
 )
@@ -35,8 +40,8 @@ type Runner interface {
 	Jobs(ctx context.Context, known func() ([]Ref, error)) ([]Job, error)
 
 	// Start makes a job run the script. It is idempotent: a task that already has a
-	// job is adopted. The error wraps ErrRefused, ErrLater or ErrUnsure where that is so;
-	// after any other one there is no job.
+	// job is adopted. The error wraps ErrUnsure if there may be one all the same;
+	// after ErrRefused, ErrLater, ErrFull, ErrUnmet and any other one there is none.
 	Start(ctx context.Context, s Submission) (Job, error)
 
 	// Stop ends all jobs of a task and waits for their end within the bound of the

@@ -71,7 +71,7 @@ var refusals = []string{
 	"Memory required by task is not available", "Job size specification needs to be provided", "Job dependency problem",
 	"Job dependency can't be satisfied", "Pathname of a file, directory or other parameter too long", "Duplicate generic resource",
 	"Task count specification invalid", "Requested number of CPUs per task", "Zero or negative", "Burst Buffer request invalid",
-	"Requested topology configuration is not available", "No partition specified or system default partition",
+	"No partition specified or system default partition",
 	"unrecognized option", "invalid option --", "requires an argument", "is ambiguous", "doesn't allow an argument", "mutually exclusive",
 	"Invalid numeric value", "Invalid --", "invalid number of", "Invalid job array", "Batch script contains DOS line breaks",
 	"This does not look like a batch script", "is not a valid", "Invalid time specification",
@@ -84,15 +84,30 @@ func RefusedJob(err error) bool {
 	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(refusals...)
 }
 
-// unavailable are words by which sbatch refuses what the nodes do not have, as far as the
-// controller knows: while nodes register after its start, that may be anything.
-const unavailable = "Requested node configuration is not available"
+// shortages are words by which sbatch does not take a job because of what the controller
+// knows of nodes and partitions at this time: while nodes register after its start, and
+// while an administrator works on them, that may be anything.
+var shortages = []string{
+	"Requested node configuration is not available", "Requested topology configuration is not available",
+	"Requested partition configuration not available", "Required node not available", "Required partition not available",
+	"Requested nodes are busy", "Licenses currently unavailable",
+}
 
 // Unavailable reports whether an error of Submit or TestOnly says that no nodes are known
-// that the job could ever have.
+// that the job could have, and that none was submitted.
 func Unavailable(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Failure == Refused && e.Says(unavailable)
+	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(shortages...)
+}
+
+// limits are words by which sbatch takes no more jobs for the time being.
+var limits = []string{"MaxSubmit", "GrpSubmit", "temporarily", "try again later", "Rate limit exceeded"}
+
+// AtLimit reports whether an error of Submit or TestOnly says that no more jobs are taken
+// for the time being, and that none was submitted.
+func AtLimit(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(limits...)
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the

@@ -48,8 +48,9 @@ const (
 	accountServes = 12 // the credit
 	leastIdle     = 3  // first pause of searches that found nothing of use
 	mostIdle      = 60
-	maxSlot       = 24 // longest wait for a distance
-	busyPenalty   = 3  // first pause after a refusal that names no time
+	maxSlot       = 24  // longest wait for a distance
+	busyPenalty   = 3   // first pause after a refusal that names no time
+	mostBusy      = 120 // longest pause after one that does
 )
 
 // NewGovernor returns a governor over a transport, which from now on keeps its distances.
@@ -100,6 +101,31 @@ type ledger struct {
 // kinds are the failures that hold requests up, by their names in the ledger.
 var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrUnknown}
 
+// In Units: how long a lock is waited for. Whoever holds one longer may have been suspended,
+// and nobody must wait for a user to resume it; without the lock, some requests are made twice.
+const (
+	bookPatience  = 1
+	cachePatience = maxSlot
+)
+
+// hold takes a lock, but does without after a while: then the returned lock is nil. Release
+// takes either.
+func (g *Governor) hold(ctx context.Context, path string, patience time.Duration) (*lock.Lock, error) {
+	waiting, cancel := context.WithTimeout(ctx, g.units(patience))
+	defer cancel()
+	held, err := lock.Wait(waiting, path+".lock")
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	return held, err
+}
+
+func release(held *lock.Lock) {
+	if held != nil {
+		_ = held.Close()
+	}
+}
+
 // book changes the ledger under its lock. A ledger that cannot be read is begun anew: what
 // it holds is a courtesy to the market, and no promise stands on it.
 func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
@@ -107,11 +133,11 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 		return err
 	}
 	path := filepath.Join(g.Dir, "requests.json")
-	held, err := lock.Wait(ctx, path+".lock")
+	held, err := g.hold(ctx, path, bookPatience)
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer release(held)
 	l := ledger{}
 	was, err := os.ReadFile(path)
 	if err == nil && json.Unmarshal(was, &l) != nil {
@@ -212,7 +238,10 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 		if errors.As(err, &e) {
 			c.Words = e.words
 		}
-		if c.Until = Until(err); c.Until.IsZero() {
+		if c.Until = Until(err); kind != "quota" && c.Until.After(now.Add(g.units(mostBusy))) {
+			c.Until = now.Add(g.units(mostBusy)) // instances have to be destroyed before that
+		}
+		if !c.Until.After(now) {
 			c.Pause = min(max(2*c.Pause, g.units(busyPenalty)), g.units(mostIdle))
 			c.Until = now.Add(c.Pause)
 		}
@@ -263,11 +292,11 @@ func shared[T any](ctx context.Context, g *Governor, name, file string, enough f
 	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
 		return cached[T]{}, failed(name, ErrUnknown, 0, err.Error())
 	}
-	held, err := lock.Wait(ctx, path+".lock")
+	held, err := g.hold(ctx, path, cachePatience)
 	if err != nil {
 		return cached[T]{}, err
 	}
-	defer held.Close()
+	defer release(held)
 	before := readCached[T](path)
 	if before.serves(g.Now(), enough) {
 		return before, nil
@@ -354,11 +383,11 @@ func (g *Governor) searchFile(s Search) string {
 // after a pause, which grows for as long as that is so.
 func (g *Governor) Idle(ctx context.Context, s Search) {
 	path := filepath.Join(g.Dir, g.searchFile(s)+".json")
-	held, err := lock.Wait(ctx, path+".lock")
+	held, err := g.hold(ctx, path, bookPatience)
 	if err != nil {
 		return
 	}
-	defer held.Close()
+	defer release(held)
 	c := readCached[Found](path)
 	if c.At.IsZero() || c.Idle {
 		return // once for each answer, however many tasks wait

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/lock"
 )
 
 // times is a clock that stands still but when somebody sleeps.
@@ -245,6 +248,64 @@ func TestGovernorBusy(t *testing.T) {
 	}
 	if !slices.IsSorted(pauses) || pauses[0] < 10*time.Second || pauses[6] > 6*time.Minute {
 		t.Errorf("pauses %v", pauses)
+	}
+}
+
+// A Retry-After that is odd neither has a request made at once again and again, nor keeps
+// one from being made for days.
+func TestGovernorOddRetryAfter(t *testing.T) {
+	for _, after := range []string{"0", "-7", "900000", "Mon, 01 Jan 2001 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "soon"} {
+		clock := &times{now: start}
+		m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
+			return 429, map[string]string{"Retry-After": after}, "API requests too frequent"
+		})
+		dir := t.TempDir()
+		ask := func() error { _, err := m.governor(dir).List(t.Context(), clock.Now()); return err }
+		if err := ask(); !errors.Is(err, ErrBusy) {
+			t.Errorf("%s: %v", after, err)
+		}
+		n := len(m.requests())
+		if err := ask(); !errors.Is(err, ErrBusy) || len(m.requests()) != n || n > 4 {
+			t.Errorf("%s: %v, %d requests, then %d", after, err, n, len(m.requests()))
+		}
+		_ = clock.Sleep(t.Context(), 11*time.Minute)
+		if err := ask(); !errors.Is(err, ErrBusy) || len(m.requests()) == n {
+			t.Errorf("%s: it is not asked again", after)
+		}
+	}
+}
+
+// A tool that a user has suspended in the middle of a request does not keep others from
+// theirs.
+func TestGovernorSuspended(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
+		if r.Method == http.MethodPost {
+			return 200, nil, offersBody(1, 2)
+		}
+		return 200, nil, noInstances
+	})
+	g := m.governor(t.TempDir())
+	g.Unit = time.Millisecond
+	search := Search{Disk: 20}
+	for _, file := range []string{"requests", "instances", g.searchFile(search)} {
+		held, err := lock.Try(filepath.Join(g.Dir, file+".json.lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+	}
+	if list, err := g.List(t.Context(), clock.Now()); err != nil || list.At.IsZero() {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if found, err := g.Search(t.Context(), search, true); err != nil || len(found.Offers) != 2 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	g.Idle(t.Context(), search)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := g.List(ctx, clock.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

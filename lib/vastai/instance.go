@@ -122,6 +122,9 @@ func parseInstance(raw []byte) (Instance, error) {
 		Variables: variables(row["extra_env"]), Facts: map[string]any{},
 	}
 	i.Bid, _ = row["is_bid"].(bool)
+	if row["gpu_total_ram"] == nil {
+		row["gpu_total_ram"] = row["gpu_totalram"] // as it is named here, but not in offers
+	}
 	for _, name := range factual {
 		switch v := row[name].(type) {
 		case float64, bool, string:

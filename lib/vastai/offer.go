@@ -109,14 +109,20 @@ var factual = []string{
 var slack = map[string]float64{"disk_space": 0.95, "inet_up": 0.8, "inet_down": 0.8}
 
 // Differing returns the first condition that a rented machine does not meet, by the row of
-// its instance, or nil. What the row does not tell counts as met.
-func (f Filters) Differing(i Instance) *Condition {
+// its instance, or nil. What the row does not tell, or not yet, counts as met; whole says
+// that it tells all that the conditions are about.
+func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 	o := Offer{row: i.Facts}
 	o.Location, _ = i.Facts["geolocation"].(string)
+	whole = true
 	for k := range f {
 		c := f[k]
+		if !slices.Contains(factual, c.Field) {
+			continue
+		}
 		have, told := i.Facts[c.Field]
-		if !told || !slices.Contains(factual, c.Field) {
+		if !told {
+			whole = false
 			continue
 		}
 		if factor, ok := slack[c.Field]; ok && (c.Op == "gte" || c.Op == "gt") {
@@ -127,10 +133,10 @@ func (f Filters) Differing(i Instance) *Condition {
 			}
 		}
 		if !c.Holds(o) {
-			return &f[k]
+			return &f[k], whole
 		}
 	}
-	return nil
+	return nil, whole
 }
 
 // Failing returns the first condition that an offer does not meet, or nil. A field

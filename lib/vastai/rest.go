@@ -166,8 +166,10 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 		}
 		delay := wait + time.Duration(rand.Int64N(int64(wait)/4+1))
 		if until := Until(err); !until.IsZero() {
-			if delay = until.Sub(r.now()); delay > 2*r.Wait {
+			if told := until.Sub(r.now()); told > 2*r.Wait {
 				return nil, err // whoever asked has better to do than to wait
+			} else if told > delay {
+				delay = told
 			}
 		}
 		if !pause(ctx, delay) {

@@ -26,9 +26,10 @@ type agent struct {
 	mount      *mount
 
 	mu       sync.Mutex
-	pipeline *pipeline // nil between two
-	hold     bool      // no new pipeline is started
-	calm     bool      // pipelines are not ended by choice
+	pipeline *pipeline     // nil between two
+	hold     bool          // no new pipeline is started
+	calm     bool          // only single turns are taken
+	calmed   chan struct{} // closed then
 	straced  *injection
 	ahead    time.Duration // of the agent's clock, from its next start on
 	starts   int
@@ -58,7 +59,7 @@ func (i injection) String() string {
 // and one of Arkindex.
 func (w *world) newAgents() {
 	for i, a := range []*agent{{name: "a", accounting: true}, {name: "b"}, {name: "c", accounting: true}} {
-		a.w, a.mount = w, w.mounts[i+1]
+		a.w, a.mount, a.calmed = w, w.mounts[i+1], make(chan struct{})
 		a.config = w.file(a.name + ".yaml")
 		queue := "queue: spool:" + w.mounts[0].sub + "\n"
 		if a.name == "c" {
@@ -110,29 +111,24 @@ func (a *agent) tool(name string, args ...string) (string, error) {
 func (a *agent) supervise(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		a.mu.Lock()
-		wait := a.hold
+		wait, calm := a.hold, a.calm
 		a.mu.Unlock()
 		if wait {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		loop := random.IntN(2) == 0
+		// In the end, each turn is taken with the clock that the agent is to have.
+		loop := random.IntN(2) == 0 && !calm
 		p, err := a.start(loop)
 		if err != nil {
 			a.w.problem("agent %s: %v", a.name, err)
 			return
 		}
-		limit := time.Duration(5+random.IntN(25)) * time.Second
-		a.mu.Lock()
-		calm := a.calm
-		a.mu.Unlock()
-		if calm {
-			limit = 10 * time.Second // then with the clock that it is to have
-		}
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-		case <-time.After(limit):
+		case <-a.calmed:
+		case <-time.After(time.Duration(5+random.IntN(25)) * time.Second):
 		}
 		if loop {
 			_ = p.stages[0].Process.Signal(syscall.SIGTERM)

@@ -77,11 +77,14 @@ func TestChaos(t *testing.T) {
 	w.mend()
 	t.Logf("faults from %v on: %v, %d tasks", began.Format("15:04:05"), time.Since(began).Round(time.Second), number)
 
+	peace := time.Now()
 	left := w.drain()
 	endSupervision()
 	agents.Wait()
+	t.Logf("over after %v of peace", time.Since(peace).Round(time.Second))
 	w.tidy()
 	w.report(left)
+	t.Logf("checked after %v", time.Since(peace).Round(time.Second))
 }
 
 // inject injects faults until a time: each kind in turn, in a random order.
@@ -147,6 +150,7 @@ func (w *world) mend() {
 		a.mu.Lock()
 		a.calm, a.hold, a.straced = true, false, nil
 		a.mu.Unlock()
+		close(a.calmed)
 	}
 }
 
@@ -163,7 +167,7 @@ const (
 func (w *world) drain() (left []*item) {
 	began, steps := time.Now(), 0
 	for deadline := began.Add(drainTime); ; time.Sleep(time.Second) {
-		if want := int((time.Since(began) - 30*time.Second) / (4 * time.Second)); want > steps && steps < drainSteps {
+		if want := int((time.Since(began) - 15*time.Second) / (4 * time.Second)); want > steps && steps < drainSteps {
 			steps++
 			for _, a := range w.agents {
 				a.setClock(time.Duration(steps) * drainStep)

@@ -2,7 +2,7 @@
 // and then checks every task: its command took effect once, its final state is
 // what its command did, its log is whole, and nothing is left behind.
 //
-//	make chaos                      the short form, as CI runs it
+//	make chaos                      the short form; CI runs that of this package
 //	make chaos SEED=7 TIME=10m      300 tasks and some 600 faults
 //
 // A run has a directory, ports and a cluster of its own by its seed, so that

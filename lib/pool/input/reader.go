@@ -279,7 +279,7 @@ func (in *Reader) task(text string) (*pool.Task, error) {
 	if t.Extra == nil {
 		t.Extra = &pool.Extra{}
 	}
-	t.Extra.Files, err = in.results.files([]string{cmp.Or(t.ID(), strconv.FormatInt(t.Seq, 10))}, t.Seq)
+	t.Extra.Files, err = in.results.claim([]string{cmp.Or(t.ID(), strconv.FormatInt(t.Seq, 10))}, t.Seq)
 	return t, err
 }
 
@@ -336,7 +336,7 @@ func (in *Reader) fill(fields []string) (*pool.Task, error) {
 		t.Tag = strings.Join(fields, " ")
 	}
 	if in.results != nil {
-		files, err := in.results.files(fields, in.seq)
+		files, err := in.results.claim(fields, in.seq)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,8 @@
 package input
 
 import (
+	"fmt"
+	"hash/maphash"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +17,9 @@ type results struct {
 	dir   string
 	names []string
 	path  *template
+	// taken are the tasks whose files have a name, by its hash: there may be millions.
+	taken map[uint64]int64
+	seed  maphash.Seed
 }
 
 func newResults(text string, s syntax, names []string) (*results, error) {
@@ -90,6 +95,29 @@ func (r *results) files(fields []string, seq int64) ([]string, error) {
 		dir = filepath.Join(parts...)
 	}
 	return []string{filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), filepath.Join(dir, "seq")}, nil
+}
+
+// claim returns the files of a task, of which no other task may have the first two: its
+// output would be lost.
+func (r *results) claim(fields []string, seq int64) ([]string, error) {
+	files, err := r.files(fields, seq)
+	if err != nil {
+		return nil, err
+	}
+	if r.taken == nil {
+		r.taken, r.seed = map[uint64]int64{}, maphash.MakeSeed()
+	}
+	keys := [2]uint64{}
+	for i := range keys {
+		keys[i] = maphash.String(r.seed, filepath.Clean(files[i]))
+		if other, ok := r.taken[keys[i]]; ok {
+			return nil, fmt.Errorf("--results: %s is the file of task %d; put {#} into the name", files[i], other)
+		}
+	}
+	for _, key := range keys {
+		r.taken[key] = seq
+	}
+	return files, nil
 }
 
 // component makes a file name of an argument.

@@ -335,6 +335,9 @@ func (w *worker) cannotStart(j *job, err error) {
 		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, errors.Unwrap(e)))
 	} else if errors.Is(err, syscall.ENOENT) {
 		d.Exit, d.Error = 127, wire.Text(fmt.Sprintf("%q: program not found", name))
+		if _, e := os.Stat(filepath.Join(dir, name)); e == nil && !strings.Contains(name, "/") {
+			d.Error = wire.Text(fmt.Sprintf("%q: program not found in PATH, but there is ./%s", name, name))
+		}
 	} else if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.E2BIG) {
 		d.Exit, d.Error = 126, wire.Text(fmt.Sprintf("%q: %v", name, unwrapped(err)))
 	}

@@ -314,15 +314,15 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 }
 
 // submitError tells the ways apart in which a submission can fail: refused, in words of
-// Slurm that are known; no room; and all else, after which there may be a job.
+// Slurm that are known; no room; no nodes; and all else, after which there may be a job.
 func submitError(err error) error {
-	var e *slurm.Error
-	if errors.As(err, &e) && e.Failure == slurm.Refused {
-		if e.Says("MaxSubmit", "GrpSubmit", "temporarily", "try again later", "not available now") {
-			return fmt.Errorf("%w: sbatch: %s", runner.ErrLater, e.Words())
-		}
-		if slurm.RefusedJob(err) {
-			return fmt.Errorf("%w: sbatch: %s", runner.ErrRefused, e.Words())
+	for _, known := range []struct {
+		is  bool
+		err error
+	}{{slurm.AtLimit(err), runner.ErrFull}, {slurm.Unavailable(err), runner.ErrUnmet}, {slurm.RefusedJob(err), runner.ErrRefused}} {
+		var e *slurm.Error
+		if known.is && errors.As(err, &e) {
+			return fmt.Errorf("%w: sbatch: %s", known.err, e.Words())
 		}
 	}
 	return &unsureError{err}

@@ -133,15 +133,21 @@ func TestStartLooksFirst(t *testing.T) {
 func TestSubmitErrors(t *testing.T) {
 	for words, want := range map[string]error{
 		"sbatch: error: Batch job submission failed: Invalid partition name specified":                                    runner.ErrRefused,
-		"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting": runner.ErrLater,
-		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying":                                    runner.ErrLater,
+		"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting": runner.ErrFull,
+		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying":                                    runner.ErrFull,
+		"sbatch: error: Batch job submission failed: Rate limit exceeded, please retry later":                             runner.ErrFull,
+		"sbatch: error: Batch job submission failed: Requested node configuration is not available":                       runner.ErrUnmet,
+		"sbatch: error: Batch job submission failed: Required partition not available (inactive or drain)":                runner.ErrUnmet,
 		"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)":                nil,
 		"sbatch: error: Batch job submission failed: I/O error writing script/environment to file":                        nil,
 		"sbatch: error: Batch job submission failed: Message receive failure":                                             nil,
 		"sbatch: error: Batch job submission failed: Invalid authentication credential":                                   nil,
 	} {
 		err := submitError(slurm.Refusal("sbatch", &command.ExitError{Name: "sbatch", Code: 1, Stderr: words}))
-		if want == nil && (errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrLater)) || want != nil && !errors.Is(err, want) {
+		if want == nil {
+			want = runner.ErrUnsure
+		}
+		if !errors.Is(err, want) {
 			t.Errorf("%q: %v; want %v", words, err, want)
 		}
 	}

@@ -29,9 +29,9 @@ func (r *Runner) Try(ctx context.Context, gpu bool) ([]string, error) {
 		return given, nil
 	}
 	switch failed := submitError(err); {
-	case errors.Is(failed, runner.ErrLater): // there is no room at this time: the options are good
+	case errors.Is(failed, runner.ErrFull): // there is no room at this time: the options are good
 		return given, nil
-	case slurm.Unavailable(err):
+	case errors.Is(failed, runner.ErrUnmet):
 		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, strings.Join(given, " "))
 	case errors.Is(failed, runner.ErrRefused):
 		return given, fault.Hint(fault.Errorf(fault.Usage, "%w (the options are %s)", failed, strings.Join(given, " ")), r.nearest(ctx, err, given))

@@ -64,8 +64,12 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
-	if err == nil && stopped && i.Bid && o.told() == nil {
-		// Whoever is outbid is stopped without a word; a task that was through has left one.
+	if stopped && i.Bid && o.told() == nil {
+		// Whoever is outbid is stopped without a word; a task that was through has left one, at
+		// least in the label where the log cannot be read.
+		if err != nil {
+			r.remark(o, "the end of the log could not be read: "+why(err))
+		}
 		return r.lose(ctx, v, o, "the instance was stopped: somebody else has bid more", instances)
 	}
 	reason := "the container has ended without an exit code"
@@ -90,6 +94,8 @@ func verdict(said ending) end {
 		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
 	case "unarmed":
 		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl, python3, or wget and vast_api.switch_url"}
+	case "unloaded":
+		return end{State: task.Error, Reason: "checkpoint_load has failed, so the task was not run: from the beginning it would have replaced what was saved"}
 	case "nowhere":
 		return end{State: task.Error, Reason: "the container has no directory to note its end in: /tmp may not be written to"}
 	}

@@ -560,11 +560,12 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}
 	o.fill(i)
-	if !o.Checked && len(i.Facts) > 0 && o.Ran.IsZero() && !o.Rebuilt {
-		if bad := r.All(o.Slug).Differing(i); bad != nil {
+	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
+		bad, whole := r.All(o.Slug).Differing(i)
+		if bad != nil {
 			return r.fault(ctx, v, o, fmt.Sprintf("the machine is not what was asked for: it does not meet %q, and has cost %s", bad.Text, dollars(o.estimate(now))), instances)
 		}
-		o.Checked = true
+		o.Checked = whole
 	}
 	if limit := r.Limits.CostPerTask; limit > 0 && o.cost(now) > limit {
 		return r.last(ctx, o, end{State: task.Error, Reason: "the task has cost " + dollars(o.cost(now)) + ", more than max_cost_per_task"})

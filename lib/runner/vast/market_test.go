@@ -555,6 +555,20 @@ func TestWrongMachine(t *testing.T) {
 	}
 }
 
+// A row that does not tell everything at first is looked at again until it does.
+func TestWrongMachineSeenLater(t *testing.T) {
+	s := newStand(t, 2)
+	i := s.begin(1)
+	i.fields["actual_status"] = "loading"
+	delete(i.fields, "disk_space")
+	s.turn()
+	i.fields["disk_space"] = 8.5
+	s.turn()
+	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, `does not meet "disk 20"`) {
+		t.Errorf("%+v", e)
+	}
+}
+
 // Offers with too little disk are not taken, whatever the market returns.
 func TestDiskIsAsked(t *testing.T) {
 	s := newStand(t, 0)
@@ -820,6 +834,25 @@ func TestOutbid(t *testing.T) {
 	}
 }
 
+// The log of a machine that was taken away may not be there any more.
+func TestOutbidWithoutALog(t *testing.T) {
+	s := newStand(t, 3)
+	s.Spot, s.Retries = true, 1
+	i := s.begin(1)
+	i.log = "first\n"
+	s.turn()
+	i.fields["actual_status"], i.fields["intended_status"], i.logErr = "exited", "stopped", vastai.ErrNotReady
+	for range 8 {
+		s.turn()
+	}
+	if j := s.turn()[s.job(1)]; j.State.Final() || len(s.events("lost")) != 1 || len(s.market.instances) != 1 || s.market.instances[0] == i || s.market.most != 1 {
+		t.Errorf("%+v, %+v", j, s.events("lost"))
+	}
+	if out := s.output(1); !strings.Contains(out, "first\n[the end of the log could not be read: ") {
+		t.Errorf("%s", out)
+	}
+}
+
 // A task that was through when its machine was taken away is not started again.
 func TestOutbidAfterTheEnd(t *testing.T) {
 	s := newStand(t, 3)
@@ -1018,9 +1051,15 @@ func (q *quota) Search(ctx context.Context, _ vastai.Search) (vastai.Found, erro
 // they go on.
 func TestCheckpointStore(t *testing.T) {
 	s := newStand(t, 1)
-	s.Checkpoints = "s3://bucket/checkpoints/"
-	env, _, err := s.Place(t.Context(), task.Task{ID: s.job(1), Image: "img", Command: []string{"true"}})
-	if err != nil || env["PONOS_CHECKPOINT_STORE"] != "s3://bucket/checkpoints/"+string(s.job(1)) {
+	s.Checkpoints.Store = "s3://bucket/checkpoints/"
+	// A task cannot bring commands of its own for the wrapper.
+	wanted := task.Task{ID: s.job(1), Image: "img", Command: []string{"true"}, Env: map[string]string{"PONOS_CHECKPOINT_SAVE": "x"}}
+	env, _, err := s.Place(t.Context(), wanted)
+	if err != nil || env["PONOS_CHECKPOINT_STORE"] != "s3://bucket/checkpoints/"+string(s.job(1)) || env["PONOS_CHECKPOINT_DIR"] != "/data/checkpoints" || env["PONOS_CHECKPOINT_SAVE"] != "" {
+		t.Errorf("%v, %v", env, err)
+	}
+	s.Checkpoints.Load, s.Checkpoints.Save, s.Checkpoints.Interval = "load", "save", time.Minute
+	if env, _, err = s.Place(t.Context(), wanted); err != nil || env["PONOS_CHECKPOINT_LOAD"] != "load" || env["PONOS_CHECKPOINT_SAVE"] != "save" || env["PONOS_CHECKPOINT_INTERVAL"] != "60" {
 		t.Errorf("%v, %v", env, err)
 	}
 }
@@ -1040,6 +1079,28 @@ func TestStopOne(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	if j := s.turn()[s.job(1)]; j.State != task.Stopped || !j.Cancelled {
+		t.Errorf("%+v", j)
+	}
+}
+
+// A bill whose time lies ahead, as that of a contract does, leaves out what is still to be
+// billed: the estimate counts where it is more.
+func TestBillOfTheWholeContract(t *testing.T) {
+	s := newStand(t, 1)
+	s.BillInterval, s.Limits.CostPerTask, s.Limits.Runtime = time.Hour, 3, 0
+	i := s.begin(1)
+	i.log = "at work\n"
+	s.turn()
+	s.market.mu.Lock()
+	s.market.charged = []vastai.Charge{{Instance: i.id, Amount: 0.01, Until: s.clock.Now().Add(9 * 24 * time.Hour)}}
+	s.market.mu.Unlock()
+	s.clock.pass(2 * time.Hour) // at about 0.1 dollars an hour
+	if j := s.turn()[s.job(1)]; j.State.Final() {
+		t.Errorf("%+v", j)
+	}
+	s.clock.pass(24 * time.Hour)
+	s.turn()
+	if j := s.turn()[s.job(1)]; j.State != task.Error || !strings.Contains(j.Reason, "more than max_cost_per_task") || j.Cost < 3 {
 		t.Errorf("%+v", j)
 	}
 }

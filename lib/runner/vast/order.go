@@ -366,7 +366,11 @@ func (o *order) cost(now time.Time) float64 {
 	if o.Instance == 0 {
 		return spent
 	}
-	if b, ok := o.Bills[o.Instance]; ok {
+	b, ok := o.Bills[o.Instance]
+	switch {
+	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is not told
+		return spent + max(b.Amount, o.estimate(now))
+	case ok:
 		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
 	}
 	return spent + o.estimate(now)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ import (
 
 // maxOffers is how many offers of one search are tried.
 const maxOffers = 5
+
+// lockTime is how long other orders are waited for.
+const lockTime = 2 * time.Minute
 
 func later(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{runner.ErrLater}, args...)...)
@@ -37,7 +41,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil {
@@ -355,7 +359,13 @@ func (r *Runner) shun(ctx context.Context, machine int64) error {
 	if machine == 0 || r.Shun == 0 {
 		return nil
 	}
-	held, err := lock.Wait(ctx, filepath.Join(r.Dir, "create.lock"))
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		r.fail("a machine at fault is not avoided: other orders are under way", strconv.FormatInt(machine, 10), err)
+		return nil // its instance has to go all the same
+	}
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,16 @@ type Limits struct {
 	Runtime        time.Duration // of a task
 }
 
+// Checkpoints is where those of tasks outlive their machines.
+type Checkpoints struct {
+	// Store is the address of a store; tasks are told a place of their own in it. "": none.
+	Store string
+	// Load and Save are commands for the shell of the container, which copy a task's directory
+	// from there and to there; "": that is the task's affair.
+	Load, Save string
+	Interval   time.Duration // between two saves
+}
+
 // Runner runs tasks on rented machines.
 type Runner struct {
 	API     *vastai.Governor
@@ -53,9 +63,8 @@ type Runner struct {
 	Bid  float64
 	Spot bool
 	// Retries is how often a task is started again after its machine was lost.
-	Retries int
-	// Checkpoints is the address of a store; tasks are told a place of their own in it.
-	Checkpoints string
+	Retries     int
+	Checkpoints Checkpoints
 	// BillInterval is how often the market is asked for what it has billed; 0: never.
 	BillInterval time.Duration
 	Login        string // for private images
@@ -197,7 +206,7 @@ func (r *Runner) Warnings() []string { return r.warnings }
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
-	labelEnv, graceEnv, switchEnv, sumEnv,
+	labelEnv, graceEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
 }
 
 // Place says what a task needs on a rented machine: what it has in a container of
@@ -235,9 +244,12 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	}
 	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
-	if r.Checkpoints != "" {
+	if c := r.Checkpoints; c.Store != "" {
 		// The same wherever the task goes on.
-		env[checkpointEnv] = strings.TrimSuffix(r.Checkpoints, "/") + "/" + string(t.ID)
+		env[storeEnv], env[checkpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
+		if c.Save != "" {
+			env[loadEnv], env[saveEnv], env[intervalEnv] = c.Load, c.Save, strconv.Itoa(int(c.Interval.Seconds()))
+		}
 	}
 	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
 		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // else the worker does not fetch it

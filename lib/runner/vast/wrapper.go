@@ -19,8 +19,20 @@ const (
 	marker    = "PONOS-EXIT"
 )
 
-// checkpointEnv tells a task the place in the store where its checkpoints are kept.
-const checkpointEnv = "PONOS_CHECKPOINT_STORE"
+// The variables that tell a task, and the commands that load and save its checkpoints,
+// where those are: in the store, and in the container.
+const (
+	storeEnv       = "PONOS_CHECKPOINT_STORE"
+	checkpointsEnv = "PONOS_CHECKPOINT_DIR"
+	checkpointsDir = "/data/checkpoints"
+)
+
+// The variables by which the wrapper gets those commands.
+const (
+	loadEnv     = "PONOS_CHECKPOINT_LOAD"
+	saveEnv     = "PONOS_CHECKPOINT_SAVE"
+	intervalEnv = "PONOS_CHECKPOINT_INTERVAL" // seconds
+)
 
 // wrapper runs the task's command, which is its arguments. Vast.ai reports no exit
 // code and restarts a container that has ended, so the wrapper reports the code twice:
@@ -31,12 +43,16 @@ const checkpointEnv = "PONOS_CHECKPOINT_STORE"
 // task sees neither the nonce nor the key: with the key, a worker would stop the
 // instance before its exit code is reported.
 //
+// With a store for checkpoints, the task begins when they were loaded. They are saved now and
+// then, and at its end, which waits ten minutes at most for that. What was not loaded is not
+// saved: an empty directory must not take the place of a task's work.
+//
 // Requests are made by curl, by python3, or by the program vast-switch, which is fetched
 // with wget where neither is there. Without any of them nothing could be stopped from
 // within, so the task is not run.
-const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM
+const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
 u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$i/ f=${TMPDIR:-/tmp}/.ponos-$n
-unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_SWITCH PONOS_SWITCH_SUM CONTAINER_ID CONTAINER_API_KEY
+unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
 has() { command -v "$1" >/dev/null; }
 ask() {
  { has curl && printf 'header = "Authorization: Bearer %s"\n' "$k" | curl -fsS -m 20 -K - -X "$1" -H "Content-Type: application/json" -d "$2" "$u"; } ||
@@ -59,18 +75,22 @@ halt() {
   e=$((e+10))
  done
 }
+keep() { [ ! -e "$f.in" ] || sh -c "$b" || echo '[the checkpoints could not be saved]'; }
 [ -e "$f.end" ] && halt "$(cat "$f.end")"
 arm >/dev/null 2>&1 || halt unarmed
 if ! (set -C; : >"$f") 2>/dev/null; then
  if [ -e "$f" ]; then halt lost; else halt nowhere; fi
 fi
-"$@" & p=$!
+(if [ "$b" ]; then mkdir -p "$PONOS_CHECKPOINT_DIR" && sh -c "$a" && : >"$f.in" || exit 1; fi; exec "$@") & p=$!
+[ "$b" ] && (e=0; while kill -0 $p 2>/dev/null; do sleep 1; e=$((e+1)); [ $e -ge "$q" ] && keep && e=0; done; keep; : >"$f.out") &
 (sleep "$t"; echo late >"$f.late"; kill -TERM $p; sleep 20; kill -KILL $p) >/dev/null 2>&1 & d=$!
 trap 'kill -TERM $p' TERM INT HUP
 wait $p; c=$?
 while kill -0 $p 2>/dev/null; do wait $p; c=$?; done
 kill $d 2>/dev/null
+[ "$b" ] && [ ! -e "$f.in" ] && c=unloaded
 [ -e "$f.late" ] && c=late
+e=0; while [ "$b" ] && [ ! -e "$f.out" ] && [ $e -lt 600 ]; do sleep 1; e=$((e+1)); done
 echo $c >"$f.end"
 halt $c
 `
@@ -83,13 +103,13 @@ func arguments(command []string) []string {
 // ending is what the wrapper's last line says.
 type ending struct {
 	code int
-	word string // lost, late, nowhere or unarmed, where there is no code
+	word string // lost, late, nowhere, unarmed or unloaded, where there is no code
 }
 
 // parseEnding reads an exit code, or one of the words.
 func parseEnding(s string) *ending {
 	switch s {
-	case "lost", "late", "nowhere", "unarmed":
+	case "lost", "late", "nowhere", "unarmed", "unloaded":
 		return &ending{word: s}
 	}
 	code, err := strconv.Atoi(s)

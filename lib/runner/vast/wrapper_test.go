@@ -53,7 +53,7 @@ func TestWrapperLeavesRoomForACommand(t *testing.T) {
 func TestParseLabel(t *testing.T) {
 	r := &Runner{Agent: "a1"}
 	for _, number := range []int{1, 2, 13} {
-		for _, end := range []string{"", "0", "255", "late", "lost", "nowhere", "unarmed"} {
+		for _, end := range []string{"", "0", "255", "late", "lost", "nowhere", "unarmed", "unloaded"} {
 			label := r.label("t-1", 4, number)
 			if end != "" {
 				label += endMark + end
