@@ -508,6 +508,12 @@ func (l *Launcher) deadline(a *request.Alternative) time.Time {
 	return first
 }
 
+// misses reports whether a job that takes that long cannot end by the deadline.
+func (l *Launcher) misses(a *request.Alternative, takes time.Duration) bool {
+	at := l.deadline(a)
+	return !at.IsZero() && l.now.Add(takes).After(at)
+}
+
 // amounts writes GRES and licenses as sbatch takes them.
 func amounts(list []request.Amount) string {
 	words := make([]string, len(list))
