@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
-	"github.com/ponos-tools/ponos/lib/priority"
 )
 
 // lines are the futures of the nodes of the chosen partitions, with everything
 // that is in anyone's way.
-func (v *holesView) lines() []priority.Timeline {
-	var lines []priority.Timeline
-	for _, line := range v.plan.timelines(nil, v.at.Unix()) {
-		for i := range v.plan.nodes {
-			n := &v.plan.nodes[i]
+func (v *holesView) lines() []forecast.Timeline {
+	var lines []forecast.Timeline
+	for _, line := range v.plan.plan.Timelines(nil) {
+		for i := range v.plan.Nodes {
+			n := &v.plan.Nodes[i]
 			if n.Name == line.Name && slices.ContainsFunc(slices.Collect(n.Partitions.All()), v.isChosen) {
 				lines = append(lines, line)
 			}
@@ -38,13 +38,13 @@ func (v *holesView) isChosen(partition string) bool {
 // chartRow is a row of the chart: nodes with the same future.
 type chartRow struct {
 	label string
-	line  priority.Timeline
+	line  forecast.Timeline
 }
 
 // chartRows groups nodes that look the same.
 func (v *holesView) chartRows() []chartRow {
 	groups := map[string][]string{}
-	first := map[string]priority.Timeline{}
+	first := map[string]forecast.Timeline{}
 	var order []string
 	for _, line := range v.lines() {
 		var b strings.Builder
@@ -126,8 +126,8 @@ func (v *holesView) chart(p *page) {
 }
 
 // cell is the letter and colour of a stretch of time: of what takes most of it.
-func cell(line priority.Timeline, from, to int64) (string, string) {
-	var best priority.Span
+func cell(line forecast.Timeline, from, to int64) (string, string) {
+	var best forecast.Span
 	longest := int64(-1)
 	for _, s := range line.Spans {
 		if overlap := min(s.End, to) - max(s.Start, from); overlap > longest {
@@ -137,11 +137,11 @@ func cell(line priority.Timeline, from, to int64) (string, string) {
 	switch {
 	case !best.Taken:
 		return "·", green
-	case best.Kind == priority.Unusable:
+	case best.Kind == forecast.Unusable:
 		return "x", red
-	case best.Kind == priority.Reserved:
+	case best.Kind == forecast.Reserved:
 		return "R", purple
-	case best.Kind == priority.Planned:
+	case best.Kind == forecast.Planned:
 		return "P", yellow
 	}
 	switch part := fullness(line, best); {
@@ -154,7 +154,7 @@ func cell(line priority.Timeline, from, to int64) (string, string) {
 }
 
 // fullness is how much of a node is taken: of its scarcest resource.
-func fullness(line priority.Timeline, s priority.Span) float64 {
+func fullness(line forecast.Timeline, s forecast.Span) float64 {
 	part := 0.0
 	for _, r := range [][2]float64{{s.Free.CPUs, line.Total.CPUs}, {s.Free.MemMB, line.Total.MemMB}, {s.Free.GPUs, line.Total.GPUs}} {
 		if r[1] > 0 {

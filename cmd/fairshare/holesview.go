@@ -14,8 +14,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
-	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -30,17 +30,21 @@ type holesView struct {
 
 	at     time.Time
 	until  int64
-	plan   nodePlan
+	plan   planner
+	me     string
 	chosen []*slurm.Partition
 	holes  map[string][]offer
 }
 
 // offer is a hole in a partition, and how to ask for it.
 type offer struct {
-	priority.Hole
-	minutes int64 // priority.Forever: without an end
-	request []string
-	victims []string
+	forecast.Hole
+	minutes   int64    // forecast.Forever: without an end
+	request   []string // nil unless the plan has it start
+	victims   []string // jobs that are preempted
+	delays    []string // planned jobs of later partitions that it moves
+	certainty forecast.Certainty
+	why       string // it is not sure
 }
 
 func newHolesView(a *asker, c *cli.Context) (*holesView, error) {
@@ -65,16 +69,16 @@ func newHolesView(a *asker, c *cli.Context) (*holesView, error) {
 func (v *holesView) load(ctx context.Context) error {
 	v.at = v.ask.now()
 	now := v.at.Unix()
-	v.plan = nodePlan{}
-	if err := v.plan.load(ctx, v.ask, now); err != nil {
+	if err := v.plan.load(ctx, v.ask); err != nil {
 		return err
 	}
-	if err := checkNames("partition", v.wanted, partitionNames(v.plan.partitions)); err != nil {
+	v.me, _ = me()
+	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
 	v.chosen = nil
-	for i := range v.plan.partitions {
-		p := &v.plan.partitions[i]
+	for i := range v.plan.Partitions {
+		p := &v.plan.Partitions[i]
 		if len(v.wanted) == 0 && !p.Hidden || slices.Contains(v.wanted, p.Name) {
 			v.chosen = append(v.chosen, p)
 		}
@@ -97,21 +101,24 @@ func (v *holesView) horizon(now int64) int64 {
 		return now + int64(v.ahead.Seconds())
 	}
 	last := now + 3600
-	for _, b := range v.plan.busy {
-		if b.End != priority.Forever {
-			last = max(last, b.End)
-		} else if b.Kind == priority.Planned {
-			last = max(last, b.Start+3600)
+	for _, line := range v.plan.plan.Timelines(nil) {
+		for _, s := range line.Spans {
+			if s.End != forecast.Forever && s.Taken {
+				last = max(last, s.End)
+			} else if s.Kind == forecast.Planned {
+				last = max(last, s.Start+3600)
+			}
 		}
 	}
-	return min(last, now+int64(min(v.plan.config.BackfillWindow(), 24*time.Hour).Seconds()))
+	return min(last, now+int64(min(v.plan.Config.BackfillWindow(), 24*time.Hour).Seconds()))
 }
 
 // offers are the holes of a partition as requests.
 func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
-	lines := v.plan.timelines(p, now)
+	part := v.plan.world.Partition(p.Name)
+	lines := v.plan.plan.Timelines(part)
 	var all []offer
-	for _, h := range priority.Holes(lines, int64(v.shortest.Seconds()), v.until) {
+	for _, h := range forecast.Holes(lines, int64(v.shortest.Seconds()), v.until) {
 		if h.Start > now && v.onlyNow {
 			break
 		}
@@ -119,7 +126,7 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if h.Start == now {
 			margin = int64(v.margin.Seconds())
 		}
-		o := offer{Hole: h, minutes: priority.Minutes(h.Start, h.End, margin), victims: v.plan.victims(p, h.Nodes, h.Start)}
+		o := offer{Hole: h, minutes: forecast.Minutes(h.Start, h.End, margin), victims: v.plan.plan.Preempted(part, h.Nodes, h.Start)}
 		if p.MaxTime != slurm.Unlimited && p.MaxTime > 0 {
 			o.minutes = min(o.minutes, int64(p.MaxTime/time.Minute))
 		}
@@ -140,10 +147,46 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if int64(count) < p.MinNodes {
 			continue
 		}
-		o.request = v.request(p, o, count)
+		o.delays = v.plan.plan.InTheWay(part, h.Nodes, h.Start, h.End)
+		v.judge(&o, p, part, count)
 		all = append(all, o)
 	}
 	return all
+}
+
+// judge says how far a hole can be relied on. It has options of sbatch only if a job with
+// them would start in it, as the planner sees it.
+func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition, count int) {
+	o.certainty, o.why = v.plan.plan.Certainty(v.me, part, o.Nodes)
+	if o.certainty != forecast.OutOfReach && o.Start > v.at.Unix() {
+		o.certainty, o.why = forecast.Likely, "" // much can happen until then
+	}
+	if o.certainty == forecast.OutOfReach {
+		return
+	}
+	j := forecast.Job{
+		User: v.me, Account: v.plan.account(v.me), Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.gpuType(p, o.Nodes),
+		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
+	}
+	if o.minutes != forecast.Forever {
+		j.Limit = o.minutes * 60
+	}
+	if j.Need.GPUs < 1 {
+		j.GPUType = ""
+	}
+	if !v.plan.memoryCounts() {
+		j.Need.MemMB = 0
+	}
+	last, why := v.plan.plan.Last(v.plan.world.Bound(j))
+	switch last.Verdict {
+	case forecast.StartsNow, forecast.PlannedLate:
+		if last.Start <= o.Start {
+			o.request = v.request(p, *o, count)
+			return
+		}
+		why = "jobs that come first need the room"
+	}
+	o.certainty, o.why = forecast.OutOfReach, or(why, "a job of yours would not start in it")
 }
 
 // request are the options with which sbatch asks for a hole.
@@ -168,7 +211,7 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 		args = append(args, "--mem="+integer(o.Free.MemMB)+"M")
 	}
 	limit := slurm.Unlimited
-	if o.minutes != priority.Forever {
+	if o.minutes != forecast.Forever {
 		limit = time.Duration(o.minutes) * time.Minute
 	}
 	return append(args, "--time="+slurm.FormatDuration(limit))
@@ -181,7 +224,7 @@ func (v *holesView) text(p *page) error {
 	if !v.onlyList {
 		v.chart(p)
 	}
-	for _, part := range v.chosen {
+	for k, part := range v.chosen {
 		title := "partition " + app.Sanitize(part.Name)
 		if len(part.AllowAccounts) > 0 {
 			title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
@@ -198,6 +241,10 @@ func (v *holesView) text(p *page) error {
 			continue
 		}
 		offers := v.holes[part.Name]
+		if other := v.equal(k); other != "" {
+			p.line("  ", "the holes of %s, with --partition=%s", other, part.Name)
+			continue
+		}
 		if len(offers) == 0 {
 			p.line("  ", "no hole within %s", span(time.Duration(v.until-v.at.Unix())*time.Second))
 		}
@@ -207,20 +254,46 @@ func (v *holesView) text(p *page) error {
 				break
 			}
 			what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
-			between := " "
-			if p.width > 0 && displayWidth(what)+displayWidth(request)+4 > p.width {
-				between = "\n    "
+			switch {
+			case o.request == nil:
+				p.printf("  %s\n", what)
+			case p.width == 0 || displayWidth(what)+displayWidth(request)+4 <= p.width:
+				p.printf("  %s: %s\n", what, request)
+			default:
+				p.printf("  %s:\n", what)
+				p.command("    ", o.request)
 			}
-			p.printf("  %s:%s%s\n", what, between, request)
+			if o.why != "" {
+				p.line("      ", "%s", o.why)
+			}
 			if len(o.victims) > 0 {
-				p.line("      ", "preempts %s", strings.Join(o.victims, ", "))
+				p.line("      ", "preempts %s", few(o.victims))
+			}
+			if len(o.delays) > 0 {
+				p.line("      ", "delays %s, planned in partitions that come later", few(o.delays))
 			}
 		}
-		if n := v.plan.unplanned[part.Name]; n > 0 {
-			p.line("  ", "%s in line without a planned start: they may come first", plural(n, "job is", "jobs are"))
+		if n := v.plan.unplanned(part.Name); n > 0 {
+			p.line("  ", "%s in line without a planned start", plural(n, "job is", "jobs are"))
 		}
 	}
 	return nil
+}
+
+// equal is the partition before the k-th that has the same holes, or "".
+func (v *holesView) equal(k int) string {
+	mine := v.holes[v.chosen[k].Name]
+	for _, other := range v.chosen[:k] {
+		theirs := v.holes[other.Name]
+		if len(mine) > 0 && other.State == "UP" && slices.EqualFunc(mine, theirs, func(a, b offer) bool {
+			return a.Start == b.Start && a.End == b.End && a.minutes == b.minutes && a.Free == b.Free && slices.Equal(a.Nodes, b.Nodes) &&
+				a.certainty == b.certainty && a.why == b.why && slices.Equal(a.delays, b.delays) && slices.Equal(a.victims, b.victims) &&
+				len(a.request) == len(b.request) && (len(a.request) == 0 || slices.Equal(a.request[1:], b.request[1:]))
+		}) {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // describe says what a hole offers: 2 GPUs, 6 CPUs and 12G for 3h20m now on gpu2.
@@ -238,14 +311,15 @@ func (v *holesView) describe(p *page, o offer) string {
 		start, color = "from "+shortTime(o.Start, v.at), yellow
 	}
 	length := "without limit"
-	if o.minutes != priority.Forever {
+	if o.minutes != forecast.Forever {
 		length = "for " + span(time.Duration(o.minutes)*time.Minute)
 	}
 	where := hostlist.Compress(o.Nodes)
 	if len(o.Nodes) > 1 {
 		where = "each of " + where
 	}
-	return fmt.Sprintf("%s %s %s on %s", strings.Join(what, ", "), length, p.paint(color, start), app.Sanitize(where))
+	certain := map[forecast.Certainty]string{forecast.Sure: "sure", forecast.Likely: "likely", forecast.OutOfReach: "out of reach"}[o.certainty]
+	return fmt.Sprintf("%s %s %s on %s (%s)", strings.Join(what, ", "), length, p.paint(color, start), app.Sanitize(where), certain)
 }
 
 type holeJSON struct {
@@ -258,8 +332,11 @@ type holeJSON struct {
 	CPUs     int64    `json:"cpus_per_node"`
 	GPUs     int64    `json:"gpus_per_node"`
 	Memory   int64    `json:"memory_bytes_per_node"`
-	Options  []string `json:"sbatch_options"`
+	Options  []string `json:"sbatch_options"` // empty unless they were checked
 	Preempts []string `json:"preempts"`
+	Delays   []string `json:"delays"`
+	Certain  string   `json:"certainty"`
+	Why      *string  `json:"certainty_reason"`
 }
 
 type holesPartitionJSON struct {
@@ -293,19 +370,20 @@ func (v *holesView) json(w io.Writer) error {
 		Nodes      []nodeJSON           `json:"nodes"`
 	}{v.at.Format(time.RFC3339), *rfc3339(v.until), []holesPartitionJSON{}, []nodeJSON{}}
 	forever := func(t int64) *string {
-		if t == priority.Forever {
+		if t == forecast.Forever {
 			return nil
 		}
 		return rfc3339(t)
 	}
 	for _, p := range v.chosen {
-		part := holesPartitionJSON{p.Name, p.State, p.AllowAccounts, v.plan.unplanned[p.Name], []holeJSON{}}
+		part := holesPartitionJSON{p.Name, p.State, filled(p.AllowAccounts), v.plan.unplanned(p.Name), []holeJSON{}}
 		for _, o := range v.holes[p.Name] {
 			h := holeJSON{
 				Start: *rfc3339(o.Start), Now: o.Start == v.at.Unix(), End: forever(o.End), NodeList: hostlist.Compress(o.Nodes), Nodes: len(o.Nodes),
-				CPUs: int64(o.Free.CPUs), GPUs: int64(o.Free.GPUs), Memory: int64(o.Free.MemMB) << 20, Options: o.request, Preempts: o.victims,
+				CPUs: int64(o.Free.CPUs), GPUs: int64(o.Free.GPUs), Memory: int64(o.Free.MemMB) << 20, Options: filled(o.request),
+				Preempts: filled(o.victims), Delays: filled(o.delays), Certain: o.certainty.String(), Why: optional(o.why),
 			}
-			if o.minutes != priority.Forever {
+			if o.minutes != forecast.Forever {
 				s := o.minutes * 60
 				h.Seconds = &s
 			}
@@ -314,24 +392,24 @@ func (v *holesView) json(w io.Writer) error {
 		doc.Partitions = append(doc.Partitions, part)
 	}
 	for _, line := range v.lines() {
-		n := nodeJSON{Name: line.Name}
+		n := nodeJSON{line.Name, []spanJSON{}}
 		for _, s := range line.Spans {
-			n.Spans = append(n.Spans, spanJSON{*rfc3339(s.Start), forever(s.End), kindName(s), int64(s.Free.CPUs), int64(s.Free.GPUs), int64(s.Free.MemMB) << 20, s.Who})
+			n.Spans = append(n.Spans, spanJSON{*rfc3339(s.Start), forever(s.End), kindName(s), int64(s.Free.CPUs), int64(s.Free.GPUs), int64(s.Free.MemMB) << 20, filled(s.Who)})
 		}
 		doc.Nodes = append(doc.Nodes, n)
 	}
 	return app.PrintJSON(w, doc)
 }
 
-func kindName(s priority.Span) string {
+func kindName(s forecast.Span) string {
 	switch {
 	case !s.Taken:
 		return "free"
-	case s.Kind == priority.Planned:
+	case s.Kind == forecast.Planned:
 		return "planned"
-	case s.Kind == priority.Reserved:
+	case s.Kind == forecast.Reserved:
 		return "reserved"
-	case s.Kind == priority.Unusable:
+	case s.Kind == forecast.Unusable:
 		return "unusable"
 	}
 	return "running"
@@ -346,7 +424,9 @@ func (v *holesView) metrics() []metric {
 				continue
 			}
 			cpus, gpus = max(cpus, o.Free.CPUs), max(gpus, o.Free.GPUs)
-			if o.minutes != priority.Forever {
+			if o.minutes == forecast.Forever {
+				longest = math.Inf(1)
+			} else {
 				longest = max(longest, float64(o.minutes)*60)
 			}
 		}
@@ -355,7 +435,7 @@ func (v *holesView) metrics() []metric {
 			metric{"fairshare_hole_cpus", "Most CPUs of a node that a job could get right now.", labels, cpus},
 			metric{"fairshare_hole_gpus", "Most GPUs of a node that a job could get right now.", labels, gpus},
 			metric{"fairshare_hole_longest_seconds", "Longest time limit with which a job could start right now.", labels, longest},
-			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.unplanned[p.Name])})
+			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.unplanned(p.Name))})
 	}
 	return all
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/priority"
-	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 type weightsJSON struct {
@@ -112,7 +111,8 @@ func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
 	o.text("reason", j.Reason)
 	o.text("reason_plain", e.Plain)
 	o.text("advice", e.Advice)
-	o.bool("never_starts_as_it_is", slurm.WillNeverStart(j.Reason))
+	_, never := v.obstacle(i)
+	o.bool("never_starts_as_it_is", never)
 	o.stamp("submit_time", j.Submit)
 	o.stamp("eligible_time", j.Eligible)
 	o.stamp("start_time", j.Start)
@@ -136,6 +136,11 @@ func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
 			o.number("starts_now_with_seconds", float64(f.minutes*60))
 		} else {
 			o.null("starts_now_with_seconds")
+		}
+		if text, _ := v.obstacle(i); text != "" {
+			o.text("obstacle", text)
+		} else {
+			o.null("obstacle")
 		}
 	}
 	o.close()

@@ -138,15 +138,20 @@ func (v *queueView) list(p *page) {
 	if starts {
 		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })})
 	}
-	why := map[string]string{}
+	type reason struct {
+		code            string
+		reserved, named bool
+	}
+	why := map[reason]string{}
 	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.Job) string {
 		if !j.Pending() {
 			return strings.ToLower(j.State)
 		}
-		plain, ok := why[j.Reason]
+		of := reason{j.Reason, j.Reservation != "", j.ReqNodes != ""}
+		plain, ok := why[of]
 		if !ok {
-			plain = slurm.ExplainReason(j.Reason).Plain
-			why[j.Reason] = plain
+			plain = j.Explain().Plain
+			why[of] = plain
 		}
 		return plain
 	})})

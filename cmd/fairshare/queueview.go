@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -35,13 +36,24 @@ type queueView struct {
 	factors    factorRows
 	factorOf   []int32 // of each job its row in factors, or -1
 	noFactors  string  // why sprio has none
-	candidates []priority.Candidate
+	candidates []forecast.Candidate
 	order      []int          // of all pending jobs, indices into jobs
 	ranks      []int          // of each job
 	waiting    map[string]int // jobs in line, by partition
 	rows       []int          // the jobs that are shown
+	plan       *planner       // for the story of one job
 	fits       map[string]fit // of one job, by partition: how it could start now
 }
+
+// fit is how a waiting job could start now: with a shorter time limit.
+type fit struct {
+	minutes int64
+	nodes   string
+	delays  []string // jobs that start later then
+}
+
+// submitMargin is the time in seconds until the user has changed the job.
+const submitMargin = 60
 
 func newQueueView(a *asker, c *cli.Context) (*queueView, error) {
 	v := &queueView{
@@ -117,11 +129,62 @@ func (v *queueView) load(ctx context.Context) error {
 	if err := v.choose(); err != nil {
 		return err
 	}
-	v.fits = nil
-	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.candidates[v.rows[0]].Eligible {
+	v.plan, v.fits = nil, nil
+	if len(v.ids) == 0 || len(v.fields) > 0 || !sameJob(v.jobs, v.rows) || !v.jobs[v.rows[0]].Pending() {
 		return nil
 	}
-	return v.fit(ctx)
+	return v.forecast(ctx)
+}
+
+// forecast plans the queue for the one job that was asked for: where and when it starts in
+// each of its partitions, and with which time limit it would start now.
+func (v *queueView) forecast(ctx context.Context) error {
+	v.plan, v.fits = &planner{}, map[string]fit{}
+	if err := v.plan.load(ctx, v.ask); err != nil {
+		return err
+	}
+	for _, i := range v.rows {
+		j := &v.jobs[i]
+		row := v.plan.row(j)
+		if row < 0 {
+			continue // it has just started
+		}
+		j.Start, j.End, j.SchedNodes = 0, 0, ""
+		r := &v.plan.plan.Results[row]
+		switch r.Verdict {
+		case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
+			j.Start, j.SchedNodes = r.Start, hostlist.Compress(r.Nodes)
+			if j.Limit > 0 && j.Limit != slurm.Unlimited {
+				j.End = j.Start + int64(j.Limit.Seconds())
+			}
+		}
+		if v.ranks[i] = r.Rank; r.Rank == 0 {
+			v.candidates[i].Eligible = false
+		}
+		if j.HetID != 0 || j.Reservation != "" {
+			continue
+		}
+		if minutes, nodes, delays, ok := v.plan.plan.ShorterLimit(row, submitMargin); ok {
+			v.fits[j.Partition] = fit{minutes, hostlist.Compress(nodes), delays}
+		}
+	}
+	return nil
+}
+
+// fitText says how the job could start now, or nothing.
+func (v *queueView) fitText(j *slurm.Job) (text string, command []string) {
+	f, ok := v.fits[j.Partition]
+	if !ok {
+		return "", nil
+	}
+	text = fmt.Sprintf("there is room for it now on %s for %s: with that time limit it starts, and is ended then", f.nodes, span(time.Duration(f.minutes)*time.Minute))
+	if len(f.delays) > 0 {
+		text += ". It would delay " + few(f.delays)
+	}
+	if j.TaskCount() == 1 {
+		command = []string{"scontrol", "update", "job=" + j.Label, "timelimit=" + strconv.FormatInt(f.minutes, 10)}
+	}
+	return text, command
 }
 
 func (v *queueView) sort() {
@@ -139,21 +202,45 @@ func (v *queueView) sort() {
 	if v.factors.at != nil {
 		v.factors.at = map[factorKey]int32{}
 	}
-	v.candidates = make([]priority.Candidate, len(v.jobs))
+	v.plansOfOthers()
+	v.candidates = make([]forecast.Candidate, len(v.jobs))
 	v.waiting = map[string]int{}
 	for i := range v.jobs {
 		j := &v.jobs[i]
-		c := priority.Candidate{
+		c := forecast.Candidate{
 			Partition: j.Partition, Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Submit: j.Submit, JobID: j.ArrayID,
-			Priority: v.priorityOf(i), Count: j.TaskCount(), Eligible: j.Pending() && j.Priority > 0 && slurm.Considered(j.Reason),
+			Priority: v.priorityOf(i), Count: j.RunnableTasks(), Eligible: j.Pending() && j.Priority > 0 && j.Competes(),
 		}
 		v.candidates[i] = c
 		if c.Eligible {
 			v.waiting[j.Partition] += c.Count
 		}
 	}
-	v.order = priority.Order(v.candidates)
-	v.ranks = priority.Ranks(v.candidates, v.order)
+	v.order = forecast.Order(v.candidates)
+	v.ranks = forecast.Ranks(v.candidates, v.order)
+}
+
+// plansOfOthers takes away the start that squeue repeats for each partition of a job: it
+// is that in the partition which has the planned nodes.
+func (v *queueView) plansOfOthers() {
+	rows := make(map[uint64]int, len(v.jobs))
+	for i := range v.jobs {
+		rows[v.jobs[i].ID]++
+	}
+	nodes := map[string][]string{}
+	for i := range v.limits {
+		nodes[v.limits[i].Name], _ = hostlist.Expand(v.limits[i].Nodes)
+	}
+	for i := range v.jobs {
+		j := &v.jobs[i]
+		if rows[j.ID] < 2 || j.SchedNodes == "" || !j.Pending() {
+			continue
+		}
+		planned, err := hostlist.Expand(j.SchedNodes)
+		if err == nil && slices.ContainsFunc(planned, func(n string) bool { return !slices.Contains(nodes[j.Partition], n) }) {
+			j.Start, j.End, j.SchedNodes = 0, 0, ""
+		}
+	}
 }
 
 // factorsRow is sprio's row of a job, or nil.
@@ -383,7 +470,5 @@ func explain(j *slurm.Job) slurm.Explanation {
 	if !j.Pending() {
 		return slurm.Explanation{Plain: strings.ToLower(j.State)}
 	}
-	e := slurm.ExplainReason(j.Reason)
-	e.Advice = strings.ReplaceAll(e.Advice, "ID", j.Label)
-	return e
+	return j.Explain()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -37,16 +38,29 @@ func (v *queueView) story(p *page) error {
 		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
 		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
 		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
-		{title: "EXPECTED START", cell: textCell(func(i int) string { return when(v.jobs[v.rows[i]].Start, v.at) })},
+		{title: "EXPECTED START", cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
 		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
 	})
 	e := explain(j)
 	p.printf("\n%s\n", p.paint(bold, "why it waits:"))
-	p.line("  ", "%s (%s)", e.Plain, or(j.Reason, "no reason"))
-	p.line("  ", "what can be done: %s", e.Advice)
+	p.line("  ", "%s (%s)", e.Plain, or(shortReason(j.Reason), "no reason"))
+	never := len(v.rows) > 0
 	for _, i := range v.rows {
-		if text := v.fitText(&v.jobs[i]); text != "" {
+		text, ends := v.obstacle(i)
+		never = never && ends
+		if text != "" {
+			p.line("  ", "%s", text)
+		}
+	}
+	if !never {
+		p.line("  ", "what can be done: %s", e.Advice)
+	}
+	for _, i := range v.rows {
+		if text, command := v.fitText(&v.jobs[i]); text != "" {
 			p.line("  ", "in %s %s", v.jobs[i].Partition, text)
+			if command != nil {
+				p.command("    ", command)
+			}
 		}
 	}
 	for _, i := range v.rows {
@@ -84,6 +98,41 @@ func request(j *slurm.Job) string {
 		text += " for " + slurm.FormatDuration(j.Limit)
 	}
 	return text
+}
+
+// shortReason is the reason as a word: some are a sentence, which has been said already.
+func shortReason(reason string) string {
+	code, _, _ := strings.Cut(reason, ",")
+	if strings.Contains(code, " ") {
+		return "Resources"
+	}
+	return code
+}
+
+// obstacle is what the planner knows of a row beyond Slurm's reason, and whether the job
+// can never start there as it is.
+func (v *queueView) obstacle(i int) (text string, never bool) {
+	if v.plan == nil {
+		return "", slurm.WillNeverStart(v.jobs[i].Reason)
+	}
+	row := v.plan.row(&v.jobs[i])
+	if row < 0 {
+		return "", false
+	}
+	verdict := v.plan.plan.Results[row].Verdict
+	never = verdict == forecast.NeverAsks || verdict == forecast.NeverFits || slurm.WillNeverStart(v.jobs[i].Reason)
+	if text = v.plan.plan.Explain(row); text != "" && len(v.rows) > 1 && verdict != forecast.NeverFits {
+		text = "in " + v.jobs[i].Partition + ": " + text
+	}
+	return text, never
+}
+
+// startText is when a row is expected to start.
+func (v *queueView) startText(i int) string {
+	if _, never := v.obstacle(i); never {
+		return "never as it is"
+	}
+	return when(v.jobs[i].Start, v.at)
 }
 
 func (v *queueView) rankText(i int) string {

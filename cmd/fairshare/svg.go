@@ -10,7 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/forecast"
 )
 
 // drawing is an SVG document in the making.
@@ -93,7 +93,7 @@ func (v *holesView) drawing() *drawing {
 				continue
 			}
 			part := 1.0
-			if s.Kind == priority.Running {
+			if s.Kind == forecast.Running {
 				part = fullness(r.line, s)
 			}
 			d.rect(x(s.Start), y+2+(row-4)*(1-part), w, (row-4)*part, kindColors[kind], 0.9, title)
@@ -135,7 +135,7 @@ func clipText(s string, n int) string {
 }
 
 func endText(t int64, now time.Time) string {
-	if t == priority.Forever {
+	if t == forecast.Forever {
 		return "no known end"
 	}
 	return shortTime(t, now)

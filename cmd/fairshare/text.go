@@ -385,3 +385,42 @@ func sortedKeys[K comparable, V any](m map[K]V, less func(a, b K) bool) []K {
 	sort.Slice(keys, func(i, j int) bool { return less(keys[i], keys[j]) })
 	return keys
 }
+
+// filled is a list for JSON: never null.
+func filled[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// few are the first names of a list that may be long.
+func few(names []string) string {
+	const most = 8
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// command writes arguments that can be copied, on lines of their own that a shell joins,
+// never broken within an argument.
+func (p *page) command(indent string, args []string) {
+	p.print(indent)
+	used := displayWidth(indent)
+	for i, arg := range args {
+		arg = app.Sanitize(arg)
+		w := displayWidth(arg)
+		switch {
+		case i > 0 && p.width > 0 && used+1+w+2 > p.width:
+			p.print(" \\\n" + indent)
+			used = displayWidth(indent)
+		case i > 0:
+			p.print(" ")
+			used++
+		}
+		p.print(arg)
+		used += w
+	}
+	p.print("\n")
+}

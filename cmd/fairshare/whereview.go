@@ -49,7 +49,7 @@ type whereView struct {
 	account         string
 
 	at      time.Time
-	plan    nodePlan
+	plan    planner
 	answers []answer
 	skipped int
 }
@@ -163,27 +163,27 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	}
 	waiting := map[string]int{}
 	count := func(j *slurm.Job) bool {
-		if j.Priority > 0 && slurm.Considered(j.Reason) {
+		if j.Priority > 0 && j.Considered() {
 			waiting[j.Partition] += j.TaskCount()
 		}
 		return false
 	}
 	var none []slurm.Job
 	n := &v.plan
-	if err := together(ctx, a.config(&n.config), a.partitions(&n.partitions), a.jobs(&none, count, "PENDING")); err != nil {
+	if err := together(ctx, a.config(&n.Config), a.partitions(&n.Partitions), a.jobs(&none, count, "PENDING")); err != nil {
 		return err
 	}
-	if err := checkNames("partition", v.wanted, partitionNames(n.partitions)); err != nil {
+	if err := checkNames("partition", v.wanted, partitionNames(n.Partitions)); err != nil {
 		return err
 	}
 	var memberships []slurm.Association
-	if n.config.Accounting() {
+	if n.Config.Accounting() {
 		memberships, err = a.client.Associations(ctx, name)
 		failure, failed := slurm.FailureOf(err)
 		if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
 			return err
 		}
-		memberships = slices.DeleteFunc(memberships, func(m slurm.Association) bool { return m.Cluster != n.config["ClusterName"] })
+		memberships = slices.DeleteFunc(memberships, func(m slurm.Association) bool { return m.Cluster != n.Config["ClusterName"] })
 		var known []string
 		for _, m := range memberships {
 			known = append(known, m.QOS...)
@@ -203,7 +203,7 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 
 // model is what is known of who may use what.
 func (v *whereView) model(name string, memberships []slurm.Association) *admission.Cluster {
-	m := &admission.Cluster{Partitions: v.plan.partitions, Associations: memberships, Config: v.plan.config, User: name}
+	m := &admission.Cluster{Partitions: v.plan.Partitions, Associations: memberships, Config: v.plan.Config, User: name}
 	m.Known.Config, m.Known.Accounting = true, !v.noDatabase
 	m.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
@@ -231,8 +231,8 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 			}
 		}
 	}
-	for i := range v.plan.partitions {
-		p := &v.plan.partitions[i]
+	for i := range v.plan.Partitions {
+		p := &v.plan.Partitions[i]
 		asked := slices.Contains(v.wanted, p.Name)
 		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
 			continue
@@ -314,12 +314,12 @@ func (v *whereView) merged() []answer {
 // preemptible reports whether jobs of the partition lose their place to those of
 // others: it has a lower tier than another one on the same nodes.
 func (v *whereView) preemptible(p *slurm.Partition) bool {
-	if v.plan.config.Get("PreemptType") != "preempt/partition_prio" || v.plan.preemptMode(p) == "OFF" {
+	if v.plan.Config.Get("PreemptType") != "preempt/partition_prio" || v.plan.preemptMode(p) == "OFF" {
 		return false
 	}
 	mine, _ := hostlist.Expand(p.Nodes)
-	for i := range v.plan.partitions {
-		o := &v.plan.partitions[i]
+	for i := range v.plan.Partitions {
+		o := &v.plan.Partitions[i]
 		if o.PriorityTier <= p.PriorityTier {
 			continue
 		}

@@ -43,6 +43,7 @@ func (c *Cluster) Check(j Job) []Finding {
 		k.accountLimits()
 	}
 	k.licenses()
+	k.reservations()
 	return k.findings
 }
 

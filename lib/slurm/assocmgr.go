@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Counted is what counts against the limits of an association, or of a QOS: what its
@@ -20,10 +21,16 @@ type Counted struct {
 	TRESRunMins              TRES // what running jobs use if they run to their time limits
 }
 
-// CountedAssociation is the usage of an account, or of a user in an account.
+// CountedAssociation is the usage of an account, or of a user in an account, with the
+// limits on it. Those that an account passes on are with its users.
 type CountedAssociation struct {
 	Cluster, Account, User, Partition string // User is empty for the account itself
+	Parent                            string // account above an account
 	Counted
+	Grp           GroupLimits
+	MaxJobs       Limit[int64] // at a time
+	MaxTRESPerJob TRES
+	MaxWall       Limit[time.Duration]
 }
 
 // CountedQOS is the usage of a QOS: in all, and by user and account. Who has had
@@ -47,8 +54,8 @@ func (c *Client) Usages(ctx context.Context) (Usages, error) {
 	return stream(ctx, c, ParseUsages, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
 }
 
-// ParseUsages reads what scontrol prints for Usages. Limits are left out: sacctmgr has
-// those of users who never had a job as well.
+// ParseUsages reads what scontrol prints for Usages. Limits of QOS are left out: sacctmgr
+// has those of users who never had a job as well.
 func ParseUsages(r io.Reader) (Usages, error) {
 	var all Usages
 	scan := newRecordScanner("scontrol show assoc_mgr", r)
@@ -105,9 +112,20 @@ func (p *counter) association(line []byte) CountedAssociation {
 			a.User, _, _ = strings.Cut(text, "(")
 		case "Partition":
 			a.Partition = text
+		case "ParentAccount": // root(1)
+			a.Parent, _, _ = strings.Cut(text, "(")
+		case "MaxJobs":
+			a.MaxJobs = p.limit(text)
+		case "MaxTRESPJ":
+			a.MaxTRESPerJob = p.plain(text)
+		case "MaxWallPJ":
+			if n, ok := parseNumber(text); ok {
+				a.MaxWall = AtMost(time.Duration(n) * time.Minute)
+			}
 		default:
 			if name, ok := strings.CutPrefix(string(key), "Grp"); ok {
 				p.count(&a.Counted, name, text)
+				p.bound(&a.Grp, name, text)
 			}
 		}
 		return p.err == nil
@@ -185,6 +203,53 @@ func (p *counter) count(to *Counted, key, value string) {
 	case "TRESRunMins":
 		to.TRESRunMins = p.list(key, value)
 	}
+}
+
+// bound reads LIMIT(USED) for the limit.
+func (p *counter) bound(to *GroupLimits, key, value string) {
+	switch key {
+	case "Jobs":
+		to.Jobs = p.limit(value)
+	case "JobsAccrue":
+		to.JobsAccrue = p.limit(value)
+	case "SubmitJobs":
+		to.Submit = p.limit(value)
+	case "Wall":
+		if l := p.limit(value); l.Set {
+			to.Wall = AtMost(time.Duration(l.Max) * time.Minute)
+		}
+	case "TRES":
+		to.TRES = p.plain(value)
+	case "TRESMins":
+		to.TRESMins = p.plain(value)
+	case "TRESRunMins":
+		to.TRESRunMins = p.plain(value)
+	}
+}
+
+// limit is what stands before (USED): a number, or N for none.
+func (p *counter) limit(value string) Limit[int64] {
+	before, _, _ := strings.Cut(value, "(")
+	n, ok := parseNumber(before)
+	if !ok {
+		return Limit[int64]{}
+	}
+	return AtMost(n)
+}
+
+// plain reads a list of limits, with or without (USED).
+func (p *counter) plain(value string) TRES {
+	var t TRES
+	for item := range strings.SplitSeq(value, ",") {
+		name, count, _ := strings.Cut(item, "=")
+		if l := p.limit(count); l.Set {
+			if t == nil {
+				t = TRES{}
+			}
+			t[strings.ToLower(name)] = float64(l.Max)
+		}
+	}
+	return t
 }
 
 func (p *counter) used(key, value string) float64 {

@@ -165,6 +165,17 @@ func (j *Job) HoldsNodes() bool {
 // TaskCount is how many jobs the row stands for.
 func (j *Job) TaskCount() int { return countTasks(j.Tasks) }
 
+// RunnableTasks is how many of them the array lets run at a time.
+func (j *Job) RunnableTasks() int {
+	n := j.TaskCount()
+	if _, limit, ok := strings.Cut(j.Tasks, "%"); ok {
+		if k, err := strconv.Atoi(limit); err == nil && k > 0 {
+			n = min(n, k)
+		}
+	}
+	return n
+}
+
 // countTasks counts the task ids in 1,3-5,10-20:2%4. Slurm shortens a long list
 // with "..."; what is cut off is not counted.
 func countTasks(tasks string) int {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Placement is what a running job has on some nodes: per node, the same on each.
@@ -23,6 +25,14 @@ type JobDetail struct {
 	Exit       Exit
 	WholeNodes bool // it wants its nodes for itself
 	Placements []Placement
+
+	UserID      uint32
+	ExcNodes    string        // host list of the nodes that it does not want
+	Licenses    string        // such as matlab:2
+	GRESPerTask string        // such as gres:gpu:a100:1
+	TimeMin     time.Duration // it may be started with a limit as short as that; 0: not set
+	Evaluated   int64         // when the scheduler last looked at it; 0: never
+	StdOut      string
 }
 
 // JobDetails returns the details of a job, or of all jobs if none is named. Of a job
@@ -53,6 +63,25 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
 				if j.ID == 0 {
 					j.ID = uint64(s.number(key, value))
 				}
+			case "UserId": // alice(1001)
+				if _, id, ok := strings.Cut(strings.TrimSuffix(string(value), ")"), "("); ok && j.UserID == 0 {
+					n, _ := parseNumber(id)
+					j.UserID = uint32(n)
+				}
+			case "ExcNodeList":
+				j.ExcNodes = s.word(value)
+			case "Licenses":
+				j.Licenses = s.word(value)
+			case "TresPerTask":
+				j.GRESPerTask = s.word(value)
+			case "TimeMin":
+				if limit, ok := parseTimeLimit(orEmpty(string(value))); ok && limit != Unlimited {
+					j.TimeMin = limit
+				}
+			case "LastSchedEval":
+				j.Evaluated, _ = ParseTime(string(value))
+			case "StdOut":
+				j.StdOut = string(value)
 			case "JobState":
 				if !known.state {
 					j.State, known.state = s.text(value), true

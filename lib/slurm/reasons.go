@@ -156,13 +156,47 @@ func WillNeverStart(reason string) bool {
 	}
 }
 
-// Considered reports whether the scheduler looks at a pending job with that
-// reason: it is not held, and waits for neither a time, a reservation nor another job.
-func Considered(reason string) bool {
-	switch code, _, _ := strings.Cut(reason, ","); code {
-	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "Reservation", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
+// Explain explains why a job waits by its reason and by what it asks for.
+func (j *Job) Explain() Explanation {
+	e := ExplainReason(j.Reason)
+	switch code, detail, _ := strings.Cut(j.Reason, ","); {
+	case code == "Reservation" && j.Reservation == "":
+		e = Explanation{"others have reserved nodes that it could use", "wait; a time limit that ends before the reservation begins may help (scontrol show reservation)"}
+	case code == "ReqNodeNotAvail" && j.ReqNodes == "":
+		e = Explanation{"the nodes that it could use are down, drained or reserved", "wait until nodes come back, or choose another partition (fairshare where)"}
+		if _, nodes, ok := strings.Cut(detail, "UnavailableNodes:"); ok && nodes != "" {
+			e.Plain += " (" + nodes + ")"
+		}
+	}
+	e.Advice = strings.ReplaceAll(e.Advice, "ID", j.Label)
+	return e
+}
+
+// Considered reports whether the scheduler looks at a pending job: it is not held, and
+// waits for neither a time, another job, nor its own reservation. The reason
+// "Reservation" of a job without one says that others have reserved nodes it could use.
+func (j *Job) Considered() bool {
+	switch code, _, _ := strings.Cut(j.Reason, ","); code {
+	case "Reservation":
+		return j.Reservation == ""
+	case "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "SpecialExit",
 		"RequeueHold", "job_requeued_in_held_state", "launch_failed_requeued_held":
 		return false
 	}
 	return true
+}
+
+// Competes reports whether a pending job may take nodes that others want: the scheduler
+// looks at it, and no limit, license or throttle of its own keeps it back.
+func (j *Job) Competes() bool {
+	code, _, _ := strings.Cut(j.Reason, ",")
+	switch code {
+	case "Licenses", "JobArrayTaskLimit", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit",
+		"QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit", "QOSUsageThreshold":
+		return false
+	}
+	if _, limited := LimitOfReason(code); limited {
+		return false
+	}
+	return j.Considered() && !WillNeverStart(j.Reason)
 }

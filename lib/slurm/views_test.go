@@ -259,7 +259,7 @@ func TestPlacements(t *testing.T) {
 	}
 	forged := "JobId=8 JobName=sh JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 OverSubscribe=NO Nodes=n1 CPU_IDs=0-1 Mem=500 GRES=gpu:2 Command=ExitCode=1:0\nOverSubscribe=OK\n"
 	all, err = ParseJobDetails(strings.NewReader(forged))
-	if want := []JobDetail{{8, "FAILED", Exit{Signal: 9}, true, []Placement{{8, "n1", 2, 500, 2}}}}; err != nil || !reflect.DeepEqual(all, want) {
+	if want := []JobDetail{{ID: 8, State: "FAILED", Exit: Exit{Signal: 9}, WholeNodes: true, Placements: []Placement{{8, "n1", 2, 500, 2}}}}; err != nil || !reflect.DeepEqual(all, want) {
 		t.Errorf("%+v, %v; want %+v", all, err, want)
 	}
 	if _, err := ParseJobDetails(strings.NewReader("JobId=8 JobName=sh\n")); err == nil {
@@ -317,8 +317,27 @@ func TestExplainReason(t *testing.T) {
 			t.Errorf("%s: %+v; want %q", reason, got, want)
 		}
 	}
-	if !Considered("Priority") || Considered("Dependency") || Considered("JobHeldUser") {
-		t.Error("Considered")
+	for _, c := range []struct {
+		job                  Job
+		considered, competes bool
+	}{
+		{Job{Reason: "Priority"}, true, true}, {Job{Reason: "Dependency"}, false, false}, {Job{Reason: "JobHeldUser"}, false, false},
+		// Others have reserved nodes that the job could use; it waits in line all the same.
+		{Job{Reason: "Reservation"}, true, true}, {Job{Reason: "Reservation", Reservation: "mine"}, false, false},
+		{Job{Reason: "QOSGrpGRES"}, true, false}, {Job{Reason: "AssocMaxJobsLimit"}, true, false}, {Job{Reason: "Licenses"}, true, false},
+		{Job{Reason: "JobArrayTaskLimit"}, true, false},
+	} {
+		if got := c.job.Considered(); got != c.considered || c.job.Competes() != c.competes {
+			t.Errorf("%+v: considered %v, competes %v", c.job, got, c.job.Competes())
+		}
+	}
+	others := Job{Label: "7", Reason: "Reservation"}
+	if e := others.Explain(); e.Plain != "others have reserved nodes that it could use" {
+		t.Error(e)
+	}
+	drained := Job{Label: "7", Reason: "ReqNodeNotAvail, UnavailableNodes:n1"}
+	if e := drained.Explain(); e.Plain != "the nodes that it could use are down, drained or reserved (n1)" || strings.Contains(e.Advice, "by name") {
+		t.Error(e)
 	}
 }
 

@@ -30,6 +30,11 @@ func answer(name string, args []string) int {
 		}
 	case "sacctmgr":
 		key = "associations"
+		for _, arg := range args {
+			if arg == "qos" {
+				key = arg
+			}
+		}
 	case "sbatch":
 		for _, arg := range args {
 			if p, ok := strings.CutPrefix(arg, "--partition="); ok {

@@ -35,11 +35,6 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 			return
 		}
 		s.Partitions = slices.DeleteFunc(s.Partitions, func(p slurm.Partition) bool { return p.Hidden })
-		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllowGroups != nil }) {
-			if out, err := a.id(ctx, "-Gn"); err == nil {
-				s.UserGroups, s.Known.Groups = strings.Fields(out), true
-			}
-		}
 		if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllocNodes != "" }) {
 			if out, err := a.there().Output(ctx, 0, "hostname"); err == nil {
 				s.Host = strings.TrimSpace(string(out))
@@ -58,7 +53,7 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	})
 	wait.Go(func() {
 		if reservations, err := a.Slurm.Reservations(ctx); err == nil {
-			s.Reservations = reservations
+			s.Reservations, s.Known.Reservations = reservations, true
 		}
 	})
 	wait.Go(func() { accountingErr = a.accounting(ctx, s) })
@@ -66,6 +61,12 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	for _, err := range []error{nodesErr, partitionsErr} {
 		if err != nil {
 			return nil, err
+		}
+	}
+	if slices.ContainsFunc(s.Partitions, func(p slurm.Partition) bool { return p.AllowGroups != nil }) ||
+		slices.ContainsFunc(s.Reservations, func(r slurm.Reservation) bool { return r.Groups != nil }) {
+		if out, err := a.id(ctx, "-Gn"); err == nil {
+			s.UserGroups, s.Known.Groups = strings.Fields(out), true
 		}
 	}
 	s.Known.Accounting = accountingErr == nil || errors.Is(accountingErr, slurm.ErrNoAccounting)

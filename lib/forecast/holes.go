@@ -1,4 +1,4 @@
-package priority
+package forecast
 
 import (
 	"math"
@@ -334,22 +334,6 @@ func fill(lines []Timeline, place map[string]int, start int64, free Resources, l
 		holes = append(holes, h)
 	}
 	return holes
-}
-
-// covers reports whether free is there on the node from start to end.
-func (t Timeline) covers(start, end int64, free Resources) bool {
-	for _, s := range t.Spans {
-		if s.End <= start {
-			continue
-		}
-		if s.Start >= end {
-			break
-		}
-		if !s.Free.Covers(free) {
-			return false
-		}
-	}
-	return true
 }
 
 // largest drops every hole that lies within another one.

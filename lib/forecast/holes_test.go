@@ -1,11 +1,10 @@
-package priority
+package forecast
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"testing"
-	"time"
 )
 
 func machine(name string, cpus, gpus float64) Machine {
@@ -54,46 +53,6 @@ func TestTimelines(t *testing.T) {
 	}
 	if !reflect.DeepEqual(lines[0].Spans, want) {
 		t.Errorf("%+v; want %+v", lines[0].Spans, want)
-	}
-}
-
-func TestEarliest(t *testing.T) {
-	const now = 6000
-	lines := Timelines(now, 60, []Machine{machine("a", 4, 0), machine("b", 4, 0)}, []Busy{
-		{Node: "a", Kind: Running, Start: 0, End: now + 600, Use: Resources{CPUs: 4}},
-		{Node: "b", Kind: Running, Start: 0, End: now + 1200, Use: Resources{CPUs: 3}},
-	})
-	for _, c := range []struct {
-		cpus  float64
-		count int
-		start int64
-		nodes []string
-		ok    bool
-	}{
-		{1, 1, now, []string{"b"}, true}, {4, 1, now + 600, []string{"a"}, true}, {4, 2, now + 1200, []string{"a", "b"}, true}, {5, 1, 0, nil, false},
-	} {
-		start, nodes, ok := Earliest(lines, Resources{CPUs: c.cpus}, c.count, 3600, now, 60)
-		if start != c.start || ok != c.ok || ok && !reflect.DeepEqual(nodes, c.nodes) {
-			t.Errorf("%v CPUs on %d nodes: %d %v %v; want %d %v", c.cpus, c.count, start, nodes, ok, c.start, c.nodes)
-		}
-	}
-}
-
-func TestLongest(t *testing.T) {
-	const now = 6000
-	lines := Timelines(now, 60, []Machine{machine("a", 4, 0), machine("b", 4, 0), machine("c", 4, 0)}, []Busy{
-		{Node: "a", Kind: Planned, Start: now + 600, End: now + 1200},
-		{Node: "b", Kind: Planned, Start: now + 1800, End: now + 2400},
-		{Node: "c", Kind: Running, Start: 0, End: now + 60, Use: Resources{CPUs: 3}},
-	})
-	if end, nodes, ok := Longest(lines, Resources{CPUs: 2}, 1, now); !ok || end != now+1800 || !reflect.DeepEqual(nodes, []string{"b"}) {
-		t.Error(end, nodes, ok)
-	}
-	if end, nodes, ok := Longest(lines, Resources{CPUs: 2}, 2, now); !ok || end != now+600 || !reflect.DeepEqual(nodes, []string{"b", "a"}) {
-		t.Error(end, nodes, ok)
-	}
-	if _, _, ok := Longest(lines, Resources{CPUs: 2}, 3, now); ok {
-		t.Error("c has one CPU")
 	}
 }
 
@@ -156,28 +115,6 @@ func TestHolesAreHoles(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestDaily(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The night in which the clocks go back has 25 hours.
-	since := time.Date(2026, 10, 24, 12, 0, 0, 0, berlin)
-	d := NewDaily(since, since.AddDate(0, 0, 2))
-	if len(d.Days) != 3 || d.Days[0].Hour() != 0 {
-		t.Fatalf("days %v", d.Days)
-	}
-	d.Add(Use{Start: since.Add(-time.Hour).Unix(), End: since.AddDate(0, 0, 9).Unix(), Who: "a", Amount: 2})
-	if got, want := d.Sums["a"], []float64{12 * 3600 * 2, 25 * 3600 * 2, 12 * 3600 * 2}; !reflect.DeepEqual(got, want) {
-		t.Errorf("%v; want %v", got, want)
-	}
-	d.Add(Use{Start: 5, End: 6, Who: "b", Amount: 1})
-	d.AddDay(1, "c", 7)
-	if d.Total("b") != 0 || d.Total("c") != 7 {
-		t.Error(d.Sums)
 	}
 }
 

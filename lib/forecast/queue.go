@@ -1,4 +1,4 @@
-package priority
+package forecast
 
 import "sort"
 

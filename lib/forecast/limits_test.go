@@ -1,0 +1,58 @@
+package forecast
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Which limit keeps a job back, with how much of it is used and how much is asked for.
+func TestLimits(t *testing.T) {
+	const assoc = "ClusterName=c Account=root UserName= Partition= ParentAccount= GrpJobs=N(1) GrpSubmitJobs=N(1) GrpWall=N(0.00) GrpTRES=cpu=N(2) GrpTRESMins=cpu=N(9) GrpTRESRunMins=cpu=N(9) MaxJobs= MaxTRESPJ= MaxWallPJ=\n" +
+		"ClusterName=c Account=lab UserName= Partition= ParentAccount=root(1) GrpJobs=N(1) GrpSubmitJobs=N(1) GrpWall=N(0.00) GrpTRES=cpu=6(2) GrpTRESMins=cpu=N(9) GrpTRESRunMins=cpu=N(9) MaxJobs= MaxTRESPJ= MaxWallPJ=\n" +
+		"ClusterName=c Account=lab UserName=alice(1001) Partition= ParentAccount= GrpJobs=N(1) GrpSubmitJobs=N(1) GrpWall=N(0.00) GrpTRES=cpu=N(2) GrpTRESMins=cpu=1(5) GrpTRESRunMins=cpu=N(9) MaxJobs=3(1) MaxTRESPJ=mem=9000 MaxWallPJ=600\n" +
+		"ClusterName=c Account=lab UserName=bob(1002) Partition= ParentAccount= GrpJobs=N(1) GrpSubmitJobs=N(1) GrpWall=N(0.00) GrpTRES=cpu=N(2) GrpTRESMins=cpu=N(5) GrpTRESRunMins=cpu=N(9) MaxJobs=1(1) MaxTRESPJ=mem=9000 MaxWallPJ=600\n" +
+		"QOS=high(2) GrpJobs=N(0) GrpTRES=gres/gpu=2(1) Account Limits=No Accounts User Limits= 1002={MaxJobsPU=N(1) MaxTRESPU=cpu=4(3)}\n"
+	usages, err := slurm.ParseUsages(strings.NewReader(assoc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := Records{
+		Now: time.Unix(now, 0), Usages: &usages,
+		Config:     slurm.Config{"ClusterName": "c", "AccountingStorageEnforce": "associations,limits,qos", "SLURM_VERSION": "22.05.8", "SelectTypeParameters": "CR_CPU_MEMORY"},
+		Partitions: []slurm.Partition{{Name: "cpu", State: "UP", MaxTime: slurm.Unlimited}},
+		Nodes:      []slurm.Node{{Name: "n1", Partitions: "cpu", CPUs: 16, MemMB: 64000, GPUs: 4, State: "IDLE"}},
+		QOS: []slurm.QOS{
+			{Name: "high", Grp: slurm.GroupLimits{TRES: slurm.TRES{"gres/gpu": 2}}, MaxTRESPerUser: slurm.TRES{"cpu": 4}, MaxJobsPerUser: slurm.AtMost[int64](5)},
+			{Name: "normal"},
+		},
+		UserID: func(name string) (uint32, bool) { return map[string]uint32{"alice": 1001, "bob": 1002}[name], true },
+	}
+	job := func(user, qos string, tres slurm.TRES, limit time.Duration) slurm.Job {
+		return slurm.Job{ID: 7, ArrayID: 7, Label: "7", User: user, Account: "lab", QOS: qos, Partition: "cpu", State: "PENDING", Priority: 5, Nodes: 1, TRES: tres, Limit: limit, Reason: "Priority"}
+	}
+	for _, c := range []struct {
+		job  slurm.Job
+		want string
+	}{
+		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 3}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 3: it will never start like this"},
+		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 2}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 2"},
+		{job("bob", "high", slurm.TRES{"cpu": 2}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job asks for 2"},
+		// The limit of the QoS on jobs of a user takes the place of that of the association.
+		{job("bob", "high", slurm.TRES{"cpu": 1}, time.Hour), ""},
+		{job("bob", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user bob: 1 running jobs allowed in all, 1 in use, the job asks for 1"},
+		{job("bob", "high", slurm.TRES{"cpu": 1, "mem": 9001}, time.Hour), "account lab for user bob, each job: 9000 MiB of memory allowed, the job asks for 9001: it will never start like this"},
+		{job("bob", "high", slurm.TRES{"cpu": 1}, 11*time.Hour), "account lab for user bob, each job: 600 minutes allowed, the job asks for 660: it will never start like this"},
+		{job("bob", "high", slurm.TRES{"cpu": 7}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job asks for 7: it will never start like this"},
+		{job("alice", "normal", slurm.TRES{"cpu": 7}, time.Hour), "account lab: 6 CPUs allowed in all, 2 in use, the job asks for 7: it will never start like this"},
+		{job("alice", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user alice: 1 CPU minutes allowed in all, 5 in use"},
+	} {
+		records.Jobs = []slurm.Job{c.job}
+		p := NewPlan(NewWorld(records), true)
+		if got := p.Explain(0); got != c.want {
+			t.Errorf("%s in %s with %v: %q, want %q", c.job.User, c.job.QOS, c.job.TRES, got, c.want)
+		}
+	}
+}

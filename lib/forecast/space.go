@@ -1,0 +1,408 @@
+package forecast
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// space is the nodes with what takes them.
+type space struct {
+	w     *World
+	nodes []place
+	index map[string]int32
+	sets  map[string]*nodeSet
+	// partition and preemption class of each job's row, by index
+	parts   []*Partition
+	classes map[string]int
+	who     []class
+}
+
+// class is who preempts whom: jobs of one class see the same.
+type class struct {
+	p   *Partition
+	qos string
+}
+
+// place is a node.
+type place struct {
+	total  Resources
+	usable bool
+	runs   []run
+	views  []view // by class, made when needed
+	blocks []block
+}
+
+// run is a job on a node.
+type run struct {
+	row int // of the jobs; negative: nobody we see
+	end int64
+	use Resources
+}
+
+// view is what becomes free when, for a class of jobs.
+type view struct {
+	ready bool
+	steps []step
+}
+
+type step struct {
+	at   int64
+	free Resources
+}
+
+// block is a time in which a node is kept.
+type block struct {
+	start, end int64
+	tier       int64 // only jobs of lower or equal tiers must keep clear
+	row        int   // of the planned job; negative: the reservation -1-row
+}
+
+// nodeSet are the nodes that a kind of job may use.
+type nodeSet struct {
+	nodes    []int32
+	required []int32
+	approx   string
+}
+
+func newSpace(w *World) *space {
+	s := &space{w: w, index: make(map[string]int32, len(w.Nodes)), sets: map[string]*nodeSet{}, classes: map[string]int{}}
+	s.nodes = make([]place, len(w.Nodes))
+	next := int32(0)
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		s.index[n.Name] = next
+		next++
+		s.nodes[i] = place{total: n.Total, usable: n.Usable}
+	}
+	parts := map[string]*Partition{}
+	for i := range w.Partitions {
+		parts[w.Partitions[i].Name] = &w.Partitions[i]
+	}
+	s.parts = make([]*Partition, len(w.Jobs))
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if s.parts[i] = parts[j.Partition]; j.Running {
+			for name, use := range j.Uses {
+				s.put(i, name, use, j.End)
+			}
+		}
+	}
+	s.reserve()
+	return s
+}
+
+// put lets a job have a part of a node until end.
+func (s *space) put(row int, node string, use Resources, end int64) {
+	if n, ok := s.index[node]; ok {
+		if end <= s.w.Now {
+			end = s.w.Now + s.w.Scheduler.Resolution // it is late, and still there
+		}
+		if s.w.Scheduler.WholeNodes {
+			use = s.nodes[n].total
+		}
+		s.nodes[n].runs = append(s.nodes[n].runs, run{row, end, use})
+		s.nodes[n].views = nil
+	}
+}
+
+// reserve lays the reservations out.
+func (s *space) reserve() {
+	for i := range s.nodes {
+		s.nodes[i].blocks = s.nodes[i].blocks[:0]
+	}
+	for k, r := range s.w.Reservations {
+		for _, name := range r.Nodes {
+			if n, ok := s.index[name]; ok && r.End > s.w.Now {
+				s.block(n, block{max(r.Start, s.w.Now), r.End, math.MaxInt64, -1 - k})
+			}
+		}
+	}
+}
+
+func (s *space) block(n int32, b block) {
+	p := &s.nodes[n]
+	at, _ := slices.BinarySearchFunc(p.blocks, b, func(x, y block) int { return cmp.Compare(x.start, y.start) })
+	p.blocks = slices.Insert(p.blocks, at, b)
+}
+
+// preemption is the class of a row; 0 preempts nobody.
+func (s *space) preemption(row int) int {
+	if !s.w.Scheduler.PreemptByQOS && !s.w.Scheduler.PreemptByTier {
+		return 0
+	}
+	c := class{s.parts[row], s.w.Jobs[row].QOS}
+	key := c.qos
+	if s.w.Scheduler.PreemptByTier {
+		key = c.p.Name
+	}
+	if k, ok := s.classes[key]; ok {
+		return k
+	}
+	s.who = append(s.who, c)
+	s.classes[key] = len(s.who)
+	return len(s.who)
+}
+
+// steps are the amounts that are free on a node, as time goes by.
+func (s *space) steps(n int32, class int) []step {
+	p := &s.nodes[n]
+	for len(p.views) <= class {
+		p.views = append(p.views, view{})
+	}
+	v := &p.views[class]
+	if v.ready {
+		return v.steps
+	}
+	runs := make([]run, 0, len(p.runs))
+	for _, r := range p.runs {
+		if class > 0 && r.row >= 0 {
+			c := s.who[class-1]
+			if other := s.parts[r.row]; s.w.Preempts(c.p, c.qos, other, s.w.Jobs[r.row].QOS) {
+				if !other.PreemptSuspended {
+					continue
+				}
+				r.use = Resources{MemMB: r.use.MemMB}
+			}
+		}
+		runs = append(runs, r)
+	}
+	sort.Slice(runs, func(i, j int) bool { return runs[i].end < runs[j].end })
+	free := p.total
+	for _, r := range runs {
+		free.CPUs, free.MemMB, free.GPUs = free.CPUs-r.use.CPUs, free.MemMB-r.use.MemMB, free.GPUs-r.use.GPUs
+	}
+	v.steps = append(v.steps[:0], step{math.MinInt64, free})
+	for _, r := range runs {
+		if r.end == Forever {
+			break
+		}
+		free.CPUs, free.MemMB, free.GPUs = free.CPUs+r.use.CPUs, free.MemMB+r.use.MemMB, free.GPUs+r.use.GPUs
+		if last := &v.steps[len(v.steps)-1]; last.at == r.end {
+			last.free = free
+		} else {
+			v.steps = append(v.steps, step{r.end, free})
+		}
+	}
+	v.ready = true
+	return v.steps
+}
+
+// nodesFor are the nodes that a row may use.
+func (s *space) nodesFor(row int) *nodeSet {
+	j := &s.w.Jobs[row]
+	key := strings.Join([]string{j.Partition, j.Features, j.GPUType, j.Reservation, strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), j.User}, "\x00")
+	owned := slices.ContainsFunc(s.w.Nodes, func(n Node) bool { return n.Owner != "" })
+	if !owned {
+		key = strings.TrimSuffix(key, j.User)
+	}
+	if set, ok := s.sets[key]; ok {
+		return set
+	}
+	set := &nodeSet{approx: j.Approximate}
+	s.sets[key] = set
+	names := s.parts[row].Nodes
+	if j.Reservation != "" {
+		for _, r := range s.w.Reservations {
+			if r.Name == j.Reservation && !r.Flexible {
+				names = r.Nodes
+			}
+		}
+	}
+	for _, name := range names {
+		n, ok := s.index[name]
+		if !ok || slices.Contains(j.Excluded, name) {
+			continue
+		}
+		node := &s.w.Nodes[n]
+		matches, exact := Matches(j.Features, node.Features)
+		if !exact {
+			set.approx = "features"
+		}
+		if !matches || j.GPUType != "" && node.GPUs[j.GPUType] < int64(j.Need.GPUs) || node.Owner != "" && node.Owner != j.User {
+			continue
+		}
+		if len(node.GPUs) > 1 && j.Need.GPUs > 0 {
+			set.approx = "several types of GPUs in a node"
+		}
+		set.nodes = append(set.nodes, n)
+		if slices.Contains(j.Required, name) {
+			set.required = append(set.required, n)
+		}
+	}
+	if len(set.required) < len(j.Required) {
+		set.nodes = nil // a node that is asked for is not among them
+	}
+	if len(set.required) >= max(1, j.Nodes) {
+		set.nodes = set.required
+	}
+	sort.SliceStable(set.nodes, func(a, b int) bool { return s.w.Nodes[set.nodes[a]].Weight < s.w.Nodes[set.nodes[b]].Weight })
+	return set
+}
+
+// asked is what a row takes of a node: need, or all of it.
+func (s *space) asked(row int, n int32) (need Resources, whole bool) {
+	j, p := &s.w.Jobs[row], s.parts[row]
+	if j.Whole || p.Exclusive || s.w.Scheduler.WholeNodes {
+		return s.nodes[n].total, true
+	}
+	return j.Need, false
+}
+
+// couldFit reports whether a node has what a row asks for if nothing else runs there.
+func (s *space) couldFit(row int, n int32) bool {
+	j, p := &s.w.Jobs[row], s.parts[row]
+	total := s.nodes[n].total
+	if p.MaxCPUs > 0 {
+		total.CPUs = min(total.CPUs, float64(p.MaxCPUs))
+	}
+	if p.MaxMem > 0 {
+		total.MemMB = min(total.MemMB, float64(p.MaxMem))
+	}
+	return total.Covers(j.Need)
+}
+
+// window finds when a row can first have its part of a node for length seconds, not
+// before from, and until when it could begin then. ok is false if that is never.
+func (s *space) window(row int, n int32, from, length int64, class int) (start, last int64, ok bool) {
+	p := &s.nodes[n]
+	if !p.usable || !s.couldFit(row, n) {
+		return 0, 0, false
+	}
+	need, _ := s.asked(row, n)
+	steps := s.steps(n, class)
+	at := 0
+	for at < len(steps) && !steps[at].free.Covers(need) {
+		at++
+	}
+	if at == len(steps) {
+		return 0, 0, false
+	}
+	start = max(from, steps[at].at)
+	tier := s.parts[row].Tier
+	for _, b := range p.blocks {
+		if b.end <= start || b.tier < tier || b.row < 0 && s.mayUse(row, -1-b.row) {
+			continue
+		}
+		end := after(start, length)
+		if b.start > start && roundUp(end, s.w.Scheduler.Resolution) <= b.start {
+			latest := b.start - length
+			for latest > start && roundUp(after(latest, length), s.w.Scheduler.Resolution) > b.start {
+				latest -= s.w.Scheduler.Resolution
+			}
+			return start, max(latest, start), true
+		}
+		if b.end == Forever {
+			return 0, 0, false
+		}
+		start = b.end
+	}
+	if r := s.ownReservation(row); r != nil {
+		if start = max(start, r.Start); after(start, length) > r.End {
+			return 0, 0, false
+		}
+		return start, r.End - length, true
+	}
+	return start, Forever, true
+}
+
+func (s *space) mayUse(row, reservation int) bool {
+	return s.w.Jobs[row].Reservation == s.w.Reservations[reservation].Name
+}
+
+func (s *space) ownReservation(row int) *Reservation {
+	name := s.w.Jobs[row].Reservation
+	if name == "" {
+		return nil
+	}
+	for i := range s.w.Reservations {
+		if s.w.Reservations[i].Name == name {
+			return &s.w.Reservations[i]
+		}
+	}
+	return nil
+}
+
+// earliest finds when and where a row can start, not before from.
+func (s *space) earliest(row int, from, length int64) (start int64, nodes []int32, ok bool) {
+	set := s.nodesFor(row)
+	count := max(1, s.w.Jobs[row].Nodes)
+	if len(set.nodes) < count {
+		return 0, nil, false
+	}
+	class := s.preemption(row)
+	if count == 1 {
+		best, at := int64(0), int32(-1)
+		for _, n := range set.nodes {
+			if t, _, ok := s.window(row, n, from, length, class); ok && (at < 0 || t < best) {
+				if best, at = t, n; best <= from {
+					break
+				}
+			}
+		}
+		return best, []int32{at}, at >= 0
+	}
+	return s.together(row, set, count, from, length, class)
+}
+
+// together finds when several nodes are free at the same time.
+func (s *space) together(row int, set *nodeSet, count int, from, length int64, class int) (int64, []int32, bool) {
+	type span struct {
+		start, last int64
+		node        int32
+	}
+	var spans []span
+	for _, n := range set.nodes {
+		for at, k := from, 0; k < 64; k++ {
+			start, last, ok := s.window(row, n, at, length, class)
+			if !ok {
+				break
+			}
+			spans = append(spans, span{start, last, n})
+			if last == Forever {
+				break
+			}
+			at = last + 1
+		}
+	}
+	starts := make([]int64, len(spans))
+	for i := range spans {
+		starts[i] = spans[i].start
+	}
+	slices.Sort(starts)
+	starts = slices.Compact(starts)
+	sort.SliceStable(spans, func(i, j int) bool { return spans[i].start < spans[j].start })
+	// Nodes come and go; those that are there at a time are counted.
+	open, next := []span{}, 0
+	for _, t := range starts {
+		for next < len(spans) && spans[next].start <= t {
+			open = append(open, spans[next])
+			next++
+		}
+		open = slices.DeleteFunc(open, func(o span) bool { return o.last < t })
+		if len(open) < count {
+			continue
+		}
+		here := make(map[int32]bool, len(open))
+		for _, o := range open {
+			here[o.node] = true
+		}
+		chosen := make([]int32, 0, count)
+		missing := false
+		for _, n := range set.required {
+			missing = missing || !here[n]
+			chosen = append(chosen, n)
+		}
+		for _, n := range set.nodes {
+			if len(chosen) < count && here[n] && !slices.Contains(set.required, n) {
+				chosen = append(chosen, n)
+			}
+		}
+		if !missing && len(chosen) == count {
+			return t, chosen, true
+		}
+	}
+	return 0, nil, false
+}

@@ -1,0 +1,294 @@
+package forecast
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Timelines are the futures of the nodes as a job of a partition finds them that comes
+// after all others. Jobs it would preempt, and plans for partitions that come after it,
+// are not in its way. Of no partition, they are those of all nodes with all that is there.
+func (p *Plan) Timelines(part *Partition) []Timeline {
+	w := p.World
+	var machines []Machine
+	var busy []Busy
+	for i := range p.space.nodes {
+		node, place := &w.Nodes[i], &p.space.nodes[i]
+		if part != nil && !slices.Contains(part.Nodes, node.Name) {
+			continue
+		}
+		m := Machine{Name: node.Name, Total: node.Total, Whole: w.Scheduler.WholeNodes}
+		if part != nil {
+			m.Whole = m.Whole || part.Exclusive
+			if part.MaxCPUs > 0 {
+				m.Total.CPUs = min(m.Total.CPUs, float64(part.MaxCPUs))
+			}
+			if part.MaxMem > 0 {
+				m.Total.MemMB = min(m.Total.MemMB, float64(part.MaxMem))
+			}
+		}
+		machines = append(machines, m)
+		if !place.usable {
+			busy = append(busy, Busy{Node: node.Name, Kind: Unusable, Start: w.Now, End: Forever, Who: "unavailable"})
+		}
+		for _, r := range place.runs {
+			j := &w.Jobs[r.row]
+			if part == nil || !w.Preempts(part, "", w.Partition(j.Partition), j.QOS) {
+				busy = append(busy, Busy{Node: node.Name, Kind: Running, Start: min(j.Start, w.Now), End: r.end, Use: r.use, Who: j.Label})
+			}
+		}
+		for _, b := range place.blocks {
+			switch {
+			case b.row < 0:
+				busy = append(busy, Busy{Node: node.Name, Kind: Reserved, Start: b.start, End: b.end, Who: w.Reservations[-1-b.row].Name})
+			case part == nil || b.tier >= part.Tier:
+				busy = append(busy, Busy{Node: node.Name, Kind: Planned, Start: b.start, End: b.end, Who: w.Jobs[b.row].Label})
+			}
+		}
+	}
+	return Timelines(w.Now, w.Scheduler.Resolution, machines, busy)
+}
+
+// Preempted are the jobs whose place a job of a partition would take on some nodes if
+// it started at start.
+func (p *Plan) Preempted(part *Partition, nodes []string, start int64) []string {
+	var labels []string
+	for _, name := range nodes {
+		for _, r := range p.space.nodes[p.space.index[name]].runs {
+			j := &p.World.Jobs[r.row]
+			if r.end > start && p.World.Preempts(part, "", p.World.Partition(j.Partition), j.QOS) && !slices.Contains(labels, j.Label) {
+				labels = append(labels, j.Label)
+			}
+		}
+	}
+	return labels
+}
+
+// InTheWay are the planned jobs of partitions that come later, whose plans a job of a
+// partition on some nodes would move.
+func (p *Plan) InTheWay(part *Partition, nodes []string, start, end int64) []string {
+	var labels []string
+	for _, name := range nodes {
+		for _, b := range p.space.nodes[p.space.index[name]].blocks {
+			if b.row >= 0 && b.tier < part.Tier && b.start < end && b.end > start {
+				if label := p.World.Jobs[b.row].Label; !slices.Contains(labels, label) {
+					labels = append(labels, label)
+				}
+			}
+		}
+	}
+	sort.Strings(labels)
+	return labels
+}
+
+// Certainty is how far a hole can be relied on.
+type Certainty int
+
+// The degrees of certainty.
+const (
+	Sure       Certainty = iota // a job for it starts in the next turn of the scheduler
+	Likely                      // it depends on where Slurm puts jobs that come first
+	OutOfReach                  // the scheduler does not look at a job that comes last
+)
+
+func (c Certainty) String() string { return [...]string{"sure", "likely", "out_of_reach"}[c] }
+
+// Certainty says how far a job can rely on starting on some nodes at once, if it comes
+// after all others of its partition, and why.
+func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certainty, string) {
+	if why := p.outOfReach(user, part); why != "" {
+		return OutOfReach, why
+	}
+	if jobs := p.Preempted(part, nodes, p.World.Now); len(jobs) > 0 {
+		return Likely, "jobs have to be preempted first"
+	}
+	for _, row := range p.Order {
+		r, j := &p.Results[row], &p.World.Jobs[row]
+		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.parts[row] == nil || p.space.parts[row].Tier < part.Tier {
+			continue
+		}
+		for _, n := range p.space.nodesFor(row).nodes {
+			if slices.Contains(nodes, p.World.Nodes[n].Name) && p.space.couldFit(row, n) {
+				return Likely, fmt.Sprintf("job %s comes first, and Slurm has told no plan for it", j.Label)
+			}
+		}
+	}
+	return Sure, ""
+}
+
+// outOfReach says why the scheduler does not come to a job that is the last of its
+// partition; "" if it does.
+func (p *Plan) outOfReach(user string, part *Partition) string {
+	s := &p.World.Scheduler
+	tried := 0
+	for tier, n := range p.through {
+		if tier >= part.Tier {
+			tried = max(tried, n)
+		}
+	}
+	blocked := slices.ContainsFunc(p.Order, func(row int) bool {
+		return p.World.Jobs[row].Partition == part.Name && p.Results[row].Verdict.InLine() && p.Results[row].Verdict != StartsNow
+	})
+	bound := func(n, limit int) bool { return limit > 0 && n >= limit }
+	switch {
+	case !s.Backfill && blocked:
+		return "without backfill a job starts only when all before it have"
+	case bound(tried, s.MaxTest):
+		return fmt.Sprintf("the scheduler tries %d jobs a turn (bf_max_job_test), and at least as many come first", s.MaxTest)
+	case bound(p.tried.partition[part.Name], s.MaxPartition):
+		return fmt.Sprintf("the scheduler tries %d jobs of a partition (bf_max_job_part), and at least as many come first", s.MaxPartition)
+	case bound(p.tried.both[user+"\x00"+part.Name], s.MaxUserInPartition):
+		return fmt.Sprintf("the scheduler tries %d jobs of a user in a partition (bf_max_job_user_part)", s.MaxUserInPartition)
+	case bound(p.tried.user[user], s.MaxUser):
+		return fmt.Sprintf("the scheduler tries %d jobs of a user (bf_max_job_user)", s.MaxUser)
+	}
+	return ""
+}
+
+// Last is what becomes of a job that comes after all others of its partition, as far as
+// the others go as they do in this turn. why says in words what keeps it from starting,
+// where that is not that others come first.
+func (p *Plan) Last(j Job) (result Result, why string) {
+	w := *p.World
+	w.Jobs = append(slices.Clip(w.Jobs), j)
+	space := *p.space
+	space.w, space.parts = &w, append(slices.Clip(space.parts), w.Partition(j.Partition))
+	q := Plan{World: &w, space: &space, used: slices.Clone(p.used), free: p.free, started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{}}
+	row := len(w.Jobs) - 1
+	q.Results = make([]Result, len(w.Jobs))
+	q.Results[row].Limit = -1
+	if q.idle(row, w.Now) {
+		return q.Results[row], q.Explain(row)
+	}
+	r := &q.Results[row]
+	start, nodes, ok := space.earliest(row, w.Now, j.length())
+	if !ok {
+		q.nowhere(row, w.Now)
+		return *r, q.Explain(row)
+	}
+	r.Verdict, r.Start, r.Nodes = PlannedLate, start, q.names(nodes)
+	if start <= w.Now {
+		r.Verdict = StartsNow
+	}
+	return *r, ""
+}
+
+// Longest tells until when a row could run if it started now, where nothing else of its
+// own is in the way.
+func (p *Plan) Longest(row int) (end int64, ok bool) {
+	j := &p.World.Jobs[row]
+	var ends []int64
+	class := p.space.preemption(row)
+	for _, n := range p.space.nodesFor(row).nodes {
+		place := &p.space.nodes[n]
+		need, _ := p.space.asked(row, n)
+		if !place.usable || !p.space.couldFit(row, n) {
+			continue
+		}
+		free := p.space.steps(n, class)
+		if !free[0].free.Covers(need) {
+			continue
+		}
+		until := int64(Forever)
+		for _, b := range place.blocks {
+			own := b.row == row || b.row < 0 && p.space.mayUse(row, -1-b.row) || b.row >= 0 && p.World.Jobs[b.row].ID == j.ID
+			if !own && b.tier >= p.space.parts[row].Tier && b.end > p.World.Now {
+				until = min(until, b.start)
+			}
+		}
+		if until > p.World.Now {
+			ends = append(ends, until)
+		}
+	}
+	count := max(1, j.Nodes)
+	if len(ends) < count {
+		return 0, false
+	}
+	slices.Sort(ends)
+	return ends[len(ends)-count], true
+}
+
+// ShorterLimit is the longest time limit in minutes with which a row would start now
+// though it does not as it is, checked by a turn of the scheduler with that limit. margin,
+// in seconds, is the time until it is changed. delays are the jobs that start later then.
+func (p *Plan) ShorterLimit(row int, margin int64) (minutes int64, nodes, delays []string, ok bool) {
+	r, j := &p.Results[row], p.World.Jobs[row]
+	if !r.Verdict.InLine() || r.Verdict == StartsNow || j.Approximate != "" || p.space.nodesFor(row).approx != "" {
+		return 0, nil, nil, false
+	}
+	end, ok := p.Longest(row)
+	if !ok {
+		return 0, nil, nil, false
+	}
+	minutes = Minutes(p.World.Now, end, margin)
+	if minutes < 1 || minutes == Forever || minutes*60 >= j.length() {
+		return 0, nil, nil, false
+	}
+	if j.Limit = minutes*60 + margin; j.Limit >= p.World.Jobs[row].length() {
+		return 0, nil, nil, false
+	}
+	changed := p.Instead(row, j)
+	if changed.Results[row].Verdict != StartsNow || changed.Results[row].Started < max(1, min(j.Tasks, 1)) {
+		return 0, nil, nil, false
+	}
+	for _, other := range p.delayed(changed) {
+		if label := p.World.Jobs[other].Label; p.World.Jobs[other].ID != j.ID && !slices.Contains(delays, label) {
+			delays = append(delays, label)
+		}
+	}
+	return minutes, changed.Results[row].Nodes, delays, true
+}
+
+// delayed compares without what Slurm has told.
+func (p *Plan) delayed(changed *Plan) []int {
+	return NewPlan(p.World, false).Delayed(NewPlan(changed.World, false))
+}
+
+// Explain says in plain words why a row does not start now; "" where the reason that
+// Slurm gives says as much.
+func (p *Plan) Explain(row int) string {
+	r, j := &p.Results[row], &p.World.Jobs[row]
+	if r.Limit >= 0 && (r.Verdict == NeverAsks || r.Verdict == AtLimit) {
+		l := &p.World.Limits[r.Limit]
+		amount := 0.0
+		for _, ask := range j.Limits {
+			if ask.Limit == r.Limit {
+				amount = ask.Amount
+			}
+		}
+		what := fmt.Sprintf("%s: %s %s allowed", l.Whose, plainNumber(l.Max), l.What)
+		if !strings.HasPrefix(l.Resource, "job ") {
+			what += fmt.Sprintf(" in all, %s in use", plainNumber(p.used[r.Limit]))
+		}
+		ask := ", the job asks for " + plainNumber(amount)
+		if amount < 1e-6 {
+			ask = ""
+		}
+		if r.Verdict == NeverAsks {
+			return what + ask + ": it will never start like this"
+		}
+		return what + ask
+	}
+	switch r.Verdict {
+	case NoLicense:
+		return fmt.Sprintf("license %s: %d free, the job asks for %d", r.License, p.free[r.License], j.Licenses[r.License])
+	case NeverFits:
+		return "no node of partition " + j.Partition + " has what it asks for: it will never start there"
+	case NotReached:
+		return fmt.Sprintf("the scheduler has not come so far: it tries %d jobs a turn (bf_max_job_test)", p.World.Scheduler.MaxTest)
+	case Beyond:
+		return "its turn comes after the time for which the scheduler plans (bf_window)"
+	case Unplanned:
+		return "the scheduler keeps no nodes for it: it starts where room is left (bf_min_prio_reserve, bf_job_part_count_reserve or bf_one_resv_per_job)"
+	}
+	return ""
+}
+
+func plainNumber(f float64) string {
+	if f == float64(int64(f)) {
+		return fmt.Sprintf("%d", int64(f))
+	}
+	return fmt.Sprintf("%.1f", f)
+}

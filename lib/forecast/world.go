@@ -1,0 +1,239 @@
+package forecast
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// World is what is known of a cluster at one time.
+type World struct {
+	Now          int64
+	Scheduler    Scheduler
+	Nodes        []Node
+	Partitions   []Partition
+	Jobs         []Job
+	Reservations []Reservation
+	Licenses     map[string]int64 // free ones, by name; nil: not known
+	Limits       []Limit
+
+	asks func(*Job) []Ask
+}
+
+// Bound adds to a job the limits that bound it.
+func (w *World) Bound(j Job) Job {
+	if j.Limits = nil; w.asks != nil {
+		j.Limits = w.asks(&j)
+	}
+	return j
+}
+
+// Scheduler is the scheduler's parameters. Zero is "no limit" for those that count.
+type Scheduler struct {
+	Backfill   bool  // false: jobs of a partition start in their order
+	Resolution int64 // bf_resolution, in seconds
+	Window     int64 // bf_window, in seconds
+	Interval   int64 // bf_interval, in seconds
+
+	MaxTest                                             int // bf_max_job_test
+	MaxUser, MaxPartition, MaxAssoc, MaxUserInPartition int // bf_max_job_user, _part, _assoc, _user_part
+	MaxStart                                            int // bf_max_job_start
+	ArrayTasks                                          int // bf_max_job_array_resv
+	ReserveInPartition                                  int // bf_job_part_count_reserve
+	MinPriority                                         float64
+	OneReservation                                      bool    // bf_one_resv_per_job
+	LimitStop                                           bool    // assoc_limit_stop
+	QueueDepth                                          int     // default_queue_depth
+	AgeWeight                                           float64 // PriorityWeightAge
+	MaxAge                                              int64   // PriorityMaxAge, in seconds
+	// WholeNodes: jobs always get whole nodes (select/linear).
+	WholeNodes bool
+	// PreemptByQOS and PreemptByTier say who preempts whom.
+	PreemptByQOS, PreemptByTier bool
+	PreemptQOS                  map[string][]string // by a QoS those that it preempts
+}
+
+// Node is a node as jobs find it.
+type Node struct {
+	Name     string
+	Total    Resources
+	GPUs     map[string]int64 // by type; nil: their types are not known
+	Features []string
+	Weight   int64
+	Usable   bool // a job can be started on it as it is
+	Returns  bool // it is not usable now, and comes back by itself
+	Owner    string
+}
+
+// Partition is a set of nodes with its rules.
+type Partition struct {
+	Name             string
+	Up               bool
+	Tier             int64
+	Nodes            []string
+	Exclusive        bool
+	MaxCPUs, MaxMem  int64 // on a node; 0: no limit
+	MaxTime          int64 // in seconds; 0: no limit
+	MinNodes         int64
+	MaxNodes         int64 // 0: no limit
+	Preemptible      bool  // jobs of a higher tier take the place of its jobs
+	PreemptSuspended bool  // what they had of memory they keep
+	NeedsReservation bool
+}
+
+// Reservation keeps nodes for those who may use it.
+type Reservation struct {
+	Name       string
+	Start, End int64
+	Nodes      []string
+	Flexible   bool // its jobs may use other nodes, too
+}
+
+// Job is a job in one partition, or an array's tasks.
+type Job struct {
+	ID, ArrayID    uint64
+	Label          string
+	Name           string
+	User, Account  string
+	QOS, Partition string
+	Priority       float64
+	// AgePriority is what age adds to the priority now. What grows with waiting is
+	// known if Accrue, the time since which it grows, is.
+	AgePriority    float64
+	Accrue, Submit int64
+	Eligible       int64  // not before that time; 0: at once
+	Held           bool   // nothing starts it but somebody's hand
+	Never          string // why it can never start
+	AtLimit        bool   // Slurm says that a limit keeps it back which is not among Limits
+	After          []uint64
+	Reservation    string
+	Limit          int64 // in seconds; Forever: none
+
+	Nodes    int
+	Need     Resources // on each node
+	GPUType  string
+	Whole    bool // it wants nodes for itself
+	Required []string
+	Excluded []string
+	Features string
+	Licenses map[string]int64
+	Tasks    int // of an array, that wait; at least 1
+	Throttle int // how many more of them may start now; negative: no limit
+	AtOnce   int // how many of them may run at a time; 0: no limit
+	Limits   []Ask
+
+	// Of a job that runs, or that Slurm has planned:
+	Running    bool
+	Start, End int64
+	Uses       map[string]Resources // by node
+	Planned    []string             // nodes, as Slurm has planned it from Start on
+	// Approximate: the job asks for something that this model does not know exactly.
+	Approximate string
+}
+
+// Limit is an upper bound for what jobs have together.
+type Limit struct {
+	Whose    string // such as "QoS high"
+	What     string // such as "GPUs", for people
+	Resource string // such as gres/gpu, jobs or cpu minutes
+	Max      float64
+	Used     float64
+	// Decays: what is used grows with jobs that run, and falls with time only.
+	Decays bool
+}
+
+// Ask is what a job takes of a limit.
+type Ask struct {
+	Limit  int // index into the limits of the world
+	Amount float64
+}
+
+// Preempts reports whether a job in a partition and QoS takes the place of a job that
+// runs in another.
+func (w *World) Preempts(p *Partition, qos string, other *Partition, otherQOS string) bool {
+	switch {
+	case other == nil || !other.Preemptible && !w.Scheduler.PreemptByQOS:
+		return false
+	case w.Scheduler.PreemptByTier:
+		return other.Tier < p.Tier
+	case w.Scheduler.PreemptByQOS:
+		return slices.Contains(w.Scheduler.PreemptQOS[qos], otherQOS)
+	}
+	return false
+}
+
+// Partition returns a partition, nil if there is none of that name.
+func (w *World) Partition(name string) *Partition {
+	for i := range w.Partitions {
+		if w.Partitions[i].Name == name {
+			return &w.Partitions[i]
+		}
+	}
+	return nil
+}
+
+// PriorityAt is a job's priority at a time: what it is now, and what age adds until
+// then.
+func (w *World) PriorityAt(j *Job, t int64) float64 {
+	s := &w.Scheduler
+	if s.AgeWeight <= 0 || s.MaxAge <= 0 || j.Accrue == 0 {
+		return j.Priority
+	}
+	age := min(1, float64(max(0, t-j.Accrue))/float64(s.MaxAge))
+	return j.Priority + max(0, s.AgeWeight*age-j.AgePriority)
+}
+
+// order sorts rows the way the scheduler does at a time.
+func (w *World) order(rows []int, t int64) {
+	tiers := map[string]float64{}
+	for i := range w.Partitions {
+		tiers[w.Partitions[i].Name] = float64(w.Partitions[i].Tier)
+	}
+	candidates := make([]Candidate, len(rows))
+	for i, row := range rows {
+		j := &w.Jobs[row]
+		candidates[i] = Candidate{Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Priority: w.PriorityAt(j, t), Submit: j.Submit, JobID: j.ArrayID, Eligible: true}
+	}
+	sorted := make([]int, len(rows))
+	for i, k := range Order(candidates) {
+		sorted[i] = rows[k]
+	}
+	copy(rows, sorted)
+}
+
+// Matches evaluates an expression of features, such as "a100&nvlink|h100". exact is
+// false for the forms that say more than which nodes: counts, and alternatives of which
+// all nodes must be the same.
+func Matches(expression string, features []string) (matches, exact bool) {
+	expression = strings.Trim(expression, " ")
+	if expression == "" {
+		return true, true
+	}
+	exact = !strings.ContainsAny(expression, "*[]()")
+	expression = strings.NewReplacer("[", "", "]", "", "(", "", ")", "").Replace(expression)
+	for part := range strings.FieldsFuncSeq(expression, func(r rune) bool { return r == '|' }) {
+		all := true
+		for name := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == '&' || r == ',' }) {
+			name, _, _ = strings.Cut(name, "*")
+			all = all && slices.Contains(features, name)
+		}
+		if all {
+			return true, exact
+		}
+	}
+	return false, exact
+}
+
+func roundUp(t, step int64) int64 {
+	if t > math.MaxInt64-step {
+		return Forever
+	}
+	return (t + step - 1) / step * step
+}
+
+func after(t, length int64) int64 {
+	if length >= Forever-t {
+		return Forever
+	}
+	return t + length
+}
