@@ -204,7 +204,7 @@ func world(t *testing.T, root *someone, r chance) {
 		add(5, "DefaultTime=5", "DefaultTime=50")
 		add(12, "MinNodes=2")
 		add(7, "MaxNodes=1")
-		add(9, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi")
+		add(9, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi", "AllowAccounts=root")
 		add(9, "AllowQos=normal,q0", "AllowQos=q1", "DenyQos=q0")
 		add(14, "AllowGroups=bob", "AllowGroups=alice,carol")
 		add(18, "AllocNodes=cpu1")
