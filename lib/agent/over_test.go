@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -125,6 +128,27 @@ func TestAStopAfterTheEnd(t *testing.T) {
 	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Running}, Store: finished(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	if o, err := a.Stop(t.Context(), "over"); err != nil || o.Event != "skipped" {
 		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// A record without a job of a task that the queue offers no more goes after a while.
+func TestRecordsOfTasksThatAreOver(t *testing.T) {
+	store := testStore(t)
+	for id, intent := range map[task.ID]time.Duration{"old": -2 * leftoverAge, "fresh": -time.Hour} {
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Intent: clock.Now().Add(intent)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &Agent{Queue: overQueue{t: t}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, FilesDir: t.TempDir()}
+	if err := a.Tidy(t.Context(), 30*24*time.Hour, 24*time.Hour); err != nil {
+		t.Error(err)
+	}
+	if ids, err := store.IDs(); err != nil || !slices.Equal(ids, []task.ID{"fresh"}) {
+		t.Errorf("%q are left, %v", ids, err)
 	}
 }
 

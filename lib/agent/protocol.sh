@@ -158,7 +158,7 @@ elif [ "$code" != 0 ]; then
 fi
 persist note "$word $code"
 if [ "$word" = exited ]; then
-	sleep 1
+	sleep 0.3
 	# The agent may have moved the directory away by now.
 	seal() {
 		if [ -n "$asked" ]; then word=cut; else word=ended; fi
