@@ -9,13 +9,15 @@ trap 'asked=1' TERM
 # quota and a file system that does not answer mostly pass. It gives up when the job is
 # asked to end, and when the task's directory is gone for 10 minutes.
 persist() {
-	local pause=1 gone=0
+	local pause=1 gone=0 tries=0
 	until "$@"; do
 		if [ -n "$asked" ] || [ "$gone" -ge 600 ]; then return 1; fi
 		if [ -d "$dir" ]; then gone=0; else gone=$((gone + pause)); fi
 		echo "job $job: trying again in $pause s" >&2
 		sleep "$pause"
-		pause=$((pause < 30 ? 2 * pause : 60))
+		# What passes, mostly passes soon; and a job may be killed any time.
+		tries=$((tries + 1))
+		if [ "$tries" -ge 15 ]; then pause=$((pause < 30 ? 2 * pause : 60)); elif [ "$tries" -ge 5 ]; then pause=2; fi
 	done
 }
 

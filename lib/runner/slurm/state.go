@@ -138,6 +138,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		done.Cancelled = slurmState == "CANCELLED"
 		return done
 	}
+	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
+		failure.Code = e.run.Code // a listing may lack rows of steps
+	}
 	done := ended(job, slurmState, failure, by)
 	switch {
 	case unwritable(failure) && e.journal && e.run.Cut:
