@@ -107,6 +107,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A job that a node could not begin again, after a start that was cut short or killed, is
+// one that Slurm would have run again.
+func TestBegunAgainInVain(t *testing.T) {
+	for _, r := range []runner.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
+		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
+		if job := e.judge(); !job.NotBegun {
+			t.Errorf("%+v: %+v", r, job)
+		}
+		if e.owner = "8"; e.judge().NotBegun {
+			t.Errorf("%+v: though another job runs the task", r)
+		}
+	}
+}
+
 // A job of which the state directory was lost could not begin: that is certain at its first
 // start only.
 func TestLostAndNotBegun(t *testing.T) {
