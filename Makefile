@@ -33,10 +33,11 @@ build: ## build the tools into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
-# not see when it looks whether it can use an earlier result.
+# not see when it looks whether it can use an earlier result; -parallel, as they mostly wait.
+SCRIPTFLAGS := -count=1 -parallel 4 -timeout 60m
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
-	$(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
+	$(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
@@ -44,7 +45,7 @@ test-unit: ## run the tests of the packages, with the race detector
 	$(GO) test -race -timeout 30m ./lib/... ./cmd/...
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
-	PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m $(TESTSCRIPTS)
+	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
@@ -56,7 +57,7 @@ test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 0
 # What depends most on the version of Slurm, against that of another Debian.
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
-	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test -count=1 -timeout 60m -run 'Slurm|Srun|AreTrue|Accepted|Land' \
+	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -run 'Slurm|Srun|AreTrue|Accepted|Land' \
 		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck ## check style, architecture, and for known vulnerabilities

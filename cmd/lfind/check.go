@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 )
@@ -48,6 +50,13 @@ func (s *session) check(c *cli.Context) error {
 	}
 	if f != nil {
 		all = append(all, f.Warnings...)
+	}
+	if bad == nil {
+		catalogue, err := gpu.Load(os.Getenv)
+		if err != nil {
+			return err
+		}
+		all = append(all, launcher.Doubts(f, catalogue)...)
 	}
 	slices.SortStableFunc(all, func(a, b file.Problem) int {
 		if a.File != b.File {

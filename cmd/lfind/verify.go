@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // maxVerified bounds how many places Slurm is asked about where it refuses the best.
@@ -84,6 +85,12 @@ func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (ref
 	case err == nil || c.Err() != nil:
 		return nil, err
 	case errors.As(err, &no):
+		// Of a job of several nodes of which some are reserved for others now,
+		// --test-only says that it can never be; sbatch takes it, and it waits.
+		if r := a.Reserved(); r != nil && a.Asked.Nodes > 1 && strings.Contains(no.words, "Requested node configuration is not available") {
+			s.note(c, "note: nodes of partition %s are reserved (%s) until %s: the job may wait for them", strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
+			return nil, nil
+		}
 		return err, nil
 	}
 	if boolean(c, "verbose") {

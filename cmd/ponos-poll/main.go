@@ -91,7 +91,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	p := poller{parts: parts, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	parts.Agent.Ended = p.ended
 	if every == 0 {
-		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily())
+		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily(turns))
 	}
 	err = p.loop(c.Context, turns, every)
 	last, cancelLast := context.WithTimeout(turns, grace)
@@ -200,7 +200,7 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 			app.Report(p.stderr, name, err)
 			p.parts.Problem(err)
 		}
-		if err := p.parts.TidyDaily(); err != nil {
+		if err := p.parts.TidyDaily(turns); err != nil {
 			app.Report(p.stderr, name, err)
 		}
 		select {

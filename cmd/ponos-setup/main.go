@@ -202,7 +202,7 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 	for _, k := range running {
 		r.Tasks = append(r.Tasks, row(k))
 	}
-	return errors.Join(err, parts.Tidy())
+	return errors.Join(err, parts.Tidy(c.Context))
 }
 
 func row(k agent.Running) taskRow {

@@ -92,12 +92,64 @@ func TestCheck(t *testing.T) {
 			c.QOS[0].MaxWall, c.Associations[0].MaxWall = slurm.AtMost(2*time.Hour), slurm.AtMost(time.Minute)
 		}, "yes"},
 		{"no such license", func(_ *Cluster, _ *slurm.Partition, j *Job) { j.Licenses = map[string]int64{"matlab": 1} }, "no license license matlab"},
+		{"no such reservation", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation = "r2"
+		}, "no reservation reservation r2"},
+		{"a reservation for the user", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users = "r", []string{"bob", "alice"}
+		}, "yes"},
+		{"a reservation for others", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users = "r", []string{"bob"}
+		}, "no reservation reservation r"},
+		{"a reservation for all others", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users = "r", []string{"-alice"}
+		}, "no reservation reservation r"},
+		{"a reservation for all but another", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users = "r", []string{"-bob"}
+		}, "yes"},
+		{"a reservation for an account above", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Accounts = "r", []string{"root"}
+		}, "yes"},
+		{"the same, where no association is needed", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Accounts, c.Config["AccountingStorageEnforce"] = "r", []string{"root"}, "none"
+		}, "no reservation reservation r"},
+		{"a reservation for an account, when what is above is not known", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Accounts, c.Accounts = "r", []string{"root"}, nil
+		}, "unknown reservation reservation r"},
+		{"a reservation for all but the account", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Accounts = "r", []string{"-lab"}
+		}, "no reservation reservation r"},
+		{"a reservation for the user with another account", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users, c.Reservations[0].Accounts = "r", []string{"alice"}, []string{"rich"}
+		}, "no reservation reservation r"},
+		{"a reservation for the user with an account above", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users, c.Reservations[0].Accounts = "r", []string{"alice"}, []string{"root"}
+		}, "no reservation reservation r"},
+		{"a reservation for the account but not the user", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users, c.Reservations[0].Accounts = "r", []string{"-alice"}, []string{"lab"}
+		}, "no reservation reservation r"},
+		{"a reservation for a group", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Groups = "r", []string{"alice"}
+		}, "yes"},
+		{"a reservation for a group, when groups are not known", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Groups, c.Known.Groups = "r", []string{"staff"}, false
+		}, "unknown reservation reservation r"},
+		{"a reservation whose start moves on", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users, c.Reservations[0].Flags = "r", []string{"alice"}, "TIME_FLOAT"
+		}, "no reservation reservation r"},
+		{"two reservations, one of others", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Reservations[0].Users = "r,r2", []string{"alice"}
+		}, "no reservation reservation r2"},
+		{"reservations that are not known", func(c *Cluster, _ *slurm.Partition, j *Job) {
+			j.Reservation, c.Known.Reservations = "r", false
+		}, "unknown reservation reservations"},
 		{"accounting that does not answer", func(c *Cluster, _ *slurm.Partition, _ *Job) { c.Known.Accounting = false }, "unknown accounting user alice"},
 	} {
 		cluster := &Cluster{
 			Partitions: []slurm.Partition{{Name: "p", State: "UP", MaxTime: slurm.Unlimited}}, QOS: []slurm.QOS{{Name: "normal"}, {Name: "long"}, {Name: "deny"}},
 			Associations: []slurm.Association{lab}, Accounts: []slurm.Association{{Account: "lab", Parent: "root"}, {Account: "root"}},
-			User: "alice", Groups: []string{"alice"}, DefaultAccount: "lab", Known: Known{true, true, true, true, true},
+			Reservations: []slurm.Reservation{{Name: "r"}},
+			User:         "alice", Groups: []string{"alice"}, DefaultAccount: "lab", Known: Known{true, true, true, true, true, true},
 			Config: slurm.Config{"SLURM_VERSION": "22.05.8", "AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageEnforce": "associations,limits,qos", "SelectTypeParameters": "CR_CORE_MEMORY"},
 		}
 		j := job

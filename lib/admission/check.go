@@ -43,6 +43,7 @@ func (c *Cluster) Check(j Job) []Finding {
 		k.accountLimits()
 	}
 	k.licenses()
+	k.reservations()
 	return k.findings
 }
 
@@ -248,7 +249,7 @@ func (k *checker) partitionLimits() {
 		k.enforced("nodes", "%d nodes asked for, the partition allows %d", j.Nodes, p.MaxNodes.Max)
 	}
 	if j.Nodes < p.MinNodes && !own("PartitionMinNodes") {
-		k.enforced("nodes", "%d nodes asked for, the partition takes jobs of %d or more", j.Nodes, p.MinNodes)
+		k.enforced("nodes", "the partition takes jobs of %d nodes or more", p.MinNodes)
 	}
 	if p.MaxTime != slurm.Unlimited && k.time > p.MaxTime && !own("PartitionTimeLimit") {
 		k.enforced("duration", "%s, the partition allows %s", k.asked(), slurm.FormatDuration(p.MaxTime))

@@ -17,6 +17,7 @@ type Cluster struct {
 	Associations []slurm.Association // of the user, on this cluster
 	Accounts     []slurm.Association // of the accounts themselves, for what bounds all users of one
 	Licenses     []slurm.License
+	Reservations []slurm.Reservation
 	Config       slurm.Config
 
 	User           string
@@ -29,11 +30,12 @@ type Cluster struct {
 
 // Known is what could be asked.
 type Known struct {
-	Accounting bool // QOS, Associations, DefaultAccount; that there is no accounting is known, too
-	Accounts   bool
-	Groups     bool
-	Licenses   bool
-	Config     bool
+	Accounting   bool // QOS, Associations, DefaultAccount; that there is no accounting is known, too
+	Accounts     bool
+	Groups       bool
+	Licenses     bool
+	Reservations bool
+	Config       bool
 }
 
 // Job is what sbatch is asked for. Zero is "not said". Nodes apart, numbers are
@@ -41,7 +43,7 @@ type Known struct {
 type Job struct {
 	Partition    string
 	Account, QOS string
-	Reservation  string
+	Reservation  string // or several, separated by commas
 	Time         time.Duration
 	Nodes        int64 // 0 is one
 	Tasks        int64 // 0 is one
@@ -68,7 +70,7 @@ func (v Verdict) String() string { return [...]string{"yes", "no", "unknown"}[v]
 // Finding is a rule that speaks against a job.
 type Finding struct {
 	Verdict Verdict // No or Unknown
-	Code    string  // partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit, account_limit or license
+	Code    string  // partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit, account_limit, reservation or license
 	Whose   string  // such as "partition gpu", "QoS long", "account lab"
 	Text    string
 	Waits   bool // Slurm accepts the job, which then never starts

@@ -5,7 +5,7 @@ import "github.com/ponos-tools/ponos/lib/slurm"
 // Fits reports whether a node has what a job takes of it in a partition, if nothing
 // else runs there.
 func (c *Cluster) Fits(p *slurm.Partition, n *slurm.Node, j Job) bool {
-	if !n.Usable() || !n.Partitions.Has(p.Name) {
+	if !n.Usable() || !n.Partitions.Has(p.Name) || !c.reservedFor(j.Reservation, n.Name) {
 		return false
 	}
 	need := c.Need(p, j)

@@ -68,10 +68,45 @@ func (a *Agent) artifacts(process string, id task.ID) string {
 }
 
 // Tidy removes what has not been needed for a while.
-func (a *Agent) Tidy(retention, keep time.Duration) error {
+func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	now := a.now()
 	unused := now.Add(-keep)
-	return errors.Join(a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
+	return errors.Join(a.removeOver(ctx, now.Add(-leftoverAge)), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
+}
+
+// removeOver puts away the tasks without a job that were begun before a time, and that the
+// queue takes for over, or does not give to this agent: it offers them no more.
+func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
+	ids, err := a.Store.IDs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		d := a.Store.Task(id)
+		waits := func() bool {
+			r, err := d.Read()
+			return err == nil && r.Job == "" && r.Intent.Before(before)
+		}
+		if !waits() {
+			continue
+		}
+		held, err := d.TryLock()
+		if err != nil {
+			continue // somebody works on it
+		}
+		if waits() {
+			t, err := a.Queue.Task(ctx, id)
+			if err == nil {
+				t.State, err = a.stateOf(ctx, t)
+			}
+			if forgotten(err) || err == nil && t.State.Final() {
+				errs = append(errs, a.Store.Finish(id))
+			}
+		}
+		errs = append(errs, held.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // end closes the books on a task that has no job, or whose job is over: log,

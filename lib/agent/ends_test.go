@@ -110,7 +110,7 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	if r := <-q.reported; r.State != task.Completed {
 		t.Errorf("%+v", r)
 	}
-	if _, ok := store.Finished("ended"); !ok {
+	if _, ok, err := store.Finished("ended"); !ok || err != nil {
 		t.Error("the task is not over")
 	}
 }

@@ -457,10 +457,10 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report, li
 // finishedElsewhere reports whether another process has moved a task's directory away. If
 // it is nowhere, the state directory is not what it was.
 func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
-	if _, ok := a.Store.Finished(id); ok {
-		return true, nil
+	if _, ok, err := a.Store.Finished(id); ok || err != nil {
+		return ok, err
 	}
-	return false, errors.Join(a.Store.Check(), fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path))
+	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path)
 }
 
 // absent counts a turn in which the queue did not have a task whose job runs. When that
@@ -536,7 +536,11 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 // adopt takes up a job that this agent does not know: the state directory was
 // lost, or ponos-start was killed before it could write the job down.
 func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
-	if finished, ok := a.Store.Finished(job.Task); ok && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
+	finished, over, err := a.Store.Finished(job.Task)
+	if err != nil {
+		return nil, err
+	}
+	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		// Fully processed. Slurm may have lost the end of the job, and keep its nodes.
 		if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.State == task.Running && finished.Final != "" && !finished.Foreign && a.now().Sub(finished.Ended) > pastEnd {
 			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
@@ -564,6 +568,9 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, nil
 	}
 	t, err := a.Queue.Task(ctx, job.Task)
+	if err == nil && record.Intent.IsZero() {
+		t.State, err = a.stateOf(ctx, t)
+	}
 	if err != nil && !forgotten(err) {
 		return nil, err
 	}

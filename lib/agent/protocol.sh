@@ -125,12 +125,19 @@ copy() {
 persist copy || exit 143
 persist cd -- "$work" || exit 143
 
+# A job that was asked to end before its command is there does not begin it: the command
+# would not hear of it, and run beside or before that of the next start.
+[ -z "$asked" ] || exit 143
 # From here on the command may have run.
 persist note "begun $node $$ $(startof $$)" || exit 143
 
 # The variables are for the command alone, whatever they are called: from where they are set on, this uses none of its own.
 # Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind.
 set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
+if [ -n "$asked" ]; then
+	persist note "cut 143"
+	exit 143
+fi
 (
 	unset variables command
 	export -- "${@:3:$2}"
@@ -151,7 +158,7 @@ elif [ "$code" != 0 ]; then
 fi
 persist note "$word $code"
 if [ "$word" = exited ]; then
-	sleep 1
+	sleep 0.3
 	# The agent may have moved the directory away by now.
 	seal() {
 		if [ -n "$asked" ]; then word=cut; else word=ended; fi

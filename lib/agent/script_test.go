@@ -216,6 +216,32 @@ func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
 	}
 }
 
+// A job that is asked to end right before its command begins does not begin it: the command
+// would not hear of it.
+func TestAJobThatIsAskedToEndBeforeItsCommand(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"cp", "sync"} { // before and after the journal says that it begins
+		j := newJobDir(t, count...)
+		real, err := exec.LookPath(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("#!/bin/bash\nif ! [ -e %[1]s ]; then touch %[1]s; kill -TERM $PPID; fi\nexec %[2]s \"$@\"\n", filepath.Join(j.bin, "asked"), real)
+		if err := os.WriteFile(filepath.Join(j.bin, step), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := j.run("5", 0); code != 143 || j.runs() != 0 {
+			t.Errorf("%s: exit %d, %d runs, %q", step, code, j.runs(), out)
+		}
+		if r := j.journal("5"); r.Ended || r.Begun != r.Cut {
+			t.Errorf("%s: journal %+v", step, r)
+		}
+		if code, out := j.run("5", 1); code != 7 || j.runs() != 1 {
+			t.Errorf("%s: begun again: exit %d, %d runs, %q", step, code, j.runs(), out)
+		}
+	}
+}
+
 // A start of which the controller knows nothing any more was killed, or still runs: the
 // next one under the same count waits for its end and takes that.
 func TestAStartThatWasForgotten(t *testing.T) {

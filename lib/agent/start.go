@@ -67,8 +67,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	t, err := a.Queue.Task(ctx, d.id)
 	// A start may be as old as the turn: the task may have ended since, which definitions
 	// of some queues do not tell.
-	if stated, ok := a.Queue.(queue.Stated); ok && err == nil && t.State == "" && record.Attempt > 1 && record.Intent.IsZero() {
-		t.State, err = stated.State(ctx, d.id)
+	if err == nil && record.Attempt > 1 && record.Intent.IsZero() {
+		t.State, err = a.stateOf(ctx, t)
 	}
 	if err == nil && !t.State.Final() {
 		if held, heldErr := a.heldBack(t); heldErr != nil {
@@ -158,6 +158,15 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	}
 	a.Log.Info("task "+event, "task", d.id, "slug", task.Clean(t.Slug), "runner", a.Runner.Name(), "job", job.ID)
 	return a.outcome(event, record, ""), nil
+}
+
+// stateOf is the state of a task, which is asked for where its definition does not tell.
+func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
+	stated, ok := a.Queue.(queue.Stated)
+	if !ok || t.State != "" {
+		return t.State, nil
+	}
+	return stated.State(ctx, t.ID)
 }
 
 // lookBack makes sure that jobs from before the state directory was made were looked for.
@@ -256,7 +265,11 @@ func (a *Agent) open(d Dir) (Record, error) {
 		return record, err
 	}
 	record = Record{ID: d.id, Attempt: 1}
-	if before, ok := a.Store.Finished(d.id); ok {
+	before, ok, err := a.Store.Finished(d.id)
+	if err != nil {
+		return record, err
+	}
+	if ok {
 		record.Attempt = before.Attempt + 1
 		record.Before = before.Before
 		if before.Job != "" {

@@ -51,10 +51,7 @@ func (a *Agent) lockForStop(ctx context.Context, id task.ID) (d Dir, held *lock.
 }
 
 func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
-	record, err := d.Read()
-	if errors.Is(err, fs.ErrNotExist) {
-		record, err = Record{ID: d.id}, nil
-	}
+	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
 	}
@@ -62,17 +59,25 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	if err != nil {
 		return task.Outcome{}, err
 	}
-	if ref.Job == "" {
-		// It may have ended since the queue asked for the stop.
+	if record.Job == "" {
+		// It may have ended since the queue asked for the stop, and Slurm may show its job
+		// for some time.
 		t, err := a.Queue.Task(ctx, d.id)
-		if err == nil && t.State.Final() {
+		if err == nil && (ref.Job == "" || record.Intent.IsZero()) {
+			t.State, err = a.stateOf(ctx, t)
+		}
+		if err == nil && t.State.Final() && (ref.Job == "" || record.Intent.IsZero()) {
 			o := a.outcome("skipped", record, "the task is "+string(t.State))
-			if _, known := a.Store.Finished(d.id); known || record.Intent.IsZero() {
+			_, known, err := a.Store.Finished(d.id)
+			if err != nil {
+				return task.Outcome{}, err
+			}
+			if known || record.Intent.IsZero() {
 				return o, os.RemoveAll(d.Path)
 			}
 			return o, a.Store.Finish(d.id)
 		}
-		if err != nil && !forgotten(err) {
+		if err != nil && !forgotten(err) && ref.Job == "" {
 			return task.Outcome{}, err
 		}
 	}

@@ -174,10 +174,15 @@ func (s *Store) done(id task.ID) Dir { return Dir{filepath.Join(s.Dir, "done", s
 // TryTurn takes the lock of a turn, or fails with lock.ErrHeld.
 func (s *Store) TryTurn() (*lock.Lock, error) { return lock.Try(filepath.Join(s.Dir, "turn.lock")) }
 
-// Create makes the directory of a task.
+// Create makes the directory of a task, and none above it: in the place of a state
+// directory that is gone, nothing is made.
 func (s *Store) Create(id task.ID) (Dir, error) {
 	d := s.Task(id)
-	return d, os.MkdirAll(d.Path, 0o700)
+	err := os.Mkdir(d.Path, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return d, err
 }
 
 // IDs lists the tasks that are not over.
@@ -219,10 +224,20 @@ func (s *Store) Finish(id task.ID) error {
 	return err
 }
 
-// Finished returns the record of a task that is over.
-func (s *Store) Finished(id task.ID) (Record, bool) {
-	r, err := s.done(id).Read()
-	return r, err == nil
+// Finished returns the record of a task that is over. A record that cannot be read is like
+// none; but none in a state directory that is not there is an error.
+func (s *Store) Finished(id task.ID) (r Record, ok bool, err error) {
+	if r, err = s.done(id).Read(); err == nil {
+		return r, true, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err := s.Check(); err != nil {
+		return r, false, err
+	}
+	r, err = s.done(id).Read() // it was gone for a moment, perhaps
+	return r, err == nil, nil
 }
 
 // Prune removes what is left of tasks that were over before a time.
@@ -247,6 +262,7 @@ const leftoverAge = 24 * time.Hour
 // the agent itself writes to.
 func (s *Store) removeLeftovers(before time.Time) error {
 	var errs []error
+	errs = append(errs, s.removeUnbegun(before))
 	dirs := []string{s.Dir, filepath.Join(s.Dir, "local")}
 	for _, name := range []string{"tasks", "done", "local"} {
 		entries, err := os.ReadDir(filepath.Join(s.Dir, name))
@@ -273,6 +289,35 @@ func (s *Store) removeLeftovers(before time.Time) error {
 				errs = append(errs, err)
 			}
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeUnbegun removes the directories from before a time in which nothing was written down:
+// whoever made them was killed right after it, and the task may be another agent's by now.
+func (s *Store) removeUnbegun(before time.Time) error {
+	ids, err := s.IDs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		d := s.Task(id)
+		info, err := os.Stat(d.file(lockFile))
+		if err != nil || !clock.Modified(info).Before(before) {
+			continue
+		}
+		if _, err := os.Stat(d.file(recordFile)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		held, err := d.TryLock()
+		if err != nil {
+			continue // somebody works on the task
+		}
+		if _, err := os.Stat(d.file(recordFile)); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.RemoveAll(d.Path))
+		}
+		errs = append(errs, held.Close())
 	}
 	return errors.Join(errs...)
 }

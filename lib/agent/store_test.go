@@ -157,7 +157,7 @@ func TestTidyRemovesFilesThatNobodyAsksFor(t *testing.T) {
 			}
 		}
 	}
-	if err := a.Tidy(time.Hour, 24*time.Hour); err != nil {
+	if err := a.Tidy(t.Context(), time.Hour, 24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(a.FilesDir, "*"))

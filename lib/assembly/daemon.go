@@ -159,7 +159,7 @@ done
 }
 
 // TidyDaily is Tidy, at most once a day: for those who take one turn at a time.
-func (p *Parts) TidyDaily() error {
+func (p *Parts) TidyDaily(ctx context.Context) error {
 	mark := filepath.Join(p.Config.StateDir(), "tidied")
 	if info, err := os.Stat(mark); err == nil && clock.Since(clock.Modified(info)) < 24*time.Hour {
 		return nil
@@ -167,12 +167,12 @@ func (p *Parts) TidyDaily() error {
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		return err
 	}
-	return errors.Join(clock.Touch(mark), p.Tidy())
+	return errors.Join(clock.Touch(mark), p.Tidy(ctx))
 }
 
 // Tidy removes what has not been needed for a while.
-func (p *Parts) Tidy() error {
-	err := p.Agent.Tidy(time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
+func (p *Parts) Tidy(ctx context.Context) error {
+	err := p.Agent.Tidy(ctx, time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
 	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
 		err = errors.Join(err, q.Tidy(time.Duration(p.Config.SpoolRetention)))
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path"
@@ -146,8 +147,8 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	default:
 		problem("vast_api.via", "%q is neither \"api\" nor \"cli\"", v.Via)
 	}
-	if strings.ContainsAny(v.APIKey, " \t\r\n") {
-		problem("vast_api.api_key", "it has a blank or a line break")
+	if strings.ContainsFunc(v.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		problem("vast_api.api_key", "it has a blank, a line break or another character that no key has")
 	}
 	if v.URL != "" {
 		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
@@ -225,5 +226,9 @@ func (v Vast) Key() (string, error) {
 		return v.APIKey, nil
 	}
 	b, err := os.ReadFile(v.APIKeyFile)
-	return strings.TrimSpace(string(b)), err
+	key := strings.TrimSpace(string(b))
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s: it must hold the key alone, on one line", v.APIKeyFile)
+	}
+	return key, err
 }

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/gpu"
+	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // Answer is a launcher that gives what was asked for.
@@ -26,6 +28,31 @@ type Answer struct {
 
 // Local reports whether the launcher is this machine, or another one over ssh.
 func (a *Answer) Local() bool { return a.Launcher.Entry.Kind == file.Local }
+
+// Reserved returns a reservation that keeps some nodes of the partitions for others at
+// the moment, nil if there is none that is known.
+func (a *Answer) Reserved() *slurm.Reservation {
+	model := a.Launcher.admission
+	if model == nil {
+		return nil
+	}
+	now := a.Launcher.now.Unix()
+	for i := range model.Reservations {
+		r := &model.Reservations[i]
+		names, err := hostlist.Expand(r.Nodes)
+		if err != nil || r.Start > now || r.End <= now {
+			continue
+		}
+		for _, p := range a.Launcher.partitions {
+			if slices.Contains(a.Partitions, p.name) && slices.ContainsFunc(p.groups, func(g *group) bool {
+				return slices.ContainsFunc(g.names(), func(n string) bool { return slices.Contains(names, n) })
+			}) {
+				return r
+			}
+		}
+	}
+	return nil
+}
 
 // maxClauses bounds --constraint, so that the command line stays one. More kinds
 // of nodes than that are told by what they have in common.
@@ -506,6 +533,12 @@ func (l *Launcher) deadline(a *request.Alternative) time.Time {
 		}
 	}
 	return first
+}
+
+// misses reports whether a job that takes that long cannot end by the deadline.
+func (l *Launcher) misses(a *request.Alternative, takes time.Duration) bool {
+	at := l.deadline(a)
+	return !at.IsZero() && l.now.Add(takes).After(at)
 }
 
 // amounts writes GRES and licenses as sbatch takes them.

@@ -54,7 +54,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		if !holds(a.Where, "partition", p.name) {
 			refused = append(refused, Reason{"partition", "the request rules the partition out"})
 		}
-		refused = append(refused, p.refuses(a)...)
+		refused = append(refused, l.refusedBy(p, a)...)
 		if len(refused) > 0 || len(p.groups) == 0 {
 			if all != nil {
 				if len(p.groups) == 0 {
@@ -197,8 +197,8 @@ func (g *group) usable(where []request.Condition) int {
 	return n
 }
 
-// refuses is why a partition as a whole cannot take the request.
-func (p *partition) refuses(a *request.Alternative) []Reason {
+// refusedBy is why a partition as a whole cannot take the request.
+func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 	var all []Reason
 	no := func(code, format string, args ...any) {
 		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
@@ -206,7 +206,15 @@ func (p *partition) refuses(a *request.Alternative) []Reason {
 	if nodes := max(1, a.Nodes); p.maxNodes > 0 && nodes > p.maxNodes {
 		no("nodes", "%d nodes asked for, the partition allows %d", nodes, p.maxNodes)
 	} else if nodes < p.minNodes {
-		no("nodes", "%d nodes asked for, the partition takes jobs of %d or more", nodes, p.minNodes)
+		no("nodes", "the partition takes jobs of %d nodes or more", p.minNodes)
+	}
+	// Slurm takes such a job, and ends it at once.
+	takes := a.Duration
+	if takes == 0 && p.slurm != nil {
+		takes = p.slurm.DefaultTime
+	}
+	if l.misses(a, takes) {
+		no("deadline", "a job of %s cannot end by the deadline", unit.FormatDuration(takes))
 	}
 	if a.NotPreemptible && p.class&classPreemptible != 0 {
 		no("preemptible", "its jobs may be ended for others")

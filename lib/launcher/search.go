@@ -134,7 +134,7 @@ func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) 
 	for _, x := range a.Licenses {
 		why("license", "license %s is asked for, and it has none", x.Name)
 	}
-	if at := l.deadline(a); !at.IsZero() && l.now.Add(a.Duration).After(at) {
+	if l.misses(a, a.Duration) {
 		why("deadline", "it cannot end by the deadline")
 	}
 	if unknown && len(all) == known {

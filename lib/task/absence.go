@@ -27,6 +27,9 @@ func (a Absence) Again(now time.Time) Absence {
 		return Absence{Since: now, Last: now, Looks: 1}
 	case now.Before(a.Last): // the clock was set back
 		a.Last = now
+		if now.Before(a.Since) {
+			a.Since = now
+		}
 	case now.Sub(a.Last) >= absencePace:
 		a.Looks++
 		a.Last = now

@@ -28,6 +28,14 @@ func TestAbsence(t *testing.T) {
 			t.Errorf("%s: %+v; want fact %v", tt.name, a, tt.fact)
 		}
 	}
+	// The clock was wrong when it began.
+	ahead := Absence{}.Again(start.Add(30 * time.Hour))
+	for d := range 20 {
+		ahead = ahead.Again(start.Add(time.Duration(d) * time.Minute))
+	}
+	if d := ahead.For(start.Add(20 * time.Minute)); d < 10*time.Minute || d > 20*time.Minute {
+		t.Errorf("after a clock that was ahead, 20 minutes count for %v", d)
+	}
 	jumped := Absence{}.Again(start).Again(start.Add(24 * time.Hour))
 	if d := jumped.For(start.Add(24 * time.Hour)); d > 10*time.Minute {
 		t.Errorf("two looks and a jump of the clock count for %v", d)

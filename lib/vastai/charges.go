@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// chargePages bounds how many pages of charges are read, of chargeLimit each.
+// chargePages bounds how many pages of charges are read. The market gives at most 500 on a
+// page, and the vastai program 100.
 const (
 	chargePages = 20
-	chargeLimit = 100
+	chargesREST = 500
+	chargesCLI  = 100
 )
 
 // Charges asks for what was billed for instances.
@@ -26,7 +28,7 @@ func (r *REST) Charges(ctx context.Context, from, to time.Time) ([]Charge, error
 		if err != nil {
 			return nil, err
 		}
-		query := url.Values{"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargeLimit)}}
+		query := url.Values{"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargesREST)}}
 		if after != "" {
 			query.Set("after_token", after)
 		}
@@ -38,7 +40,7 @@ func (r *REST) Charges(ctx context.Context, from, to time.Time) ([]Charge, error
 func (c *CLI) Charges(ctx context.Context, from, to time.Time) ([]Charge, error) {
 	return charges(func(after string) ([]byte, error) {
 		args := []string{"show", "invoices-v1", "--charges", "--charge-type", "instance", "--start-date", strconv.FormatInt(from.Unix(), 10),
-			"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargeLimit), "--latest-first"}
+			"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargesCLI), "--latest-first"}
 		if after != "" {
 			args = append(args, "--next-token", after)
 		}

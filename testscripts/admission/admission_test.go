@@ -20,6 +20,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/testscripts/harness"
@@ -27,7 +28,40 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Setenv("PONOS_CLUSTER_TRES", "gres/gpu,gres/gpu:a100") // so that limits can name a type
+	os.Setenv("PONOS_CLUSTER_LICENSES", "matlab:2")
+	if s := os.Getenv("PONOS_SEED"); s == "random" {
+		seed = uint64(time.Now().UnixNano())
+	} else if s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "PONOS_SEED:", err)
+			os.Exit(2)
+		}
+		seed = n
+	}
+	draw = chance{rand.New(rand.NewPCG(seed, 0))}
+	os.Setenv("PONOS_CLUSTER_NODES", draw.machines())
 	harness.Main(m, nil)
+}
+
+// What all cases are drawn from: the same each time, unless PONOS_SEED is a number or
+// "random".
+var (
+	seed uint64 = 41
+	draw chance
+)
+
+// machines is what the nodes of the cluster have.
+func (c chance) machines() string {
+	var lines []string
+	for _, name := range nodeNames {
+		gpus := ""
+		if !strings.HasPrefix(name, "cpu") {
+			gpus = c.pick("a100:4", "a100:4", "rtx2080:2", "a100:2,rtx2080:2", "rtx2080:1,v100:3")
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", name, c.pick("1", "1", "2"), c.pick("2", "4", "4", "6"), c.pick("4000", "8000", "8000", "16000"), "f"+name, gpus)))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // someone runs commands as a user of the cluster.
@@ -98,6 +132,8 @@ func (c chance) one(n int) bool              { return c.IntN(n) == 0 }
 const partitions, qosCount = 8, 4
 
 var (
+	nodeNames = []string{"cpu1", "cpu2", "gpu1", "gpu2", "small1"}
+
 	users    = []string{"alice", "bob", "carol"}
 	accounts = []string{"research", "csi"}
 )
@@ -113,7 +149,7 @@ func (c chance) limits(names ...string) []string {
 			kind := c.pick(kinds...)
 			for _, k := range kinds {
 				v := "-1"
-				if k == kind && c.one(3) {
+				if k == kind && c.one(5) {
 					v = map[string]string{"cpu": c.pick("2", "4", "8"), "node": "1", "gres/gpu": c.pick("1", "2"), "gres/gpu:a100": c.pick("1", "2"), "mem": c.pick("2000", "6000")}[k]
 				}
 				set = append(set, n+"="+k+"="+v)
@@ -148,26 +184,33 @@ func world(t *testing.T, root *someone, r chance) {
 	for _, a := range accounts {
 		root.must(t, append([]string{"sacctmgr", "-iQ", "modify", "account", a, "set"}, r.limits("GrpTRES")...)...)
 	}
+	for i, nodes := range []string{r.pick("", "", "cpu1", "cpu2", "cpu[1-2]"), r.pick("", "", "gpu1", "small1", "gpu2,small1")} {
+		if nodes != "" {
+			whom := r.pick("users=alice", "users=alice,bob", "accounts=research", "accounts=csi", "users=-bob", "accounts=-csi", "users=bob accounts=research", "users=-alice accounts=research")
+			set := append([]string{"scontrol", "create", "reservation", fmt.Sprintf("reservationname=r%d", i), "starttime=now", "duration=2-00:00:00", "nodes=" + nodes, "flags=ignore_jobs"}, strings.Fields(whom)...)
+			root.must(t, set...)
+		}
+	}
 	for i := range partitions {
 		name := fmt.Sprintf("p%d", i)
 		set := []string{"PartitionName=" + name, "Nodes=" + r.pick("cpu[1-2]", "gpu[1-2]", "small1", "cpu[1-2],gpu[1-2],small1", "gpu1,small1"),
-			"State=" + r.pick("UP", "UP", "UP", "UP", "UP", "UP", "DRAIN", "INACTIVE")}
+			"State=" + r.pick("UP", "UP", "UP", "UP", "UP", "UP", "UP", "UP", "UP", "DRAIN", "INACTIVE")}
 		add := func(n int, settings ...string) {
 			if r.one(n) {
 				set = append(set, r.pick(settings...))
 			}
 		}
-		add(4, "MaxTime=60", "MaxTime=10")
+		add(6, "MaxTime=60", "MaxTime=10")
 		add(5, "DefaultTime=5", "DefaultTime=50")
-		add(8, "MinNodes=2")
-		add(5, "MaxNodes=1")
-		add(6, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi")
-		add(6, "AllowQos=normal,q0", "AllowQos=q1", "DenyQos=q0")
-		add(10, "AllowGroups=bob", "AllowGroups=alice,carol")
-		add(12, "AllocNodes=cpu1")
-		add(12, "RootOnly=YES")
-		add(6, "MaxCPUsPerNode=2", "MaxCPUsPerNode=3")
-		add(6, "MaxMemPerNode=4000", "MaxMemPerCPU=1000", "MaxMemPerCPU=2500")
+		add(12, "MinNodes=2")
+		add(7, "MaxNodes=1")
+		add(9, "AllowAccounts=research", "AllowAccounts=csi", "DenyAccounts=csi", "AllowAccounts=root")
+		add(9, "AllowQos=normal,q0", "AllowQos=q1", "DenyQos=q0")
+		add(14, "AllowGroups=bob", "AllowGroups=alice,carol")
+		add(18, "AllocNodes=cpu1")
+		add(18, "RootOnly=YES")
+		add(9, "MaxCPUsPerNode=2", "MaxCPUsPerNode=3")
+		add(9, "MaxMemPerNode=4000", "MaxMemPerCPU=1000", "MaxMemPerCPU=2500")
 		add(6, "DefMemPerNode=3000", "DefMemPerCPU=3000")
 		add(6, "JobDefaults=DefCpuPerGPU=3", "JobDefaults=DefMemPerGPU=5000")
 		add(5, "QOS=q3", "QOS=q2")
@@ -199,25 +242,30 @@ func (c chance) job() (admission.Job, []string) {
 		j.Time = time.Duration(n) * time.Minute
 		args = append(args, "--time="+minutes)
 	}
-	number("nodes", &j.Nodes, 4, 1, 2, 2, 3)
+	number("nodes", &j.Nodes, 5, 1, 1, 2, 2, 3)
 	if j.Nodes == 0 {
 		args = append(args, "--nodes=1")
 	}
-	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 2, 2, 4, 6, 9)
-	number("mem", &j.MemMB, 2, 500, 500, 3500, 7000, 12000)
-	if c.one(3) {
+	number("cpus-per-task", &j.CPUsPerTask, 2, 1, 1, 2, 2, 2, 4, 6, 9)
+	number("mem", &j.MemMB, 2, 500, 500, 500, 2000, 3500, 7000, 12000)
+	if c.one(4) {
 		j.GPUs = int64(1 + c.IntN(4))
 		spec := fmt.Sprint(j.GPUs)
 		if c.one(3) {
-			kind := c.pick("a100", "rtx2080")
+			kind := c.pick("a100", "a100", "rtx2080", "v100")
 			j.GPUTypes = map[string]int64{kind: j.GPUs}
 			spec = kind + ":" + spec
 		}
 		args = append(args, "--gpus-per-node="+spec)
 	}
-	if c.one(20) {
-		j.Licenses = map[string]int64{"nosuch": 1}
-		args = append(args, "--licenses=nosuch:1")
+	if c.one(10) {
+		name, count := c.pick("matlab", "matlab", "matlab", "nosuch"), int64(1+c.IntN(3))
+		j.Licenses = map[string]int64{name: count}
+		args = append(args, fmt.Sprintf("--licenses=%s:%d", name, count))
+	}
+	if c.one(9) {
+		j.Reservation = c.pick("r0", "r0", "r1", "r1", "nosuch")
+		args = append(args, "--reservation="+j.Reservation)
 	}
 	return j, args
 }
@@ -247,6 +295,7 @@ type drawn struct {
 	late     bool // refused by sbatch, but not by --test-only
 	findings []admission.Finding
 	fits     []string // nodes that can have the job
+	now      []string // of fits, those that others have not reserved
 	place    string   // the partition as Slurm shows it
 }
 
@@ -260,10 +309,19 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 	p := c.Partition(d.job.Partition)
 	free := *p
 	free.MaxMemPerCPU = slurm.Limit[int64]{}
+	reserved := map[string]bool{}
+	for _, r := range c.Reservations {
+		names, _ := hostlist.Expand(r.Nodes)
+		for _, n := range names {
+			reserved[n] = d.job.Reservation == ""
+		}
+	}
 	tested := int64(0) // nodes that --test-only thinks can have the job: it does not count CPUs by MaxMemPerCPU
 	for i := range nodes {
 		if c.Fits(p, &nodes[i], d.job) {
-			d.fits = append(d.fits, nodes[i].Name)
+			if d.fits = append(d.fits, nodes[i].Name); !reserved[nodes[i].Name] {
+				d.now = append(d.now, nodes[i].Name)
+			}
 		}
 		if c.Fits(&free, &nodes[i], d.job) {
 			tested++
@@ -275,37 +333,28 @@ func (d *drawn) predict(c *admission.Cluster, nodes []slurm.Node) {
 	}
 }
 
+// reserved reports whether a job has to wait for the end of reservations. Of one that
+// wants several nodes of which some are reserved, --test-only says that it can never
+// be, and sbatch takes it.
+func (d *drawn) reserved() bool { return int64(len(d.now)) < max(1, d.job.Nodes) }
+
 func (d *drawn) String() string {
 	return fmt.Sprintf("%s: sbatch %s\n%s\nmodel: %v %+v, fits %v", d.who.name, strings.Join(d.args, " "), d.place, d.verdict, d.findings, d.fits)
 }
 
 // TestAgainstSlurm draws worlds and jobs until there are enough cases or the time is
-// over, but one world at least. They are the same each time, unless PONOS_SEED is a
-// number or "random".
+// over, but one world at least.
 func TestAgainstSlurm(t *testing.T) {
 	const enough, budget = 400, 60 * time.Second
-	seed := uint64(41)
-	switch s := os.Getenv("PONOS_SEED"); s {
-	case "":
-	case "random":
-		seed = uint64(time.Now().UnixNano())
-	default:
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
 	root := as(t, "root")
 	t.Logf("PONOS_SEED=%d", seed)
-	r := chance{rand.New(rand.NewPCG(seed, 0))}
 	for i := range qosCount {
 		root.must(t, "sacctmgr", "-iQ", "add", "qos", fmt.Sprintf("q%d", i))
 	}
 	start := time.Now()
 	count := map[string]int{}
 	for total := 0; total == 0 || total < enough && time.Since(start) < budget; {
-		total += runWorld(t, root, r, count)
+		total += runWorld(t, root, draw, count)
 		if t.Failed() {
 			t.Fatalf("PONOS_SEED=%d draws this again", seed)
 		}
@@ -323,7 +372,10 @@ func runWorld(t *testing.T, root *someone, r chance, count map[string]int) int {
 			root.must(t, "scancel", "--user="+u)
 		}
 		for i := range partitions {
-			deleted(t, root, fmt.Sprintf("p%d", i))
+			deleted(t, root, "PartitionName", fmt.Sprintf("p%d", i))
+		}
+		for _, name := range strings.Fields(root.must(t, "sh", "-c", "scontrol --oneliner show reservation | sed -n 's/^ReservationName=\\([^ ]*\\) .*/\\1/p'")) {
+			deleted(t, root, "ReservationName", name)
 		}
 	}()
 	places := map[string]string{}
@@ -372,7 +424,7 @@ func compare(t *testing.T, all []*drawn, count map[string]int) {
 	wait.Wait()
 	for i, d := range all {
 		switch {
-		case d.verdict == admission.Unknown, d.waits, d.late:
+		case d.verdict == admission.Unknown, d.waits, d.late, d.verdict == admission.Yes && d.reserved():
 			count["waits or unknown"]++
 		case d.verdict == admission.Yes:
 			if count["yes"]++; !answers[i].accepted {
@@ -396,7 +448,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 		if d.verdict != admission.Yes && !d.waits {
 			continue
 		}
-		if d.waits {
+		if d.waits || d.reserved() {
 			if waiting++; waiting > most {
 				continue
 			}
@@ -423,7 +475,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 				return ""
 			}
 			state, reason := value("JobState"), value("Reason")
-			if d.waits {
+			if d.waits || d.reserved() {
 				if state != "PENDING" {
 					t.Errorf("%v\njob %s is %s on %s", d, id, state, value("NodeList"))
 				} else if reason == "None" && time.Now().Before(deadline) {
@@ -443,7 +495,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 			}
 			names := strings.Fields(root.must(t, "scontrol", "show", "hostnames", value("NodeList")))
 			for _, n := range names {
-				if !slices.Contains(d.fits, n) {
+				if !slices.Contains(d.now, n) {
 					t.Errorf("%v\njob %s is on %s", d, id, n)
 				}
 			}
@@ -453,10 +505,10 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 	}
 }
 
-// deleted removes a partition, which takes as long as its jobs need to end.
-func deleted(t *testing.T, root *someone, name string) {
+// deleted removes a partition or a reservation, which takes as long as its jobs need to end.
+func deleted(t *testing.T, root *someone, what, name string) {
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		_, err := root.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", "PartitionName=" + name}})
+		_, err := root.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", what + "=" + name}})
 		if err == nil || time.Now().After(end) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
 }
 
 // config is a configuration for the spool and the local runner, in $WORK/p.
@@ -47,10 +47,12 @@ func setup(env *testscript.Env, more string) error {
 var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended}
 
 func TestLocal(t *testing.T) {
+	t.Parallel()
 	harness.Run(t, harness.Options{Dir: "local", Cmds: cmds, Setup: func(env *testscript.Env) error { return setup(env, "") }})
 }
 
 func TestFake(t *testing.T) {
+	t.Parallel()
 	harness.Run(t, harness.Options{Dir: "fake", Cmds: cmds, Setup: func(env *testscript.Env) error {
 		env.Setenv("PATH", filepath.Join(harness.Root(), "testscripts/agent/fakebin")+":"+env.Getenv("PATH"))
 		env.Setenv("SLURM_CONF", filepath.Join(env.WorkDir, "slurm/slurm.conf"))
@@ -62,6 +64,7 @@ func TestFake(t *testing.T) {
 }
 
 func TestSlurm(t *testing.T) {
+	t.Parallel()
 	vars := harness.Cluster(t)
 	harness.Run(t, harness.Options{Dir: "slurm", Cmds: cmds, Setup: func(env *testscript.Env) error {
 		for name, value := range vars {

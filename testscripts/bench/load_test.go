@@ -219,7 +219,7 @@ func BenchmarkWeek(b *testing.B) {
 			continue
 		}
 		// Files are as old as the machine's clock says, so all that are over go.
-		must(a.Tidy(24*time.Hour, 24*time.Hour))
+		must(a.Tidy(b.Context(), 24*time.Hour, 24*time.Hour))
 		switch turn/day + 1 {
 		case 3:
 			third = measure()

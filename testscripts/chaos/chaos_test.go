@@ -198,7 +198,7 @@ func (w *world) tidy() {
 		}))
 	}
 	for _, a := range w.agents {
-		a.setClock(time.Hour)
+		a.setClock(49 * time.Hour)
 		for range 2 {
 			p, err := a.start(false)
 			w.must(err)

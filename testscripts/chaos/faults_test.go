@@ -202,7 +202,7 @@ func kinds() []kind {
 			return false
 		}
 		time.Sleep(seconds(r, 1, 4))
-		w.release(j.id)
+		_ = w.release(j.id)
 		return true
 	}))
 	add("job-held", "job", onJob("PENDING", func(w *world, r *rand.Rand, j job) bool {
@@ -210,7 +210,7 @@ func kinds() []kind {
 			return false
 		}
 		time.Sleep(seconds(r, 1, 4))
-		w.release(j.id)
+		_ = w.release(j.id)
 		return true
 	}))
 	add("job-suspended", "job", onJob("RUNNING", func(w *world, r *rand.Rand, j job) bool {
@@ -218,25 +218,14 @@ func kinds() []kind {
 			return false
 		}
 		time.Sleep(seconds(r, 1, 4))
-		for range 50 {
+		for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 			if scontrol(w, "resume", j.id) || !w.listed(j.id) {
 				break
 			}
-			time.Sleep(500 * time.Millisecond)
 		}
 		return true
 	}))
-	add("job-cancelled", "job", onJob("RUNNING PENDING", func(w *world, _ *rand.Rand, j job) bool {
-		i := w.tasks.byID(j.task)
-		if i == nil {
-			return false
-		}
-		w.tasks.mu.Lock()
-		i.cancelled = time.Now() // before: what follows may be quick
-		w.tasks.mu.Unlock()
-		_, err := w.slurm("scancel", j.id)
-		return err == nil
-	}))
+	add("job-cancelled", "job", onJob("RUNNING PENDING", func(w *world, _ *rand.Rand, j job) bool { return w.cancel(j) == nil }))
 	add("job-preempted", "job", func(w *world, r *rand.Rand) (string, bool) {
 		jobs, err := w.jobs()
 		if err != nil || !strings.Contains(fmt.Sprint(jobs), "RUNNING gpu_spot") {
@@ -248,11 +237,10 @@ func kinds() []kind {
 		}
 		time.Sleep(seconds(r, 3, 6))
 		id := strings.TrimSpace(out)
-		for range 50 {
+		for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 			if _, err := w.slurm("scancel", id); err == nil || !w.listed(id) {
 				break
 			}
-			time.Sleep(500 * time.Millisecond)
 		}
 		return "by job " + id, true
 	})
@@ -411,31 +399,54 @@ func standIn(name string) func(w *world, r *rand.Rand) (string, bool) {
 	}
 }
 
-func (w *world) release(job string) {
-	for range 60 {
-		if _, err := w.slurm("scontrol", "release", job); err == nil || !w.listed(job) {
-			return
+// release releases a held job, as far as that can be done in some seconds; in the end,
+// releaseAll does the rest.
+func (w *world) release(job string) (err error) {
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		if _, err = w.slurm("scontrol", "release", job); err == nil || !w.listed(job) {
+			return nil
 		}
-		time.Sleep(500 * time.Millisecond)
 	}
-	w.problem("job %s stays held", job)
+	return err
 }
 
 // releaseAll releases the jobs that Slurm holds since a node could not launch them, and
-// resumes those that it has forgotten to resume, as an administrator does.
+// resumes those that it has forgotten to resume, as an administrator does. A slurmctld 22.05
+// that was killed while it asked slurmdbd for the number of a job changes that job never
+// more, and all that is left is to cancel it.
 func (w *world) releaseAll() {
 	jobs, err := w.jobs()
 	if err != nil {
 		w.problem("%v", err)
 	}
 	for _, j := range jobs {
-		if j.state == "PENDING" && (strings.Contains(j.reason, "held") || strings.Contains(j.reason, "Held")) {
-			w.release(j.id)
-		}
 		if j.state == "SUSPENDED" {
 			_, _ = w.slurm("scontrol", "resume", j.id)
 		}
+		if j.state != "PENDING" || !strings.Contains(j.reason, "held") && !strings.Contains(j.reason, "Held") {
+			continue
+		}
+		err := w.release(j.id)
+		if err != nil && strings.Contains(err.Error(), "the DB index is being set") {
+			err = w.cancel(j)
+		}
+		if err != nil {
+			w.problem("job %s stays held: %v", j.id, err)
+		}
 	}
+}
+
+// cancel cancels the job of a task behind its agent's back.
+func (w *world) cancel(j job) error {
+	i := w.tasks.byID(j.task)
+	if i == nil {
+		return fmt.Errorf("job %s: its task is not known", j.id)
+	}
+	w.tasks.mu.Lock()
+	i.cancelled = time.Now() // before: what follows may be quick
+	w.tasks.mu.Unlock()
+	_, err := w.slurm("scancel", j.id)
+	return err
 }
 
 // listed reports whether Slurm knows a job, as far as that can be asked.
@@ -470,7 +481,8 @@ func (w *world) away(m *mount, sub string, during func(path string), known ...st
 		return nil
 	})
 	for _, p := range made {
-		if m.name == "spool" && strings.HasSuffix(p, ".json") && !slices.Contains(known, filepath.Base(p)) {
+		// Who has looked right before it goes may leave the sign of an agent in another one.
+		if m.name == "spool" && strings.HasSuffix(p, ".json") && !slices.Contains(known, filepath.Base(p)) && filepath.Base(filepath.Dir(p)) != "agents" {
 			w.problem("in the place of the spool that was away, somebody made %s", p)
 		}
 	}

@@ -207,6 +207,7 @@ func (w *world) has(a *agent, i *item) bool {
 type effect struct {
 	starts   []start
 	codes    []int
+	ends     []time.Time
 	ended    time.Time // the last of them
 	overlaps int
 	asked    bool // it got SIGTERM
@@ -233,7 +234,7 @@ func (w *world) effect(i *item) effect {
 			e.starts = append(e.starts, start{at, f[2], f[3]})
 		case f[1] == "E" && len(f) == 3:
 			code, _ := strconv.Atoi(f[2])
-			e.codes, e.ended = append(e.codes, code), at
+			e.codes, e.ends, e.ended = append(e.codes, code), append(e.ends, at), at
 		case f[1] == "T":
 			e.asked = true
 		case f[1] == "L":
@@ -253,13 +254,14 @@ func (w *world) check(i *item) (wrong []string) {
 		say("it is not over: %q", s.state)
 		return wrong
 	}
-	if len(e.codes) > 1 {
+	again := len(e.starts) > 1 && len(e.codes) > 0 && !e.endedAsAsked(s)
+	if len(e.codes) > 1 && again {
 		say("its command took effect %d times", len(e.codes))
 	}
 	if e.overlaps > 0 {
 		say("its command ran twice at a time")
 	}
-	if at := strings.Index(e.raw, " E "); at >= 0 && strings.Contains(e.raw[at:], " S ") {
+	if at := strings.Index(e.raw, " E "); at >= 0 && strings.Contains(e.raw[at:], " S ") && again {
 		say("its command ran again after its end")
 	}
 	ran := len(e.codes) > 0
@@ -291,6 +293,7 @@ func (w *world) check(i *item) (wrong []string) {
 		case ran:
 			say("it is an error, but its command ended with %d: %s", e.codes[0], s.reason)
 		case failedParent, cancelled:
+		case s.reason == "the job was killed while its command ran" && len(e.starts) > 0 && !e.asked && w.nodeFailed(i):
 		default:
 			say("it is an error: %s", s.reason)
 		}
@@ -306,6 +309,36 @@ func (w *world) check(i *item) (wrong []string) {
 	e.lost = e.lost || w.strayed(i, e)
 	wrong = append(wrong, checkLog(i, s, e)...)
 	return wrong
+}
+
+var cancelledAt = regexp.MustCompile(`(?m)JOB \d+ ON \S+ CANCELLED AT (\S+)`)
+
+// endedAsAsked reports whether the command failed in the second in which its job was asked
+// to end: whether it had been asked itself, nobody can tell, and it is run again.
+func (e effect) endedAsAsked(s seen) bool {
+	for n, code := range e.codes {
+		for _, m := range cancelledAt.FindAllStringSubmatch(s.log, -1) {
+			at, err := time.ParseInLocation("2006-01-02T15:04:05", m[1], time.Local)
+			if err == nil && code != 0 && at.Sub(e.ends[n]).Abs() < 1500*time.Millisecond {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nodeFailed reports whether a node was made to fail while a task's command ran: a controller
+// that is killed then does not know that it was to begin the job again.
+func (w *world) nodeFailed(i *item) bool {
+	last := w.effect(i).starts
+	for _, e := range w.record.events() {
+		if strings.HasPrefix(e.Kind, "node-") || strings.HasPrefix(e.Kind, "slurmd-") || e.Kind == "job-preempted" {
+			if at := last[len(last)-1].at; e.Began.Before(at.Add(20*time.Second)) && e.Ended.After(at.Add(-10*time.Second)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // strayed reports whether a job may have begun in a directory that took the place of the

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ponos-tools/ponos/lib/lock"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
@@ -43,14 +46,7 @@ func (r runner) Run() int {
 		err = os.Chmod(dir, 0o755) // jobs of other users run the tools as well
 	}
 	if err == nil && len(r.tools) > 0 {
-		args := []string{"build", "-trimpath", "-o", dir + "/"} // as "make build", to share what is compiled
-		for _, t := range r.tools {
-			args = append(args, module+"/cmd/"+t)
-		}
-		build := exec.Command("go", args...)
-		build.Stdout, build.Stderr = os.Stderr, os.Stderr
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		err = build.Run()
+		err = buildTools(dir, r.tools)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building the tools:", err)
@@ -61,6 +57,45 @@ func (r runner) Run() int {
 	code := r.m.Run()
 	stopCluster()
 	return code
+}
+
+// buildTools puts tools into dir. They are linked in a directory that all packages
+// share, as go build links no program again that is up to date, and copied from there.
+func buildTools(dir string, tools []string) error {
+	shared := filepath.Join(Root(), "bin", "tests")
+	if err := os.MkdirAll(shared, 0o755); err != nil {
+		return compile(dir, tools) // of another user, or read-only
+	}
+	held, err := lock.Wait(context.Background(), filepath.Join(shared, ".lock"))
+	if err != nil {
+		return compile(dir, tools)
+	}
+	defer held.Close()
+	if err := compile(shared, tools); err != nil {
+		return err
+	}
+	for _, t := range tools {
+		data, err := os.ReadFile(filepath.Join(shared, t))
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, t)
+		if err := errors.Join(os.WriteFile(to, data, 0o755), os.Chmod(to, 0o755)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compile(dir string, tools []string) error {
+	args := []string{"build", "-trimpath", "-o", dir + "/"} // as "make build", to share what is compiled
+	for _, t := range tools {
+		args = append(args, module+"/cmd/"+t)
+	}
+	build := exec.Command("go", args...)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return build.Run()
 }
 
 // Options says what scripts to run and with what.

@@ -28,7 +28,7 @@ func TestServeSurvivesItsClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(3 * time.Minute))
 		return c
 	}
 	call := func() {

@@ -291,7 +291,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within 3 minutes: %s", what)
 		}
 	}
 }
@@ -329,4 +329,26 @@ func TestSoonestOnSlurm(t *testing.T) {
 			t.Errorf("%s is not in %s", want, job)
 		}
 	}
+}
+
+// TestReservedForOthers asks for two nodes of which one is reserved: sbatch takes the
+// job, though --test-only says that it can never be.
+func TestReservedForOthers(t *testing.T) {
+	root, s := as(t, "root"), as(t, "alice")
+	if _, errs, status := root.run("scontrol", "create", "reservation", "reservationname=lfind", "starttime=now", "duration=5:00:00", "nodes=cpu1", "flags=ignore_jobs", "users=carol"); status != 0 {
+		t.Fatal(errs)
+	}
+	defer root.run("scontrol", "delete", "reservationname=lfind")
+	out, errs, status := s.run("lfind", "--refresh", "cpu(cores=2) & nodes=2 & partition=cpu & duration=1h")
+	if status != 0 || !strings.Contains(out, "--nodes=2 ") {
+		t.Fatalf("%q, %q, status %d", out, errs, status)
+	}
+	if !regexp.MustCompile(`^lfind: note: nodes of partition cpu are reserved \(lfind\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d: the job may wait for them\n$`).MatchString(errs) {
+		t.Errorf("%q", errs)
+	}
+	id, errs, status := s.run("sh", "-c", "sbatch --parsable "+strings.TrimSpace(out)+" --wrap true")
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	s.run("scancel", strings.TrimSpace(id))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
 }
 
 // kept is how long a view keeps what it has seen. NFS does so for 3 to 60 seconds.

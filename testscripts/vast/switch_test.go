@@ -193,7 +193,7 @@ func TestSwitch(t *testing.T) {
 				return strings.HasSuffix(i.Label, ":end=3") && (c.deaf && !i.Destroyed.IsZero() || !c.deaf && i.Intended == "stopped")
 			}
 			for start := time.Now(); !over(w.market.Instances()[0]); time.Sleep(20 * time.Millisecond) {
-				if time.Since(start) > 2*time.Minute {
+				if time.Since(start) > 3*time.Minute {
 					t.Fatalf("%+v\n%s", w.market.Instances()[0], output)
 				}
 			}

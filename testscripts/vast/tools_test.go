@@ -72,6 +72,7 @@ func TestReap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	w.forget("instances")
 	w.market.Break(server.Fault{Path: lists, Status: 200, Body: `{}`})
 	if out, _, code := w.run("vast-reap --older 0s --destroy"); code != 3 || out != "" {
 		t.Errorf("odd list: %d %q", code, out)
@@ -210,6 +211,14 @@ func TestConfiguration(t *testing.T) {
 	w.market.Break(server.Fault{Path: "bundles", Status: 400, Body: "gpu_ram is not a valid search key", Type: "text/plain"})
 	if _, errs, code := w.run("ponos-setup"); code != 2 || !strings.Contains(errs, "gpu_ram is not a valid search key") {
 		t.Errorf("%d %s", code, errs)
+	}
+	for _, text := range []string{"two\nlines\n", "of UTF-8: ä", "\x00"} {
+		if err := os.WriteFile(filepath.Join(w.dir, "key"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs, code := w.run("ponos-setup"); code != 2 || !strings.Contains(errs, "vast_api.api_key_file: ") || !strings.Contains(errs, "it must hold the key alone, on one line") {
+			t.Errorf("%q: %d %s", text, code, errs)
+		}
 	}
 	if err := os.WriteFile(filepath.Join(w.dir, "key"), []byte("wrong"), 0o600); err != nil {
 		t.Fatal(err)

@@ -319,6 +319,14 @@ func (w *world) tell() string {
 	return b.String()
 }
 
+// forget takes away what tools share of an account: "requests" or "instances".
+func (w *world) forget(what string) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "home/k/ponos/market-*", what+".json"))
+	for _, file := range files {
+		_ = os.Remove(file)
+	}
+}
+
 // orders are the files of the orders that are not closed.
 func (w *world) orders() string {
 	files, _ := filepath.Glob(filepath.Join(w.dir, "data/state/vast/orders/*.json"))

@@ -23,7 +23,7 @@ type Snapshot struct {
 	Licenses       []slurm.License
 	Reservations   []slurm.Reservation
 	Config         slurm.Config
-	UserGroups     []string // Unix groups; only asked for where a partition names some
+	UserGroups     []string // Unix groups; only asked for where a partition or a reservation names some
 	User           string
 	Host           string // where sbatch is called; only asked for where a partition names some
 	Known          admission.Known
@@ -34,7 +34,7 @@ type Snapshot struct {
 // Admission is the model of what Slurm says of this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
 	return &admission.Cluster{
-		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Config: s.Config,
+		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}
 }

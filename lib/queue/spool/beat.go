@@ -61,8 +61,10 @@ func (q *Queue) Alive() error {
 func (q *Queue) Remember() error {
 	b := q.Beat
 	text, err := json.Marshal(b)
-	if err == nil {
-		err = os.MkdirAll(q.path(agentsDir, ""), 0o700)
+	if err == nil { // in a spool of an earlier version, the directory is not there
+		if err = os.Mkdir(q.path(agentsDir, ""), 0o700); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
 	}
 	if err == nil {
 		err = renameio.WriteFile(q.path(agentsDir, b.Agent+".json"), append(text, '\n'), 0o600, renameio.WithTempDir(q.path(tmpDir, "")))

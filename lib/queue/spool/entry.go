@@ -247,7 +247,8 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
 	}
-	return nil
+	// If another spool was put in the place of this one, the task is still in this one.
+	return s.Check()
 }
 
 // Log is the path of a task's published log.

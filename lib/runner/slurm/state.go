@@ -143,6 +143,12 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case unwritable(failure) && e.journal && e.run.Cut:
 		// Slurm began the job again, as it should, and a node could not.
 		done.NotBegun = true
+	case unwritable(failure) && e.ref.Lost && e.journal && !e.run.Begun && e.queue != nil && e.queue.Restarts == 0:
+		// Whatever is lost: there was one start only.
+		done.NotBegun = true
+	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
+		// What kills the command alone leaves the job script, which writes that down.
+		done.State, done.Reason = task.Error, "the job was killed while its command ran"
 	case !e.notBegun():
 	case unwritable(failure): // Slurm itself says so
 		done.NotBegun = true

@@ -60,6 +60,8 @@ func TestJudge(t *testing.T) {
 		{"a step failed, by squeue alone", evidence{queue: &slurm.Job{State: "COMPLETED", Derived: code(5)}}, task.Failed, 5, false, "exit code 5"},
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},
 		{"killed by a signal", evidence{account: account("FAILED", slurm.Exit{Signal: 9})}, task.Failed, 137, false, "ended by signal 9"},
+		{"killed with its script", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
+		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), runner.Ref{}, nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
 		{"not begun, with a code", evidence{account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"not begun", evidence{account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"failed without a code", evidence{queue: queue("FAILED")}, task.Failed, 1, false, "Slurm says that the job failed"},
@@ -100,6 +102,17 @@ func TestJudge(t *testing.T) {
 		}
 		if got.State != tt.state || got.ExitCode != tt.exit || got.Unknown != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
+		}
+	}
+}
+
+// A job of which the state directory was lost could not begin: that is certain at its first
+// start only.
+func TestLostAndNotBegun(t *testing.T) {
+	for restarts, want := range map[uint64]bool{0: true, 1: false} {
+		e := evidence{ref: runner.Ref{Lost: true}, journal: true, queue: &slurm.Job{State: "FAILED", Exit: slurm.Exit{Signal: 53}, Restarts: restarts}, now: now}
+		if job := e.judge(); job.NotBegun != want || job.State != task.Error {
+			t.Errorf("after %d restarts: %+v", restarts, job)
 		}
 	}
 }

@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// overQueue knows that a task is completed, and tells so to those who ask for its state.
+// Nothing may be published for it any more.
+type overQueue struct {
+	queue.Queue
+	t *testing.T
+}
+
+func (overQueue) Actions(context.Context) ([]task.Action, error) { return nil, nil }
+
+func (overQueue) Task(_ context.Context, id task.ID) (task.Task, error) {
+	return task.Task{ID: id}, nil
+}
+
+func (overQueue) State(context.Context, task.ID) (task.State, error) { return task.Completed, nil }
+
+func (q overQueue) PutLog(context.Context, task.ID, io.ReadSeeker) error {
+	q.t.Error("the log is published again")
+	return nil
+}
+
+func (q overQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
+	q.t.Errorf("%q is reported", r.State)
+	return nil
+}
+
+// shownRunner shows a job of the task still, in a state.
+type shownRunner struct {
+	runner.Runner
+	t     *testing.T
+	state task.State
+	look  func()
+}
+
+func (shownRunner) Name() string { return "shown" }
+
+func (r shownRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([]runner.Job, error) {
+	_, err := known()
+	if r.look != nil {
+		r.look()
+	}
+	return []runner.Job{{Task: "over", ID: "7", State: r.state}}, err
+}
+
+func (r shownRunner) Stop(context.Context, runner.Ref) error {
+	r.t.Error("the job is cancelled")
+	return nil
+}
+
+// finished is a state directory in which a task is over.
+func finished(t *testing.T) *Store {
+	t.Helper()
+	store := testStore(t)
+	d, err := store.Create("over")
+	if err == nil {
+		err = errors.Join(d.Write(Record{ID: "over", Attempt: 1, Job: "7", Final: "completed", Ended: clock.Now()}), store.Finish("over"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// With the state directory lost, the queue is asked for the state of a task whose job is
+// found: the log of one that is over is not replaced by a shorter one.
+func TestAJobWhoseTaskIsOver(t *testing.T) {
+	for _, state := range []task.State{task.Running, task.Completed, task.Error} {
+		store := testStore(t)
+		a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: state}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+		if _, err := a.Poll(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(store.Task("over").Path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the task has a directory: %v", state, err)
+		}
+	}
+}
+
+// The state directory goes away in the middle of a turn, and comes back: nothing follows
+// from the absence of what was in it, and nothing is made in its place.
+func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
+	store := finished(t)
+	away := store.Dir + ".away"
+	r := shownRunner{t: t, state: task.Completed, look: func() {
+		if err := os.Rename(store.Dir, away); err != nil {
+			t.Error(err)
+		}
+	}}
+	a := &Agent{Queue: overQueue{t: t}, Runner: r, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	if _, err := a.Poll(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(store.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something was made in its place: %v", err)
+	}
+	if err := os.Rename(away, store.Dir); err != nil {
+		t.Fatal(err)
+	}
+	r.look = nil
+	a.Runner = r
+	if _, err := a.Poll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stop comes after the end, while the scheduler still shows the job: the task stays as
+// it ended.
+func TestAStopAfterTheEnd(t *testing.T) {
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Running}, Store: finished(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	if o, err := a.Stop(t.Context(), "over"); err != nil || o.Event != "skipped" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// A record without a job of a task that the queue offers no more goes after a while.
+func TestRecordsOfTasksThatAreOver(t *testing.T) {
+	store := testStore(t)
+	for id, intent := range map[task.ID]time.Duration{"old": -2 * leftoverAge, "fresh": -time.Hour} {
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Intent: clock.Now().Add(intent)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &Agent{Queue: overQueue{t: t}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, FilesDir: t.TempDir()}
+	if err := a.Tidy(t.Context(), 30*24*time.Hour, 24*time.Hour); err != nil {
+		t.Error(err)
+	}
+	if ids, err := store.IDs(); err != nil || !slices.Equal(ids, []task.ID{"fresh"}) {
+		t.Errorf("%q are left, %v", ids, err)
+	}
+}
+
+// Whoever begins a task may be killed before anything is written down; what is left goes
+// after a while, and nothing else does.
+func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {
+	store := testStore(t)
+	old := clock.Now().Add(-2 * leftoverAge)
+	for _, id := range []task.ID{"begun", "fresh", "held", "nothing"} {
+		d, err := store.Create(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := d.TryLock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id == "begun" {
+			err = d.Write(Record{ID: id, Attempt: 1})
+		}
+		if id != "fresh" {
+			err = errors.Join(err, os.Chtimes(d.file(lockFile), old, old))
+		}
+		if id == "held" {
+			defer l.Close()
+		} else {
+			err = errors.Join(err, l.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.removeLeftovers(clock.Now().Add(-leftoverAge)); err != nil {
+		t.Error(err)
+	}
+	for id, want := range map[task.ID]bool{"begun": true, "fresh": true, "held": true, "nothing": false} {
+		if _, err := os.Stat(store.Task(id).Path); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/gpu"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// Doubts are warnings of what a file leaves open or says against the catalogue of GPUs,
+// so that an answer from it may be refused by Slurm, may land elsewhere, or is missed.
+// Of a launcher that asks Slurm there are none.
+func Doubts(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
+	d := doubts{path: f.Path}
+	for i := range f.Entries {
+		e := &f.Entries[i]
+		if e.QuerySlurm || e.Disabled {
+			continue
+		}
+		l := newLauncher(e, catalogue)
+		if l.machine != nil {
+			d.gpus(e.Pos, "", l.machine.gpus)
+			continue
+		}
+		limited := false
+		for j, p := range l.partitions {
+			whose := fmt.Sprintf("partition %q: ", p.name)
+			for _, c := range p.choices {
+				limited = limited || c.maxDuration > 0
+			}
+			for k, g := range p.groups {
+				pos := e.Partitions[j].Nodes[k].Pos
+				limited = limited || g.maxDuration > 0
+				d.gpus(pos, whose, g.gpus)
+				var open []string
+				if g.cores == 0 {
+					open = append(open, "cores")
+				}
+				if g.memory == 0 {
+					open = append(open, "memory")
+				}
+				if len(open) > 0 {
+					d.warn(pos, "", "%swhat the nodes have is not known: %s; any request is taken to fit", whose, strings.Join(open, ", "))
+				}
+			}
+		}
+		if !limited && len(l.partitions) > 0 {
+			d.warn(e.Pos, `set "max_duration" in a configuration or a qos`, "launcher %q: no time limit is known: any duration is taken to be allowed", e.ID)
+		}
+	}
+	return d.problems
+}
+
+type doubts struct {
+	path     string
+	problems []file.Problem
+}
+
+// warn says the same once, of the first place.
+func (d *doubts) warn(at file.Pos, hint, format string, args ...any) {
+	p := file.Problem{File: d.path, Pos: at, Warning: true, Message: fmt.Sprintf(format, args...), Hint: hint}
+	if !slices.ContainsFunc(d.problems, func(q file.Problem) bool { return q.Message == p.Message }) {
+		d.problems = append(d.problems, p)
+	}
+}
+
+// gpus looks at the GPUs of alike nodes, or of a machine.
+func (d *doubts) gpus(at file.Pos, whose string, gpus []gpuSet) {
+	for _, g := range gpus {
+		named := len(g.is.Models) > 0
+		what := "GPUs"
+		if name := g.model + g.gres; name != "" {
+			what = fmt.Sprintf("GPUs %q", name)
+		}
+		switch {
+		case named && g.is.Most > 0 && g.least > g.is.Most+g.is.Most/10:
+			d.warn(at, "", "%s%s of memory, but a %s has %s at most", whose, unit.FormatSize(g.least), g.is.Label(), unit.FormatSize(g.is.Most))
+		case !named && g.least == 0 && g.is.Slice == "":
+			d.warn(at, `set "memory", or a "model" that the catalogue has`, "%sof the %s neither the model nor the memory is known: a request for either does not find them", whose, what)
+		case g.least < g.most:
+			d.warn(at, `set "memory"`, "%sthe %s have %s or %s: a request for more than the smaller does not find them", whose, what, unit.FormatSize(g.least), unit.FormatSize(g.most))
+		}
+		if len(gpus) > 1 && g.gres == "" {
+			d.warn(at, `set "gres" to the types that Slurm has`, "%sseveral kinds of GPUs, without the types by which Slurm tells them apart: a job may get any of them", whose)
+		}
+	}
+}
