@@ -81,12 +81,12 @@ func (in *taskInput) exclusions() error {
 	}
 	for _, p := range pairs {
 		if c.IsSet(p[0]) && c.IsSet(p[1]) {
-			return fault.Errorf(fault.Usage, "--%s and --%s exclude each other", p[0], p[1])
+			return fault.Errorf(fault.Usage, "%s and %s exclude each other", dashed(p[:1]), dashed(p[1:]))
 		}
 	}
 	for _, p := range [][]string{{"block", "pipe"}, {"recstart", "pipe"}, {"recend", "pipe"}, {"max-chars", "X", "m", "xargs"}} {
 		if c.IsSet(p[0]) && !slices.ContainsFunc(p[1:], c.Bool) {
-			return fault.Errorf(fault.Usage, "--%s goes with --%s only", p[0], strings.Join(p[1:], ", -"))
+			return fault.Errorf(fault.Usage, "%s goes with %s only", dashed(p[:1]), dashed(p[1:]))
 		}
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
@@ -101,6 +101,18 @@ func (in *taskInput) exclusions() error {
 		}
 	}
 	return nil
+}
+
+// dashed are names of options as a user writes them.
+func dashed(names []string) string {
+	var out []string
+	for _, name := range names {
+		if len(name) > 1 {
+			name = "-" + name
+		}
+		out = append(out, "-"+name)
+	}
+	return strings.Join(out, ", ")
 }
 
 // open opens the input. Its blocks bound what the policy says of tasks in memory.

@@ -238,9 +238,15 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 		}
 	}
 	if counts && b.held() && !full {
+		hint := fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
+		if a.WhyRefused != nil {
+			if known := a.WhyRefused(ctx, record.RequiresGPU); known != "" {
+				hint = known + "; " + hint
+			}
+		}
 		err = fault.Hint(
 			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were not taken, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
-			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind))
+			hint)
 	}
 	return o, err
 }

@@ -6,10 +6,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,12 +56,52 @@ func transfer(name string) {
 func resized() {
 	line := Open(os.Stderr, "tool")
 	line.Set(strings.Repeat("0123456789", 7))
-	time.Sleep(400 * time.Millisecond)
+	enough := make(chan os.Signal, 1)
+	signal.Notify(enough, syscall.SIGUSR1)
+	select {
+	case <-enough:
+	case <-time.After(patience):
+	}
 	line.Close()
 }
 
+// patience is how long what must come may take, on a machine that is busy.
+const patience = time.Minute
+
+// screenOf is what a running tool has written to its terminal.
+type screenOf struct {
+	t    *testing.T
+	file *os.File
+	tool *os.Process
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (x *screenOf) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.out.Write(p)
+}
+
+func (x *screenOf) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.out.String()
+}
+
+// await waits until the tool has written something.
+func (x *screenOf) await(text string) {
+	for end := time.Now().Add(patience); !strings.Contains(x.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			x.t.Errorf("no %q in %q", text, x)
+			return
+		}
+	}
+}
+
 // on runs this program on a terminal, and returns all that was written to it.
-func on(t *testing.T, mode string, env []string, size pty.Winsize, during func(f *os.File)) string {
+func on(t *testing.T, mode string, env []string, size pty.Winsize, during func(*screenOf)) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append([]string{"PROGRESS_TEST=" + mode, "TERM=xterm-256color"}, env...)...)
@@ -70,11 +112,11 @@ func on(t *testing.T, mode string, env []string, size pty.Winsize, during func(f
 	defer f.Close()
 	var meanwhile sync.WaitGroup
 	defer meanwhile.Wait()
+	out := &screenOf{t: t, file: f, tool: cmd.Process}
 	if during != nil {
-		meanwhile.Go(func() { during(f) })
+		meanwhile.Go(func() { during(out) })
 	}
-	var out bytes.Buffer
-	_, _ = io.Copy(&out, f) // EIO is the end of a terminal
+	_, _ = io.Copy(out, f) // EIO is the end of a terminal
 	meanwhile.Wait()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -188,9 +230,11 @@ func TestNothingIsShown(t *testing.T) {
 // TestResize makes the terminal narrower while a line stands there: it is then
 // broken over two rows, and both are erased.
 func TestResize(t *testing.T) {
-	out := on(t, "resize", nil, pty.Winsize{Rows: 24, Cols: 100}, func(f *os.File) {
-		time.Sleep(200 * time.Millisecond)
-		_ = pty.Setsize(f, &pty.Winsize{Rows: 24, Cols: 40})
+	out := on(t, "resize", nil, pty.Winsize{Rows: 24, Cols: 100}, func(x *screenOf) {
+		x.await("tool: 0123")
+		_ = pty.Setsize(x.file, &pty.Winsize{Rows: 24, Cols: 40})
+		x.await("…")
+		_ = x.tool.Signal(syscall.SIGUSR1)
 	})
 	if !strings.Contains(out, "\x1b[1A\r\x1b[Jtool: 0123") || !strings.HasSuffix(out, erase) {
 		t.Errorf("%q", out)

@@ -145,6 +145,46 @@ func TestTaskThatKillsItsWorker(t *testing.T) {
 	p.noneLeft()
 }
 
+// Whatever ends a worker, what its tasks have started ends as well, in sessions of its own
+// too; nothing is charged that was not the task's fault.
+func TestSignalledWorker(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGPIPE} {
+		p := newPool(t, "-j1", "--run", "run", "--lost-retries", "1")
+		p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
+		c := p.command()
+		c.Stdin = strings.NewReader(alone + "setsid sh -c 'sleep 3001 & sleep 3001' & test -e again || sleep 3001\n")
+		var said strings.Builder
+		c.Stderr = &said
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.eventually("all of it runs", func() bool { return len(p.matching("sleep 3001")) == 3 })
+		if err := os.WriteFile(filepath.Join(p.dir, "again"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		workers := p.workers()
+		if len(workers) != 1 {
+			t.Fatalf("workers %v", workers)
+		}
+		_ = syscall.Kill(workers[0], sig)
+		want := 0
+		if sig == syscall.SIGPIPE { // nothing to a worker
+			p.eventually("it is there", func() bool { return len(p.workers()) == 1 && p.workers()[0] == workers[0] })
+			for _, pid := range p.matching("sleep 3001") {
+				kill(pid)
+			}
+			want = 1
+		}
+		_ = c.Wait()
+		if code := c.ProcessState.ExitCode(); code != want {
+			t.Errorf("%v: exit %d, want %d: %s", sig, code, want, &said)
+		}
+		p.neverTwice()
+		p.noneLeft()
+	}
+}
+
 // losesAll starts tasks, loses all nodes for good while they run, and goes on when the
 // nodes are there again: nothing has failed, and all is done once.
 func losesAll(t *testing.T, p *pool, lose, back func()) {

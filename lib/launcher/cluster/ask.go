@@ -25,7 +25,7 @@ type Asker struct {
 func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{Time: a.Now(), User: a.User}
 	var wait sync.WaitGroup
-	var nodesErr, partitionsErr, accountingErr error
+	var nodesErr, partitionsErr, accountingErr, configErr, licensesErr, reservationsErr error
 	wait.Go(func() {
 		nodes, err := a.Slurm.Nodes(ctx)
 		s.Groups, nodesErr = GroupNodes(nodes), err
@@ -42,19 +42,16 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 		}
 	})
 	wait.Go(func() {
-		if config, err := a.Slurm.Config(ctx); err == nil {
-			s.Config, s.Known.Config = config, true
-		}
+		s.Config, configErr = a.Slurm.Config(ctx)
+		s.Known.Config = configErr == nil
 	})
 	wait.Go(func() {
-		if licenses, err := a.Slurm.Licenses(ctx); err == nil {
-			s.Licenses, s.Known.Licenses = licenses, true
-		}
+		s.Licenses, licensesErr = a.Slurm.Licenses(ctx)
+		s.Known.Licenses = licensesErr == nil
 	})
 	wait.Go(func() {
-		if reservations, err := a.Slurm.Reservations(ctx); err == nil {
-			s.Reservations, s.Known.Reservations = reservations, true
-		}
+		s.Reservations, reservationsErr = a.Slurm.Reservations(ctx)
+		s.Known.Reservations = reservationsErr == nil
 	})
 	wait.Go(func() { accountingErr = a.accounting(ctx, s) })
 	wait.Wait()
@@ -75,10 +72,22 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 			return nil, context.Cause(ctx)
 		}
 		s.Associations, s.QOS, s.Accounts, s.DefaultAccount = nil, nil, nil, ""
-		if !errors.Is(accountingErr, slurm.ErrNoAccounting) {
-			s.Note = fmt.Sprintf("accounts and QoS are not known: %v", accountingErr)
+	}
+	if errors.Is(accountingErr, slurm.ErrNoAccounting) {
+		accountingErr = nil
+	}
+	var notes []string
+	for _, f := range []struct {
+		what string
+		err  error
+	}{
+		{"accounts and QoS are", accountingErr}, {"the configuration is", configErr}, {"licenses are", licensesErr}, {"reservations are", reservationsErr},
+	} {
+		if f.err != nil {
+			notes = append(notes, fmt.Sprintf("%s not known: %v", f.what, f.err))
 		}
 	}
+	s.Note = strings.Join(notes, "; ")
 	return s, nil
 }
 

@@ -51,7 +51,10 @@ func testbed(t *testing.T) answers {
 		"sacctmgr --noheader --parsable show associations user=alice": testdata(t, "associations-alice.txt"),
 		"sacctmgr --noheader --parsable show user alice":              "alice|research|\n",
 		"sacctmgr --noheader --parsable show qos":                     testdata(t, "qos.txt"),
-		"id -un": "alice\n",
+		"scontrol --oneliner show licenses":                           testdata(t, "licenses.txt"),
+		"scontrol --all --oneliner show reservation":                  "No reservations in the system\n",
+		"scontrol show config":                                        testdata(t, "config.txt"),
+		"id -un":                                                      "alice\n",
 	}
 }
 
@@ -83,6 +86,25 @@ func TestAskWithoutAccounting(t *testing.T) {
 	}
 	if s, err := ask(a); err != nil || s.Associations != nil || s.Note != "" {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestAskInPart holds that what could not be asked is noted, and not taken for empty.
+func TestAskInPart(t *testing.T) {
+	for argv, want := range map[string]string{
+		"scontrol --oneliner show licenses":          "licenses are not known: scontrol: denied",
+		"scontrol --all --oneliner show reservation": "reservations are not known: scontrol: denied",
+		"scontrol show config":                       "the configuration is not known: scontrol: denied",
+	} {
+		a := testbed(t)
+		a[argv] = "fail: denied"
+		s, err := ask(a)
+		if err != nil || s.Note != want {
+			t.Errorf("%s: %q, %v", argv, s.Note, err)
+		}
+		if known := s.Known; known.Licenses && known.Reservations && known.Config {
+			t.Errorf("%s: %+v", argv, known)
+		}
 	}
 }
 

@@ -473,6 +473,7 @@ func (c *Core) tick(e Tick) {
 		}
 		c.killAt = c.now.Add(time.Minute)
 	}
+	c.dismiss(e.Needed)
 	c.releaseIdle(e.Needed)
 }
 

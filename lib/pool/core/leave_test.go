@@ -3,6 +3,7 @@ package core
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -28,8 +29,20 @@ func TestWorkerThatEndsGetsNothingMore(t *testing.T) {
 		if runs != 1 || w.core.Finished() {
 			t.Errorf("a worker that %s a task was sent %d, want the first only; the run is over: %v", what, runs, w.core.Finished())
 		}
-		p.stop()
-		w.lost(p, Left)
+		// It waits for a goodbye, and gets it when all that it had has ended.
+		if what == "ended" {
+			w.handle(Received{p.worker, []wire.Message{{Signal: "TERM"}, {Back: &wire.Key{Seq: 2, Attempt: 1}}}})
+		}
+		w.advance(time.Second)
+		if last := p.inbox[len(p.inbox)-1]; !last.Bye {
+			t.Errorf("a worker that %s a task was told %+v last", what, last)
+		}
+		for p.alive && len(p.inbox) > 0 {
+			w.deliver(p)
+		}
+		if p.alive || w.core.Finished() {
+			t.Errorf("%s: the worker is there: %v; the run is over: %v", what, p.alive, w.core.Finished())
+		}
 		if !w.finish() {
 			t.Errorf("%s: not all tasks end well: %s", what, w.broken)
 		}

@@ -262,7 +262,11 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	c.leave(w)
 	n.lost++
 	c.do(OutputGone{w})
-	if c.phase < Stopping && !n.released {
+	switch {
+	case c.phase >= Stopping || n.released:
+	case w.bye:
+		c.say("node %s: its worker has ended: another one is started", w.Name())
+	default:
 		c.say("node %s: lost with %s: %s", w.Name(), plural(int64(len(w.attempts)), "task"), oneLine(why))
 	}
 	c.nodeEvent(n, "lost", why)

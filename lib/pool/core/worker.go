@@ -69,7 +69,8 @@ type Worker struct {
 	since    time.Time // it became an orphan
 	await    []*Worker // orphans of its machine
 	probing  bool
-	ending   bool    // it got SIGTERM
+	ending   bool    // it ends by itself, as after SIGTERM
+	bye      bool    // and was told that nothing of it is needed any more
 	duration float64 // of tasks, in seconds, averaged
 	measured bool
 	idle     time.Time
@@ -157,6 +158,17 @@ func (c *Core) workerSignal(w *Worker, name string) {
 func (c *Core) leaves(w *Worker) {
 	w.ending = true
 	c.close(w)
+}
+
+// dismiss says goodbye to workers that end by themselves, when their tasks have ended and
+// their output was fetched: they wait for that. Another worker may take the place of each.
+func (c *Core) dismiss(needed map[*Worker]bool) {
+	for _, w := range c.workers {
+		if w.ending && !w.bye && len(w.attempts) == 0 && !needed[w] {
+			w.bye = true
+			c.send(w, &wire.Message{Bye: true})
+		}
+	}
 }
 
 // close lets a worker have nothing new.

@@ -334,7 +334,11 @@ func (w *world) deliver(p *process) {
 		}
 	case m.Bye:
 		p.stop()
-		p.linked = false
+		if w.core.Finished() {
+			p.linked = false
+		} else {
+			w.lost(p, Left)
+		}
 	}
 	w.check()
 }

@@ -112,7 +112,8 @@ func Load(dir string) (*History, error) {
 	defer f.Close()
 	h, err := Read(f)
 	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "%s:%w", name, err)
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "%s:%w", name, err),
+			fmt.Sprintf("to go on without it, by what the job log tells: --resume --joblog %s, with another directory for --run", filepath.Join(dir, Joblog)))
 	}
 	return h, nil
 }
