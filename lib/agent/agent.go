@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
@@ -36,12 +37,16 @@ type Agent struct {
 	// AskInterval is how often the queue is asked for the state of a task whose job costs
 	// money: 0 is never.
 	AskInterval time.Duration
+	// WhyRefused says what speaks against the jobs of a kind of task, gpu or cpu, as far as
+	// that is known; nil or "": nothing is.
+	WhyRefused func(ctx context.Context, gpu bool) string
 	// Ended is told of each task that is over and has cost something.
 	Ended func(task.Outcome)
 	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.
 	Patience time.Duration
 
-	ends ends
+	ends        ends
+	lookingBack sync.Mutex
 }
 
 func (a *Agent) now() time.Time {

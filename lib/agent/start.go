@@ -171,16 +171,34 @@ func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
 
 // lookBack makes sure that jobs from before the state directory was made were looked for.
 // ponos-poll does that first of all; a task that somebody starts by name may come before.
+// One look is enough for all who start tasks together.
 func (a *Agent) lookBack(ctx context.Context) error {
 	if _, ok := a.Runner.(runner.Historian); !ok || a.Store.recovered() {
 		return nil
 	}
-	_, err := a.Adopt(ctx)
-	if a.Store.recovered() {
-		return nil // whatever else went wrong is for ponos-poll to report
+	a.lookingBack.Lock()
+	defer a.lookingBack.Unlock()
+	for try := 0; ; try++ {
+		if a.Store.recovered() {
+			return nil
+		}
+		_, err := a.Adopt(ctx)
+		if a.Store.recovered() {
+			return nil // whatever else went wrong is for ponos-poll to report
+		}
+		if !fault.Is(err, fault.Busy) || try == lookBackTries {
+			return err
+		}
+		select { // ponos-poll is at it
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	return err
 }
+
+// lookBackTries bounds how long a turn of another process is waited for: about 30 s.
+const lookBackTries = 150
 
 // heldBack says why a task is not to be tried now, or "".
 func (a *Agent) heldBack(t task.Task) (why string, err error) {
@@ -220,9 +238,15 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 		}
 	}
 	if counts && b.held() && !full {
+		hint := fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
+		if a.WhyRefused != nil {
+			if known := a.WhyRefused(ctx, record.RequiresGPU); known != "" {
+				hint = known + "; " + hint
+			}
+		}
 		err = fault.Hint(
 			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were not taken, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
-			fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind))
+			hint)
 	}
 	return o, err
 }

@@ -144,7 +144,8 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
 		// Whoever can write to a spool of mode 0700 is this user.
-		LocalCode: sp != nil,
+		LocalCode:  sp != nil,
+		WhyRefused: p.Refused,
 	}
 	if c.Mode == "vast" {
 		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)
