@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -105,6 +106,7 @@ func fairshare(t *testing.T, r recorded, args ...string) (code int, stdout, stde
 	if r.dir == "" {
 		r.dir = fixtures
 	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	was := time.Local
 	time.Local = time.UTC
 	defer func() { time.Local = was }()
@@ -160,6 +162,8 @@ func TestGolden(t *testing.T) {
 		"holes":           {args: []string{"holes"}},
 		"holes-now":       {args: []string{"holes", "--now", "--list", "-p", "gpu_small"}},
 		"holes-json":      {args: []string{"holes", "-p", "gpu", "--json"}},
+		"when":            {recorded{fail: map[string]string{"sacct": "error"}}, []string{"when", "2", "3"}},
+		"when-json":       {recorded{fail: map[string]string{"sacct": "error"}}, []string{"when", "2", "--json"}},
 		"limits":          {limited, []string{"limits", "carol"}},
 		"limits-account":  {recorded{dir: limited.dir, files: map[string]string{"associations-csi": ""}}, []string{"limits", "csi"}},
 		"limits-json":     {limited, []string{"limits", "carol", "--json"}},
@@ -278,9 +282,20 @@ func TestOtherClusters(t *testing.T) {
 		// Jobs that are kept private take their nodes all the same, nobody knows how long.
 		"private jobs": {recorded{files: map[string]string{"squeue": ""}}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
 			`^partition gpu_small\n  1 CPU, 6\.3G for 7d now on small1 \(sure\): --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
-		"newer Slurm": {recorded{files: replaceConfig(t, "SLURM_VERSION", "24.05.1")}, []string{"holes", "-p", "cpu"}, 0, `partition cpu`, `^$`},
-		"an array":    {recorded{}, []string{"jobs", "5"}, 0, `5_1 +bob +cpu .* running\n`, `^$`},
-		"nobody's":    {recorded{}, []string{"jobs", "-u", "root"}, 0, `^no job waits of root\n$`, `^$`},
+		"when, runs":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "4"}, 0, `^job 4 runs since`, `^$`},
+		"when, held":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "19"}, 0, `^job 19 will not start: it is held`, `^$`},
+		"when, no history":  {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "2"}, 0, `if jobs run as long as they may(.|\n)*no job has ended here in 30 days`, `^$`},
+		"when, not there":   {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "999"}, 2, `^$`, `job 999 is not in the queue`},
+		"when, nothing":     {recorded{}, []string{"when"}, 2, `^$`, `no job and no option of sbatch is given`},
+		"when, both":        {recorded{}, []string{"when", "--score", "7"}, 2, `^$`, `go without a job`},
+		"when, no score":    {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "--score"}, 0, `^no forecast on this cluster has been scored yet`, `^$`},
+		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
+		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: sacct -aXD`},
+		"when, a trace":     {recorded{}, []string{"when", "--replay", "testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
+		"when, down":        {recorded{fail: down}, []string{"when", "2"}, 3, `^$`, `Unable to contact slurm controller`},
+		"newer Slurm":       {recorded{files: replaceConfig(t, "SLURM_VERSION", "24.05.1")}, []string{"holes", "-p", "cpu"}, 0, `partition cpu`, `^$`},
+		"an array":          {recorded{}, []string{"jobs", "5"}, 0, `5_1 +bob +cpu .* running\n`, `^$`},
+		"nobody's":          {recorded{}, []string{"jobs", "-u", "root"}, 0, `^no job waits of root\n$`, `^$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errs := fairshare(t, c.recorded, c.args...)
@@ -346,5 +361,39 @@ func TestDuration(t *testing.T) {
 		if got, err := duration("x", bad); err == nil {
 			t.Errorf("%q: %v; want an error", bad, got)
 		}
+	}
+}
+
+func FuzzTrace(f *testing.F) {
+	for _, file := range []string{"testdata/trace.swf", "../../lib/slurm/testdata/22.05.8/sacct-runs.txt"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n1 1e300 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		runs, err := readTrace(bytes.NewReader(text))
+		for _, r := range runs {
+			if err != nil || r.End < r.Start || r.Limit <= 0 || r.Nodes < 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+	})
+}
+
+func TestSbatchOptions(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n# a comment\n#SBATCH --time=1:00:00 -p gpu # why\n#SBATCH -c4\nhostname\n#SBATCH --mem=4G\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := sbatchOptions([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
+	want := map[string]string{"time": "30", "gpus": "2", "exclusive": "", "ntasks": "2", "partition": "gpu", "cpus-per-task": "4"}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := sbatchOptions([]string{"nothing-there.sh"}); err == nil {
+		t.Error("a script that is not there")
 	}
 }

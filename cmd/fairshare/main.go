@@ -49,6 +49,7 @@ fairshare jobs -p gpu            who waits for gpu, in order, and why
 fairshare jobs 349               the whole story of one job
 fairshare holes                  what would start right now
 fairshare where --gpus=2 job.sh  where this job would start soonest
+fairshare when 349               when that job will start
 fairshare limits                 what I may have, and what is left
 fairshare history --since 30d    what I used, by day`,
 		Brief: map[string][]string{
@@ -120,6 +121,26 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
+				Name: "when", Usage: "when a job will start, and how often that was right", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
+				SkipFlagParsing: true, // the others are sbatch's
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "score", Usage: "print how good the past forecasts on this cluster were"},
+					&cli.StringFlag{Name: "replay", Usage: "forecast the jobs of a `FILE` of sacct or of a trace in SWF", TakesFile: true},
+					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+				},
+				Action: func(c *cli.Context) error {
+					v, help, err := newWhenView(a, c.Args().Slice())
+					switch {
+					case err != nil:
+						return err
+					case help:
+						_, err := io.WriteString(stdout, whenHelp)
+						return err
+					}
+					return showWhen(c.Context, a, v, stdout)
+				},
+			},
+			{
 				Name: "limits", Usage: "the limits that apply, what is left, and which bind", ArgsUsage: "[USER|ACCOUNT]",
 				Flags: commonFlags(),
 				Action: func(c *cli.Context) error {
@@ -157,7 +178,7 @@ fairshare history --since 30d    what I used, by day`,
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "limits", "history"})
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "limits", "history"})
 			}
 			v, err := newSharesView(a, c)
 			if err != nil {

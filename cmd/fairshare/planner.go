@@ -16,6 +16,8 @@ type planner struct {
 	world *forecast.World
 	plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
+
+	shares []slurm.Share // once they were asked for
 }
 
 type rowKey struct {

@@ -118,10 +118,7 @@ func (v *queueView) load(ctx context.Context) error {
 	if v.config.Multifactor() && v.factors.at == nil && v.noFactors == "" {
 		v.noFactors = "sprio says nothing"
 	}
-	v.weights = priority.Weights{
-		Age: v.config.Weight("Age"), Assoc: v.config.Weight("Assoc"), FairShare: v.config.Weight("FairShare"), JobSize: v.config.Weight("JobSize"),
-		Partition: v.config.Weight("Partition"), QOS: v.config.Weight("QOS"), TRES: v.config.TRESWeights(),
-	}
+	v.weights = weightsOf(v.config)
 	v.sort()
 	if err := v.check(ctx); err != nil {
 		return err

@@ -56,3 +56,34 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// A job may be bound by limits that no job has met before: in a plan that is there already,
+// in a copy of the world, and in a replay.
+func TestLimitsThatAreMetLater(t *testing.T) {
+	usages, err := slurm.ParseUsages(strings.NewReader("QOS=high(2) GrpJobs=N(0) GrpTRES=gres/gpu=2(1) Account Limits=No Accounts User Limits=No Users\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := NewWorld(Records{
+		Now: time.Unix(now, 0), Usages: &usages, Config: slurm.Config{"ClusterName": "c", "AccountingStorageEnforce": "limits", "SLURM_VERSION": "22.05.8"},
+		Partitions: []slurm.Partition{{Name: "cpu", State: "UP", MaxTime: slurm.Unlimited}},
+		Nodes:      []slurm.Node{{Name: "n1", Partitions: "cpu", CPUs: 16, MemMB: 64000, GPUs: 4, State: "IDLE"}},
+		QOS:        []slurm.QOS{{Name: "high", Grp: slurm.GroupLimits{TRES: slurm.TRES{"gres/gpu": 2}}}},
+	})
+	plan := NewPlan(w, true)
+	copied := *w
+	j := filled(waiting(1, 1, 10), 0)
+	j.QOS, j.Need.GPUs = "high", 2
+	const want = "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 2"
+	j = w.Bound(j)
+	if _, why := plan.Last(j); why != want {
+		t.Errorf("%q", why)
+	}
+	copied.Jobs = append(copied.Jobs, j)
+	if why := NewPlan(&copied, true).Explain(0); why != want {
+		t.Errorf("%q", why)
+	}
+	if starts := Replay(&copied, []int{0}, Course{Run: asLimited, Until: now + 3600}); starts[0] != 0 {
+		t.Errorf("%v", starts)
+	}
+}

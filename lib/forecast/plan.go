@@ -57,6 +57,9 @@ type Plan struct {
 	started map[uint64]bool
 	kept    map[uint64]bool
 	told    bool
+
+	skip    []bool                       // rows that wait no longer, in a replay
+	onStart func(row int, nodes []int32) // told of each start
 }
 
 // counters are how many rows were tried, by what they are bounded by.
@@ -67,6 +70,7 @@ type counters struct {
 // NewPlan makes one turn of the backfill scheduler, at the time of the world. If told,
 // what Slurm has planned itself for a job is what is kept for it.
 func NewPlan(w *World, told bool) *Plan {
+	w.sync()
 	p := &Plan{World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w), used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses)}
 	for i := range w.Limits {
 		p.used[i] = w.Limits[i].Used
@@ -86,7 +90,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	p.Order = p.Order[:0]
 	for i := range w.Jobs {
 		p.Results[i] = Result{Limit: -1}
-		if !w.Jobs[i].Running {
+		if !w.Jobs[i].Running && (i >= len(p.skip) || !p.skip[i]) {
 			p.Order = append(p.Order, i)
 		}
 	}
@@ -334,10 +338,13 @@ func (p *Plan) begin(row int, now int64, nodes []int32) {
 	for _, n := range nodes {
 		use, _ := p.space.asked(row, n)
 		place := &p.space.nodes[n]
-		place.runs = append(place.runs, run{row, after(now, j.length()), use})
+		place.runs = append(place.runs, run{row, 0, after(now, j.length()), use})
 		place.views = nil
 	}
 	p.take(j, 1)
+	if p.onStart != nil {
+		p.onStart(row, nodes)
+	}
 }
 
 // take counts a job against its limits and licenses, or gives back.

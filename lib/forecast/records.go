@@ -73,7 +73,7 @@ func NewWorld(r Records) *World {
 		}
 	}
 	b.prepareLimits()
-	b.w.asks = b.asks
+	b.w.asks, b.w.origin = b.asks, b.w
 	b.w.Jobs = make([]Job, 0, len(r.Jobs))
 	for i := range r.Jobs {
 		b.w.Jobs = append(b.w.Jobs, b.job(&r.Jobs[i]))

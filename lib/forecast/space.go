@@ -16,8 +16,12 @@ type space struct {
 	sets  map[string]*nodeSet
 	// partition and preemption class of each job's row, by index
 	parts   []*Partition
+	rowSets []*nodeSet
 	classes map[string]int
 	who     []class
+	owned   bool   // some nodes are a user's alone
+	spans   []span // scratch
+	looks   int    // how often a node was looked at
 }
 
 // class is who preempts whom: jobs of one class see the same.
@@ -37,7 +41,8 @@ type place struct {
 
 // run is a job on a node.
 type run struct {
-	row int // of the jobs; negative: nobody we see
+	row int // of the jobs
+	id  int // of the task, in a replay
 	end int64
 	use Resources
 }
@@ -73,6 +78,7 @@ func newSpace(w *World) *space {
 	next := int32(0)
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
+		s.owned = s.owned || n.Owner != ""
 		s.index[n.Name] = next
 		next++
 		s.nodes[i] = place{total: n.Total, usable: n.Usable}
@@ -103,7 +109,7 @@ func (s *space) put(row int, node string, use Resources, end int64) {
 		if s.w.Scheduler.WholeNodes {
 			use = s.nodes[n].total
 		}
-		s.nodes[n].runs = append(s.nodes[n].runs, run{row, end, use})
+		s.nodes[n].runs = append(s.nodes[n].runs, run{row, 0, end, use})
 		s.nodes[n].views = nil
 	}
 }
@@ -192,10 +198,19 @@ func (s *space) steps(n int32, class int) []step {
 
 // nodesFor are the nodes that a row may use.
 func (s *space) nodesFor(row int) *nodeSet {
+	for len(s.rowSets) <= row {
+		s.rowSets = append(s.rowSets, nil)
+	}
+	if s.rowSets[row] == nil {
+		s.rowSets[row] = s.makeSet(row)
+	}
+	return s.rowSets[row]
+}
+
+func (s *space) makeSet(row int) *nodeSet {
 	j := &s.w.Jobs[row]
 	key := strings.Join([]string{j.Partition, j.Features, j.GPUType, j.Reservation, strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), j.User}, "\x00")
-	owned := slices.ContainsFunc(s.w.Nodes, func(n Node) bool { return n.Owner != "" })
-	if !owned {
+	if !s.owned {
 		key = strings.TrimSuffix(key, j.User)
 	}
 	if set, ok := s.sets[key]; ok {
@@ -268,6 +283,7 @@ func (s *space) couldFit(row int, n int32) bool {
 // before from, and until when it could begin then. ok is false if that is never.
 func (s *space) window(row int, n int32, from, length int64, class int) (start, last int64, ok bool) {
 	p := &s.nodes[n]
+	s.looks++
 	if !p.usable || !s.couldFit(row, n) {
 		return 0, 0, false
 	}
@@ -347,13 +363,15 @@ func (s *space) earliest(row int, from, length int64) (start int64, nodes []int3
 	return s.together(row, set, count, from, length, class)
 }
 
+// span is a stretch of time in which a job could begin on a node.
+type span struct {
+	start, last int64
+	node        int32
+}
+
 // together finds when several nodes are free at the same time.
 func (s *space) together(row int, set *nodeSet, count int, from, length int64, class int) (int64, []int32, bool) {
-	type span struct {
-		start, last int64
-		node        int32
-	}
-	var spans []span
+	spans := s.spans[:0]
 	for _, n := range set.nodes {
 		for at, k := from, 0; k < 64; k++ {
 			start, last, ok := s.window(row, n, at, length, class)
@@ -367,42 +385,70 @@ func (s *space) together(row int, set *nodeSet, count int, from, length int64, c
 			at = last + 1
 		}
 	}
-	starts := make([]int64, len(spans))
-	for i := range spans {
-		starts[i] = spans[i].start
+	s.spans = spans
+	// The spans of one node do not overlap: it is enough to count those that have begun
+	// and not ended. Ends are looked at after starts of the same second.
+	starts, ends := make([]int64, 0, len(spans)), []int64{}
+	for _, o := range spans {
+		starts = append(starts, o.start)
+		if o.last < Forever {
+			ends = append(ends, o.last)
+		}
 	}
 	slices.Sort(starts)
-	starts = slices.Compact(starts)
-	sort.SliceStable(spans, func(i, j int) bool { return spans[i].start < spans[j].start })
-	// Nodes come and go; those that are there at a time are counted.
-	open, next := []span{}, 0
-	for _, t := range starts {
-		for next < len(spans) && spans[next].start <= t {
-			open = append(open, spans[next])
-			next++
+	slices.Sort(ends)
+	open, ended := 0, 0
+	for i, t := range starts {
+		open++
+		for ended < len(ends) && ends[ended] < t {
+			ended++
+			open--
 		}
-		open = slices.DeleteFunc(open, func(o span) bool { return o.last < t })
-		if len(open) < count {
+		if open < count || i+1 < len(starts) && starts[i+1] == t {
 			continue
 		}
-		here := make(map[int32]bool, len(open))
-		for _, o := range open {
-			here[o.node] = true
-		}
-		chosen := make([]int32, 0, count)
-		missing := false
-		for _, n := range set.required {
-			missing = missing || !here[n]
-			chosen = append(chosen, n)
-		}
-		for _, n := range set.nodes {
-			if len(chosen) < count && here[n] && !slices.Contains(set.required, n) {
-				chosen = append(chosen, n)
-			}
-		}
-		if !missing && len(chosen) == count {
-			return t, chosen, true
+		if nodes := choose(spans, set.required, t, count); nodes != nil {
+			return t, nodes, true
 		}
 	}
 	return 0, nil, false
+}
+
+// choose takes nodes that are free at a time: those that are required, and the first of
+// the others. It is nil if a required one is not.
+func choose(spans []span, required []int32, t int64, count int) []int32 {
+	chosen := make([]int32, 0, count)
+	for pass := range 2 {
+		for _, o := range spans {
+			if o.start > t || o.last < t || len(chosen) == count {
+				continue
+			}
+			if slices.Contains(required, o.node) == (pass == 0) {
+				chosen = append(chosen, o.node)
+			}
+		}
+		if pass == 0 && len(chosen) < len(required) {
+			return nil
+		}
+	}
+	return chosen
+}
+
+// atOnce finds nodes on which a row can start at a time, or nil.
+func (s *space) atOnce(row int, at, length int64) []int32 {
+	set := s.nodesFor(row)
+	count := max(1, s.w.Jobs[row].Nodes)
+	class := s.preemption(row)
+	spans := s.spans[:0]
+	for _, n := range set.nodes {
+		if start, last, ok := s.window(row, n, at, length, class); ok && start <= at {
+			if spans = append(spans, span{start, last, n}); len(spans) == count && len(set.required) == 0 {
+				break
+			}
+		}
+	}
+	if s.spans = spans; len(spans) < count {
+		return nil
+	}
+	return choose(spans, set.required, at, count)
 }

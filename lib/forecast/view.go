@@ -151,10 +151,15 @@ func (p *Plan) outOfReach(user string, part *Partition) string {
 // the others go as they do in this turn. why says in words what keeps it from starting,
 // where that is not that others come first.
 func (p *Plan) Last(j Job) (result Result, why string) {
+	p.World.sync()
+	for i := len(p.used); i < len(p.World.Limits); i++ {
+		p.used = append(p.used, p.World.Limits[i].Used)
+	}
 	w := *p.World
 	w.Jobs = append(slices.Clip(w.Jobs), j)
 	space := *p.space
-	space.w, space.parts = &w, append(slices.Clip(space.parts), w.Partition(j.Partition))
+	space.w, space.parts, space.rowSets = &w, append(slices.Clip(space.parts), w.Partition(j.Partition)), nil
+	space.spans = nil
 	q := Plan{World: &w, space: &space, used: slices.Clone(p.used), free: p.free, started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{}}
 	row := len(w.Jobs) - 1
 	q.Results = make([]Result, len(w.Jobs))

@@ -18,14 +18,25 @@ type World struct {
 	Limits       []Limit
 
 	asks func(*Job) []Ask
+	// origin is the world of which this one is a copy, or itself: its limits grow when
+	// jobs are bound by ones that nobody has met before.
+	origin *World
 }
 
 // Bound adds to a job the limits that bound it.
 func (w *World) Bound(j Job) Job {
 	if j.Limits = nil; w.asks != nil {
 		j.Limits = w.asks(&j)
+		w.sync()
 	}
 	return j
+}
+
+// sync takes over limits that were met since this copy was made.
+func (w *World) sync() {
+	if w.origin != nil {
+		w.Limits = w.origin.Limits
+	}
 }
 
 // Scheduler is the scheduler's parameters. Zero is "no limit" for those that count.

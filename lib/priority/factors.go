@@ -139,6 +139,28 @@ func TRES(requested, inPartition float64) float64 {
 	return requested / inPartition
 }
 
+// Ask is what a job asks for, as far as its priority is concerned, with what there is of
+// it: the priority of a job that is not yet submitted.
+type Ask struct {
+	FairShare                              float64 // factor of its association
+	Nodes, CPUs, ClusterNodes, ClusterCPUs float64
+	LimitMinutes                           float64
+	Size                                   SizeOptions
+	JobFactor, LargestJobFactor            float64            // of its partition
+	QOS, LargestQOS                        float64            // priorities
+	TRES, InPartition                      map[string]float64 // asked for, and of the partition
+}
+
+// Expected is the priority of a job when it is submitted.
+func Expected(w Weights, a Ask) float64 {
+	sum := w.FairShare*a.FairShare + w.JobSize*JobSize(a.Nodes, a.CPUs, a.ClusterNodes, a.ClusterCPUs, a.LimitMinutes, a.Size) +
+		w.Partition*Normal(a.JobFactor, a.LargestJobFactor) + w.QOS*Normal(a.QOS, a.LargestQOS)
+	for name, weight := range w.TRES {
+		sum += weight * TRES(a.TRES[name], a.InPartition[name])
+	}
+	return math.Min(math.Max(1, sum), math.MaxUint32)
+}
+
 // Deficit is by how much one job lags behind another in one part.
 type Deficit struct {
 	Name string

@@ -57,6 +57,14 @@ func FuzzListings(f *testing.F) {
 				t.Errorf("%+v, %v", a, err)
 			}
 		}
+		if err := ParseRuns(in(), func(r *Record) error {
+			if r.ID == "" || r.Limit < 0 || r.Nodes < 0 {
+				t.Errorf("%+v", r)
+			}
+			return nil
+		}); err != nil && !strings.Contains(err.Error(), "sacct") {
+			t.Error(err)
+		}
 		records, err := ParseAccount(in())
 		for id, r := range records {
 			if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {

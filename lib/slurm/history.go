@@ -14,6 +14,8 @@ import (
 type Record struct {
 	ID                                  string // the raw id
 	Name, User, Account, Partition, QOS string
+	Limit                               time.Duration // Unlimited, or 0: not known
+	Nodes                               int64
 	State                               string // without what follows it, such as "by 0" of CANCELLED
 	By                                  string // uid of the one who cancelled it
 	Submit, Start, End                  int64  // seconds since 1970; 0: not yet
@@ -61,16 +63,22 @@ var recordColumns = []column[Record]{
 	{"End", func(c *columns, i int, r *Record) { r.End = c.stamp(i) }},
 	{"AllocTRES", func(c *columns, i int, r *Record) { r.TRES = c.list(i) }},
 	{"ExitCode", func(c *columns, i int, r *Record) { r.Batch = c.exit(i) }},
+	{"QOS", func(c *columns, i int, r *Record) { r.QOS = c.text(i) }},
+	{"Timelimit", func(c *columns, i int, r *Record) { r.Limit = c.limit(i) }},
+	{"NNodes", func(c *columns, i int, r *Record) { r.Nodes = int64(c.optional(i)) }},
 	{"Submit", func(c *columns, i int, r *Record) { r.Submit = c.stamp(i) }},
 	{"Comment", func(c *columns, i int, r *Record) { r.Comment = string(c.cells[i]) }},
 	{"JobName", func(c *columns, i int, r *Record) { r.Name = c.recent(i) }},
 	{"WorkDir", func(c *columns, i int, r *Record) { r.WorkDir = string(c.cells[i]) }},
 }
 
-// usageColumns are asked of the jobs of a period, endColumns of single jobs and their
+// usageColumns are asked of the jobs of a period, runColumns of those that teach how long
+// others run, endColumns of single jobs and their
 // steps, pastColumns of the jobs of a user.
 var (
 	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
+	runColumns   = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End", "Timelimit", "NNodes", "AllocTRES", "JobName")
+	startColumns = pick(recordColumns, "JobIDRaw", "Submit", "Start", "End")
 	endColumns   = pick(recordColumns, "JobIDRaw", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
 	pastColumns  = pick(recordColumns, "JobIDRaw", "State", "Submit", "Comment", "WorkDir")
 )
@@ -117,6 +125,22 @@ func ParseAccount(r io.Reader) (map[string]Record, error) {
 		return nil, err
 	}
 	return records, nil
+}
+
+// Starts returns when jobs were submitted, started and ended, by their raw ids; of runs of
+// a requeued job, the first. Of more than 10,000 jobs, only the first 10,000 are asked for.
+func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, error) {
+	read := func(r io.Reader) (map[string]Record, error) {
+		records := map[string]Record{}
+		return records, rows(r, endLayout, startColumns, func(row *Record) error {
+			if before, known := records[row.ID]; !known || before.Submit == row.Submit && before.Start == 0 {
+				records[row.ID] = *row
+			}
+			return nil
+		})
+	}
+	return stream(ctx, c, read, "sacct", "--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--allusers",
+		"--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","), "--format="+strings.Join(columnNames(startColumns), ","))
 }
 
 // Past returns the jobs of a user that accounting has known since a time, without their
@@ -177,6 +201,24 @@ func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error
 		args = append(args, "--accounts="+strings.Join(p.Accounts, ","))
 	}
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, barLayout("sacct"), usageColumns, each) }, "sacct", args...)
+}
+
+// RunFormat is the --format with which sacct --parsable prints what ParseRuns reads.
+var RunFormat = strings.Join(columnNames(runColumns), ",")
+
+// EachEnded reads the jobs that ended in a period row by row, with what they asked for.
+// The row is good for one call.
+func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) error) error {
+	return c.Stream(ctx, func(r io.Reader) error { return rows(r, endLayout, runColumns, each) }, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--noconvert", "--allusers",
+		"--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout),
+		"--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY", "--format="+RunFormat)
+}
+
+// ParseRuns reads what sacct --noheader --parsable --format=RunFormat prints, of jobs
+// without their steps, row by row.
+func ParseRuns(r io.Reader, each func(*Record) error) error {
+	return rows(r, barLayout("sacct"), runColumns, each)
 }
 
 // barLayout is that of --parsable.

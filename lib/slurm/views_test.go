@@ -348,3 +348,19 @@ func TestEarlierRuns(t *testing.T) {
 		t.Errorf("%q, %v; want %q", runs, err, want)
 	}
 }
+
+func TestParseRuns(t *testing.T) {
+	f, err := os.Open("testdata/22.05.8/sacct-runs.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var runs []Record
+	if err := ParseRuns(f, collect(&runs)); err != nil || len(runs) != 34 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	first := runs[0]
+	if first.Name != "short1" || first.QOS != "normal" || first.Limit != 20*time.Minute || first.Nodes != 1 || first.End-first.Start != 20 || first.TRES["cpu"] != 2 || first.Submit != first.Start {
+		t.Errorf("%+v", first)
+	}
+}

@@ -157,6 +157,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("shares", func(t *testing.T) { c.t = t; c.shares() })
 	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
 	t.Run("limits", func(t *testing.T) { c.t = t; c.limits() })
+	t.Run("when", func(t *testing.T) { c.t = t; c.when() })
 }
 
 // mixedQueue submits running and pending jobs of all kinds, and waits until the
@@ -459,5 +460,62 @@ func (c cluster) limits() {
 	}
 	if _, errs, code := c.as("alice", "fairshare", "limits", "nobody-there"); code != 2 || !strings.Contains(errs, `unknown user or account "nobody-there"`) {
 		c.t.Errorf("exit status %d, %s", code, errs)
+	}
+}
+
+// when lets jobs run far shorter than their limits, and forecasts one that waits for others
+// of their kind: it learns from accounting, and scores itself when the job has started.
+func (c cluster) when() {
+	type doc struct {
+		Learned bool `json:"run_times_learned"`
+		Jobs    []struct {
+			Seconds, Low, High *float64
+			Runs               int
+			Limits             *string `json:"start_time_by_limits"`
+			Never              *string
+		}
+		Past []struct {
+			Forecast string
+			Count    int
+		}
+	}
+	for _, user := range []string{"alice", "bob", "carol", "root"} {
+		c.must("root", "scancel", "--user="+user)
+	}
+	c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+	c.env = append(c.env, "XDG_STATE_HOME="+c.t.TempDir())
+	submit := func(name string) string {
+		return strings.TrimSpace(c.must("bob", "sbatch", "--parsable", "--partition=gpu_small", "--cpus-per-task=4", "--time=60", "--job-name="+name, "--output=/dev/null", "--wrap=sleep 4"))
+	}
+	var last string
+	for i := range 6 {
+		last = submit(fmt.Sprintf("step%d", i))
+	}
+	var forecast doc
+	c.until("accounting to know how long they run", func() bool {
+		if c.state(last) == "" {
+			last = submit("step9")
+			submit("step8")
+			last = submit("step7")
+		}
+		forecast = decode[doc](c.t, c.must("root", "fairshare", "when", "--json", last))
+		return len(forecast.Jobs) == 1 && forecast.Jobs[0].Runs > 0 && forecast.Jobs[0].Seconds != nil
+	})
+	j := forecast.Jobs[0]
+	if !forecast.Learned || *j.Seconds > 900 || j.Never != nil {
+		c.t.Errorf("%+v", j)
+	}
+	c.until("the job to start", func() bool { return c.state(last) != "PENDING" })
+	c.until("the forecast to be scored", func() bool {
+		scored := decode[doc](c.t, c.must("root", "fairshare", "when", "--score", "--json"))
+		return scored.Past[0].Forecast == "learned" && scored.Past[0].Count >= 1
+	})
+	c.must("root", "sacctmgr", "-Qi", "modify", "qos", "high", "set", "GrpTRES=gres/gpu=2")
+	out := decode[doc](c.t, c.must("alice", "fairshare", "when", "--json", "--partition=gpu", "--qos=high", "--gpus=3", "--time=30"))
+	if len(out.Jobs) != 1 || out.Jobs[0].Never == nil || *out.Jobs[0].Never != "QoS high: 2 GPUs allowed in all, 0 in use, the job asks for 3: it will never start like this" {
+		c.t.Errorf("%+v", out.Jobs)
+	}
+	if text := c.must("alice", "fairshare", "when", "-p", "gpu", "--gpus=1", "-t", "30"); !strings.Contains(text, "this job starts now") {
+		c.t.Errorf("%s", text)
 	}
 }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// shortOptions are those of sbatch that matter to a forecast.
+var shortOptions = map[string]string{
+	"-A": "account", "-C": "constraint", "-G": "gpus", "-J": "job-name", "-L": "licenses", "-N": "nodes", "-c": "cpus-per-task",
+	"-n": "ntasks", "-p": "partition", "-q": "qos", "-t": "time", "-w": "nodelist", "-x": "exclude", "-a": "array",
+}
+
+// maxScript bounds how much of a script is read.
+const maxScript = 1 << 20
+
+// sbatchOptions are the options of a command line and, where it names a script, of the
+// script; those of the command line come first. Numbers keep their values as they are.
+func sbatchOptions(args []string) (map[string]string, error) {
+	given, script := optionsIn(args)
+	if script == "" || script == "-" {
+		return given, nil
+	}
+	f, err := os.Open(script)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxScript)
+	for read := 0; lines.Scan() && read < maxScript; read += len(lines.Bytes()) {
+		text := strings.TrimSpace(lines.Text())
+		if text != "" && !strings.HasPrefix(text, "#") {
+			break // sbatch stops at the first command
+		}
+		if rest, ok := strings.CutPrefix(text, "#SBATCH"); ok {
+			words := strings.Fields(rest)
+			if at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); at >= 0 {
+				words = words[:at]
+			}
+			inScript, _ := optionsIn(words)
+			for name, value := range inScript {
+				if _, ok := given[name]; !ok {
+					given[name] = value
+				}
+			}
+		}
+	}
+	return given, lines.Err()
+}
+
+// optionsIn are the options among words, and the first word that is none.
+func optionsIn(words []string) (options map[string]string, script string) {
+	options = map[string]string{}
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if !strings.HasPrefix(word, "-") || word == "-" {
+			return options, word
+		}
+		name, value, joined := strings.Cut(word, "=")
+		if long, ok := strings.CutPrefix(name, "--"); ok {
+			if !joined && takesValue(word) && i+1 < len(words) {
+				i++
+				value = words[i]
+			}
+			options[long] = strings.Trim(value, `"'`)
+			continue
+		}
+		if len(word) < 2 {
+			continue
+		}
+		long, known := shortOptions[word[:2]]
+		switch {
+		case len(word) > 2:
+			value = word[2:]
+		case takesValue(word) && i+1 < len(words):
+			i++
+			value = words[i]
+		}
+		if known {
+			options[long] = strings.Trim(value, `"'`)
+		}
+	}
+	return options, ""
+}
+
+// jobFor is the job that options of sbatch ask for in a partition, as it would wait in the
+// queue after its submission.
+func (n *planner) jobFor(ctx context.Context, a *asker, user string, options map[string]string, p *slurm.Partition, qos string) (forecast.Job, error) {
+	asked, _ := admission.JobOf(func(name string) (string, bool) { v, ok := options[name]; return v, ok })
+	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
+	model.Known.Config = true
+	need := model.Need(p, asked)
+	job := forecast.Job{
+		Label: "this job", Name: options["job-name"], User: user, Account: or(options["account"], n.account(user)), QOS: or(qos, or(options["qos"], "normal")),
+		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
+		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
+		Features: options["constraint"], Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
+	}
+	if !n.memoryCounts() {
+		job.Need.MemMB = 0
+	}
+	job.Required, _ = hostlist.Expand(options["nodelist"])
+	job.Excluded, _ = hostlist.Expand(options["exclude"])
+	for kind := range asked.GPUTypes {
+		job.GPUType = kind
+	}
+	limit := asked.Time
+	if limit == 0 {
+		limit = p.DefaultTime
+	}
+	if limit == 0 || limit == slurm.Unlimited || p.MaxTime > 0 && p.MaxTime != slurm.Unlimited && limit > p.MaxTime {
+		limit = p.MaxTime
+	}
+	if job.Limit = int64(limit / time.Second); limit == slurm.Unlimited || limit <= 0 {
+		job.Limit = forecast.Forever
+	}
+	var err error
+	if job.Priority, err = n.expectedPriority(ctx, a, &job, p); err != nil {
+		return job, err
+	}
+	return n.world.Bound(job), nil
+}
+
+// expectedPriority is what priority Slurm would give a job: by its factors, where they
+// count, or else the lowest, after all that wait.
+func (n *planner) expectedPriority(ctx context.Context, a *asker, j *forecast.Job, p *slurm.Partition) (float64, error) {
+	if !n.Config.Multifactor() {
+		lowest := 1e9
+		for i := range n.Jobs {
+			if n.Jobs[i].Pending() && n.Jobs[i].Priority > 0 {
+				lowest = min(lowest, float64(n.Jobs[i].Priority))
+			}
+		}
+		return lowest - 1, nil
+	}
+	ask := priority.Ask{
+		Nodes: float64(j.Nodes), CPUs: float64(j.Nodes) * j.Need.CPUs, ClusterNodes: float64(len(n.Nodes)), LimitMinutes: float64(j.Limit) / 60,
+		Size:      priority.SizeOptions{FavorSmall: n.Config.Get("PriorityFavorSmall") == "Yes", RelativeToTime: n.Config.PriorityFlag("SMALL_RELATIVE_TO_TIME")},
+		JobFactor: float64(p.JobFactor), InPartition: p.TRES,
+		TRES: map[string]float64{
+			"cpu": float64(j.Nodes) * j.Need.CPUs, "mem": float64(j.Nodes) * j.Need.MemMB, "gres/gpu": float64(j.Nodes) * j.Need.GPUs, "node": float64(j.Nodes),
+		},
+	}
+	for i := range n.Nodes {
+		ask.ClusterCPUs += float64(n.Nodes[i].CPUs)
+	}
+	for i := range n.Partitions {
+		ask.LargestJobFactor = max(ask.LargestJobFactor, float64(n.Partitions[i].JobFactor))
+	}
+	for i := range n.QOS {
+		if ask.LargestQOS = max(ask.LargestQOS, float64(n.QOS[i].Priority)); n.QOS[i].Name == j.QOS {
+			ask.QOS = float64(n.QOS[i].Priority)
+		}
+	}
+	if n.Config.Accounting() && n.Config.Weight("FairShare") > 0 {
+		if n.shares == nil {
+			shares, err := a.client.Shares(ctx)
+			if failure, failed := slurm.FailureOf(err); err != nil && (!failed || failure != slurm.Refused) {
+				return 0, err
+			}
+			n.shares = filled(shares)
+		}
+		for _, s := range n.shares {
+			if s.User == j.User && (s.Account == j.Account || j.Account == "") && s.HasFactor {
+				ask.FairShare = s.FairShare
+			}
+		}
+	}
+	return priority.Expected(weightsOf(n.Config), ask), nil
+}
+
+// weightsOf are the weights of the factors.
+func weightsOf(c slurm.Config) priority.Weights {
+	return priority.Weights{
+		Age: c.Weight("Age"), Assoc: c.Weight("Assoc"), FairShare: c.Weight("FairShare"), JobSize: c.Weight("JobSize"),
+		Partition: c.Weight("Partition"), QOS: c.Weight("QOS"), TRES: c.TRESWeights(),
+	}
+}

@@ -1,0 +1,306 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Past is a job that has ended, or a run of one.
+type Past struct {
+	Name, User, Account, Partition, QOS string
+	Submit, Start, End                  int64
+	Limit                               int64 // in seconds; Forever: none
+	Nodes                               int
+	Need                                Resources // on each node
+}
+
+// Seconds is how long it ran.
+func (p *Past) Seconds() int64 { return p.End - p.Start }
+
+// History is what ended jobs teach of how long others run. A job is drawn from those that
+// are most like it: of the same user and name, of the same user with the same limit, of
+// the user, of the account, of everyone. Where there are few of a kind, the next wider kind
+// is drawn from, the rarer the more there are.
+type History struct {
+	kinds map[string][]sample
+	// runs, in the order of their submission, are also how many arrive at which hour.
+	runs []Past
+}
+
+type sample struct {
+	seconds int64
+	part    float64 // of the time limit
+}
+
+// perKind is how many runs of a kind count: the last ones.
+const perKind = 200
+
+// NewHistory learns from jobs that have ended, in any order.
+func NewHistory(runs []Past) *History {
+	h := &History{kinds: map[string][]sample{}, runs: slices.Clone(runs)}
+	slices.SortStableFunc(h.runs, func(a, b Past) int { return int(max(-1, min(1, a.End-b.End))) })
+	for i := range h.runs {
+		h.Add(h.runs[i])
+	}
+	slices.SortStableFunc(h.runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
+	return h
+}
+
+// Add learns from one more job.
+func (h *History) Add(p Past) {
+	if p.End < p.Start || p.Start == 0 {
+		return
+	}
+	s := sample{seconds: p.Seconds(), part: 1}
+	if p.Limit > 0 && p.Limit != Forever {
+		s.part = min(1, float64(s.seconds)/float64(p.Limit))
+	}
+	for _, kind := range kinds(p.User, p.Account, p.Name, p.Limit) {
+		all := append(h.kinds[kind], s)
+		if len(all) > perKind {
+			all = slices.Delete(all, 0, len(all)-perKind)
+		}
+		h.kinds[kind] = all
+	}
+}
+
+// kinds are those that a job belongs to, the narrowest first.
+func kinds(user, account, name string, limit int64) []string {
+	return []string{
+		strings.Join([]string{"name", user, stem(name)}, "\x00"),
+		strings.Join([]string{"limit", user, bucket(limit)}, "\x00"),
+		"user\x00" + user, "account\x00" + account, "all",
+	}
+}
+
+// stem is a name without the numbers that tell its runs apart.
+func stem(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, name)
+}
+
+// bucket is a time limit, roughly.
+func bucket(limit int64) string {
+	n := 0
+	for ; limit > 60 && limit != Forever; limit /= 2 {
+		n++
+	}
+	return strings.Repeat("x", n)
+}
+
+// Known is how many runs a forecast of a job rests on: those of the narrowest kind that
+// has any, and what that kind is.
+func (h *History) Known(j *Job) (count int, kind string) {
+	for i, key := range kinds(j.User, j.Account, j.Name, j.Limit) {
+		if n := len(h.kinds[key]); n > 0 {
+			return n, [...]string{"of the same name", "of the user with such a time limit", "of the user", "of the account", "of everyone"}[i]
+		}
+	}
+	return 0, ""
+}
+
+// Draw is how long a job runs in all, by chance as the history has it; elapsed is how long
+// it has run already. Of the time limit, a job without any history uses all.
+func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
+	limit := j.length()
+	for i, key := range kinds(j.User, j.Account, j.Name, j.Limit) {
+		all := h.kinds[key]
+		fit := len(all)
+		if elapsed > 0 {
+			fit = 0
+			for _, s := range all {
+				if s.of(limit, i) > elapsed {
+					fit++
+				}
+			}
+		}
+		if fit == 0 || random.IntN(2*fit+1) == 0 && key != "all" {
+			continue // nothing that is like it; or, of few, sometimes not
+		}
+		for {
+			if seconds := all[random.IntN(len(all))].of(limit, i); elapsed == 0 || seconds > elapsed {
+				return max(1, min(seconds, limit))
+			}
+		}
+	}
+	if elapsed > 0 && limit != Forever && limit > elapsed {
+		return elapsed + 1 + random.Int64N(limit-elapsed)
+	}
+	return max(limit, elapsed+1)
+}
+
+// of is what a run says of a job with a time limit: of the same name, its seconds; of
+// others, its part of the limit.
+func (s sample) of(limit int64, kind int) int64 {
+	if kind <= 1 || limit == Forever {
+		return s.seconds
+	}
+	return int64(s.part * float64(limit))
+}
+
+// Arrivals are jobs as they were submitted in some time before, at the same time of the
+// day or week, moved to from; with them, how long each ran. They come from a day that is
+// drawn by chance. priority gives each the priority that it would have.
+func (h *History) Arrivals(from, until int64, random *rand.Rand, priority func(*Past) float64) (jobs []Job, seconds map[uint64]int64) {
+	seconds = map[uint64]int64{}
+	if len(h.runs) == 0 {
+		return nil, seconds
+	}
+	const day = 86400
+	oldest := h.runs[0].Submit
+	days := (from - oldest) / day
+	if days < 1 {
+		return nil, seconds
+	}
+	shift := (1 + random.Int64N(min(days, 14))) * day
+	until = min(until, from+shift) // beyond that, nothing has been seen
+	first, _ := slices.BinarySearchFunc(h.runs, from-shift, func(p Past, t int64) int { return int(max(-1, min(1, p.Submit-t))) })
+	for i := first; i < len(h.runs) && h.runs[i].Submit+shift < until; i++ {
+		p := &h.runs[i]
+		id := uint64(1)<<62 + uint64(len(jobs))
+		jobs = append(jobs, Job{
+			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Priority: priority(p),
+			Submit: p.Submit + shift, Limit: p.Limit, Nodes: max(1, p.Nodes), Need: p.Need, Tasks: 1, Throttle: -1,
+		})
+		seconds[id] = max(1, p.Seconds())
+	}
+	return jobs, seconds
+}
+
+// Estimate is when a job starts: in half of the replays by Median, in nine of ten between
+// Low and High. A time of Forever is beyond what was replayed.
+type Estimate struct {
+	Median, Low, High int64
+	Replays           int
+	Started           int // in how many of them it started
+}
+
+// maxWork bounds how much the replays of one estimate look at nodes together, and so the
+// time that they take; a few are made in any case.
+const (
+	maxWork    = 40_000_000
+	maxReplays = 100
+	minReplays = 3
+)
+
+// When replays the queue many times, each with run times and arrivals drawn by chance, and
+// returns when the job of some rows, one for each of its partitions, starts.
+func When(w *World, rows []int, h *History, priority func(*Past) float64, seed uint64) Estimate {
+	const horizon = 30 * 86400
+	var starts []int64
+	work := 0
+	for n := range maxReplays {
+		if n >= minReplays && work+work/n > maxWork {
+			break
+		}
+		random := rand.New(rand.NewPCG(seed, uint64(n)))
+		jobs, seconds := h.Arrivals(w.Now, w.Now+horizon, random, priority)
+		for i := range jobs {
+			jobs[i] = w.Bound(jobs[i])
+		}
+		replayStarts, looks := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Work: maxWork / minReplays, Run: func(j *Job) int64 {
+			if s, ok := seconds[j.ID]; ok {
+				return s
+			}
+			elapsed := int64(0)
+			if j.Running {
+				elapsed = max(1, w.Now-j.Start)
+			}
+			return h.Draw(j, elapsed, random)
+		}})
+		work += max(1, looks)
+		first := int64(Forever)
+		for _, s := range replayStarts {
+			if s > 0 {
+				first = min(first, s)
+			}
+		}
+		starts = append(starts, first)
+	}
+	slices.Sort(starts)
+	e := Estimate{Replays: len(starts)}
+	for _, s := range starts {
+		if s < Forever {
+			e.Started++
+		}
+	}
+	at := func(part float64) int64 { return starts[min(len(starts)-1, int(part*float64(len(starts))))] }
+	e.Low, e.Median, e.High = at(0.05), at(0.5), at(0.95)
+	return e
+}
+
+// Scored is a forecast of which the outcome is known: all times are seconds of waiting
+// from when it was made.
+type Scored struct {
+	Median, Low, High, Actual float64
+	RawLow, RawHigh           float64 // the bounds before they were calibrated
+	Limits                    float64 // what limits alone make of it; negative: not known
+	Slurm                     float64 // Slurm's own answer; negative: none
+}
+
+// Calibrate widens, or narrows, the bounds of a forecast so that nine of ten of the past
+// ones would have held: the miss of each, over the width of its range, is a score, of
+// which the ninth part of ten is taken. With fewer than twenty, they are widened by what the
+// scheduler alone makes uncertain.
+func Calibrate(past []Scored, median, low, high float64) (newLow, newHigh float64) {
+	if math.IsInf(high, 0) || math.IsInf(median, 0) {
+		return low, high
+	}
+	q := 0.5
+	if len(past) >= 20 {
+		scores := make([]float64, 0, len(past))
+		for _, p := range past {
+			scores = append(scores, max(p.RawLow-p.Actual, p.Actual-p.RawHigh)/(p.RawHigh-p.RawLow+slack))
+		}
+		slices.Sort(scores)
+		q = scores[min(len(scores)-1, int(0.9*float64(len(scores)+1)))]
+	}
+	by := q * (high - low + slack)
+	return max(0, min(median, low-by)), max(median, high+by)
+}
+
+// slack, in seconds, is how exact a start can be told at all: turns of the scheduler.
+const slack = 60
+
+// Summary says how good forecasts were.
+type Summary struct {
+	Count               int
+	Median, P90         float64 // of the absolute error, in seconds
+	WithinTwo, Coverage float64 // parts: within a factor of two, and within the bounds
+}
+
+// Score sums up how good forecasts were; forecast returns what is scored, negative if
+// there is none.
+func Score(past []Scored, forecast func(Scored) float64) Summary {
+	var errors []float64
+	s := Summary{}
+	for _, p := range past {
+		f := forecast(p)
+		if f < 0 {
+			continue
+		}
+		miss := max(f-p.Actual, p.Actual-f)
+		errors = append(errors, miss)
+		// Within half a minute, a start is the turn of the scheduler.
+		if miss <= slack/2 || f <= 2*p.Actual && p.Actual <= 2*f {
+			s.WithinTwo++
+		}
+		if p.Actual >= p.Low-1 && p.Actual <= p.High+1 {
+			s.Coverage++
+		}
+	}
+	if s.Count = len(errors); s.Count == 0 {
+		return s
+	}
+	slices.Sort(errors)
+	n := float64(s.Count)
+	s.Median, s.P90 = errors[s.Count/2], errors[min(s.Count-1, int(0.9*n))]
+	s.WithinTwo, s.Coverage = s.WithinTwo/n, s.Coverage/n
+	return s
+}

@@ -1,0 +1,170 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func past(user, name string, seconds, limit, end int64) Past {
+	return Past{User: user, Account: "lab", Name: name, Partition: "cpu", Submit: end - seconds - 100, Start: end - seconds, End: end, Limit: limit, Nodes: 1, Need: Resources{CPUs: 4}}
+}
+
+func TestDraw(t *testing.T) {
+	var runs []Past
+	for i := range int64(50) {
+		runs = append(runs, past("alice", "train-1", 600, 7200, now-i*60), past("alice", "test", 30, 7200, now-i*60), past("bob", "x", 1800, 3600, now-i*60))
+	}
+	h := NewHistory(runs)
+	mean := func(j Job, elapsed int64) float64 {
+		random := rand.New(rand.NewPCG(1, 2))
+		sum := int64(0)
+		for range 400 {
+			d := h.Draw(&j, elapsed, random)
+			if d <= elapsed || d > max(j.length(), elapsed+1) {
+				t.Fatalf("%+v runs %d s, of which %d are gone", j, d, elapsed)
+			}
+			sum += d
+		}
+		return float64(sum) / 400
+	}
+	for _, c := range []struct {
+		what      string
+		job       Job
+		elapsed   int64
+		low, high float64
+		kind      string
+	}{
+		{"its name, with another number", Job{User: "alice", Account: "lab", Name: "train-9", Limit: 7200}, 0, 590, 610, "of the same name"},
+		{"its name", Job{User: "alice", Account: "lab", Name: "test", Limit: 7200}, 0, 30, 60, "of the same name"},
+		{"a part of its limit", Job{User: "bob", Account: "lab", Name: "new", Limit: 36000}, 0, 17000, 18500, "of the user"},
+		{"a job that runs", Job{User: "alice", Account: "lab", Name: "test", Limit: 7200}, 100, 550, 3700, "of the same name"},
+		{"an unknown user", Job{User: "eve", Account: "other", Name: "a", Limit: 1000}, 0, 100, 400, "of everyone"},
+		{"no time limit", Job{User: "bob", Account: "lab", Name: "x", Limit: Forever}, 0, 1750, 1810, "of the same name"},
+	} {
+		if got := mean(c.job, c.elapsed); got < c.low || got > c.high {
+			t.Errorf("%s: %v s in the mean, want %v to %v", c.what, got, c.low, c.high)
+		}
+		if _, kind := h.Known(&c.job); kind != c.kind {
+			t.Errorf("%s: known %q, want %q", c.what, kind, c.kind)
+		}
+	}
+	empty := NewHistory(nil)
+	if d := empty.Draw(&Job{Limit: 500}, 0, rand.New(rand.NewPCG(1, 1))); d != 500 {
+		t.Errorf("without a history, a job runs %d s", d)
+	}
+	if n, _ := empty.Known(&Job{}); n != 0 {
+		t.Error(n)
+	}
+}
+
+func TestWhen(t *testing.T) {
+	var runs []Past
+	for i := range int64(60) {
+		runs = append(runs, past("alice", "short", 60+i, 3600, now-40*86400+i))
+	}
+	h := NewHistory(runs)
+	r := running("n1", 4, 60)
+	r.Start, r.Name, r.Account, r.Limit = now-10, "short", "lab", 3600
+	first, second := waiting(1, 4, 60), waiting(1, 4, 60)
+	first.Name, second.Name, first.Account, second.Account = "short", "short", "lab", "lab"
+	w := world(1, r, first, second)
+	e := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7)
+	// Two jobs of 60 to 120 s come first, which may run for an hour.
+	if e.Low < now+100 || e.Median < now+130 || e.Median > now+260 || e.High > now+600 || e.Started != e.Replays || e.Replays != maxReplays {
+		t.Errorf("%+v, at %d", e, now)
+	}
+	if again := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7); again != e {
+		t.Errorf("%+v and %+v of the same seed", e, again)
+	}
+	held := w.Jobs[2]
+	held.Held = true
+	w.Jobs[2] = held
+	if e := When(w, []int{2}, h, func(*Past) float64 { return 1 }, 7); e.Median != Forever || e.Started != 0 {
+		t.Errorf("held: %+v", e)
+	}
+}
+
+// Jobs that come every day at this time come today, too.
+func TestArrivals(t *testing.T) {
+	var runs []Past
+	for day := range int64(14) {
+		p := past("bob", "daily", 3000, 3600, now-(day+1)*86400+60+3000)
+		p.Submit = p.Start
+		runs = append(runs, p)
+	}
+	h := NewHistory(runs)
+	jobs, seconds := h.Arrivals(now, now+3600, rand.New(rand.NewPCG(1, 1)), func(*Past) float64 { return 5000 })
+	if len(jobs) != 1 || jobs[0].Submit != now+60 || seconds[jobs[0].ID] != 3000 || jobs[0].Priority != 5000 {
+		t.Fatalf("%+v %v", jobs, seconds)
+	}
+	// The job that waits has no chance before: it would be in the way of the node.
+	r := running("n1", 4, 2)
+	w := world(1, r, waiting(1, 4, 60))
+	e := When(w, []int{1}, h, func(*Past) float64 { return 5000 }, 1)
+	if e.Median < now+3000 {
+		t.Errorf("%+v at %d", e, now)
+	}
+}
+
+func TestCalibrate(t *testing.T) {
+	var scored []Scored
+	for i := range 100 { // the truth is spread twice as wide as the bounds
+		scored = append(scored, Scored{Median: 1000, RawLow: 900, RawHigh: 1100, Actual: 800 + 4*float64(i)})
+	}
+	low, high := Calibrate(scored, 1000, 900, 1100)
+	held := 0
+	for _, s := range scored {
+		if s.Actual >= low && s.Actual <= high {
+			held++
+		}
+	}
+	if held < 88 || held > 95 {
+		t.Errorf("%d of 100 within %v to %v", held, low, high)
+	}
+	if low, high := Calibrate(nil, 0, 0, 0); low != 0 || high != slack/2 {
+		t.Error(low, high)
+	}
+	if _, high := Calibrate(scored, 1000, 900, math.Inf(1)); !math.IsInf(high, 1) {
+		t.Error(high)
+	}
+}
+
+func TestScore(t *testing.T) {
+	s := Score([]Scored{
+		{Median: 100, Low: 50, High: 200, Actual: 100}, {Median: 100, Low: 50, High: 200, Actual: 190}, {Median: 100, Low: 50, High: 200, Actual: 300},
+		{Median: 0, Low: 0, High: 60, Actual: 20}, {Median: -1},
+	}, func(s Scored) float64 { return s.Median })
+	if s.Count != 4 || s.Median != 90 || s.WithinTwo != 0.75 || s.Coverage != 0.75 || s.P90 != 200 {
+		t.Errorf("%+v", s)
+	}
+	if (Score(nil, nil) != Summary{}) {
+		t.Error("nothing has a score")
+	}
+}
+
+// On a trace in which jobs run a tenth of their limits, what was learned is far better than
+// the limits.
+func TestScoreTrace(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	var runs []Past
+	free := [4]int64{}
+	for i := range int64(1500) {
+		submit := now + i*70
+		seconds := 200 + random.Int64N(200)
+		at := 0
+		for k := range free {
+			if free[k] < free[at] {
+				at = k
+			}
+		}
+		start := max(submit, free[at])
+		free[at] = start + seconds
+		runs = append(runs, Past{User: "alice", Account: "lab", Name: "job", Partition: "cpu", Submit: submit, Start: start, End: start + seconds, Limit: 3000, Nodes: 1, Need: Resources{CPUs: 1}})
+	}
+	scored := ScoreTrace(runs, 60)
+	learned, limits := Score(scored, func(s Scored) float64 { return s.Median }), Score(scored, func(s Scored) float64 { return s.Limits })
+	if len(scored) != 60 || learned.Median > 120 || limits.Median < 5*learned.Median || learned.Coverage < 0.7 {
+		t.Errorf("%d scored; learned %+v, limits %+v", len(scored), learned, limits)
+	}
+}

@@ -1,0 +1,362 @@
+package forecast
+
+import (
+	"container/heap"
+	"slices"
+)
+
+// Course is how things go in a replay.
+type Course struct {
+	// Run is how long a job runs in all, in seconds; of one that runs, at least as long as
+	// it has run until now.
+	Run func(j *Job) int64
+	// Arrivals are jobs that are submitted later, at their Submit, in that order.
+	Arrivals []Job
+	// Until ends the replay; Turns is how many turns of the backfill scheduler it makes
+	// exactly, and Work how often it looks at a node, before the turns become rarer.
+	Until       int64
+	Turns, Work int
+}
+
+// Replay lets time pass: jobs end, others arrive, and the scheduler starts those that it
+// would start, knowing time limits only. It returns when the jobs of some rows start; 0
+// if that is not before the end. A row of which several tasks wait counts by its first.
+func Replay(w *World, rows []int, c Course) []int64 {
+	starts, _ := replayed(w, rows, c)
+	return starts
+}
+
+// replayed is Replay, and how much work it was: how often a node was looked at.
+func replayed(w *World, rows []int, c Course) (starts []int64, looks int) {
+	r := newReplay(w, rows, c)
+	for r.left > 0 && r.step() {
+	}
+	return r.starts, r.p.space.looks
+}
+
+type replay struct {
+	w      World
+	p      *Plan
+	c      Course
+	starts []int64
+	target map[int]int // index into starts by row
+	left   int
+	events events
+	tasks  map[int]task // that run, by their number
+	next   int          // arrival
+	after  map[uint64][]int
+	alive  map[uint64]int // tasks of a job that have not ended
+	ended  map[uint64]bool
+	gone   []bool // rows whose tasks have all been started
+	dirty  bool
+	turn   int64 // when the next turn of the backfill scheduler is due
+	turns  int
+	same   map[uint64][]int // rows of a job, where it waits for several partitions
+}
+
+type task struct {
+	row   int
+	nodes []int32
+}
+
+type event struct {
+	at   int64
+	task int // 0: only a look
+}
+
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newReplay(w *World, rows []int, c Course) *replay {
+	w.sync()
+	r := &replay{
+		w: *w, c: c, starts: make([]int64, len(rows)), target: map[int]int{}, tasks: map[int]task{}, after: map[uint64][]int{},
+		alive: map[uint64]int{}, ended: map[uint64]bool{}, same: map[uint64][]int{}, dirty: true, turn: w.Now,
+	}
+	r.w.Jobs = slices.Clone(w.Jobs)
+	if r.c.Turns <= 0 {
+		r.c.Turns = 200
+	}
+	for i, row := range rows {
+		r.target[row] = i
+	}
+	r.left = len(rows)
+	p := &Plan{World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{}, Results: make([]Result, len(w.Jobs))}
+	r.p = p
+	for i := range w.Limits {
+		p.used[i] = w.Limits[i].Used
+	}
+	for name, n := range w.Licenses {
+		p.free[name] = n
+	}
+	p.onStart = r.started
+	for i := range r.w.Jobs {
+		j := &r.w.Jobs[i]
+		r.gone = append(r.gone, j.Running)
+		r.alive[j.ID]++
+		if j.ArrayID != j.ID {
+			r.alive[j.ArrayID]++
+		}
+		if !j.Running {
+			r.same[j.ID] = append(r.same[j.ID], i)
+		}
+	}
+	for i := range r.w.Jobs {
+		j := &r.w.Jobs[i]
+		if j.Running {
+			r.runs(i)
+			continue
+		}
+		j.Planned = nil
+		j.After = slices.Clone(j.After)
+		for _, id := range j.After {
+			r.after[id] = append(r.after[id], i)
+		}
+		if j.Eligible > w.Now {
+			r.events = append(r.events, event{at: j.Eligible})
+		}
+	}
+	for _, v := range w.Reservations {
+		r.events = append(r.events, event{at: v.Start}, event{at: v.End})
+	}
+	for id := range r.after {
+		if r.alive[id] == 0 && id != 0 {
+			r.release(id) // it has ended already
+		}
+	}
+	heap.Init(&r.events)
+	return r
+}
+
+// runs takes over a job that runs.
+func (r *replay) runs(row int) {
+	j := &r.w.Jobs[row]
+	number := len(r.tasks) + 1
+	var nodes []int32
+	for name := range j.Uses {
+		if n, ok := r.p.space.index[name]; ok {
+			nodes = append(nodes, n)
+		}
+	}
+	for _, n := range nodes {
+		for k := range r.p.space.nodes[n].runs {
+			if run := &r.p.space.nodes[n].runs[k]; run.row == row {
+				run.id = number
+			}
+		}
+	}
+	r.tasks[number] = task{row, nodes}
+	if j.End == Forever && j.ID == 0 {
+		return // nobody we see
+	}
+	end := after(j.Start, r.c.Run(j))
+	if j.End > r.w.Now {
+		end = min(end, j.End)
+	}
+	r.events = append(r.events, event{max(end, r.w.Now+1), number})
+}
+
+// step goes to the next time at which something happens, and lets the scheduler act.
+func (r *replay) step() bool {
+	at := int64(Forever)
+	if len(r.events) > 0 {
+		at = r.events[0].at
+	}
+	if r.next < len(r.c.Arrivals) {
+		at = min(at, r.c.Arrivals[r.next].Submit)
+	}
+	if r.dirty {
+		at = min(at, r.turn)
+	}
+	if at == Forever || r.c.Until > 0 && at > r.c.Until {
+		return false
+	}
+	at = max(at, r.w.Now)
+	r.w.Now = at
+	happened := false
+	for len(r.events) > 0 && r.events[0].at <= at {
+		e := heap.Pop(&r.events).(event)
+		happened = true
+		if e.task > 0 {
+			r.ends(e.task)
+		}
+	}
+	for r.next < len(r.c.Arrivals) && r.c.Arrivals[r.next].Submit <= at {
+		r.arrive(r.c.Arrivals[r.next])
+		r.next++
+		happened = true
+	}
+	r.dirty = r.dirty || happened
+	if r.dirty && at >= r.turn {
+		r.backfill(at)
+	} else if happened {
+		r.main(at)
+	}
+	return true
+}
+
+// backfill is a full turn.
+func (r *replay) backfill(at int64) {
+	r.p.space.reserve()
+	r.p.skip = r.gone
+	r.p.turn(at, false, 0)
+	r.turns++
+	r.dirty = false
+	every := max(1, r.w.Scheduler.Interval)
+	coarse := r.turns / r.c.Turns
+	if r.c.Work > 0 {
+		coarse = max(coarse, 4*r.p.space.looks/r.c.Work)
+	}
+	for range min(coarse, 12) {
+		every *= 2 // far ahead it need not be so exact
+	}
+	r.turn = at + every
+}
+
+// main is the scheduler that acts whenever something happens: it starts the first jobs of
+// each partition, until one cannot start.
+func (r *replay) main(at int64) {
+	p := r.p
+	p.space.reserve()
+	clear(p.started)
+	blocked := map[*Partition]bool{}
+	looked := 0
+	for _, row := range p.Order {
+		part := p.space.parts[row]
+		if part == nil || r.gone[row] || blocked[part] {
+			continue
+		}
+		if looked++; r.w.Scheduler.QueueDepth > 0 && looked > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {
+			return
+		}
+		p.Results[row] = Result{Limit: -1}
+		j := &r.w.Jobs[row]
+		for !r.gone[row] && !p.idle(row, at) {
+			nodes := p.space.atOnce(row, at, j.length())
+			if nodes == nil {
+				r.block(blocked, part)
+				break
+			}
+			p.begin(row, at, nodes)
+			delete(p.started, j.ID)
+		}
+	}
+}
+
+// block keeps partitions from starting more that share nodes with one whose next job
+// has to wait.
+func (r *replay) block(blocked map[*Partition]bool, part *Partition) {
+	blocked[part] = true
+	for i := range r.w.Partitions {
+		other := &r.w.Partitions[i]
+		if !blocked[other] && len(other.Nodes) > 0 && len(part.Nodes) > 0 && slices.ContainsFunc(other.Nodes[:1], func(n string) bool { return slices.Contains(part.Nodes, n) }) {
+			blocked[other] = true
+		}
+	}
+}
+
+// started books a start of one task of a row.
+func (r *replay) started(row int, nodes []int32) {
+	j := &r.w.Jobs[row]
+	number := len(r.tasks) + 1
+	r.tasks[number] = task{row, slices.Clone(nodes)}
+	for _, n := range nodes {
+		runs := r.p.space.nodes[n].runs
+		runs[len(runs)-1].id = number
+	}
+	for _, k := range r.same[j.ID] {
+		other := &r.w.Jobs[k]
+		if i, ok := r.target[k]; ok && r.starts[i] == 0 {
+			r.starts[i] = r.w.Now
+			r.left--
+		}
+		if other.Throttle > 0 {
+			other.Throttle--
+		}
+		if other.Tasks--; other.Tasks <= 0 {
+			r.gone[k] = true
+		}
+	}
+	if r.alive[j.ID]++; j.ArrayID != j.ID {
+		r.alive[j.ArrayID]++
+	}
+	length := max(1, min(r.c.Run(j), j.length()))
+	heap.Push(&r.events, event{after(r.w.Now, length), number})
+	r.dirty = true
+}
+
+// ends frees what a task had.
+func (r *replay) ends(number int) {
+	t := r.tasks[number]
+	for _, n := range t.nodes {
+		place := &r.p.space.nodes[n]
+		place.runs = slices.DeleteFunc(place.runs, func(run run) bool { return run.id == number })
+		place.views = nil
+	}
+	j := &r.w.Jobs[t.row]
+	r.p.take(j, -1)
+	for _, id := range []uint64{j.ID, j.ArrayID} {
+		if r.alive[id]--; r.alive[id] <= 0 || r.only(id) {
+			r.release(id)
+		}
+		if j.ArrayID == j.ID {
+			break
+		}
+	}
+	// The array may let another of its tasks run.
+	for k := range r.w.Jobs {
+		if j.AtOnce == 0 {
+			break
+		}
+		if other := &r.w.Jobs[k]; other.AtOnce > 0 && !r.gone[k] && other.ArrayID == j.ArrayID && other.Throttle >= 0 && other.Throttle < other.AtOnce {
+			other.Throttle++
+		}
+	}
+}
+
+// only reports whether all that is left of a job are rows whose tasks have been started.
+func (r *replay) only(id uint64) bool {
+	rows := 0
+	for _, k := range r.same[id] {
+		if !r.gone[k] {
+			return false
+		}
+		rows++
+	}
+	return r.alive[id] <= rows
+}
+
+// release lets the jobs go on that waited for one.
+func (r *replay) release(id uint64) {
+	for _, row := range r.after[id] {
+		j := &r.w.Jobs[row]
+		j.After = slices.DeleteFunc(j.After, func(other uint64) bool { return other == id })
+	}
+	delete(r.after, id)
+}
+
+// arrive adds a job to those that wait.
+func (r *replay) arrive(j Job) {
+	row := len(r.w.Jobs)
+	r.w.Jobs = append(r.w.Jobs, j)
+	r.gone = append(r.gone, false)
+	r.p.Results = append(r.p.Results, Result{Limit: -1})
+	r.p.space.parts = append(r.p.space.parts, r.w.Partition(j.Partition))
+	r.same[j.ID] = append(r.same[j.ID], row)
+	r.alive[j.ID]++
+	// Where it comes in the order, as far as that is sorted by priority.
+	at := len(r.p.Order)
+	for at > 0 && r.w.Jobs[r.p.Order[at-1]].Partition == j.Partition && r.w.Jobs[r.p.Order[at-1]].Priority < j.Priority {
+		at--
+	}
+	r.p.Order = slices.Insert(r.p.Order, at, row)
+}
