@@ -493,3 +493,5 @@ func (v *sharesView) metrics() []metric {
 	}
 	return all
 }
+
+func (v *sharesView) clusterName() string { return v.config.Get("ClusterName") }
