@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
@@ -44,7 +45,8 @@ type Agent struct {
 	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.
 	Patience time.Duration
 
-	ends ends
+	ends        ends
+	lookingBack sync.Mutex
 }
 
 func (a *Agent) now() time.Time {

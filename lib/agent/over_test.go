@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,5 +190,46 @@ func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {
 		if _, err := os.Stat(store.Task(id).Path); (err == nil) != want {
 			t.Errorf("%s: %v", id, err)
 		}
+	}
+}
+
+// pastRunner looks for jobs of the past, which takes it a moment.
+type pastRunner struct {
+	shownRunner
+	looks *atomic.Int32
+}
+
+func (r pastRunner) Past(context.Context, time.Time, func(task.ID) string) ([]runner.Job, error) {
+	r.looks.Add(1)
+	time.Sleep(50 * time.Millisecond)
+	return nil, nil
+}
+
+// Many tasks are started by name before the first turn: jobs of the past are looked for
+// once, and none of the tasks fails by it.
+func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
+	var looks atomic.Int32
+	a := &Agent{Queue: overQueue{t: t}, Runner: pastRunner{shownRunner{t: t, state: task.Completed}, &looks}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := a.lookBack(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if looks.Load() != 1 {
+		t.Errorf("%d looks", looks.Load())
+	}
+	// Another process may be at it.
+	again := &Agent{Queue: a.Queue, Runner: a.Runner, Store: testStore(t), Log: a.Log, TaskFormat: a.TaskFormat}
+	turn, err := again.Store.TryTurn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { _ = turn.Close() })
+	if err := again.lookBack(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,13 +9,15 @@ trap 'asked=1' TERM
 # quota and a file system that does not answer mostly pass. It gives up when the job is
 # asked to end, and when the task's directory is gone for 10 minutes.
 persist() {
-	local pause=1 gone=0
+	local pause=1 gone=0 tries=0
 	until "$@"; do
 		if [ -n "$asked" ] || [ "$gone" -ge 600 ]; then return 1; fi
 		if [ -d "$dir" ]; then gone=0; else gone=$((gone + pause)); fi
 		echo "job $job: trying again in $pause s" >&2
 		sleep "$pause"
-		pause=$((pause < 30 ? 2 * pause : 60))
+		# What passes, mostly passes soon; and a job may be killed any time.
+		tries=$((tries + 1))
+		if [ "$tries" -ge 15 ]; then pause=$((pause < 30 ? 2 * pause : 60)); elif [ "$tries" -ge 5 ]; then pause=2; fi
 	done
 }
 
@@ -34,9 +36,19 @@ own() {
 	return 1
 }
 
+# keep opens the journal of this start. Descriptor 5 leads to it wherever the directory is
+# by the end of the command: it may have been moved away, or not be mounted here for a while.
+keep() { (umask 077 && : >>"$run") && exec 5>>"$run"; }
+
 # note WORD adds a line to the journal of this start, and brings it to the disk. What
-# an earlier try has left of the line stays a line of its own.
-note() { (umask 077 && printf '\n%s;\n' "$1" >>"$run") && sync -- "$run"; }
+# an earlier try has left of the line stays a line of its own. If another file is in its
+# place by now, that gets the line too.
+note() {
+	local noted=1
+	if printf '\n%s;\n' "$1" >&5 && sync -- /dev/fd/5; then noted=0; fi
+	if ! [ "$run" -ef /dev/fd/5 ] && (umask 077 && printf '\n%s;\n' "$1" >>"$run") && sync -- "$run"; then noted=0; fi
+	return "$noted"
+}
 
 # look reads what the starts of this job have written down, and ends the script if the
 # command has ended in one of them: a job that is begun again does not run it again.
@@ -128,11 +140,12 @@ persist cd -- "$work" || exit 143
 # A job that was asked to end before its command is there does not begin it: the command
 # would not hear of it, and run beside or before that of the next start.
 [ -z "$asked" ] || exit 143
+persist keep || exit 143
 # From here on the command may have run.
 persist note "begun $node $$ $(startof $$)" || exit 143
 
 # The variables are for the command alone, whatever they are called: from where they are set on, this uses none of its own.
-# Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind.
+# Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind; 5 is the journal.
 set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
 if [ -n "$asked" ]; then
 	persist note "cut 143"
@@ -143,7 +156,7 @@ fi
 	export -- "${@:3:$2}"
 	if [ -n "$1" ]; then export VIRTUAL_ENV="$1" PATH="$1/bin:$PATH"; fi
 	shift "$(($2 + 2))"
-	exec -- "$@" 3>&- 4>&-
+	exec -- "$@" 3>&- 4>&- 5>&-
 )
 code=$?
 
@@ -159,10 +172,9 @@ fi
 persist note "$word $code"
 if [ "$word" = exited ]; then
 	sleep 0.3
-	# The agent may have moved the directory away by now.
 	seal() {
 		if [ -n "$asked" ]; then word=cut; else word=ended; fi
-		note "$word $code" || ! [ -d "$dir" ]
+		note "$word $code"
 	}
 	persist seal
 fi

@@ -182,7 +182,7 @@ func TestAJobThatIsKilledRightAfterItsCommand(t *testing.T) {
 	}
 }
 
-// When the agent has moved the directory away, there is nothing left to write down.
+// The agent moves the directory away as soon as it has seen the end: the journal goes with it.
 func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	t.Parallel()
 	j := newJobDir(t, count...)
@@ -193,7 +193,7 @@ func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	if code, out := j.run("5", 0); code != 7 {
 		t.Errorf("exit %d, %q", code, out)
 	}
-	if r, err := runner.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || r.Closed || r.Code != 7 {
+	if r, err := runner.ReadRun(filepath.Join(away, "done"), "5"); err != nil || !r.Ended || !r.Closed || r.Code != 7 {
 		t.Errorf("journal %+v, %v", r, err)
 	}
 }
@@ -213,6 +213,40 @@ func TestAJobThatWasPreemptedRunsAgain(t *testing.T) {
 	}
 	if got, want := j.journal("5"), (runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true}); got != want {
 		t.Errorf("journal %+v; want %+v", got, want)
+	}
+}
+
+// The task's directory is away when the command ends, and the job is killed before it is
+// back: what the command did is in its journal all the same.
+func TestTheDirectoryIsAwayAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"0", "7"} {
+		away := t.TempDir()
+		j := newJobDir(t, "sh", "-c", `echo run >>"$RUNS"; mv `+away+`/../task-`+code+` `+away+`/; exit `+code)
+		moved := filepath.Join(filepath.Dir(away), "task-"+code)
+		if err := os.Rename(j.Path, moved); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{scriptFile, envFile} {
+			b, err := os.ReadFile(filepath.Join(moved, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(moved, name), []byte(strings.ReplaceAll(string(b), j.Path, moved)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(moved, envFile), []byte("RUNS="+filepath.Join(away, "runs")+"\x00PONOS_TASK=a\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.Path = moved
+		if got, out := j.run("5", 0); fmt.Sprint(got) != code {
+			t.Errorf("exit %d, %q", got, out)
+		}
+		r, err := runner.ReadRun(filepath.Join(away, "task-"+code), "5")
+		if err != nil || !r.Ended || fmt.Sprint(r.Code) != code {
+			t.Errorf("journal %+v, %v", r, err)
+		}
 	}
 }
 

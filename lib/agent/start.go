@@ -171,16 +171,34 @@ func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
 
 // lookBack makes sure that jobs from before the state directory was made were looked for.
 // ponos-poll does that first of all; a task that somebody starts by name may come before.
+// One look is enough for all who start tasks together.
 func (a *Agent) lookBack(ctx context.Context) error {
 	if _, ok := a.Runner.(runner.Historian); !ok || a.Store.recovered() {
 		return nil
 	}
-	_, err := a.Adopt(ctx)
-	if a.Store.recovered() {
-		return nil // whatever else went wrong is for ponos-poll to report
+	a.lookingBack.Lock()
+	defer a.lookingBack.Unlock()
+	for try := 0; ; try++ {
+		if a.Store.recovered() {
+			return nil
+		}
+		_, err := a.Adopt(ctx)
+		if a.Store.recovered() {
+			return nil // whatever else went wrong is for ponos-poll to report
+		}
+		if !fault.Is(err, fault.Busy) || try == lookBackTries {
+			return err
+		}
+		select { // ponos-poll is at it
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	return err
 }
+
+// lookBackTries bounds how long a turn of another process is waited for: about 30 s.
+const lookBackTries = 150
 
 // heldBack says why a task is not to be tried now, or "".
 func (a *Agent) heldBack(t task.Task) (why string, err error) {

@@ -130,7 +130,10 @@ func (a *agent) supervise(ctx context.Context, random *rand.Rand) {
 		case <-a.calmed:
 		case <-time.After(time.Duration(5+random.IntN(25)) * time.Second):
 		}
-		if loop {
+		switch {
+		case loop && p.straced: // strace would get the signal
+			p.kill()
+		case loop:
 			_ = p.stages[0].Process.Signal(syscall.SIGTERM)
 		}
 		a.finish(p)

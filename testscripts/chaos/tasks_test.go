@@ -293,7 +293,7 @@ func (w *world) check(i *item) (wrong []string) {
 		case ran:
 			say("it is an error, but its command ended with %d: %s", e.codes[0], s.reason)
 		case failedParent, cancelled:
-		case s.reason == "the job was killed while its command ran" && len(e.starts) > 0 && !e.asked && w.nodeFailed(i):
+		case len(e.starts) > 0 && !e.asked && w.lostBySlurm(i, s):
 		default:
 			say("it is an error: %s", s.reason)
 		}
@@ -327,15 +327,18 @@ func (e effect) endedAsAsked(s seen) bool {
 	return false
 }
 
-// nodeFailed reports whether a node was made to fail while a task's command ran: a controller
-// that is killed then does not know that it was to begin the job again.
-func (w *world) nodeFailed(i *item) bool {
-	last := w.effect(i).starts
+// lostBySlurm reports whether Slurm itself has lost a job while its command ran: a controller
+// that is killed does not know of a job that has just begun, or that it was to begin again.
+func (w *world) lostBySlurm(i *item, s seen) bool {
+	says := s.reason + s.log
+	if !strings.Contains(says, "the job was killed while its command ran") && !strings.Contains(says, "the job is gone without a trace") {
+		return false
+	}
+	starts := w.effect(i).starts
+	last := starts[len(starts)-1].at
 	for _, e := range w.record.events() {
-		if strings.HasPrefix(e.Kind, "node-") || strings.HasPrefix(e.Kind, "slurmd-") || e.Kind == "job-preempted" {
-			if at := last[len(last)-1].at; e.Began.Before(at.Add(20*time.Second)) && e.Ended.After(at.Add(-10*time.Second)) {
-				return true
-			}
+		if e.Kind == "slurmctld-killed" && e.Began.Before(last.Add(30*time.Second)) && e.Ended.After(last.Add(-10*time.Second)) {
+			return true
 		}
 	}
 	return false

@@ -122,8 +122,11 @@ func (e evidence) missing(d time.Duration) bool {
 // notBegun reports whether the job has not run the command, as far as this host can
 // see.
 func (e evidence) notBegun() bool {
-	return e.journal && !e.ref.Lost && !e.run.Begun && (e.owner == "" || e.owner == e.ref.Job)
+	return e.journal && !e.ref.Lost && !e.run.Begun && !e.elsewhere()
 }
+
+// elsewhere reports whether another job runs the task.
+func (e evidence) elsewhere() bool { return e.owner != "" && e.owner != e.ref.Job }
 
 // over judges a job that Slurm says has ended. What the command itself did has the last
 // word where Slurm speaks of something that came after it.
@@ -138,20 +141,19 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		done.Cancelled = slurmState == "CANCELLED"
 		return done
 	}
+	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
+		failure.Code = e.run.Code // a listing may lack rows of steps
+	}
 	done := ended(job, slurmState, failure, by)
 	switch {
-	case unwritable(failure) && e.journal && e.run.Cut:
-		// Slurm began the job again, as it should, and a node could not.
-		done.NotBegun = true
-	case unwritable(failure) && e.ref.Lost && e.journal && !e.run.Begun && e.queue != nil && e.queue.Restarts == 0:
-		// Whatever is lost: there was one start only.
+	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
+		// The last start did not begin. One before, whose journal is there, was cut short, and
+		// Slurm has begun the job again, as it should; whatever is lost, there was no other one.
 		done.NotBegun = true
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// What kills the command alone leaves the job script, which writes that down.
 		done.State, done.Reason = task.Error, "the job was killed while its command ran"
 	case !e.notBegun():
-	case unwritable(failure): // Slurm itself says so
-		done.NotBegun = true
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {

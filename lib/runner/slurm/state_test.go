@@ -60,6 +60,7 @@ func TestJudge(t *testing.T) {
 		{"a step failed, by squeue alone", evidence{queue: &slurm.Job{State: "COMPLETED", Derived: code(5)}}, task.Failed, 5, false, "exit code 5"},
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},
 		{"killed by a signal", evidence{account: account("FAILED", slurm.Exit{Signal: 9})}, task.Failed, 137, false, "ended by signal 9"},
+		{"failed without a code, but the journal", with(run(runner.Run{Begun: true, Ended: true, Code: 39}), runner.Ref{}, nil, account("FAILED", code(0))), task.Failed, 39, false, "exit code 39"},
 		{"killed with its script", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
 		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), runner.Ref{}, nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
 		{"not begun, with a code", evidence{account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
@@ -102,6 +103,20 @@ func TestJudge(t *testing.T) {
 		}
 		if got.State != tt.state || got.ExitCode != tt.exit || got.Unknown != tt.unknown || got.Reason != tt.reason {
 			t.Errorf("%s: got %+v; want %v, exit %d, unknown %v, %q", tt.name, got, tt.state, tt.exit, tt.unknown, tt.reason)
+		}
+	}
+}
+
+// A job that a node could not begin again, after a start that was cut short or killed, is
+// one that Slurm would have run again.
+func TestBegunAgainInVain(t *testing.T) {
+	for _, r := range []runner.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
+		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
+		if job := e.judge(); !job.NotBegun {
+			t.Errorf("%+v: %+v", r, job)
+		}
+		if e.owner = "8"; e.judge().NotBegun {
+			t.Errorf("%+v: though another job runs the task", r)
 		}
 	}
 }
