@@ -446,3 +446,5 @@ func (v *holesView) finish() error {
 	}
 	return writeSVG(v.svg, v.drawing())
 }
+
+func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +35,9 @@ func sbatchOptions(args []string) (map[string]string, error) {
 		return given, nil
 	}
 	f, err := os.Open(script)
+	if errors.Is(err, fs.ErrNotExist) {
+		return given, nil // sbatch looks in PATH as well, and is asked first
+	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
 	}

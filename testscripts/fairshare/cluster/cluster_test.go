@@ -158,6 +158,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
 	t.Run("limits", func(t *testing.T) { c.t = t; c.limits() })
 	t.Run("when", func(t *testing.T) { c.t = t; c.when() })
+	t.Run("forecasts", func(t *testing.T) { c.t = t; c.forecasts(probes(t)) })
 }
 
 // mixedQueue submits running and pending jobs of all kinds, and waits until the
