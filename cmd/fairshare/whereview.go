@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/user"
 	"slices"
 	"sort"
 	"strings"
@@ -201,7 +199,9 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 			}
 		}
 	}
-	v.candidates(v.model(name, memberships), waiting)
+	m := n.model(name, memberships)
+	m.Known.Accounting = !v.noDatabase
+	v.candidates(m, waiting)
 	if len(v.answers) == 0 {
 		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)
 	}
@@ -274,24 +274,6 @@ func (r *answer) soonest() int64 {
 		return r.start
 	}
 	return forecast.Forever
-}
-
-// model is what is known of who may use what.
-func (v *whereView) model(name string, memberships []slurm.Association) *admission.Cluster {
-	m := &admission.Cluster{Partitions: v.plan.Partitions, Associations: memberships, Config: v.plan.Config, User: name}
-	m.Known.Config, m.Known.Accounting = true, !v.noDatabase
-	m.Host, _ = os.Hostname()
-	if u, err := user.Current(); err == nil {
-		ids, err := u.GroupIds()
-		m.Known.Groups = err == nil
-		for _, id := range ids {
-			g, err := user.LookupGroupId(id)
-			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
-				m.Groups = append(m.Groups, g.Name)
-			}
-		}
-	}
-	return m
 }
 
 // candidates are the partitions, each with the QOSs, that the user may use as far
