@@ -130,7 +130,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
 	}
 	return m, nil
 }
