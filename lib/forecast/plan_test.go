@@ -318,6 +318,43 @@ func TestLastHasLimits(t *testing.T) {
 	}
 }
 
+// Jobs of several partitions that preempt are asked about one after the other.
+func TestLastPreempts(t *testing.T) {
+	low := running("n1", 4, 600)
+	low.Partition = "low"
+	w := world(1, low)
+	w.Scheduler.PreemptByTier = true
+	for _, name := range []string{"low", "high"} {
+		p := w.Partitions[0]
+		p.Name, p.Preemptible = name, true
+		w.Partitions = append(w.Partitions, p)
+	}
+	w.Partitions[0].Tier, w.Partitions[1].Tier, w.Partitions[2].Tier = 2, 1, 3
+	plan := NewPlan(w, true)
+	for range 2 {
+		for partition, want := range map[string]Verdict{"cpu": StartsNow, "low": PlannedLate, "high": StartsNow} {
+			j := filled(waiting(1, 4, 10), 1)
+			j.Partition = partition
+			if r, _ := plan.Last(j); r.Verdict != want {
+				t.Errorf("%s: %v, want %v", partition, r.Verdict, want)
+			}
+		}
+	}
+}
+
+// Jobs that ask for one type, each for another number.
+func TestGPUCounts(t *testing.T) {
+	many, one := waiting(1, 1, 10), waiting(1, 1, 10)
+	many.GPUType, many.Need.GPUs, one.GPUType, one.Need.GPUs = "a100", 4, "a100", 1
+	w := world(2, many, one)
+	for i, n := range []int64{2, 4} {
+		w.Nodes[i].GPUs, w.Nodes[i].Total.GPUs = map[string]int64{"a100": n}, float64(n)
+	}
+	if got := told(NewPlan(w, true)); got != "now@n2 now@n1" {
+		t.Error(got)
+	}
+}
+
 func BenchmarkPlan(b *testing.B) {
 	w := large(5000, 10000)
 	for b.Loop() {

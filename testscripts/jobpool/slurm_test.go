@@ -183,6 +183,24 @@ func TestSignalToTheSteps(t *testing.T) {
 	p.noneLeft()
 }
 
+// SIGTERM to the steps ends their tasks. If nothing else ends the job, it goes on.
+func TestTermToTheSteps(t *testing.T) {
+	t.Parallel()
+	p := inSlurm(t, nil)
+	job := p.batch("for i in $(seq 24); do echo 'echo $JOBPOOL_SEQ >>ran; sleep 1'; done | jobpool --run run -j 1 --node-timeout 6s; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	p.eventually("tasks have ended", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "run", "joblog"))
+		return bytes.Count(b, []byte("\n")) > 2
+	})
+	p.slurm("scancel", "--signal=TERM", job)
+	p.eventually("the job has ended", func() bool { return strings.Contains(p.output(), "ended with") })
+	if !strings.Contains(p.output(), "ended with 0") || !strings.Contains(p.output(), "its worker has ended: another one is started") {
+		t.Errorf("output:\n%s", p.output())
+	}
+	p.endsOnce(24)
+	p.noneLeft()
+}
+
 // Nodes that are not needed any more go back to Slurm while the tail runs.
 func TestReleaseIdleNodes(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package core
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,6 +50,29 @@ func TestWorkerThatEndsGetsNothingMore(t *testing.T) {
 		if s := w.core.Summary(); s.Attempts > 3 {
 			t.Errorf("%s: %d attempts at two tasks", what, s.Attempts)
 		}
+	}
+}
+
+// In a job of Slurm, SIGTERM means that all is killed soon: another worker is started only
+// when that has not come true.
+func TestWorkerThatEndsInAJob(t *testing.T) {
+	need := pool.Need{CPUs: 1}
+	w := newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3, Batch: true}}, []pool.Need{need, need}, 1)
+	w.readAll()
+	w.connect(0)
+	p := w.nodes[0].processes[0]
+	w.handle(Received{p.worker, []wire.Message{
+		{Signal: "TERM"}, {Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}, What: wire.Stopped}}, {Back: &wire.Key{Seq: 2, Attempt: 1}},
+	}})
+	said := func() bool { return slices.ContainsFunc(p.inbox, func(m *wire.Message) bool { return m.Bye }) }
+	if w.advance(w.core.NodeTimeout / 2); said() || w.core.Finished() {
+		t.Errorf("it was told to go: %v; the run is over: %v", said(), w.core.Finished())
+	}
+	if w.advance(w.core.NodeTimeout); !said() {
+		t.Error("it was not told to go")
+	}
+	if !w.finish() {
+		t.Errorf("not all tasks end well: %s", w.broken)
 	}
 }
 

@@ -69,9 +69,10 @@ type Worker struct {
 	since    time.Time // it became an orphan
 	await    []*Worker // orphans of its machine
 	probing  bool
-	ending   bool    // it ends by itself, as after SIGTERM
-	bye      bool    // and was told that nothing of it is needed any more
-	duration float64 // of tasks, in seconds, averaged
+	ending   bool      // it ends by itself, as after SIGTERM
+	leaving  time.Time // since when it ends by itself
+	bye      bool      // it was told that nothing of it is needed any more
+	duration float64   // of tasks, in seconds, averaged
 	measured bool
 	idle     time.Time
 	spool    spool
@@ -156,14 +157,22 @@ func (c *Core) workerSignal(w *Worker, name string) {
 // leaves is called when a worker ends by itself: it ends tasks, or gives them back,
 // without being asked.
 func (c *Core) leaves(w *Worker) {
+	if !w.ending {
+		w.leaving = c.now
+	}
 	w.ending = true
 	c.close(w)
 }
 
 // dismiss says goodbye to workers that end by themselves, when their tasks have ended and
 // their output was fetched: they wait for that. Another worker may take the place of each.
+// In a job of Slurm, SIGTERM announces most often that everything is killed a little later,
+// as by preemption; nothing is to begin there before it is clear that it is not.
 func (c *Core) dismiss(needed map[*Worker]bool) {
 	for _, w := range c.workers {
+		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout {
+			continue
+		}
 		if w.ending && !w.bye && len(w.attempts) == 0 && !needed[w] {
 			w.bye = true
 			c.send(w, &wire.Message{Bye: true})

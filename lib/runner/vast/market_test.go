@@ -1059,7 +1059,7 @@ func TestCheckpointStore(t *testing.T) {
 		t.Errorf("%v, %v", env, err)
 	}
 	s.Checkpoints.Load, s.Checkpoints.Save, s.Checkpoints.Interval = "load", "save", time.Minute
-	if env, _, err = s.Place(t.Context(), wanted); err != nil || env["PONOS_CHECKPOINT_LOAD"] != "load" || env["PONOS_CHECKPOINT_SAVE"] != "save" || env["PONOS_CHECKPOINT_INTERVAL"] != "60" {
+	if env, _, err = s.Place(t.Context(), wanted); err != nil || env["PONOS_CHECKPOINT_LOAD"] != "( load )" || env["PONOS_CHECKPOINT_SAVE"] != "( save )" || env["PONOS_CHECKPOINT_INTERVAL"] != "60" {
 		t.Errorf("%v, %v", env, err)
 	}
 }
