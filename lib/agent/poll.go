@@ -76,6 +76,9 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	for _, k := range after.adopted {
 		adopted[k.ID] = true
 	}
+	if recoverErr == nil {
+		actions = withAgain(actions, m.cache.waiting)
+	}
 	actions = wanted(actions, func(id task.ID) work {
 		d := a.Store.Task(id)
 		busy, err := d.Busy()
@@ -87,6 +90,21 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
 	return actions, errors.Join(failures...)
+}
+
+// withAgain adds the starts of tasks that are to be submitted again. A queue that was told
+// that a task runs may not offer it any more.
+func withAgain(actions []task.Action, waiting []Record) []task.Action {
+	offered := make(map[task.ID]bool, len(actions))
+	for _, w := range actions {
+		offered[w.ID] = true
+	}
+	for _, r := range waiting {
+		if !offered[r.ID] {
+			actions = append(actions, task.Action{Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process})
+		}
+	}
+	return actions
 }
 
 // actions are what the queue wants done.
