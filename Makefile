@@ -24,7 +24,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz man completions pictures spank install install-spank uninstall dist demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,10 +76,14 @@ fmt: ## format the source
 
 SEED ?= 1
 TIME ?= 75s
+PROBES ?= 300
 CHAOS ?= ./testscripts/chaos ./testscripts/vast
 
 chaos: ## break everything around agents for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
 	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
+
+forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each
+	PONOS_TEST_SLURM=require PONOS_FORECAST=$(PROBES) $(GO) test -v -count=1 -run 'TestSlurm/forecasts' -timeout 120m ./testscripts/fairshare/cluster
 
 bench: ## measure speed and memory, side by side with what they are compared to
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 60m ./testscripts/...

@@ -134,7 +134,11 @@ func fairshare(t *testing.T, r recorded, args ...string) (code int, stdout, stde
 // TestGolden compares whole outputs. Run with -update after a change, and read
 // what has changed.
 func TestGolden(t *testing.T) {
-	classic := recorded{dir: strings.Replace(fixtures, "queue", "classic", 1)}
+	partitions, err := os.ReadFile(filepath.Join(fixtures, "partitions.txt")) // of the same cluster
+	if err != nil {
+		t.Fatal(err)
+	}
+	classic := recorded{dir: strings.Replace(fixtures, "queue", "classic", 1), files: map[string]string{"partitions": string(partitions)}}
 	limited := recorded{dir: filepath.Dir(fixtures)}
 	for name, c := range map[string]struct {
 		recorded
@@ -268,17 +272,20 @@ func TestOtherClusters(t *testing.T) {
 		"basic, jobs":          {basic, []string{"jobs"}, 0, `priority/basic: jobs are taken in the order of their submission`, `^$`},
 		"basic, shares":        {basic, []string{"-u", "alice"}, 0, `fair share does not count here`, `^$`},
 		"without sprio":        {noSprio, []string{"jobs"}, 0, `without factors: sprio: program not found`, `^$`},
-		"zero weights":         {recorded{files: zero}, []string{"jobs"}, 0, `all weights are zero`, `^$`},
-		"down, shares":         {recorded{fail: down}, nil, 3, `^$`, `fairshare: (scontrol|sshare): Unable to contact slurm controller`},
-		"down, jobs":           {recorded{fail: down}, []string{"jobs"}, 3, `^$`, `Unable to contact slurm controller`},
-		"down, holes":          {recorded{fail: down}, []string{"holes"}, 3, `^$`, `Unable to contact slurm controller`},
-		"down, where":          {recorded{fail: down}, []string{"where"}, 3, `^$`, `Unable to contact slurm controller`},
-		"down, history":        {recorded{fail: down}, []string{"history"}, 3, `^$`, `Unable to contact slurm controller`},
-		"garbled squeue":       {recorded{files: map[string]string{"squeue": "what?\n"}}, []string{"jobs"}, 3, `^$`, `squeue: line 1 of its output`},
-		"garbled sprio":        {recorded{files: map[string]string{"sprio": "1|gpu|al"}}, []string{"jobs"}, 3, `^$`, `sprio: line 1 of its output: cut short`},
-		"garbled sshare":       {recorded{files: map[string]string{"sshare": "root|x|\n"}}, []string{"-a"}, 3, `^$`, `sshare: line 1 of its output`},
-		"garbled node":         {recorded{files: map[string]string{"node": "NodeName=a CPUTot=x State=IDLE\n"}}, []string{"holes"}, 3, `^$`, `scontrol show node: line 1`},
-		"empty queue":          {recorded{files: map[string]string{"squeue": "", "sprio": ""}}, []string{"jobs"}, 0, `^no job waits\n$`, `^$`},
+		// Usage that is reset at midnight has no time to decay by half.
+		"reset": {recorded{files: replaceConfig(t, "PriorityUsageResetPeriod", "DAILY")}, []string{"-u", "alice"}, 0,
+			`it is reset to nothing daily, next on 2026-11-21 00:00(.|\n)*is set to nothing on\s+2026-11-21 00:00`, `^$`},
+		"zero weights":   {recorded{files: zero}, []string{"jobs"}, 0, `all weights are zero`, `^$`},
+		"down, shares":   {recorded{fail: down}, nil, 3, `^$`, `fairshare: (scontrol|sshare): Unable to contact slurm controller`},
+		"down, jobs":     {recorded{fail: down}, []string{"jobs"}, 3, `^$`, `Unable to contact slurm controller`},
+		"down, holes":    {recorded{fail: down}, []string{"holes"}, 3, `^$`, `Unable to contact slurm controller`},
+		"down, where":    {recorded{fail: down}, []string{"where"}, 3, `^$`, `Unable to contact slurm controller`},
+		"down, history":  {recorded{fail: down}, []string{"history"}, 3, `^$`, `Unable to contact slurm controller`},
+		"garbled squeue": {recorded{files: map[string]string{"squeue": "what?\n"}}, []string{"jobs"}, 3, `^$`, `squeue: line 1 of its output`},
+		"garbled sprio":  {recorded{files: map[string]string{"sprio": "1|gpu|al"}}, []string{"jobs"}, 3, `^$`, `sprio: line 1 of its output: cut short`},
+		"garbled sshare": {recorded{files: map[string]string{"sshare": "root|x|\n"}}, []string{"-a"}, 3, `^$`, `sshare: line 1 of its output`},
+		"garbled node":   {recorded{files: map[string]string{"node": "NodeName=a CPUTot=x State=IDLE\n"}}, []string{"holes"}, 3, `^$`, `scontrol show node: line 1`},
+		"empty queue":    {recorded{files: map[string]string{"squeue": "", "sprio": ""}}, []string{"jobs"}, 0, `^no job waits\n$`, `^$`},
 		// Jobs that are kept private take their nodes all the same, nobody knows how long.
 		"private jobs": {recorded{files: map[string]string{"squeue": ""}}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
 			`^partition gpu_small\n  1 CPU, 6\.3G for 7d now on small1 \(sure\): --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
@@ -393,7 +400,7 @@ func TestSbatchOptions(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if _, err := sbatchOptions([]string{"nothing-there.sh"}); err == nil {
-		t.Error("a script that is not there")
+	if got, err := sbatchOptions([]string{"-n2", "in-path.sh"}); err != nil || got["ntasks"] != "2" {
+		t.Errorf("%v, %v", got, err)
 	}
 }

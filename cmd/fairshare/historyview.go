@@ -21,6 +21,7 @@ import (
 
 // historyView is what was used, by day.
 type historyView struct {
+	cluster         string
 	ask             *asker
 	since, until    time.Time
 	sinceAgo        time.Duration // since is that long ago, at each refresh
@@ -106,6 +107,7 @@ func (v *historyView) load(ctx context.Context) error {
 	if !config.Accounting() {
 		return noAccounting("history")
 	}
+	v.cluster = config.Get("ClusterName")
 	if err := v.check(ctx); err != nil {
 		return err
 	}
@@ -444,3 +446,5 @@ func (v *historyView) drawing() *drawing {
 	}
 	return d
 }
+
+func (v *historyView) clusterName() string { return v.cluster }

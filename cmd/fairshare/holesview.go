@@ -164,8 +164,13 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	if o.certainty == forecast.OutOfReach {
 		return
 	}
+	account, refusal := v.plan.account(v.me, p)
+	if refusal != "" {
+		o.certainty, o.why = forecast.OutOfReach, refusal
+		return
+	}
 	j := forecast.Job{
-		User: v.me, Account: v.plan.account(v.me), Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.gpuType(p, o.Nodes),
+		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.gpuType(p, o.Nodes),
 		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
 	}
 	if o.minutes != forecast.Forever {
@@ -446,3 +451,5 @@ func (v *holesView) finish() error {
 	}
 	return writeSVG(v.svg, v.drawing())
 }
+
+func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }

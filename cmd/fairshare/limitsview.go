@@ -500,7 +500,7 @@ func (v *limitsView) metrics() []metric {
 		if r.Used == nil {
 			continue
 		}
-		labels := []string{"cluster", v.cluster, "bound", r.Bound, "resource", r.Resource}
+		labels := []string{"bound", r.Bound, "resource", r.Resource}
 		for _, label := range []struct {
 			name  string
 			value *string
@@ -516,3 +516,5 @@ func (v *limitsView) metrics() []metric {
 	}
 	return all
 }
+
+func (v *limitsView) clusterName() string { return v.cluster }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -17,7 +20,8 @@ type planner struct {
 	plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
 
-	shares []slurm.Share // once they were asked for
+	shares []slurm.Share      // once they were asked for
+	access *admission.Cluster // who may use what
 }
 
 type rowKey struct {
@@ -175,15 +179,57 @@ func (n *planner) threads(nodes []string) float64 {
 
 func integer(f float64) string { return strconv.FormatInt(int64(f), 10) }
 
-// account is one that a user may charge, the only one if there is one; "" if none is known.
-func (n *planner) account(user string) string {
-	if n.Usages == nil {
-		return ""
-	}
-	for i := range n.Usages.Associations {
-		if a := &n.Usages.Associations[i]; a.User == user && a.Cluster == n.Config.Get("ClusterName") {
-			return a.Account
+// model is what is known of who may use what.
+func (n *planner) model(name string, memberships []slurm.Association) *admission.Cluster {
+	m := &admission.Cluster{Partitions: n.Partitions, Associations: memberships, Config: n.Config, User: name}
+	m.Known.Config, m.Known.Accounting = true, true
+	m.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		ids, err := u.GroupIds()
+		m.Known.Groups = err == nil
+		for _, id := range ids {
+			g, err := user.LookupGroupId(id)
+			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
+				m.Groups = append(m.Groups, g.Name)
+			}
 		}
 	}
-	return ""
+	return m
+}
+
+// accounts are those that a user may charge, as far as the controller tells.
+func (n *planner) accounts(name string) (accounts []string) {
+	if n.Usages == nil {
+		return nil
+	}
+	for i := range n.Usages.Associations {
+		if a := &n.Usages.Associations[i]; a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
+			accounts = append(accounts, a.Account)
+		}
+	}
+	return accounts
+}
+
+// account is the one that a user charges in a partition if none is named and it is one of
+// several; "" if none is known. refusal says why the user may not use the partition.
+func (n *planner) account(name string, p *slurm.Partition) (account, refusal string) {
+	if n.access == nil {
+		n.access = n.model(name, nil)
+		n.access.Known.Accounting = false
+	}
+	for _, f := range n.access.Access(p) {
+		if f.Verdict == admission.No {
+			return "", f.Text
+		}
+	}
+	accounts := n.accounts(name)
+	for _, a := range accounts {
+		if n.access.MayCharge(p, a) != admission.No {
+			return a, ""
+		}
+	}
+	if len(accounts) > 0 {
+		return "", "the partition takes none of your accounts (" + strings.Join(accounts, ", ") + ")"
+	}
+	return "", ""
 }

@@ -21,7 +21,7 @@ type metric struct {
 
 // writeMetrics replaces file in one step, so that a collector never reads half of
 // it. It is readable for everyone, as the collector is another user.
-func writeMetrics(file string, metrics []metric) error {
+func writeMetrics(file, cluster string, metrics []metric) error {
 	families := map[string]*dto.MetricFamily{}
 	var names []string
 	for _, m := range metrics {
@@ -32,6 +32,9 @@ func writeMetrics(file string, metrics []metric) error {
 			names = append(names, m.name)
 		}
 		sample := &dto.Metric{Gauge: &dto.Gauge{Value: proto.Float64(m.value)}}
+		if cluster != "" {
+			sample.Label = append(sample.Label, &dto.LabelPair{Name: proto.String("cluster"), Value: proto.String(cluster)})
+		}
 		for i := 0; i+1 < len(m.labels); i += 2 {
 			sample.Label = append(sample.Label, &dto.LabelPair{Name: proto.String(m.labels[i]), Value: proto.String(m.labels[i+1])})
 		}

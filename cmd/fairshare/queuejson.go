@@ -196,6 +196,8 @@ func (v *queueView) beforeJSON(o *jsonObject, i int) {
 	}
 }
 
+const pendingHelp = "Pending jobs, each array task by itself, by partition, user and reason."
+
 // metrics counts what waits.
 func (v *queueView) metrics() []metric {
 	type key struct{ partition, user, reason string }
@@ -222,12 +224,21 @@ func (v *queueView) metrics() []metric {
 		}
 		return a.reason < b.reason
 	}) {
-		all = append(all, metric{"fairshare_jobs_pending", "Pending jobs, each array task by itself, by partition, user and reason.",
+		all = append(all, metric{"fairshare_jobs_pending", pendingHelp,
 			[]string{"partition", k.partition, "user", k.user, "reason", k.reason}, jobs[k]})
 	}
-	for _, partition := range sortedKeys(first, func(a, b string) bool { return a < b }) {
-		all = append(all, metric{"fairshare_priority_highest", "The highest priority of a job in line.", []string{"partition", partition}, first[partition]},
-			metric{"fairshare_jobs_in_line", "Jobs that the scheduler looks at.", []string{"partition", partition}, float64(v.waiting[partition])})
+	// A partition in which nobody waits has zeros: an empty queue is a fact, too.
+	pending := map[string]bool{}
+	for k := range jobs {
+		pending[k.partition] = true
+	}
+	for i := range v.limits {
+		partition := v.limits[i].Name
+		if !pending[partition] {
+			all = append(all, metric{"fairshare_jobs_pending", pendingHelp, []string{"partition", partition}, 0})
+		}
+		all = append(all, metric{"fairshare_priority_highest", "The highest priority of a job in line; 0: there is none.", []string{"partition", partition}, first[partition]},
+			metric{"fairshare_jobs_in_line", "Jobs that the scheduler looks at and that take nodes from others.", []string{"partition", partition}, float64(v.waiting[partition])})
 	}
 	return all
 }

@@ -469,3 +469,5 @@ func explain(j *slurm.Job) slurm.Explanation {
 	}
 	return j.Explain()
 }
+
+func (v *queueView) clusterName() string { return v.config.Get("ClusterName") }

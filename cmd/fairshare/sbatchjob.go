@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +35,9 @@ func sbatchOptions(args []string) (map[string]string, error) {
 		return given, nil
 	}
 	f, err := os.Open(script)
+	if errors.Is(err, fs.ErrNotExist) {
+		return given, nil // sbatch looks in PATH as well, and is asked first
+	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
 	}
@@ -102,8 +107,9 @@ func (n *planner) jobFor(ctx context.Context, a *asker, user string, options map
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
 	need := model.Need(p, asked)
+	account, _ := n.account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
-		Label: "this job", Name: options["job-name"], User: user, Account: or(options["account"], n.account(user)), QOS: or(qos, or(options["qos"], "normal")),
+		Label: "this job", Name: options["job-name"], User: user, Account: or(options["account"], account), QOS: or(qos, or(options["qos"], "normal")),
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
 		Features: options["constraint"], Licenses: asked.Licenses, Tasks: 1, Throttle: -1,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -28,9 +29,12 @@ type sharesView struct {
 	nodes  []*priority.Node // of each row
 	shown  []bool
 	own    []bool // rows that were asked for by name
-	// trusted is false where our arithmetic differs from Slurm's factors, as when
-	// Slurm hides some of the tree from us; nothing is predicted then.
+	// trusted is false where the algorithm is not one that we know; differs has the rows of
+	// which our arithmetic does not make Slurm's factor, as when Slurm hides some of the
+	// tree from us. Nothing is predicted for those.
 	trusted bool
+	differs []bool
+	billed  bool // usage is counted by TRESBillingWeights
 }
 
 func newSharesView(a *asker, c *cli.Context) (*sharesView, error) {
@@ -52,9 +56,11 @@ func (v *sharesView) load(ctx context.Context) error {
 	if !v.config.Accounting() { // what sshare says then differs between versions
 		return noAccounting("the association tree")
 	}
-	if err := listing(&v.rows, v.ask.client.Shares)(ctx); err != nil {
+	var partitions []slurm.Partition
+	if err := together(ctx, listing(&v.rows, v.ask.client.Shares), v.ask.partitions(&partitions)); err != nil {
 		return err
 	}
+	v.billed = slices.ContainsFunc(partitions, func(p slurm.Partition) bool { return len(p.BillingWeights) > 0 })
 	v.at = v.ask.now()
 	var users, accounts []string
 	for _, r := range v.rows {
@@ -122,16 +128,20 @@ func (v *sharesView) algorithmName() string {
 
 func (v *sharesView) compute() {
 	v.trusted = len(v.nodes) > 0 && !v.config.PriorityFlag("DEPTH_OBLIVIOUS")
+	v.differs = make([]bool, len(v.rows))
 	if len(v.nodes) == 0 {
 		return
 	}
 	v.algorithm()(v.nodes[0])
 	for i, r := range v.rows {
 		if r.HasFactor && r.User != "" && math.Abs(r.FairShare-v.nodes[i].Factor) > 0.005 {
-			v.trusted = false
+			v.differs[i] = true
 		}
 	}
 }
+
+// predicts reports whether the factor of a row can be told ahead.
+func (v *sharesView) predicts(i int) bool { return v.trusted && !v.differs[i] }
 
 // choose decides which rows are shown: those asked for, all below an account
 // asked for, and the accounts above.
@@ -253,9 +263,9 @@ func (v *sharesView) notes(p *page) {
 	how := "usage halves every " + span(halfLife)
 	if halfLife == 0 {
 		how = "usage never decays"
-		if reset := v.config.Get("PriorityUsageResetPeriod"); reset != "" {
-			how += "; it is reset " + strings.ToLower(reset)
-		}
+	}
+	if at, period, ok := v.nextReset(); ok {
+		how += fmt.Sprintf("; it is reset to nothing %s, next on %s", period, at.Format("2006-01-02 15:04"))
 	}
 	p.line("", "%s; %s; fair share weighs %s in a priority (%s)", v.algorithmName(), how, number(v.config.Weight("FairShare"), 0),
 		"USED│SHARE: a bar beyond the line has used more than its share")
@@ -267,15 +277,43 @@ func (v *sharesView) notes(p *page) {
 			v.outlook(p, i, halfLife)
 		}
 	}
-	if !v.trusted {
-		p.line("", "Slurm's factors are not those of the tree it shows, so nothing is predicted: it may hide a part of it, or not have counted the latest usage")
+	var differ []string
+	for i := range v.rows {
+		if v.own[i] && v.shown[i] && v.differs[i] {
+			differ = append(differ, v.rows[i].Name())
+		}
 	}
+	if len(differ) > 0 && v.trusted {
+		p.line("", "the factor that Slurm shows for %s does not follow from the tree that it shows, so it is not predicted: Slurm may hide a part of the tree, or not have counted the latest usage yet", few(differ))
+	}
+}
+
+// nextReset is when all usage is next set to nothing (PriorityUsageResetPeriod): at the
+// midnight at which the day, week, month, quarter or year begins.
+func (v *sharesView) nextReset() (at time.Time, period string, ok bool) {
+	y, m, d := v.at.Date()
+	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, v.at.Location()) }
+	period = strings.ToLower(v.config.Get("PriorityUsageResetPeriod"))
+	switch period {
+	case "daily":
+		return day(y, m, d+1), period, true
+	case "weekly":
+		return day(y, m, d+7-int(v.at.Weekday())), period, true
+	case "monthly":
+		return day(y, m+1, 1), period, true
+	case "quarterly":
+		return day(y, (m-1)/3*3+4, 1), period, true
+	case "yearly":
+		return day(y+1, 1, 1), period, true
+	}
+	return time.Time{}, "", false
 }
 
 // outlook is what the half-life means for one user.
 func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	r := v.rows[i]
 	o := v.predict(i, halfLife)
+	reset, _, resets := v.nextReset()
 	p.print("\n")
 	p.printf("%s  factor %s %s\n", p.paint(bold, app.Sanitize(r.Name())), number(r.FairShare, 4), p.paint(green, bar(r.FairShare, 20)))
 	if o.rank > 0 {
@@ -284,14 +322,19 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	switch {
 	case r.RawUsage == 0:
 		p.line("  ", "nothing used lately: the factor is as good as it gets for this account")
+	case resets && (halfLife == 0 || reset.Before(v.at.Add(halfLife))):
+		p.line("  ", "usage %s %s is set to nothing on %s, with that of all others", number(r.RawUsage, 0), v.usageUnit(), reset.Format("2006-01-02 15:04"))
 	case halfLife == 0:
-		p.line("  ", "usage %s does not decay", number(r.RawUsage, 0))
+		p.line("  ", "usage %s %s does not decay", number(r.RawUsage, 0), v.usageUnit())
 	default:
-		p.line("  ", "usage %s (CPU seconds, or as the site bills) falls to half on %s if nothing runs", number(r.RawUsage, 0),
+		p.line("  ", "usage %s %s falls to half on %s if nothing runs", number(r.RawUsage, 0), v.usageUnit(),
 			v.at.Add(halfLife).Format("2006-01-02 15:04"))
 	}
 	switch {
-	case !v.trusted || r.RawUsage == 0 || halfLife == 0:
+	case !v.predicts(i) || r.RawUsage == 0:
+	case resets && r.FairShare <= 0.5 && (!o.recovers || reset.Before(v.at.Add(o.recovery))):
+		p.line("  ", "all factors are even again then")
+	case halfLife == 0:
 	case r.FairShare > 0.5:
 		p.line("  ", "the factor is above 0.5")
 	case o.recovers:
@@ -301,6 +344,14 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, have the say",
 			app.Sanitize(r.User))
 	}
+}
+
+// usageUnit is in what usage is counted.
+func (v *sharesView) usageUnit() string {
+	if v.billed {
+		return "(billed seconds)"
+	}
+	return "(CPU seconds)"
 }
 
 // prediction is what will become of a user's factor.
@@ -322,7 +373,7 @@ func (v *sharesView) predict(i int, halfLife time.Duration) prediction {
 		}
 	}
 	o.rank++
-	if !v.trusted {
+	if !v.predicts(i) {
 		return o
 	}
 	var mine []*priority.Node
@@ -442,3 +493,5 @@ func (v *sharesView) metrics() []metric {
 	}
 	return all
 }
+
+func (v *sharesView) clusterName() string { return v.config.Get("ClusterName") }

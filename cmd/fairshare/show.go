@@ -22,6 +22,7 @@ type view interface {
 	text(*page) error
 	json(io.Writer) error
 	metrics() []metric
+	clusterName() string
 }
 
 // finisher is a view that writes files besides.
@@ -44,7 +45,7 @@ func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
 			return err
 		}
 		if file := c.String("prometheus"); file != "" {
-			if err := writeMetrics(file, v.metrics()); err != nil {
+			if err := writeMetrics(file, v.clusterName(), v.metrics()); err != nil {
 				return err
 			}
 		}

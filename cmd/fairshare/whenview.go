@@ -301,7 +301,7 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 		}
 	}
 	if answer.runs > 0 {
-		answer.estimate = forecast.When(w, rows, v.history, v.arrivalPriority(), uint64(v.at.Unix()))
+		answer.estimate = forecast.When(w, rows, v.history, arrivalPriority(v.plan.world), uint64(v.at.Unix()))
 	} else { // nothing was learned
 		at := answer.limits
 		if at == 0 {
@@ -320,16 +320,19 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 		return float64(max(0, t-v.at.Unix()))
 	}
 	answer.rawLow, answer.rawHigh = wait(e.Low), wait(e.High)
+	if answer.low, answer.high = math.Inf(1), math.Inf(1); answer.runs == 0 {
+		return // nothing was learned: there is no range
+	}
 	answer.low, answer.high = forecast.Calibrate(v.kept.scored(), wait(e.Median), answer.rawLow, answer.rawHigh)
 }
 
 // arrivalPriority is the priority of jobs that arrive: that of the jobs of the same user
 // that wait, without what their age adds; or that of any.
-func (v *whenView) arrivalPriority() func(*forecast.Past) float64 {
+func arrivalPriority(w *forecast.World) func(*forecast.Past) float64 {
 	byUser := map[string]float64{}
 	var all []float64
-	for i := range v.plan.world.Jobs {
-		j := &v.plan.world.Jobs[i]
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
 		if j.Running || j.Held || j.Priority == 0 {
 			continue
 		}
@@ -437,10 +440,10 @@ func about(seconds float64) string {
 	switch {
 	case math.IsInf(seconds, 1):
 		return "more than 30 days"
-	case seconds < 45:
-		return "a few seconds"
+	case seconds < 1:
+		return "now"
 	case seconds < 150:
-		return fmt.Sprintf("%.0f s", math.Round(seconds/10)*10)
+		return fmt.Sprintf("%.0f s", math.Ceil(seconds/10)*10)
 	case seconds < 5400:
 		return plural(int(math.Round(seconds/60)), "minute", "minutes")
 	}
@@ -469,7 +472,7 @@ func (v *whenView) text(p *page) {
 		default:
 			wait := float64(max(0, e.Median-v.at.Unix()))
 			when := "in about " + about(wait)
-			if wait < 45 {
+			if wait <= float64(v.plan.world.Scheduler.Interval) {
 				when = "now"
 			}
 			if a.runs == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,15 +39,23 @@ func (v *whereView) text(p *page) {
 	row := func(value func(answer) string) func(int, []byte) []byte {
 		return textCell(func(i int) string { return value(rows[i]) })
 	}
-	p.table(len(rows), []column{
+	columns := []column{
 		{title: "START", cell: row(func(r answer) string {
 			switch {
 			case r.refusal != "":
 				return "refused"
 			case v.now(r.start):
 				return "now"
+			case r.start == 0:
+				return "unknown"
 			}
 			return when(r.start, v.at)
+		})},
+		{title: "EXPECTED", cell: row(func(r answer) string {
+			if r.expected == 0 {
+				return ""
+			}
+			return when(r.expected, v.at)
 		})},
 		{title: "PARTITION", cell: row(func(r answer) string { return r.partition })},
 		{title: "QOS", cell: row(func(r answer) string { return or(r.qos, "default") })},
@@ -56,12 +65,19 @@ func (v *whereView) text(p *page) {
 			switch {
 			case r.refusal != "":
 				return r.refusal
+			case r.note != "":
+				return r.note
 			case r.preemptible:
 				return "preemptible (" + strings.ToLower(r.preemptMode) + ")"
 			}
 			return ""
 		})},
-	})
+	}
+	learned := slices.ContainsFunc(rows, func(r answer) bool { return r.expected > 0 })
+	if !learned {
+		columns = slices.DeleteFunc(columns, func(c column) bool { return c.title == "EXPECTED" })
+	}
+	p.table(len(rows), columns)
 	p.print("\n")
 	if partitions, qos := v.combination(); len(partitions) > 0 {
 		with := ""
@@ -82,7 +98,10 @@ func (v *whereView) text(p *page) {
 	if v.skipped > 0 {
 		p.line("", "%d more combinations were not tried: choose with --partition or --qos", v.skipped)
 	}
-	p.line("", "Slurm answers as if no job were before yours; IN LINE counts those that are.")
+	p.line("", "START is planned with time limits, after the jobs that come first.")
+	if learned {
+		p.line("", "EXPECTED is when it starts as jobs really run (fairshare when).")
+	}
 }
 
 // cost is what a preemptible partition means for a job.
@@ -107,6 +126,9 @@ type answerJSON struct {
 	Preemptible bool    `json:"preemptible"`
 	PreemptMode string  `json:"preempt_mode"`
 	InLine      int     `json:"jobs_in_line"`
+	Expected    *string `json:"expected_time"`
+	Slurm       *string `json:"start_time_by_slurm"`
+	Note        *string `json:"note"`
 }
 
 func (v *whereView) json(w io.Writer) error {
@@ -117,11 +139,11 @@ func (v *whereView) json(w io.Writer) error {
 		QOS        *string      `json:"soonest_qos"`
 		Skipped    int          `json:"not_tried"`
 		Answers    []answerJSON `json:"answers"`
-	}{v.at.Format(time.RFC3339), partitions, optional(qos), v.skipped, []answerJSON{}}
+	}{v.at.Format(time.RFC3339), filled(partitions), optional(qos), v.skipped, []answerJSON{}}
 	for _, r := range v.answers {
 		doc.Answers = append(doc.Answers, answerJSON{
 			r.partition, optional(r.qos), rfc3339(r.start), r.refusal == "" && v.now(r.start), optional(r.nodes), optional(r.refusal),
-			r.preemptible, r.preemptMode, r.ahead,
+			r.preemptible, r.preemptMode, r.ahead, rfc3339(r.expected), rfc3339(r.bySlurm), optional(r.note),
 		})
 	}
 	return app.PrintJSON(w, doc)

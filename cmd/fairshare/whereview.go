@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/user"
 	"slices"
 	"sort"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/admission"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -21,9 +20,9 @@ const whereHelp = `fairshare where - the partition and QoS in which a job starts
 
 usage: fairshare where [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
 
-Asks "sbatch --test-only" for each partition and QoS that you may use. With
---partition or --qos only those are tried. Nothing is submitted. Without SCRIPT
-and --wrap an empty script stands for the job.
+Asks "sbatch --test-only" for each partition and QoS whether it takes the job,
+and plans it there. With --partition or --qos only those are tried. Nothing is
+submitted. Without SCRIPT and --wrap an empty script stands for the job.
 
 options:
   --json      print JSON
@@ -57,8 +56,11 @@ type whereView struct {
 // answer is what sbatch says of one partition and QoS.
 type answer struct {
 	partition, qos string
-	start          int64
+	start          int64 // as it is planned with time limits, after the jobs that come first; 0: not planned
+	expected       int64 // as jobs really run; 0: nothing was learned, or it starts now
+	bySlurm        int64 // what sbatch --test-only says
 	nodes          string
+	note           string // why it is not planned
 	refusal        string // why not, in Slurm's words
 	preemptible    bool
 	preemptMode    string
@@ -161,17 +163,20 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	if err != nil {
 		return err
 	}
-	waiting := map[string]int{}
-	count := func(j *slurm.Job) bool {
-		if j.Priority > 0 && j.Considered() {
-			waiting[j.Partition] += j.TaskCount()
-		}
-		return false
-	}
-	var none []slurm.Job
 	n := &v.plan
-	if err := together(ctx, a.config(&n.Config), a.partitions(&n.Partitions), a.jobs(&none, count, "PENDING")); err != nil {
+	var runs []forecast.Past
+	if err := together(ctx, func(ctx context.Context) error { return n.load(ctx, a) }, func(ctx context.Context) (err error) {
+		runs, _, err = a.ended(ctx)
 		return err
+	}); err != nil {
+		return err
+	}
+	v.at = n.Now
+	waiting := map[string]int{}
+	for i := range n.Jobs {
+		if n.plan.Results[i].Verdict.InLine() && n.Jobs[i].Pending() {
+			waiting[n.Jobs[i].Partition] += n.Jobs[i].RunnableTasks()
+		}
 	}
 	if err := checkNames("partition", v.wanted, partitionNames(n.Partitions)); err != nil {
 		return err
@@ -194,29 +199,81 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 			}
 		}
 	}
-	v.candidates(v.model(name, memberships), waiting)
+	m := n.model(name, memberships)
+	m.Known.Accounting = !v.noDatabase
+	v.candidates(m, waiting)
 	if len(v.answers) == 0 {
 		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)
 	}
-	return v.try(ctx, a)
+	if err := v.try(ctx, a); err != nil {
+		return err
+	}
+	if err := v.foresee(ctx, a, name, forecast.NewHistory(runs)); err != nil {
+		return err
+	}
+	v.sort()
+	return nil
 }
 
-// model is what is known of who may use what.
-func (v *whereView) model(name string, memberships []slurm.Association) *admission.Cluster {
-	m := &admission.Cluster{Partitions: v.plan.Partitions, Associations: memberships, Config: v.plan.Config, User: name}
-	m.Known.Config, m.Known.Accounting = true, !v.noDatabase
-	m.Host, _ = os.Hostname()
-	if u, err := user.Current(); err == nil {
-		ids, err := u.GroupIds()
-		m.Known.Groups = err == nil
-		for _, id := range ids {
-			g, err := user.LookupGroupId(id)
-			if m.Known.Groups = m.Known.Groups && err == nil; m.Known.Groups {
-				m.Groups = append(m.Groups, g.Name)
-			}
+// foresee plans the job in each partition and QoS that takes it: with time limits, and as
+// jobs really run, where that is known.
+func (v *whereView) foresee(ctx context.Context, a *asker, user string, history *forecast.History) error {
+	options, err := sbatchOptions(v.args)
+	if err != nil {
+		return err
+	}
+	priorities := arrivalPriority(v.plan.world)
+	for i := range v.answers {
+		r := &v.answers[i]
+		p := v.partition(r.partition)
+		if r.refusal != "" || p == nil {
+			continue
+		}
+		job, err := v.plan.jobFor(ctx, a, user, options, p, r.qos)
+		if err != nil {
+			return err
+		}
+		job.ID, job.ArrayID = 1<<61, 1<<61
+		plan, row := v.plan.plan.With(job)
+		result := &plan.Results[row]
+		r.bySlurm, r.start, r.nodes = r.start, 0, ""
+		switch result.Verdict {
+		case forecast.NeverAsks, forecast.NeverFits:
+			r.refusal = plan.Explain(row)
+			continue
+		case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
+			r.start, r.nodes = result.Start, hostlist.Compress(result.Nodes)
+		default:
+			r.note = or(plan.Explain(row), "the scheduler does not plan it")
+		}
+		if known, _ := history.Known(&job); known == 0 || result.Verdict == forecast.StartsNow {
+			continue
+		}
+		if e := forecast.When(plan.World, []int{row}, history, priorities, uint64(v.at.Unix())); e.Median != forecast.Forever {
+			r.expected = e.Median
 		}
 	}
-	return m
+	return nil
+}
+
+func (v *whereView) partition(name string) *slurm.Partition {
+	for i := range v.plan.Partitions {
+		if v.plan.Partitions[i].Name == name {
+			return &v.plan.Partitions[i]
+		}
+	}
+	return nil
+}
+
+// soonest is what an answer is ranked by; later than any start if it has none.
+func (r *answer) soonest() int64 {
+	switch {
+	case r.expected > 0:
+		return r.expected
+	case r.start > 0:
+		return r.start
+	}
+	return forecast.Forever
 }
 
 // candidates are the partitions, each with the QOSs, that the user may use as far
@@ -300,7 +357,7 @@ func (v *whereView) merged() []answer {
 	var rows []answer
 	for _, r := range v.answers {
 		i := slices.IndexFunc(rows, func(o answer) bool {
-			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes && o.refusal == r.refusal
+			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes && o.refusal == r.refusal && o.expected == r.expected && o.note == r.note
 		})
 		if i >= 0 {
 			rows[i].qos += ", " + r.qos
@@ -349,18 +406,7 @@ func (v *whereView) try(ctx context.Context, a *asker) error {
 	if err := together(ctx, questions...); err != nil {
 		return err
 	}
-	sort.SliceStable(v.answers, func(i, j int) bool {
-		x, y := v.answers[i], v.answers[j]
-		switch {
-		case (x.refusal == "") != (y.refusal == ""):
-			return x.refusal == ""
-		case x.start != y.start:
-			return x.start < y.start
-		case x.preemptible != y.preemptible:
-			return y.preemptible
-		}
-		return x.ahead < y.ahead
-	})
+	v.sort()
 	for _, r := range v.answers {
 		if r.refusal == "" {
 			return nil
@@ -372,6 +418,22 @@ func (v *whereView) try(ctx context.Context, a *asker) error {
 		}
 	}
 	return fault.Errorf(fault.Failed, "no partition takes the job: %s", v.answers[0].refusal)
+}
+
+// sort puts what starts soonest first.
+func (v *whereView) sort() {
+	sort.SliceStable(v.answers, func(i, j int) bool {
+		x, y := v.answers[i], v.answers[j]
+		switch {
+		case (x.refusal == "") != (y.refusal == ""):
+			return x.refusal == ""
+		case x.soonest() != y.soonest():
+			return x.soonest() < y.soonest()
+		case x.preemptible != y.preemptible:
+			return y.preemptible
+		}
+		return x.ahead < y.ahead
+	})
 }
 
 // ask asks sbatch when the job could start. sbatch reads the whole script, so the
@@ -419,14 +481,14 @@ func isUsage(said string) bool {
 }
 
 // now reports whether a start is as good as now.
-func (v *whereView) now(start int64) bool { return start <= v.at.Unix()+60 }
+func (v *whereView) now(start int64) bool { return start > 0 && start <= v.at.Unix() }
 
 // combination is the value for --partition that lets Slurm take whichever of the
 // soonest comes free first, with the QOS they share; preemptible partitions are
 // a decision of the user's own.
 func (v *whereView) combination() (partitions []string, qos string) {
 	for _, r := range v.answers {
-		if r.refusal != "" || r.preemptible {
+		if r.refusal != "" || r.preemptible || r.soonest() == forecast.Forever {
 			continue
 		}
 		if len(partitions) == 0 {

@@ -58,6 +58,7 @@ type cache struct {
 	damaged bool
 	stale   []task.ID // tasks in it that have no directory any more
 	unread  []error   // records that cannot be read; what becomes of their tasks is not known
+	waiting []Record  // tasks to be submitted again
 }
 
 // readCache reads the cache. One that is missing or damaged is made anew by and by.
@@ -106,6 +107,9 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 			continue
 		}
 		r, err := s.Task(id).Read()
+		if err == nil && r.Job == "" && !r.Retry.IsZero() {
+			c.waiting = append(c.waiting, r)
+		}
 		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
 			continue // being prepared, or not yet submitted
 		}

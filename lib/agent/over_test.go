@@ -154,6 +154,26 @@ func TestRecordsOfTasksThatAreOver(t *testing.T) {
 	}
 }
 
+// A task whose job did not begin is submitted again, whether the queue offers its start or
+// not; once.
+func TestATaskToBeSubmittedAgain(t *testing.T) {
+	store := testStore(t)
+	d, err := store.Create("again")
+	if err == nil {
+		err = d.Write(Record{ID: "again", Attempt: 1, Intent: clock.Now(), Retry: clock.Now(), Tries: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Completed}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	if actions, err := a.Poll(t.Context()); err != nil || len(actions) != 1 || actions[0].ID != "again" || actions[0].Kind != task.Start {
+		t.Errorf("%+v, %v", actions, err)
+	}
+	if all := withAgain([]task.Action{{Kind: task.Stop, ID: "again"}}, []Record{{ID: "again"}}); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // Whoever begins a task may be killed before anything is written down; what is left goes
 // after a while, and nothing else does.
 func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {

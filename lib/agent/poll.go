@@ -76,6 +76,9 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	for _, k := range after.adopted {
 		adopted[k.ID] = true
 	}
+	if recoverErr == nil {
+		actions = withAgain(actions, m.cache.waiting)
+	}
 	actions = wanted(actions, func(id task.ID) work {
 		d := a.Store.Task(id)
 		busy, err := d.Busy()
@@ -87,6 +90,21 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
 	return actions, errors.Join(failures...)
+}
+
+// withAgain adds the starts of tasks that are to be submitted again. A queue that was told
+// that a task runs may not offer it any more.
+func withAgain(actions []task.Action, waiting []Record) []task.Action {
+	offered := make(map[task.ID]bool, len(actions))
+	for _, w := range actions {
+		offered[w.ID] = true
+	}
+	for _, r := range waiting {
+		if !offered[r.ID] {
+			actions = append(actions, task.Action{Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process})
+		}
+	}
+	return actions
 }
 
 // actions are what the queue wants done.
@@ -130,7 +148,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
 	}
 	return m, nil
 }

@@ -67,7 +67,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	t, err := a.Queue.Task(ctx, d.id)
 	// A start may be as old as the turn: the task may have ended since, which definitions
 	// of some queues do not tell.
-	if err == nil && record.Attempt > 1 && record.Intent.IsZero() {
+	if err == nil && (record.Attempt > 1 && record.Intent.IsZero() || !record.Retry.IsZero()) {
 		t.State, err = a.stateOf(ctx, t)
 	}
 	if err == nil && !t.State.Final() {

@@ -80,6 +80,16 @@ func (s *Store) identify() (identity, error) {
 	return id, nil
 }
 
+// ID is the identity of the state directory.
+func (s *Store) ID() string { return s.id }
+
+// StateID returns the identity of a state directory. The error is fs.ErrNotExist if there is
+// none.
+func StateID(dir string) (string, error) {
+	id, err := (&Store{Dir: dir}).identify()
+	return id.ID, err
+}
+
 // Check reports whether the state directory is still the one that was opened: not
 // unmounted, and no other one in its place.
 func (s *Store) Check() error {

@@ -104,9 +104,15 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.findState(o.Create); err != nil {
+		return nil, err
+	}
 	store, err := agent.OpenStore(c.StateDir(), clock.Now())
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	if err := p.rememberState(store); err != nil {
+		return nil, err
 	}
 	var run runner.Runner
 	switch c.Mode {

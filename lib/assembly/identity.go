@@ -14,10 +14,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Directories that may be mounted have an identity, and who works with them remembers it:
@@ -77,6 +79,81 @@ func (p *Parts) identifyData(was spool.Beat, create bool) (string, error) {
 	}
 	p.places.Remember(dir, id)
 	return id, nil
+}
+
+const (
+	// stateFile, in a data_dir, is the identity of its state directory.
+	stateFile = "state.id"
+	// absentFile counts the looks that did not show it.
+	absentFile = "state.absent"
+)
+
+// findState makes sure that the state directory is the one that was in the data_dir before,
+// or that there was none. Create allows a new one at once; without it, one is made in place
+// of another only after several looks over some minutes that have not shown that.
+func (p *Parts) findState(create bool) error {
+	dir, state := p.Config.DataDir, p.Config.StateDir()
+	b, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	was := strings.TrimSpace(string(b))
+	id := ""
+	if err == nil {
+		id, err = agent.StateID(state)
+	}
+	counted := filepath.Join(dir, absentFile)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fault.Errorf(fault.Unavailable, "state directory: %w", err)
+	case id == was || create:
+		if err := os.Remove(counted); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+		}
+		return nil
+	case id != "":
+		return fault.Hint(
+			fault.Errorf(fault.Unavailable, "state directory %q: it is %s; this agent has worked with %s", state, id, was),
+			"bring that one back; ponos-setup takes what is there")
+	}
+	var a task.Absence
+	b, err = os.ReadFile(counted)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
+	if err != nil || json.Unmarshal(b, &a) != nil {
+		a = task.Absence{}
+	}
+	before := a
+	if a = a.Again(clock.Now().UTC()); a != before {
+		if b, err = json.Marshal(a); err == nil {
+			err = renameio.WriteFile(counted, append(b, '\n'), 0o600, renameio.WithTempDir(dir))
+		}
+		if err != nil {
+			return fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+		}
+	}
+	if a.Fact() {
+		return nil
+	}
+	return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", state),
+		"if it is lost, ponos-setup makes a new one and finds the tasks again; so does a turn in some minutes")
+}
+
+// rememberState notes which state directory is in the data_dir.
+func (p *Parts) rememberState(store *agent.Store) error {
+	path := filepath.Join(p.Config.DataDir, stateFile)
+	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == store.ID() {
+		return nil
+	}
+	err := renameio.WriteFile(path, []byte(store.ID()+"\n"), 0o600, renameio.WithTempDir(p.Config.DataDir))
+	if err == nil {
+		err = os.Remove(filepath.Join(p.Config.DataDir, absentFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Errorf(fault.Unavailable, "data_dir: %w", err)
+	}
+	return nil
 }
 
 // remembered is the spool that an agent works for.

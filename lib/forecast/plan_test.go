@@ -179,6 +179,11 @@ func TestPlan(t *testing.T) {
 		{"bf_window", 1, []Job{running("n1", 4, 120), waiting(1, 4, 10)}, func(w *World) { w.Scheduler.Window = 3600 }, "beyond"},
 		{"bf_max_job_start", 2, []Job{waiting(1, 4, 10), waiting(1, 4, 10)}, func(w *World) { w.Scheduler.MaxStart = 1 }, "now@n1 unreached"},
 		{"what Slurm has planned is kept", 2, []Job{running("n1", 4, 10), running("n2", 4, 10), with(waiting(1, 4, 10), func(j *Job) { j.Start, j.Planned = now+600, []string{"n2"} }), waiting(1, 4, 10)}, nil, "+10@n2 +10@n1"},
+		{"what Slurm has planned is for one partition; it plans the others as well", 2, []Job{
+			running("n1", 4, 10), running("n2", 4, 10),
+			with(waiting(1, 4, 10), func(j *Job) { j.ID, j.Start, j.Planned = 7, now+600, []string{"n1"} }),
+			on(with(waiting(1, 4, 10), func(j *Job) { j.ID, j.Start, j.Planned = 7, now+600, []string{"n1"} }), "low"), on(waiting(2, 4, 10), "low"),
+		}, low, "+10@n1 +10@n2 +20@n1,n2"},
 		{"a limit on memory and CPUs of the partition", 1, []Job{waiting(1, 3, 10), waiting(1, 2, 10)}, func(w *World) { w.Partitions[0].MaxCPUs = 2 }, "never-fits now@n1"},
 		{"a job without a time limit", 1, []Job{running("n1", 3, 60), {Need: Resources{CPUs: 1}, Limit: Forever}, waiting(1, 4, 10)}, nil, "now@n1 no-nodes"},
 		{"a job that is late is still there", 1, []Job{running("n1", 4, -5), waiting(1, 4, 10)}, nil, "+1@n1"},
@@ -315,6 +320,43 @@ func TestLastHasLimits(t *testing.T) {
 		if r, why := NewPlan(w, true).Last(j); why != want || (r.Verdict == StartsNow) != (want == "") {
 			t.Errorf("%v GPUs: %v, %q", gpus, r.Verdict, why)
 		}
+	}
+}
+
+// Jobs of several partitions that preempt are asked about one after the other.
+func TestLastPreempts(t *testing.T) {
+	low := running("n1", 4, 600)
+	low.Partition = "low"
+	w := world(1, low)
+	w.Scheduler.PreemptByTier = true
+	for _, name := range []string{"low", "high"} {
+		p := w.Partitions[0]
+		p.Name, p.Preemptible = name, true
+		w.Partitions = append(w.Partitions, p)
+	}
+	w.Partitions[0].Tier, w.Partitions[1].Tier, w.Partitions[2].Tier = 2, 1, 3
+	plan := NewPlan(w, true)
+	for range 2 {
+		for partition, want := range map[string]Verdict{"cpu": StartsNow, "low": PlannedLate, "high": StartsNow} {
+			j := filled(waiting(1, 4, 10), 1)
+			j.Partition = partition
+			if r, _ := plan.Last(j); r.Verdict != want {
+				t.Errorf("%s: %v, want %v", partition, r.Verdict, want)
+			}
+		}
+	}
+}
+
+// Jobs that ask for one type, each for another number.
+func TestGPUCounts(t *testing.T) {
+	many, one := waiting(1, 1, 10), waiting(1, 1, 10)
+	many.GPUType, many.Need.GPUs, one.GPUType, one.Need.GPUs = "a100", 4, "a100", 1
+	w := world(2, many, one)
+	for i, n := range []int64{2, 4} {
+		w.Nodes[i].GPUs, w.Nodes[i].Total.GPUs = map[string]int64{"a100": n}, float64(n)
+	}
+	if got := told(NewPlan(w, true)); got != "now@n2 now@n1" {
+		t.Error(got)
 	}
 }
 

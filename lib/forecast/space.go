@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -209,14 +210,14 @@ func (s *space) nodesFor(row int) *nodeSet {
 
 func (s *space) makeSet(row int) *nodeSet {
 	j := &s.w.Jobs[row]
-	key := strings.Join([]string{j.Partition, j.Features, j.GPUType, j.Reservation, strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), j.User}, "\x00")
+	key := strings.Join([]string{j.Partition, j.Features, j.GPUType, j.Reservation, strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), strconv.FormatBool(j.Need.GPUs > 0), j.User}, "\x00")
 	if !s.owned {
 		key = strings.TrimSuffix(key, j.User)
 	}
 	if set, ok := s.sets[key]; ok {
 		return set
 	}
-	set := &nodeSet{approx: j.Approximate}
+	set := &nodeSet{}
 	s.sets[key] = set
 	names := s.parts[row].Nodes
 	if j.Reservation != "" {
@@ -236,7 +237,7 @@ func (s *space) makeSet(row int) *nodeSet {
 		if !exact {
 			set.approx = "features"
 		}
-		if !matches || j.GPUType != "" && node.GPUs[j.GPUType] < int64(j.Need.GPUs) || node.Owner != "" && node.Owner != j.User {
+		if !matches || j.GPUType != "" && node.GPUs[j.GPUType] == 0 || node.Owner != "" && node.Owner != j.User {
 			continue
 		}
 		if len(node.GPUs) > 1 && j.Need.GPUs > 0 {
@@ -275,6 +276,9 @@ func (s *space) couldFit(row int, n int32) bool {
 	}
 	if p.MaxMem > 0 {
 		total.MemMB = min(total.MemMB, float64(p.MaxMem))
+	}
+	if j.GPUType != "" && float64(s.w.Nodes[n].GPUs[j.GPUType]) < j.Need.GPUs {
+		return false
 	}
 	return total.Covers(j.Need)
 }

@@ -169,6 +169,7 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	}
 	r := &q.Results[row]
 	start, nodes, ok := space.earliest(row, w.Now, j.length())
+	p.space.who = space.who // what it has learned of classes stays
 	if !ok {
 		q.nowhere(row, w.Now)
 		return *r, q.Explain(row)

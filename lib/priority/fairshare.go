@@ -26,8 +26,9 @@ type Node struct {
 // says. LevelFS is S/U: the share among the siblings, over the part of their
 // parent's usage. Siblings are taken in falling order of it, accounts unfolded in
 // place; a user's factor is its rank from below over the number of users. Equal
-// users share a rank, equal accounts are merged, and a user equal to an account is
-// ranked with the best of that account.
+// users share a rank, and the best of an account that is equal to the user or the account
+// before it shares that one's. The document also says that equal accounts are merged: the
+// code of slurmctld does not do so, in any version up to 26.05.
 func FairTree(root *Node) {
 	users := countUsers(root)
 	if users == 0 {
@@ -117,8 +118,7 @@ func (t *tree) assign(nodes []*Node, tiedAbove bool) {
 		}
 		return a.User && !b.User
 	})
-	for i := 0; i < len(siblings); i++ {
-		n := siblings[i]
+	for i, n := range siblings {
 		tied := i > 0 && siblings[i-1].LevelFS == n.LevelFS || i == 0 && tiedAbove
 		if n.User {
 			if !tied {
@@ -128,12 +128,7 @@ func (t *tree) assign(nodes []*Node, tiedAbove bool) {
 			t.rankNoTies--
 			continue
 		}
-		merged := n.Children
-		for i+1 < len(siblings) && siblings[i+1].LevelFS == n.LevelFS {
-			i++
-			merged = append(merged[:len(merged):len(merged)], siblings[i].Children...)
-		}
-		t.assign(merged, tied)
+		t.assign(n.Children, tied)
 	}
 }
 

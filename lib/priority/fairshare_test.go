@@ -56,11 +56,12 @@ func TestFairTreeTies(t *testing.T) {
 	near(t, "a", a.Factor, 2.0/3, 1e-12)
 	near(t, "b", b.Factor, 2.0/3, 1e-12)
 
-	// Equal accounts are one: their users are ranked together.
+	// Equal accounts are not merged: the first of the second shares the rank of the last
+	// of the first.
 	a, b, c = user("a", 1, 10), user("b", 1, 30), user("c", 1, 20)
 	d := user("d", 1, 20)
 	FairTree(account("root", 1, account("x", 1, a, b), account("y", 1, c, d)))
-	for n, want := range map[*Node]float64{a: 1, c: 0.75, d: 0.75, b: 0.25} {
+	for n, want := range map[*Node]float64{a: 1, b: 0.75, c: 0.75, d: 0.75} {
 		near(t, n.Name, n.Factor, want, 1e-12)
 	}
 

@@ -68,6 +68,7 @@ type Submission struct {
 type Ref struct {
 	Task      task.ID
 	Job       string
+	Label     string       // as in its Submission; "" if it is not known
 	Dir       string       // directory of the task
 	Submitted time.Time    // zero: not known
 	Missing   task.Absence // of any trace of it at the runner

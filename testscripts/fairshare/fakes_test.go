@@ -35,6 +35,12 @@ func answer(name string, args []string) int {
 				key = arg
 			}
 		}
+	case "sacct":
+		for _, arg := range args {
+			if strings.HasPrefix(arg, "--state=") {
+				key = "sacct-ended" // of which none is recorded
+			}
+		}
 	case "sbatch":
 		for _, arg := range args {
 			if p, ok := strings.CutPrefix(arg, "--partition="); ok {

@@ -211,25 +211,25 @@ func TestOutbidAndStartedAgain(t *testing.T) {
 // What a task has saved by the commands of the configuration is there when it is started
 // again, and after its end. A directory that could not be loaded is not saved.
 func TestCheckpointsAreKept(t *testing.T) {
-	t.Parallel()
 	const (
 		place = `s=$KEEP/${PONOS_CHECKPOINT_STORE##*/}; mkdir -p "$s" && `
 		load  = place + `cp -R "$s/." "$PONOS_CHECKPOINT_DIR"`
 		save  = place + `cp -R "$PONOS_CHECKPOINT_DIR/." "$s"`
 	)
-	for _, c := range []struct {
-		name, load, save string
-		state, log       string
-		saved            string // what the store has in the end
-	}{
-		{"kept", load, save, "completed", "begins at 1\n", "2\n"},
-		{"not loaded", "echo no such bucket >&2; exit 1", save, "error", "no such bucket\n", ""},
-		{"not saved", load, "exit 1", "completed", "[the checkpoints could not be saved]\n", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			keep := t.TempDir()
-			w := newWorld(t, options{via: "api", extra: fmt.Sprintf(`  spot: true
+	transports(t, func(t *testing.T, via string) {
+		for _, c := range []struct {
+			name, load, save string
+			state, log       string
+			saved            string // what the store has in the end
+		}{
+			{"kept", load, save, "completed", "begins at 1\n", "2\n"},
+			{"not loaded", "echo no such bucket >&2; exit 1", save, "error", "no such bucket\n", ""},
+			{"not saved", load, "exit 1", "completed", "[the checkpoints could not be saved]\n", ""},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				keep := t.TempDir()
+				w := newWorld(t, options{via: via, extra: fmt.Sprintf(`  spot: true
   retries_on_loss: 1
   checkpoint_store: s3://bucket/checkpoints
   checkpoint_load: %q
@@ -237,39 +237,40 @@ func TestCheckpointsAreKept(t *testing.T) {
   checkpoint_interval: 1s
   extra_env: {TOKEN: %q, KEEP: %q}
 `, c.load, c.save, token, keep)})
-			w.offers(4)
-			w.task("task", `f=$PONOS_CHECKPOINT_DIR/n; n=$(cat $f 2>/dev/null || echo 0); echo begins at $n; echo; echo $((n+1)) >$f
+				w.offers(4)
+				w.task("task", `f=$PONOS_CHECKPOINT_DIR/n; n=$(cat $f 2>/dev/null || echo 0); echo begins at $n; echo; echo more; echo $((n+1)) >$f
 				env | grep PONOS_CHECKPOINT_SAVE; [ -e $KEEP/again ] || sleep 100`)
-			saved := func() string {
-				b, _ := os.ReadFile(filepath.Join(keep, w.id("task"), "n"))
-				return string(b)
-			}
-			if c.state == "completed" {
-				w.until("it runs and has saved", func() bool {
-					return strings.Contains(string(w.queue.Log("task")), "begins at 0\n") && (saved() == "1\n" || c.saved == "")
-				})
-				if err := os.WriteFile(filepath.Join(keep, "again"), nil, 0o600); err != nil {
-					t.Fatal(err)
+				saved := func() string {
+					b, _ := os.ReadFile(filepath.Join(keep, w.id("task"), "n"))
+					return string(b)
 				}
-				i, _ := running(w)
-				w.market.MinBid(i.ID, 5)
-			}
-			w.settled("task")
-			log := string(w.queue.Log("task"))
-			if w.state("task") != c.state || !strings.Contains(log, c.log) || strings.Contains(log, "begins at") == (c.state == "error") || strings.Contains(log, "SAVE=") {
-				t.Errorf("task is %s\n%s", w.state("task"), log)
-			}
-			if c.state == "error" && !strings.Contains(log, "checkpoint_load has failed, so the task was not run") {
-				t.Errorf("%s", log)
-			}
-			if got := saved(); got != c.saved {
-				t.Errorf("saved is %q, want %q", got, c.saved)
-			}
-			if left := w.market.Alive(); len(left) > 0 {
-				t.Errorf("left are %+v", left)
-			}
-		})
-	}
+				if c.state == "completed" {
+					w.until("it runs and has saved", func() bool {
+						return strings.Contains(string(w.queue.Log("task")), "begins at 0\n") && (saved() == "1\n" || c.saved == "")
+					})
+					if err := os.WriteFile(filepath.Join(keep, "again"), nil, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					i, _ := running(w)
+					w.market.MinBid(i.ID, 5)
+				}
+				w.settled("task")
+				log := string(w.queue.Log("task"))
+				if w.state("task") != c.state || !strings.Contains(log, c.log) || strings.Contains(log, "begins at") == (c.state == "error") || strings.Contains(log, "SAVE=") {
+					t.Errorf("task is %s\n%s", w.state("task"), log)
+				}
+				if c.state == "error" && !strings.Contains(log, "checkpoint_load has failed, so the task was not run") {
+					t.Errorf("%s", log)
+				}
+				if got := saved(); got != c.saved {
+					t.Errorf("saved is %q, want %q", got, c.saved)
+				}
+				if left := w.market.Alive(); len(left) > 0 {
+					t.Errorf("left are %+v", left)
+				}
+			})
+		}
+	})
 }
 
 // A machine that is not what was asked for is given back, avoided, and its cost told.

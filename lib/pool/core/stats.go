@@ -270,10 +270,10 @@ func (c *Core) Summary() *Summary {
 		}
 	}
 	switch {
+	case !c.explicit && r.Left > 0 && r.Exit < 2:
+		r.Exit = ExitLeft // whatever has failed beside
 	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
 		r.Exit = 1
-	case !c.explicit && r.Left > 0 && r.Exit < 2:
-		r.Exit = ExitLeft
 	}
 	return r
 }

@@ -117,12 +117,25 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 	if j.out == nil {
 		j.fulls = w.logs.fulls.Load()
 		if j.out, err = w.logs.open(j); err != nil {
-			return nil, err
+			return nil, &outputError{err}
 		}
 	}
 	l.Stdout, l.Stderr = uintptr(j.out.files[0]), uintptr(j.out.files[1])
 	return l, nil
 }
+
+// outputError is that there is no file for the output of a task. It says nothing of the
+// task's program.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string {
+	var path *os.PathError
+	if errors.As(e.err, &path) && path.Op == "open" { // the same for many tasks
+		return fmt.Sprintf("output: %s a file in %q: %v", path.Op, filepath.Dir(path.Path), path.Err)
+	}
+	return "output: " + e.err.Error()
+}
+func (e *outputError) Unwrap() error { return e.err }
 
 func stdinFile(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
@@ -324,6 +337,7 @@ func (w *worker) cannotStart(j *job, err error) {
 		}
 	}
 	d := &wire.Done{What: wire.NoStart, Exit: 125, Error: wire.Text(err.Error())}
+	var output *outputError
 	name, dir := "", string(j.run.Dir)
 	if words, e := w.argv(&j.run); e == nil {
 		name = words[0]
@@ -331,7 +345,9 @@ func (w *worker) cannotStart(j *job, err error) {
 	if dir == "" {
 		dir = string(w.setup.Dir)
 	}
-	if _, e := os.Stat(dir); e != nil {
+	if errors.As(err, &output) {
+		d.Error = wire.Text(output.Error())
+	} else if _, e := os.Stat(dir); e != nil {
 		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, errors.Unwrap(e)))
 	} else if errors.Is(err, syscall.ENOENT) {
 		d.Exit, d.Error = 127, wire.Text(fmt.Sprintf("%q: program not found", name))

@@ -243,7 +243,7 @@ func (e *evidence) matches(r slurm.Record) bool {
 	if r.Comment != "" {
 		return r.Comment == mark+string(e.ref.Task)
 	}
-	if !strings.HasPrefix(r.Name, namePrefix) {
+	if !strings.HasPrefix(r.Name, namePrefix) || e.ref.Label != "" && r.Name != jobName(e.ref.Label) {
 		return false
 	}
 	return e.ref.Submitted.IsZero() || r.Submit == 0 || slurm.Time(r.Submit).Sub(e.ref.Submitted).Abs() < 5*time.Minute

@@ -165,3 +165,14 @@ func TestFindTakesItsOptionsFromTheLauncher(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The id of a job that Slurm has forgotten is given to another one, of which accounting has
+// no comment yet: it is known by its name.
+func TestARecordOfAnotherJob(t *testing.T) {
+	e := evidence{ref: runner.Ref{Task: "a", Job: "7", Label: "t049", Submitted: now}}
+	for name, want := range map[string]bool{"ponos-t049": true, "ponos-t050": false, "other": false} {
+		if got := e.matches(slurm.Record{ID: "7", Name: name, Submit: now.Unix()}); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

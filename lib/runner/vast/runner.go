@@ -248,7 +248,8 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 		// The same wherever the task goes on.
 		env[storeEnv], env[checkpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
 		if c.Save != "" {
-			env[loadEnv], env[saveEnv], env[intervalEnv] = c.Load, c.Save, strconv.Itoa(int(c.Interval.Seconds()))
+			// In brackets, as the vastai program strips quotes off the end of a variable.
+			env[loadEnv], env[saveEnv], env[intervalEnv] = "( "+c.Load+" )", "( "+c.Save+" )", strconv.Itoa(int(c.Interval.Seconds()))
 		}
 	}
 	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {

@@ -158,6 +158,8 @@ func TestSlurm(t *testing.T) {
 	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
 	t.Run("limits", func(t *testing.T) { c.t = t; c.limits() })
 	t.Run("when", func(t *testing.T) { c.t = t; c.when() })
+	t.Run("sure holes", func(t *testing.T) { c.t = t; c.sureHoles() })
+	t.Run("forecasts", func(t *testing.T) { c.t = t; c.forecasts(probes(t)) })
 }
 
 // mixedQueue submits running and pending jobs of all kinds, and waits until the

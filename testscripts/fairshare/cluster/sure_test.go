@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sureHoles fills the cluster by chance, and submits jobs for holes of now that are said
+// to be sure, as they are printed and with the lowest priority: each has to start.
+// PONOS_HOLES says how many scenarios there are, PONOS_SEED which is the first.
+func (c cluster) sureHoles() {
+	scenarios, seed := 2, uint64(1)
+	if n, err := strconv.Atoi(os.Getenv("PONOS_HOLES")); err == nil && n > 0 {
+		scenarios = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("PONOS_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	sure, started := 0, 0
+	for ; scenarios > 0; scenarios, seed = scenarios-1, seed+1 {
+		random := rand.New(rand.NewPCG(seed, 2))
+		one := func(of ...string) string { return of[random.IntN(len(of))] }
+		for _, user := range []string{"alice", "bob", "carol", "root"} {
+			c.must("root", "scancel", "--user="+user)
+		}
+		c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+		reserved := random.IntN(3) == 0
+		if reserved {
+			c.must("root", "scontrol", "create", "reservation", "reservationname=random", "starttime=now+"+one("0", "20", "60")+"minutes", "duration=120",
+				"nodes="+one("cpu1", "gpu1", "small1", "gpu2,cpu2"), "users=root")
+		}
+		for range 4 + random.IntN(10) {
+			partition := one("cpu", "cpu", "gpu", "gpu", "gpu_small", "gpu_spot", "gpu_csi_a", "cpu,gpu", "gpu,gpu_spot")
+			args := []string{"sbatch", "--quiet", "--output=/dev/null", "-p", partition, fmt.Sprintf("--time=%d", 5+random.IntN(200)), fmt.Sprintf("-c%d", 1+random.IntN(4)), "--wrap=sleep 7200"}
+			if strings.Contains(partition, "gpu") && random.IntN(3) > 0 {
+				args = append(args, fmt.Sprintf("--gpus=%d", 1+random.IntN(4)))
+			}
+			switch random.IntN(8) {
+			case 0, 1:
+				args = append(args, "-N2")
+			case 2:
+				args = append(args, "-N1", "--exclusive")
+			case 3:
+				args = append(args, fmt.Sprintf("--array=1-%d%s", 2+random.IntN(5), one("", "%2")))
+			case 4:
+				args = append(args, "-x", one("cpu1", "gpu2"))
+			}
+			c.as(one("alice", "bob", "carol"), args...) // what cannot be is refused
+		}
+		c.settled()
+		var doc struct {
+			Partitions []struct {
+				Holes []struct {
+					Now       bool
+					Certainty string
+					Options   []string `json:"sbatch_options"`
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(c.must("bob", "fairshare", "holes", "--json", "--now")), &doc); err != nil {
+			c.t.Fatal(err)
+		}
+		var offers [][]string
+		for _, p := range doc.Partitions {
+			for _, h := range p.Holes {
+				if h.Certainty == "sure" {
+					offers = append(offers, h.Options)
+				} else if h.Certainty == "out_of_reach" && len(h.Options) > 0 {
+					c.t.Errorf("seed %d: options for a hole that is out of reach: %v", seed, h.Options)
+				}
+			}
+		}
+		if len(offers) > 0 {
+			sure++
+			options := offers[random.IntN(len(offers))]
+			job := c.submit("bob", append([]string{"--nice=100000"}, options...)...)
+			running := func() bool { return c.state(job) == "RUNNING" }
+			for range 60 {
+				if running() {
+					break
+				}
+				time.Sleep(time.Second)
+			}
+			if running() {
+				started++
+			} else {
+				c.t.Errorf("seed %d: a job in a sure hole does not start: %v\n%s", seed, options, c.picture())
+			}
+		}
+		if reserved {
+			for _, user := range []string{"alice", "bob", "carol"} {
+				c.must("root", "scancel", "--user="+user)
+			}
+			c.must("root", "scontrol", "delete", "ReservationName=random")
+		}
+	}
+	c.t.Logf("%d of %d jobs started in sure holes", started, sure)
+}
+
+// settled waits until the backfill scheduler has looked at all jobs that wait: their
+// reasons and planned starts are the same for several of its turns.
+func (c cluster) settled() {
+	before, same := "", 0
+	c.until("plans for all jobs", func() bool {
+		time.Sleep(time.Second)
+		now := c.must("root", "squeue", "--noheader", "--all", "--format=%i %T %N %Y %r")
+		if same++; now != before {
+			before, same = now, 0
+		}
+		return same >= 5
+	})
+}
