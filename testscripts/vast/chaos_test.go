@@ -110,7 +110,8 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 		}
 	},
 	"host lost": func(c *chaos, i *server.Instance) {
-		if i != nil && c.rand.IntN(3) == 0 {
+		// What an instance has cost that no list has shown is in the market's bill alone.
+		if i != nil && c.rand.IntN(3) == 0 && strings.Contains(c.orders(), fmt.Sprint(i.ID)) {
 			c.market.Vanish(i.ID)
 		}
 	},

@@ -39,7 +39,9 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	}
 	path := filepath.Join(r.Dir, "images.json")
 	// Tasks that are started together have mostly the same image.
-	held, err := lock.Wait(ctx, path+".lock")
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, path+".lock")
 	if err != nil {
 		return registry.Image{}, err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/registry"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -566,6 +568,33 @@ func TestWrongMachineSeenLater(t *testing.T) {
 	s.turn()
 	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, `does not meet "disk 20"`) {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Tools that a user has suspended hold up nothing for ever: a task waits, and a machine at
+// fault goes all the same.
+func TestSuspendedTools(t *testing.T) {
+	defer func(d time.Duration) { lockTime = d }(lockTime)
+	lockTime = 10 * time.Millisecond
+	s := newStand(t, 2)
+	i := s.begin(1)
+	i.fields["disk_space"], i.fields["actual_status"] = 8.5, "loading"
+	for _, name := range []string{"create", "images.json", "once.json"} {
+		held, err := lock.Try(filepath.Join(s.Dir, name+".lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+	}
+	for range 3 {
+		s.turn()
+	}
+	if len(s.market.instances) != 0 {
+		t.Errorf("%+v", s.market.instances)
+	}
+	s.Images = func(context.Context, string, registry.Contents) (registry.Image, error) { return registry.Image{}, nil }
+	if _, _, err := s.Place(t.Context(), task.Task{ID: s.job(1), Image: "img", Command: []string{"true"}}); !errors.Is(err, runner.ErrLater) {
+		t.Error(err)
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 // maxOffers is how many offers of one search are tried.
 const maxOffers = 5
 
-// lockTime is how long other orders are waited for.
-const lockTime = 2 * time.Minute
+// lockTime is how long locks are waited for that a suspended tool may hold.
+var lockTime = 2 * time.Minute
 
 func later(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{runner.ErrLater}, args...)...)
@@ -183,7 +183,9 @@ func (r *Runner) once(ctx context.Context, what string, until time.Time, words s
 // processes of this agent.
 func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
 	path := filepath.Join(r.Dir, "once.json")
-	held, err := lock.Wait(ctx, path+".lock")
+	waiting, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	held, err := lock.Wait(waiting, path+".lock")
 	if err != nil {
 		return false
 	}
