@@ -8,6 +8,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Programs that only the development of this project needs, each at its version.
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+DEADCODE := golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULN   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 NFPM     := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 TOOLDIR  := $(CURDIR)/bin/dev
@@ -41,8 +42,9 @@ test: test-unit ## run all tests; those that need Slurm use a cluster of their o
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
+RACE ?= -race
 test-unit: ## run the tests of the packages, with the race detector
-	$(GO) test -race -timeout 30m ./lib/... ./cmd/...
+	$(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
@@ -60,9 +62,11 @@ test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE
 	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -run 'Slurm|Srun|AreTrue|Accepted|Land' \
 		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
 
-lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck ## check style, architecture, and for known vulnerabilities
+lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
 	$(TOOLDIR)/golangci-lint run ./...
+	@dead=$$($(TOOLDIR)/deadcode -test ./...) && test -z "$$dead" || { echo "$$dead"; exit 1; }
+	$(GO) mod tidy -diff
 	@said=$$($(TOOLDIR)/govulncheck ./lib/fault 2>&1) || case $$said in \
 		*"fetching vulnerabilities"*) echo "make lint: known vulnerabilities were not looked for: https://vuln.go.dev cannot be reached"; exit 0 ;; \
 	esac; $(TOOLDIR)/govulncheck ./...
@@ -154,6 +158,9 @@ clean: ## remove what was built
 
 $(TOOLDIR)/golangci-lint:
 	GOBIN=$(TOOLDIR) $(GO) install $(GOLANGCI)
+
+$(TOOLDIR)/deadcode:
+	GOBIN=$(TOOLDIR) $(GO) install $(DEADCODE)
 
 $(TOOLDIR)/govulncheck:
 	GOBIN=$(TOOLDIR) $(GO) install $(GOVULN)

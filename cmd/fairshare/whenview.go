@@ -320,6 +320,9 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 		return float64(max(0, t-v.at.Unix()))
 	}
 	answer.rawLow, answer.rawHigh = wait(e.Low), wait(e.High)
+	if answer.low, answer.high = math.Inf(1), math.Inf(1); answer.runs == 0 {
+		return // nothing was learned: there is no range
+	}
 	answer.low, answer.high = forecast.Calibrate(v.kept.scored(), wait(e.Median), answer.rawLow, answer.rawHigh)
 }
 

@@ -174,6 +174,26 @@ func TestATaskToBeSubmittedAgain(t *testing.T) {
 	}
 }
 
+// A job is found that ponos-start could not write down, and that has ended: nothing is said of
+// its end before the journal was read.
+func TestAJobThatIsFoundAtItsEnd(t *testing.T) {
+	store := testStore(t)
+	d, err := store.Create("over")
+	if err == nil {
+		err = d.Write(Record{ID: "over", Attempt: 1, Intent: clock.Now()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{Queue: overQueue{t: t}, Runner: shownRunner{t: t, state: task.Error}, Store: store, Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	if _, err := a.Poll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r, err := d.Read(); err != nil || r.Job != "7" || r.Lost {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // Whoever begins a task may be killed before anything is written down; what is left goes
 // after a while, and nothing else does.
 func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {

@@ -623,6 +623,9 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return a.absent(d, k, listed)
 	}
 	held.Close()
+	if job.State.Final() && !costs {
+		return &k, nil // it was judged without its journal; the next turn reads that
+	}
 	return a.settleOne(ctx, k, job, listed, patience)
 }
 

@@ -31,9 +31,6 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// Len is the number of rows.
-func (t *Table) Len() int { return len(t.rows) }
-
 // Print writes the table, or nothing if it has no row.
 func (t *Table) Print(w io.Writer) error {
 	if len(t.rows) == 0 {

@@ -252,7 +252,7 @@ func Calibrate(past []Scored, median, low, high float64) (newLow, newHigh float6
 	if math.IsInf(high, 0) || math.IsInf(median, 0) {
 		return low, high
 	}
-	q := 0.5
+	q := 1.5
 	if len(past) >= 20 {
 		scores := make([]float64, 0, len(past))
 		for _, p := range past {

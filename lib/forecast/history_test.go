@@ -122,7 +122,7 @@ func TestCalibrate(t *testing.T) {
 	if held < 88 || held > 95 {
 		t.Errorf("%d of 100 within %v to %v", held, low, high)
 	}
-	if low, high := Calibrate(nil, 0, 0, 0); low != 0 || high != slack/2 {
+	if low, high := Calibrate(nil, 0, 0, 0); low != 0 || high != 1.5*slack {
 		t.Error(low, high)
 	}
 	if _, high := Calibrate(scored, 1000, 900, math.Inf(1)); !math.IsInf(high, 1) {

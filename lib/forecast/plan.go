@@ -56,6 +56,7 @@ type Plan struct {
 	through map[int64]int  // how many were tried when the last row of a tier was done
 	started map[uint64]bool
 	kept    map[uint64]bool
+	toldOf  map[uint64]bool // jobs of which Slurm's own plan has been followed
 	told    bool
 
 	skip    []bool                       // rows that wait no longer, in a replay
@@ -86,6 +87,8 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	w := p.World
 	p.tried = counters{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}}
 	p.planned, p.started, p.kept, p.through = map[string]int{}, map[uint64]bool{}, map[uint64]bool{}, map[int64]int{}
+	p.toldOf = map[uint64]bool{}
+	p.space.looks += len(w.Jobs) / 4 // to go through the rows is work, too
 	p.Tried, p.Cut = 0, false
 	p.Order = p.Order[:0]
 	for i := range w.Jobs {
@@ -186,6 +189,9 @@ func (p *Plan) limited(row int) bool {
 // bounded counts a row, and reports whether there were too many of its kind.
 func (p *Plan) bounded(j *Job) bool {
 	s, t := &p.World.Scheduler, &p.tried
+	if s.MaxUser+s.MaxPartition+s.MaxAssoc+s.MaxUserInPartition == 0 {
+		return false
+	}
 	assoc, both := j.User+"\x00"+j.Account, j.User+"\x00"+j.Partition
 	full := func(n, limit int) bool { return limit > 0 && n >= limit }
 	if full(t.both[both], s.MaxUserInPartition) || full(t.partition[j.Partition], s.MaxPartition) ||
@@ -286,8 +292,8 @@ func (p *Plan) nowhere(row int, now int64) {
 // tell takes over the plan that Slurm has told for a row.
 func (p *Plan) tell(row int, now int64) bool {
 	j, r := &p.World.Jobs[row], &p.Results[row]
-	if len(j.Planned) == 0 || j.Start <= now {
-		return false
+	if len(j.Planned) == 0 || j.Start <= now || p.toldOf[j.ID] {
+		return false // or it has been told for a partition of a higher tier: this plan is not shown
 	}
 	nodes := make([]int32, 0, len(j.Planned))
 	for _, name := range j.Planned {
@@ -298,6 +304,7 @@ func (p *Plan) tell(row int, now int64) bool {
 		nodes = append(nodes, n)
 	}
 	p.Tried++
+	p.toldOf[j.ID] = true
 	r.Start, r.Nodes, r.Told = j.Start, j.Planned, true
 	p.keep(row, j.Start, nodes, true)
 	return true

@@ -179,6 +179,11 @@ func TestPlan(t *testing.T) {
 		{"bf_window", 1, []Job{running("n1", 4, 120), waiting(1, 4, 10)}, func(w *World) { w.Scheduler.Window = 3600 }, "beyond"},
 		{"bf_max_job_start", 2, []Job{waiting(1, 4, 10), waiting(1, 4, 10)}, func(w *World) { w.Scheduler.MaxStart = 1 }, "now@n1 unreached"},
 		{"what Slurm has planned is kept", 2, []Job{running("n1", 4, 10), running("n2", 4, 10), with(waiting(1, 4, 10), func(j *Job) { j.Start, j.Planned = now+600, []string{"n2"} }), waiting(1, 4, 10)}, nil, "+10@n2 +10@n1"},
+		{"what Slurm has planned is for one partition; it plans the others as well", 2, []Job{
+			running("n1", 4, 10), running("n2", 4, 10),
+			with(waiting(1, 4, 10), func(j *Job) { j.ID, j.Start, j.Planned = 7, now+600, []string{"n1"} }),
+			on(with(waiting(1, 4, 10), func(j *Job) { j.ID, j.Start, j.Planned = 7, now+600, []string{"n1"} }), "low"), on(waiting(2, 4, 10), "low"),
+		}, low, "+10@n1 +10@n2 +20@n1,n2"},
 		{"a limit on memory and CPUs of the partition", 1, []Job{waiting(1, 3, 10), waiting(1, 2, 10)}, func(w *World) { w.Partitions[0].MaxCPUs = 2 }, "never-fits now@n1"},
 		{"a job without a time limit", 1, []Job{running("n1", 3, 60), {Need: Resources{CPUs: 1}, Limit: Forever}, waiting(1, 4, 10)}, nil, "now@n1 no-nodes"},
 		{"a job that is late is still there", 1, []Job{running("n1", 4, -5), waiting(1, 4, 10)}, nil, "+1@n1"},

@@ -72,7 +72,7 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		run("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start")
 		list := run("ponos-submit", "--list")
 		if strings.Count(list, " completed ") == len(want) {

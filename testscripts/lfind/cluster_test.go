@@ -117,8 +117,15 @@ func TestAnswersAreAccepted(t *testing.T) {
 		}
 		s.write("converted.yaml", converted)
 		s.write("auto.yaml", "slurm:\n  - { id: auto, query_slurm: true, features_regex: ['GPU(?P<cuda_count>\\d+)$', 'GPUM(?P<cuda_memory>\\d+G)'] }\n")
-		if out, _, status := s.run("lfind", "check", "converted.yaml"); status != 0 || out != "" {
-			t.Errorf("check of what convert wrote: status %d\n%s", status, out)
+		// The nodes of the tests have more memory than their GPUs are sold with.
+		out, _, status := s.run("lfind", "check", "converted.yaml")
+		for line := range strings.Lines(out) {
+			if !strings.HasSuffix(line, ": 11G of memory, but a NVIDIA GeForce RTX 2080 has 8GiB at most\n") {
+				t.Errorf("check of what convert wrote: %s", line)
+			}
+		}
+		if status != 0 {
+			t.Errorf("check of what convert wrote: status %d", status)
 		}
 		accepted, nothing := 0, 0
 		known := map[string]string{} // what Slurm said to options before

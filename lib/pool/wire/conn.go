@@ -123,13 +123,6 @@ func (c *Writer) write() {
 	}
 }
 
-// Pending is the number of bytes that wait to be written.
-func (c *Writer) Pending() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.next.Len()
-}
-
 // Close writes what is left and returns the first error.
 func (c *Writer) Close() error {
 	c.mu.Lock()

@@ -52,22 +52,31 @@ func (d descriptor) size() int64 {
 	return st.Size
 }
 
+// room is how many bytes are left on the file system of an open file, or else of a path;
+// a lot, where that is not known.
+func room(f descriptor, path string) int64 {
+	var st syscall.Statfs_t
+	err := error(syscall.ENOENT)
+	switch {
+	case f != noFile:
+		err = syscall.Fstatfs(int(f), &st)
+	case path != "":
+		err = syscall.Statfs(path, &st)
+	}
+	if err != nil || st.Blocks == 0 {
+		return 1 << 62
+	}
+	if os.Geteuid() == 0 {
+		return int64(st.Bfree) * st.Bsize
+	}
+	return int64(st.Bavail) * st.Bsize
+}
+
 // full reports whether a file system with one of the files has no room left. A task
 // may not have noticed, or not have said so, that it could not write.
 func (c *capture) full() bool {
 	for i, f := range c.files {
-		var st syscall.Statfs_t
-		err := error(syscall.ENOENT)
-		switch {
-		case f != noFile:
-			err = syscall.Fstatfs(int(f), &st)
-		case c.path[i] != "":
-			err = syscall.Statfs(c.path[i], &st)
-		}
-		if err != nil || st.Blocks == 0 {
-			continue
-		}
-		if st.Bavail == 0 && (st.Bfree == 0 || os.Geteuid() != 0) {
+		if room(f, c.path[i]) <= 0 {
 			return true
 		}
 	}
@@ -113,6 +122,7 @@ type logs struct {
 	work   chan func() // what may take long, in order
 	idle   sync.WaitGroup
 	fulls  atomic.Int64 // how often there was no room for output
+	freed  sync.Mutex   // one removal of output at a time
 
 	mu   sync.Mutex
 	held map[wire.Key]*capture // until the scheduler has fetched it
@@ -320,8 +330,7 @@ func (l *logs) finish(j *job, d *wire.Done) {
 			if l.mode.Return || j.run.Capture {
 				l.inline(j, c, d)
 			} else {
-				l.noteFull(c)
-				c.discard()
+				l.remove(c)
 			}
 			send()
 		})
@@ -337,14 +346,59 @@ func (l *logs) finish(j *job, d *wire.Done) {
 	send()
 }
 
-// noteFull reports whether there is no room left for output, before some of it is
-// removed: no task that runs is sure to have noticed, nor to have said so.
+// noteFull reports whether there is no room left for output: no task that runs is sure
+// to have noticed, nor to have said so.
 func (l *logs) noteFull(c *capture) bool {
+	l.freed.Lock()
+	defer l.freed.Unlock()
 	full := c.full()
 	if full {
 		l.fulls.Add(1)
 	}
 	return full
+}
+
+// remove removes the output of a task.
+func (l *logs) remove(c *capture) {
+	if c.shared || c.keep {
+		c.discard() // which removes nothing
+		return
+	}
+	l.removing(c, func() {
+		// A program that is just being started may have the file open until it runs; what
+		// is in it would be freed then, and nobody would see when.
+		for _, p := range c.path {
+			if p != "" {
+				_ = syscall.Truncate(p, 0)
+			}
+		}
+		c.discard()
+	})
+}
+
+// removing removes output of a task, and notes if there was no room up to then: before, or
+// when all that is left is what became free, as others may have filled the rest meanwhile.
+func (l *logs) removing(c *capture, remove func()) {
+	l.freed.Lock()
+	defer l.freed.Unlock()
+	full := c.full()
+	var freed [2]int64 // bytes
+	for i, f := range c.files {
+		var st syscall.Stat_t
+		if f != noFile && syscall.Fstat(int(f), &st) == nil || f == noFile && c.path[i] != "" && syscall.Stat(c.path[i], &st) == nil {
+			freed[i] = st.Blocks * 512
+		}
+	}
+	remove()
+	for i, n := range freed {
+		if n == 0 || full {
+			continue
+		}
+		full = room(noFile, filepath.Dir(c.path[i])) <= freed[0]+freed[1]
+	}
+	if full {
+		l.fulls.Add(1)
+	}
 }
 
 // inOrder keeps reports in the order of the ends while some take longer.
@@ -373,11 +427,17 @@ func (l *logs) shrink() {
 // may write to them.
 func (l *logs) recycle(c *capture) {
 	if l.w.setup.Keep || l.w.strange || len(l.free) > 64 {
-		c.discard()
+		l.remove(c)
 		return
 	}
-	for _, f := range c.files {
-		if f.size() > 0 && syscall.Ftruncate(int(f), 0) != nil {
+	if c.files[0].size()+c.files[1].size() > 0 {
+		failed := false
+		l.removing(c, func() {
+			for _, f := range c.files {
+				failed = failed || f.size() > 0 && syscall.Ftruncate(int(f), 0) != nil
+			}
+		})
+		if failed {
 			c.discard()
 			return
 		}
@@ -417,7 +477,7 @@ func (l *logs) inline(j *job, c *capture, d *wire.Done) (held bool) {
 	}
 	if c.keep || l.mode.Merged {
 		l.keepBlank(c)
-		c.discard()
+		l.remove(c)
 	}
 	return false
 }
@@ -467,8 +527,7 @@ func (l *logs) drop(k wire.Key) {
 	delete(l.held, k)
 	l.mu.Unlock()
 	if c != nil {
-		l.noteFull(c)
-		c.discard()
+		l.remove(c)
 	}
 }
 
