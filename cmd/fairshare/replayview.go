@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 const traceProbes = 300
 
 // showReplay scores forecasts on the jobs of a file.
-func showReplay(file string, asJSON bool, now time.Time, stdout io.Writer) error {
+func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, stdout io.Writer) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return fault.Wrap(fault.Usage, err)
@@ -28,7 +29,10 @@ func showReplay(file string, asJSON bool, now time.Time, stdout io.Writer) error
 	if err != nil {
 		return fault.Hint(fault.Errorf(fault.Usage, "%s: %w", file, err), "sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
 	}
-	past := forecast.ScoreTrace(runs, traceProbes)
+	past := forecast.ScoreTrace(runs, traceProbes, func() bool { return ctx.Err() != nil })
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if asJSON {
 		return app.PrintJSON(stdout, struct {
 			Time string      `json:"time"`

@@ -127,7 +127,7 @@ func newWhenView(a *asker, args []string) (v *whenView, help bool, err error) {
 // showWhen runs the command.
 func showWhen(ctx context.Context, a *asker, v *whenView, stdout io.Writer) error {
 	if v.replay != "" {
-		return showReplay(v.replay, v.asJSON, a.now(), stdout)
+		return showReplay(ctx, v.replay, v.asJSON, a.now(), stdout)
 	}
 	if err := v.load(ctx, a); err != nil {
 		return err

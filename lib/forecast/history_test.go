@@ -162,7 +162,10 @@ func TestScoreTrace(t *testing.T) {
 		free[at] = start + seconds
 		runs = append(runs, Past{User: "alice", Account: "lab", Name: "job", Partition: "cpu", Submit: submit, Start: start, End: start + seconds, Limit: 3000, Nodes: 1, Need: Resources{CPUs: 1}})
 	}
-	scored := ScoreTrace(runs, 60)
+	scored := ScoreTrace(runs, 60, func() bool { return false })
+	if early := ScoreTrace(runs, 60, func() bool { return true }); len(early) != 0 {
+		t.Errorf("%d scored though it was to stop", len(early))
+	}
 	learned, limits := Score(scored, func(s Scored) float64 { return s.Median }), Score(scored, func(s Scored) float64 { return s.Limits })
 	if len(scored) != 60 || learned.Median > 120 || limits.Median < 5*learned.Median || learned.Coverage < 0.7 {
 		t.Errorf("%d scored; learned %+v, limits %+v", len(scored), learned, limits)

@@ -10,8 +10,8 @@ import (
 // evenly spread behind the first fifth of the trace, which is only learned from. The nodes
 // that the cluster had are not known: each partition is taken for one pool that is as large
 // as the most that was in use at a time, and jobs for starting in the order of their
-// submission, with backfill.
-func ScoreTrace(runs []Past, probes int) []Scored {
+// submission, with backfill. It ends early once stop says so.
+func ScoreTrace(runs []Past, probes int, stop func() bool) []Scored {
 	runs = slices.Clone(runs)
 	slices.SortStableFunc(runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
 	if len(runs) == 0 || probes <= 0 {
@@ -44,6 +44,9 @@ func ScoreTrace(runs []Past, probes int) []Scored {
 			}
 		}
 		w, row := poolWorld(pools, runs, active, i, now)
+		if stop() {
+			return scored
+		}
 		s := probe(w, row, h, runs[i].Start-now, uint64(len(scored)))
 		s.Low, s.High = Calibrate(known, s.Median, s.RawLow, s.RawHigh)
 		scored = append(scored, s)
@@ -54,7 +57,7 @@ func ScoreTrace(runs []Past, probes int) []Scored {
 
 // probe forecasts one row.
 func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
-	const replays, horizon, work = 15, 14 * 86400, 2_000_000
+	const replays, horizon, work = 15, 14 * 86400, 400_000
 	wait := func(starts []int64) float64 {
 		if starts[0] == 0 {
 			return horizon
