@@ -34,8 +34,8 @@ build: ## build the tools into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
-# not see when it looks whether it can use an earlier result; -parallel, as they mostly wait.
-SCRIPTFLAGS := -count=1 -parallel 4 -timeout 60m
+# not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
+SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
 	$(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)

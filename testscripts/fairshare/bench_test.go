@@ -98,7 +98,7 @@ func measure(b *testing.B, env []string, args ...string) (wall, cpu time.Duratio
 func BenchmarkLongQueue(b *testing.B) {
 	dir := b.TempDir()
 	longQueue(b, dir)
-	env := append(os.Environ(), "RECORDED="+dir, "ANSWERS=", "TZ=UTC", "ASKED="+os.DevNull)
+	env := append(os.Environ(), "RECORDED="+dir, "ANSWERS=", "COMMON="+filepath.Join(harness.Root(), "testscripts/fairshare/answers"), "TZ=UTC", "ASKED="+os.DevNull)
 	for name, args := range map[string][]string{
 		"jobs": {"fairshare", "jobs"}, "jobs-user": {"fairshare", "jobs", "-u", "user007"}, "jobs-json": {"fairshare", "jobs", "--json"},
 		"holes": {"fairshare", "holes"},
