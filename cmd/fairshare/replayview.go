@@ -64,10 +64,13 @@ func readTrace(r io.Reader) ([]forecast.Past, error) {
 		}
 		return nil
 	})
-	if err == nil && len(runs) == 0 {
-		err = errNoTrace
+	if err != nil {
+		return nil, err
 	}
-	return runs, err
+	if len(runs) == 0 {
+		return nil, errNoTrace
+	}
+	return runs, nil
 }
 
 // letters is a number as a name: of names, digits do not count.
