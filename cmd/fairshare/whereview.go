@@ -201,6 +201,12 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	}
 	m := n.model(name, memberships)
 	m.Known.Accounting = !v.noDatabase
+	// Since 23.02 the accounts of a partition stand for those below them, too.
+	if n.Config.AtLeast(23, 2) && n.Config.Accounting() && !v.noDatabase {
+		if accounts, err := a.client.Associations(ctx, ""); err == nil { // some sites show users their own only
+			m.Accounts, m.Known.Accounts = accounts, true
+		}
+	}
 	v.candidates(m, waiting)
 	if len(v.answers) == 0 {
 		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)

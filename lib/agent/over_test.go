@@ -198,7 +198,7 @@ func TestAJobThatIsFoundAtItsEnd(t *testing.T) {
 // after a while, and nothing else does.
 func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {
 	store := testStore(t)
-	old := clock.Now().Add(-2 * leftoverAge)
+	old := time.Now().Add(-2 * leftoverAge) // as the kernel has it
 	for _, id := range []task.ID{"begun", "fresh", "held", "nothing"} {
 		d, err := store.Create(id)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -109,14 +110,14 @@ func TestWithoutLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for until, busy := range map[time.Duration]bool{time.Minute: true, -time.Minute: false} {
-		if err := j.Lease(time.Now().Add(until)); err != nil {
+		if err := j.Lease(clock.Now().Add(until)); err != nil {
 			t.Fatal(err)
 		}
 		if err := heldByLease(dir); fault.Is(err, fault.Busy) != busy {
 			t.Errorf("lease for %v: %v", until, err)
 		}
 	}
-	if err := j.Lease(time.Now().Add(time.Minute)); err != nil {
+	if err := j.Lease(clock.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Close(); err != nil {

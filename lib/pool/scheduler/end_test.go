@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 func TestDrainAndResume(t *testing.T) {
@@ -34,7 +36,7 @@ func TestEndOfTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, 2)
 		ends := make(chan time.Time, 1)
-		ends <- time.Now().Add(100 * time.Second)
+		ends <- clock.Now().Add(100 * time.Second)
 		l.cfg.Ends, l.cfg.EndMargin, l.cfg.TimePerTask = ends, 10*time.Second, 20*time.Second
 		began := time.Now()
 		l.want(l.run(tasks(20, "sleep 20")), 8, 0, 12, 75)
@@ -43,7 +45,7 @@ func TestEndOfTheJob(t *testing.T) {
 		}
 		// What runs over its time is ended early enough to say so.
 		l = newLab(t, 2)
-		ends <- time.Now().Add(100 * time.Second)
+		ends <- clock.Now().Add(100 * time.Second)
 		l.cfg.Ends, l.cfg.EndMargin = ends, 10*time.Second
 		l.want(l.run(tasks(3, "sleep 200")), 0, 0, 3, 75)
 		if len(l.ends()) != 0 {
