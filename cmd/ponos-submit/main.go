@@ -161,6 +161,11 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	}
 	if e.Slug == "" {
 		e.Slug = slug(e)
+		if spool.CheckName(e.Slug) != nil { // the command's word can be anything
+			e.Slug = "task"
+		}
+	} else if err := spool.CheckName(e.Slug); err != nil {
+		return e, fault.Errorf(fault.Usage, "--slug: %w", err)
 	}
 	for _, parent := range c.StringSlice("after") {
 		id, err := task.ParseID(parent)

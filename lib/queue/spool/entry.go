@@ -22,7 +22,10 @@ import (
 // Entry is a task as its file holds it. Fields are only ever added.
 type Entry struct {
 	ID          task.ID           `json:"id"`
-	Slug        string            `json:"slug,omitempty"`
+	Slug        string            `json:"slug,omitempty"`       // the name
+	Group       string            `json:"group,omitempty"`      // see CheckGroup
+	Key         string            `json:"key,omitempty"`        // of the submission; see CheckKey
+	Parameters  map[string]string `json:"parameters,omitempty"` // of a sweep; see CheckParameters
 	State       task.State        `json:"state"`
 	Reason      string            `json:"reason,omitempty"`
 	ExitCode    int               `json:"exit_code,omitempty"`
@@ -137,6 +140,9 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	if !e.State.Known() {
 		return Entry{}, fmt.Errorf("invalid state %q", e.State)
+	}
+	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters)); err != nil {
+		return Entry{}, err
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
