@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     "put a task into the spool",
 		ArgsUsage: "[[--] COMMAND [ARG...]]",
 		StopAtArg: true,
-		Flags:     flags(),
+		Flags:     slices.Concat(flags(), requestFlags()),
 		Action:    func(c *cli.Context) error { return submit(c, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
@@ -146,6 +146,9 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 		if _, err := task.ParseID(e.Process); err != nil {
 			return e, fault.Errorf(fault.Usage, "--process: %w", err)
 		}
+	}
+	if err := requested(c, &e); err != nil {
+		return e, err
 	}
 	if e.Image, err = image(c); err != nil {
 		return e, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -37,6 +38,9 @@ type Entry struct {
 	Command     []string          `json:"command,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	RequiresGPU bool              `json:"requires_gpu,omitempty"`
+	Request     task.Request      `json:"request,omitzero"`
+	Retry       string            `json:"retry,omitempty"`    // rules of lib/need
+	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"` // URLs are file://
 	Created     time.Time         `json:"created"`
@@ -141,8 +145,11 @@ func ParseEntry(b []byte) (Entry, error) {
 	if !e.State.Known() {
 		return Entry{}, fmt.Errorf("invalid state %q", e.State)
 	}
-	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters)); err != nil {
+	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters), need.Check(e.Request)); err != nil {
 		return Entry{}, err
+	}
+	if _, err := need.ParseRules(e.Retry); err != nil {
+		return Entry{}, fmt.Errorf("retry: %w", err)
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
@@ -255,6 +262,11 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	}
 	// If another spool was put in the place of this one, the task is still in this one.
 	return s.Check()
+}
+
+// AttemptLog is the path of the output of an attempt that was followed by another one.
+func (s *Spool) AttemptLog(id task.ID, attempt int) string {
+	return s.path(logsDir, fmt.Sprintf("%s.%d.log", id, attempt))
 }
 
 // Log is the path of a task's published log.
