@@ -313,7 +313,7 @@ func (w *world) check(i *item) (wrong []string) {
 		case ran:
 			say("it is an error, but its command ended with %d: %s", last.code, s.reason)
 		case failedParent, cancelled:
-		case len(e.runs) > 0 && !last.asked && w.lostBySlurm(s, last):
+		case len(e.runs) > 0 && w.lostBySlurm(s, last):
 		default:
 			say("it is an error: %s", s.reason)
 		}
@@ -359,11 +359,14 @@ func (w *world) failedAsAsked(i *item, r run, log string) bool {
 
 // lostBySlurm reports whether Slurm itself has lost a job while its command ran: a controller
 // that is killed forgets what came after it last saved its state, and ends such a job when its
-// node registers. The command was killed half-way, as by a failure of the node: it may have had
-// effects, so it is not run again by itself, and the task ends as an error that says so.
+// node registers. The command was asked to end or killed half-way, as by a failure of the node: it
+// may have had effects, so it is not run again, and the task ends as an error that says so.
 func (w *world) lostBySlurm(s seen, r run) bool {
-	says := s.reason + s.log
-	if !strings.Contains(says, "the job was killed while its command ran") && !strings.Contains(says, "the job is gone without a trace") {
+	says, words := s.reason+s.log, []string{"the job was killed while its command ran", "the job is gone without a trace"}
+	if r.asked {
+		words = []string{"the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm"}
+	}
+	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(says, w) }) {
 		return false
 	}
 	for _, e := range w.record.events() {
