@@ -109,7 +109,7 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 		if r.State == task.Completed || r.State == task.Failed {
 			exit = fmt.Sprint(r.ExitCode)
 		}
-		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(max(1, r.Attempt)),
+		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
 			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
 		for _, p := range parameters {
 			cells = append(cells, r.Parameters[p])

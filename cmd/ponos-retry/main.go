@@ -147,7 +147,7 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 			return e, fault.Hint(fmt.Errorf("the task that it waits for, %s (%s), ended as %s", last, task.Clean(p.Slug), p.State), "retry that one too")
 		}
 	}
-	e.RetryOf, e.Attempt = e.ID, max(1, e.Attempt)+1
+	e.RetryOf, e.Attempt, e.Attempts = e.ID, e.Tries()+1, nil
 	e.ID, e.State, e.Reason, e.ExitCode, e.Agent, e.Variables = "", task.Pending, "", 0, "", nil
 	e.Created, e.Started, e.Ended = clock.Now().UTC(), time.Time{}, time.Time{}
 	if env != nil {

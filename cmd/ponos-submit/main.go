@@ -226,7 +226,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string) (spool.Entry, error) 
 		}
 		e.Files = append(e.Files, f)
 	}
-	return e, request(c, &e)
+	return e, requested(c, &e)
 }
 
 // check looks at what the user calls the task.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -38,15 +39,21 @@ type Entry struct {
 	Command     []string          `json:"command,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	RequiresGPU bool              `json:"requires_gpu,omitempty"`
+	Request     task.Request      `json:"request,omitzero"`
+	Retry       string            `json:"retry,omitempty"`    // rules of lib/need
+	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
 	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
-	Attempt     int               `json:"attempt,omitempty"`   // 2 for the first retry; 0: 1
+	Attempt     int               `json:"attempt,omitempty"`   // the first of its own, from 1; 0: 1
 	Variables   []string          `json:"variables,omitempty"` // names of Env, when that is gone
 	Created     time.Time         `json:"created"`
 	Started     time.Time         `json:"started,omitzero"`
 	Ended       time.Time         `json:"ended,omitzero"`
 }
+
+// Tries is how often the task was tried, by itself and by those that it does again.
+func (e Entry) Tries() int { return max(1, e.Attempt) + len(e.Attempts) }
 
 // directories of a spool.
 const (
@@ -150,8 +157,11 @@ func ParseEntry(b []byte) (Entry, error) {
 	if !e.State.Known() {
 		return Entry{}, fmt.Errorf("invalid state %q", e.State)
 	}
-	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters)); err != nil {
+	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters), need.Check(e.Request)); err != nil {
 		return Entry{}, err
+	}
+	if _, err := need.ParseRules(e.Retry); err != nil {
+		return Entry{}, fmt.Errorf("retry: %w", err)
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
@@ -273,6 +283,11 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	}
 	// If another spool was put in the place of this one, the task is still in this one.
 	return s.Check()
+}
+
+// AttemptLog is the path of the output of an attempt that was followed by another one.
+func (s *Spool) AttemptLog(id task.ID, attempt int) string {
+	return s.path(logsDir, fmt.Sprintf("%s.%d.log", id, attempt))
 }
 
 // Log is the path of a task's published log.

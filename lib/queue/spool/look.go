@@ -40,7 +40,7 @@ type Summary struct {
 
 func summarize(e Entry, where byte) Summary {
 	s := Summary{
-		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: max(1, e.Attempt),
+		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: e.Tries(),
 		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
 	}
 	if len(e.After) > 0 {
