@@ -272,14 +272,14 @@ func brief(d time.Duration) string {
 
 // long is the table with all that a listing knows.
 func long(found []spool.Summary) *app.Table {
-	t := &app.Table{Header: []string{"task", "name", "group", "state", "try", "submitted", "started", "ended", "exit", "reason"},
+	t := &app.Table{Header: []string{"task", "name", "state", "group", "try", "submitted", "started", "ended", "exit", "reason"},
 		Drop: []string{"started", "try", "exit", "group", "ended", "submitted"}, Whole: []string{"task"}}
 	for _, s := range found {
 		exit := "-"
 		if s.State == task.Completed || s.State == task.Failed {
 			exit = fmt.Sprint(s.ExitCode)
 		}
-		t.Add(string(s.ID), task.Clean(s.Slug), orDash(s.Group), string(s.State), fmt.Sprint(s.Attempt), at(s.Created), at(s.Started), at(s.Ended), exit, task.Clean(s.Reason))
+		t.Add(string(s.ID), task.Clean(s.Slug), string(s.State), orDash(s.Group), fmt.Sprint(s.Attempt), at(s.Created), at(s.Started), at(s.Ended), exit, task.Clean(s.Reason))
 	}
 	return t
 }

@@ -46,7 +46,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put it into the spool `DIR`; read no configuration"},
 		&cli.StringFlag{Name: "each", Usage: "submit a task for each row of `FILE`: TSV, CSV or JSON lines"},
 		&cli.StringFlag{Name: "name", Aliases: []string{"slug", "n"}, Usage: "call the task `NAME`, which may have placeholders (the command's name)"},
-		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `NAME`"},
+		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
@@ -108,16 +108,16 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if table != nil || batch.New < len(all) {
 		summary(stderr, all, batch)
 	}
+	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
 	if err := tasklist.NoAgent(s); err != nil && batch.New > 0 {
-		app.Report(stderr, name, fmt.Errorf("warning: %w", err))
+		w.tell(fmt.Errorf("warning: %w", err))
 	}
 	if !c.Bool("wait") {
 		return nil
 	}
 	if len(all) > 1 {
-		return waitForAll(c, s, batch.IDs, stderr)
+		return w.waitForAll(c, batch.IDs)
 	}
-	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
 	if c.IsSet("spool") {
 		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", app.Quote(s.Dir), batch.IDs[0])
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -106,7 +107,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", strings.Join(unused, ", ")))
 	}
 	if e.Group == "" {
-		if e.Group, err = newGroup(e.Slug); err != nil {
+		if e.Group, err = newGroup(e.Slug, e.Key); err != nil {
 			return nil, err
 		}
 	}
@@ -139,15 +140,16 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 	return all, nil
 }
 
-// nameTemplate is what the tasks are called: by default, what their parameters are.
+// nameTemplate is what the tasks are called: by default after their
+// parameters, in characters that may be those of a directory.
 func nameTemplate(c *cli.Context, e spool.Entry, table sweep.Table) (sweep.Template, error) {
 	text := e.Slug
 	if !c.IsSet("name") {
 		var parts []string
 		for _, column := range table.Columns {
-			parts = append(parts, column+"={"+column+"}")
+			parts = append(parts, column+"-{"+column+"}")
 		}
-		text = strings.Join(parts, ",")
+		text = strings.Join(parts, "_")
 	}
 	t, err := sweep.Parse(text, table.Columns, spool.CheckParameter)
 	if err != nil {
@@ -156,10 +158,17 @@ func nameTemplate(c *cli.Context, e spool.Entry, table sweep.Table) (sweep.Templ
 	return t, nil
 }
 
-// newGroup is a name for a group that is not there yet.
-func newGroup(slug string) (string, error) {
+// newGroup is a name for the group of a sweep: that of its key, which is the same each
+// time, or else one that is not there yet.
+func newGroup(slug, key string) (string, error) {
+	if key != "" && spool.CheckGroup(key) == nil {
+		return key, nil
+	}
 	var b [3]byte
-	if _, err := rand.Read(b[:]); err != nil {
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		copy(b[:], sum[:])
+	} else if _, err := rand.Read(b[:]); err != nil {
 		return "", err
 	}
 	group := strings.Map(func(r rune) rune {

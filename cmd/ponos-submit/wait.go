@@ -55,18 +55,16 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 				return status(e)
 			}
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
-			if clock.Since(began) > unattended {
-				err = tasklist.NoAgent(w.spool)
-			}
+			w.attended(began)
 		case errors.Is(err, queue.ErrGone):
 			if w.absent = w.absent.Again(clock.Now()); w.absent.Fact() {
 				return fmt.Errorf("task %s: %w", w.id, err)
 			}
-			err = nil
 		case !fault.Is(err, fault.Unavailable):
 			return err
+		default:
+			w.tell(err)
 		}
-		w.tell(err)
 		select {
 		case <-ctx.Done():
 			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("task %s stays in the spool: %s", w.id, e.State), w.stop+" stops it"))
@@ -85,6 +83,18 @@ func (w *waiting) look(stdout io.Writer) (spool.Entry, error) {
 	// The log is published before the final state.
 	w.shown, err = tasklist.Follow(w.spool.Log(w.id), w.shown, stdout)
 	return e, err
+}
+
+// attended tells when no agent takes turns.
+func (w *waiting) attended(began time.Time) {
+	err := tasklist.NoAgent(w.spool)
+	if err != nil && clock.Since(began) < unattended {
+		return
+	}
+	if err != nil {
+		err = fmt.Errorf("warning: %w", err)
+	}
+	w.tell(err)
 }
 
 // tell says once what keeps the task waiting. It may pass.
@@ -139,15 +149,15 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("no task is in the group %q", c.String("group"))
 	}
-	return waitForAll(c, s, ids, stderr)
+	w := waiting{spool: s, stderr: stderr}
+	return w.waitForAll(c, ids)
 }
 
 // waitForAll waits until all tasks are over. Of those that did not complete, it names some.
-func waitForAll(c *cli.Context, s *spool.Spool, ids []task.ID, stderr io.Writer) error {
-	line := progress.Open(stderr, name)
+func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
+	line := progress.Open(w.stderr, name)
 	defer line.Close()
-	stderr = line.Writer(stderr)
-	w := waiting{spool: s, stderr: stderr}
+	w.stderr = line.Writer(w.stderr)
 	wanted := make(map[task.ID]bool, len(ids))
 	for _, id := range ids {
 		wanted[id] = true
@@ -155,7 +165,7 @@ func waitForAll(c *cli.Context, s *spool.Spool, ids []task.ID, stderr io.Writer)
 	began := clock.Now()
 	for {
 		looked := time.Now() //nolint:forbidigo // how long a look takes on this machine
-		all, err := s.Look()
+		all, err := w.spool.Look()
 		switch {
 		case err == nil:
 			all = slices.DeleteFunc(all, func(r spool.Summary) bool { return !wanted[r.ID] })
@@ -163,9 +173,7 @@ func waitForAll(c *cli.Context, s *spool.Spool, ids []task.ID, stderr io.Writer)
 			if over || err != nil {
 				return err
 			}
-			if clock.Since(began) > unattended {
-				w.tell(tasklist.NoAgent(s))
-			}
+			w.attended(began)
 		case fault.Is(err, fault.Unavailable):
 			w.tell(err)
 		default:

@@ -37,14 +37,16 @@ var sources = map[string][]source{
 	"users":      {{"sshare", []string{"--noheader", "--parsable2", "--all", "--format=User"}, strings.Fields}},
 	"jobs":       {{"squeue", []string{"--noheader", "--me", "--format=%A"}, strings.Fields}},
 	"tasks": {
-		{"ponos-submit", []string{"--list", "--json"}, func(s string) []string { return named(s, "id") }},
+		{"ponos-list", []string{"--ids", "--last=1000"}, strings.Fields},
+		{"ponos-list", []string{"--names", "--last=1000"}, lines},
 		{"squeue", []string{"--noheader", "--me", "--format=%k"}, marked},
 	},
-	"tags": {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
+	"groups": {{"ponos-list", []string{"--groups"}, firsts}},
+	"tags":   {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
 }
 
 // plain is a word that no shell reads as something else.
-var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@%+:/-]*$`)
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@%+:/,=-]*$`)
 
 // maxWords bounds what a completion has to look through.
 const maxWords = 2000
@@ -125,6 +127,19 @@ func named(text, field string) []string {
 		}
 		collect(v, false)
 	}
+}
+
+func lines(text string) []string { return strings.Split(text, "\n") }
+
+// firsts returns the first column of a table.
+func firsts(text string) []string {
+	var words []string
+	for i, line := range lines(text) {
+		if fields := strings.Fields(line); i > 0 && len(fields) > 0 {
+			words = append(words, fields[0])
+		}
+	}
+	return words
 }
 
 // marked returns the tasks that the comments of jobs name.

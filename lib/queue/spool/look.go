@@ -27,7 +27,7 @@ type Summary struct {
 	Reason   string
 	ExitCode int
 	Agent    string // that has taken it
-	Attempt  int    // from 1
+	Attempt  int    // see Entry.Tries
 	RetryOf  task.ID
 	Retried  bool    // another task does it again
 	Waits    task.ID // of a new task: the first of those that it comes after
