@@ -25,7 +25,7 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: "cancel tasks of the spool", ArgsUsage: "[TASK...]",
-		Description: "Cancels tasks, named by ids, short ids, names, or filters; without any of these,\nthose whose ids are on standard input. Prints the ids of tasks that it cancels.",
+		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of tasks that it cancels are printed.",
 		Examples:    "ponos-cancel train-7\nponos-cancel --group lr\nponos-list --state pending --group lr --ids | ponos-cancel",
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before more than one is cancelled"}),

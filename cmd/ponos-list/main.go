@@ -124,7 +124,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 			app.Report(stderr, name, fmt.Errorf("warning: %w", err))
 		}
 	}
-	out := bufio.NewWriterSize(stdout, 64<<10)
+	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""
 	switch c := l.c; {
 	case c.Bool("ids"):
 		for _, s := range found {
@@ -144,12 +144,13 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	default:
 		err = short(found, all, clock.Now()).PrintWithin(out, l.stdout)
 		if len(found) > 1 {
-			fmt.Fprintln(stderr, tasklist.CountOf(found))
+			summary = tasklist.CountOf(found).String() + "\n"
 		}
 	}
 	if err := errors.Join(err, out.Flush()); err != nil {
 		return err
 	}
+	fmt.Fprint(stderr, summary)
 	return errors.Join(errs...)
 }
 

@@ -28,7 +28,7 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: "print the logs of tasks of the spool", ArgsUsage: "[TASK...]",
-		Description: "Prints the logs of tasks, named by ids, short ids, names, or filters; without any\nof these, those whose ids are on standard input. Of several tasks, each line begins\nwith the name of its task.",
+		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. Of several, each line begins with the name of its task.",
 		Examples:    "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
 		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since", "config"}},
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),

@@ -30,7 +30,7 @@ func main() { os.Exit(app.Main(run)) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: "submit tasks of the spool again", ArgsUsage: "[TASK...]",
-		Description: "Submits tasks again, named by ids, short ids, names, or filters; without any of\nthese, those whose ids are on standard input. Prints the ids of the new tasks.",
+		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of the new tasks are printed.",
 		Examples:    "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`: those of a task that is over are not kept"},
