@@ -105,7 +105,7 @@ func (l *listing) watch() error {
 			return err
 		}
 		select {
-		case <-l.c.Context.Done():
+		case <-l.c.Done():
 			return context.Cause(l.c.Context)
 		case <-time.After(2 * time.Second):
 		}
@@ -128,8 +128,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	switch c := l.c; {
 	case c.Bool("ids"):
 		for _, s := range found {
-			out.WriteString(string(s.ID))
-			_ = out.WriteByte('\n')
+			_, _ = out.WriteString(string(s.ID) + "\n") // Flush tells
 		}
 	case c.Bool("names"):
 		err = printNames(out, found)

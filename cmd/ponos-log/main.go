@@ -178,7 +178,7 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 			app.Report(stderr, name, next)
 		}
 		select {
-		case <-c.Context.Done():
+		case <-c.Done():
 			return context.Cause(c.Context)
 		case <-time.After(300 * time.Millisecond):
 		}

@@ -181,7 +181,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 		}
 		pause := max(300*time.Millisecond, 4*time.Since(looked)) //nolint:forbidigo // the same
 		select {
-		case <-c.Context.Done():
+		case <-c.Done():
 			return context.Cause(c.Context)
 		case <-time.After(min(pause, 10*time.Second)):
 		}

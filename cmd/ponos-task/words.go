@@ -37,11 +37,10 @@ var sources = map[string][]source{
 	"users":      {{"sshare", []string{"--noheader", "--parsable2", "--all", "--format=User"}, strings.Fields}},
 	"jobs":       {{"squeue", []string{"--noheader", "--me", "--format=%A"}, strings.Fields}},
 	"tasks": {
-		{"ponos-list", []string{"--ids", "--last=1000"}, strings.Fields},
-		{"ponos-list", []string{"--names", "--last=1000"}, lines},
+		{"ponos-list", []string{"--long", "--last=1000"}, func(s string) []string { return columns(s, 2) }},
 		{"squeue", []string{"--noheader", "--me", "--format=%k"}, marked},
 	},
-	"groups": {{"ponos-list", []string{"--groups"}, firsts}},
+	"groups": {{"ponos-list", []string{"--groups"}, func(s string) []string { return columns(s, 1) }}},
 	"tags":   {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
 }
 
@@ -129,14 +128,12 @@ func named(text, field string) []string {
 	}
 }
 
-func lines(text string) []string { return strings.Split(text, "\n") }
-
-// firsts returns the first column of a table.
-func firsts(text string) []string {
+// columns returns the words of the first n columns of a table.
+func columns(text string, n int) []string {
 	var words []string
-	for i, line := range lines(text) {
-		if fields := strings.Fields(line); i > 0 && len(fields) > 0 {
-			words = append(words, fields[0])
+	for i, line := range strings.Split(text, "\n") {
+		if fields := strings.Fields(line); i > 0 {
+			words = append(words, fields[:min(n, len(fields))]...)
 		}
 	}
 	return words

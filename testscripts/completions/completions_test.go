@@ -74,11 +74,11 @@ func generous(try func() string, want string) (got string) {
 }
 
 func TestWords(t *testing.T) {
-	env, id := world(t)
-	tasks := []string{id, "marked-7"}
+	env, _ := world(t)
+	tasks := append(strings.Fields(run(t, env, harness.Bin+"/ponos-list", "--ids")), "lr-0.1", "marked-7", "true")
 	slices.Sort(tasks)
 	for kind, want := range map[string]string{
-		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8",
+		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8", "groups": "sweep",
 		"tasks": strings.Join(tasks, " "), "tags": "big slow small",
 	} {
 		got := generous(func() string {

@@ -296,9 +296,9 @@ func (d *decoder) uvarint() uint64 {
 func (d *decoder) number() int64 {
 	n := d.uvarint()
 	if n&1 != 0 {
-		return ^int64(n >> 1) //nolint:gosec // zigzag
+		return ^int64(n >> 1)
 	}
-	return int64(n >> 1) //nolint:gosec // zigzag
+	return int64(n >> 1)
 }
 
 func (d *decoder) text() string {
