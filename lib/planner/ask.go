@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -75,6 +76,9 @@ func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...st
 		var jobs []slurm.Job
 		err := a.Client.EachJob(ctx, func(j *slurm.Job) error {
 			if keep == nil || keep(j) {
+				if len(jobs) == cap(jobs) {
+					jobs = slices.Grow(jobs, max(64, len(jobs))) // rows are large, and may be many
+				}
 				jobs = append(jobs, *j)
 			}
 			return nil
