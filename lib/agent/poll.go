@@ -602,7 +602,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
-	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	a.describe(&record, t)
 	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
 		record.Intent, record.Lost = a.now(), true

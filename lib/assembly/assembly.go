@@ -152,6 +152,9 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		// Whoever can write to a spool of mode 0700 is this user.
 		LocalCode:  sp != nil,
 		WhyRefused: p.Refused,
+		Hopeless:   p.Hopeless,
+		Request:    func(t task.Task) task.Request { return requestOf(c, t) },
+		Retry:      c.Retry,
 	}
 	if c.Mode == "vast" {
 		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)

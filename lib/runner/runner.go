@@ -51,18 +51,30 @@ type Runner interface {
 
 // Submission is a job to be started.
 type Submission struct {
-	Task    task.ID
-	Label   string // for people: the slug
-	Dir     string // directory of the task
-	Script  string // path of the job script; "" for a Remote runner
-	Image   string // for a Remote runner
-	GPU     bool
+	Task   task.ID
+	Label  string // for people: the slug
+	Dir    string // directory of the task
+	Script string // path of the job script; "" for a Remote runner
+	Image  string // for a Remote runner
+	Needs
 	Attempt int
 	Hold    *os.File // the lock of the task
 	Again   bool     // an earlier try may have started a job
 	// Before are the jobs of earlier attempts, which are not to be adopted.
 	Before []string
 }
+
+// Needs are the resources of a task, beside those of the configuration.
+type Needs struct {
+	GPU     bool
+	Request task.Request
+	// Changed are options of sbatch by which this attempt differs from the first one.
+	Changed []string
+}
+
+// Own reports whether a task has needs of its own: what becomes of it says nothing of
+// others.
+func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 
 // Ref is a job as the agent remembers it.
 type Ref struct {
