@@ -130,6 +130,9 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	if err := d.Write(record); err != nil {
 		return task.Outcome{}, err
 	}
+	if err := record.seal(d); err != nil {
+		return task.Outcome{}, err
+	}
 	submission := a.submission(d, t, record, held)
 	submission.Again = again
 	job, err := a.Runner.Start(ctx, submission)

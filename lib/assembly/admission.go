@@ -11,7 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
-	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	asked "github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/runner"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -88,7 +88,9 @@ func hopelessNow(ctx context.Context, options []string, world launcher.World) st
 		switch {
 		case at >= 0:
 			why = words(found[at])
-		case !slices.ContainsFunc(snapshot.Groups, func(g cluster.Group) bool { return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job) }):
+		case !slices.ContainsFunc(snapshot.Groups, func(g asked.Group) bool {
+			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job)
+		}):
 			why = fmt.Sprintf("Slurm would refuse the job: partition %s: it has no node with the CPUs, the memory and the GPUs that are asked for on each", name)
 		default:
 			return ""
@@ -99,7 +101,7 @@ func hopelessNow(ctx context.Context, options []string, world launcher.World) st
 
 // large reports whether nodes of a group have what a job takes on each, if they are up and
 // nothing else runs there.
-func large(g cluster.Group, need admission.Need, job admission.Job) bool {
+func large(g asked.Group, need admission.Need, job admission.Job) bool {
 	if need.AskedCPUs > int64(g.CPUs) || job.MemMB > g.Memory>>20 {
 		return false
 	}

@@ -87,6 +87,7 @@ type Ref struct {
 	Attempt   int
 	Lost      bool     // what its starts had written down may be lost
 	Before    []string // jobs of earlier attempts
+	Retried   bool     // it may be tried again: why it has failed is wanted
 }
 
 // Job is a job as the runner sees it.
@@ -101,6 +102,10 @@ type Job struct {
 	NotBegun bool
 	ExitCode int
 	Reason   string // for people
+	// Cause is why a job has failed, as rules of lib/need name it, if that is one of their
+	// reasons but the exit code; Had is what it had then, where that is known.
+	Cause    string
+	Had      Had
 	Restarts int
 	// Cancelled says that somebody has ended the job; the agent knows whether it
 	// was itself.
@@ -122,6 +127,13 @@ type Job struct {
 	// anything by itself.
 	Cost      float64
 	Submitted time.Time
+}
+
+// Had are the limits of a job, and where it ran.
+type Had struct {
+	Memory int64 // bytes on each node; 0: not known
+	Time   time.Duration
+	Nodes  string // as a hostlist
 }
 
 // A Remote runner runs a task's image elsewhere, where the agent can put nothing: no

@@ -87,7 +87,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	adopted := true
 	t, err := readTicket(s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && t.Attempt < s.Attempt {
 		now := r.now()
 		job := uuid.NewString()[:13]
 		// Sorted by time; the job keeps two of the same nanosecond apart.

@@ -56,7 +56,8 @@ func taskOf(comment string) (task.ID, bool) {
 	return id, err == nil
 }
 
-// Jobs asks squeue once, and sacct at most once.
+// Jobs asks squeue once, and sacct at most twice: for the ends of jobs, and for what those
+// had that have failed and may be tried again.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	var rows []slurm.Job
 	var err error
@@ -125,7 +126,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for i := range all {
 		jobs[i] = all[i].judge()
 	}
-	return jobs, nil
+	return jobs, r.had(ctx, all, jobs)
 }
 
 // choose decides which of a task's jobs counts, given those that squeue shows beside the
