@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 	asked "github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/local"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -141,6 +142,8 @@ func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 			}
 		}
 		return nil
+	case "local":
+		return fault.Wrap(fault.Failed, local.Check(n, machine(c)))
 	case "slurm":
 	default:
 		return nil

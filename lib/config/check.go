@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
@@ -87,6 +88,14 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	for pattern := range c.Requests {
 		if _, err := pathpkg.Match(pattern, ""); err != nil {
 			problem("requests", "invalid pattern %q", pattern)
+		}
+	}
+	if size, err := unit.Size(c.Local.Memory); c.Local.Memory != "" && (err != nil || size <= 0) {
+		problem("local.memory", "invalid size %q", c.Local.Memory)
+	}
+	for key, n := range map[string]int{"cpus": c.Local.CPUs, "gpus": c.Local.GPUs} {
+		if n < 0 {
+			problem("local."+key, "%d is negative", n)
 		}
 	}
 	if c.Local.MaxJobs < 0 {

@@ -103,7 +103,11 @@ type Names []string
 
 // Local is how tasks run on this machine.
 type Local struct {
-	MaxJobs  int      `yaml:"max_jobs"` // at once; 0: one for each two CPUs
+	MaxJobs int `yaml:"max_jobs"` // at once; 0: one for each two CPUs
+	// What tasks that say what they need may take together; 0 or "": what the machine has.
+	CPUs     int      `yaml:"cpus"`
+	Memory   string   `yaml:"memory"`
+	GPUs     int      `yaml:"gpus"`
 	StopWait Duration `yaml:"stop_wait"`
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// killed are exit codes of a command that was ended by SIGKILL.
-const killed = 128 + 9
+// killed and terminated are exit codes of a command that was ended by SIGKILL and SIGTERM,
+// as Slurm ends them.
+const killed, terminated = 128 + 9, 128 + 15
 
 // nearly is the part of its memory that a killed job must have had to be taken for one that
 // was killed because of it. Slurm samples, and so misses the very end.

@@ -145,6 +145,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	if after && e.run.Ended {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 		done.Cancelled = slurmState == "CANCELLED"
+		if e.run.Code == killed || e.run.Code == terminated {
+			done.Cause = causes[slurmState] // what the script could not tell from a failure of its own
+		}
 		return done
 	}
 	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
