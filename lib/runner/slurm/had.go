@@ -14,7 +14,7 @@ import (
 )
 
 // killed and terminated are exit codes of a command that was ended by SIGKILL and SIGTERM,
-// as Slurm ends them.
+// as Slurm ends them. Slurm itself tells the signal alone, 9, of a script that exits so.
 const killed, terminated = 128 + 9, 128 + 15
 
 // nearly is the part of its memory that a killed job must have had to be taken for one that
@@ -49,7 +49,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		if run.Limit != slurm.Unlimited {
 			j.Had.Time = max(0, run.Limit)
 		}
-		if (j.Cause == need.Lost || j.State == task.Failed && j.ExitCode == killed) && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
+		if (j.Cause == need.Lost || j.State == task.Failed && (j.ExitCode == killed || j.ExitCode == killed-128)) && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
 			j.Cause = need.OOM
 			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB*(1<<20))), unit.ShortSize(j.Had.Memory))
 		}
