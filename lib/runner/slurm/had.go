@@ -51,7 +51,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		}
 		if (j.Cause == need.Lost || j.State == task.Failed && (j.ExitCode == killed || j.ExitCode == killed-128)) && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
 			j.Cause = need.OOM
-			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB*(1<<20))), unit.ShortSize(j.Had.Memory))
+			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB)<<20), unit.ShortSize(j.Had.Memory))
 		}
 		return nil
 	})
