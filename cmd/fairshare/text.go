@@ -91,6 +91,8 @@ type column struct {
 	// drop above 0 allows the column to be left out where the terminal is too
 	// narrow, the largest first.
 	drop int
+	// brief, of the last column, is what stands in a cell that would be cut.
+	brief func(row int) string
 }
 
 // roomForLast is what the last column of a table has at least, on a terminal.
@@ -123,7 +125,7 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 		dropped = all - len(columns)
 	}
 	var line []byte
-	write := func(cell func(i int, b []byte) []byte) {
+	write := func(cell func(i int, b []byte) []byte, brief func() string) {
 		line = line[:0]
 		used := 0
 		for i, c := range columns {
@@ -132,6 +134,9 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 			last := i == len(columns)-1
 			if last && !c.right && p.width > 0 && used+w > p.width && w > 0 {
 				room := max(1, p.width-used)
+				if brief != nil {
+					b = appendText(b[:0], brief())
+				}
 				b = append(b[:0], runewidth.Truncate(string(b), room, "…")...)
 				w = displayWidthBytes(b)
 			} else if !last && !c.right && w > widths[i] {
@@ -157,9 +162,13 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 		p.bytes(line)
 		p.print("\n")
 	}
-	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) })
+	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) }, nil)
 	for row := range rows {
-		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) })
+		var brief func() string
+		if f := columns[len(columns)-1].brief; f != nil {
+			brief = func() string { return f(row) }
+		}
+		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) }, brief)
 	}
 	return dropped
 }
