@@ -167,3 +167,36 @@ func TestEndOf(t *testing.T) {
 		t.Error("a device was read")
 	}
 }
+
+// Nothing is wider than the screen, and nothing that matters is cut.
+func TestNarrow(t *testing.T) {
+	was := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = was }()
+	captured := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
+	for _, width := range []int{40, 60, 80, 120} {
+		for name, make := range map[string]func(*planner.Asker) view{
+			"jobs": func(a *planner.Asker) view { return &queueView{ask: a} }, "jobs 7": func(a *planner.Asker) view { return &queueView{ask: a, ids: []string{"7"}} },
+			"holes":  func(a *planner.Asker) view { return &holesView{ask: a, shortest: time.Minute, margin: time.Minute} },
+			"shares": func(a *planner.Asker) view { return &sharesView{ask: a, all: true} },
+		} {
+			a := planner.New()
+			a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+			a.Now = func() time.Time { return captured }
+			v := make(a)
+			if err := v.load(t.Context()); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var b bytes.Buffer
+			p := newPage(&b, width, false)
+			if err := errors.Join(v.text(p), p.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if line = strings.TrimSuffix(line, "\n"); displayWidth(line) > width || strings.Contains(line, "…") {
+					t.Errorf("%s at %d columns: %q", name, width, line)
+				}
+			}
+		}
+	}
+}

@@ -38,7 +38,7 @@ func (v *queueView) story(p *page) error {
 		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
 		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
 		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
-		{title: "EXPECTED START", cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
+		{title: "EXPECTED START", right: true, cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
 		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
 	})
 	e := explain(j)
@@ -184,13 +184,13 @@ func (v *queueView) factorsOf(p *page, i int) {
 			}
 			return appendText(append(b, "  "...), partName(shown[r].Name))
 		}},
-		{title: "VALUE", right: true, cell: textCell(func(r int) string {
+		{title: "VALUE", right: true, drop: 2, cell: textCell(func(r int) string {
 			if r == len(shown) || simple(shown[r]) {
 				return ""
 			}
 			return number(shown[r].Factor, 4)
 		})},
-		{title: "WEIGHT", right: true, cell: textCell(func(r int) string {
+		{title: "WEIGHT", right: true, drop: 1, cell: textCell(func(r int) string {
 			if r == len(shown) || simple(shown[r]) {
 				return ""
 			}

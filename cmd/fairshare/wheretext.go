@@ -41,7 +41,7 @@ func (v *whereView) text(p *page) {
 		return textCell(func(i int) string { return value(rows[i]) })
 	}
 	columns := []column{
-		{title: "START", cell: row(func(r answer) string {
+		{title: "START", right: true, cell: row(func(r answer) string {
 			switch {
 			case r.refusal != "":
 				return "refused"
@@ -52,7 +52,7 @@ func (v *whereView) text(p *page) {
 			}
 			return when(r.start, v.at)
 		})},
-		{title: "EXPECTED", cell: row(func(r answer) string {
+		{title: "EXPECTED", right: true, cell: row(func(r answer) string {
 			if r.expected == 0 {
 				return ""
 			}
@@ -60,8 +60,8 @@ func (v *whereView) text(p *page) {
 		})},
 		{title: "PARTITION", cell: row(func(r answer) string { return r.partition })},
 		{title: "QOS", cell: row(func(r answer) string { return or(r.qos, "default") })},
-		{title: "IN LINE", right: true, cell: row(func(r answer) string { return fmt.Sprint(r.ahead) })},
-		{title: "NODES", cell: row(func(r answer) string { return r.nodes })},
+		{title: "IN LINE", right: true, drop: 2, cell: row(func(r answer) string { return fmt.Sprint(r.ahead) })},
+		{title: "NODES", drop: 1, cell: row(func(r answer) string { return r.nodes })},
 		{title: "NOTE", cell: row(func(r answer) string {
 			switch {
 			case r.refusal != "":
