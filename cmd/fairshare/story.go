@@ -38,7 +38,7 @@ func (v *queueView) story(p *page) error {
 		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
 		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
 		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
-		{title: "EXPECTED START", right: true, cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
+		{title: "EXPECTED START", cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
 		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
 	})
 	e := explain(j)

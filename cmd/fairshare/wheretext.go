@@ -41,7 +41,7 @@ func (v *whereView) text(p *page) {
 		return textCell(func(i int) string { return value(rows[i]) })
 	}
 	columns := []column{
-		{title: "START", right: true, cell: row(func(r answer) string {
+		{title: "START", cell: row(func(r answer) string {
 			switch {
 			case r.refusal != "":
 				return "refused"
@@ -52,7 +52,7 @@ func (v *whereView) text(p *page) {
 			}
 			return when(r.start, v.at)
 		})},
-		{title: "EXPECTED", right: true, cell: row(func(r answer) string {
+		{title: "EXPECTED", cell: row(func(r answer) string {
 			if r.expected == 0 {
 				return ""
 			}
