@@ -158,6 +158,12 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. One before, whose journal is there, was cut short, and
 		// Slurm has begun the job again, as it should; whatever is lost, there was no other one.
+		// A controller that was killed may have the job back in its queue, whatever accounting
+		// says, and run it by now: that squeue does not show it has to be a fact.
+		if e.queue == nil && !e.ref.Missing.Fact() {
+			job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
+			return job
+		}
 		done.NotBegun = true
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// What kills the command alone leaves the job script, which writes that down.

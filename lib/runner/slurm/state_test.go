@@ -108,10 +108,15 @@ func TestJudge(t *testing.T) {
 }
 
 // A job that a node could not begin again, after a start that was cut short or killed, is
-// one that Slurm would have run again.
+// one that Slurm would have run again. A slurmctld that was killed may have that job back in
+// its queue, and run it, whatever accounting says: one look without it is not enough.
 func TestBegunAgainInVain(t *testing.T) {
 	for _, r := range []runner.Run{{Begun: true}, {Begun: true, Cut: true, Code: 143}} {
 		e := evidence{journal: true, owner: "7", ref: runner.Ref{Job: "7"}, run: r, account: &slurm.Record{ID: "7", State: "FAILED", Batch: slurm.Exit{Signal: 53}}, now: now}
+		if job := e.judge(); job.NotBegun || !job.Unknown || !job.Lost {
+			t.Errorf("%+v, for the first time: %+v", r, job)
+		}
+		e.ref.Missing = task.Absence{Since: now.Add(-10 * time.Minute), Last: now, Looks: 5}
 		if job := e.judge(); !job.NotBegun {
 			t.Errorf("%+v: %+v", r, job)
 		}
