@@ -569,7 +569,7 @@ func scoreTable(p *page, past []forecast.Scored) {
 		{title: "WITHIN x2", right: true, cell: value(func(s forecast.Summary) string { return percent(s.WithinTwo) })},
 		{title: "P90 ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.P90) })},
 	})
-	p.line("", "%s of the starts were within the range that was told for 90%%", percent(rows[0].Coverage))
+	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
 }
 
 type scoreJSON struct {

@@ -123,7 +123,7 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 		}
 		// Where nothing is to be put, a misspelt name must not make a spool.
 		if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && (c.Bool("list") || c.IsSet("stop")) {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is no spool", dir), "the first task that is submitted makes it")
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: not a spool: %q", dir), "the first task that is submitted makes it")
 		}
 	}
 	if c.Bool("list") || c.IsSet("stop") {
@@ -203,7 +203,7 @@ func image(c *cli.Context) (string, error) {
 		return "", nil
 	}
 	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fault.Errorf(fault.Usage, "--image: %q is no image, such as registry.example.org/worker:1.2", task.Clean(name))
+		return "", fault.Errorf(fault.Usage, "--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
 	for _, other := range []string{"repository", "revision", "directory", "worker", "file"} {
 		if c.IsSet(other) {
