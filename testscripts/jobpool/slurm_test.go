@@ -77,7 +77,8 @@ func TestUnequalNodes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("#JOBPOOL gpus=2\n")
 	for range 8 {
-		b.WriteString("sleep 0.2; echo $JOBPOOL_NODE gpus=$CUDA_VISIBLE_DEVICES\n")
+		// Four fit at a time, and all of the first four run before one of them ends.
+		b.WriteString("touch gpu.$JOBPOOL_SEQ; until [ $(ls gpu.* | wc -l) -ge 4 ]; do sleep 0.1; done; echo $JOBPOOL_NODE gpus=$CUDA_VISIBLE_DEVICES\n")
 	}
 	b.WriteString("#JOBPOOL reset\n")
 	for range 20 {
