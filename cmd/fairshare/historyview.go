@@ -49,11 +49,11 @@ func newHistoryView(a *asker, c *cli.Context) (*historyView, error) {
 		v.tres = "gres/gpu"
 	}
 	var err error
-	if v.since, v.sinceAgo, err = v.moment("since", c.String("since")); err != nil {
+	if v.since, v.sinceAgo, err = moment(v.at, "since", c.String("since")); err != nil {
 		return nil, err
 	}
 	if v.until = v.at; c.IsSet("until") {
-		if v.until, _, err = v.moment("until", c.String("until")); err != nil {
+		if v.until, _, err = moment(v.at, "until", c.String("until")); err != nil {
 			return nil, err
 		}
 	}
@@ -80,12 +80,12 @@ func newHistoryView(a *asker, c *cli.Context) (*historyView, error) {
 }
 
 // moment reads a time: a duration back from now, or a date.
-func (v *historyView) moment(flag, value string) (time.Time, time.Duration, error) {
+func moment(now time.Time, flag, value string) (time.Time, time.Duration, error) {
 	if d, err := duration(flag, value); err == nil {
-		return v.at.Add(-d), d, nil
+		return now.Add(-d), d, nil
 	}
 	for _, form := range []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04"} {
-		if t, err := time.ParseInLocation(form, value, v.at.Location()); err == nil {
+		if t, err := time.ParseInLocation(form, value, now.Location()); err == nil {
 			return t, 0, nil
 		}
 	}

@@ -51,6 +51,7 @@ fairshare holes                  what would start right now
 fairshare where --gpus=2 job.sh  where this job would start soonest
 fairshare when 349               when that job will start
 fairshare limits                 what I may have, and what is left
+fairshare used --since 30d       what I asked for and did not use
 fairshare history --since 30d    what I used, by day`,
 		Brief: map[string][]string{
 			"":     {"user", "account", "all", "json", "watch"},
@@ -151,6 +152,23 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
+				Name: "used", Usage: "what jobs used of what they asked for, and what to ask for", ArgsUsage: "[JOB...]",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "jobs that ran from this `TIME` on: a duration back such as 30d, or a date"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
+					&cli.StringFlag{Name: "risk", Value: "5%", Usage: "the `PART` of runs that may need more than is advised"},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					v, err := newUsedView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
 				Name: "history", Usage: "what was used, by day and user or account",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "since", Value: "30d", Usage: "from this `TIME` on: a duration back such as 30d, or a date"},
@@ -178,7 +196,7 @@ fairshare history --since 30d    what I used, by day`,
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "limits", "history"})
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "limits", "used", "history"})
 			}
 			v, err := newSharesView(a, c)
 			if err != nil {

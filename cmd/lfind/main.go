@@ -122,6 +122,8 @@ func searchFlags() []cli.Flag {
 		configFlag,
 		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS` (commas between)"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
+		&cli.StringFlag{Name: "learn", Usage: "what the request does not say of time and memory is taken from your own runs of the job `NAME`"},
+		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may need more than was learned", Value: "5%"},
 		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
 		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},

@@ -128,6 +128,10 @@ func (s *session) request(c *cli.Context) (request.Request, error) {
 	if c.Command.Name != "run" { // "run" was the value of a flag
 		args = append(args, s.command...)
 	}
+	if len(args) == 0 && text(c, "learn") != "" {
+		r := request.Request{Alternatives: []request.Alternative{{}}} // all of it is learned
+		return r, s.learn(c, &r)
+	}
 	if len(args) == 0 {
 		if app.IsTerminal(s.stdin) {
 			return request.Request{}, fault.Hint(usage("a request is missing"), `for example: lfind 'cuda(mem=14G) * 2 & duration=4h'; see "lfind --help"`)
@@ -168,7 +172,8 @@ func (s *session) request(c *cli.Context) (request.Request, error) {
 		}
 		all = append(all, r)
 	}
-	return request.Join(all...), nil
+	r := request.Join(all...)
+	return r, s.learn(c, &r)
 }
 
 func (s *session) readRequest(path string, stdin bool) (string, error) {

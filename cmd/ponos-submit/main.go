@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     "put a task into the spool",
 		ArgsUsage: "[[--] COMMAND [ARG...]]",
 		StopAtArg: true,
-		Flags:     flags(),
+		Flags:     slices.Concat(flags(), requestFlags()),
 		Action:    func(c *cli.Context) error { return submit(c, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
@@ -147,6 +147,9 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 			return e, fault.Errorf(fault.Usage, "--process: %w", err)
 		}
 	}
+	if err := requested(c, &e); err != nil {
+		return e, err
+	}
 	if e.Image, err = image(c); err != nil {
 		return e, err
 	}
@@ -161,6 +164,11 @@ func entry(c *cli.Context, s *spool.Spool) (spool.Entry, error) {
 	}
 	if e.Slug == "" {
 		e.Slug = slug(e)
+		if spool.CheckName(e.Slug) != nil { // the command's word can be anything
+			e.Slug = "task"
+		}
+	} else if err := spool.CheckName(e.Slug); err != nil {
+		return e, fault.Errorf(fault.Usage, "--slug: %w", err)
 	}
 	for _, parent := range c.StringSlice("after") {
 		id, err := task.ParseID(parent)

@@ -151,14 +151,24 @@ if [ -n "$asked" ]; then
 	persist note "cut 143"
 	exit 143
 fi
+# A request to end that comes between this line and the fork reaches this script alone, which passes it on. So that it
+# can, its shell is the end of a pipeline in which it learns that the command has begun. A job in the background would
+# not do: it ignores SIGINT.
+shopt -s lastpipe
+exec 6>&1
 (
 	unset variables command
+	echo "$BASHPID"
 	export -- "${@:3:$2}"
 	if [ -n "$1" ]; then export VIRTUAL_ENV="$1" PATH="$1/bin:$PATH"; fi
 	shift "$(($2 + 2))"
-	exec -- "$@" 3>&- 4>&- 5>&-
-)
-code=$?
+	exec -- "$@" >&6 3>&- 4>&- 5>&- 6>&-
+) | {
+	until read -r pid || [ "$?" -le 128 ]; do :; done
+	read -r _
+	if [ -n "$asked" ] && [ -n "$pid" ]; then kill -TERM "$pid" 2>/dev/null; fi
+}
+code=${PIPESTATUS[0]}
 
 # A job that is asked to end is not done: Slurm may begin it again. It may have sent its
 # signal to the command a moment before it sends it to this script, which is waited for

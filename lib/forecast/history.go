@@ -69,20 +69,25 @@ func (h *History) Add(p Past) {
 // kinds are those that a job belongs to, the narrowest first.
 func kinds(user, account, name string, limit int64) []string {
 	return []string{
-		strings.Join([]string{"name", user, stem(name)}, "\x00"),
+		strings.Join([]string{"name", user, Stem(name)}, "\x00"),
 		strings.Join([]string{"limit", user, bucket(limit)}, "\x00"),
 		"user\x00" + user, "account\x00" + account, "all",
 	}
 }
 
-// stem is a name without the numbers that tell its runs apart.
-func stem(name string) string {
-	return strings.Map(func(r rune) rune {
+// Stem is a name without the numbers that tell its runs apart, and without what joins
+// them to it: train for train-12.
+func Stem(name string) string {
+	stem := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1
 		}
 		return r
 	}, name)
+	if short := strings.TrimRight(stem, "-_.:# "); short != "" {
+		return short
+	}
+	return stem
 }
 
 // bucket is a time limit, roughly.

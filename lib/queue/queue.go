@@ -69,6 +69,13 @@ type Stated interface {
 	State(ctx context.Context, id task.ID) (task.State, error)
 }
 
+// A Trying queue keeps what became of earlier attempts of a task.
+type Trying interface {
+	// PutAttempt notes an attempt that is followed by another one, and keeps its output.
+	// To do so again does no harm.
+	PutAttempt(ctx context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error
+}
+
 // A Sparing queue can leave out the starts of tasks that have jobs, and does not
 // look at those tasks then. There may be many, and they may wait for hours.
 type Sparing interface {

@@ -65,6 +65,14 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
+		if err := ParseConsumed(in(), func(c *Consumed) error {
+			if c.ID == "" || strings.Contains(c.ID, ".") || c.Elapsed < 0 {
+				t.Errorf("%+v", c)
+			}
+			return nil
+		}); err != nil && !strings.Contains(err.Error(), "sacct") {
+			t.Error(err)
+		}
 		records, err := ParseAccount(in())
 		for id, r := range records {
 			if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {

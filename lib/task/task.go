@@ -97,6 +97,31 @@ type Source struct {
 	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
 }
 
+// Request is what a task needs to run, beside what the configuration gives to all tasks.
+type Request struct {
+	// Find is a resource request in the language of lfind, such as "cuda(mem=14G) * 2".
+	Find string `json:"find,omitempty"`
+	// Sbatch are options of sbatch, NAME=VALUE, or NAME of one without a value.
+	Sbatch []string `json:"sbatch,omitempty"`
+}
+
+// IsZero reports whether the task needs nothing of its own.
+func (r Request) IsZero() bool { return r.Find == "" && len(r.Sbatch) == 0 }
+
+// Attempt is a try of a task that was followed by another one.
+type Attempt struct {
+	Number   int       `json:"attempt"` // from 1
+	Job      string    `json:"job"`
+	State    State     `json:"state"` // failed or error
+	Reason   string    `json:"reason"`
+	ExitCode int       `json:"exit_code,omitempty"`
+	Ended    time.Time `json:"ended"`
+	// Retry is the reason as rules name it, such as oom or exit=75, and Changed are the
+	// options of sbatch by which the next attempt differs.
+	Retry   string   `json:"retry"`
+	Changed []string `json:"changed,omitempty"`
+}
+
 // Task is all that is known of a task. Only ID is always there.
 type Task struct {
 	ID          ID
@@ -112,6 +137,8 @@ type Task struct {
 	Command     []string
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
+	Request     Request
+	Retry       string // rules of lib/need; "" are those of the configuration
 	Parents     []Parent
 	Files       []File
 	TTL         time.Duration // longest run time; 0: no limit

@@ -30,6 +30,8 @@ var (
 	// ErrUnknown says that nobody can tell whether the request had an effect.
 	ErrUnknown = errors.New("whether it was done is not known")
 	ErrInvalid = errors.New("the request is refused")
+	// ErrMore says that there are more pages than were to be read at a time.
+	ErrMore = errors.New("there are more pages")
 	// ErrNotReady says that a log is not there yet.
 	ErrNotReady = errors.New("the log is not ready")
 )
@@ -54,9 +56,10 @@ type API interface {
 	Destroy(ctx context.Context, ids ...int64) error
 	// Log returns the last lines of an instance's output.
 	Log(ctx context.Context, id int64, lines int) ([]byte, error)
-	// Charges is what the market has billed for instances that cost anything in a span of
-	// time. It is of whole days (UTC), and may lag.
-	Charges(ctx context.Context, from, to time.Time) ([]Charge, error)
+	// Charges is a page of what the market has billed for instances that cost anything in a
+	// span of time, which is of whole days (UTC), and may lag: the first page, or the one
+	// after a token. Next is the token of the next page, empty after the last.
+	Charges(ctx context.Context, from, to time.Time, after string) (page []Charge, next string, err error)
 	// Calls is how many requests were made so far.
 	Calls() int64
 }

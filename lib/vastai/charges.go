@@ -6,73 +6,148 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// chargePages bounds how many pages of charges are read. The market gives at most 500 on a
+// ChargePages bounds how many pages a bill may have. The market gives at most 500 rows on a
 // page, and the vastai program 100.
 const (
-	chargePages = 20
+	ChargePages = 100
 	chargesREST = 500
 	chargesCLI  = 100
 )
 
 // Charges asks for what was billed for instances.
-func (r *REST) Charges(ctx context.Context, from, to time.Time) ([]Charge, error) {
-	return charges(func(after string) ([]byte, error) {
-		filter, err := json.Marshal(map[string]any{
-			"day": map[string]int64{"gte": from.Unix(), "lte": to.Unix()}, "type": map[string]any{"in": []string{"instance"}},
-		})
-		if err != nil {
-			return nil, err
-		}
-		query := url.Values{"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargesREST)}}
-		if after != "" {
-			query.Set("after_token", after)
-		}
-		return r.repeat(ctx, chargesOp, http.MethodGet, "/api/v0/charges/?"+query.Encode(), nil)
+func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
+	filter, err := json.Marshal(map[string]any{
+		"day": map[string]int64{"gte": from.Unix(), "lte": to.Unix()}, "type": map[string]any{"in": []string{"instance"}},
 	})
+	if err != nil {
+		return nil, "", err
+	}
+	query := url.Values{"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargesREST)}}
+	if after != "" {
+		query.Set("after_token", after)
+	}
+	return charges(r.repeat(ctx, chargesOp, http.MethodGet, "/api/v0/charges/?"+query.Encode(), nil))
 }
 
 // Charges asks for what was billed for instances.
-func (c *CLI) Charges(ctx context.Context, from, to time.Time) ([]Charge, error) {
-	return charges(func(after string) ([]byte, error) {
-		args := []string{"show", "invoices-v1", "--charges", "--charge-type", "instance", "--start-date", strconv.FormatInt(from.Unix(), 10),
-			"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargesCLI), "--latest-first"}
-		if after != "" {
-			args = append(args, "--next-token", after)
-		}
-		return c.repeat(ctx, chargesOp, append(args, common...)...)
-	})
+func (c *CLI) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
+	args := []string{"show", "invoices-v1", "--charges", "--charge-type", "instance", "--start-date", strconv.FormatInt(from.Unix(), 10),
+		"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargesCLI), "--latest-first"}
+	if after != "" {
+		args = append(args, "--next-token", after)
+	}
+	return charges(c.repeat(ctx, chargesOp, append(args, common...)...))
 }
 
 const chargesOp = "charges"
 
-// charges reads all pages of charges.
-func charges(get func(after string) ([]byte, error)) ([]Charge, error) {
-	var out []Charge
-	after := ""
-	for range chargePages {
-		raw, err := get(after)
-		if err != nil {
+// charges reads the answer to a request for a page of charges.
+func charges(raw []byte, err error) ([]Charge, string, error) {
+	if err != nil {
+		return nil, "", err
+	}
+	page, next, err := parseCharges(raw)
+	if err != nil {
+		return nil, "", failed(chargesOp, nil, 0, err.Error())
+	}
+	return page, next, nil
+}
+
+// billing is a bill of which not all pages are read yet: how much is read at a time is
+// bounded, as requests are.
+type billing struct {
+	Begun time.Time `json:"begun"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Pages int       `json:"pages"`
+	Next  string    `json:"next"`
+	Rows  []Charge  `json:"rows"`
+}
+
+// billingServes is how long the token of a page is thought to serve.
+const billingServes = time.Hour
+
+func (g *Governor) billingFile() string { return filepath.Join(g.Dir, "billing.json") }
+
+// Unfinished reports whether a bill from a time on was begun to be read, and has more pages.
+func (g *Governor) Unfinished(from time.Time) bool {
+	var b billing
+	raw, err := os.ReadFile(g.billingFile())
+	return err == nil && json.Unmarshal(raw, &b) == nil && b.From.Equal(from) && b.serves(g.Now())
+}
+
+func (b billing) serves(now time.Time) bool {
+	return b.Next != "" && !b.Begun.After(now) && now.Sub(b.Begun) < billingServes
+}
+
+// Charges is what was billed, as it was known at a time or later. At most so many pages are
+// asked for at a time; the error is ErrMore if there are more, and the next call goes on.
+func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages int) ([]Charge, error) {
+	file := "charges-" + from.UTC().Format("20060102")
+	c, err := shared(ctx, g, "charges", file, func(c cached[[]Charge]) bool { return !c.At.Before(since) }, func() ([]Charge, error) {
+		return g.chargePages(ctx, from, to, pages)
+	})
+	return c.Value, err
+}
+
+// chargePages goes on with a bill where it was left, under the lock of its answer.
+func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages int) ([]Charge, error) {
+	var b billing
+	raw, err := os.ReadFile(g.billingFile())
+	if err != nil || json.Unmarshal(raw, &b) != nil || !b.From.Equal(from) || !b.serves(g.Now()) {
+		b = billing{Begun: g.Now(), From: from, To: to}
+	}
+	_ = os.Remove(g.billingFile()) // whatever goes wrong, the next one begins anew
+	had := map[chargeKey]int{}
+	for at, c := range b.Rows {
+		had[chargeKey{c.Instance, c.From.Unix()}] = at
+	}
+	for range pages {
+		page, next, err := g.API.Charges(ctx, b.From, b.To, b.Next)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		page, next, err := parseCharges(raw)
-		if err != nil {
-			return nil, failed(chargesOp, nil, 0, err.Error())
-		}
-		out = append(out, page...)
-		if next == "" {
-			return out, nil
-		}
-		if next == after {
+		case next != "" && next == b.Next:
 			return nil, failed(chargesOp, nil, 0, "the pages do not end")
 		}
-		after = next
+		b.add(page, had)
+		b.Pages++
+		if b.Next = next; next == "" {
+			return b.Rows, nil
+		}
+		if b.Pages >= ChargePages {
+			return nil, failed(chargesOp, nil, 0, "there are too many pages")
+		}
 	}
-	return nil, failed(chargesOp, nil, 0, "there are too many pages")
+	raw, err = json.Marshal(b)
+	if err == nil {
+		err = os.WriteFile(g.billingFile(), raw, 0o600)
+	}
+	return nil, failed(chargesOp, errors.Join(ErrMore, err), 0, "")
+}
+
+// chargeKey is what a row of a bill is about.
+type chargeKey struct{ instance, from int64 }
+
+// add adds a page. What is billed between two calls moves rows on to the next page: of a
+// row that an earlier call has had, the one that reaches further counts.
+func (b *billing) add(page []Charge, had map[chargeKey]int) {
+	for _, c := range page {
+		at, known := had[chargeKey{c.Instance, c.From.Unix()}]
+		switch {
+		case !known:
+			b.Rows = append(b.Rows, c)
+		case c.Until.After(b.Rows[at].Until):
+			b.Rows[at] = c
+		}
+	}
 }
 
 // parseCharges reads a page of charges. Rows that are not about an instance are left out.

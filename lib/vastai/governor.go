@@ -415,15 +415,6 @@ func (g *Governor) Log(ctx context.Context, id int64, lines int) ([]byte, error)
 	return text, err
 }
 
-// Charges is what was billed, as it was known at a time or later.
-func (g *Governor) Charges(ctx context.Context, from, to, since time.Time) ([]Charge, error) {
-	file := "charges-" + from.UTC().Format("20060102")
-	c, err := shared(ctx, g, "charges", file, func(c cached[[]Charge]) bool { return !c.At.Before(since) }, func() ([]Charge, error) {
-		return g.API.Charges(ctx, from, to)
-	})
-	return c.Value, err
-}
-
 // batch is destroys that are asked for together.
 type batch struct {
 	ids  []int64

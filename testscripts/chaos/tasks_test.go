@@ -205,42 +205,63 @@ func (w *world) has(a *agent, i *item) bool {
 
 // effect is what the command of a task did.
 type effect struct {
-	starts   []start
-	codes    []int
-	ends     []time.Time
-	ended    time.Time // the last of them
+	runs     []run
 	overlaps int
-	asked    bool // it got SIGTERM
-	lost     bool // its output could not be written
 	raw      string
 }
 
-type start struct {
-	at           time.Time
+// run is one start of a command.
+type run struct {
+	began        time.Time
 	job, restart string
+	ended        time.Time // zero: it did not come to its end
+	code         int
+	asked        bool // it got SIGTERM
+	lost         bool // its output could not be written
+}
+
+func (r run) over() bool { return !r.ended.IsZero() }
+
+// last is the last run, a zero one if there is none.
+func (e effect) last() run {
+	if len(e.runs) == 0 {
+		return run{}
+	}
+	return e.runs[len(e.runs)-1]
 }
 
 func (w *world) effect(i *item) effect {
 	b, _ := os.ReadFile(w.file("effects", i.id))
-	e := effect{raw: string(b)}
-	for line := range strings.Lines(string(b)) {
+	return parseEffect(string(b))
+}
+
+func parseEffect(text string) effect {
+	e := effect{raw: text}
+	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) < 2 {
 			continue
 		}
 		at, _ := time.Parse(time.RFC3339Nano, f[0])
-		switch {
-		case f[1] == "S" && len(f) == 4:
-			e.starts = append(e.starts, start{at, f[2], f[3]})
-		case f[1] == "E" && len(f) == 3:
-			code, _ := strconv.Atoi(f[2])
-			e.codes, e.ends, e.ended = append(e.codes, code), append(e.ends, at), at
-		case f[1] == "T":
-			e.asked = true
-		case f[1] == "L":
-			e.lost = true
-		case f[1] == "O":
+		if f[1] == "S" && len(f) == 4 {
+			e.runs = append(e.runs, run{began: at, job: f[2], restart: f[3]})
+			continue
+		}
+		if f[1] == "O" { // before the line of its beginning
 			e.overlaps++
+		}
+		if len(e.runs) == 0 {
+			continue
+		}
+		last := &e.runs[len(e.runs)-1]
+		switch {
+		case f[1] == "E" && len(f) == 3:
+			last.code, _ = strconv.Atoi(f[2])
+			last.ended = at
+		case f[1] == "T":
+			last.asked = true
+		case f[1] == "L":
+			last.lost = true
 		}
 	}
 	return e
@@ -254,32 +275,31 @@ func (w *world) check(i *item) (wrong []string) {
 		say("it is not over: %q", s.state)
 		return wrong
 	}
-	again := len(e.starts) > 1 && len(e.codes) > 0 && !e.endedAsAsked(s)
-	if len(e.codes) > 1 && again {
-		say("its command took effect %d times", len(e.codes))
-	}
 	if e.overlaps > 0 {
 		say("its command ran twice at a time")
 	}
-	if at := strings.Index(e.raw, " E "); at >= 0 && strings.Contains(e.raw[at:], " S ") && again {
-		say("its command ran again after its end")
+	for n, r := range e.runs[:max(0, len(e.runs)-1)] {
+		if r.over() && !w.failedAsAsked(i, r, s.log) {
+			say("its command ran again after run %d had ended with %d", n, r.code)
+		}
 	}
-	ran := len(e.codes) > 0
+	last := e.last()
+	ran := last.over()
 	failedParent := i.parent != nil && w.state(i.parent).state != "completed"
-	if failedParent && len(e.starts) > 0 {
+	if failedParent && len(e.runs) > 0 {
 		say("it ran although its parent is %q", w.state(i.parent).state)
 	}
 	stopped, cancelled := !i.stopAsked.IsZero(), !i.cancelled.IsZero()
 	switch s.state {
 	case "completed":
-		if !ran || e.codes[0] != 0 {
+		if !ran || last.code != 0 {
 			say("it is completed, but its command did not end with 0")
 		}
 	case "failed":
 		switch {
-		case ran && e.codes[0] != 0:
-			if !i.ark && s.code != e.codes[0] {
-				say("it failed with exit code %d, its command ended with %d", s.code, e.codes[0])
+		case ran && last.code != 0:
+			if !i.ark && s.code != last.code {
+				say("it failed with exit code %d, its command ended with %d", s.code, last.code)
 			}
 		case ran:
 			say("it failed, but its command ended with 0")
@@ -288,12 +308,12 @@ func (w *world) check(i *item) (wrong []string) {
 		}
 	case "error":
 		switch {
-		case ran && cancelled && i.cancelled.Sub(e.ended).Abs() < 2*time.Second:
+		case ran && cancelled && i.cancelled.Sub(last.ended).Abs() < 2*time.Second:
 			// Which of the two came first, nobody can tell.
 		case ran:
-			say("it is an error, but its command ended with %d: %s", e.codes[0], s.reason)
+			say("it is an error, but its command ended with %d: %s", last.code, s.reason)
 		case failedParent, cancelled:
-		case len(e.starts) > 0 && !e.asked && w.lostBySlurm(i, s):
+		case len(e.runs) > 0 && w.lostBySlurm(s, last):
 		default:
 			say("it is an error: %s", s.reason)
 		}
@@ -306,55 +326,52 @@ func (w *world) check(i *item) (wrong []string) {
 	default:
 		say("it is %q", s.state)
 	}
-	e.lost = e.lost || w.strayed(i, e)
-	wrong = append(wrong, checkLog(i, s, e)...)
-	return wrong
+	return append(wrong, checkLog(i, s, e)...)
 }
 
-var cancelledAt = regexp.MustCompile(`(?m)JOB \d+ ON \S+ CANCELLED AT (\S+)`)
+var cancelledAt = regexp.MustCompile(`(?m)JOB (\d+) ON \S+ CANCELLED AT (\S+)`)
 
-// endedAsAsked reports whether the command failed in the second in which its job was asked
-// to end: whether it had been asked itself, nobody can tell, and it is run again.
-func (e effect) endedAsAsked(s seen) bool {
-	for n, code := range e.codes {
-		for _, m := range cancelledAt.FindAllStringSubmatch(s.log, -1) {
-			at, err := time.ParseInLocation("2006-01-02T15:04:05", m[1], time.Local)
-			if err == nil && code != 0 && at.Sub(e.ends[n]).Abs() < 1500*time.Millisecond {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// lostBySlurm reports whether Slurm itself has lost a job while its command ran: a controller
-// that is killed does not know of a job that has just begun, or that it was to begin again.
-func (w *world) lostBySlurm(i *item, s seen) bool {
-	says := s.reason + s.log
-	if !strings.Contains(says, "the job was killed while its command ran") && !strings.Contains(says, "the job is gone without a trace") {
+// failedAsAsked reports whether a run failed by itself in the moment in which its job was
+// asked to end. Slurm signals the command and the job script one after the other, so a
+// failure in between may be the answer to the request. The script waits 0.3 s for its own
+// signal, and the run is then one that was cut short, which is repeated when Slurm begins
+// the job again: so do all batch systems, and a run that failed has no result to keep.
+// Two witnesses are asked for it: what the script has seen, and Slurm's own line.
+func (w *world) failedAsAsked(i *item, r run, log string) bool {
+	if r.code == 0 {
 		return false
 	}
-	starts := w.effect(i).starts
-	last := starts[len(starts)-1].at
-	for _, e := range w.record.events() {
-		if e.Kind == "slurmctld-killed" && e.Began.Before(last.Add(30*time.Second)) && e.Ended.After(last.Add(-10*time.Second)) {
+	cut := false
+	journals, _ := filepath.Glob(w.file("fs/*/data/state/*", i.id, fmt.Sprintf("run.%s.%s", r.job, r.restart)))
+	for _, name := range journals {
+		b, _ := os.ReadFile(name)
+		cut = cut || strings.Contains(string(b), fmt.Sprintf("\ncut %d;\n", r.code))
+	}
+	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
+		// Slurm's time is that of the second in which it sent the signals.
+		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[2], time.Local)
+		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.ended.Add(-100*time.Millisecond)) && at.Before(r.ended.Add(1500*time.Millisecond)) {
 			return true
 		}
 	}
 	return false
 }
 
-// strayed reports whether a job may have begun in a directory that took the place of the
-// task's for a moment, and is gone with what was written there.
-func (w *world) strayed(i *item, e effect) bool {
-	for _, event := range w.record.events() {
-		if event.Kind != "state-directory-gone" {
-			continue
-		}
-		for _, s := range e.starts {
-			if event.Began.Before(s.at) && event.Ended.After(i.at) {
-				return true
-			}
+// lostBySlurm reports whether Slurm itself has lost a job while its command ran: a controller
+// that is killed forgets what came after it last saved its state, and ends such a job when its
+// node registers. The command was asked to end or killed half-way, as by a failure of the node: it
+// may have had effects, so it is not run again, and the task ends as an error that says so.
+func (w *world) lostBySlurm(s seen, r run) bool {
+	says, words := s.reason+s.log, []string{"the job was killed while its command ran", "the job is gone without a trace"}
+	if r.asked {
+		words = []string{"the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm"}
+	}
+	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(says, w) }) {
+		return false
+	}
+	for _, e := range w.record.events() {
+		if e.Kind == "slurmctld-killed" && e.Began.Before(r.began.Add(30*time.Second)) && e.Ended.After(r.began.Add(-10*time.Second)) {
+			return true
 		}
 	}
 	return false
@@ -366,7 +383,7 @@ var outputLine = regexp.MustCompile(`^line (\d+)/(\d+) of (\d+) run (\S+)$`)
 // as a whole if that came to its end, and its last line must be about the state.
 func checkLog(i *item, s seen, e effect) (wrong []string) {
 	lines := strings.Split(strings.TrimRight(s.log, "\n"), "\n")
-	if len(e.codes) > 0 && !e.lost {
+	if last := e.last(); last.over() && !last.lost {
 		next, whole := 1, false
 		for _, line := range lines {
 			m := outputLine.FindStringSubmatch(line)
@@ -388,7 +405,7 @@ func checkLog(i *item, s seen, e effect) (wrong []string) {
 			wrong = append(wrong, "its log lacks lines of its output")
 		}
 	}
-	if len(e.starts) > 0 && (s.state == "completed" || s.state == "failed") {
+	if len(e.runs) > 0 && (s.state == "completed" || s.state == "failed") {
 		if last := lines[len(lines)-1]; !strings.Contains(last, "task "+s.state) {
 			wrong = append(wrong, fmt.Sprintf("it is %s, and the last line of its log is %q", s.state, last))
 		}

@@ -144,11 +144,13 @@ func (w *world) end() {
 	for _, pid := range w.processes() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	w.clusterDown()
 	if w.t.Failed() {
-		// The file systems are in memory: what is in them is kept for who looks.
+		// The file systems are in memory, and the cluster's logs end with it: they are kept
+		// for who looks.
 		_ = exec.Command("cp", "-a", w.file("fs"), w.file("kept")).Run()
+		_ = exec.Command("cp", "-a", filepath.Join(w.slurmDir(), "log"), w.file("kept", "slurm")).Run()
 	}
+	w.clusterDown()
 	w.unmount()
 	if !w.t.Failed() {
 		_ = os.RemoveAll(w.dir)

@@ -173,7 +173,7 @@ func TestBashCompletes(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"ponos-submit --re":          "--repository --revision",
+		"ponos-submit --re":          "--repository --revision --retry",
 		"ponos-submit --config con":  "config.yaml",
 		"ponos-submit --config = co": "config.yaml",
 		"ponos-submit -d fo":         "folder",

@@ -338,6 +338,46 @@ func TestSoonestOnSlurm(t *testing.T) {
 	}
 }
 
+// TestLearnOnSlurm takes time and memory from runs of the same name.
+func TestLearnOnSlurm(t *testing.T) {
+	s := as(t, "alice")
+	for i := range 3 {
+		if _, errs, status := s.run("sbatch", fmt.Sprintf("--job-name=teach-%d", i), "--partition=cpu", "--mem=500", "--time=600", "--output=/dev/null", "--wrap", "sleep 3"); status != 0 {
+			t.Fatal(errs)
+		}
+	}
+	var out, errs string
+	eventually(t, "accounting knows the runs", func() bool {
+		var status int
+		out, errs, status = s.run("lfind", "--learn", "teach", "cpu(cores=2) & partition=cpu")
+		return status == 0 && strings.Contains(errs, "learned from 3 runs of \"teach\": duration=5min, mem=100MiB")
+	})
+	if !strings.Contains(out, "--time=00:05:00 ") || !strings.Contains(out, "--mem=100M ") || !strings.Contains(out, "--cpus-per-task=2") {
+		t.Errorf("%q, %q", out, errs)
+	}
+	// What the request says stands, and without a request all is learned.
+	out, _, _ = s.run("lfind", "--learn", "teach-9", "duration=2h & cpu(mem=1G) & partition=cpu")
+	if !strings.Contains(out, "--time=02:00:00 ") || !strings.Contains(out, "--mem=954M") {
+		t.Errorf("%q", out)
+	}
+	if out, _, status := s.run("lfind", "--learn", "teach", "--risk=20%"); status != 0 || !strings.Contains(out, "--time=00:05:00 ") {
+		t.Errorf("%q, status %d", out, status)
+	}
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"--learn", "nobody", "cpu()"}, 1, `no job of yours named "nobody" has ended`},
+		{[]string{"--learn", "teach", "--risk=0", "cpu()"}, 2, "--risk: invalid risk"},
+		{[]string{"--risk=3%", "cpu()"}, 2, "--risk goes with --learn"},
+	} {
+		if _, errs, status := s.run(append([]string{"lfind"}, c.args...)...); status != c.status || !strings.Contains(errs, c.says) {
+			t.Errorf("%q: %q, status %d", c.args, errs, status)
+		}
+	}
+}
+
 // TestReservedForOthers asks for two nodes of which one is reserved: sbatch takes the
 // job, though --test-only says that it can never be.
 func TestReservedForOthers(t *testing.T) {

@@ -67,7 +67,7 @@ func TestClientVersions(t *testing.T) {
 				t.Errorf("destroy: %v", err)
 			}
 			now := w.market.RealNow()
-			if bill, err := cli.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour)); err != nil || len(bill) != 2 {
+			if bill, next, err := cli.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour), ""); err != nil || len(bill) != 2 || next != "" {
 				t.Errorf("charges: %+v, %v", bill, err)
 			}
 			for _, r := range w.market.Requests(".") {

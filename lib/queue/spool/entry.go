@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -22,7 +23,10 @@ import (
 // Entry is a task as its file holds it. Fields are only ever added.
 type Entry struct {
 	ID          task.ID           `json:"id"`
-	Slug        string            `json:"slug,omitempty"`
+	Slug        string            `json:"slug,omitempty"`       // the name
+	Group       string            `json:"group,omitempty"`      // see CheckGroup
+	Key         string            `json:"key,omitempty"`        // of the submission; see CheckKey
+	Parameters  map[string]string `json:"parameters,omitempty"` // of a sweep; see CheckParameters
 	State       task.State        `json:"state"`
 	Reason      string            `json:"reason,omitempty"`
 	ExitCode    int               `json:"exit_code,omitempty"`
@@ -34,6 +38,9 @@ type Entry struct {
 	Command     []string          `json:"command,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	RequiresGPU bool              `json:"requires_gpu,omitempty"`
+	Request     task.Request      `json:"request,omitzero"`
+	Retry       string            `json:"retry,omitempty"`    // rules of lib/need
+	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
 	Files       []task.File       `json:"files,omitempty"` // URLs are file://
 	Created     time.Time         `json:"created"`
@@ -137,6 +144,12 @@ func ParseEntry(b []byte) (Entry, error) {
 	}
 	if !e.State.Known() {
 		return Entry{}, fmt.Errorf("invalid state %q", e.State)
+	}
+	if err := errors.Join(CheckGroup(e.Group), CheckKey(e.Key), CheckParameters(e.Parameters), need.Check(e.Request)); err != nil {
+		return Entry{}, err
+	}
+	if _, err := need.ParseRules(e.Retry); err != nil {
+		return Entry{}, fmt.Errorf("retry: %w", err)
 	}
 	for _, f := range e.Files {
 		if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." {
@@ -249,6 +262,11 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	}
 	// If another spool was put in the place of this one, the task is still in this one.
 	return s.Check()
+}
+
+// AttemptLog is the path of the output of an attempt that was followed by another one.
+func (s *Spool) AttemptLog(id task.ID, attempt int) string {
+	return s.path(logsDir, fmt.Sprintf("%s.%d.log", id, attempt))
 }
 
 // Log is the path of a task's published log.

@@ -272,6 +272,7 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	t := task.Task{
 		ID: e.ID, Slug: e.Slug, State: e.State, Process: e.Process, Agent: e.Agent, Source: e.Source, Worker: e.Worker,
 		Command: e.Command, Env: e.Env, RequiresGPU: e.RequiresGPU, Image: e.Image, ImageOnly: e.Image != "",
+		Request: e.Request, Retry: e.Retry,
 	}
 	for _, f := range e.Files {
 		f.Version = version(f)
@@ -372,6 +373,26 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 		e.Started = q.now().UTC()
 	}
 	e.State, e.Reason = r.State, r.Reason
+	return q.write(path, e)
+}
+
+// PutAttempt notes an attempt that is followed by another one, and keeps its output.
+func (q *Queue) PutAttempt(_ context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error {
+	path := q.activePath(id)
+	e, err := q.read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := q.mine(id); err != nil {
+			return err
+		}
+		return fault.Wrap(fault.Unavailable, queue.ErrGone)
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	if err := q.copyTo(q.AttemptLog(id, a.Number), output); err != nil {
+		return err
+	}
+	e.Attempts = append(slices.DeleteFunc(e.Attempts, func(old task.Attempt) bool { return old.Number >= a.Number }), a)
 	return q.write(path, e)
 }
 

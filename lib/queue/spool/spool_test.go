@@ -255,6 +255,8 @@ func TestBadFiles(t *testing.T) {
 }
 
 func FuzzParseEntry(f *testing.F) {
+	f.Add([]byte(`{"id":"a","state":"pending","group":"lr","key":"k 1","parameters":{"lr":"0.1","":"x"}}`))
+	f.Add([]byte(`{"id":"a","state":"pending","group":"../lr","parameters":{"a":1}}`))
 	f.Add([]byte(`{"id":"a","state":"pending","after":["b"],"files":[{"name":"x","url":"file:///x"}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := ParseEntry(b)

@@ -41,7 +41,10 @@ func (s *Spool) Tidy(keep time.Duration) error {
 	t.old(tmpDir, t.expired, nil)
 	t.old(stopDir, t.leftover, func(name string) bool { return t.over(name) })
 	t.old(absentDir, t.leftover, func(name string) bool { return t.over(name) })
-	t.old(logsDir, t.expired, func(name string) bool { return !t.there[task.ID(strings.TrimSuffix(name, ".log"))] })
+	t.old(logsDir, t.expired, func(name string) bool {
+		id, _, _ := strings.Cut(name, ".") // ID.log or ID.ATTEMPT.log
+		return !t.there[task.ID(id)]
+	})
 	t.old(artifactsDir, t.expired, func(name string) bool { return !t.there[task.ID(name)] })
 	if len(t.errs) == 0 { // else it is not known which archives are in use
 		t.old(sourcesDir, t.leftover, func(name string) bool { return !t.archives[name] })
@@ -103,7 +106,11 @@ func (t *tidying) done() error {
 			continue
 		}
 		// The task's own file last: until then, all of it is found again.
-		for _, path := range []string{t.Log(id), t.path(artifactsDir, string(id)), t.path(doneDir, name)} {
+		paths := []string{t.Log(id), t.path(artifactsDir, string(id))}
+		for _, a := range e.Attempts {
+			paths = append(paths, t.AttemptLog(id, a.Number))
+		}
+		for _, path := range append(paths, t.path(doneDir, name)) {
 			t.fail(os.RemoveAll(path))
 		}
 	}

@@ -200,7 +200,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// Whatever Slurm does with the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut:
-		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+		// Whoever asked it to end, or Slurm, which was to begin it again and has forgotten
+		// it: the command has not failed by itself.
+		job.State = task.Error
+		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
+		return job
 	case absent && e.account == nil && e.notBegun() && e.owner == "":
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
 		return job

@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 		{"accounting is late, but the journal", with(run(runner.Run{Begun: true, Ended: true}), ago(3*time.Minute), nil, nil), task.Completed, 0, false, ""},
 		// One short listing while a preempted job waits to be begun again.
 		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
-		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, task.Failed, 143, false, "exit code 143"},
+		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, task.Error, 0, false, "the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm"},
 		{"gone", with(run(runner.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
 		{"gone, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"gone for an hour, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},

@@ -3,6 +3,8 @@ package vast
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
 // billTime is how long after its end an order's bill may still change: the market bills by
@@ -21,20 +24,34 @@ const billTime = 72 * time.Hour
 
 // reconcile asks the market now and then what it has billed for the instances of orders,
 // and notes that in the orders and in the journal. Orders of the turn learn it before
-// others: limits on cost count the bill once it is there.
-func (r *Runner) reconcile(ctx context.Context, open []*order) {
+// others: limits on cost count the bill once it is there. A long bill is read over several
+// turns.
+func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 	if r.BillInterval <= 0 {
 		return
 	}
-	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 })
+	wanted := slices.ContainsFunc(open, func(o *order) bool { return o.Instance != 0 || o.Unanswered })
 	done, err := r.recent(r.now().Add(-billTime))
-	if err != nil || !wanted && len(done) == 0 || !r.first(ctx, "asked for bills", r.now().Add(r.BillInterval)) {
+	if err != nil || !wanted && len(done) == 0 {
 		return
 	}
-	charges, err := r.charges(ctx, reach(r.now().Add(-billTime), open, done))
+	from := reach(r.now().Add(-billTime), open, done)
+	if !r.API.Unfinished(from) && !r.first(ctx, "asked for bills", r.now().Add(r.BillInterval)) {
+		return
+	}
+	charges, err := r.charges(ctx, from, v.bills)
+	if errors.Is(err, vastai.ErrMore) {
+		return
+	}
 	if err != nil {
 		r.once(ctx, "bills", r.now().Add(24*time.Hour), "what the market has billed cannot be read: costs are estimates", "error", err)
 		return
+	}
+	for id, b := range charges { // an instance that the list shows is still to be taken up
+		if slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == id }) {
+			b.order = ""
+			charges[id] = b
+		}
 	}
 	for _, o := range open {
 		if o.enter(charges) {
@@ -49,47 +66,68 @@ func (r *Runner) reconcile(ctx context.Context, open []*order) {
 }
 
 // reach is how far back bills have to be asked for: to the order of each instance, or its
-// bill would lack the days before.
+// bill would lack the days before. It is a whole day, so that all tools that ask within a
+// day ask for the same.
 func reach(from time.Time, lists ...[]*order) time.Time {
 	for _, o := range slices.Concat(lists...) {
 		if o.Instance != 0 && !o.Created.IsZero() && o.Created.Before(from) {
 			from = o.Created
 		}
 	}
-	return from
+	return from.UTC().Truncate(24 * time.Hour)
+}
+
+// charged is what was billed for an instance, and the order whose label it bears, if that
+// is one of this agent's.
+type charged struct {
+	bill
+	order string
 }
 
 // charges are what was billed since a time, by instance.
-func (r *Runner) charges(ctx context.Context, from time.Time) (map[int64]bill, error) {
+func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[int64]charged, error) {
 	now := r.now()
-	// Whole days, so that all tools that ask within a day ask for the same.
-	list, err := r.API.Charges(ctx, from.UTC().Truncate(24*time.Hour), now, now.Add(-r.BillInterval/2))
+	list, err := r.API.Charges(ctx, from, now, now.Add(-r.BillInterval/2), pages)
 	if err != nil {
 		return nil, err
 	}
-	out := map[int64]bill{}
+	out := map[int64]charged{}
 	for _, c := range list {
 		b := out[c.Instance]
-		out[c.Instance] = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
+		if l, ok := ParseLabel(c.Label); ok && l.Agent == r.Agent {
+			b.order = (&order{Task: l.Task, Attempt: l.Attempt}).name()
+		}
+		b.bill = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
+		out[c.Instance] = b
 	}
 	return out, nil
 }
 
 // enter notes bills of the order's instances, and reports whether there was anything new.
-func (o *order) enter(charges map[int64]bill) bool {
+// An instance that bears the order's label, but that the order has not had, was ordered by
+// a request whose answer was lost: no list has shown it, or it was one too many.
+func (o *order) enter(charges map[int64]charged) bool {
 	changed := false
+	for _, id := range slices.Sorted(maps.Keys(charges)) {
+		if charges[id].order == o.name() && !slices.Contains(o.instances(), id) {
+			o.Past = append(o.Past, spell{ID: id, Unseen: true})
+		}
+	}
 	for _, id := range o.instances() {
-		b, ok := charges[id]
-		if !ok || o.Bills[id] == b {
+		c, ok := charges[id]
+		if !ok || o.Bills[id] == c.bill {
 			continue
 		}
-		if id != o.Instance && b.Amount < o.Bills[id].Amount {
+		if id != o.Instance && c.Amount < o.Bills[id].Amount {
 			continue // of an instance before this one, the first days may not have been asked for
+		}
+		if o.End != nil && slices.Contains(o.Past, spell{ID: id, Unseen: true}) {
+			o.End.Cost += c.Amount - o.Bills[id].Amount
 		}
 		if o.Bills == nil {
 			o.Bills = map[int64]bill{}
 		}
-		o.Bills[id] = b
+		o.Bills[id] = c.bill
 		changed = true
 	}
 	return changed
@@ -121,7 +159,7 @@ func (o *order) billed() (total float64, ok bool) {
 }
 
 // bill writes bills into an order's file, under its lock.
-func (r *Runner) bill(dir, name string, charges map[int64]bill) {
+func (r *Runner) bill(dir, name string, charges map[int64]charged) {
 	held, err := r.hold(name, time.Second)
 	if err != nil {
 		return // the next time
@@ -165,7 +203,7 @@ func (r *Runner) recent(after time.Time) ([]*order, error) {
 		if !ok || err != nil || clock.Modified(info).Before(after) {
 			continue
 		}
-		if o, err := r.read(doneDir, name); err == nil && o.End != nil && o.End.At.After(after) && len(o.instances()) > 0 {
+		if o, err := r.read(doneDir, name); err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || o.Unanswered) {
 			out = append(out, o)
 		}
 	}
@@ -199,17 +237,20 @@ func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if o, err := r.read(ordersDir, name); err == nil && len(o.instances()) > 0 {
+		if o, err := r.read(ordersDir, name); err == nil && (len(o.instances()) > 0 || o.Unanswered) {
 			orders = append(orders, o)
 		}
 	}
-	charges, err := r.charges(ctx, reach(after, orders))
+	charges, err := r.charges(ctx, reach(after, orders), vastai.ChargePages)
 	if err != nil {
 		return nil, scoped(err, "billing_read")
 	}
 	var out []Bill
 	for _, o := range orders {
 		o.enter(charges)
+		if len(o.instances()) == 0 {
+			continue
+		}
 		b := Bill{Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instances: o.instances(), Estimated: o.Spent}
 		if o.Instance != 0 {
 			b.Estimated += o.estimate(r.now())

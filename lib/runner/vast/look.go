@@ -44,6 +44,7 @@ type view struct {
 	dooms    int
 	ordering bool // an order was made in this turn
 	read     map[int64]logText
+	bills    int            // how many pages of the bill may be read
 	doomed   []int64        // instances that have to be destroyed
 	destroys sync.WaitGroup // that go on beside the turn
 }
@@ -66,6 +67,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	pages := (len(v.all) + 24) / 25
 	v.logs = max(1, (turnCalls-3-pages)/2)
+	v.bills = max(1, turnCalls-4-pages-2*v.logs) // besides account, search and order, and destroys
 	known, err := remembered()
 	if err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 	}
 	r.flush(ctx, v)
-	r.reconcile(ctx, orders)
+	r.reconcile(ctx, v, orders)
 	r.await(ctx, v)
 	return jobs, nil
 }
@@ -371,7 +373,7 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 	if len(o.Doomed) > 0 || late {
 		return r.save(o)
 	}
-	if o.Tries > 0 {
+	if o.Tries > 0 || o.Unanswered || !o.Intent.IsZero() {
 		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task is over"}), r.close(o))
 	}
 	return r.forget(o)

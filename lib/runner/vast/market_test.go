@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,8 @@ type fake struct {
 	charged   []vastai.Charge
 	// chargedFrom is since when charges were asked for last.
 	chargedFrom time.Time
+	// chargesPage is how many charges a page has; 0: all.
+	chargesPage int
 	pace        func(ctx context.Context, op string) error
 	stuck       map[int64]bool // instances that destroys do nothing to
 	most        int            // instances at once
@@ -200,12 +203,19 @@ func (f *fake) Log(ctx context.Context, id int64, _ int) ([]byte, error) {
 	return []byte(i.log), i.logErr
 }
 
-func (f *fake) Charges(ctx context.Context, from, _ time.Time) ([]vastai.Charge, error) {
+func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]vastai.Charge, string, error) {
 	_ = f.ask(ctx, "charges")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.chargedFrom = from
-	return slices.Clone(f.charged), nil
+	page, next := f.charged, ""
+	if f.chargesPage > 0 {
+		at, _ := strconv.Atoi(after)
+		if page = page[at:]; len(page) > f.chargesPage {
+			page, next = page[:f.chargesPage], strconv.Itoa(at+f.chargesPage)
+		}
+	}
+	return slices.Clone(page), next, nil
 }
 
 func (f *fake) Calls() int64 { f.mu.Lock(); defer f.mu.Unlock(); return int64(len(f.asked)) }
@@ -980,6 +990,125 @@ func TestBill(t *testing.T) {
 	if c["charges"] > 3 {
 		t.Errorf("%v", c)
 	}
+}
+
+// An instance that was ordered by a request whose answer was lost, and that no list has
+// shown, is known by the label on the bill: of a task that goes on, that is over, and that
+// was stopped before it had another one.
+func TestBillOfAnUnseenInstance(t *testing.T) {
+	s := newStand(t, 9)
+	s.BillInterval = time.Hour
+	lost := map[int]*rented{}
+	for n := range 3 {
+		sub := s.submission(n)
+		s.market.create = func(int64) error { return vastai.ErrUnknown }
+		if _, err := s.Start(t.Context(), sub); !errors.Is(err, runner.ErrLater) {
+			t.Fatal(err)
+		}
+		s.market.create = nil
+		lost[n] = &rented{id: int64(500 + n), label: s.label(sub.Task, 1, 1), created: s.clock.Now()}
+		if n == 2 {
+			continue
+		}
+		s.clock.pass(2 * time.Minute)
+		for range 3 {
+			s.clock.pass(time.Minute)
+			if _, err := s.Start(t.Context(), sub); err == nil {
+				break
+			}
+		}
+		s.refs = append(s.refs, runner.Ref{Task: sub.Task, Job: s.label(sub.Task, 1, 1), Dir: sub.Dir})
+	}
+	if len(s.market.instances) != 2 {
+		t.Fatalf("%+v\n%s", s.market.instances, s.said)
+	}
+	ended(s.market.instances[1], 0)
+	gone := filepath.Join(filepath.Dir(s.Dir), "done")
+	stopped := s.submission(2)
+	if err := errors.Join(os.MkdirAll(gone, 0o700), os.Rename(stopped.Dir, filepath.Join(gone, string(stopped.Task)))); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		s.turn()
+	}
+	before, err := s.Bills(t.Context(), s.clock.Now().Add(-24*time.Hour))
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	s.market.mu.Lock()
+	for n, i := range lost {
+		s.market.charged = append(s.market.charged, vastai.Charge{Instance: i.id, Label: i.label, Amount: 0.25 + float64(n), From: i.created, Until: s.clock.Now()})
+	}
+	s.market.charged = append(s.market.charged,
+		vastai.Charge{Instance: 77, Label: "ponos:other:" + string(s.job(0)) + ":1", Amount: 50, Until: s.clock.Now()},
+		vastai.Charge{Instance: 78, Label: "mine", Amount: 50, Until: s.clock.Now()})
+	s.market.mu.Unlock()
+	s.clock.pass(2 * time.Hour)
+	s.turn()
+	if o, err := s.read(ordersDir, string(s.job(0))+".1"); err != nil || o.cost(s.clock.Now())-o.estimate(s.clock.Now()) != 0.25 {
+		t.Errorf("the one that goes on costs %+v, %v", o, err)
+	}
+	bills, err := s.Bills(t.Context(), s.clock.Now().Add(-24*time.Hour))
+	if err != nil || len(bills) != 3 {
+		t.Fatalf("%+v, %v", bills, err)
+	}
+	for _, b := range bills {
+		if n, _ := strconv.Atoi(string(b.Task[len(b.Task)-1:])); !slices.Contains(b.Instances, lost[n].id) {
+			t.Errorf("%+v, want instance %d", b, lost[n].id)
+		}
+	}
+	for n, least := range map[int]float64{1: 1.25, 2: 2.25} {
+		o, err := s.read(doneDir, string(s.job(n))+".1")
+		if err != nil || o.End == nil || o.End.Cost < least || o.End.Cost > least+0.5 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	}
+	if e := s.events("billed"); len(e) != 1 || e[0].Task != s.job(2) || e[0].Cost != 2.25 || *e[0].Billed != 2.25 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A bill of many pages is read over some turns, as requests are bounded.
+func TestBillOfManyPages(t *testing.T) {
+	s := newStand(t, 1)
+	s.BillInterval, s.market.chargesPage = time.Hour, 10
+	i := s.begin(1)
+	i.log = "at work\n"
+	s.turn()
+	s.market.mu.Lock()
+	for n := range 205 {
+		s.market.charged = append(s.market.charged, vastai.Charge{Instance: int64(n + 1), Amount: 1, From: i.created, Until: s.clock.Now()})
+	}
+	s.market.charged = append(s.market.charged, vastai.Charge{Instance: i.id, Amount: 3, From: i.created, Until: s.clock.Now()})
+	for n := range 600 { // as many as bound what is read in a turn
+		s.market.instances = append(s.market.instances, &rented{id: int64(9000000 + n), label: "mine", fields: map[string]any{"actual_status": "running"}})
+	}
+	s.market.mu.Unlock()
+	s.clock.pass(2 * time.Hour)
+	s.market.count()
+	turns := 0
+	for ; s.read1(t).Bills[i.id].Amount != 3; turns++ {
+		s.turn()
+		if c := s.market.count(); c["charges"] > 1 || turns > 30 {
+			t.Fatalf("%v in turn %d", c, turns)
+		}
+	}
+	if turns != 21 {
+		t.Errorf("%d turns", turns)
+	}
+	s.turn()
+	if c := s.market.count(); c["charges"] != 0 {
+		t.Errorf("%v", c)
+	}
+}
+
+// read1 is the order of task 1.
+func (s *stand) read1(t *testing.T) *order {
+	o, err := s.read(ordersDir, string(s.job(1))+".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 // Requests of tasks by their slugs, and machines with several GPUs.

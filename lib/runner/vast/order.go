@@ -38,12 +38,15 @@ type order struct {
 	Looked int       `json:"looked,omitempty"` // in how many lists it was looked up in vain
 	// LookedAt is when the last of those lists was asked for.
 	LookedAt time.Time `json:"looked_at,omitzero"`
-	Offer    int64     `json:"offer,omitempty"`   // what was ordered
-	Machine  int64     `json:"machine,omitempty"` // and where it is
-	GPU      string    `json:"gpu,omitempty"`
-	Price    float64   `json:"price,omitempty"`   // dollars an hour
-	Bid      float64   `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
-	Traffic  float64   `json:"traffic,omitempty"` // dollars, of image and models
+	// Unanswered says that the answer to a request was lost: there may have been an instance
+	// that no list has shown, and that only the bill knows.
+	Unanswered bool    `json:"unanswered,omitempty"`
+	Offer      int64   `json:"offer,omitempty"`   // what was ordered
+	Machine    int64   `json:"machine,omitempty"` // and where it is
+	GPU        string  `json:"gpu,omitempty"`
+	Price      float64 `json:"price,omitempty"`   // dollars an hour
+	Bid        float64 `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
+	Traffic    float64 `json:"traffic,omitempty"` // dollars, of image and models
 	// Rejected is how many offers in a row the market has rejected this order with, and
 	// Held until when it is not made again because of that.
 	Rejected int       `json:"rejected,omitempty"`
@@ -102,6 +105,8 @@ type bill struct {
 type spell struct {
 	ID   int64   `json:"id"`
 	Cost float64 `json:"cost"`
+	// Unseen is an instance that only the bill has shown.
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 // doomed is an instance that has to go.
@@ -287,6 +292,12 @@ func (r *Runner) orders() ([]string, error) {
 
 // close puts an order away of which nothing is left on the market.
 func (r *Runner) close(o *order) error {
+	if !o.Intent.IsZero() {
+		o.Unanswered = true
+		if err := r.save(o); err != nil {
+			return err
+		}
+	}
 	if err := r.journal(o, "gone", 0); err != nil {
 		return err
 	}
@@ -387,7 +398,7 @@ func (o *order) part(now time.Time) {
 		return
 	}
 	cost := o.estimate(now)
-	o.Past = append(o.Past, spell{o.Instance, cost})
+	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
 	o.Spent += cost
 	o.doom(o.Instance)
 	o.Instance, o.Ran, o.Odd, o.Missing, o.Absent, o.Dead, o.DeadAt, o.Checked = 0, time.Time{}, time.Time{}, time.Time{}, 0, 0, time.Time{}, false
@@ -417,6 +428,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.LookedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
 	o.fill(i)
 	o.Tries++
+	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
 }
 
 // rewind mends times that lie ahead, as after the clock was set back: nothing would be

@@ -181,7 +181,7 @@ func (r *Runner) scopes(ctx context.Context) error {
 		return nil
 	}
 	now := r.now()
-	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now); err != nil {
+	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now, 1); err != nil && !errors.Is(err, vastai.ErrMore) {
 		r.warnings = append(r.warnings, "vast_api: what the market has billed cannot be read ("+err.Error()+"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then")
 	}
 	return nil
@@ -436,7 +436,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	}
 	// Should it turn up later, its label says that it is not wanted.
 	o.Number++
-	o.Intent, o.Looked, o.LookedAt = time.Time{}, 0, time.Time{}
+	o.Intent, o.Looked, o.LookedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
 	return false, r.save(o)
 }
 

@@ -157,6 +157,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("shares", func(t *testing.T) { c.t = t; c.shares() })
 	t.Run("history", func(t *testing.T) { c.t = t; c.history() })
 	t.Run("limits", func(t *testing.T) { c.t = t; c.limits() })
+	t.Run("used", func(t *testing.T) { c.t = t; c.used() })
 	t.Run("when", func(t *testing.T) { c.t = t; c.when() })
 	t.Run("sure holes", func(t *testing.T) { c.t = t; c.sureHoles() })
 	t.Run("forecasts", func(t *testing.T) { c.t = t; c.forecasts(probes(t)) })
@@ -519,5 +520,80 @@ func (c cluster) when() {
 	}
 	if text := c.must("alice", "fairshare", "when", "-p", "gpu", "--gpus=1", "-t", "30"); !strings.Contains(text, "this job starts now") {
 		c.t.Errorf("%s", text)
+	}
+}
+
+// used lets jobs run far below what they ask for, and takes the advice that follows: it fits
+// a hole, into which such a job would not have fit as it was.
+func (c cluster) used() {
+	type doc struct {
+		Jobs []struct {
+			Job    string `json:"job_id"`
+			Runs   int
+			CPU    *float64 `json:"cpu_used"`
+			Peak   *int64   `json:"memory_peak_bytes_per_node"`
+			Asked  *int64   `json:"memory_asked_bytes_per_node"`
+			Lost   *float64 `json:"cpu_seconds_lost"`
+			States map[string]int
+			Advice struct {
+				Options []string `json:"sbatch_options"`
+				Before  *string  `json:"start_time_as_before"`
+				After   *string  `json:"start_time_with_options"`
+			}
+		}
+	}
+	for _, user := range []string{"alice", "bob", "carol", "root"} {
+		c.must("root", "scancel", "--user="+user)
+	}
+	c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+	run := func(args ...string) string {
+		return strings.TrimSpace(c.must("bob", append([]string{"sbatch", "--parsable", "--partition=cpu", "--output=/dev/null", "--time=600"}, args...)...))
+	}
+	array := run("--array=1-3", "--job-name=fold", "--mem=900", "--wrap=sleep 3")
+	steps := run("-N2", "-n4", "--mem=1000", "--job-name=steps", "--wrap=srun -n4 sh -c 'a=$(head -c 60000000 /dev/zero | tr \\\\0 x); sleep 6'; srun -n1 -N1 sleep 1")
+	var found doc
+	c.until("accounting of the jobs", func() bool {
+		out, _, code := c.as("bob", "fairshare", "used", "--json", array+","+steps)
+		if code != 0 {
+			return false
+		}
+		found = decode[doc](c.t, out)
+		return len(found.Jobs) == 2 && found.Jobs[0].States["COMPLETED"]+found.Jobs[1].States["COMPLETED"] == 4
+	})
+	for _, j := range found.Jobs {
+		if strings.HasPrefix(j.Job, array) {
+			if j.Runs != 3 || j.CPU == nil || *j.CPU > 0.2 || j.Lost == nil || *j.Lost < 8 || *j.Asked != 900<<20 {
+				c.t.Errorf("the array: %+v", j)
+			}
+		} else if j.Runs != 1 || j.Peak == nil || *j.Peak < 100<<20 || *j.Asked != 1000<<20 { // two or three tasks of 60 MB are on a node
+			c.t.Errorf("steps: %+v, peak %v", j, *j.Peak)
+		}
+	}
+	// cpu1 and cpu2 are kept for a job of two nodes in half an hour; a job of ten hours fits
+	// nowhere.
+	c.submit("alice", "-p", "cpu", "-w", "cpu1", "-n4", "-t", "30")
+	c.until("a job on cpu1", func() bool {
+		return strings.Contains(c.must("root", "squeue", "--noheader", "--format=%N %T"), "cpu1 RUNNING")
+	})
+	c.submit("alice", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+	c.settled()
+	out := decode[doc](c.t, c.must("bob", "fairshare", "used", "--json", array))
+	if len(out.Jobs) != 1 || len(out.Jobs[0].Advice.Options) == 0 || out.Jobs[0].Advice.After == nil {
+		c.t.Fatalf("no advice: %+v\n%s", out, c.picture())
+	}
+	if text := c.must("bob", "fairshare", "used", array); !strings.Contains(text, "it fits a hole now") || !strings.Contains(text, strings.Join(out.Jobs[0].Advice.Options, " ")) {
+		c.t.Errorf("%s\n%s", text, c.picture())
+	}
+	long := c.submit("bob", "-p", "cpu", "-t", "600", "--mem=900")
+	job := c.submit("bob", append([]string{"-p", "cpu"}, out.Jobs[0].Advice.Options...)...)
+	c.until("a job with the options that are advised to run", func() bool { return c.state(job) == "RUNNING" })
+	if state := c.state(long); state != "PENDING" {
+		c.t.Errorf("the job as it was before is %s", state)
+	}
+	if text := c.must("bob", "fairshare", "used", "--since", "1h"); !regexp.MustCompile(`(?m)^fold +3 +\d+% `).MatchString(text) {
+		c.t.Error(text)
+	}
+	if _, errs, code := c.as("bob", "fairshare", "used", "99999"); code != 2 || !strings.Contains(errs, "accounting does not know job 99999") {
+		c.t.Errorf("exit status %d, %s", code, errs)
 	}
 }
