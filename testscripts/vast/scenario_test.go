@@ -184,7 +184,7 @@ func (w *world) due() {
 
 // later moves the clock of the tools.
 func (w *world) later(d time.Duration) {
-	w.env = append(w.env, fmt.Sprintf("%s=%+ds", clock.Variable, int(time.Until(clock.Now().Add(d)).Seconds())))
+	w.env = append(w.env, fmt.Sprintf("%s=%+ds", clock.Variable, int(d.Seconds())))
 }
 
 // strangers rents instances that are somebody else's.
