@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/planner"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output")
@@ -118,11 +118,11 @@ func fairshare(t *testing.T, r recorded, args ...string) (code int, stdout, stde
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAsker()
-	a.client.Run = r
-	a.client.Env = []string{"PATH=/nowhere"}
-	a.now = func() time.Time { return time.Unix(captured, 0).UTC() }
-	a.uid = func(name string) (uint32, bool) {
+	a := planner.New()
+	a.Client.Run = r
+	a.Client.Env = []string{"PATH=/nowhere"}
+	a.Now = func() time.Time { return time.Unix(captured, 0).UTC() }
+	a.UID = func(name string) (uint32, bool) {
 		id, ok := map[string]uint32{"root": 0, "alice": 1001, "carol": 1003}[name]
 		return id, ok
 	}
@@ -298,7 +298,7 @@ func TestOtherClusters(t *testing.T) {
 		"when, no score":    {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "--score"}, 0, `^no forecast on this cluster has been scored yet`, `^$`},
 		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
 		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: sacct -aXD`},
-		"when, a trace":     {recorded{}, []string{"when", "--replay", "testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
+		"when, a trace":     {recorded{}, []string{"when", "--replay", "../../lib/planner/testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
 		"when, down":        {recorded{fail: down}, []string{"when", "2"}, 3, `^$`, `Unable to contact slurm controller`},
 		"newer Slurm":       {recorded{files: replaceConfig(t, "SLURM_VERSION", "24.05.1")}, []string{"holes", "-p", "cpu"}, 0, `partition cpu`, `^$`},
 		"an array":          {recorded{}, []string{"jobs", "5"}, 0, `5_1 +bob +cpu .* running\n`, `^$`},
@@ -368,39 +368,5 @@ func TestDuration(t *testing.T) {
 		if got, err := duration("x", bad); err == nil {
 			t.Errorf("%q: %v; want an error", bad, got)
 		}
-	}
-}
-
-func FuzzTrace(f *testing.F) {
-	for _, file := range []string{"testdata/trace.swf", "../../lib/slurm/testdata/22.05.8/sacct-runs.txt"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
-	f.Add([]byte("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n1 1e300 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		runs, err := readTrace(bytes.NewReader(text))
-		for _, r := range runs {
-			if err != nil || r.End < r.Start || r.Limit <= 0 || r.Nodes < 1 {
-				t.Errorf("%+v, %v", r, err)
-			}
-		}
-	})
-}
-
-func TestSbatchOptions(t *testing.T) {
-	script := filepath.Join(t.TempDir(), "job.sh")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n# a comment\n#SBATCH --time=1:00:00 -p gpu # why\n#SBATCH -c4\nhostname\n#SBATCH --mem=4G\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got, err := sbatchOptions([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
-	want := map[string]string{"time": "30", "gpus": "2", "exclusive": "", "ntasks": "2", "partition": "gpu", "cpus-per-task": "4"}
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	if got, err := sbatchOptions([]string{"-n2", "in-path.sh"}); err != nil || got["ntasks"] != "2" {
-		t.Errorf("%v, %v", got, err)
 	}
 }

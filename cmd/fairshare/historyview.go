@@ -15,6 +15,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -22,7 +23,7 @@ import (
 // historyView is what was used, by day.
 type historyView struct {
 	cluster         string
-	ask             *asker
+	ask             *planner.Asker
 	since, until    time.Time
 	sinceAgo        time.Duration // since is that long ago, at each refresh
 	users, accounts []string
@@ -40,10 +41,10 @@ type historyView struct {
 // maxDays bounds the days of a plot.
 const maxDays = 3700
 
-func newHistoryView(a *asker, c *cli.Context) (*historyView, error) {
+func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
 	v := &historyView{
 		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"), svg: c.String("svg"),
-		tres: strings.ToLower(c.String("tres")), source: c.String("source"), at: a.now(),
+		tres: strings.ToLower(c.String("tres")), source: c.String("source"), at: a.Now(),
 	}
 	if v.tres == "gpu" {
 		v.tres = "gres/gpu"
@@ -70,7 +71,7 @@ func newHistoryView(a *asker, c *cli.Context) (*historyView, error) {
 	}
 	v.top = int(n)
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := me()
+		name, err := planner.Me()
 		if err != nil {
 			return nil, err
 		}
@@ -93,7 +94,7 @@ func moment(now time.Time, flag, value string) (time.Time, time.Duration, error)
 }
 
 func (v *historyView) load(ctx context.Context) error {
-	if now := v.ask.now(); v.until.Equal(v.at) {
+	if now := v.ask.Now(); v.until.Equal(v.at) {
 		v.until = now
 		if v.sinceAgo > 0 {
 			v.since = now.Add(-v.sinceAgo)
@@ -101,7 +102,7 @@ func (v *historyView) load(ctx context.Context) error {
 		v.at = now
 	}
 	var config slurm.Config
-	if err := v.ask.config(&config)(ctx); err != nil {
+	if err := v.ask.Config(&config)(ctx); err != nil {
 		return err
 	}
 	if !config.Accounting() {
@@ -142,7 +143,7 @@ func (v *historyView) check(ctx context.Context) error {
 	if v.mine || len(v.users)+len(v.accounts) == 0 {
 		return nil
 	}
-	shares, err := v.ask.client.Shares(ctx)
+	shares, err := v.ask.Client.Shares(ctx)
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (v *historyView) who(user, account string) string {
 
 func (v *historyView) loadJobs(ctx context.Context) error {
 	now := v.at.Unix()
-	return v.ask.client.EachRun(ctx, slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}, func(u *slurm.Record) error {
+	return v.ask.Client.EachRun(ctx, slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}, func(u *slurm.Record) error {
 		if u.Start == 0 {
 			return nil
 		}
@@ -206,11 +207,11 @@ func (v *historyView) loadReport(ctx context.Context) error {
 			}
 			defer func() { <-free }()
 			var err error
-			sums[i], err = v.ask.client.Report(ctx, slurm.Period{Since: day, Until: end, Users: v.users, Accounts: v.accounts}, v.tres)
+			sums[i], err = v.ask.Client.Report(ctx, slurm.Period{Since: day, Until: end, Users: v.users, Accounts: v.accounts}, v.tres)
 			return err
 		})
 	}
-	if err := together(ctx, questions...); err != nil {
+	if err := planner.Together(ctx, questions...); err != nil {
 		return err
 	}
 	for i, rows := range sums {

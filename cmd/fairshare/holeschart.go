@@ -15,7 +15,7 @@ import (
 // that is in anyone's way.
 func (v *holesView) lines() []forecast.Timeline {
 	var lines []forecast.Timeline
-	for _, line := range v.plan.plan.Timelines(nil) {
+	for _, line := range v.plan.Plan.Timelines(nil) {
 		for i := range v.plan.Nodes {
 			n := &v.plan.Nodes[i]
 			if n.Name == line.Name && slices.ContainsFunc(slices.Collect(n.Partitions.All()), v.isChosen) {

@@ -16,12 +16,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // holesView is the backfill picture.
 type holesView struct {
-	ask               *asker
+	ask               *planner.Asker
 	wanted            []string // partitions
 	ahead             time.Duration
 	shortest, margin  time.Duration
@@ -30,7 +31,7 @@ type holesView struct {
 
 	at     time.Time
 	until  int64
-	plan   planner
+	plan   planner.Planner
 	me     string
 	chosen []*slurm.Partition
 	holes  map[string][]offer
@@ -47,7 +48,7 @@ type offer struct {
 	why       string // it is not sure
 }
 
-func newHolesView(a *asker, c *cli.Context) (*holesView, error) {
+func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
 	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list"), svg: c.String("svg")}
 	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
 		value := c.String(name)
@@ -67,12 +68,12 @@ func newHolesView(a *asker, c *cli.Context) (*holesView, error) {
 }
 
 func (v *holesView) load(ctx context.Context) error {
-	v.at = v.ask.now()
+	v.at = v.ask.Now()
 	now := v.at.Unix()
-	if err := v.plan.load(ctx, v.ask); err != nil {
+	if err := v.plan.Load(ctx, v.ask); err != nil {
 		return err
 	}
-	v.me, _ = me()
+	v.me, _ = planner.Me()
 	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (v *holesView) horizon(now int64) int64 {
 		return now + int64(v.ahead.Seconds())
 	}
 	last := now + 3600
-	for _, line := range v.plan.plan.Timelines(nil) {
+	for _, line := range v.plan.Plan.Timelines(nil) {
 		for _, s := range line.Spans {
 			if s.End != forecast.Forever && s.Taken {
 				last = max(last, s.End)
@@ -115,8 +116,8 @@ func (v *holesView) horizon(now int64) int64 {
 
 // offers are the holes of a partition as requests.
 func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
-	part := v.plan.world.Partition(p.Name)
-	lines := v.plan.plan.Timelines(part)
+	part := v.plan.World.Partition(p.Name)
+	lines := v.plan.Plan.Timelines(part)
 	var all []offer
 	for _, h := range forecast.Holes(lines, int64(v.shortest.Seconds()), v.until) {
 		if h.Start > now && v.onlyNow {
@@ -126,20 +127,20 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if h.Start == now {
 			margin = int64(v.margin.Seconds())
 		}
-		o := offer{Hole: h, minutes: forecast.Minutes(h.Start, h.End, margin), victims: v.plan.plan.Preempted(part, h.Nodes, h.Start)}
+		o := offer{Hole: h, minutes: forecast.Minutes(h.Start, h.End, margin), victims: v.plan.Plan.Preempted(part, h.Nodes, h.Start)}
 		if p.MaxTime != slurm.Unlimited && p.MaxTime > 0 {
 			o.minutes = min(o.minutes, int64(p.MaxTime/time.Minute))
 		}
 		if o.minutes < 1 || o.minutes*60 < int64(v.shortest.Seconds()) {
 			continue
 		}
-		if t := v.plan.threads(h.Nodes); t > 1 {
+		if t := v.plan.Threads(h.Nodes); t > 1 {
 			o.Free.CPUs -= float64(int64(o.Free.CPUs) % int64(t))
 		}
 		if o.Free.CPUs < 1 {
 			continue
 		}
-		if most := v.plan.memoryPerCPU(p); most > 0 { // more would make Slurm add CPUs
+		if most := v.plan.MemoryPerCPU(p); most > 0 { // more would make Slurm add CPUs
 			o.Free.MemMB = min(o.Free.MemMB, most*o.Free.CPUs)
 		}
 		count := len(h.Nodes)
@@ -147,7 +148,7 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 		if int64(count) < p.MinNodes {
 			continue
 		}
-		o.delays = v.plan.plan.InTheWay(part, h.Nodes, h.Start, h.End)
+		o.delays = v.plan.Plan.InTheWay(part, h.Nodes, h.Start, h.End)
 		v.judge(&o, p, part, count)
 		all = append(all, o)
 	}
@@ -157,20 +158,20 @@ func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
 // judge says how far a hole can be relied on. It has options of sbatch only if a job with
 // them would start in it, as the planner sees it.
 func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition, count int) {
-	o.certainty, o.why = v.plan.plan.Certainty(v.me, part, o.Nodes)
+	o.certainty, o.why = v.plan.Plan.Certainty(v.me, part, o.Nodes)
 	if o.certainty != forecast.OutOfReach && o.Start > v.at.Unix() {
 		o.certainty, o.why = forecast.Likely, "" // much can happen until then
 	}
 	if o.certainty == forecast.OutOfReach {
 		return
 	}
-	account, refusal := v.plan.account(v.me, p)
+	account, refusal := v.plan.Account(v.me, p)
 	if refusal != "" {
 		o.certainty, o.why = forecast.OutOfReach, refusal
 		return
 	}
 	j := forecast.Job{
-		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.gpuType(p, o.Nodes),
+		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
 		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
 	}
 	if o.minutes != forecast.Forever {
@@ -179,10 +180,10 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	if j.Need.GPUs < 1 {
 		j.GPUType = ""
 	}
-	if !v.plan.memoryCounts() {
+	if !v.plan.MemoryCounts() {
 		j.Need.MemMB = 0
 	}
-	last, why := v.plan.plan.Last(v.plan.world.Bound(j))
+	last, why := v.plan.Plan.Last(v.plan.World.Bound(j))
 	switch last.Verdict {
 	case forecast.StartsNow, forecast.PlannedLate:
 		if last.Start <= o.Start {
@@ -199,7 +200,7 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
 	if o.Free.GPUs >= 1 {
 		gpus := integer(o.Free.GPUs)
-		if t := v.plan.gpuType(p, o.Nodes); t != "" {
+		if t := v.plan.GPUType(p, o.Nodes); t != "" {
 			gpus = t + ":" + gpus
 		}
 		if count == 1 {
@@ -212,7 +213,7 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 		args = append(args, "--ntasks-per-node=1")
 	}
 	args = append(args, "--cpus-per-task="+integer(o.Free.CPUs))
-	if v.plan.memoryCounts() {
+	if v.plan.MemoryCounts() {
 		args = append(args, "--mem="+integer(o.Free.MemMB)+"M")
 	}
 	limit := slurm.Unlimited
@@ -278,7 +279,7 @@ func (v *holesView) text(p *page) error {
 				p.line("      ", "delays %s, planned in partitions that come later", few(o.delays))
 			}
 		}
-		if n := v.plan.unplanned(part.Name); n > 0 {
+		if n := v.plan.Unplanned(part.Name); n > 0 {
 			p.line("  ", "%s in line without a planned start", plural(n, "job is", "jobs are"))
 		}
 	}
@@ -308,7 +309,7 @@ func (v *holesView) describe(p *page, o offer) string {
 		what = append(what, plural(int(o.Free.GPUs), "GPU", "GPUs"))
 	}
 	what = append(what, plural(int(o.Free.CPUs), "CPU", "CPUs"))
-	if v.plan.memoryCounts() {
+	if v.plan.MemoryCounts() {
 		what = append(what, memory(o.Free.MemMB))
 	}
 	start, color := "now", green
@@ -381,7 +382,7 @@ func (v *holesView) json(w io.Writer) error {
 		return rfc3339(t)
 	}
 	for _, p := range v.chosen {
-		part := holesPartitionJSON{p.Name, p.State, filled(p.AllowAccounts), v.plan.unplanned(p.Name), []holeJSON{}}
+		part := holesPartitionJSON{p.Name, p.State, filled(p.AllowAccounts), v.plan.Unplanned(p.Name), []holeJSON{}}
 		for _, o := range v.holes[p.Name] {
 			h := holeJSON{
 				Start: *rfc3339(o.Start), Now: o.Start == v.at.Unix(), End: forever(o.End), NodeList: hostlist.Compress(o.Nodes), Nodes: len(o.Nodes),
@@ -440,7 +441,7 @@ func (v *holesView) metrics() []metric {
 			metric{"fairshare_hole_cpus", "Most CPUs of a node that a job could get right now.", labels, cpus},
 			metric{"fairshare_hole_gpus", "Most GPUs of a node that a job could get right now.", labels, gpus},
 			metric{"fairshare_hole_longest_seconds", "Longest time limit with which a job could start right now.", labels, longest},
-			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.unplanned(p.Name))})
+			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.Unplanned(p.Name))})
 	}
 	return all
 }
@@ -453,3 +454,5 @@ func (v *holesView) finish() error {
 }
 
 func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }
+
+func integer(f float64) string { return strconv.FormatInt(int64(f), 10) }

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // limitsView is every limit that bounds the jobs of a user or of an account, with what
 // counts against it.
 type limitsView struct {
-	ask  *asker
+	ask  *planner.Asker
 	name string // of a user, or of an account; "" until load: the one who asks
 	mine bool
 
@@ -79,7 +80,7 @@ func (r *limitRow) binds() bool { return len(r.jobs) > 0 || r.counts && r.known 
 
 func (v *limitsView) load(ctx context.Context) error {
 	var config slurm.Config
-	if err := v.ask.config(&config)(ctx); err != nil {
+	if err := v.ask.Config(&config)(ctx); err != nil {
 		return err
 	}
 	if !config.Accounting() {
@@ -87,7 +88,7 @@ func (v *limitsView) load(ctx context.Context) error {
 	}
 	v.cluster = config.Get("ClusterName")
 	if v.name == "" {
-		name, err := me()
+		name, err := planner.Me()
 		if err != nil {
 			return err
 		}
@@ -95,14 +96,14 @@ func (v *limitsView) load(ctx context.Context) error {
 	}
 	var all, own []slurm.Association
 	v.known = true
-	if err := together(ctx,
-		listing(&all, func(ctx context.Context) ([]slurm.Association, error) { return v.ask.client.Associations(ctx, "") }),
-		listing(&own, func(ctx context.Context) ([]slurm.Association, error) { return v.ask.client.Associations(ctx, v.name) }),
-		listing(&v.qos, v.ask.client.QOS),
-		v.ask.partitions(&v.partitions),
-		v.ask.jobs(&v.waiting, nil, "PENDING"),
+	if err := planner.Together(ctx,
+		planner.Listing(&all, func(ctx context.Context) ([]slurm.Association, error) { return v.ask.Client.Associations(ctx, "") }),
+		planner.Listing(&own, func(ctx context.Context) ([]slurm.Association, error) { return v.ask.Client.Associations(ctx, v.name) }),
+		planner.Listing(&v.qos, v.ask.Client.QOS),
+		v.ask.Partitions(&v.partitions),
+		v.ask.Jobs(&v.waiting, nil, "PENDING"),
 		func(ctx context.Context) (err error) {
-			v.usage, err = v.ask.client.Usages(ctx)
+			v.usage, err = v.ask.Client.Usages(ctx)
 			if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
 				v.known, err = false, nil // limits are worth showing by themselves
 			}
@@ -110,7 +111,7 @@ func (v *limitsView) load(ctx context.Context) error {
 		}); err != nil {
 		return err
 	}
-	v.at = v.ask.now()
+	v.at = v.ask.Now()
 	here := func(a slurm.Association) bool { return a.Cluster != v.cluster }
 	v.own = slices.DeleteFunc(own, here)
 	v.associations = map[string]slurm.Association{}
@@ -197,7 +198,7 @@ func (v *limitsView) inQOS(w whose, q slurm.QOS, accounts map[string]bool) {
 		own := w
 		own.user = v.name
 		// The controller knows users by their numbers.
-		id, ok := v.ask.uid(v.name)
+		id, ok := v.ask.UID(v.name)
 		mine, known := used.Users[id], v.known
 		v.known = known && ok
 		v.count("Max", "jobs", "User", own, true, q.MaxJobsPerUser, mine.Jobs)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
@@ -26,7 +27,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	// more than it frees, until memory gets scarce.
 	debug.SetGCPercent(300)
 	debug.SetMemoryLimit(softMemory)
-	return tool(newAsker(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+	return tool(planner.New(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
 }
 
 // softMemory is from where on memory is collected more eagerly.
@@ -37,7 +38,7 @@ const (
 	partitionUsage = "only in these `PARTITIONS`, separated by commas"
 )
 
-func tool(a *asker, stdout, stderr io.Writer) app.Tool {
+func tool(a *planner.Asker, stdout, stderr io.Writer) app.Tool {
 	display := func(c *cli.Context, v view) error { return show(c, a, v, stdout, stderr) }
 	return app.Tool{
 		Name:  "fairshare",

@@ -67,3 +67,8 @@ func partitionNames(partitions []slurm.Partition) []string {
 	}
 	return names
 }
+
+func noAccounting(view string) error {
+	return fault.Hint(fault.Errorf(fault.Unavailable, "%s needs slurmdbd, and this cluster runs without it", view),
+		"without slurmdbd there are: fairshare jobs, fairshare holes, fairshare where")
+}

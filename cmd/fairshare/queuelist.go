@@ -78,7 +78,7 @@ func (v *queueView) list(p *page) {
 	}
 	// Row 0 holds the weights, as sprio -w shows them.
 	offset := 0
-	if v.factors.at != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
+	if v.factors.At != nil && v.config.Multifactor() && (p.width == 0 || p.width >= wideEnough) {
 		offset = 1
 	}
 	job := func(row int) *slurm.Job {

@@ -15,13 +15,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // queueView is the pending jobs, in the order in which they are considered.
 type queueView struct {
-	ask                         *asker
+	ask                         *planner.Asker
 	users, accounts, partitions []string
 	ids                         []string // jobs that were asked for
 	fields                      []field
@@ -33,16 +34,16 @@ type queueView struct {
 	weights    priority.Weights
 	limits     []slurm.Partition
 	jobs       []slurm.Job
-	factors    factorRows
+	factors    planner.FactorRows
 	factorOf   []int32 // of each job its row in factors, or -1
 	noFactors  string  // why sprio has none
 	candidates []forecast.Candidate
-	order      []int          // of all pending jobs, indices into jobs
-	ranks      []int          // of each job
-	waiting    map[string]int // jobs in line, by partition
-	rows       []int          // the jobs that are shown
-	plan       *planner       // for the story of one job
-	fits       map[string]fit // of one job, by partition: how it could start now
+	order      []int            // of all pending jobs, indices into jobs
+	ranks      []int            // of each job
+	waiting    map[string]int   // jobs in line, by partition
+	rows       []int            // the jobs that are shown
+	plan       *planner.Planner // for the story of one job
+	fits       map[string]fit   // of one job, by partition: how it could start now
 }
 
 // fit is how a waiting job could start now: with a shorter time limit.
@@ -55,13 +56,13 @@ type fit struct {
 // submitMargin is the time in seconds until the user has changed the job.
 const submitMargin = 60
 
-func newQueueView(a *asker, c *cli.Context) (*queueView, error) {
+func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 	v := &queueView{
 		ask: a, users: list(c.String("user")), accounts: list(c.String("account")), partitions: list(c.String("partition")),
 		noHeader: c.Bool("noheader"),
 	}
 	if c.Bool("me") {
-		name, err := me()
+		name, err := planner.Me()
 		if err != nil {
 			return nil, err
 		}
@@ -108,17 +109,17 @@ func (v *queueView) load(ctx context.Context) error {
 	if len(v.ids) > 0 {
 		states = nil // a running job has a story too
 	}
-	v.jobs, v.factors, v.noFactors = nil, factorRows{}, ""
-	err := together(ctx, v.ask.config(&v.config), v.ask.partitions(&v.limits),
-		v.ask.jobs(&v.jobs, nil, states...), v.ask.factors(&v.factors, &v.noFactors))
+	v.jobs, v.factors, v.noFactors = nil, planner.FactorRows{}, ""
+	err := planner.Together(ctx, v.ask.Config(&v.config), v.ask.Partitions(&v.limits),
+		v.ask.Jobs(&v.jobs, nil, states...), v.ask.Factors(&v.factors, &v.noFactors))
 	if err != nil {
 		return err
 	}
-	v.at = v.ask.now()
-	if v.config.Multifactor() && v.factors.at == nil && v.noFactors == "" {
+	v.at = v.ask.Now()
+	if v.config.Multifactor() && v.factors.At == nil && v.noFactors == "" {
 		v.noFactors = "sprio says nothing"
 	}
-	v.weights = weightsOf(v.config)
+	v.weights = planner.Weights(v.config)
 	v.sort()
 	if err := v.check(ctx); err != nil {
 		return err
@@ -136,18 +137,18 @@ func (v *queueView) load(ctx context.Context) error {
 // forecast plans the queue for the one job that was asked for: where and when it starts in
 // each of its partitions, and with which time limit it would start now.
 func (v *queueView) forecast(ctx context.Context) error {
-	v.plan, v.fits = &planner{}, map[string]fit{}
-	if err := v.plan.load(ctx, v.ask); err != nil {
+	v.plan, v.fits = &planner.Planner{}, map[string]fit{}
+	if err := v.plan.Load(ctx, v.ask); err != nil {
 		return err
 	}
 	for _, i := range v.rows {
 		j := &v.jobs[i]
-		row := v.plan.row(j)
+		row := v.plan.Row(j)
 		if row < 0 {
 			continue // it has just started
 		}
 		j.Start, j.End, j.SchedNodes = 0, 0, ""
-		r := &v.plan.plan.Results[row]
+		r := &v.plan.Plan.Results[row]
 		switch r.Verdict {
 		case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
 			j.Start, j.SchedNodes = r.Start, hostlist.Compress(r.Nodes)
@@ -161,7 +162,7 @@ func (v *queueView) forecast(ctx context.Context) error {
 		if j.HetID != 0 || j.Reservation != "" {
 			continue
 		}
-		if minutes, nodes, delays, ok := v.plan.plan.ShorterLimit(row, submitMargin); ok {
+		if minutes, nodes, delays, ok := v.plan.Plan.ShorterLimit(row, submitMargin); ok {
 			v.fits[j.Partition] = fit{minutes, hostlist.Compress(nodes), delays}
 		}
 	}
@@ -193,11 +194,11 @@ func (v *queueView) sort() {
 	for i := range v.jobs {
 		v.factorOf[i] = -1
 		if j := &v.jobs[i]; j.Pending() && j.Priority > 0 {
-			v.factorOf[i] = v.factors.find(j)
+			v.factorOf[i] = v.factors.Find(j)
 		}
 	}
-	if v.factors.at != nil {
-		v.factors.at = map[factorKey]int32{}
+	if v.factors.At != nil {
+		v.factors.At = map[planner.FactorKey]int32{}
 	}
 	v.plansOfOthers()
 	v.candidates = make([]forecast.Candidate, len(v.jobs))
@@ -243,7 +244,7 @@ func (v *queueView) plansOfOthers() {
 // factorsRow is sprio's row of a job, or nil.
 func (v *queueView) factorsRow(i int) *slurm.Factors {
 	if at := v.factorOf[i]; at >= 0 {
-		return &v.factors.rows[at]
+		return &v.factors.Rows[at]
 	}
 	return nil
 }
@@ -314,7 +315,7 @@ func (v *queueView) check(ctx context.Context) error {
 	}
 	missingAccount := slices.ContainsFunc(v.accounts, func(a string) bool { return !slices.Contains(accounts, a) })
 	if v.config.Accounting() && (missingAccount || checkUsers(v.users, users) != nil) {
-		if shares, err := v.ask.client.Shares(ctx); err == nil {
+		if shares, err := v.ask.Client.Shares(ctx); err == nil {
 			for _, s := range shares {
 				users, accounts = append(users, s.User), append(accounts, s.Account)
 			}

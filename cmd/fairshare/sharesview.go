@@ -12,13 +12,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // sharesView is the association tree.
 type sharesView struct {
-	ask             *asker
+	ask             *planner.Asker
 	users, accounts []string
 	mine            bool // the users are the one who asks
 	all             bool
@@ -37,10 +38,10 @@ type sharesView struct {
 	billed  bool // usage is counted by TRESBillingWeights
 }
 
-func newSharesView(a *asker, c *cli.Context) (*sharesView, error) {
+func newSharesView(a *planner.Asker, c *cli.Context) (*sharesView, error) {
 	v := &sharesView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all")}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := me()
+		name, err := planner.Me()
 		if err != nil {
 			return nil, err
 		}
@@ -50,18 +51,18 @@ func newSharesView(a *asker, c *cli.Context) (*sharesView, error) {
 }
 
 func (v *sharesView) load(ctx context.Context) error {
-	if err := v.ask.config(&v.config)(ctx); err != nil {
+	if err := v.ask.Config(&v.config)(ctx); err != nil {
 		return err
 	}
 	if !v.config.Accounting() { // what sshare says then differs between versions
 		return noAccounting("the association tree")
 	}
 	var partitions []slurm.Partition
-	if err := together(ctx, listing(&v.rows, v.ask.client.Shares), v.ask.partitions(&partitions)); err != nil {
+	if err := planner.Together(ctx, planner.Listing(&v.rows, v.ask.Client.Shares), v.ask.Partitions(&partitions)); err != nil {
 		return err
 	}
 	v.billed = slices.ContainsFunc(partitions, func(p slurm.Partition) bool { return len(p.BillingWeights) > 0 })
-	v.at = v.ask.now()
+	v.at = v.ask.Now()
 	var users, accounts []string
 	for _, r := range v.rows {
 		if r.User != "" {

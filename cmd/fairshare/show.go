@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/planner"
 )
 
 // view is one of the tool's answers.
@@ -32,7 +33,7 @@ type finisher interface{ finish() error }
 const shortestWatch = 5 * time.Second
 
 // show loads a view and prints it in the form that was asked for.
-func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
+func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) error {
 	every, err := duration("every", c.String("every"))
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func show(c *cli.Context, a *asker, v view, stdout, stderr io.Writer) error {
 	if !c.Bool("watch") {
 		return once(c.Context, stdout, width, app.Color(stdout))
 	}
-	w := watcher{rows: func() int { return rows(stdout) }, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.now, stderr: stderr}
+	w := watcher{rows: func() int { return rows(stdout) }, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now, stderr: stderr}
 	return w.run(c.Context, every, func(ctx context.Context) ([]byte, error) {
 		var b bytes.Buffer
 		width := 0

@@ -115,13 +115,13 @@ func (v *queueView) obstacle(i int) (text string, never bool) {
 	if v.plan == nil {
 		return "", slurm.WillNeverStart(v.jobs[i].Reason)
 	}
-	row := v.plan.row(&v.jobs[i])
+	row := v.plan.Row(&v.jobs[i])
 	if row < 0 {
 		return "", false
 	}
-	verdict := v.plan.plan.Results[row].Verdict
+	verdict := v.plan.Plan.Results[row].Verdict
 	never = verdict == forecast.NeverAsks || verdict == forecast.NeverFits || slurm.WillNeverStart(v.jobs[i].Reason)
-	if text = v.plan.plan.Explain(row); text != "" && len(v.rows) > 1 && verdict != forecast.NeverFits {
+	if text = v.plan.Plan.Explain(row); text != "" && len(v.rows) > 1 && verdict != forecast.NeverFits {
 		text = "in " + v.jobs[i].Partition + ": " + text
 	}
 	return text, never

@@ -15,13 +15,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 // usedView is what jobs used of what they had asked for, and what to ask for next time.
 type usedView struct {
-	ask             *asker
+	ask             *planner.Asker
 	ids             []string
 	since           time.Time
 	sinceAgo        time.Duration
@@ -46,8 +47,8 @@ type usedGroup struct {
 	after   int64    // the same with the options
 }
 
-func newUsedView(a *asker, c *cli.Context) (*usedView, error) {
-	v := &usedView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"), at: a.now()}
+func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
+	v := &usedView{ask: a, users: list(c.String("user")), accounts: list(c.String("account")), all: c.Bool("all"), at: a.Now()}
 	for _, arg := range c.Args().Slice() {
 		for _, id := range list(arg) {
 			if !jobLabel.MatchString(id) {
@@ -67,7 +68,7 @@ func newUsedView(a *asker, c *cli.Context) (*usedView, error) {
 		return nil, fault.Errorf(fault.Usage, "--risk: %w", err)
 	}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {
-		name, err := me()
+		name, err := planner.Me()
 		if err != nil {
 			return nil, err
 		}
@@ -77,12 +78,12 @@ func newUsedView(a *asker, c *cli.Context) (*usedView, error) {
 }
 
 func (v *usedView) load(ctx context.Context) error {
-	v.at = v.ask.now()
+	v.at = v.ask.Now()
 	if v.sinceAgo > 0 {
 		v.since = v.at.Add(-v.sinceAgo)
 	}
 	var config slurm.Config
-	if err := v.ask.config(&config)(ctx); err != nil {
+	if err := v.ask.Config(&config)(ctx); err != nil {
 		return err
 	}
 	if !config.Accounting() {
@@ -91,7 +92,7 @@ func (v *usedView) load(ctx context.Context) error {
 	v.cluster, v.groups, v.waiting, v.unchecked = config.Get("ClusterName"), nil, nil, ""
 	var runs []usage.Run
 	known := map[string]bool{}
-	if err := v.ask.client.EachConsumed(ctx, v.ids, slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}, func(c *slurm.Consumed) error {
+	if err := v.ask.Client.EachConsumed(ctx, v.ids, slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}, func(c *slurm.Consumed) error {
 		r := usage.Of(c)
 		known[r.Label], known[usage.ByJob(&r)], known[c.ID] = true, true, true
 		if r.Start == 0 {
@@ -123,7 +124,7 @@ const maxAdvised = 10
 // advise plans a job like the last of each group, as it was and with less. Options that
 // the planner does not take are not printed.
 func (v *usedView) advise(ctx context.Context) error {
-	var plan planner
+	var plan planner.Planner
 	loaded, advised := false, 0
 	for i := range v.groups {
 		g := &v.groups[i]
@@ -132,7 +133,7 @@ func (v *usedView) advise(ctx context.Context) error {
 			continue
 		}
 		if !loaded {
-			if err := plan.load(ctx, v.ask); err != nil {
+			if err := plan.Load(ctx, v.ask); err != nil {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
@@ -152,20 +153,20 @@ func (v *usedView) advise(ctx context.Context) error {
 		if at < 0 {
 			continue
 		}
-		was, err := plan.jobFor(ctx, v.ask, last.User, given, &plan.Partitions[at], last.QOS)
+		was, err := plan.JobFor(ctx, v.ask, last.User, given, &plan.Partitions[at], last.QOS)
 		if err != nil {
 			return err
 		}
 		n := float64(last.Nodes)
 		was.Need = forecast.Resources{CPUs: last.CPUs / n, GPUs: last.GPUs / n, MemMB: last.MemMB}
-		if !plan.memoryCounts() {
+		if !plan.MemoryCounts() {
 			was.Need.MemMB = 0
 		}
 		less := was
 		if l := &g.learned; l.Time > 0 && hasOption(options, "--time=") {
 			less.Limit = int64(l.Time / time.Second)
 		}
-		if hasOption(options, "--mem=") && plan.memoryCounts() {
+		if hasOption(options, "--mem=") && plan.MemoryCounts() {
 			less.Need.MemMB = float64(g.learned.MemMB)
 		}
 		if hasOption(options, "--cpus-per-task=") {
@@ -186,9 +187,9 @@ func hasOption(options []string, name string) bool {
 
 // planned is when a job would start by time limits; 0: that is not known. ok is whether it
 // may start at all.
-func planned(n *planner, j forecast.Job) (start int64, ok bool) {
+func planned(n *planner.Planner, j forecast.Job) (start int64, ok bool) {
 	j.ID, j.ArrayID = 1<<61, 1<<61
-	plan, row := n.plan.With(n.world.Bound(j))
+	plan, row := n.Plan.With(n.World.Bound(j))
 	switch r := &plan.Results[row]; r.Verdict {
 	case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
 		return r.Start, true

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -37,9 +37,6 @@ examples:
   fairshare when --gpus=2 --time=4:00:00 -p gpu train.sh
 `
 
-// learnFrom is how far back jobs teach how long others run.
-const learnFrom = 30 * 24 * time.Hour
-
 // whenView is when a job starts.
 type whenView struct {
 	asJSON, score bool
@@ -48,10 +45,10 @@ type whenView struct {
 	where         *whereView // options of sbatch
 
 	at      time.Time
-	plan    planner
+	plan    planner.Planner
 	history *forecast.History
 	noRuns  string // why nothing was learned
-	kept    *forecasts
+	kept    *planner.Kept
 	notKept string // why forecasts cannot be kept
 	answers []startAnswer
 }
@@ -66,13 +63,14 @@ type startAnswer struct {
 	limits     int64   // by time limits alone; 0: not before the end of the replay
 	slurm      int64   // Slurm's own; 0: none
 	low, high  float64 // calibrated, in seconds from now
+	rawMedian  float64
 	rawLow     float64
 	rawHigh    float64
 	runs       int
 	kind       string
 }
 
-func newWhenView(a *asker, args []string) (v *whenView, help bool, err error) {
+func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err error) {
 	v = &whenView{}
 	var rest []string
 	for i := 0; i < len(args); i++ {
@@ -98,7 +96,7 @@ func newWhenView(a *asker, args []string) (v *whenView, help bool, err error) {
 			if !strings.HasPrefix(arg, "-") && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
 				continue
 			}
-			if takesValue(arg) && strings.HasPrefix(arg, "-") && i+1 < len(args) {
+			if planner.TakesValue(arg) && strings.HasPrefix(arg, "-") && i+1 < len(args) {
 				i++
 				rest = append(rest, args[i])
 			} else if !strings.HasPrefix(arg, "-") { // a script, and its arguments
@@ -125,9 +123,9 @@ func newWhenView(a *asker, args []string) (v *whenView, help bool, err error) {
 }
 
 // showWhen runs the command.
-func showWhen(ctx context.Context, a *asker, v *whenView, stdout io.Writer) error {
+func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writer) error {
 	if v.replay != "" {
-		return showReplay(ctx, v.replay, v.asJSON, a.now(), stdout)
+		return showReplay(ctx, v.replay, v.asJSON, a.Now(), stdout)
 	}
 	if err := v.load(ctx, a); err != nil {
 		return err
@@ -144,10 +142,10 @@ func showWhen(ctx context.Context, a *asker, v *whenView, stdout io.Writer) erro
 	return p.Flush()
 }
 
-func (v *whenView) load(ctx context.Context, a *asker) error {
+func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	var runs []forecast.Past
-	if err := together(ctx, func(ctx context.Context) error { return v.plan.load(ctx, a) }, func(ctx context.Context) (err error) {
-		runs, v.noRuns, err = a.ended(ctx)
+	if err := planner.Together(ctx, func(ctx context.Context) error { return v.plan.Load(ctx, a) }, func(ctx context.Context) (err error) {
+		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {
 		return err
@@ -166,53 +164,20 @@ func (v *whenView) load(ctx context.Context, a *asker) error {
 	return v.queued()
 }
 
-// ended are the jobs that teach how long others run. Where there are none to be had, why
-// says so.
-func (a *asker) ended(ctx context.Context) (runs []forecast.Past, why string, err error) {
-	now := a.now()
-	err = a.client.EachEnded(ctx, slurm.Period{Since: now.Add(-learnFrom), Until: now}, func(r *slurm.Record) error {
-		if p, ok := pastOf(r); ok {
-			runs = append(runs, p)
-		}
-		return nil
-	})
-	if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil &&
-		(failure == slurm.Refused || failure == slurm.NotInstalled || failure == slurm.NoDatabase) {
-		return nil, "there is no accounting", nil
-	}
-	return runs, "", err
-}
-
-// pastOf is a run as a forecast learns from it.
-func pastOf(r *slurm.Record) (forecast.Past, bool) {
-	if r.Start == 0 || r.End < r.Start {
-		return forecast.Past{}, false
-	}
-	n := float64(max(1, r.Nodes))
-	p := forecast.Past{
-		Name: r.Name, User: r.User, Account: r.Account, Partition: r.Partition, QOS: r.QOS, Submit: r.Submit, Start: r.Start, End: r.End,
-		Limit: forecast.Forever, Nodes: int(n), Need: forecast.Resources{CPUs: r.TRES["cpu"] / n, MemMB: r.TRES["mem"] / n, GPUs: r.TRES.GPUs() / n},
-	}
-	if r.Limit > 0 && r.Limit != slurm.Unlimited {
-		p.Limit = int64(r.Limit / time.Second)
-	}
-	return p, true
-}
-
 // settle learns what came of past forecasts.
-func (v *whenView) settle(ctx context.Context, a *asker) (err error) {
-	if v.kept, err = loadForecasts(v.plan.Config.Get("ClusterName")); err != nil {
-		v.notKept, v.kept = err.Error(), &forecasts{}
+func (v *whenView) settle(ctx context.Context, a *planner.Asker) (err error) {
+	if v.kept, err = planner.LoadKept(v.plan.Config.Get("ClusterName")); err != nil {
+		v.notKept, v.kept = err.Error(), &planner.Kept{}
 		return nil
 	}
 	seen := map[string]int64{}
 	for i := range v.plan.Jobs {
 		j := &v.plan.Jobs[i]
-		if seen[rawID(j.ID)] = j.Start; j.Pending() {
-			seen[rawID(j.ID)] = 0
+		if seen[planner.RawID(j.ID)] = j.Start; j.Pending() {
+			seen[planner.RawID(j.ID)] = 0
 		}
 	}
-	changed, err := v.kept.settle(ctx, a, v.noRuns == "", seen)
+	changed, err := v.kept.Settle(ctx, a, v.noRuns == "", seen)
 	if err == nil && changed {
 		v.save()
 	}
@@ -224,7 +189,7 @@ func (v *whenView) save() {
 	if v.notKept != "" {
 		return
 	}
-	if err := v.kept.save(); err != nil {
+	if err := v.kept.Save(); err != nil {
 		v.notKept = err.Error()
 	}
 }
@@ -252,8 +217,8 @@ func (v *whenView) queued() error {
 		for _, i := range rows {
 			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
 		}
-		answer.never = v.never(v.plan.plan, rows)
-		v.forecast(&answer, v.plan.world, rows, j.Start)
+		answer.never = v.never(v.plan.Plan, rows)
+		v.forecast(&answer, v.plan.World, rows, j.Start)
 		if answer.never == "" && answer.runs > 0 && j.TaskCount() == 1 && answer.estimate.Median != forecast.Forever {
 			v.remember(j, &answer)
 		}
@@ -301,7 +266,7 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 		}
 	}
 	if answer.runs > 0 {
-		answer.estimate = forecast.When(w, rows, v.history, arrivalPriority(v.plan.world), uint64(v.at.Unix()))
+		answer.estimate = forecast.When(w, rows, v.history, planner.ArrivalPriority(v.plan.World), uint64(v.at.Unix()))
 	} else { // nothing was learned
 		at := answer.limits
 		if at == 0 {
@@ -323,32 +288,10 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 	if answer.low, answer.high = math.Inf(1), math.Inf(1); answer.runs == 0 {
 		return // nothing was learned: there is no range
 	}
-	answer.low, answer.high = forecast.Calibrate(v.kept.scored(), wait(e.Median), answer.rawLow, answer.rawHigh)
-}
-
-// arrivalPriority is the priority of jobs that arrive: that of the jobs of the same user
-// that wait, without what their age adds; or that of any.
-func arrivalPriority(w *forecast.World) func(*forecast.Past) float64 {
-	byUser := map[string]float64{}
-	var all []float64
-	for i := range w.Jobs {
-		j := &w.Jobs[i]
-		if j.Running || j.Held || j.Priority == 0 {
-			continue
-		}
-		byUser[j.User] = j.Priority - j.AgePriority
-		all = append(all, j.Priority-j.AgePriority)
-	}
-	slices.Sort(all)
-	middle := 1.0
-	if len(all) > 0 {
-		middle = all[len(all)/2]
-	}
-	return func(p *forecast.Past) float64 {
-		if f, ok := byUser[p.User]; ok {
-			return f
-		}
-		return middle
+	answer.rawMedian = wait(e.Median)
+	var median float64
+	if median, answer.low, answer.high = forecast.Calibrate(v.kept.Scored(v.at.Unix()), answer.rawMedian, answer.rawLow, answer.rawHigh); !math.IsInf(median, 0) {
+		e.Median = v.at.Unix() + int64(math.Round(median))
 	}
 }
 
@@ -356,13 +299,13 @@ func arrivalPriority(w *forecast.World) func(*forecast.Past) float64 {
 // minutes the first counts.
 func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 	now := v.at.Unix()
-	id := rawID(j.ID)
-	for _, t := range v.kept.all {
+	id := planner.RawID(j.ID)
+	for _, t := range v.kept.All {
 		if t.Job == id && t.Submit == j.Submit && now-t.Made < 600 {
 			return
 		}
 	}
-	t := told{Job: id, Submit: j.Submit, Made: now, Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high, RawLow: answer.rawLow, RawHigh: answer.rawHigh, Limits: -1, Slurm: -1}
+	t := planner.Told{Job: id, Submit: j.Submit, Made: now, Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high, RawMedian: answer.rawMedian, RawLow: answer.rawLow, RawHigh: answer.rawHigh, Limits: -1, Slurm: -1}
 	if math.IsInf(t.High, 0) || math.IsInf(t.RawHigh, 0) {
 		return
 	}
@@ -372,17 +315,17 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 	if answer.slurm > 0 {
 		t.Slurm = float64(answer.slurm - now)
 	}
-	v.kept.all = append(v.kept.all, t)
+	v.kept.All = append(v.kept.All, t)
 	v.save()
 }
 
 // submitted answers for a job that is not submitted yet.
-func (v *whenView) submitted(ctx context.Context, a *asker) error {
-	user, err := me()
+func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
+	user, err := planner.Me()
 	if err != nil {
 		return err
 	}
-	options, err := sbatchOptions(v.where.args)
+	options, err := planner.Options(v.where.args)
 	if err != nil {
 		return err
 	}
@@ -393,7 +336,7 @@ func (v *whenView) submitted(ctx context.Context, a *asker) error {
 	if err := checkNames("partition", wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
-	w := *v.plan.world
+	w := *v.plan.World
 	w.Jobs = slices.Clone(w.Jobs)
 	var rows []int
 	qos := ""
@@ -405,7 +348,7 @@ func (v *whenView) submitted(ctx context.Context, a *asker) error {
 		if !slices.Contains(wanted, p.Name) && (len(wanted) > 0 || !p.Default) {
 			continue
 		}
-		job, err := v.plan.jobFor(ctx, a, user, options, p, qos)
+		job, err := v.plan.JobFor(ctx, a, user, options, p, qos)
 		if err != nil {
 			return err
 		}
@@ -414,7 +357,7 @@ func (v *whenView) submitted(ctx context.Context, a *asker) error {
 		w.Jobs = append(w.Jobs, job)
 	}
 	if len(rows) == 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "there is no default partition"), "name one with --partition")
+		return fault.Hint(fault.Errorf(fault.Usage, "no default partition"), "name one with --partition")
 	}
 	answer := startAnswer{label: "this job"}
 	for _, row := range rows {
@@ -472,7 +415,7 @@ func (v *whenView) text(p *page) {
 		default:
 			wait := float64(max(0, e.Median-v.at.Unix()))
 			when := "in about " + about(wait)
-			if wait <= float64(v.plan.world.Scheduler.Interval) {
+			if wait <= float64(v.plan.World.Scheduler.Interval) {
 				when = "now"
 			}
 			if a.runs == 0 {
@@ -481,7 +424,7 @@ func (v *whenView) text(p *page) {
 			}
 			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
 		}
-		if s := forecast.Score(v.kept.scored(), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
+		if s := forecast.Score(v.kept.Scored(0), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
 			p.line("  ", "past forecasts here were off by %s in the median (the last %d)", exact(s.Median), s.Count)
 		} else {
 			p.line("  ", "no forecast on this cluster has been scored yet")
@@ -539,9 +482,9 @@ var methods = []struct {
 
 func (v *whenView) scoreText(p *page) {
 	v.keptText(p)
-	past := v.kept.scored()
+	past := v.kept.Scored(0)
 	if len(past) == 0 {
-		p.line("", "no forecast on this cluster has been scored yet: %s of jobs that wait", plural(len(v.kept.all), "is", "are"))
+		p.line("", "no forecast on this cluster has been scored yet: %s of jobs that wait", plural(len(v.kept.All), "is", "are"))
 		return
 	}
 	scoreTable(p, past)
@@ -616,7 +559,7 @@ func (v *whenView) json(w io.Writer) error {
 		Learned bool        `json:"run_times_learned"`
 		Jobs    []whenJSON  `json:"jobs"`
 		Past    []scoreJSON `json:"past"`
-	}{v.at.Format(time.RFC3339), v.noRuns == "", []whenJSON{}, scoresOf(v.kept.scored())}
+	}{v.at.Format(time.RFC3339), v.noRuns == "", []whenJSON{}, scoresOf(v.kept.Scored(0))}
 	finite := func(f float64) *float64 {
 		if math.IsInf(f, 0) {
 			return nil
@@ -636,5 +579,3 @@ func (v *whenView) json(w io.Writer) error {
 	}
 	return app.PrintJSON(w, doc)
 }
-
-var errNoTrace = errors.New("it is neither a listing of sacct nor a trace in the Standard Workload Format")

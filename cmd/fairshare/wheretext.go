@@ -10,9 +10,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/planner"
 )
 
-func showWhere(ctx context.Context, a *asker, v *whereView, stdout io.Writer) error {
+func showWhere(ctx context.Context, a *planner.Asker, v *whereView, stdout io.Writer) error {
 	if err := v.load(ctx, a); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -48,7 +49,7 @@ type whereView struct {
 	account         string
 
 	at      time.Time
-	plan    planner
+	plan    planner.Planner
 	answers []answer
 	skipped int
 }
@@ -68,7 +69,7 @@ type answer struct {
 }
 
 // newWhereView takes fairshare's own flags out of sbatch's.
-func newWhereView(a *asker, args []string) (v *whereView, help bool, err error) {
+func newWhereView(a *planner.Asker, args []string) (v *whereView, help bool, err error) {
 	v = &whereView{}
 	script, wrapped := false, false
 	for i := 0; i < len(args); i++ {
@@ -124,7 +125,7 @@ func newWhereView(a *asker, args []string) (v *whereView, help bool, err error) 
 			v.args = append(v.args, args[at:i+1]...)
 			continue
 		}
-		if takesValue(arg) && i+1 < len(args) {
+		if planner.TakesValue(arg) && i+1 < len(args) {
 			i++
 			v.args = append(v.args, arg, args[i])
 			continue
@@ -142,31 +143,16 @@ func newWhereView(a *asker, args []string) (v *whereView, help bool, err error) 
 	return v, false, nil
 }
 
-// flagsAlone are sbatch's options without a value; any other one takes the next
-// argument, unless it is joined to its value.
-var flagsAlone = []string{
-	"--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue", "--overcommit", "--oversubscribe",
-	"--parsable", "--quiet", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose", "--wait", "--kill-on-invalid-dep", "--nice",
-	"--propagate", "--resv-ports", "-H", "-I", "-k", "-O", "-Q", "-s", "-v", "-W",
-}
-
-func takesValue(arg string) bool {
-	if strings.HasPrefix(arg, "--") {
-		return !strings.Contains(arg, "=") && !slices.Contains(flagsAlone, arg)
-	}
-	return len(arg) == 2 && !slices.Contains(flagsAlone, arg)
-}
-
-func (v *whereView) load(ctx context.Context, a *asker) error {
-	v.at = a.now()
-	name, err := me()
+func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
+	v.at = a.Now()
+	name, err := planner.Me()
 	if err != nil {
 		return err
 	}
 	n := &v.plan
 	var runs []forecast.Past
-	if err := together(ctx, func(ctx context.Context) error { return n.load(ctx, a) }, func(ctx context.Context) (err error) {
-		runs, _, err = a.ended(ctx)
+	if err := planner.Together(ctx, func(ctx context.Context) error { return n.Load(ctx, a) }, func(ctx context.Context) (err error) {
+		runs, _, err = a.Ended(ctx)
 		return err
 	}); err != nil {
 		return err
@@ -174,7 +160,7 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	v.at = n.Now
 	waiting := map[string]int{}
 	for i := range n.Jobs {
-		if n.plan.Results[i].Verdict.InLine() && n.Jobs[i].Pending() {
+		if n.Plan.Results[i].Verdict.InLine() && n.Jobs[i].Pending() {
 			waiting[n.Jobs[i].Partition] += n.Jobs[i].RunnableTasks()
 		}
 	}
@@ -183,7 +169,7 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 	}
 	var memberships []slurm.Association
 	if n.Config.Accounting() {
-		memberships, err = a.client.Associations(ctx, name)
+		memberships, err = a.Client.Associations(ctx, name)
 		failure, failed := slurm.FailureOf(err)
 		if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
 			return err
@@ -199,11 +185,11 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 			}
 		}
 	}
-	m := n.model(name, memberships)
+	m := n.Model(name, memberships)
 	m.Known.Accounting = !v.noDatabase
 	// Since 23.02 the accounts of a partition stand for those below them, too.
 	if n.Config.AtLeast(23, 2) && n.Config.Accounting() && !v.noDatabase {
-		if accounts, err := a.client.Associations(ctx, ""); err == nil { // some sites show users their own only
+		if accounts, err := a.Client.Associations(ctx, ""); err == nil { // some sites show users their own only
 			m.Accounts, m.Known.Accounts = accounts, true
 		}
 	}
@@ -223,63 +209,29 @@ func (v *whereView) load(ctx context.Context, a *asker) error {
 
 // foresee plans the job in each partition and QoS that takes it: with time limits, and as
 // jobs really run, where that is known.
-func (v *whereView) foresee(ctx context.Context, a *asker, user string, history *forecast.History) error {
-	options, err := sbatchOptions(v.args)
+func (v *whereView) foresee(ctx context.Context, a *planner.Asker, user string, history *forecast.History) error {
+	options, err := planner.Options(v.args)
 	if err != nil {
 		return err
 	}
-	priorities := arrivalPriority(v.plan.world)
 	for i := range v.answers {
 		r := &v.answers[i]
-		p := v.partition(r.partition)
+		p := v.plan.Partition(r.partition)
 		if r.refusal != "" || p == nil {
 			continue
 		}
-		job, err := v.plan.jobFor(ctx, a, user, options, p, r.qos)
+		place, err := v.plan.Place(ctx, a, user, options, p, r.qos, history)
 		if err != nil {
 			return err
 		}
-		job.ID, job.ArrayID = 1<<61, 1<<61
-		plan, row := v.plan.plan.With(job)
-		result := &plan.Results[row]
-		r.bySlurm, r.start, r.nodes = r.start, 0, ""
-		switch result.Verdict {
-		case forecast.NeverAsks, forecast.NeverFits:
-			r.refusal = plan.Explain(row)
-			continue
-		case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
-			r.start, r.nodes = result.Start, hostlist.Compress(result.Nodes)
-		default:
-			r.note = or(plan.Explain(row), "the scheduler does not plan it")
-		}
-		if known, _ := history.Known(&job); known == 0 || result.Verdict == forecast.StartsNow {
-			continue
-		}
-		if e := forecast.When(plan.World, []int{row}, history, priorities, uint64(v.at.Unix())); e.Median != forecast.Forever {
-			r.expected = e.Median
-		}
-	}
-	return nil
-}
-
-func (v *whereView) partition(name string) *slurm.Partition {
-	for i := range v.plan.Partitions {
-		if v.plan.Partitions[i].Name == name {
-			return &v.plan.Partitions[i]
-		}
+		r.bySlurm, r.start, r.nodes, r.expected, r.refusal, r.note = r.start, place.Start, place.Nodes, place.Expected, place.Never, place.Note
 	}
 	return nil
 }
 
 // soonest is what an answer is ranked by; later than any start if it has none.
 func (r *answer) soonest() int64 {
-	switch {
-	case r.expected > 0:
-		return r.expected
-	case r.start > 0:
-		return r.start
-	}
-	return forecast.Forever
+	return (&planner.Place{Start: r.start, Expected: r.expected}).Soonest()
 }
 
 // candidates are the partitions, each with the QOSs, that the user may use as far
@@ -313,7 +265,7 @@ func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
 				continue
 			}
 			v.answers = append(v.answers, answer{
-				partition: p.Name, qos: qos, ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.preemptMode(p),
+				partition: p.Name, qos: qos, ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
 			})
 		}
 	}
@@ -377,7 +329,7 @@ func (v *whereView) merged() []answer {
 // preemptible reports whether jobs of the partition lose their place to those of
 // others: it has a lower tier than another one on the same nodes.
 func (v *whereView) preemptible(p *slurm.Partition) bool {
-	if v.plan.Config.Get("PreemptType") != "preempt/partition_prio" || v.plan.preemptMode(p) == "OFF" {
+	if v.plan.Config.Get("PreemptType") != "preempt/partition_prio" || v.plan.PreemptMode(p) == "OFF" {
 		return false
 	}
 	mine, _ := hostlist.Expand(p.Nodes)
@@ -395,7 +347,7 @@ func (v *whereView) preemptible(p *slurm.Partition) bool {
 }
 
 // try asks sbatch about every candidate.
-func (v *whereView) try(ctx context.Context, a *asker) error {
+func (v *whereView) try(ctx context.Context, a *planner.Asker) error {
 	free := make(chan struct{}, triesAtOnce)
 	var questions []func(context.Context) error
 	for i := range v.answers {
@@ -409,7 +361,7 @@ func (v *whereView) try(ctx context.Context, a *asker) error {
 			return v.ask(ctx, a, &v.answers[i])
 		})
 	}
-	if err := together(ctx, questions...); err != nil {
+	if err := planner.Together(ctx, questions...); err != nil {
 		return err
 	}
 	v.sort()
@@ -444,13 +396,13 @@ func (v *whereView) sort() {
 
 // ask asks sbatch when the job could start. sbatch reads the whole script, so the
 // answer is as good as a submission; but it submits nothing.
-func (v *whereView) ask(ctx context.Context, a *asker, r *answer) error {
+func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error {
 	args := []string{"--test-only", "--partition=" + r.partition}
 	if r.qos != "" {
 		args = append(args, "--qos="+r.qos)
 	}
 	var said strings.Builder
-	_, err := a.client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, v.args...), Env: a.client.SubmitEnv(), Stderr: &said})
+	_, err := a.Client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, v.args...), Env: a.Client.SubmitEnv(), Stderr: &said})
 	var exit *command.ExitError
 	switch {
 	case err == nil:

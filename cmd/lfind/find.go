@@ -134,6 +134,7 @@ type found struct {
 	Start       *time.Time        `json:"start,omitempty"`
 	Wait        *int64            `json:"wait_seconds,omitempty"`
 	Nodes       string            `json:"start_nodes,omitempty"`
+	StartBy     string            `json:"start_by,omitempty"`
 	Unknown     []string          `json:"unknown,omitempty"`
 	Notes       []string          `json:"notes,omitempty"`
 }
@@ -157,7 +158,7 @@ func describe(f *file.File, a *launcher.Answer, start *estimate) found {
 	if start != nil {
 		wait := int64(max(0, start.wait()) / time.Second)
 		at := start.at.Truncate(time.Second)
-		d.Start, d.Wait, d.Nodes = &at, &wait, start.nodes
+		d.Start, d.Wait, d.Nodes, d.StartBy = &at, &wait, start.nodes, start.by
 	}
 	return d
 }

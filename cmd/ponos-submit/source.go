@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -42,28 +42,49 @@ func slug(e spool.Entry) string {
 }
 
 // source is where the code of the task is.
-func source(c *cli.Context, s *spool.Spool) (task.Source, error) {
+func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, error) {
 	repository, directory := c.String("repository"), c.String("directory")
 	switch {
 	case repository != "" && directory != "":
 		return task.Source{}, fault.Errorf(fault.Usage, "--repository and --directory can't be combined")
 	case c.IsSet("revision") && repository == "":
 		return task.Source{}, fault.Errorf(fault.Usage, "--revision needs --repository")
+	case c.Bool("dirty") && repository == "":
+		return task.Source{}, fault.Errorf(fault.Usage, "--dirty needs --repository")
+	case c.Bool("dirty") && c.IsSet("revision"):
+		return task.Source{}, fault.Errorf(fault.Usage, "--dirty and --revision can't be combined: changes are those since HEAD")
 	case directory != "":
-		archive, err := pack(directory, s)
+		archive, err := packDirectory(directory, s)
 		return task.Source{Archive: archive}, err
 	case repository == "":
 		return task.Source{}, nil
 	}
+	local := false
 	if info, err := os.Stat(repository); err == nil && info.IsDir() {
+		local = true
 		if repository, err = filepath.Abs(repository); err != nil {
 			return task.Source{}, err
 		}
 	} else if strings.HasPrefix(repository, "-") {
 		return task.Source{}, fault.Errorf(fault.Usage, "--repository: neither a URL nor a directory: %q", repository)
 	}
+	if c.Bool("dirty") && !local {
+		return task.Source{}, fault.Errorf(fault.Usage, "--dirty: %q is not a directory", task.CleanAddress(repository))
+	}
 	revision, err := resolve(c.Context, repository, c.String("revision"))
-	return task.Source{Repository: repository, Revision: revision}, err
+	source := task.Source{Repository: repository, Revision: revision}
+	if err != nil || !local || c.IsSet("revision") {
+		return source, err
+	}
+	changed, err := changes(c.Context, repository)
+	switch {
+	case err != nil || len(changed) == 0:
+		return source, err
+	case c.Bool("dirty"):
+		return dirty(c.Context, s, source)
+	}
+	app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)), "commit it, or take it along with --dirty"))
+	return source, nil
 }
 
 // resolve turns a revision into a commit, so that the task runs what is there now.
@@ -133,44 +154,11 @@ func file(name string) (task.File, error) {
 	return task.File{Name: filepath.Base(abs), URL: "file://" + abs}, nil
 }
 
-// readEnv reads variables: a NAME=VALUE a line, blank lines and comments between.
-func readEnv(name string) (map[string]string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "--env-file: %w", err)
-	}
-	defer f.Close()
-	env := map[string]string{}
-	var errs []error
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		variable, value, ok := strings.Cut(line, "=")
-		if !ok || variable == "" || strings.ContainsAny(variable, " \t'\"") {
-			errs = append(errs, fault.Errorf(fault.Usage, "%s:%d: want NAME=VALUE", name, n)) // the line may hold a secret
-			continue
-		}
-		if l := len(value); l > 1 && (value[0] == '"' || value[0] == '\'') && value[l-1] == value[0] {
-			value = value[1 : l-1]
-		}
-		env[variable] = value
-	}
-	if err := lines.Err(); err != nil {
-		errs = append(errs, fault.Errorf(fault.Usage, "%s: %w", name, err))
-	}
-	return env, errors.Join(errs...)
-}
-
 // left out of a directory's snapshot: what git, Python and editors leave behind.
 var leftOut = map[string]bool{".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true, "node_modules": true}
 
-// pack makes a snapshot of a directory in the spool. The same contents give the
-// same file, so that tasks of one directory share an environment.
-func pack(dir string, s *spool.Spool) (string, error) {
+// packDirectory makes a snapshot of a directory in the spool.
+func packDirectory(dir string, s *spool.Spool) (string, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
@@ -178,6 +166,37 @@ func pack(dir string, s *spool.Spool) (string, error) {
 	if !info.IsDir() {
 		return "", fault.Errorf(fault.Usage, "--directory %q is not a directory", dir)
 	}
+	return pack(s, "--directory", func(t *tar.Writer) error {
+		return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || name == dir {
+				return err
+			}
+			if leftOut[d.Name()] {
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			return packOne(t, dir, name, d)
+		})
+	})
+}
+
+// pack puts an archive into the spool. The same contents give the same file, so that
+// tasks of one directory share an environment.
+func pack(s *spool.Spool, flag string, fill func(*tar.Writer) error) (string, error) {
+	return keep(s, ".tar.gz", func(w io.Writer) error {
+		z := gzip.NewWriter(w)
+		t := tar.NewWriter(z)
+		if err := fill(t); err != nil {
+			return fault.Errorf(fault.Usage, "%s: %w", flag, err)
+		}
+		return errors.Join(t.Close(), z.Close())
+	})
+}
+
+// keep puts a file into the spool, under the hash of its contents.
+func keep(s *spool.Spool, suffix string, fill func(io.Writer) error) (string, error) {
 	f, err := os.CreateTemp(s.TempDir(), "source-*")
 	if err != nil {
 		return "", fault.Errorf(fault.Unavailable, "spool: %w", err)
@@ -185,27 +204,12 @@ func pack(dir string, s *spool.Spool) (string, error) {
 	defer os.Remove(f.Name())
 	defer f.Close()
 	sum := sha256.New()
-	z := gzip.NewWriter(io.MultiWriter(f, sum))
-	t := tar.NewWriter(z)
-	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == dir {
-			return err
-		}
-		if leftOut[d.Name()] {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		return packOne(t, dir, name, d)
-	})
-	if err != nil {
-		return "", fault.Errorf(fault.Usage, "--directory: %w", err)
-	}
-	if err := errors.Join(t.Close(), z.Close(), f.Sync()); err != nil {
+	if err := fill(io.MultiWriter(f, sum)); fault.Is(err, fault.Usage) {
+		return "", err
+	} else if err := errors.Join(err, f.Sync()); err != nil {
 		return "", fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	path := s.SourcePath(hex.EncodeToString(sum.Sum(nil)))
+	path := s.SourcePath(hex.EncodeToString(sum.Sum(nil)), suffix)
 	if err := os.Rename(f.Name(), path); err != nil {
 		return "", fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"slices"
 	"time"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
@@ -16,29 +17,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tasklist"
 )
 
-// unattended is how old a task is before its user is told that no agent takes turns: one
-// may just have been started.
+// unattended is how long a task is waited for before its user is told that no agent takes
+// turns: one may just have been started.
 const unattended = 10 * time.Second
-
-// noAgent is an error if no agent takes turns in the spool, or nil.
-func noAgent(s *spool.Spool) error {
-	last, alive, err := s.LastSeen()
-	if err != nil || alive {
-		return nil // what is wrong with the spool is told elsewhere
-	}
-	text := "no agent has taken a turn in this spool"
-	if !last.Seen.IsZero() {
-		seen := last.Seen.Local()
-		format := time.TimeOnly
-		if now := clock.Now().Local(); seen.YearDay() != now.YearDay() || seen.Year() != now.Year() {
-			format = time.DateTime
-		}
-		text = fmt.Sprintf("no agent has taken a turn since %s (%s on host %s)", seen.Format(format), task.Clean(last.Agent), task.Clean(last.Host))
-	}
-	return fault.Hint(errors.New(text), "start it: ponos-poll --every 10s | ponos-stop | ponos-start")
-}
 
 // waiting is somebody who waits for a task.
 type waiting struct {
@@ -71,18 +55,16 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 				return status(e)
 			}
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
-			if clock.Since(began) > unattended {
-				err = noAgent(w.spool)
-			}
+			w.attended(began)
 		case errors.Is(err, queue.ErrGone):
 			if w.absent = w.absent.Again(clock.Now()); w.absent.Fact() {
 				return fmt.Errorf("task %s: %w", w.id, err)
 			}
-			err = nil
 		case !fault.Is(err, fault.Unavailable):
 			return err
+		default:
+			w.tell(err)
 		}
-		w.tell(err)
 		select {
 		case <-ctx.Done():
 			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("task %s stays in the spool: %s", w.id, e.State), w.stop+" stops it"))
@@ -99,8 +81,20 @@ func (w *waiting) look(stdout io.Writer) (spool.Entry, error) {
 		return e, err
 	}
 	// The log is published before the final state.
-	w.shown, err = follow(w.spool.Log(w.id), w.shown, stdout)
+	w.shown, err = tasklist.Follow(w.spool.Log(w.id), w.shown, stdout)
 	return e, err
+}
+
+// attended tells when no agent takes turns.
+func (w *waiting) attended(began time.Time) {
+	err := tasklist.NoAgent(w.spool)
+	if err != nil && clock.Since(began) < unattended {
+		return
+	}
+	if err != nil {
+		err = fmt.Errorf("warning: %w", err)
+	}
+	w.tell(err)
 }
 
 // tell says once what keeps the task waiting. It may pass.
@@ -115,28 +109,6 @@ func (w *waiting) tell(err error) {
 	}
 }
 
-// follow prints what has been added to a log since the last look. Each time it is
-// published, the file is a new one.
-func follow(path string, shown int64, stdout io.Writer) (int64, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return shown, nil
-	}
-	if err == nil {
-		defer f.Close()
-		_, err = f.Seek(shown, io.SeekStart)
-	}
-	if err != nil {
-		return shown, fault.Errorf(fault.Unavailable, "log: %w", err)
-	}
-	n, err := io.Copy(stdout, f)
-	var read *fs.PathError
-	if errors.As(err, &read) && read.Path == path {
-		err = fault.Errorf(fault.Unavailable, "log: %w", err)
-	}
-	return shown + n, err
-}
-
 // status is the exit status for the end of a task: that of its command, if that
 // was run to its end.
 func status(e spool.Entry) error {
@@ -148,4 +120,107 @@ func status(e spool.Entry) error {
 		return fault.Exit(e.ExitCode, err)
 	}
 	return err
+}
+
+// waitForGroup waits for the tasks of a group.
+func waitForGroup(c *cli.Context, stderr io.Writer) error {
+	for _, f := range c.FlagNames() {
+		if !slices.Contains([]string{"config", "c", "spool", "s", "wait", "group"}, f) {
+			return fault.Errorf(fault.Usage, "--%s: there is nothing to run", f)
+		}
+	}
+	if err := spool.CheckGroup(c.String("group")); err != nil {
+		return fault.Errorf(fault.Usage, "--group: %w", err)
+	}
+	s, err := tasklist.Open(c.String("config"), c.String("spool"))
+	if err != nil {
+		return err
+	}
+	all, err := s.Look()
+	if err != nil {
+		return err
+	}
+	var ids []task.ID
+	for _, r := range all {
+		if r.Group == c.String("group") && !r.Retried {
+			ids = append(ids, r.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("no task is in the group %q", c.String("group"))
+	}
+	w := waiting{spool: s, stderr: stderr}
+	return w.waitForAll(c, ids)
+}
+
+// waitForAll waits until all tasks are over. Of those that did not complete, it names some.
+func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
+	line := progress.Open(w.stderr, name)
+	defer line.Close()
+	w.stderr = line.Writer(w.stderr)
+	wanted := make(map[task.ID]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	began := clock.Now()
+	for {
+		looked := time.Now() //nolint:forbidigo // how long a look takes on this machine
+		all, err := w.spool.Look()
+		switch {
+		case err == nil:
+			all = slices.DeleteFunc(all, func(r spool.Summary) bool { return !wanted[r.ID] })
+			over, err := w.some(line, all, len(ids), began)
+			if over || err != nil {
+				return err
+			}
+			w.attended(began)
+		case fault.Is(err, fault.Unavailable):
+			w.tell(err)
+		default:
+			return err
+		}
+		pause := max(300*time.Millisecond, 4*time.Since(looked)) //nolint:forbidigo // the same
+		select {
+		case <-c.Done():
+			return context.Cause(c.Context)
+		case <-time.After(min(pause, 10*time.Second)):
+		}
+	}
+}
+
+// some looks at the tasks that are waited for, and reports whether they are over.
+func (w *waiting) some(line *progress.Line, all []spool.Summary, wanted int, began time.Time) (bool, error) {
+	count := tasklist.CountOf(all)
+	line.Set(fmt.Sprintf("%s, %s", count, clock.Since(began).Truncate(time.Second)))
+	over := 0
+	var bad []spool.Summary
+	for _, r := range all {
+		if r.State.Final() {
+			if over++; r.State != task.Completed {
+				bad = append(bad, r)
+			}
+		}
+	}
+	if missing := wanted - len(all); missing > 0 {
+		// One look that does not show them proves nothing.
+		if w.absent = w.absent.Again(clock.Now()); !w.absent.Fact() {
+			return false, nil
+		}
+		if over == len(all) {
+			return true, fmt.Errorf("%d of %d tasks are gone from the spool", missing, wanted)
+		}
+	} else {
+		w.absent = task.Absence{}
+	}
+	if over < len(all) {
+		return false, nil
+	}
+	if len(bad) == 0 {
+		return true, nil
+	}
+	const most = 5
+	for _, r := range bad[:min(len(bad), most)] {
+		app.Report(w.stderr, name, fmt.Errorf("task %s (%s): %s: %s", r.ID, task.Clean(r.Slug), r.State, task.Clean(r.Reason)))
+	}
+	return true, fmt.Errorf("%d of %d tasks did not complete", len(bad), wanted)
 }

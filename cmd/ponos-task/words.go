@@ -37,14 +37,15 @@ var sources = map[string][]source{
 	"users":      {{"sshare", []string{"--noheader", "--parsable2", "--all", "--format=User"}, strings.Fields}},
 	"jobs":       {{"squeue", []string{"--noheader", "--me", "--format=%A"}, strings.Fields}},
 	"tasks": {
-		{"ponos-submit", []string{"--list", "--json"}, func(s string) []string { return named(s, "id") }},
+		{"ponos-list", []string{"--long", "--last=1000"}, func(s string) []string { return columns(s, 2) }},
 		{"squeue", []string{"--noheader", "--me", "--format=%k"}, marked},
 	},
-	"tags": {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
+	"groups": {{"ponos-list", []string{"--groups"}, func(s string) []string { return columns(s, 1) }}},
+	"tags":   {{"lfind", []string{"list", "--json"}, func(s string) []string { return named(s, "tags") }}},
 }
 
 // plain is a word that no shell reads as something else.
-var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@%+:/-]*$`)
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@%+:/,=-]*$`)
 
 // maxWords bounds what a completion has to look through.
 const maxWords = 2000
@@ -125,6 +126,17 @@ func named(text, field string) []string {
 		}
 		collect(v, false)
 	}
+}
+
+// columns returns the words of the first n columns of a table.
+func columns(text string, n int) []string {
+	var words []string
+	for i, line := range strings.Split(text, "\n") {
+		if fields := strings.Fields(line); i > 0 {
+			words = append(words, fields[:min(n, len(fields))]...)
+		}
+	}
+	return words
 }
 
 // marked returns the tasks that the comments of jobs name.

@@ -20,12 +20,13 @@ const (
 	partitions
 	jobs
 	tasks
+	groups
 	tags
 )
 
 // live is what "ponos-task words" calls the kinds that change from day to day.
 var live = map[kind]string{
-	users: "users", accounts: "accounts", partitions: "partitions", jobs: "jobs", tasks: "tasks", tags: "tags",
+	users: "users", accounts: "accounts", partitions: "partitions", jobs: "jobs", tasks: "tasks", groups: "groups", tags: "tags",
 }
 
 // kindOf tells by a metavariable, such as FILE, or by the arguments of a tool,
@@ -49,8 +50,12 @@ func kindOf(meta, usage string) kind {
 		return partitions
 	case has("JOB"):
 		return jobs
+	case has("GROUP"):
+		return groups
 	case has("TAG"):
 		return tags
+	case has("TASK") && (strings.Contains(usage, "spool") || strings.Contains(usage, "only tasks") || strings.Contains(usage, "start after")):
+		return tasks
 	case has("ID") && (strings.Contains(usage, "task ID") || strings.Contains(usage, "ID of the task") || strings.Contains(usage, "stop tasks")):
 		return tasks
 	}

@@ -16,3 +16,20 @@ func VerboseFlag() cli.Flag {
 func JSONFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print JSON instead of a table"}
 }
+
+// SpoolFlag is the flag that names a spool, the same in all tools that look at one.
+func SpoolFlag() cli.Flag {
+	return &cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "look at the spool `DIR`; read no configuration"}
+}
+
+// FilterFlags are the flags that say which tasks of a spool are meant; states are the words
+// that --state takes.
+func FilterFlags(states []string) []cli.Flag {
+	return []cli.Flag{
+		SomeOf(&cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE[,STATE...]`"}, states...),
+		&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "only tasks of the group `GROUP`, which may be a pattern"},
+		&cli.StringFlag{Name: "name", Aliases: []string{"n"}, Usage: "only tasks called `TASK`, which may be a pattern"},
+		&cli.StringFlag{Name: "since", Usage: "only tasks submitted within the last `DURATION`, or since a time"},
+		&cli.StringFlag{Name: "until", Usage: "only tasks submitted more than `DURATION` ago, or before a time"},
+	}
+}

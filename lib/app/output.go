@@ -33,13 +33,18 @@ func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // Print writes the table, or nothing if it has no row.
 func (t *Table) Print(w io.Writer) error {
+	return t.PrintWithin(w, w)
+}
+
+// PrintWithin writes the table to w as Print would to a terminal, or to anything else.
+func (t *Table) PrintWithin(w, terminal io.Writer) error {
 	if len(t.rows) == 0 {
 		return nil
 	}
-	if !IsTerminal(w) {
+	if !IsTerminal(terminal) {
 		return t.print(w)
 	}
-	return t.printWithin(w, Width(w))
+	return t.printWithin(w, Width(terminal))
 }
 
 // printWithin writes the table for a terminal.
@@ -141,6 +146,16 @@ func Width(w io.Writer) int {
 		}
 	}
 	return 80
+}
+
+// Height is the number of lines of the terminal w, or 24.
+func Height(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, height, err := term.GetSize(int(f.Fd())); err == nil && height > 0 {
+			return height
+		}
+	}
+	return 24
 }
 
 // Sanitize takes out of s what would move the cursor or change the colours of a

@@ -59,10 +59,10 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 	source := filepath.Join(place, "source")
 	var err error
 	switch {
+	case spec.Source.Archive != "": // with a repository, it is one of its work tree
+		err = unpack(spec.Source.Archive, source)
 	case spec.Source.Repository != "":
 		err = s.checkout(ctx, spec, source, log)
-	case spec.Source.Archive != "":
-		err = unpack(spec.Source.Archive, source)
 	default:
 		err = os.Mkdir(source, 0o700)
 	}

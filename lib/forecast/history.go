@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -27,6 +28,9 @@ type History struct {
 	kinds map[string][]sample
 	// runs, in the order of their submission, are also how many arrive at which hour.
 	runs []Past
+	// lag, in seconds, is how long after the end of a job the next one starts: the epilog,
+	// the turns of the scheduler.
+	lag int64
 }
 
 type sample struct {
@@ -44,8 +48,35 @@ func NewHistory(runs []Past) *History {
 	for i := range h.runs {
 		h.Add(h.runs[i])
 	}
+	h.lag = lagOf(h.runs)
 	slices.SortStableFunc(h.runs, func(a, b Past) int { return int(max(-1, min(1, a.Submit-b.Submit))) })
 	return h
+}
+
+// lagOf is, in the median of the last runs that waited, how long before their start another
+// one ended in their partition. Runs are in the order of their ends.
+func lagOf(runs []Past) int64 {
+	const waited, most = 5, 600
+	ends := map[string][]int64{}
+	for i := range runs {
+		ends[runs[i].Partition] = append(ends[runs[i].Partition], runs[i].End)
+	}
+	var lags []int64
+	for i := len(runs) - 1; i >= 0 && len(lags) < perKind; i-- {
+		p := &runs[i]
+		if p.Start-p.Submit <= waited {
+			continue
+		}
+		all := ends[p.Partition]
+		if at, _ := slices.BinarySearch(all, p.Start+1); at > 0 && p.Start-all[at-1] <= most {
+			lags = append(lags, p.Start-all[at-1])
+		}
+	}
+	if len(lags) == 0 {
+		return 0
+	}
+	slices.Sort(lags)
+	return lags[len(lags)/2]
 }
 
 // Add learns from one more job.
@@ -209,7 +240,7 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 		for i := range jobs {
 			jobs[i] = w.Bound(jobs[i])
 		}
-		replayStarts, looks := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Work: maxWork / minReplays, Run: func(j *Job) int64 {
+		replayStarts, looks := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: func(j *Job) int64 {
 			if s, ok := seconds[j.ID]; ok {
 				return s
 			}
@@ -243,31 +274,102 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 // Scored is a forecast of which the outcome is known: all times are seconds of waiting
 // from when it was made.
 type Scored struct {
-	Median, Low, High, Actual float64
-	RawLow, RawHigh           float64 // the bounds before they were calibrated
-	Limits                    float64 // what limits alone make of it; negative: not known
-	Slurm                     float64 // Slurm's own answer; negative: none
+	Median, Low, High, Actual  float64
+	RawMedian, RawLow, RawHigh float64 // before they were calibrated
+	Limits                     float64 // what limits alone make of it; negative: not known
+	Slurm                      float64 // Slurm's own answer; negative: none
+	// Open is that the job still waits: Actual is how long it has waited until now.
+	Open bool
 }
 
-// Calibrate widens, or narrows, the bounds of a forecast so that nine of ten of the past
-// ones would have held: the miss of each, over the width of its range, is a score, of
-// which the ninth part of ten is taken. With fewer than twenty, they are widened by what the
-// scheduler alone makes uncertain.
-func Calibrate(past []Scored, median, low, high float64) (newLow, newHigh float64) {
-	if math.IsInf(high, 0) || math.IsInf(median, 0) {
-		return low, high
+// Calibrate corrects a forecast by what came of the past ones, in the order in which that
+// was known, those that are open last. The miss of each, as the logarithm of a ratio over
+// the width of its range, is a score. Jobs that still wait are scores of which only a lower
+// bound is known: left out, they would make all waits look short after a burst
+// (the estimate of Kaplan and Meier, 1958). Of the scores, the median corrects the median,
+// and outer quantiles are the bounds; which ones follows from how many past ranges held
+// (adaptive conformal inference, Gibbs and Candès, 2021), so that nine of ten hold where
+// the future is not like the past, too.
+func Calibrate(past []Scored, median, low, high float64) (newMedian, newLow, newHigh float64) {
+	const step, few = 0.05, 10
+	if math.IsInf(median, 0) {
+		return median, low, high
 	}
-	q := 1.5
-	if len(past) >= 20 {
-		scores := make([]float64, 0, len(past))
-		for _, p := range past {
-			scores = append(scores, max(p.RawLow-p.Actual, p.Actual-p.RawHigh)/(p.RawHigh-p.RawLow+slack))
+	missed := 0.1
+	known := 0
+	scores := make([]score, 0, len(past))
+	for i := range past {
+		p := &past[i]
+		switch held := p.Actual <= p.High+1 && p.Actual >= p.Low-1; {
+		case p.Open && p.Actual <= p.High+1:
+		case held:
+			missed += step * 0.1
+		default:
+			missed -= step * 0.9
 		}
-		slices.Sort(scores)
-		q = scores[min(len(scores)-1, int(0.9*float64(len(scores)+1)))]
+		missed = min(0.3, max(0.01, missed))
+		if !p.Open {
+			known++
+		}
+		scores = append(scores, score{math.Log((p.Actual+coarse)/(p.RawMedian+coarse)) / logWidth(p.RawLow, p.RawHigh), p.Open})
 	}
-	by := q * (high - low + slack)
-	return max(0, min(median, low-by)), max(median, high+by)
+	q := []float64{-1.5, 0, 1.5} // with few, what the scheduler alone makes uncertain
+	if known >= few {
+		q = quantiles(scores, missed/2, 0.5, 1-missed/2)
+		q[1] *= float64(known) / float64(known+2*few) // a few may be off by chance
+	}
+	width := logWidth(low, high)
+	at := func(z float64) float64 { return max(0, (median+coarse)*math.Exp(z*width)-coarse) }
+	newMedian, newLow, newHigh = at(q[1]), at(q[0]), at(q[2])
+	if math.IsInf(high, 1) {
+		newHigh = high
+	}
+	return newMedian, min(newLow, newMedian), max(newHigh, newMedian)
+}
+
+// coarse, in seconds, is what two waits may differ by without being different.
+const coarse = 20
+
+// logWidth is how wide a range is; at least 1, as the replays do not know all that is
+// uncertain.
+func logWidth(low, high float64) float64 {
+	return math.Log((min(high, 30*86400)+coarse)/(low+coarse)) + 1
+}
+
+// score is how far a forecast was off; open is that it is at least that.
+type score struct {
+	value float64
+	open  bool
+}
+
+// quantiles are those of scores of which some are lower bounds only; beyond what is known,
+// the highest.
+func quantiles(scores []score, parts ...float64) []float64 {
+	scores = slices.Clone(scores)
+	slices.SortFunc(scores, func(a, b score) int {
+		if a.value == b.value && a.open != b.open { // known ones first
+			if a.open {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.value, b.value)
+	})
+	list := make([]float64, len(parts))
+	for i, part := range parts {
+		list[i] = scores[len(scores)-1].value
+		beyond := 1.0
+		for k, s := range scores {
+			if s.open {
+				continue
+			}
+			if beyond *= 1 - 1/float64(len(scores)-k); 1-beyond >= part-1e-9 {
+				list[i] = s.value
+				break
+			}
+		}
+	}
+	return list
 }
 
 // slack, in seconds, is how exact a start can be told at all: turns of the scheduler.
@@ -287,7 +389,7 @@ func Score(past []Scored, forecast func(Scored) float64) Summary {
 	s := Summary{}
 	for _, p := range past {
 		f := forecast(p)
-		if f < 0 {
+		if f < 0 || p.Open {
 			continue
 		}
 		miss := max(f-p.Actual, p.Actual-f)

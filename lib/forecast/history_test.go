@@ -3,6 +3,8 @@ package forecast
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -107,26 +109,80 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
+// Forecasts whose error is not that of their replays: nine of ten ranges hold all the same,
+// after the first 30, while the last ones are not known yet, and where the error changes.
 func TestCalibrate(t *testing.T) {
-	var scored []Scored
-	for i := range 100 { // the truth is spread twice as wide as the bounds
-		scored = append(scored, Scored{Median: 1000, RawLow: 900, RawHigh: 1100, Actual: 800 + 4*float64(i)})
-	}
-	low, high := Calibrate(scored, 1000, 900, 1100)
-	held := 0
-	for _, s := range scored {
-		if s.Actual >= low && s.Actual <= high {
-			held++
+	for what, bias := range map[string]func(i int) float64{
+		"none": func(int) float64 { return 0 }, "all take three times as long": func(int) float64 { return 1.1 }, "all take a third": func(int) float64 { return -1.1 },
+		"drift": func(i int) float64 { return float64(i) / 200 }, "bursts": func(i int) float64 { return float64(i / 60 % 2) },
+	} {
+		random := rand.New(rand.NewPCG(5, 6))
+		var scored []Scored
+		var starts, made []int64
+		held, below, better := 0, 0, 0
+		const count = 600
+		for i := range count {
+			now := int64(i) * 20
+			raw := math.Exp(3 + 3*random.Float64()) // 20 s to 7 minutes
+			s := Scored{RawMedian: raw, RawLow: raw * 0.8, RawHigh: raw * 1.25, Actual: raw * math.Exp(bias(i)+0.6*random.NormFloat64())}
+			s.Median, s.Low, s.High = Calibrate(knownAt(scored, starts, made, now), raw, s.RawLow, s.RawHigh)
+			if s.Low > s.Median || s.High < s.Median {
+				t.Fatalf("%s: %+v", what, s)
+			}
+			if i >= 30 && s.Actual >= s.Low && s.Actual <= s.High {
+				held++
+			}
+			if s.Actual < s.Median {
+				below++
+			}
+			if math.Abs(math.Log(s.Actual/s.Median)) < math.Abs(math.Log(s.Actual/raw)) {
+				better++
+			}
+			scored, starts, made = append(scored, s), append(starts, now+int64(s.Actual)), append(made, now)
+		}
+		if part := float64(held) / (count - 30); part < 0.85 || part > 0.95 {
+			t.Errorf("%s: %.0f%% of the ranges hold", what, 100*part)
+		}
+		if part := float64(below) / count; (part < 0.35 || part > 0.65) && what != "drift" {
+			t.Errorf("%s: %.0f%% start before the median", what, 100*part)
+		}
+		if strings.HasPrefix(what, "all") && better < count*3/4 {
+			t.Errorf("%s: %d of %d are better than before", what, better, count)
 		}
 	}
-	if held < 88 || held > 95 {
-		t.Errorf("%d of 100 within %v to %v", held, low, high)
+	median, low, high := Calibrate(nil, 0, 0, 0)
+	if low != 0 || median != 0 || high < 60 || high > 90 {
+		t.Error(median, low, high)
 	}
-	if low, high := Calibrate(nil, 0, 0, 0); low != 0 || high != 1.5*slack {
-		t.Error(low, high)
-	}
-	if _, high := Calibrate(scored, 1000, 900, math.Inf(1)); !math.IsInf(high, 1) {
+	if _, _, high := Calibrate(nil, 1000, 900, math.Inf(1)); !math.IsInf(high, 1) {
 		t.Error(high)
+	}
+	if median, _, _ := Calibrate(nil, math.Inf(1), 900, math.Inf(1)); !math.IsInf(median, 1) {
+		t.Error(median)
+	}
+}
+
+// Of what is open only a lower bound is known: it counts among those beyond it.
+func TestQuantiles(t *testing.T) {
+	scores := []score{{1, false}, {2, true}, {3, false}, {4, false}, {0.5, true}}
+	// 1 is one of four that are left, 3 one of two.
+	if got := quantiles(scores, 0.2, 0.25, 0.5, 0.9); !slices.Equal(got, []float64{1, 1, 3, 4}) {
+		t.Error(got)
+	}
+}
+
+func TestLag(t *testing.T) {
+	var runs []Past
+	at := int64(now)
+	for range 20 { // one after the other, 7 s apart
+		runs = append(runs, Past{User: "u", Partition: "cpu", Submit: now - 100, Start: at, End: at + 60, Limit: 600})
+		at += 67
+	}
+	if h := NewHistory(runs); h.lag != 7 {
+		t.Error(h.lag)
+	}
+	if h := NewHistory(runs[:1]); h.lag != 0 {
+		t.Error(h.lag)
 	}
 }
 
@@ -167,7 +223,7 @@ func TestScoreTrace(t *testing.T) {
 		t.Errorf("%d scored though it was to stop", len(early))
 	}
 	learned, limits := Score(scored, func(s Scored) float64 { return s.Median }), Score(scored, func(s Scored) float64 { return s.Limits })
-	if len(scored) != 60 || learned.Median > 120 || limits.Median < 5*learned.Median || learned.Coverage < 0.7 {
+	if len(scored) != 60 || learned.Median > 150 || limits.Median < 5*learned.Median || learned.Coverage < 0.85 {
 		t.Errorf("%d scored; learned %+v, limits %+v", len(scored), learned, limits)
 	}
 }

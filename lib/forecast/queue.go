@@ -1,6 +1,9 @@
 package forecast
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+)
 
 // Candidate is what decides when Slurm looks at a pending job in one partition.
 type Candidate struct {
@@ -25,21 +28,29 @@ func Order(candidates []Candidate) []int {
 	for i := range order {
 		order[i] = i
 	}
-	sort.SliceStable(order, func(i, j int) bool {
-		a, b := &candidates[order[i]], &candidates[order[j]]
+	first := func(yes bool) int {
+		if yes {
+			return -1
+		}
+		return 1
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := &candidates[i], &candidates[j]
 		switch {
 		case a.Eligible != b.Eligible:
-			return a.Eligible
+			return first(a.Eligible)
 		case a.HasReservation != b.HasReservation:
-			return a.HasReservation
+			return first(a.HasReservation)
 		case a.Tier != b.Tier:
-			return a.Tier > b.Tier
+			return cmp.Compare(b.Tier, a.Tier)
 		case a.Priority != b.Priority:
-			return a.Priority > b.Priority
+			return cmp.Compare(b.Priority, a.Priority)
 		case a.Submit != b.Submit:
-			return a.Submit < b.Submit
+			return cmp.Compare(a.Submit, b.Submit)
+		case a.JobID != b.JobID:
+			return cmp.Compare(a.JobID, b.JobID)
 		}
-		return a.JobID < b.JobID
+		return i - j
 	})
 	return order
 }

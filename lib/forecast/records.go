@@ -206,14 +206,16 @@ func (b *builder) job(j *slurm.Job) Job {
 	row := Job{
 		ID: j.ID, ArrayID: j.ArrayID, Label: j.Label, Name: j.Name, User: j.User, Account: j.Account, QOS: j.QOS, Partition: j.Partition,
 		Priority: float64(j.Priority), Submit: j.Submit, Accrue: j.Accrue, Reservation: j.Reservation,
-		Start: j.Start, End: j.End, Throttle: -1, Tasks: j.TaskCount(), Licenses: map[string]int64{}, Limit: b.length(j, d, p),
+		Start: j.Start, End: j.End, Throttle: -1, Tasks: j.TaskCount(), Limit: b.length(j, d, p),
 	}
 	if b.PriorityOf != nil {
 		row.Priority, row.AgePriority = b.PriorityOf(j)
 	}
 	if d != nil {
 		row.Whole = d.WholeNodes
-		row.Licenses = licenses(d.Licenses)
+		if d.Licenses != "" {
+			row.Licenses = licenses(d.Licenses)
+		}
 	}
 	count := float64(max(1, j.Nodes))
 	row.Nodes = int(count)

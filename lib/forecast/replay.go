@@ -10,6 +10,8 @@ type Course struct {
 	// Run is how long a job runs in all, in seconds; of one that runs, at least as long as
 	// it has run until now.
 	Run func(j *Job) int64
+	// Lag, in seconds, is how long after its end the nodes of a job are free.
+	Lag int64
 	// Arrivals are jobs that are submitted later, at their Submit, in that order.
 	Arrivals []Job
 	// Until ends the replay; Turns is how many turns of the backfill scheduler it makes
@@ -162,7 +164,7 @@ func (r *replay) runs(row int) {
 	if j.End > r.w.Now {
 		end = min(end, j.End)
 	}
-	r.events = append(r.events, event{max(end, r.w.Now+1), number})
+	r.events = append(r.events, event{max(end, r.w.Now+1) + r.c.Lag, number})
 }
 
 // step goes to the next time at which something happens, and lets the scheduler act.
@@ -290,7 +292,7 @@ func (r *replay) started(row int, nodes []int32) {
 		r.alive[j.ArrayID]++
 	}
 	length := max(1, min(r.c.Run(j), j.length()))
-	heap.Push(&r.events, event{after(r.w.Now, length), number})
+	heap.Push(&r.events, event{after(after(r.w.Now, length), r.c.Lag), number})
 	r.dirty = true
 }
 

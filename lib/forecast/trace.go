@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 )
@@ -24,7 +25,7 @@ func ScoreTrace(runs []Past, probes int, stop func() bool) []Scored {
 	first := len(runs) / 5
 	every := max(1, (len(runs)-first)/probes)
 	var scored []Scored
-	var starts []int64
+	var starts, made []int64
 	var active []int // submitted, not known to have ended
 	learned := 0
 	for i := range runs {
@@ -37,23 +38,46 @@ func ScoreTrace(runs []Past, probes int, stop func() bool) []Scored {
 			learned++
 		}
 		active = slices.DeleteFunc(active, func(k int) bool { return runs[k].End <= now })
-		var known []Scored // those whose outcome was known then
-		for k := range scored {
-			if starts[k] <= now {
-				known = append(known, scored[k])
-			}
-		}
+		known := knownAt(scored, starts, made, now)
 		w, row := poolWorld(pools, runs, active, i, now)
 		if stop() {
 			return scored
 		}
 		s := probe(w, row, h, runs[i].Start-now, uint64(len(scored)))
-		s.Low, s.High = Calibrate(known, s.Median, s.RawLow, s.RawHigh)
+		s.Median, s.Low, s.High = Calibrate(known, s.RawMedian, s.RawLow, s.RawHigh)
 		scored = append(scored, s)
-		starts = append(starts, runs[i].Start)
+		starts, made = append(starts, runs[i].Start), append(made, now)
 	}
 	return scored
 }
+
+// knownAt is what was known at a time of the last forecasts: what came of those whose jobs
+// had started, in that order, and how long the others had waited.
+func knownAt(scored []Scored, starts, made []int64, now int64) []Scored {
+	first := max(0, len(scored)-Remembered)
+	var order, open []int
+	for k := first; k < len(scored); k++ {
+		if starts[k] <= now {
+			order = append(order, k)
+		} else {
+			open = append(open, k)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(starts[a], starts[b]) })
+	known := make([]Scored, 0, len(order)+len(open))
+	for _, k := range order {
+		known = append(known, scored[k])
+	}
+	for _, k := range open {
+		s := scored[k]
+		s.Open, s.Actual = true, float64(now-made[k])
+		known = append(known, s)
+	}
+	return known
+}
+
+// Remembered is how many of the last forecasts correct the next one.
+const Remembered = 200
 
 // probe forecasts one row.
 func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
@@ -83,7 +107,7 @@ func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
 	}
 	slices.Sort(waits)
 	return Scored{
-		Median: waits[replays/2], RawLow: waits[0], RawHigh: waits[replays-1], Actual: float64(max(0, actual)), Limits: wait(limits), Slurm: -1,
+		RawMedian: waits[replays/2], RawLow: waits[0], RawHigh: waits[replays-1], Actual: float64(max(0, actual)), Limits: wait(limits), Slurm: -1,
 	}
 }
 

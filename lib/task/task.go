@@ -89,12 +89,15 @@ type File struct {
 	Version string `json:"-"`
 }
 
-// Source is where a task's code is: a revision of a git repository, or an
-// archive. Both empty: the command needs no code of its own.
+// Source is where a task's code is: an archive, or else a revision of a git
+// repository. Both empty: the command needs no code of its own.
 type Source struct {
 	Repository string `json:"repository,omitempty"`
 	Revision   string `json:"revision,omitempty"`
 	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
+	// Patch is the path of the changes that Archive has beyond Revision: a record for
+	// people, which nothing reads.
+	Patch string `json:"patch,omitempty"`
 }
 
 // Request is what a task needs to run, beside what the configuration gives to all tasks.

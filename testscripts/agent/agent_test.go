@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "ponos-log", "ponos-cancel", "ponos-retry")
 }
 
 // config is a configuration for the spool and the local runner, in $WORK/p.
@@ -44,7 +46,7 @@ func setup(env *testscript.Env, more string) error {
 	return os.WriteFile(path, []byte(fmt.Sprintf(config, dir)+more), 0o600)
 }
 
-var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended}
+var cmds = map[string]func(*testscript.TestScript, bool, []string){"drain": drain, "submit": submit, "state": state, "tmpfs": tmpfs, "agent": startAgent, "ended": ended, "refused": refused}
 
 func TestLocal(t *testing.T) {
 	t.Parallel()
@@ -83,12 +85,30 @@ func submit(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
+// refused PATTERN ARG... fails unless ponos-submit exits 2, prints nothing and says why.
+func refused(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: refused pattern arg...")
+	}
+	err := ts.Exec("ponos-submit", args[1:]...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+		ts.Fatalf("%v; want exit status 2", err)
+	}
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("stdout: %s", out)
+	}
+	if errs := ts.ReadFile("stderr"); !regexp.MustCompile("(?m)^ponos-submit: " + args[0]).MatchString(errs) {
+		ts.Fatalf("stderr: %s", errs)
+	}
+}
+
 // state ID STATE fails unless the task is in that state.
 func state(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: state id state")
 	}
-	ts.Check(ts.Exec("ponos-submit", "--list"))
+	ts.Check(ts.Exec("ponos-list", "--long"))
 	for line := range strings.Lines(ts.ReadFile("stdout")) {
 		f := strings.Fields(line)
 		if len(f) > 2 && f[0] == args[0] {
@@ -108,7 +128,7 @@ func drain(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
 		ts.Check(ts.Exec("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start >>outcomes || true"))
-		ts.Check(ts.Exec("ponos-submit", "--list"))
+		ts.Check(ts.Exec("ponos-list", "--long"))
 		out := ts.ReadFile("stdout")
 		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") {
 			return

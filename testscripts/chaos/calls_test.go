@@ -74,7 +74,7 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		run("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start")
-		list := run("ponos-submit", "--list")
+		list := run("ponos-list", "--long")
 		if strings.Count(list, " completed ") == len(want) {
 			break
 		}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			os.Exit(program(filepath.Dir(filepath.Dir(self))))
 		}
 	}
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "ponos-cancel")
 }
 
 // tasksPerTenMinutes is how many tasks a run of ten minutes has.

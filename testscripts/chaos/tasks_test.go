@@ -135,7 +135,7 @@ func (s *tasks) stop(random *rand.Rand) (string, bool) {
 		if st := s.w.state(i); st.state == "" || task.State(st.state).Final() {
 			return "", false
 		}
-		c := exec.Command("ponos-submit", "--spool", s.w.mounts[0].sub, "--stop", i.id)
+		c := exec.Command("ponos-cancel", "--spool", s.w.mounts[0].sub, i.id)
 		c.Env = s.w.env
 		if c.Run() != nil {
 			return "", false

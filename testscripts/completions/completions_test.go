@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-task", "ponos-submit", "ponos-setup", "lfind")
+	harness.Main(m, nil, "ponos-task", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-setup", "lfind")
 }
 
 // world is a home with launchers and a spool, and programs in place of Slurm's.
@@ -41,7 +41,9 @@ func world(t *testing.T) (env []string, id string) {
 		"PONOS_CONFIG=" + config, "TERM=dumb", "LC_ALL=C", "ZDOTDIR=" + dir,
 	}, harness.Clock()...)
 	run(t, env, harness.Bin+"/ponos-setup", "--init", filepath.Dir(config))
+	run(t, env, harness.Bin+"/ponos-poll") // else ponos-submit says that there is no agent
 	id = strings.TrimSpace(run(t, env, harness.Bin+"/ponos-submit", "--", "true"))
+	run(t, env, harness.Bin+"/ponos-submit", "--group", "sweep", ":::", "lr=0.1", "--", "true", "{lr}")
 	return env, id
 }
 
@@ -72,11 +74,11 @@ func generous(try func() string, want string) (got string) {
 }
 
 func TestWords(t *testing.T) {
-	env, id := world(t)
-	tasks := []string{id, "marked-7"}
+	env, _ := world(t)
+	tasks := append(strings.Fields(run(t, env, harness.Bin+"/ponos-list", "--ids")), "lr-0.1", "marked-7", "true")
 	slices.Sort(tasks)
 	for kind, want := range map[string]string{
-		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8",
+		"partitions": "gpu gpu_spot", "accounts": "iea@a100 research root", "users": "zoe42", "jobs": "4711 8", "groups": "sweep",
 		"tasks": strings.Join(tasks, " "), "tags": "big slow small",
 	} {
 		got := generous(func() string {
@@ -118,6 +120,12 @@ func questions(id string) map[string]string {
 		"ponos-stop marked":            "marked-7",
 		"ponos-stop " + id[:30]:        id,
 		"ponos-submit --after marked":  "marked-7",
+		"ponos-submit --after lr-":     "lr-0.1",
+		"ponos-log lr-":                "lr-0.1",
+		"ponos-cancel " + id[:30]:      id,
+		"ponos-retry --group swe":      "sweep",
+		"ponos-list --group swe":       "sweep",
+		"ponos-list --state comp":      "completed",
 		"lfind --tags sm":              "small",
 		"lfind explain --tags big,slo": "big,slow",
 		"fairshare jobs -p gpu_":       "gpu_spot",

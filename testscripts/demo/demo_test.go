@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit")
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit", "ponos-list", "ponos-cancel")
 }
 
 // demo runs the demo and returns what it prints.

@@ -115,6 +115,8 @@ var forms = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}\b`), "JOB"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?Z?`), "TIME"},
+	{regexp.MustCompile(`^[0-9a-f]{8} `), "SHORT "},
+	{regexp.MustCompile(`\b(\d+[dhm])*\d+s\b`), "SPAN"},
 	{regexp.MustCompile(`\b\d+\.\d+\.\d+\S*`), "VERSION"},
 	{regexp.MustCompile(`\s+`), " "},
 }

@@ -109,9 +109,6 @@ func BenchmarkLongQueue(b *testing.B) {
 			for b.Loop() {
 				longest := time.Duration(0)
 				for _, call := range rawCalls {
-					if name == "holes" && call[0] == "sprio" {
-						continue
-					}
 					wall, _, _ := measure(b, env, call...)
 					raw += wall
 					longest = max(longest, wall)

@@ -325,6 +325,10 @@ func TestSoonestOnSlurm(t *testing.T) {
 	if status != 0 || !strings.Contains(out, "--partition=gpu ") || !strings.HasPrefix(errs, "lfind: would start in ") {
 		t.Errorf("%q, %q, status %d", out, errs, status)
 	}
+	out, errs, status = s.run("lfind", "--soonest", "--json", "cuda(mem=20G) & duration=10min & partition!=gpu_spot")
+	if status != 0 || !regexp.MustCompile(`"start_by": "(limits|learned)"`).MatchString(out) {
+		t.Errorf("%q, %q, status %d", out, errs, status)
+	}
 	out, errs, status = s.run("sh", "-c", `eval "$(lfind -f env 'cuda(model=rtx2080) & cpu(cores=2, mem=1G) & duration=30min')"; sbatch --parsable $LFIND_ARGS --begin=now+1hour --wrap true`)
 	if status != 0 {
 		t.Fatal(errs)

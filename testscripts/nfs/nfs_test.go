@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit")
+	harness.Main(m, map[string]func(){"python3": harness.Python}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "ponos-cancel")
 }
 
 // kept is how long a view keeps what it has seen. NFS does so for 3 to 60 seconds.
@@ -188,7 +188,7 @@ func TestSharedSpool(t *testing.T) {
 		})
 	}
 	states := func() map[string]string {
-		out, err := run("user", "ponos-submit", "--list")
+		out, err := run("user", "ponos-list", "--long")
 		if err != nil {
 			return nil
 		}
@@ -205,7 +205,7 @@ func TestSharedSpool(t *testing.T) {
 	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(300 * time.Millisecond) {
 		got = states()
 		if !asked && got[stopped] == "running" {
-			_, err := run("user", "ponos-submit", "--stop", stopped)
+			_, err := run("user", "ponos-cancel", stopped)
 			asked = err == nil
 		}
 		done := 0

@@ -36,10 +36,11 @@ var home = []string{"scancel --me", "bob: scancel --me", "carol: scancel --me"}
 
 var scenes = []scene{
 	{
-		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-poll", "ponos-stop", "ponos-start"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
+		name: "pipeline", tools: []string{"ponos-setup", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start"}, title: "A task goes through the pipeline and is run by Slurm", columns: 108, rows: 26, slurm: true, moves: true,
 		before: []string{
 			"ponos-setup --init ~/ponos",
 			"printf '%s\\n' \"queue: spool:$HOME/ponos/spool\" \"data_dir: $HOME/ponos/data\" \"pid_file: $HOME/ponos/ponos.pid\" 'slurm: {base: {account: research}, cpu: {partition: cpu, time: \"1:00:00\"}}' >~/ponos/ponos.yaml",
+			"ponos-poll",
 		},
 		after: []string{
 			"agent=$(cat ~/ponos/ponos.pid) && kill $agent && while kill -0 $agent 2>/dev/null; do sleep 0.1; done; true",
@@ -51,7 +52,7 @@ var scenes = []scene{
 			{command: "squeue --me --format '%.6i %.10P %.8u %.2t %N %k'"},
 			{command: "ponos-poll --every 1s | ponos-stop | ponos-start >started.log &"},
 			{command: "ponos-submit --wait --slug count -- sh -c 'seq 1 3; exit 3'"},
-			{command: "ponos-submit --list"},
+			{command: "ponos-list"},
 		},
 	},
 	{

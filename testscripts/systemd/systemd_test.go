@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit")
+	harness.Main(m, nil, "ponos-setup", "ponos-poll", "ponos-stop", "ponos-start", "ponos-submit", "ponos-list", "ponos-cancel")
 }
 
 func source(name string) string { return filepath.Join(harness.Root(), "lib/systemd", name) }
@@ -182,7 +182,7 @@ func TestTurn(t *testing.T) {
 		if out, err := command(t, "ponos-poll@.service", config).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		return strings.Contains(run(t, env, "ponos-submit", "--list"), "completed")
+		return strings.Contains(run(t, env, "ponos-list", "--long"), "completed")
 	})
 }
 
@@ -205,7 +205,7 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := func(state string) func() bool {
-		return func() bool { return strings.Contains(run(t, env, "ponos-submit", "--list"), state) }
+		return func() bool { return strings.Contains(run(t, env, "ponos-list", "--long"), state) }
 	}
 	within(t, "the task runs", listed("running"))
 	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {

@@ -35,7 +35,7 @@ func TestSpool(t *testing.T) {
 			open, _ := filepath.Glob(filepath.Join(w.dir, "data/state/vast/orders/*.json"))
 			return len(open) == 0
 		})
-		out, _, _ := w.run("ponos-submit --list --json")
+		out, _, _ := w.run("ponos-list --json")
 		got := map[string]string{}
 		for line := range strings.Lines(out) {
 			var e struct{ ID, State, Reason, Image string }

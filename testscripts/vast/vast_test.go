@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	harness.Main(m, map[string]func(){"quick-python": quickPython}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "vast-offers", "vast-reap")
+	harness.Main(m, map[string]func(){"quick-python": quickPython}, "ponos-setup", "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "vast-offers", "vast-reap")
 }
 
 // world is a market, a control plane, and an agent's configuration.

@@ -9,6 +9,11 @@
 //	sources/SHA256.tar.gz directories that were submitted
 //	tmp/                  files before they get their names
 //	agents/NAME.json      when an agent took its last turn
+//	batches/NAME/         tasks that were submitted together, on their way to new/; with a
+//	                      key, which tasks it stands for
+//	undelivered/NAME      such a batch that may have tasks on their way
+//	retried/ID            the task that does again what task ID did
+//	index                 a cache of what the listing needs of tasks
 //	absent/ID             which parent of a task is not there, and since when
 //	spool.json            the identity of the spool
 //

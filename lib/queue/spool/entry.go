@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,11 +43,17 @@ type Entry struct {
 	Retry       string            `json:"retry,omitempty"`    // rules of lib/need
 	Attempts    []task.Attempt    `json:"attempts,omitempty"` // those before the last one
 	After       []task.ID         `json:"after,omitempty"`
-	Files       []task.File       `json:"files,omitempty"` // URLs are file://
+	Files       []task.File       `json:"files,omitempty"`     // URLs are file://
+	RetryOf     task.ID           `json:"retry_of,omitempty"`  // the task that this one does again
+	Attempt     int               `json:"attempt,omitempty"`   // the first of its own, from 1; 0: 1
+	Variables   []string          `json:"variables,omitempty"` // names of Env, when that is gone
 	Created     time.Time         `json:"created"`
 	Started     time.Time         `json:"started,omitzero"`
 	Ended       time.Time         `json:"ended,omitzero"`
 }
+
+// Tries is how often the task was tried, by itself and by those that it does again.
+func (e Entry) Tries() int { return max(1, e.Attempt) + len(e.Attempts) }
 
 // directories of a spool.
 const (
@@ -54,6 +61,7 @@ const (
 	stopDir, logsDir, tmpDir   = "stop", "logs", "tmp"
 	artifactsDir, sourcesDir   = "artifacts", "sources"
 	agentsDir, absentDir       = "agents", "absent"
+	// batchesDir, undeliveredDir: see batch.go
 )
 
 // maxEntry bounds a task file in bytes.
@@ -134,7 +142,11 @@ func ParseEntry(b []byte) (Entry, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Entry{}, err
 	}
-	for _, id := range append([]task.ID{e.ID}, e.After...) {
+	ids := append([]task.ID{e.ID}, e.After...)
+	if e.RetryOf != "" {
+		ids = append(ids, e.RetryOf)
+	}
+	for _, id := range ids {
 		if _, err := task.ParseID(string(id)); err != nil {
 			return Entry{}, err
 		}
@@ -235,6 +247,12 @@ func (s *Spool) RequestStop(id task.ID) error {
 	if err != nil || e.State.Final() {
 		return err
 	}
+	return s.requestStop(e)
+}
+
+// requestStop is RequestStop of a task that is not over.
+func (s *Spool) requestStop(e Entry) error {
+	id := e.ID
 	if err := renameio.WriteFile(s.path(stopDir, string(id)), nil, 0o600, renameio.WithTempDir(s.path(tmpDir, ""))); err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
@@ -251,6 +269,9 @@ func (s *Spool) RequestStop(id task.ID) error {
 // finish moves a task to done/. Its variables, which may be secrets, stay behind.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, s.now().UTC()
+	if len(e.Env) > 0 {
+		e.Variables = slices.Sorted(maps.Keys(e.Env))
+	}
 	e.Env = nil
 	if err := s.write(s.path(doneDir, string(e.ID)+".json"), e); err != nil {
 		return err
@@ -272,31 +293,11 @@ func (s *Spool) AttemptLog(id task.ID, attempt int) string {
 // Log is the path of a task's published log.
 func (s *Spool) Log(id task.ID) string { return s.path(logsDir, string(id)+".log") }
 
-// SourcePath is where the archive with a hash is kept.
-func (s *Spool) SourcePath(hash string) string { return s.path(sourcesDir, hash+".tar.gz") }
+// SourcePath is where the archive (.tar.gz) or patch (.patch) with a hash is kept.
+func (s *Spool) SourcePath(hash, suffix string) string { return s.path(sourcesDir, hash+suffix) }
 
 // TempDir is where files may be made before they get their names.
 func (s *Spool) TempDir() string { return s.path(tmpDir, "") }
-
-// List returns the tasks of the whole spool, the oldest first. Files that are no
-// tasks are left out.
-func (s *Spool) List() ([]Entry, error) {
-	var all []Entry
-	for _, dir := range []string{doneDir, activeDir, newDir} {
-		names, err := s.names(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if e, err := s.read(s.path(dir, name)); err == nil {
-				_, e.Agent = fileParts(name)
-				all = append(all, e)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b Entry) int { return a.Created.Compare(b.Created) })
-	return all, nil
-}
 
 // names lists the task files of a directory, sorted: ids of the spool grow with
 // time.

@@ -23,7 +23,7 @@ type identity struct {
 	Made time.Time `json:"made"`
 }
 
-var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir}
+var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir, batchesDir, undeliveredDir, retriedDir}
 
 // Make opens a spool, and makes what is missing of it. Only those who are asked for a new
 // one may do so: the first submission, and ponos-setup.

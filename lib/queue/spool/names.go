@@ -47,7 +47,7 @@ func CheckGroup(group string) error {
 func CheckKey(key string) error { return text("key", key, maxKey) }
 
 // CheckParameters checks the parameters of a task: names of letters, digits, '.', '_' and
-// '-', the first one a letter or '_', at most 64; values of up to 64 KiB of UTF-8 without
+// '-', the first one a letter, digit or '_', at most 64; values of up to 64 KiB of UTF-8 without
 // zero bytes; 256 at most.
 func CheckParameters(parameters map[string]string) error {
 	if len(parameters) > maxParameters {
@@ -83,8 +83,8 @@ func CheckParameter(name string) error {
 	}
 	for i := range len(name) {
 		c := name[i]
-		if c != '_' && !letter(c) && (i == 0 || c != '-' && c != '.') || i == 0 && '0' <= c && c <= '9' {
-			return fmt.Errorf("invalid parameter name %q: want letters, digits, '.', '_' and '-', the first one a letter or '_'", name)
+		if c != '_' && !letter(c) && (i == 0 || c != '-' && c != '.') {
+			return fmt.Errorf("invalid parameter name %q: want letters, digits, '.', '_' and '-', the first one a letter, digit or '_'", name)
 		}
 	}
 	return nil

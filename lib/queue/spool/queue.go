@@ -65,6 +65,9 @@ func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]ta
 	if err != nil {
 		return nil, err
 	}
+	if err := q.Deliver(); err != nil { // whatever is wrong with it, others are not kept waiting
+		problems = append(problems, err)
+	}
 	names, err := q.names(newDir)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -41,6 +42,9 @@ func (s *Spool) Tidy(keep time.Duration) error {
 	t.old(tmpDir, t.expired, nil)
 	t.old(stopDir, t.leftover, func(name string) bool { return t.over(name) })
 	t.old(absentDir, t.leftover, func(name string) bool { return t.over(name) })
+	t.old(undeliveredDir, t.leftover, t.notCommitted)
+	t.old(batchesDir, t.expired, t.forgotten)
+	t.old(retriedDir, t.expired, func(name string) bool { return !t.there[task.ID(name)] })
 	t.old(logsDir, t.expired, func(name string) bool {
 		id, _, _ := strings.Cut(name, ".") // ID.log or ID.ATTEMPT.log
 		return !t.there[task.ID(id)]
@@ -86,7 +90,10 @@ func (t *tidying) note(dir string) error {
 	return nil
 }
 
-func (t *tidying) uses(e Entry) { t.archives[filepath.Base(e.Source.Archive)] = true }
+func (t *tidying) uses(e Entry) {
+	t.archives[filepath.Base(e.Source.Archive)] = true
+	t.archives[filepath.Base(e.Source.Patch)] = true
+}
 
 // done removes the tasks that have expired.
 func (t *tidying) done() error {
@@ -124,6 +131,31 @@ func (t *tidying) over(name string) bool {
 	}
 	path, err := t.active(task.ID(name))
 	return err == nil && path == ""
+}
+
+// notCommitted reports whether nothing has come of a batch that was announced.
+func (t *tidying) notCommitted(name string) bool {
+	_, err := os.Stat(t.path(batchesDir, name))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// forgotten reports whether no task of a batch is there any more.
+func (t *tidying) forgotten(name string) bool {
+	entries, err := os.ReadDir(t.path(batchesDir, name))
+	if err != nil || len(entries) != 1 { // the manifest
+		return false
+	}
+	var m manifest
+	b, err := os.ReadFile(filepath.Join(t.path(batchesDir, name), manifestFile))
+	if err != nil || json.Unmarshal(b, &m) != nil {
+		return false
+	}
+	for _, id := range m.Tasks {
+		if t.there[task.ID(id)] {
+			return false
+		}
+	}
+	return true
 }
 
 // old removes what is older than a time in a directory; nothing if the time is zero.

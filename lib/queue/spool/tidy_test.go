@@ -223,3 +223,12 @@ func TestAnEndThatFails(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
+
+// age makes a file two days old.
+func age(t *testing.T, path string) {
+	t.Helper()
+	at := time.Now().Add(-48 * time.Hour)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,17 +60,18 @@ func (c cluster) sureHoles() {
 					Now       bool
 					Certainty string
 					Options   []string `json:"sbatch_options"`
+					Delays    []string
 				}
 			}
 		}
 		if err := json.Unmarshal([]byte(c.must("bob", "fairshare", "holes", "--json", "--now")), &doc); err != nil {
 			c.t.Fatal(err)
 		}
-		var offers [][]string
+		var offers, named [][]string
 		for _, p := range doc.Partitions {
 			for _, h := range p.Holes {
 				if h.Certainty == "sure" {
-					offers = append(offers, h.Options)
+					offers, named = append(offers, h.Options), append(named, h.Delays)
 				} else if h.Certainty == "out_of_reach" && len(h.Options) > 0 {
 					c.t.Errorf("seed %d: options for a hole that is out of reach: %v", seed, h.Options)
 				}
@@ -77,7 +79,8 @@ func (c cluster) sureHoles() {
 		}
 		if len(offers) > 0 {
 			sure++
-			options := offers[random.IntN(len(offers))]
+			chosen := random.IntN(len(offers))
+			options, before := offers[chosen], c.starts()
 			job := c.submit("bob", append([]string{"--nice=100000"}, options...)...)
 			running := func() bool { return c.state(job) == "RUNNING" }
 			for range 60 {
@@ -88,6 +91,13 @@ func (c cluster) sureHoles() {
 			}
 			if running() {
 				started++
+				c.settled()
+				for label, at := range c.starts() {
+					was, planned := before[label]
+					if planned && at.Sub(was) > 2*time.Minute && !slices.Contains(named[chosen], label) {
+						c.t.Errorf("seed %d: a job in a sure hole delays job %s, planned for %s, until %s, and only %q were named: %v\n%s", seed, label, was.Format(time.TimeOnly), at.Format(time.TimeOnly), named[chosen], options, c.picture())
+					}
+				}
 			} else {
 				c.t.Errorf("seed %d: a job in a sure hole does not start: %v\n%s", seed, options, c.picture())
 			}
@@ -100,6 +110,18 @@ func (c cluster) sureHoles() {
 		}
 	}
 	c.t.Logf("%d of %d jobs started in sure holes", started, sure)
+}
+
+// starts are when Slurm has planned the jobs that wait, by their labels.
+func (c cluster) starts() map[string]time.Time {
+	starts := map[string]time.Time{}
+	for line := range strings.Lines(c.must("root", "squeue", "--noheader", "--all", "--states=PENDING", "--format=%i %S")) {
+		label, at, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if t, err := time.ParseInLocation("2006-01-02T15:04:05", at, time.UTC); err == nil && t.After(starts[label]) {
+			starts[label] = t
+		}
+	}
+	return starts
 }
 
 // settled waits until the backfill scheduler has looked at all jobs that wait: their

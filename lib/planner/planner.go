@@ -1,6 +1,9 @@
-package main
+// Package planner asks Slurm for all that a forecast needs, plans jobs that are given as
+// options of sbatch, and keeps and scores its own forecasts.
+package planner
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/user"
@@ -13,11 +16,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// planner is what Slurm was asked for a forecast, and the plan that follows from it.
-type planner struct {
+// Planner is what Slurm was asked for a forecast, and the plan that follows from it.
+type Planner struct {
 	forecast.Records
-	world *forecast.World
-	plan  *forecast.Plan
+	World *forecast.World
+	Plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
 
 	shares []slurm.Share      // once they were asked for
@@ -28,38 +31,38 @@ type rowKey struct {
 	label, partition string
 }
 
-// load asks Slurm for everything, and plans. Limits are known where the cluster keeps
+// Load asks Slurm for everything, and plans. Limits are known where the cluster keeps
 // accounts and shows them.
-func (n *planner) load(ctx context.Context, a *asker) error {
-	*n = planner{}
-	n.Now, n.UserID = a.now(), a.uid
-	var factors factorRows
+func (n *Planner) Load(ctx context.Context, a *Asker) error {
+	*n = Planner{}
+	n.Now, n.UserID = a.Now(), a.UID
+	var factors FactorRows
 	var noFactors string
-	if err := a.config(&n.Config)(ctx); err != nil {
+	if err := a.Config(&n.Config)(ctx); err != nil {
 		return err
 	}
 	questions := []func(context.Context) error{
-		a.partitions(&n.Partitions), listing(&n.Nodes, a.client.Nodes), listing(&n.Reservations, a.client.Reservations), listing(&n.Licenses, a.client.Licenses),
-		listing(&n.Details, func(ctx context.Context) ([]slurm.JobDetail, error) { return a.client.JobDetails(ctx, "") }),
-		a.jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
+		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes), Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
+		Listing(&n.Details, func(ctx context.Context) ([]slurm.JobDetail, error) { return a.Client.JobDetails(ctx, "") }),
+		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
 	}
 	if n.Config.Multifactor() {
-		questions = append(questions, a.factors(&factors, &noFactors))
+		questions = append(questions, a.Factors(&factors, &noFactors))
 	}
 	if n.Config.Accounting() {
 		questions = append(questions, a.usages(&n.Usages), a.qos(&n.QOS))
 	}
-	if err := together(ctx, questions...); err != nil {
+	if err := Together(ctx, questions...); err != nil {
 		return err
 	}
 	n.PriorityOf = func(j *slurm.Job) (float64, float64) {
-		if at := factors.find(j); at >= 0 {
-			return factors.rows[at].Priority, factors.rows[at].Age.Weighted
+		if at := factors.Find(j); at >= 0 {
+			return factors.Rows[at].Priority, factors.Rows[at].Age.Weighted
 		}
 		return float64(j.Priority), 0
 	}
-	n.world = forecast.NewWorld(n.Records)
-	n.plan = forecast.NewPlan(n.world, true)
+	n.World = forecast.NewWorld(n.Records)
+	n.Plan = forecast.NewPlan(n.World, true)
 	n.rows = make(map[rowKey]int, len(n.Jobs))
 	for i := range n.Jobs {
 		n.rows[rowKey{n.Jobs[i].Label, n.Jobs[i].Partition}] = i
@@ -67,8 +70,8 @@ func (n *planner) load(ctx context.Context, a *asker) error {
 	return nil
 }
 
-// row finds the row of a job in a partition, or -1.
-func (n *planner) row(j *slurm.Job) int {
+// Row finds the row of a job in a partition, or -1.
+func (n *Planner) Row(j *slurm.Job) int {
 	if i, ok := n.rows[rowKey{j.Label, j.Partition}]; ok {
 		return i
 	}
@@ -77,9 +80,9 @@ func (n *planner) row(j *slurm.Job) int {
 
 // usages asks what counts against limits. A controller that does not say so leaves them
 // unknown.
-func (a *asker) usages(into **slurm.Usages) func(context.Context) error {
+func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 	return func(ctx context.Context) error {
-		u, err := a.client.Usages(ctx)
+		u, err := a.Client.Usages(ctx)
 		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
 			return nil
 		}
@@ -91,9 +94,9 @@ func (a *asker) usages(into **slurm.Usages) func(context.Context) error {
 }
 
 // qos asks for the limits of QoS; without slurmdbd they are unknown.
-func (a *asker) qos(into *[]slurm.QOS) func(context.Context) error {
+func (a *Asker) qos(into *[]slurm.QOS) func(context.Context) error {
 	return func(ctx context.Context) error {
-		all, err := a.client.QOS(ctx)
+		all, err := a.Client.QOS(ctx)
 		if failure, failed := slurm.FailureOf(err); failed && (failure == slurm.NoDatabase || failure == slurm.Refused) {
 			return nil
 		}
@@ -102,11 +105,11 @@ func (a *asker) qos(into *[]slurm.QOS) func(context.Context) error {
 	}
 }
 
-// unplanned counts the jobs in line, by partition, for which no nodes are kept.
-func (n *planner) unplanned(partition string) int {
+// Unplanned counts the jobs in line, by partition, for which no nodes are kept.
+func (n *Planner) Unplanned(partition string) int {
 	count := 0
 	for i := range n.Jobs {
-		switch j := &n.world.Jobs[i]; n.plan.Results[i].Verdict {
+		switch j := &n.World.Jobs[i]; n.Plan.Results[i].Verdict {
 		case forecast.NotReached, forecast.Unplanned, forecast.Beyond:
 			if j.Partition == partition && !j.Running {
 				count += max(1, j.Tasks)
@@ -116,38 +119,38 @@ func (n *planner) unplanned(partition string) int {
 	return count
 }
 
-// memoryCounts reports whether memory is handed out to jobs on this cluster.
-func (n *planner) memoryCounts() bool {
+// MemoryCounts reports whether memory is handed out to jobs on this cluster.
+func (n *Planner) MemoryCounts() bool {
 	return strings.Contains(strings.ToUpper(n.Config.Get("SelectTypeParameters")), "MEMORY")
 }
 
-// memoryPerCPU is the most MiB that a job may ask for with each CPU; 0 is no
+// MemoryPerCPU is the most MiB that a job may ask for with each CPU; 0 is no
 // limit.
-func (n *planner) memoryPerCPU(p *slurm.Partition) float64 {
+func (n *Planner) MemoryPerCPU(p *slurm.Partition) float64 {
 	if p.MaxMemPerCPU.Set {
 		return float64(p.MaxMemPerCPU.Max)
 	}
-	most, err := parseNumber(n.Config.Get("MaxMemPerCPU"))
+	most, err := strconv.ParseUint(n.Config.Get("MaxMemPerCPU"), 10, 32)
 	if err != nil {
 		return 0
 	}
-	return most
+	return float64(most)
 }
 
-// preemptMode is what happens to a job of the partition that is preempted.
-func (n *planner) preemptMode(p *slurm.Partition) string {
+// PreemptMode is what happens to a job of the partition that is preempted.
+func (n *Planner) PreemptMode(p *slurm.Partition) string {
 	if p.PreemptMode != "" {
 		return p.PreemptMode
 	}
-	return or(n.Config.Get("PreemptMode"), "OFF")
+	return cmp.Or(n.Config.Get("PreemptMode"), "OFF")
 }
 
-// gpuType is the type of the GPUs of these nodes, if the partition has several
+// GPUType is the type of the GPUs of these nodes, if the partition has several
 // types and these nodes only one.
-func (n *planner) gpuType(p *slurm.Partition, nodes []string) string {
+func (n *Planner) GPUType(p *slurm.Partition, nodes []string) string {
 	inPartition, here := map[string]bool{}, map[string]bool{}
-	for i := range n.world.Nodes {
-		u := &n.world.Nodes[i]
+	for i := range n.World.Nodes {
+		u := &n.World.Nodes[i]
 		for kind := range u.GPUs {
 			if n.Nodes[i].Partitions.Has(p.Name) {
 				inPartition[kind] = true
@@ -166,8 +169,8 @@ func (n *planner) gpuType(p *slurm.Partition, nodes []string) string {
 	return ""
 }
 
-// threads is the number of CPUs of a core on these nodes: jobs get whole cores.
-func (n *planner) threads(nodes []string) float64 {
+// Threads is the number of CPUs of a core on these nodes: jobs get whole cores.
+func (n *Planner) Threads(nodes []string) float64 {
 	t := 1.0
 	for i := range n.Nodes {
 		if slices.Contains(nodes, n.Nodes[i].Name) {
@@ -177,10 +180,8 @@ func (n *planner) threads(nodes []string) float64 {
 	return t
 }
 
-func integer(f float64) string { return strconv.FormatInt(int64(f), 10) }
-
-// model is what is known of who may use what.
-func (n *planner) model(name string, memberships []slurm.Association) *admission.Cluster {
+// Model is what is known of who may use what.
+func (n *Planner) Model(name string, memberships []slurm.Association) *admission.Cluster {
 	m := &admission.Cluster{Partitions: n.Partitions, Associations: memberships, Config: n.Config, User: name}
 	m.Known.Config, m.Known.Accounting = true, true
 	m.Host, _ = os.Hostname()
@@ -198,7 +199,7 @@ func (n *planner) model(name string, memberships []slurm.Association) *admission
 }
 
 // accounts are those that a user may charge, as far as the controller tells.
-func (n *planner) accounts(name string) (accounts []string) {
+func (n *Planner) accounts(name string) (accounts []string) {
 	if n.Usages == nil {
 		return nil
 	}
@@ -210,11 +211,11 @@ func (n *planner) accounts(name string) (accounts []string) {
 	return accounts
 }
 
-// account is the one that a user charges in a partition if none is named and it is one of
+// Account is the one that a user charges in a partition if none is named and it is one of
 // several; "" if none is known. refusal says why the user may not use the partition.
-func (n *planner) account(name string, p *slurm.Partition) (account, refusal string) {
+func (n *Planner) Account(name string, p *slurm.Partition) (account, refusal string) {
 	if n.access == nil {
-		n.access = n.model(name, nil)
+		n.access = n.Model(name, nil)
 		n.access.Known.Accounting = false
 	}
 	for _, f := range n.access.Access(p) {

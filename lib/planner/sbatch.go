@@ -1,7 +1,8 @@
-package main
+package planner
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -27,9 +28,9 @@ var shortOptions = map[string]string{
 // maxScript bounds how much of a script is read.
 const maxScript = 1 << 20
 
-// sbatchOptions are the options of a command line and, where it names a script, of the
+// Options are the options of a command line and, where it names a script, of the
 // script; those of the command line come first. Numbers keep their values as they are.
-func sbatchOptions(args []string) (map[string]string, error) {
+func Options(args []string) (map[string]string, error) {
 	given, script := optionsIn(args)
 	if script == "" || script == "-" {
 		return given, nil
@@ -75,7 +76,7 @@ func optionsIn(words []string) (options map[string]string, script string) {
 		}
 		name, value, joined := strings.Cut(word, "=")
 		if long, ok := strings.CutPrefix(name, "--"); ok {
-			if !joined && takesValue(word) && i+1 < len(words) {
+			if !joined && TakesValue(word) && i+1 < len(words) {
 				i++
 				value = words[i]
 			}
@@ -89,7 +90,7 @@ func optionsIn(words []string) (options map[string]string, script string) {
 		switch {
 		case len(word) > 2:
 			value = word[2:]
-		case takesValue(word) && i+1 < len(words):
+		case TakesValue(word) && i+1 < len(words):
 			i++
 			value = words[i]
 		}
@@ -100,21 +101,21 @@ func optionsIn(words []string) (options map[string]string, script string) {
 	return options, ""
 }
 
-// jobFor is the job that options of sbatch ask for in a partition, as it would wait in the
+// JobFor is the job that options of sbatch ask for in a partition, as it would wait in the
 // queue after its submission.
-func (n *planner) jobFor(ctx context.Context, a *asker, user string, options map[string]string, p *slurm.Partition, qos string) (forecast.Job, error) {
+func (n *Planner) JobFor(ctx context.Context, a *Asker, user string, options map[string]string, p *slurm.Partition, qos string) (forecast.Job, error) {
 	asked, _ := admission.JobOf(func(name string) (string, bool) { v, ok := options[name]; return v, ok })
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
 	need := model.Need(p, asked)
-	account, _ := n.account(user, p) // sbatch is the judge of whether it may be used
+	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
-		Label: "this job", Name: options["job-name"], User: user, Account: or(options["account"], account), QOS: or(qos, or(options["qos"], "normal")),
+		Label: "this job", Name: options["job-name"], User: user, Account: cmp.Or(options["account"], account), QOS: cmp.Or(qos, cmp.Or(options["qos"], "normal")),
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
 		Features: options["constraint"], Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
 	}
-	if !n.memoryCounts() {
+	if !n.MemoryCounts() {
 		job.Need.MemMB = 0
 	}
 	job.Required, _ = hostlist.Expand(options["nodelist"])
@@ -136,12 +137,12 @@ func (n *planner) jobFor(ctx context.Context, a *asker, user string, options map
 	if job.Priority, err = n.expectedPriority(ctx, a, &job, p); err != nil {
 		return job, err
 	}
-	return n.world.Bound(job), nil
+	return n.World.Bound(job), nil
 }
 
 // expectedPriority is what priority Slurm would give a job: by its factors, where they
 // count, or else the lowest, after all that wait.
-func (n *planner) expectedPriority(ctx context.Context, a *asker, j *forecast.Job, p *slurm.Partition) (float64, error) {
+func (n *Planner) expectedPriority(ctx context.Context, a *Asker, j *forecast.Job, p *slurm.Partition) (float64, error) {
 	if !n.Config.Multifactor() {
 		lowest := 1e9
 		for i := range n.Jobs {
@@ -172,11 +173,13 @@ func (n *planner) expectedPriority(ctx context.Context, a *asker, j *forecast.Jo
 	}
 	if n.Config.Accounting() && n.Config.Weight("FairShare") > 0 {
 		if n.shares == nil {
-			shares, err := a.client.Shares(ctx)
+			shares, err := a.Client.Shares(ctx)
 			if failure, failed := slurm.FailureOf(err); err != nil && (!failed || failure != slurm.Refused) {
 				return 0, err
 			}
-			n.shares = filled(shares)
+			if n.shares = shares; n.shares == nil {
+				n.shares = []slurm.Share{} // they have been asked for
+			}
 		}
 		for _, s := range n.shares {
 			if s.User == j.User && (s.Account == j.Account || j.Account == "") && s.HasFactor {
@@ -184,13 +187,28 @@ func (n *planner) expectedPriority(ctx context.Context, a *asker, j *forecast.Jo
 			}
 		}
 	}
-	return priority.Expected(weightsOf(n.Config), ask), nil
+	return priority.Expected(Weights(n.Config), ask), nil
 }
 
-// weightsOf are the weights of the factors.
-func weightsOf(c slurm.Config) priority.Weights {
+// Weights are the weights of the factors.
+func Weights(c slurm.Config) priority.Weights {
 	return priority.Weights{
 		Age: c.Weight("Age"), Assoc: c.Weight("Assoc"), FairShare: c.Weight("FairShare"), JobSize: c.Weight("JobSize"),
 		Partition: c.Weight("Partition"), QOS: c.Weight("QOS"), TRES: c.TRESWeights(),
 	}
+}
+
+// flagsAlone are sbatch's options without a value; any other one takes the next
+// argument, unless it is joined to its value.
+var flagsAlone = []string{
+	"--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue", "--overcommit", "--oversubscribe",
+	"--parsable", "--quiet", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose", "--wait", "--kill-on-invalid-dep", "--nice",
+	"--propagate", "--resv-ports", "-H", "-I", "-k", "-O", "-Q", "-s", "-v", "-W",
+}
+
+func TakesValue(arg string) bool {
+	if strings.HasPrefix(arg, "--") {
+		return !strings.Contains(arg, "=") && !slices.Contains(flagsAlone, arg)
+	}
+	return len(arg) == 2 && !slices.Contains(flagsAlone, arg)
 }

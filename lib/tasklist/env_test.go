@@ -1,4 +1,4 @@
-package main
+package tasklist
 
 import (
 	"os"
@@ -14,7 +14,7 @@ func FuzzReadEnv(f *testing.F) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		env, err := readEnv(name)
+		env, err := ReadEnv(name)
 		if _, ok := env[""]; ok && err == nil {
 			t.Errorf("%q: a variable without a name", text)
 		}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// record is a task as --json prints it: its file without secrets, and what a listing knows
+// beyond it.
+type record struct {
+	spool.Entry
+	Retried     bool     `json:"retried,omitempty"`
+	WaitSeconds *float64 `json:"wait_seconds,omitempty"`
+	RunSeconds  *float64 `json:"run_seconds,omitempty"`
+}
+
+// whole reads the files of tasks. One that is gone meanwhile is left out.
+func (l *listing) whole(found []spool.Summary, do func(record) error) error {
+	for _, s := range found {
+		e, err := l.spool.Read(s)
+		if err != nil {
+			continue
+		}
+		e.Env = nil // holds secrets
+		e.Source.Repository = task.CleanAddress(e.Source.Repository)
+		r := record{Entry: e, Retried: s.Retried}
+		if !e.Started.IsZero() {
+			seconds := max(0, e.Started.Sub(e.Created).Seconds())
+			r.WaitSeconds = &seconds
+			if !e.Ended.IsZero() {
+				seconds := max(0, e.Ended.Sub(e.Started).Seconds())
+				r.RunSeconds = &seconds
+			}
+		}
+		if err := do(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *listing) json(out io.Writer, found []spool.Summary) error {
+	return l.whole(found, func(r record) error { return app.PrintJSONLine(out, r) })
+}
+
+// columns of a table in front of those of the parameters.
+var columns = []string{"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds", "exit_code", "reason"}
+
+// table writes a table for programs: a header, and a line for each task.
+func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
+	var rows []record
+	parameters := map[string]bool{}
+	if err := l.whole(found, func(r record) error {
+		for name := range r.Parameters {
+			parameters[name] = true
+		}
+		rows = append(rows, r)
+		return nil
+	}); err != nil {
+		return err
+	}
+	sorted := slices.Sorted(maps.Keys(parameters))
+	if path == "-" {
+		return writeTable(stdout, sorted, rows)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--table: %w", err)
+	}
+	defer f.Cleanup()
+	out := bufio.NewWriter(f)
+	if err = writeTable(out, sorted, rows); err == nil {
+		if err = out.Flush(); err == nil {
+			err = f.CloseAtomicallyReplace()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--table: %w", err)
+	}
+	return nil
+}
+
+func writeTable(out io.Writer, parameters []string, rows []record) error {
+	header := slices.Clone(columns)
+	for _, p := range parameters {
+		if slices.Contains(columns, p) {
+			p = "parameter." + p
+		}
+		header = append(header, p)
+	}
+	if err := line(out, header); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		exit := ""
+		if r.State == task.Completed || r.State == task.Failed {
+			exit = fmt.Sprint(r.ExitCode)
+		}
+		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
+			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
+		for _, p := range parameters {
+			cells = append(cells, r.Parameters[p])
+		}
+		if err := line(out, cells); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escape keeps a cell on its line and in its column.
+var escape = strings.NewReplacer("\\", `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`)
+
+func line(out io.Writer, cells []string) error {
+	for i, c := range cells {
+		cells[i] = app.Sanitize(escape.Replace(c))
+	}
+	_, err := io.WriteString(out, strings.Join(cells, "\t")+"\n")
+	return err
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func seconds(s *float64) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", *s)
+}

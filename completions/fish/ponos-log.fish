@@ -1,0 +1,16 @@
+# fish completion of ponos-log, made by completions/generate
+
+complete -c ponos-log -f -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")'
+complete -c ponos-log -l config -s c -r -F -d 'read the configuration FILE (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)'
+complete -c ponos-log -l spool -s s -x -a '(__fish_complete_directories)' -d 'look at the spool DIR; read no configuration'
+complete -c ponos-log -l state -x -a '(__fish_complete_list , "printf %s\\\\n pending running completed failed error stopped unfinished ended unsuccessful")' -d 'only tasks in one of the states STATE[,STATE...]'
+complete -c ponos-log -l group -s g -x -a '(__fish_complete_list , "ponos-task words groups 2>/dev/null")' -d 'only tasks of the group GROUP, which may be a pattern'
+complete -c ponos-log -l name -s n -x -a '(__fish_complete_list , "ponos-task words tasks 2>/dev/null")' -d 'only tasks called TASK, which may be a pattern'
+complete -c ponos-log -l since -x -d 'only tasks submitted within the last DURATION, or since a time'
+complete -c ponos-log -l until -x -d 'only tasks submitted more than DURATION ago, or before a time'
+complete -c ponos-log -l follow -s f -d 'go on with what is added, until the tasks are over'
+complete -c ponos-log -l attempts -d 'print the logs of earlier attempts, too'
+complete -c ponos-log -l plain -d 'begin no line with the name of its task'
+complete -c ponos-log -l version -s V -d 'print the version and exit'
+complete -c ponos-log -l help -s h -d 'show help'
+complete -c ponos-log -l help-all -d 'show help with all options'

@@ -1,0 +1,143 @@
+package planner
+
+import (
+	"context"
+	"os/user"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Asker asks Slurm.
+type Asker struct {
+	Client slurm.Client
+	Now    func() time.Time
+	UID    func(name string) (id uint32, ok bool) // the number of a user
+}
+
+// New asks the Slurm of this machine.
+func New() *Asker { return &Asker{Now: clock.Now, UID: userID} }
+
+// userID is the number of a user whom this machine knows.
+func userID(name string) (uint32, bool) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(id), err == nil
+}
+
+// Together runs several questions to Slurm at once. The first that fails ends
+// the others, and is what is told.
+func Together(ctx context.Context, questions ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var once sync.Once
+	var first error
+	var wait sync.WaitGroup
+	for _, ask := range questions {
+		if ask == nil {
+			continue
+		}
+		wait.Go(func() {
+			if err := ask(ctx); err != nil {
+				once.Do(func() { first = err; cancel() })
+			}
+		})
+	}
+	wait.Wait()
+	return first
+}
+
+// Listing asks for something that Slurm lists.
+func Listing[T any](into *T, ask func(context.Context) (T, error)) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		*into, err = ask(ctx)
+		return err
+	}
+}
+
+func (a *Asker) Config(into *slurm.Config) func(context.Context) error {
+	return Listing(into, a.Client.Config)
+}
+
+func (a *Asker) Partitions(into *[]slurm.Partition) func(context.Context) error {
+	return Listing(into, a.Client.Partitions)
+}
+
+// Jobs reads the queue row by row; keep decides what stays.
+func (a *Asker) Jobs(into *[]slurm.Job, keep func(*slurm.Job) bool, states ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var jobs []slurm.Job
+		err := a.Client.EachJob(ctx, func(j *slurm.Job) error {
+			if keep == nil || keep(j) {
+				if len(jobs) == cap(jobs) {
+					jobs = slices.Grow(jobs, max(64, len(jobs))) // rows are large, and may be many
+				}
+				jobs = append(jobs, *j)
+			}
+			return nil
+		}, states...)
+		*into = jobs
+		return err
+	}
+}
+
+// FactorKey is how sprio's rows and squeue's belong together.
+type FactorKey struct {
+	id        uint64
+	partition string
+}
+
+// FactorRows are sprio's rows, and where each is.
+type FactorRows struct {
+	Rows []slurm.Factors
+	At   map[FactorKey]int32
+}
+
+// Find returns the row of a job in a partition, or -1.
+func (f *FactorRows) Find(j *slurm.Job) int32 {
+	if i, ok := f.At[FactorKey{j.ID, j.Partition}]; ok {
+		return i
+	}
+	return -1
+}
+
+// Factors reads sprio. Where sprio is missing, or says that the cluster has no
+// factors, why is set and there are none.
+func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		f := FactorRows{At: map[FactorKey]int32{}}
+		err := a.Client.EachFactors(ctx, func(row *slurm.Factors) error {
+			k := FactorKey{row.ID, row.Partition}
+			if i, ok := f.At[k]; ok { // a job may be listed for several QOSs
+				if row.Priority > f.Rows[i].Priority {
+					f.Rows[i] = *row
+				}
+				return nil
+			}
+			f.At[k] = int32(len(f.Rows))
+			f.Rows = append(f.Rows, *row)
+			return nil
+		})
+		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+			*why, err, f = err.Error(), nil, FactorRows{}
+		}
+		*into = f
+		return err
+	}
+}
+
+// Me is the name of the user who asks.
+func Me() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	return u.Username, nil
+}

@@ -1,0 +1,43 @@
+package planner
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func FuzzTrace(f *testing.F) {
+	for _, file := range []string{"testdata/trace.swf", "../../lib/slurm/testdata/22.05.8/sacct-runs.txt"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n1 1e300 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		runs, err := ReadTrace(bytes.NewReader(text))
+		for _, r := range runs {
+			if err != nil || r.End < r.Start || r.Limit <= 0 || r.Nodes < 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+	})
+}
+
+func TestSbatchOptions(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "job.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n# a comment\n#SBATCH --time=1:00:00 -p gpu # why\n#SBATCH -c4\nhostname\n#SBATCH --mem=4G\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Options([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
+	want := map[string]string{"time": "30", "gpus": "2", "exclusive": "", "ntasks": "2", "partition": "gpu", "cpus-per-task": "4"}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got["ntasks"] != "2" {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,350 @@
+package spool
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Summary is what the listing needs of a task. Its texts are as they are in the task's
+// file: hostile.
+type Summary struct {
+	ID       task.ID
+	Slug     string
+	Group    string
+	State    task.State
+	Reason   string
+	ExitCode int
+	Agent    string // that has taken it
+	Attempt  int    // see Entry.Tries
+	RetryOf  task.ID
+	Retried  bool    // another task does it again
+	Waits    task.ID // of a new task: the first of those that it comes after
+	Created  time.Time
+	Started  time.Time
+	Ended    time.Time
+
+	where byte // 'n', 'a' or 'd': the directory of its file
+}
+
+func summarize(e Entry, where byte) Summary {
+	s := Summary{
+		ID: e.ID, Slug: e.Slug, Group: e.Group, State: e.State, Reason: e.Reason, ExitCode: e.ExitCode, Agent: e.Agent, Attempt: e.Tries(),
+		RetryOf: e.RetryOf, Created: e.Created, Started: e.Started, Ended: e.Ended, where: where,
+	}
+	if len(e.After) > 0 {
+		s.Waits = e.After[0]
+	}
+	return s
+}
+
+// indexFile is a cache of summaries. It is believed for files of new/ and done/, which are
+// never changed, and for no other; whoever removes it loses some seconds once.
+const indexFile = "index"
+
+// indexMagic begins an index of this form.
+const indexMagic = "ponos index 1\n"
+
+// Look returns the tasks of the spool, the oldest first. Files that are no tasks are left
+// out.
+func (s *Spool) Look() ([]Summary, error) {
+	// A task moves forward only: in this order of looks, none is missed.
+	there := map[task.ID]byte{}
+	var names [3]map[task.ID]string
+	total := 0
+	for i, dir := range []string{newDir, activeDir, doneDir} {
+		list, err := s.bareNames(dir)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = map[task.ID]string{}
+		for _, name := range list {
+			id, agent := fileParts(name)
+			if id == "" {
+				continue
+			}
+			there[id] = dir[0]
+			if agent != "" {
+				names[i][id] = name
+			}
+		}
+		total = len(there)
+	}
+	retried, err := s.bareNames(retriedDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	all := make([]Summary, 0, total)
+	for _, r := range s.readIndex() {
+		if where := there[r.ID]; where == r.where && where != 'a' {
+			all = append(all, r)
+			delete(there, r.ID)
+		}
+	}
+	fresh, err := s.readAll(there, names[1])
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, fresh...)
+	slices.SortStableFunc(all, func(a, b Summary) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	s.refresh(all, there)
+	if len(retried) > 0 {
+		again := make(map[task.ID]bool, len(retried))
+		for _, name := range retried {
+			again[task.ID(name)] = true
+		}
+		for i := range all {
+			all[i].Retried = again[all[i].ID]
+		}
+	}
+	return all, nil
+}
+
+// bareNames lists a directory, in no order.
+func (s *Spool) bareNames(dir string) ([]string, error) {
+	f, err := os.Open(s.path(dir, ""))
+	var names []string
+	if err == nil {
+		defer f.Close()
+		names, err = f.Readdirnames(-1)
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return names, nil
+}
+
+// readAll reads the files of tasks.
+func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Summary, error) {
+	ids := make([]task.ID, 0, len(there))
+	for id := range there {
+		ids = append(ids, id)
+	}
+	all := make([]Summary, len(ids))
+	err := parallel(len(ids), func(i int) error {
+		id := ids[i]
+		dir, name := newDir, string(id)+".json"
+		switch there[id] {
+		case 'a':
+			dir = activeDir
+			if name = active[id]; name == "" {
+				return nil
+			}
+		case 'd':
+			dir = doneDir
+		}
+		e, err := s.read(s.path(dir, name))
+		where := dir[0]
+		if errors.Is(err, fs.ErrNotExist) { // it has moved on
+			if e, err = s.Find(id); err == nil {
+				where = 'a' // or beyond: not for the index
+			}
+		}
+		if err != nil {
+			return nil // no task, or one that was removed
+		}
+		if _, agent := fileParts(name); dir == activeDir && agent != "" {
+			e.Agent = agent
+		}
+		all[i] = summarize(e, where)
+		return nil
+	})
+	return slices.DeleteFunc(all, func(r Summary) bool { return r.ID == "" }), err
+}
+
+// An index is written when this many files had to be read, and more than this share of
+// all.
+const (
+	refreshFiles = 200
+	refreshShare = 50
+)
+
+// refresh writes the index if that saves the next look much. Whether it succeeds is
+// nobody's concern.
+func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
+	misses := 0
+	for _, where := range read {
+		if where != 'a' {
+			misses++
+		}
+	}
+	if misses < refreshFiles || misses*refreshShare < len(all) {
+		return
+	}
+	b := []byte(indexMagic)
+	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	number := func(n int64) { b = binary.AppendVarint(b, n) }
+	instant := func(t time.Time) {
+		if t.IsZero() {
+			number(0)
+		} else {
+			number(t.UnixNano())
+		}
+	}
+	text(s.ID)
+	for _, r := range all {
+		if r.where == 'a' {
+			continue
+		}
+		b = append(b, r.where)
+		for _, s := range []string{string(r.ID), r.Slug, r.Group, string(r.State), r.Reason, r.Agent, string(r.RetryOf), string(r.Waits)} {
+			text(s)
+		}
+		number(int64(r.ExitCode))
+		number(int64(r.Attempt))
+		instant(r.Created)
+		instant(r.Started)
+		instant(r.Ended)
+	}
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	f, err := renameio.NewPendingFile(filepath.Join(s.Dir, indexFile), renameio.WithTempDir(s.path(tmpDir, "")), renameio.WithPermissions(0o600))
+	if err != nil {
+		return
+	}
+	defer f.Cleanup()
+	if _, err := f.Write(b); err == nil {
+		_ = f.CloseAtomicallyReplace()
+	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// maxIndex bounds an index in bytes.
+const maxIndex = 1 << 30
+
+// readIndex reads the index; nothing, if there is none that is whole and this spool's.
+func (s *Spool) readIndex() []Summary {
+	if info, err := os.Stat(filepath.Join(s.Dir, indexFile)); err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(s.Dir, indexFile))
+	if err != nil {
+		return nil
+	}
+	return parseIndex(b, s.ID)
+}
+
+func parseIndex(b []byte, spool string) []Summary {
+	if len(b) < len(indexMagic)+4 || string(b[:len(indexMagic)]) != indexMagic ||
+		crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return nil
+	}
+	d := decoder{rest: string(b[len(indexMagic) : len(b)-4])}
+	if d.text() != spool {
+		return nil
+	}
+	all := make([]Summary, 0, len(b)/100)
+	states := map[string]task.State{}
+	for len(d.rest) > 0 && !d.bad {
+		var r Summary
+		r.where, d.rest = d.rest[0], d.rest[1:]
+		r.ID, r.Slug, r.Group = task.ID(d.text()), d.text(), d.text()
+		state := d.text()
+		r.Reason, r.Agent, r.RetryOf, r.Waits = d.text(), d.text(), task.ID(d.text()), task.ID(d.text())
+		r.ExitCode, r.Attempt = int(d.number()), int(d.number())
+		r.Created, r.Started, r.Ended = d.instant(), d.instant(), d.instant()
+		known, ok := states[state]
+		if !ok {
+			known = task.State(state)
+			states[state] = known
+		}
+		r.State = known
+		all = append(all, r)
+	}
+	if d.bad {
+		return nil
+	}
+	return all
+}
+
+// decoder reads an index; bad is set at what is cut off.
+type decoder struct {
+	rest string
+	bad  bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	var n uint64
+	for i := 0; i < len(d.rest) && i < binary.MaxVarintLen64; i++ {
+		c := d.rest[i]
+		n |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			d.rest = d.rest[i+1:]
+			return n
+		}
+	}
+	d.bad, d.rest = true, ""
+	return 0
+}
+
+func (d *decoder) number() int64 {
+	n := d.uvarint()
+	if n&1 != 0 {
+		return ^int64(n >> 1)
+	}
+	return int64(n >> 1)
+}
+
+func (d *decoder) text() string {
+	n := d.uvarint()
+	if n > uint64(len(d.rest)) {
+		d.bad, d.rest = true, ""
+		return ""
+	}
+	s := d.rest[:n]
+	d.rest = d.rest[n:]
+	return s
+}
+
+func (d *decoder) instant() time.Time {
+	n := d.number()
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// Read returns the whole of a task that a look has shown.
+func (s *Spool) Read(r Summary) (Entry, error) {
+	for dir, where := range map[string]byte{newDir: 'n', doneDir: 'd'} {
+		if r.where == where {
+			if e, err := s.read(s.path(dir, string(r.ID)+".json")); err == nil {
+				return e, nil
+			}
+		}
+	}
+	return s.Find(r.ID)
+}
+
+// RequestStops is RequestStop for tasks that a look has shown. Errors are of the tasks at
+// their places.
+func (s *Spool) RequestStops(all []Summary) []error {
+	errs := make([]error, len(all))
+	_ = parallel(len(all), func(i int) error {
+		if all[i].where == 'n' {
+			if e, err := s.read(s.path(newDir, string(all[i].ID)+".json")); err == nil {
+				errs[i] = s.requestStop(e)
+				return nil
+			}
+		}
+		errs[i] = s.RequestStop(all[i].ID)
+		return nil
+	})
+	return errs
+}

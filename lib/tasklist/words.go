@@ -1,0 +1,48 @@
+package tasklist
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Words are the tasks that a command line names: its arguments; or, where there are none
+// and no filter either, the ids on standard input. They are nil if the filter says it all,
+// or standard input is empty.
+func Words(args []string, f Filter, stdin io.Reader) ([]string, error) {
+	if len(args) > 0 || !f.Empty() {
+		return args, nil
+	}
+	if app.IsTerminal(stdin) {
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "no tasks are named"), "name tasks, give a filter such as --group, or ids on standard input")
+	}
+	return ReadWords(stdin)
+}
+
+// Ask asks a question on the terminal, if standard input is one, and returns an error
+// unless the answer is yes.
+func Ask(ctx context.Context, stdin io.Reader, stderr io.Writer, tool, question string) error {
+	if !app.IsTerminal(stdin) {
+		return nil
+	}
+	fmt.Fprintf(stderr, "%s: %s [y/N] ", tool, question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(stdin).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case a := <-answer:
+		if a != "y" && a != "yes" {
+			return fault.Errorf(fault.Failed, "nothing was done")
+		}
+	}
+	return nil
+}
