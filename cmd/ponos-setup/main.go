@@ -20,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
@@ -175,7 +176,7 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		kind string
 		gpu  bool
 	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
-		if why := parts.Refused(c.Context, t.gpu); why != "" {
+		if why := parts.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
 		}
 	}

@@ -81,7 +81,7 @@ func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout, stderr
 		if err != nil {
 			return err
 		}
-		if why := parts.Refused(ctx, s.GPU); why != "" {
+		if why := parts.Refused(ctx, s.Needs); why != "" {
 			fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
 		}
 		command = "sbatch"

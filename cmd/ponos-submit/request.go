@@ -3,10 +3,13 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -38,7 +41,14 @@ func requested(c *cli.Context, e *spool.Entry) error {
 	if _, err := need.ParseRules(e.Retry); err != nil {
 		return fault.Wrap(fault.Usage, &flagError{"--retry", err})
 	}
-	return nil
+	if e.Request.IsZero() || c.IsSet("spool") {
+		return nil
+	}
+	cfg, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	return assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: e.Request})
 }
 
 // flagError is an error of a flag's value.

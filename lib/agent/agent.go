@@ -37,9 +37,15 @@ type Agent struct {
 	// AskInterval is how often the queue is asked for the state of a task whose job costs
 	// money: 0 is never.
 	AskInterval time.Duration
-	// WhyRefused says what speaks against the jobs of a kind of task, gpu or cpu, as far as
-	// that is known; nil or "": nothing is.
-	WhyRefused func(ctx context.Context, gpu bool) string
+	// WhyRefused says what speaks against jobs with these needs, as far as that is known; nil
+	// or "": nothing does.
+	WhyRefused func(ctx context.Context, n runner.Needs) string
+	// Hopeless is why a job with these needs can never start; nil or "": that is not known.
+	Hopeless func(ctx context.Context, n runner.Needs) string
+	// Request is what a task needs, where its queue leaves that to the configuration.
+	Request func(t task.Task) task.Request
+	// Retry are the rules by which tasks are tried again that have none of their own.
+	Retry string
 	// Ended is told of each task that is over and has cost something.
 	Ended func(task.Outcome)
 	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.

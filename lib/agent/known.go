@@ -39,6 +39,7 @@ type Known struct {
 	Output   int64        `json:"output,omitempty"`   // how many of them are the job's output
 	Restarts int          `json:"restarts,omitempty"`
 	Foreign  bool         `json:"foreign,omitempty"` // not ours, by the queue's word
+	Rules    string       `json:"rules,omitempty"`   // by which it is tried again
 
 	output int64 // size of the job's output now
 	cached bool  // it was in the cache
@@ -48,7 +49,7 @@ const knownFile = "known.jsonl"
 
 // known is a task as its record has it.
 func (r Record) known() Known {
-	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign, Lost: r.Lost}
+	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign, Lost: r.Lost, Rules: r.Rules}
 }
 
 // cache is what is known of known.jsonl: it holds a line for each change, of which

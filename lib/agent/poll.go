@@ -148,7 +148,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost, Retried: k.Rules != ""}
 	}
 	return m, nil
 }
@@ -332,6 +332,9 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 		}
 	}
 	if s.end {
+		if after, again, err := a.tryAgain(ctx, d, k, job, &s.report, listed); again || err != nil {
+			return after, err
+		}
 		return a.closeBooks(ctx, d, k, s.report, listed, patience)
 	}
 	if a.asks(&k, &job) {
@@ -602,7 +605,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
-	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	a.describe(&record, t)
 	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
 		record.Intent, record.Lost = a.now(), true

@@ -84,7 +84,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}{
 		{envFile, zeroEnded(assignments(variables)), 0o600},
 		{commandFile, zeroEnded(command), 0o600},
-		{scriptFile, script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Command: command}.text(), 0o700},
+		{scriptFile, script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}.text(), 0o700},
 	} {
 		if err := d.replace(f.name, f.b, f.mode); err != nil {
 			return err

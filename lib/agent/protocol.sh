@@ -113,6 +113,7 @@ persist own || exit 143
 persist look || exit 143
 if [ -e "$run" ]; then former; fi
 [ "$restart" = 0 ] || echo "job $job: restart $restart on $node"
+[ "$tried" = 0 ] || echo "job $job: attempt $((tried + 1)) on $node"
 
 # The variables and the command, each word ended by a zero byte. The last variable
 # shows that all of them were read.

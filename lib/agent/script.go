@@ -18,6 +18,7 @@ type script struct {
 	Dir     Dir
 	Env     environment.Environment
 	Attempt int
+	Tried   int // attempts before this one
 	Command []string
 }
 
@@ -41,6 +42,7 @@ func (s script) text() []byte {
 	line("restart=${SLURM_RESTART_COUNT:-0}")
 	line("owner=$dir/%s", runner.Owner(s.Attempt))
 	line("task=%s", s.Task.ID)
+	line("tried=%d", s.Tried)
 	b.WriteString(protocol)
 	return []byte(b.String())
 }

@@ -71,7 +71,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		t.State, err = a.stateOf(ctx, t)
 	}
 	if err == nil && !t.State.Final() {
-		if held, heldErr := a.heldBack(t); heldErr != nil {
+		if held, heldErr := a.heldBack(t, a.requestOf(t)); heldErr != nil {
 			return task.Outcome{}, heldErr
 		} else if held != "" {
 			return a.outcome("deferred", Record{ID: d.id, Slug: t.Slug}, held), a.abandon(d, record)
@@ -88,7 +88,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	case t.State.Final() || t.State == task.Stopping:
 		return a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State)), a.abandon(d, record)
 	}
-	record.Slug, record.Process, record.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	a.describe(&record, t)
 	if t.State == task.Running && record.Intent.IsZero() {
 		if o, settled, err := a.trace(ctx, d, record); settled || err != nil {
 			return o, err
@@ -121,14 +121,28 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 
 	// From here on there may be a job.
 	again := !record.Intent.IsZero()
+	if a.Hopeless != nil && !again && record.needs().Own() {
+		if why := a.Hopeless(ctx, record.needs()); why != "" {
+			return a.fail(ctx, d, record, errors.New(why))
+		}
+	}
 	record.Intent, record.Runner = a.now(), a.Runner.Name()
 	if err := d.Write(record); err != nil {
+		return task.Outcome{}, err
+	}
+	if err := record.seal(d); err != nil {
 		return task.Outcome{}, err
 	}
 	submission := a.submission(d, t, record, held)
 	submission.Again = again
 	job, err := a.Runner.Start(ctx, submission)
 	switch {
+	case record.needs().Own() && errors.Is(err, runner.ErrRefused):
+		return a.fail(ctx, d, record, err)
+	case record.needs().Own() && errors.Is(err, runner.ErrUnmet):
+		record.Tries = min(record.Tries+1, unmetTries)
+		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
+		return a.outcome("deferred", record, err.Error()), d.Write(record)
 	case errors.Is(err, runner.ErrRefused), errors.Is(err, runner.ErrUnmet), errors.Is(err, runner.ErrFull):
 		return a.refused(ctx, d, record, err)
 	case errors.Is(err, runner.ErrLater):
@@ -141,9 +155,12 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		return task.Outcome{}, err
 	}
 	if err := a.Store.breakers(func(all map[string]breaker) bool {
-		_, known := all[kindOf(t.RequiresGPU)]
+		b, known := all[kindOf(t.RequiresGPU)]
+		if !known || record.needs().Own() && !b.Full {
+			return false // what one task needs says nothing of the others
+		}
 		delete(all, kindOf(t.RequiresGPU))
-		return known
+		return true
 	}); err != nil {
 		a.Log.Error("what is known of refusals cannot be written", "error", err)
 	}
@@ -201,8 +218,8 @@ func (a *Agent) lookBack(ctx context.Context) error {
 const lookBackTries = 150
 
 // heldBack says why a task is not to be tried now, or "".
-func (a *Agent) heldBack(t task.Task) (why string, err error) {
-	if _, known := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !known {
+func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error) {
+	if b, known := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !known || !b.Full && !needs.IsZero() {
 		return "", nil
 	}
 	err = a.Store.breakers(func(all map[string]breaker) bool {
@@ -240,7 +257,7 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 	if counts && b.held() && !full {
 		hint := fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
 		if a.WhyRefused != nil {
-			if known := a.WhyRefused(ctx, record.RequiresGPU); known != "" {
+			if known := a.WhyRefused(ctx, record.needs()); known != "" {
 				hint = known + "; " + hint
 			}
 		}
@@ -249,6 +266,32 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 			hint)
 	}
 	return o, err
+}
+
+// unmetTries bounds the pause between two tries of a task for whose needs there are no
+// nodes at this time.
+const unmetTries = 3
+
+// requestOf is what a task needs beside what is configured for all.
+func (a *Agent) requestOf(t task.Task) task.Request {
+	if a.Request == nil {
+		return t.Request
+	}
+	return a.Request(t)
+}
+
+// describe notes what a task is and needs.
+func (a *Agent) describe(r *Record, t task.Task) {
+	r.Slug, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
+	r.Request, r.Rules = a.requestOf(t), t.Retry
+	if r.Rules == "" {
+		r.Rules = a.Retry
+	}
+}
+
+// needs are what decides on the resources of the task's job.
+func (r Record) needs() runner.Needs {
+	return runner.Needs{GPU: r.RequiresGPU, Request: r.Request, Changed: r.Changed}
 }
 
 // trace looks for the job of a task that the queue says runs, although this agent has no
@@ -269,7 +312,7 @@ func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome
 
 func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) runner.Submission {
 	s := runner.Submission{
-		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), GPU: t.RequiresGPU,
+		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), Needs: record.needs(),
 		Attempt: record.Attempt, Before: record.Before,
 	}
 	if _, ok := a.Runner.(runner.Remote); ok {
@@ -377,6 +420,7 @@ func (a *Agent) Plan(ctx context.Context, id task.ID) (runner.Submission, error)
 		return runner.Submission{}, err
 	}
 	defer log.Close()
+	a.describe(&record, t)
 	if err := a.prepare(ctx, d, t, record, log); err != nil {
 		return runner.Submission{}, fmt.Errorf("task %s: %w", id, err)
 	}

@@ -3,30 +3,178 @@ package assembly
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
-	"github.com/ponos-tools/ponos/lib/clock"
-	launcher "github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	asked "github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/local"
+	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Refused is why Slurm would refuse the jobs of tasks with the options that are
-// configured for them, or accept and never start them; "" if nothing is known to speak
-// against them. It is advice: Slurm itself decides.
-func (p *Parts) Refused(ctx context.Context, gpu bool) string {
+// Refused is why Slurm would refuse the jobs of tasks with the options that their needs
+// give them, or accept and never start them; "" if nothing is known to speak against them.
+// It is advice: Slurm itself decides.
+func (p *Parts) Refused(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
 	}
-	options, err := p.SlurmRunner.Options(ctx, gpu)
+	options, err := p.SlurmRunner.Options(ctx, n)
 	if err != nil {
 		return err.Error()
 	}
-	snapshot, err := launcher.Asker{Slurm: p.Slurm, Now: clock.Now}.Ask(ctx)
-	if err != nil {
+	model, job, partitions, ok := modelled(ctx, options, launcher.World{Refresh: true})
+	if !ok {
 		return ""
 	}
-	model := snapshot.Admission()
-	job, partitions := admission.JobOf(func(name string) (string, bool) {
+	for _, f := range model.CheckIn(job, partitions) {
+		if f.Verdict == admission.No {
+			return words(f)
+		}
+	}
+	return ""
+}
+
+// Hopeless is why a job with a task's needs can never start, whatever becomes free or is
+// repaired; "" if that is not known.
+func (p *Parts) Hopeless(ctx context.Context, n runner.Needs) string {
+	if p.SlurmRunner == nil {
+		return ""
+	}
+	options, err := p.SlurmRunner.Options(ctx, n)
+	if err != nil {
+		return "" // the start tells
+	}
+	return hopeless(ctx, options)
+}
+
+// passing are findings that may not hold tomorrow, or not on the host that submits.
+var passing = []string{"partition_state", "reservation", "host"}
+
+// hopeless asks the cluster again before it says that something is.
+func hopeless(ctx context.Context, options []string) string {
+	why := ""
+	for _, refresh := range []bool{false, true} {
+		if why = hopelessNow(ctx, options, launcher.World{Refresh: refresh}); why == "" {
+			break
+		}
+	}
+	return why
+}
+
+func hopelessNow(ctx context.Context, options []string, world launcher.World) string {
+	model, job, partitions, ok := modelled(ctx, options, world)
+	snapshot, err := launcher.World{}.Cluster(ctx)
+	if !ok || err != nil {
+		return ""
+	}
+	if len(partitions) == 0 {
+		for _, p := range model.Partitions {
+			if p.Default {
+				partitions = append(partitions, p.Name)
+			}
+		}
+	}
+	why := ""
+	for _, name := range partitions {
+		job.Partition = name
+		found := model.Check(job)
+		at := slices.IndexFunc(found, func(f admission.Finding) bool { return f.Verdict == admission.No && !slices.Contains(passing, f.Code) })
+		switch {
+		case at >= 0:
+			why = words(found[at])
+		case !slices.ContainsFunc(snapshot.Groups, func(g asked.Group) bool {
+			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job)
+		}):
+			why = fmt.Sprintf("Slurm would refuse the job: partition %s: it has no node with the CPUs, the memory and the GPUs that are asked for on each", name)
+		default:
+			return ""
+		}
+	}
+	return why
+}
+
+// large reports whether nodes of a group have what a job takes on each, if they are up and
+// nothing else runs there.
+func large(g asked.Group, need admission.Need, job admission.Job) bool {
+	if need.AskedCPUs > int64(g.CPUs) || job.MemMB > g.Memory>>20 {
+		return false
+	}
+	gres, err := slurm.ParseGRES(g.GRES)
+	if err != nil {
+		return true // a form that is not known
+	}
+	count := func(of string) (n int64) {
+		for _, item := range gres {
+			if item.Name == "gpu" && (of == "" || item.Type == of) {
+				n += item.Count
+			}
+		}
+		return n
+	}
+	for of, n := range job.GPUTypes {
+		if n > count(of) {
+			return false
+		}
+	}
+	return job.GPUs <= count("")
+}
+
+// CheckNeeds reports what is wrong with the needs of a task that is to be submitted, by the
+// configuration of the agent that will take it and, if Slurm answers in time, by what the
+// cluster has. An error of kind fault.Usage says that they are not allowed, one of kind
+// fault.Failed that nothing can meet them.
+func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
+	if !n.Own() {
+		return nil
+	}
+	switch c.Mode {
+	case "vast":
+		if n.Request.Find != "" {
+			if _, err := VastFind(n.Request.Find); err != nil {
+				return fault.Errorf(fault.Usage, "the request: %w", err)
+			}
+		}
+		return nil
+	case "local":
+		return fault.Wrap(fault.Failed, local.Check(n, machine(c)))
+	case "slurm":
+	default:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	options, err := slurmrunner.New(&slurm.Client{}, c.Slurm, Find).Options(ctx, n)
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+	case kind == fault.Usage, kind == fault.Failed:
+		return err
+	default:
+		return nil // the agent asks again, for as long as it takes
+	}
+	if why := hopeless(ctx, options); why != "" {
+		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, strings.Join(options, " "))
+	}
+	return nil
+}
+
+// askTime is how long a cluster is asked about a task that is to be submitted.
+const askTime = 10 * time.Second
+
+// modelled is a job with options of sbatch, and what there is for it.
+func modelled(ctx context.Context, options []string, world launcher.World) (model *admission.Cluster, job admission.Job, partitions []string, ok bool) {
+	snapshot, err := world.Cluster(ctx)
+	if err != nil {
+		return nil, job, nil, false
+	}
+	model = snapshot.Admission()
+	job, partitions = admission.JobOf(func(name string) (string, bool) {
 		for _, o := range options {
 			if value, ok := strings.CutPrefix(o, "--"+name); ok && (value == "" || value[0] == '=') {
 				return strings.TrimPrefix(value, "="), true
@@ -36,17 +184,16 @@ func (p *Parts) Refused(ctx context.Context, gpu bool) string {
 	})
 	for _, name := range partitions {
 		if model.Partition(name) == nil { // hidden, or sbatch will say so
-			return ""
+			return nil, job, nil, false
 		}
 	}
-	for _, f := range model.CheckIn(job, partitions) {
-		if f.Verdict != admission.No {
-			continue
-		}
-		if f.Waits {
-			return fmt.Sprintf("Slurm would accept the job and never start it: %s: %s", f.Whose, f.Text)
-		}
-		return fmt.Sprintf("Slurm would refuse the job: %s: %s", f.Whose, f.Text)
+	return model, job, partitions, true
+}
+
+// words are what a finding says to people.
+func words(f admission.Finding) string {
+	if f.Waits {
+		return fmt.Sprintf("Slurm would accept the job and never start it: %s: %s", f.Whose, f.Text)
 	}
-	return ""
+	return fmt.Sprintf("Slurm would refuse the job: %s: %s", f.Whose, f.Text)
 }

@@ -31,6 +31,7 @@ import (
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Parts is an agent with what it is made of.
@@ -131,7 +132,7 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		}
 		dir := filepath.Join(c.StateDir(), "local")
 		run = &local.Runner{
-			Dir: dir, MaxJobs: c.Local.MaxJobs, StopWait: time.Duration(c.Local.StopWait),
+			Dir: dir, MaxJobs: c.Local.MaxJobs, Has: machine(c), StopWait: time.Duration(c.Local.StopWait),
 			Worker: []string{worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)},
 		}
 	}
@@ -152,11 +153,29 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		// Whoever can write to a spool of mode 0700 is this user.
 		LocalCode:  sp != nil,
 		WhyRefused: p.Refused,
+		Hopeless:   p.Hopeless,
+		Request:    func(t task.Task) task.Request { return requestOf(c, t) },
+		Retry:      c.Retry,
 	}
 	if c.Mode == "vast" {
 		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)
 	}
 	return p, nil
+}
+
+// machine is what this machine has for jobs, by the configuration where that says.
+func machine(c config.Config) local.Resources {
+	r := local.Machine()
+	if c.Local.CPUs > 0 {
+		r.CPUs = c.Local.CPUs
+	}
+	if c.Local.GPUs > 0 {
+		r.GPUs = c.Local.GPUs
+	}
+	if size, err := unit.Size(c.Local.Memory); err == nil && size > 0 {
+		r.Memory = size
+	}
+	return r
 }
 
 // Close ends the logs. Err is what the tool ends with; it is reported where the

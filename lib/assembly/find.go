@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/spelling"
+	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
@@ -46,7 +49,27 @@ func CheckRequests(c config.Config) error {
 			}
 		}
 	}
+	for pattern, spec := range c.Requests {
+		if _, err := request.Parse(spec); err != nil {
+			errs = append(errs, fault.Errorf(fault.Usage, "%s: requests.%s: %w", c.Path, pattern, err))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// requestOf is what a task needs: what its queue says, else what the configuration has for
+// its slug. Of several patterns, the first one in the order of the alphabet that is not "*"
+// counts.
+func requestOf(c config.Config, t task.Task) task.Request {
+	if !t.Request.IsZero() || len(c.Requests) == 0 {
+		return t.Request
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(c.Requests)) {
+		if ok, _ := path.Match(pattern, t.Slug); ok && pattern != "*" {
+			return task.Request{Find: c.Requests[pattern]}
+		}
+	}
+	return task.Request{Find: c.Requests["*"]}
 }
 
 // VastFind turns a resource request into filters of offers. Of GPUs the market knows

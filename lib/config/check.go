@@ -3,12 +3,17 @@ package config
 import (
 	"fmt"
 	"net/url"
+	pathpkg "path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
@@ -69,6 +74,28 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if c.Sentry.DSN != "" {
 		if u, err := url.Parse(c.Sentry.DSN); err != nil || u.Host == "" || u.User == nil {
 			problem("sentry.dsn", "not a DSN of Sentry: expected one such as https://KEY@HOST/PROJECT")
+		}
+	}
+	if c.Slurm.Limits.GPUs < 0 {
+		problem("slurm.limits.gpus", "%d is negative", c.Slurm.Limits.GPUs)
+	}
+	if t := time.Duration(c.Slurm.Limits.Time); t != 0 && t < time.Minute {
+		problem("slurm.limits.time", "want at least a minute")
+	}
+	if _, err := need.ParseRules(c.Retry); err != nil {
+		problem("retry", "%v", err)
+	}
+	for pattern := range c.Requests {
+		if _, err := pathpkg.Match(pattern, ""); err != nil {
+			problem("requests", "invalid pattern %q", pattern)
+		}
+	}
+	if size, err := unit.Size(c.Local.Memory); c.Local.Memory != "" && (err != nil || size <= 0) {
+		problem("local.memory", "invalid size %q", c.Local.Memory)
+	}
+	for key, n := range map[string]int{"cpus": c.Local.CPUs, "gpus": c.Local.GPUs} {
+		if n < 0 {
+			problem("local."+key, "%d is negative", n)
 		}
 	}
 	if c.Local.MaxJobs < 0 {

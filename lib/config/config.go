@@ -37,6 +37,11 @@ type Config struct {
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
+	// Retry are the rules by which tasks are tried again that have none of their own: see
+	// lib/need.
+	Retry string `yaml:"retry"`
+	// Requests are what tasks need whose queue does not say, by patterns of their slugs.
+	Requests Requests `yaml:"requests"`
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
 
@@ -80,13 +85,29 @@ type Slurm struct {
 	Daemon     Options  `yaml:"daemon"`
 	CPU        Options  `yaml:"cpu"`
 	GPU        Options  `yaml:"gpu"`
+	Limits     Limits   `yaml:"limits"`
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
 }
 
+// Limits are what no task's job may pass. What is not there is not limited.
+type Limits struct {
+	Time       Duration `yaml:"time"`
+	GPUs       int      `yaml:"gpus"` // of a job
+	Partitions Names    `yaml:"partitions"`
+	Accounts   Names    `yaml:"accounts"`
+}
+
+// Names are plain words: in the file a list, or one of them.
+type Names []string
+
 // Local is how tasks run on this machine.
 type Local struct {
-	MaxJobs  int      `yaml:"max_jobs"` // at once; 0: one for each two CPUs
+	MaxJobs int `yaml:"max_jobs"` // at once; 0: one for each two CPUs
+	// What tasks that say what they need may take together; 0 or "": what the machine has.
+	CPUs     int      `yaml:"cpus"`
+	Memory   string   `yaml:"memory"`
+	GPUs     int      `yaml:"gpus"`
 	StopWait Duration `yaml:"stop_wait"`
 }
 

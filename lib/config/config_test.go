@@ -46,8 +46,15 @@ slurm:
     requeue: true
     exclusive:
   cpu: {requeue: no, cpus_per_task: 8}
+  limits: {time: 2 days, gpus: 4, partitions: [gpu_p13, gpu_p2], accounts: abc@v100}
 environments: {timeout: 2d}
+retry: 'oom: mem*2 <= 64G, lost'
+requests: {'train-*': 'cuda(mem=14G)'}
 `)
+	if l := c.Slurm.Limits; time.Duration(l.Time) != 48*time.Hour || l.GPUs != 4 || strings.Join(l.Partitions, " ") != "gpu_p13 gpu_p2" || strings.Join(l.Accounts, " ") != "abc@v100" ||
+		c.Retry != "oom: mem*2 <= 64G, lost" || c.Requests["train-*"] != "cuda(mem=14G)" {
+		t.Errorf("%+v %q %v", l, c.Retry, c.Requests)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +96,9 @@ slurm:
   base: {comment: x, Bad Key: 1}
   gpu: [1]
   cpu: {output: x}
+  limits: {time: 1s, gpus: -1, partitions: {a: b}, accounts: ['a b']}
+retry: 'oom: mem/2'
+requests: {'[': 'cuda()'}
 local: {max_jobs: many}
 retention: soon
 mode: cloud
@@ -98,6 +108,12 @@ mode: cloud
 	}
 	for _, want := range []string{
 		`/etc/ponos/ponos.yaml:2: url: not an http or https URL: "ftp://x"`,
+		`slurm.limits.time: want at least a minute`,
+		`slurm.limits.gpus: -1 is negative`,
+		`slurm.limits.partitions: want a list of names`,
+		`slurm.limits.accounts: "a b" is not a name`,
+		`retry: "oom: mem/2": unknown step "mem/2"`,
+		`requests: invalid pattern "["`,
 		`ponos.yaml:3: farm_id: want a string`,
 		`ponos.yaml:4: sed: unknown key; did you mean "seed"?`,
 		`ponos.yaml:6: logging.levle: unknown key; did you mean "level"?`,
@@ -107,9 +123,9 @@ mode: cloud
 		`slurm.base.Bad Key: not a long option of sbatch: "Bad Key"`,
 		`ponos.yaml:11: slurm.gpu: want a mapping`,
 		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
-		`ponos.yaml:13: local.max_jobs: want a whole number`,
-		`ponos.yaml:14: retention: "soon" is not a duration`,
-		`ponos.yaml:15: mode: "cloud" is none of "slurm", "vast" and "local"`,
+		`ponos.yaml:16: local.max_jobs: want a whole number`,
+		`ponos.yaml:17: retention: "soon" is not a duration`,
+		`ponos.yaml:18: mode: "cloud" is none of "slurm", "vast" and "local"`,
 		`ponos.yaml: seed: it is missing`,
 	} {
 		if !strings.Contains(err.Error(), want) {

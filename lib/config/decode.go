@@ -114,6 +114,10 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		return
 	case *Requests:
 		d.requests(node, target, key)
+		return
+	case *Names:
+		d.names(node, target, key)
+		return
 	case *OfferFilters:
 		d.filters(node, target, key)
 		return

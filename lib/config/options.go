@@ -118,6 +118,24 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 	}
 }
 
+func (d *decoder) names(node *yaml.Node, target *Names, key string) {
+	items := node.Content
+	if node.Kind == yaml.ScalarNode {
+		items = []*yaml.Node{node}
+	} else if node.Kind != yaml.SequenceNode {
+		d.at(node.Line, key, "want a list of names")
+		return
+	}
+	*target = nil
+	for _, item := range items {
+		if item.Kind != yaml.ScalarNode || item.Value == "" || strings.ContainsAny(item.Value, ", \t\n\x00") {
+			d.at(item.Line, key, "%q is not a name", item.Value)
+			continue
+		}
+		*target = append(*target, item.Value)
+	}
+}
+
 // boolean reads a scalar as YAML 1.1 does, as people still write "requeue: yes".
 func boolean(v *yaml.Node) (yes, ok bool) {
 	switch strings.ToLower(v.Value) {

@@ -153,15 +153,8 @@ type Query struct {
 	World World
 }
 
-// FindOptions returns the options of sbatch with which a job gets what is asked
-// for. Launchers that are not of Slurm, or of a Slurm elsewhere, are left out. That
-// nothing is found is an error of kind fault.Failed, a bad request or file one of
-// kind fault.Usage, and a Slurm that cannot be asked one of kind fault.Unavailable.
-func FindOptions(ctx context.Context, q Query) (Options, error) {
-	r, err := request.Parse(q.Spec)
-	if err != nil {
-		return nil, fault.Wrap(fault.Usage, err)
-	}
+// search is what looks for the query's answer.
+func (q Query) search() (*Search, error) {
 	f, err := q.World.Load(q.File)
 	if err != nil {
 		return nil, err
@@ -172,11 +165,63 @@ func FindOptions(ctx context.Context, q Query) (Options, error) {
 	}
 	s.Tags, s.Kind = q.Tags, file.Slurm
 	s.Launchers = slices.DeleteFunc(s.Launchers, func(l *Launcher) bool { return l.Entry.Connector != "local" })
+	return s, nil
+}
+
+// repaired is what Slurm would say if all nodes were up, and all partitions open.
+func repaired(ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
+	return func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
+		snapshot, err := ask(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		s := *snapshot
+		s.Groups, s.Partitions = slices.Clone(s.Groups), slices.Clone(s.Partitions)
+		for i := range s.Groups {
+			s.Groups[i].Unusable = 0
+		}
+		for i := range s.Partitions {
+			s.Partitions[i].State = "UP"
+		}
+		return &s, nil
+	}
+}
+
+// Cluster is what the Slurm of this host says that there is, which may have been asked
+// within the last minutes.
+func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
+	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
+	asker := cluster.Asker{Slurm: &slurm.Client{Run: w.run(), Timeout: time.Minute}, Now: w.now}
+	return cache.Get(ctx, w.clusterKey("", ""), asker.Ask)
+}
+
+// FindOptions returns the options of sbatch with which a job gets what is asked
+// for. Launchers that are not of Slurm, or of a Slurm elsewhere, are left out. That
+// nothing is found is an error of kind fault.Failed, a bad request or file one of
+// kind fault.Usage, and a Slurm that cannot be asked, or whose nodes that match are all
+// down at this time, one of kind fault.Unavailable.
+func FindOptions(ctx context.Context, q Query) (Options, error) {
+	r, err := request.Parse(q.Spec)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	s, err := q.search()
+	if err != nil {
+		return nil, err
+	}
 	answer, err := s.Find(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if answer == nil {
+		again, err := q.search()
+		if err != nil {
+			return nil, err
+		}
+		again.Ask = repaired(again.Ask)
+		if other, err := again.Find(ctx, r); err == nil && other != nil {
+			return nil, fault.Errorf(fault.Unavailable, "no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
+		}
 		hint := s.Misspelt(r)
 		if hint == "" {
 			hint = `"lfind explain" says why`

@@ -51,18 +51,30 @@ type Runner interface {
 
 // Submission is a job to be started.
 type Submission struct {
-	Task    task.ID
-	Label   string // for people: the slug
-	Dir     string // directory of the task
-	Script  string // path of the job script; "" for a Remote runner
-	Image   string // for a Remote runner
-	GPU     bool
+	Task   task.ID
+	Label  string // for people: the slug
+	Dir    string // directory of the task
+	Script string // path of the job script; "" for a Remote runner
+	Image  string // for a Remote runner
+	Needs
 	Attempt int
 	Hold    *os.File // the lock of the task
 	Again   bool     // an earlier try may have started a job
 	// Before are the jobs of earlier attempts, which are not to be adopted.
 	Before []string
 }
+
+// Needs are the resources of a task, beside those of the configuration.
+type Needs struct {
+	GPU     bool
+	Request task.Request
+	// Changed are options of sbatch by which this attempt differs from the first one.
+	Changed []string
+}
+
+// Own reports whether a task has needs of its own: what becomes of it says nothing of
+// others.
+func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 
 // Ref is a job as the agent remembers it.
 type Ref struct {
@@ -75,6 +87,7 @@ type Ref struct {
 	Attempt   int
 	Lost      bool     // what its starts had written down may be lost
 	Before    []string // jobs of earlier attempts
+	Retried   bool     // it may be tried again: why it has failed is wanted
 }
 
 // Job is a job as the runner sees it.
@@ -89,6 +102,10 @@ type Job struct {
 	NotBegun bool
 	ExitCode int
 	Reason   string // for people
+	// Cause is why a job has failed, as rules of lib/need name it, if that is one of their
+	// reasons but the exit code; Had is what it had then, where that is known.
+	Cause    string
+	Had      Had
 	Restarts int
 	// Cancelled says that somebody has ended the job; the agent knows whether it
 	// was itself.
@@ -110,6 +127,13 @@ type Job struct {
 	// anything by itself.
 	Cost      float64
 	Submitted time.Time
+}
+
+// Had are the limits of a job, and where it ran.
+type Had struct {
+	Memory int64 // bytes on each node; 0: not known
+	Time   time.Duration
+	Nodes  string // as a hostlist
 }
 
 // A Remote runner runs a task's image elsewhere, where the agent can put nothing: no

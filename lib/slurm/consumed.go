@@ -11,6 +11,7 @@ import (
 // accounting knows it. Of a run that goes on, the steps that have ended count.
 type Consumed struct {
 	Record
+	Hosts   string        // as a hostlist
 	Label   string        // 12, 12_3 of an array, 12+1 of a heterogeneous job
 	Elapsed time.Duration // without the time in which it was suspended
 	Used    []ConsumedStep
@@ -147,6 +148,7 @@ func ParseConsumed(r io.Reader, each func(*Consumed) error) error {
 				}
 			}
 			next := row.Consumed
+			next.Hosts = orEmpty(row.nodes)
 			job = &next
 			return nil
 		}

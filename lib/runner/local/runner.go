@@ -30,7 +30,9 @@ type Runner struct {
 	StopWait time.Duration
 	// Worker is the command line that calls Work with Dir and MaxJobs.
 	Worker []string
-	Now    func() time.Time
+	// Has is what the machine has for jobs.
+	Has Resources
+	Now func() time.Time
 }
 
 // ticket is the file of a job in the task's directory.
@@ -39,6 +41,7 @@ type ticket struct {
 	Attempt   int       `json:"attempt"`
 	Submitted time.Time `json:"submitted"`
 	Ticket    string    `json:"ticket"`
+	Takes     Resources `json:"takes,omitzero"`
 }
 
 const (
@@ -65,7 +68,7 @@ func (r *Runner) Check(context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return describe(r.Dir, r.Has)
 }
 
 func readTicket(dir string) (ticket, error) {
@@ -87,11 +90,15 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	adopted := true
 	t, err := readTicket(s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && t.Attempt < s.Attempt {
+		need, needErr := takes(s.Needs, r.Has)
+		if needErr != nil {
+			return runner.Job{}, fmt.Errorf("%w: %w", runner.ErrRefused, needErr)
+		}
 		now := r.now()
 		job := uuid.NewString()[:13]
 		// Sorted by time; the job keeps two of the same nanosecond apart.
-		t = ticket{job, s.Attempt, now, fmt.Sprintf("%020d-%s", now.UnixNano(), job)}
+		t = ticket{job, s.Attempt, now, fmt.Sprintf("%020d-%s", now.UnixNano(), job), need}
 		var b []byte
 		if b, err = json.Marshal(t); err == nil {
 			err = renameio.WriteFile(filepath.Join(s.Dir, ticketFile), b, 0o600, renameio.WithTempDir(s.Dir))

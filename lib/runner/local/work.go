@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,8 +25,10 @@ func Work(dir string, maxJobs int) error {
 		if err != nil || slot == nil {
 			return err
 		}
+		full := false
 		for {
-			found, err := runNext(dir, slot)
+			var found bool
+			found, full, err = runNext(dir, slot)
 			if err != nil {
 				return errors.Join(err, slot.Close())
 			}
@@ -35,6 +38,9 @@ func Work(dir string, maxJobs int) error {
 		}
 		if err := slot.Close(); err != nil {
 			return err
+		}
+		if full {
+			return nil // those that run come to what waits, or the next turn does
 		}
 		// A ticket that came while this worker still had the slot may have found no
 		// worker of its own.
@@ -47,6 +53,9 @@ func Work(dir string, maxJobs int) error {
 func takeSlot(dir string, maxJobs int) (*lock.Lock, error) {
 	for i := range maxJobs {
 		l, err := lock.TryFor(filepath.Join(dir, slotsDir, strconv.Itoa(i)), 20*time.Millisecond)
+		if err == nil { // what the last job took is free
+			err = ignoreMissing(os.Remove(l.File().Name() + takesSuffix))
+		}
 		if !errors.Is(err, lock.ErrHeld) {
 			return l, err
 		}
@@ -54,30 +63,64 @@ func takeSlot(dir string, maxJobs int) (*lock.Lock, error) {
 	return nil, nil
 }
 
-// runNext runs the oldest job that waits, and reports whether there was one.
-func runNext(dir string, slot *lock.Lock) (bool, error) {
+// runNext runs the oldest job that waits, and reports whether there was one. Full says that
+// running jobs leave too little for it: those behind it wait as well, or one that needs much
+// would never run.
+func runNext(dir string, slot *lock.Lock) (found, full bool, err error) {
+	taken, takes, full, err := choose(dir, slot)
+	if err != nil || taken == "" {
+		return false, full, err
+	}
+	b, err := os.ReadFile(taken)
+	if err == nil {
+		err = runJob(string(b), takes, slot)
+	}
+	// A job that cannot be run must not keep the others waiting; it is found to
+	// be gone.
+	return true, false, errors.Join(ignoreMissing(err), os.Remove(taken))
+}
+
+// choose takes the ticket of the oldest job that waits, if there is room for it.
+func choose(dir string, slot *lock.Lock) (taken string, takes Resources, full bool, err error) {
+	held, err := choosing(dir)
+	if err != nil {
+		return "", takes, false, err
+	}
+	defer held.Close()
 	tickets, err := os.ReadDir(filepath.Join(dir, waitingDir)) // sorted by name, so by time
 	if err != nil {
-		return false, err
+		return "", takes, false, err
 	}
 	for _, t := range tickets {
-		taken := filepath.Join(dir, takenDir, t.Name())
-		err := os.Rename(filepath.Join(dir, waitingDir, t.Name()), taken)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // another worker was faster, or it was cancelled
+		waiting := filepath.Join(dir, waitingDir, t.Name())
+		if b, err := os.ReadFile(waiting); err == nil {
+			if job, err := readTicket(string(b)); err == nil {
+				takes = job.Takes
+			}
+		}
+		free, err := left(dir, slot.File().Name())
+		if err != nil {
+			return "", takes, false, err
+		}
+		takes, fits := free.fits(takes)
+		if !fits {
+			return "", takes, true, nil
+		}
+		b, err := json.Marshal(takes)
+		if err == nil {
+			err = os.WriteFile(slot.File().Name()+takesSuffix, b, 0o600)
 		}
 		if err != nil {
-			return false, err
+			return "", takes, false, err
 		}
-		b, err := os.ReadFile(taken)
-		if err == nil {
-			err = runJob(string(b), slot)
+		taken := filepath.Join(dir, takenDir, t.Name())
+		err = os.Rename(waiting, taken)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was cancelled
 		}
-		// A job that cannot be run must not keep the others waiting; it is found to
-		// be gone.
-		return true, errors.Join(ignoreMissing(err), os.Remove(taken))
+		return taken, takes, false, err
 	}
-	return false, nil
+	return "", takes, false, os.WriteFile(slot.File().Name()+takesSuffix, []byte("{}"), 0o600)
 }
 
 func ignoreMissing(err error) error {
@@ -88,7 +131,7 @@ func ignoreMissing(err error) error {
 }
 
 // runJob runs the job of a task's directory to its end.
-func runJob(dir string, slot *lock.Lock) error {
+func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	t, err := readTicket(dir)
 	if err != nil {
 		return err
@@ -114,9 +157,13 @@ func runJob(dir string, slot *lock.Lock) error {
 		return err
 	}
 	defer output.Close()
+	own := []string{"PONOS_JOB=" + t.Job}
+	if takes.GPUs > 0 {
+		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
+	}
 	session, err := command.StartSession(command.Cmd{
 		Name: "bash", Args: []string{"--", filepath.Join(dir, "job.sh")}, Dir: dir,
-		Env: append(environ(os.Environ()), "PONOS_JOB="+t.Job), ExtraFiles: []*os.File{alive.File(), slot.File()},
+		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{alive.File(), slot.File()},
 	}, output)
 	if err != nil {
 		return err

@@ -2,12 +2,17 @@ package slurm
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // A Finder returns the options of sbatch for a resource request.
@@ -19,17 +24,57 @@ type options struct {
 	client *slurm.Client
 	config config.Slurm
 	find   Finder
+	now    func() time.Time
 
-	mu       sync.Mutex
-	made     [2][]string
-	isMade   [2]bool
-	spot     map[string]bool
-	spotRead bool
+	mu         sync.Mutex
+	made       [2]config.Options
+	isMade     [2]bool
+	found      map[string]answer
+	partitions []slurm.Partition
+	partsRead  bool
 }
 
-func (o *options) forTask(ctx context.Context, gpu bool) ([]string, error) {
+// answer is what a request of a task was solved with.
+type answer struct {
+	at      time.Time
+	options config.Options
+}
+
+// answerServes is how long the answer to a request serves: many tasks of one turn ask for
+// the same.
+const answerServes = time.Minute
+
+// forTask are the options of a task's job: those of the configuration, then what its
+// request finds, its own options, and what an attempt has changed. What none of them may
+// pass is an error of kind fault.Usage, and a request that nothing meets one of kind
+// fault.Failed.
+func (o *options) forTask(ctx context.Context, n runner.Needs) ([]string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	all, err := o.configured(ctx, n.GPU)
+	if err != nil {
+		return nil, err
+	}
+	if n.Own() {
+		if all, err = o.own(ctx, all, n); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.limited(ctx, &all); err != nil {
+		return nil, err
+	}
+	if err := o.requeueOnSpot(ctx, &all); err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(all))
+	for _, option := range all {
+		out = append(out, option.Arg())
+	}
+	return out, nil
+}
+
+// configured are the options of the configuration.
+func (o *options) configured(ctx context.Context, gpu bool) (config.Options, error) {
 	i, section, key := 0, o.config.CPU, "slurm.cpu"
 	if gpu {
 		i, section, key = 1, o.config.GPU, "slurm.gpu"
@@ -43,16 +88,85 @@ func (o *options) forTask(ctx context.Context, gpu bool) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		all := resolved.With(more)
-		if err := o.requeueOnSpot(ctx, &all); err != nil {
-			return nil, err
-		}
-		for _, option := range all {
-			o.made[i] = append(o.made[i], option.Arg())
-		}
-		o.isMade[i] = true
+		o.made[i], o.isMade[i] = resolved.With(more), true
 	}
-	return append([]string(nil), o.made[i]...), nil
+	return slices.Clone(o.made[i]), nil
+}
+
+// own puts what a task itself needs in the place of what is configured.
+func (o *options) own(ctx context.Context, all config.Options, n runner.Needs) (config.Options, error) {
+	if n.Request.Find != "" {
+		found, err := o.solve(ctx, n.Request.Find)
+		if err != nil {
+			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
+		}
+		// The answer says where, so nothing else may.
+		all = slices.DeleteFunc(all, func(e config.Option) bool {
+			return slices.Contains([]string{"partition", "constraint", "prefer", "nodelist", "reservation"}, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
+		})
+		all = replace(all, found)
+	}
+	for _, list := range [][]string{n.Request.Sbatch, n.Changed} {
+		for _, text := range list {
+			name, value, hasValue, err := need.Option(text)
+			if err != nil {
+				return nil, fault.Wrap(fault.Usage, err)
+			}
+			if name == "time" {
+				if d, err := unit.Duration(value); err == nil { // sbatch knows no "2h"
+					value = slurm.FormatDuration(d)
+				}
+			}
+			all = replace(all, config.Options{{Key: name, Name: name, Value: value, Flag: !hasValue}})
+		}
+	}
+	return all, nil
+}
+
+// solve finds options for a request.
+func (o *options) solve(ctx context.Context, request string) (config.Options, error) {
+	if known, ok := o.found[request]; ok && o.now().Sub(known.at).Abs() < answerServes {
+		return known.options, nil
+	}
+	if o.find == nil {
+		return nil, fault.Errorf(fault.Usage, "resource requests are not part of this build")
+	}
+	found, err := o.find(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if o.found == nil || len(o.found) > 1000 {
+		o.found = map[string]answer{}
+	}
+	o.found[request] = answer{o.now(), found}
+	return found, nil
+}
+
+// families are options that say the same in different ways: one of them takes the place
+// of the others.
+var families = [][]string{
+	{"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"},
+	{"mem", "mem-per-cpu", "mem-per-gpu"},
+	{"requeue", "no-requeue"},
+}
+
+// replace is With, for what means the same.
+func replace(all, later config.Options) config.Options {
+	for _, l := range later {
+		for k, family := range families {
+			if slices.Contains(family, l.Name) && (k > 0 || namesGPU(l)) {
+				all = slices.DeleteFunc(all, func(e config.Option) bool { return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e)) })
+			}
+		}
+		all = all.With(config.Options{l})
+	}
+	return all
+}
+
+// namesGPU reports whether an option of the first family is about GPUs: others may be
+// about any resource.
+func namesGPU(o config.Option) bool {
+	return strings.HasPrefix(o.Name, "gpus") || strings.Contains(o.Value, "gpu")
 }
 
 // Resolve replaces the key "find" by the options of the launcher found.
@@ -66,7 +180,7 @@ func Resolve(ctx context.Context, find Finder, key string, o config.Options) (co
 	}
 	found, err := find(ctx, request)
 	if err != nil {
-		return nil, fault.Wrap(fault.KindOf(err), &findError{key, err})
+		return nil, fault.Wrap(fault.KindOf(err), &findError{key + ".find", err})
 	}
 	// What stands beside "find" is said more plainly, and wins.
 	for _, option := range o {
@@ -82,7 +196,7 @@ type findError struct {
 	err error
 }
 
-func (e *findError) Error() string { return e.key + ".find: " + e.err.Error() }
+func (e *findError) Error() string { return e.key + ": " + e.err.Error() }
 func (e *findError) Unwrap() error { return e.err }
 
 // requeueOnSpot adds --requeue where a partition's jobs can be preempted, unless
@@ -93,28 +207,28 @@ func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error 
 			return nil
 		}
 	}
-	partitions, named := all.Get("partition")
-	if !o.spotRead {
-		list, err := o.client.Partitions(ctx)
-		if err != nil {
-			return err
-		}
-		o.spot, o.spotRead = map[string]bool{}, true
-		for _, p := range list {
-			o.spot[p.Name] = p.Preemptible()
-			if p.Default {
-				o.spot[""] = p.Preemptible()
-			}
-		}
+	list, err := o.parts(ctx)
+	if err != nil {
+		return err
 	}
-	if !named {
-		partitions = ""
-	}
+	partitions, _ := all.Get("partition")
 	for name := range strings.SplitSeq(partitions, ",") {
-		if o.spot[name] {
+		if slices.ContainsFunc(list, func(p slurm.Partition) bool { return p.Preemptible() && (p.Name == name || name == "" && p.Default) }) {
 			*all = append(*all, config.Option{Key: "requeue", Name: "requeue", Flag: true})
 			return nil
 		}
 	}
 	return nil
+}
+
+// parts are the partitions, which are read once.
+func (o *options) parts(ctx context.Context) ([]slurm.Partition, error) {
+	if !o.partsRead {
+		list, err := o.client.Partitions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.partitions, o.partsRead = list, true
+	}
+	return o.partitions, nil
 }

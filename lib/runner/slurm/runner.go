@@ -36,7 +36,7 @@ type Runner struct {
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
 	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) { return client.Queue(ctx, r.uid) }
-	r.options = &options{client: client, config: c, find: find}
+	r.options = &options{client: client, config: c, find: find, now: r.now}
 	return r
 }
 
@@ -56,7 +56,8 @@ func taskOf(comment string) (task.ID, bool) {
 	return id, err == nil
 }
 
-// Jobs asks squeue once, and sacct at most once.
+// Jobs asks squeue once, and sacct at most twice: for the ends of jobs, and for what those
+// had that have failed and may be tried again.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	var rows []slurm.Job
 	var err error
@@ -125,7 +126,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for i := range all {
 		jobs[i] = all[i].judge()
 	}
-	return jobs, nil
+	return jobs, r.had(ctx, all, jobs)
 }
 
 // choose decides which of a task's jobs counts, given those that squeue shows beside the
@@ -267,6 +268,9 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	batch, err := r.Batch(ctx, s)
 	if err != nil {
+		if kind := fault.KindOf(err); s.Own() && (kind == fault.Usage || kind == fault.Failed) {
+			err = fmt.Errorf("%w: %w", runner.ErrRefused, err)
+		}
 		return runner.Job{}, err
 	}
 	id, err := r.client.Submit(ctx, batch)
@@ -428,13 +432,13 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 
 // Options are the options of sbatch for tasks, such as --time=10, as configured or as a
 // resource request finds them.
-func (r *Runner) Options(ctx context.Context, gpu bool) ([]string, error) {
-	return r.options.forTask(ctx, gpu)
+func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) {
+	return r.options.forTask(ctx, n)
 }
 
 // Batch is what would be submitted for a task.
 func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
-	given, err := r.options.forTask(ctx, s.GPU)
+	given, err := r.options.forTask(ctx, s.Needs)
 	if err != nil {
 		return slurm.Batch{}, err
 	}

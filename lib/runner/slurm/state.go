@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -48,6 +49,11 @@ func why(state string) string {
 		return "the job was cancelled, and not by this agent"
 	}
 	return "the job ended as " + state
+}
+
+// causes are the states of jobs after which a task may be tried again.
+var causes = map[string]string{
+	"TIMEOUT": need.Timeout, "OUT_OF_MEMORY": need.OOM, "NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node, "PREEMPTED": need.Lost,
 }
 
 // evidence is what is known of one job.
@@ -139,6 +145,9 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	if after && e.run.Ended {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 		done.Cancelled = slurmState == "CANCELLED"
+		if e.run.Code == killed || e.run.Code == terminated {
+			done.Cause = causes[slurmState] // what the script could not tell from a failure of its own
+		}
 		return done
 	}
 	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
@@ -152,7 +161,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		done.NotBegun = true
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// What kills the command alone leaves the job script, which writes that down.
-		done.State, done.Reason = task.Error, "the job was killed while its command ran"
+		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
 	case !e.notBegun():
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
@@ -247,7 +256,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	case "CANCELLED":
 		job.Cancelled = true
 	}
-	job.Reason = why(slurmState)
+	job.Reason, job.Cause = why(slurmState), causes[slurmState]
 	if by != "" && by != "0" && job.Cancelled {
 		job.Reason += " (by user " + by + ")"
 	}

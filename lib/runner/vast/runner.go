@@ -355,6 +355,10 @@ func (o *order) describe(s runner.Submission) {
 func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
 	o.describe(s)
+	// What earlier attempts have printed stays.
+	if info, err := os.Stat(filepath.Join(s.Dir, runner.Output)); err == nil && len(s.Before) > 0 {
+		o.LogFrom = info.Size()
+	}
 	m, err := r.readMarket()
 	if err != nil {
 		return runner.Job{}, err

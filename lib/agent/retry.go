@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// tryAgain begins another attempt of a task whose job has failed, if its rules say so. It
+// reports whether the task goes on; if not, the report may say why. The job has ended, by
+// the scheduler's word: two attempts never run side by side. What is written down before is
+// written again by whoever repeats this; the record decides.
+func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, report *task.Report, listed bool) (after *Known, again bool, err error) {
+	rules, err := need.ParseRules(k.Rules)
+	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
+		return nil, false, nil
+	}
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return &k, true, nil
+	}
+	if err != nil {
+		return &k, true, err
+	}
+	defer held.Close()
+	r, err := d.Read()
+	if err != nil {
+		return &k, true, err
+	}
+	if r.Job != k.Job {
+		k = r.known()
+		return &k, true, nil
+	}
+	end := endOf(job)
+	change, again, why := rules.Next(end, reasonsOf(r.Attempts))
+	if again {
+		r.Changed, why = r.changedBy(change)
+		if why == "" && a.Hopeless != nil && len(r.Changed) > 0 {
+			why = a.Hopeless(ctx, r.needs())
+		}
+	}
+	if !again || why != "" {
+		if why != "" {
+			report.Reason += "; it is not tried again: " + why
+		}
+		return nil, false, nil
+	}
+	// Nobody may have wanted it stopped, or given it to somebody else, meanwhile.
+	t, err := a.Queue.Task(ctx, k.ID)
+	if err == nil {
+		t.State, err = a.stateOf(ctx, t)
+	}
+	switch {
+	case forgotten(err):
+		after, err = a.absent(d, k, listed)
+		return after, true, err
+	case err != nil:
+		return &k, true, err
+	case t.State == task.Stopping || t.State.Final():
+		return nil, false, nil
+	}
+	attempt := task.Attempt{
+		Number: r.Attempt, Job: k.Job, State: report.State, Reason: task.Clean(report.Reason), ExitCode: report.ExitCode, Ended: a.now().UTC(),
+		Retry: end.Name(), Changed: changeOptions(change),
+	}
+	size, err := a.keepAttempt(ctx, d, r, attempt)
+	if err != nil {
+		return &k, true, err
+	}
+	if k.Reported == task.Running {
+		if err := a.Queue.Report(ctx, k.ID, task.Report{State: task.Pending, Reason: report.Reason}); err != nil && !forgotten(err) {
+			return &k, true, err
+		}
+	}
+	words := fmt.Sprintf("attempt %d, job %s: %s; the task is tried again", r.Attempt, k.Job, report.Reason)
+	if len(attempt.Changed) > 0 {
+		words += " with " + strings.Join(attempt.Changed, " ")
+	}
+	log, err := a.openLog(d, headFile)
+	if err != nil {
+		return &k, true, err
+	}
+	log.Say("WARNING", "%s", words)
+	r.Attempts = append(r.Attempts, attempt)
+	if !slices.Contains(r.Before, k.Job) {
+		r.Before = append(r.Before, k.Job)
+	}
+	r.Attempt++
+	r.Job, r.Submitted, r.Tries, r.Lost, r.LogFrom = "", time.Time{}, 0, false, size
+	r.Retry, r.Problem = a.now().Add(pause(len(r.Attempts))), report.Reason
+	if err := errors.Join(log.Close(), d.Write(r)); err != nil {
+		return &k, true, err
+	}
+	a.Log.Warn("the task is tried again", "task", k.ID, "job", k.Job, "attempt", r.Attempt, "reason", report.Reason, "changed", r.Changed)
+	return nil, true, nil
+}
+
+// endOf is how a job has failed, as rules see it.
+func endOf(job runner.Job) need.End {
+	e := need.End{Reason: job.Cause, Memory: job.Had.Memory, Time: job.Had.Time}
+	if e.Reason == "" && job.State == task.Failed && job.ExitCode > 0 {
+		e.Reason, e.Code = need.Exit, job.ExitCode
+	}
+	if nodes, err := hostlist.Expand(job.Had.Nodes); err == nil {
+		e.Nodes = nodes
+	}
+	return e
+}
+
+func reasonsOf(attempts []task.Attempt) []string {
+	var all []string
+	for _, a := range attempts {
+		all = append(all, a.Retry)
+	}
+	return all
+}
+
+// changedBy are the options by which the next attempt differs from the first one.
+func (r Record) changedBy(c need.Change) (changed []string, why string) {
+	changed = slices.Clone(r.Changed)
+	for _, option := range changeOptions(c) {
+		name, value, _ := strings.Cut(option, "=")
+		at := slices.IndexFunc(changed, func(had string) bool { return strings.HasPrefix(had, name+"=") })
+		switch {
+		case at < 0:
+			changed = append(changed, option)
+		case name == "exclude":
+			before, err := hostlist.Expand(strings.TrimPrefix(changed[at], name+"="))
+			if err != nil {
+				return nil, err.Error()
+			}
+			now, err := hostlist.Expand(value)
+			if err != nil {
+				return nil, err.Error()
+			}
+			all := append(before, now...)
+			slices.Sort(all)
+			changed[at] = name + "=" + hostlist.Compress(slices.Compact(all))
+		default:
+			changed[at] = option
+		}
+	}
+	return changed, ""
+}
+
+// changeOptions are a change as options of sbatch.
+func changeOptions(c need.Change) []string {
+	var all []string
+	if c.Memory > 0 {
+		all = append(all, "mem="+slurm.FormatMemory(c.Memory))
+	}
+	if c.Time > 0 {
+		all = append(all, "time="+slurm.FormatDuration(c.Time))
+	}
+	if len(c.Exclude) > 0 {
+		all = append(all, "exclude="+hostlist.Compress(c.Exclude))
+	}
+	return all
+}
+
+// keepAttempt has the queue keep an attempt and its output, and returns where the output of
+// the next one begins.
+func (a *Agent) keepAttempt(ctx context.Context, d Dir, r Record, attempt task.Attempt) (size int64, err error) {
+	f, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	var output io.ReadSeeker = strings.NewReader("")
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP):
+	case err != nil:
+		return 0, err
+	default:
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return 0, err
+		}
+		if size = info.Size(); info.Mode().IsRegular() {
+			output = io.NewSectionReader(f, min(r.LogFrom, size), max(0, size-r.LogFrom))
+		}
+	}
+	q, ok := a.Queue.(queue.Trying)
+	if !ok {
+		return size, nil
+	}
+	return size, q.PutAttempt(ctx, d.id, attempt, output)
+}
+
+// seal makes sure that no job of an earlier attempt runs the command again, should the
+// scheduler begin it once more: its journal says that the command has ended.
+func (r Record) seal(d Dir) error {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	for _, attempt := range r.Attempts {
+		run, err := runner.ReadRun(d.Path, attempt.Job)
+		if err != nil {
+			return err
+		}
+		if run.Begun && !run.Ended {
+			if err := runner.WriteRun(d.Path, attempt.Job, run.Restart, "ended", max(1, run.Code)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

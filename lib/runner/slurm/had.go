@@ -1,0 +1,83 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/usage"
+)
+
+// killed and terminated are exit codes of a command that was ended by SIGKILL and SIGTERM,
+// as Slurm ends them. Slurm itself tells the signal alone, 9, of a script that exits so.
+const killed, terminated = 128 + 9, 128 + 15
+
+// nearly is the part of its memory that a killed job must have had to be taken for one that
+// was killed because of it. Slurm samples, and so misses the very end.
+const nearly = 0.9
+
+// maxHad bounds how many jobs one call asks about.
+const maxHad = 1000
+
+// had fills in what jobs had that have failed and may be tried again, by one call. Where
+// Slurm says no more than that a job was killed, the memory that it used tells why.
+func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) error {
+	var ids []string
+	at := map[string]int{}
+	for i := range jobs {
+		j := &jobs[i]
+		if all[i].ref.Retried && (j.State == task.Error && j.Cause != "" || j.State == task.Failed) && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
+			ids = append(ids, j.ID)
+			at[j.ID] = i
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	err := r.client.EachConsumed(ctx, ids, slurm.Period{}, func(c *slurm.Consumed) error {
+		i, ok := at[c.ID]
+		if !ok || !all[i].matches(c.Record) {
+			return nil
+		}
+		j, run := &jobs[i], usage.Of(c)
+		j.Had = runner.Had{Memory: int64(run.MemMB * (1 << 20)), Nodes: c.Hosts}
+		if run.Limit != slurm.Unlimited {
+			j.Had.Time = max(0, run.Limit)
+		}
+		if (j.Cause == need.Lost || j.State == task.Failed && (j.ExitCode == killed || j.ExitCode == killed-128)) && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
+			j.Cause = need.OOM
+			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB)<<20), unit.ShortSize(j.Had.Memory))
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil // what accounting does not tell is not known
+}
+
+// Limits are what the options of a job give it on each node, as far as they say so.
+func Limits(options []string) (memory int64, limit time.Duration) {
+	for _, o := range options {
+		name, value, _, err := need.Option(o)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "mem":
+			if n, err := need.Memory(value); err == nil {
+				memory = n
+			}
+		case "time":
+			if d, err := slurm.ParseDuration(value); err == nil && d != slurm.Unlimited {
+				limit = d
+			}
+		}
+	}
+	return memory, limit
+}
