@@ -115,10 +115,19 @@ func (v *holesView) chart(p *page) {
 	legend := []struct{ color, text string }{
 		{green, "· free"}, {blue, "▒ part"}, {blue, "█ full"}, {yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
 	}
-	p.print(strings.Repeat(" ", left+2))
-	for i, l := range legend {
-		if i > 0 {
+	indent := strings.Repeat(" ", left+2)
+	used := 0
+	for _, l := range legend {
+		switch w := displayWidth(l.text); {
+		case used == 0, p.width > 0 && used+2+w > p.width:
+			if used > 0 {
+				p.print("\n")
+			}
+			p.print(indent)
+			used = len(indent) + w
+		default:
 			p.print("  ")
+			used += 2 + w
 		}
 		p.print(p.paint(l.color, l.text))
 	}

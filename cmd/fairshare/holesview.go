@@ -262,11 +262,11 @@ func (v *holesView) text(p *page) error {
 			what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
 			switch {
 			case o.request == nil:
-				p.printf("  %s\n", what)
+				p.prose("  ", what)
 			case p.width == 0 || displayWidth(what)+displayWidth(request)+4 <= p.width:
 				p.printf("  %s: %s\n", what, request)
 			default:
-				p.printf("  %s:\n", what)
+				p.prose("  ", what+":")
 				p.command("    ", o.request)
 			}
 			if o.why != "" {

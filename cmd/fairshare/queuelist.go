@@ -18,8 +18,8 @@ var factorColumns = []struct {
 	title, name string
 	drop        int
 }{
-	{"AGE", "age", 2}, {"FAIRSHARE", "fairshare", 1}, {"JOBSIZE", "jobsize", 6}, {"PARTITION", "partition", 5}, {"QOS", "qos", 3}, {"ASSOC", "assoc", 7},
-	{"TRES", "tres", 4}, {"SITE", "site", 8}, {"NICE", "nice", 9},
+	{"AGE", "age", 12}, {"FAIRSHARE", "fairshare", 11}, {"JOBSIZE", "jobsize", 16}, {"PARTITION", "partition", 15}, {"QOS", "qos", 13}, {"ASSOC", "assoc", 17},
+	{"TRES", "tres", 14}, {"SITE", "site", 18}, {"NICE", "nice", 19},
 }
 
 const factorCount = 9
@@ -95,8 +95,17 @@ func (v *queueView) list(p *page) {
 			return append(b, weights...)
 		}
 	}
-	columns := []column{
-		{title: "RANK", right: true, cell: func(row int, b []byte) []byte {
+	var columns []column
+	if v.screen != nil {
+		columns = append(columns, column{title: " ", cell: func(row int, b []byte) []byte {
+			if j := job(row); j != nil && j.Label == v.screen.chosen {
+				return append(b, '>')
+			}
+			return b
+		}})
+	}
+	columns = append(columns, []column{
+		{title: "RANK", right: true, drop: 2, cell: func(row int, b []byte) []byte {
 			if row < offset {
 				return b
 			}
@@ -107,14 +116,14 @@ func (v *queueView) list(p *page) {
 		}},
 		{title: "JOBID", right: true, cell: text("weights", func(j *slurm.Job) string { return j.Label })},
 		{title: "USER", right: true, cell: text("", func(j *slurm.Job) string { return j.User })},
-		{title: "PARTITION", cell: text("", func(j *slurm.Job) string { return j.Partition })},
-		{title: "PRIORITY", right: true, cell: func(row int, b []byte) []byte {
+		{title: "PARTITION", drop: 3, cell: text("", func(j *slurm.Job) string { return j.Partition })},
+		{title: "PRIORITY", right: true, drop: 5, cell: func(row int, b []byte) []byte {
 			if row < offset {
 				return b
 			}
 			return strconv.AppendInt(b, int64(v.priorityOf(v.rows[row-offset])), 10)
 		}},
-	}
+	}...)
 	short := map[string]string{"FAIRSHARE": "FAIR", "JOBSIZE": "SIZE", "PARTITION": "PART"}
 	for k, f := range factorColumns {
 		if !used[k] {
@@ -136,14 +145,20 @@ func (v *queueView) list(p *page) {
 		}})
 	}
 	if starts {
-		columns = append(columns, column{title: "START", cell: text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })})
+		columns = append(columns, column{title: "START", drop: 4, cell: text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })})
 	}
 	type reason struct {
 		code            string
 		reserved, named bool
 	}
 	why := map[reason]string{}
-	columns = append(columns, column{title: "WHY", cell: text("", func(j *slurm.Job) string {
+	brief := func(row int) string {
+		if j := job(row); j != nil && j.Pending() {
+			return j.Brief()
+		}
+		return ""
+	}
+	columns = append(columns, column{title: "WHY", brief: brief, cell: text("", func(j *slurm.Job) string {
 		if !j.Pending() {
 			return strings.ToLower(j.State)
 		}
@@ -156,7 +171,7 @@ func (v *queueView) list(p *page) {
 		return plain
 	})})
 	if p.table(len(v.rows)+offset, columns) > 0 {
-		p.line("", "too narrow for all factors: a wider terminal has them, and fairshare jobs JOB")
+		p.line("", "too narrow for all columns: a wider terminal has them, and fairshare jobs JOB")
 	}
 	v.footnotes(p)
 }

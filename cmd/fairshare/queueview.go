@@ -44,6 +44,7 @@ type queueView struct {
 	rows       []int            // the jobs that are shown
 	plan       *planner.Planner // for the story of one job
 	fits       map[string]fit   // of one job, by partition: how it could start now
+	screen     *queueScreen     // while keys steer it
 }
 
 // fit is how a waiting job could start now: with a shorter time limit.
@@ -105,7 +106,13 @@ func splitJobs(s string) []string {
 }
 
 func (v *queueView) load(ctx context.Context) error {
+	if done, err := v.inside(ctx); done || err != nil {
+		return err
+	}
 	states := []string{"PENDING"}
+	if v.screen != nil && v.screen.running {
+		states = append(states, "RUNNING")
+	}
 	if len(v.ids) > 0 {
 		states = nil // a running job has a story too
 	}
@@ -347,7 +354,7 @@ func (v *queueView) choose() error {
 				wanted, found[k] = true, true
 			}
 		}
-		if wanted && (len(v.ids) > 0 || j.Pending()) {
+		if wanted && (len(v.ids) > 0 || j.Pending() || v.screen != nil) {
 			v.rows = append(v.rows, i)
 		}
 	}
@@ -358,6 +365,10 @@ func (v *queueView) choose() error {
 	}
 	if v.first > 0 && len(v.rows) > v.first {
 		v.rows = v.rows[:v.first]
+	}
+	if v.screen != nil {
+		v.screen.all = slices.Clone(v.rows)
+		v.arrange()
 	}
 	return nil
 }
@@ -428,12 +439,18 @@ func (v *queueView) noJob(id string) error {
 }
 
 func (v *queueView) text(p *page) error {
+	if done, err := v.screenText(p); done {
+		return err
+	}
 	switch {
 	case len(v.fields) > 0:
 		v.raw(p)
 		return nil
 	case len(v.ids) > 0 && sameJob(v.jobs, v.rows):
 		return v.story(p)
+	case len(v.rows) == 0 && v.screen != nil && len(v.screen.all) > 0:
+		p.line("", "no job is left by the filter")
+		return nil
 	case len(v.rows) == 0:
 		p.line("", "no job waits%s", v.whose())
 		return nil

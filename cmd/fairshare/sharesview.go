@@ -206,23 +206,23 @@ func (v *sharesView) text(p *page) error {
 			}
 			return strings.Repeat("  ", r.Depth) + name
 		})},
-		{title: "SHARES", right: true, cell: text(func(r *slurm.Share) string {
+		{title: "SHARES", right: true, drop: 2, cell: text(func(r *slurm.Share) string {
 			if r.Depth == 0 {
 				return ""
 			}
 			return r.SharesText()
 		})},
-		{title: "NORM", right: true, drop: 1, cell: text(func(r *slurm.Share) string {
+		{title: "NORM", right: true, drop: 9, cell: text(func(r *slurm.Share) string {
 			if r.Depth == 0 {
 				return ""
 			}
 			return number(r.NormShares, 4)
 		})},
 		{title: "USAGE", right: true, cell: text(func(r *slurm.Share) string { return number(r.RawUsage, 0) })},
-		{title: "EFFECTIVE", right: true, cell: text(func(r *slurm.Share) string { return number(r.EffectiveUsage, 4) })},
+		{title: "EFFECTIVE", right: true, drop: 4, cell: text(func(r *slurm.Share) string { return number(r.EffectiveUsage, 4) })},
 	}
 	if v.config.FairTree() {
-		columns = append(columns, column{title: "LEVEL", right: true, cell: text(func(r *slurm.Share) string {
+		columns = append(columns, column{title: "LEVEL", right: true, drop: 3, cell: text(func(r *slurm.Share) string {
 			if !r.HasLevelFS {
 				return ""
 			}

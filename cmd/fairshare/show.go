@@ -41,16 +41,18 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 	if c.IsSet("every") && every < shortestWatch {
 		return fault.Errorf(fault.Usage, "--every: %s is less than %s, the politest rate", every, shortestWatch)
 	}
-	once := func(ctx context.Context, w io.Writer, width int, color bool) error {
-		if err := v.load(ctx); err != nil {
-			return err
+	once := func(ctx context.Context, ask bool, w io.Writer, width int, color bool) error {
+		if ask {
+			if err := v.load(ctx); err != nil {
+				return err
+			}
 		}
-		if file := c.String("prometheus"); file != "" {
+		if file := c.String("prometheus"); file != "" && ask {
 			if err := writeMetrics(file, v.clusterName(), v.metrics()); err != nil {
 				return err
 			}
 		}
-		if f, ok := v.(finisher); ok {
+		if f, ok := v.(finisher); ok && ask {
 			if err := f.finish(); err != nil {
 				return err
 			}
@@ -61,21 +63,27 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		p := newPage(w, width, color)
 		return errors.Join(v.text(p), p.Flush())
 	}
-	width := 0
-	if app.IsTerminal(stdout) {
-		width = app.Width(stdout)
+	width := func() int {
+		if app.IsTerminal(stdout) {
+			return app.Width(stdout)
+		}
+		return 0
 	}
 	if !c.Bool("watch") {
-		return once(c.Context, stdout, width, app.Color(stdout))
+		return once(c.Context, true, stdout, width(), app.Color(stdout))
 	}
-	w := watcher{rows: func() int { return rows(stdout) }, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now, stderr: stderr}
-	return w.run(c.Context, every, func(ctx context.Context) ([]byte, error) {
-		var b bytes.Buffer
-		width := 0
-		if app.IsTerminal(stdout) {
-			width = app.Width(stdout)
+	w := watcher{rows: func() int { return rows(stdout) }, width: width, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now, stderr: stderr}
+	if q, ok := v.(*queueView); ok && w.terminal && len(q.ids)+len(q.fields) == 0 {
+		if keys, restore, ok := readKeys(c.App.Reader); ok {
+			defer restore()
+			q.screen = &queueScreen{}
+			q.screen.me, _ = planner.Me()
+			w.keys, w.screen = keys, q
 		}
-		err := once(ctx, &b, width, app.Color(stdout))
+	}
+	return w.run(c.Context, every, func(ctx context.Context, ask bool) ([]byte, error) {
+		var b bytes.Buffer
+		err := once(ctx, ask, &b, width(), app.Color(stdout))
 		return b.Bytes(), err
 	})
 }

@@ -184,13 +184,13 @@ func (v *queueView) factorsOf(p *page, i int) {
 			}
 			return appendText(append(b, "  "...), partName(shown[r].Name))
 		}},
-		{title: "VALUE", right: true, cell: textCell(func(r int) string {
+		{title: "VALUE", right: true, drop: 2, cell: textCell(func(r int) string {
 			if r == len(shown) || simple(shown[r]) {
 				return ""
 			}
 			return number(shown[r].Factor, 4)
 		})},
-		{title: "WEIGHT", right: true, cell: textCell(func(r int) string {
+		{title: "WEIGHT", right: true, drop: 1, cell: textCell(func(r int) string {
 			if r == len(shown) || simple(shown[r]) {
 				return ""
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -36,15 +37,27 @@ func (p *page) print(text string)                 { _, _ = p.out.WriteString(tex
 func (p *page) bytes(text []byte)                 { _, _ = p.out.Write(text) }
 func (p *page) Flush() error                      { return p.out.Flush() }
 
+// commandInProse is a command with its arguments, which is not broken where prose is.
+var commandInProse = regexp.MustCompile(`\b(scontrol|scancel|sacct|fairshare)( [a-z]+)?( (job=)?[0-9][0-9_+]*)?( [a-z]+=\S*)?`)
+
+// noBreak stands for a blank at which no line ends.
+const noBreak = "\u00a0"
+
 // line writes a line of prose, wrapped to the width of the page.
 func (p *page) line(indent, format string, args ...any) {
-	text := app.Sanitize(fmt.Sprintf(format, args...))
+	p.prose(indent, app.Sanitize(fmt.Sprintf(format, args...)))
+}
+
+// prose is line for text that is safe for a terminal.
+func (p *page) prose(indent, text string) {
+	text = commandInProse.ReplaceAllStringFunc(text, func(s string) string { return strings.ReplaceAll(s, " ", noBreak) })
 	width := p.width
 	if width == 0 {
 		width = 100
 	}
 	used := 0
-	for word := range strings.FieldsSeq(text) {
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == '\n' || r == '\t' }) {
+		word = strings.ReplaceAll(word, noBreak, " ")
 		w := displayWidth(word)
 		switch {
 		case used == 0:
@@ -91,6 +104,8 @@ type column struct {
 	// drop above 0 allows the column to be left out where the terminal is too
 	// narrow, the largest first.
 	drop int
+	// brief, of the last column, is what stands in a cell that would be cut.
+	brief func(row int) string
 }
 
 // roomForLast is what the last column of a table has at least, on a terminal.
@@ -110,20 +125,31 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 	var b []byte
 	for row := range rows {
 		for i, c := range columns {
-			if i == len(columns)-1 && !c.right {
+			last := i == len(columns)-1 && !c.right
+			if last && (p.width == 0 || widths[i] >= roomForLast) {
 				break
 			}
-			b = c.cell(row, b[:0])
-			widths[i] = max(widths[i], displayWidthBytes(b))
+			if b = c.cell(row, b[:0]); last && c.brief != nil && displayWidthBytes(b) > leastWords {
+				b = append(b[:0], c.brief(row)...)
+			}
+			if widths[i] = max(widths[i], displayWidthBytes(b)); last {
+				widths[i] = min(widths[i], roomForLast)
+			}
 		}
 	}
 	if p.width > 0 {
 		all := len(columns)
-		columns, widths = fitting(columns, widths, p.width)
+		var excess int
+		columns, widths, excess = fitting(columns, widths, p.width)
 		dropped = all - len(columns)
+		if excess > 0 && p.width <= 100 {
+			p.blocks(rows, columns)
+			return dropped
+		}
+		narrow(columns, widths, excess)
 	}
 	var line []byte
-	write := func(cell func(i int, b []byte) []byte) {
+	write := func(cell func(i int, b []byte) []byte, brief func() string) {
 		line = line[:0]
 		used := 0
 		for i, c := range columns {
@@ -132,6 +158,9 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 			last := i == len(columns)-1
 			if last && !c.right && p.width > 0 && used+w > p.width && w > 0 {
 				room := max(1, p.width-used)
+				if brief != nil {
+					b = appendText(b[:0], brief())
+				}
 				b = append(b[:0], runewidth.Truncate(string(b), room, "…")...)
 				w = displayWidthBytes(b)
 			} else if !last && !c.right && w > widths[i] {
@@ -157,18 +186,58 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 		p.bytes(line)
 		p.print("\n")
 	}
-	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) })
+	write(func(i int, b []byte) []byte { return append(b, columns[i].title...) }, nil)
 	for row := range rows {
-		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) })
+		var brief func() string
+		if f := columns[len(columns)-1].brief; f != nil {
+			brief = func() string { return f(row) }
+		}
+		write(func(i int, b []byte) []byte { return columns[i].cell(row, b) }, brief)
 	}
 	return dropped
 }
 
-// fitting leaves columns out until the others fit.
-func fitting(columns []column, widths []int, width int) ([]column, []int) {
+// blocks writes a table that is too wide for the terminal: a line for each row, and below it
+// its cells.
+func (p *page) blocks(rows int, columns []column) {
+	for row := range rows {
+		var words []string
+		for i, c := range columns {
+			cell := strings.TrimSpace(string(c.cell(row, nil)))
+			if c.brief != nil {
+				cell = app.Sanitize(c.brief(row))
+			}
+			switch {
+			case i == 0:
+				p.printf("%s\n", cell)
+			case cell != "":
+				words = append(words, strings.TrimSpace(c.title)+" "+cell)
+			}
+		}
+		if len(words) > 0 {
+			p.print("  ")
+			used := 2
+			for i, word := range words {
+				if w := displayWidth(word); i > 0 && used+2+w > p.width {
+					p.print("\n  ")
+					used = 2
+				} else if i > 0 {
+					p.print("  ")
+					used += 2
+				}
+				p.print(word)
+				used += displayWidth(word)
+			}
+			p.print("\n")
+		}
+	}
+}
+
+// fitting leaves columns out until the others fit; excess is by how much they do not.
+func fitting(columns []column, widths []int, width int) (fit []column, of []int, excess int) {
 	columns, widths = slices.Clone(columns), slices.Clone(widths)
 	for {
-		used, worst := roomForLast, -1
+		used, worst := widths[len(widths)-1], -1
 		for i, c := range columns[:len(columns)-1] {
 			used += widths[i] + 2
 			if c.drop > 0 && (worst < 0 || c.drop > columns[worst].drop) {
@@ -176,8 +245,7 @@ func fitting(columns []column, widths []int, width int) ([]column, []int) {
 			}
 		}
 		if used <= width || worst < 0 {
-			narrow(columns, widths, used-width)
-			return columns, widths
+			return columns, widths, max(0, used-width)
 		}
 		columns, widths = slices.Delete(columns, worst, worst+1), slices.Delete(widths, worst, worst+1)
 	}

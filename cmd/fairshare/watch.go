@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -17,22 +18,29 @@ type watcher struct {
 	out, stderr     io.Writer
 	color, terminal bool
 	now             func() time.Time
-	rows            func() int // of the terminal; 0: unknown
+	rows, width     func() int // of the terminal; 0: unknown
+
+	keys   <-chan string // nil: it is not steered
+	screen screen
 
 	before string
 	height int
 }
 
-// run refreshes until the context ends. A turn that fails is told and tried
-// again, as Slurm may be restarting; wrong usage is not.
-func (w *watcher) run(ctx context.Context, every time.Duration, turn func(context.Context) ([]byte, error)) error {
+// run refreshes until the context ends, or until q is typed. A turn that fails is told and
+// tried again, as Slurm may be restarting; wrong usage is not. A turn that does not ask
+// draws what is known.
+func (w *watcher) run(ctx context.Context, every time.Duration, turn func(ctx context.Context, ask bool) ([]byte, error)) error {
 	if w.terminal {
 		fmt.Fprint(w.out, "\x1b[?25l")       // no cursor
 		defer fmt.Fprint(w.out, "\x1b[?25h") // and back
 	}
-	for first := true; ; first = false {
+	for first, ask := true, true; ; first = false {
 		began := w.now()
-		text, err := turn(ctx)
+		if w.screen != nil {
+			w.screen.fit(w.rows())
+		}
+		text, err := turn(ctx, ask)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -44,13 +52,42 @@ func (w *watcher) run(ctx context.Context, every time.Duration, turn func(contex
 			w.print(string(text))
 		}
 		// Slurm that takes long to answer is asked more rarely.
-		pause := max(every, 10*w.now().Sub(began))
-		timer := time.NewTimer(pause)
+		var end bool
+		if ask, end = w.pause(ctx, max(every, 10*w.now().Sub(began))); end {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits until the next turn is due, or a key asks for one. ask is whether Slurm is
+// asked in it.
+func (w *watcher) pause(ctx context.Context, long time.Duration) (ask, end bool) {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+			return false, false
 		case <-timer.C:
+			return true, false
+		case key, open := <-w.keys:
+			switch {
+			case !open:
+				w.keys = nil
+			case key == keyEnd: // the terminal does not make a signal of it
+				if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(os.Interrupt) != nil {
+					return false, true
+				}
+			case key == "q" && !w.screen.typed():
+				return false, true
+			default:
+				if draw, ask := w.screen.key(key); draw {
+					return ask, false
+				}
+			}
 		}
 	}
 }
@@ -60,7 +97,7 @@ func (w *watcher) say(text string) {
 		fmt.Fprint(w.stderr, text)
 		return
 	}
-	fmt.Fprint(w.out, text)
+	fmt.Fprint(w.out, w.ends(text))
 	w.height += strings.Count(text, "\n")
 }
 
@@ -85,9 +122,28 @@ func (w *watcher) print(text string) {
 		b.WriteString(strings.TrimSuffix(line, "\n"))
 		b.WriteString("\x1b[K\n")
 	}
-	fmt.Fprintf(&b, "%s  ^C ends\x1b[K\n\x1b[J", w.now().Format("2006-01-02 15:04:05"))
-	fmt.Fprint(w.out, b.String())
+	help := "^C ends"
+	if w.screen != nil {
+		help = w.screen.help()
+	}
+	last := w.now().Format("2006-01-02 15:04:05") + "  " + help
+	if w.screen != nil { // all of it is to be seen
+		if last = w.now().Format(time.TimeOnly) + " " + help; w.width() > 0 {
+			last = clipText(last, w.width())
+		}
+	}
+	fmt.Fprintf(&b, "%s\x1b[K\n\x1b[J", last)
+	fmt.Fprint(w.out, w.ends(b.String()))
 	w.before, w.height = text, strings.Count(shown, "\n")+1
+}
+
+// ends are the lines as a terminal takes them: one that sends keys at once does not add
+// carriage returns.
+func (w *watcher) ends(text string) string {
+	if w.screen == nil {
+		return text
+	}
+	return strings.ReplaceAll(text, "\n", "\r\n")
 }
 
 // cut keeps what fits on the screen: what scrolls away cannot be refreshed.

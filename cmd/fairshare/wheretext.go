@@ -60,8 +60,8 @@ func (v *whereView) text(p *page) {
 		})},
 		{title: "PARTITION", cell: row(func(r answer) string { return r.partition })},
 		{title: "QOS", cell: row(func(r answer) string { return or(r.qos, "default") })},
-		{title: "IN LINE", right: true, cell: row(func(r answer) string { return fmt.Sprint(r.ahead) })},
-		{title: "NODES", cell: row(func(r answer) string { return r.nodes })},
+		{title: "IN LINE", right: true, drop: 2, cell: row(func(r answer) string { return fmt.Sprint(r.ahead) })},
+		{title: "NODES", drop: 1, cell: row(func(r answer) string { return r.nodes })},
 		{title: "NOTE", cell: row(func(r answer) string {
 			switch {
 			case r.refusal != "":

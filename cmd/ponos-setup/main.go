@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.StringFlag{Name: "init", Usage: "write an example configuration into `DIR`, and end"},
+			app.OneOf(&cli.StringFlag{Name: "mode", Usage: "with --init: write it for `MODE`, local or slurm (slurm, if Slurm answers)"}, "local", "slurm"),
 			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
 			&cli.BoolFlag{Name: "tasks", Usage: "only list what the agent knows of its tasks, while it runs or not"},
 			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
@@ -50,7 +51,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
 			}
 			if dir := c.String("init"); dir != "" {
-				return initialize(dir, stdout)
+				return initialize(c.Context, dir, c.String("mode"), stdout)
+			}
+			if c.IsSet("mode") {
+				return fault.Errorf(fault.Usage, "--mode needs --init")
 			}
 			if c.Bool("tasks") {
 				return tasks(c, stdout, stderr)

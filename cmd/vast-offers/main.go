@@ -84,7 +84,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Bool("explain") {
 		return explain(c, r, stdout)
 	}
-	good, why, odd, err := r.Find(c.Context, "", shunned, false)
+	good, why, odd, err := r.Find(c.Context, vastrunner.Wish{}, shunned, false)
 	if err != nil {
 		return err
 	}

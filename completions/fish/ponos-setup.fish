@@ -3,6 +3,7 @@
 complete -c ponos-setup -f
 complete -c ponos-setup -l config -s c -r -F -d 'read the configuration FILE (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)'
 complete -c ponos-setup -l init -x -a '(__fish_complete_directories)' -d 'write an example configuration into DIR, and end'
+complete -c ponos-setup -l mode -x -a 'local slurm' -d 'with --init: write it for MODE, local or slurm (slurm, if Slurm answers)'
 complete -c ponos-setup -l check -d 'only look, change nothing'
 complete -c ponos-setup -l tasks -d 'only list what the agent knows of its tasks, while it runs or not'
 complete -c ponos-setup -l no-daemon -d 'do not submit the agent as a job of Slurm'

@@ -58,18 +58,18 @@ func CheckRequests(c config.Config) error {
 }
 
 // requestOf is what a task needs: what its queue says, else what the configuration has for
-// its slug. Of several patterns, the first one in the order of the alphabet that is not "*"
-// counts.
+// its slug. Of several patterns, the slug itself counts, else the longest one.
 func requestOf(c config.Config, t task.Task) task.Request {
 	if !t.Request.IsZero() || len(c.Requests) == 0 {
 		return t.Request
 	}
+	best := ""
 	for _, pattern := range slices.Sorted(maps.Keys(c.Requests)) {
-		if ok, _ := path.Match(pattern, t.Slug); ok && pattern != "*" {
-			return task.Request{Find: c.Requests[pattern]}
+		if ok, err := path.Match(pattern, t.Slug); err == nil && ok && (best == "" || pattern == t.Slug || best != t.Slug && len(pattern) > len(best)) {
+			best = pattern
 		}
 	}
-	return task.Request{Find: c.Requests["*"]}
+	return task.Request{Find: c.Requests[best]}
 }
 
 // VastFind turns a resource request into filters of offers. Of GPUs the market knows

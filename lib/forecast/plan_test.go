@@ -360,13 +360,6 @@ func TestGPUCounts(t *testing.T) {
 	}
 }
 
-func BenchmarkPlan(b *testing.B) {
-	w := large(5000, 10000)
-	for b.Loop() {
-		NewPlan(w, true)
-	}
-}
-
 // large is a full cluster of nodes with jobs that wait, of a hundred kinds.
 func large(nodes, jobs int) *World {
 	w := world(nodes)

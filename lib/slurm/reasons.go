@@ -144,6 +144,42 @@ func explainLimit(code string) (Explanation, bool) {
 	return Explanation{whose + " is at its limit: " + what, advice}, true
 }
 
+// briefly are the most frequent reasons in at most 24 letters.
+var briefly = map[string]string{
+	"Priority": "others come first", "Resources": "next: waits for nodes", "Dependency": "waits for another job", "DependencyNeverSatisfied": "never: its job failed",
+	"BeginTime": "begins later", "JobHeldUser": "held by its owner", "JobHeldAdmin": "held by an admin", "ReqNodeNotAvail": "nodes down or reserved",
+	"Reservation": "reservation not begun", "PartitionTimeLimit": "too long for partition", "PartitionNodeLimit": "too many or few nodes", "PartitionConfig": "partition lacks it",
+	"BadConstraints": "never: no such node", "JobArrayTaskLimit": "the array's own limit",
+	"PartitionInactive": "partition starts none",
+}
+
+// Brief is why a job waits in at most 24 letters, for narrow screens; of reasons that are
+// rare it is the beginning of what Explain says.
+func (j *Job) Brief() string {
+	code, _, _ := strings.Cut(j.Reason, ",")
+	text, ok := briefly[code]
+	switch {
+	case code == "Reservation" && j.Reservation == "":
+		return "nodes are reserved"
+	case ok:
+		return text
+	case strings.HasPrefix(code, "Nodes required"):
+		return "nodes down or kept"
+	}
+	for _, l := range limitWhat {
+		rest, qos := strings.CutPrefix(code, "QOS")
+		if !strings.HasPrefix(code, "Assoc") && !qos || !strings.Contains(rest, l.word) {
+			continue
+		}
+		what, _, _ := strings.Cut(l.plain, " of ")
+		if qos {
+			return "QoS limit: " + what
+		}
+		return "account limit: " + what
+	}
+	return j.Explain().Plain
+}
+
 // WillNeverStart reports whether a job with that reason cannot start unless it,
 // or a limit, is changed.
 func WillNeverStart(reason string) bool {

@@ -18,6 +18,13 @@ import (
 // it prints matches; then it is interrupted.
 func onTerminal(t *testing.T, env []string, line string, until *regexp.Regexp) string {
 	t.Helper()
+	return typed(t, env, line, until, "\x03")
+}
+
+// typed runs a command line of bash on a terminal until it ends. When what it prints
+// matches, the answer is typed, once.
+func typed(t *testing.T, env []string, line string, until *regexp.Regexp, answer string) string {
+	t.Helper()
 	cmd := exec.Command("bash", "-c", line)
 	cmd.Env = append(env, "TERM=xterm-256color", "LC_ALL=C.UTF-8")
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
@@ -37,7 +44,7 @@ func onTerminal(t *testing.T, env []string, line string, until *regexp.Regexp) s
 		}
 		if until != nil && !interrupted && until.MatchString(out.String()) {
 			interrupted = true
-			_, _ = f.WriteString("\x03")
+			_, _ = f.WriteString(answer)
 		}
 	}
 	_ = cmd.Wait()
@@ -113,5 +120,39 @@ func TestTaskOutputOnATerminal(t *testing.T) {
 	cmd.Env = env
 	if plain, err := cmd.Output(); err != nil || !strings.Contains(string(plain), "\x1b]0;owned\a\x1b[31mred\x1b[0m\x1b[2J\n") {
 		t.Errorf("in a pipe: %q, %v", plain, err)
+	}
+}
+
+// Before more than one task is cancelled or submitted again, a person is asked. What a name
+// or a reason has does not command the terminal.
+func TestQuestionsOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	env := append([]string{"HOME=" + dir, "PATH=" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}, harness.Clock()...)
+	ask := regexp.MustCompile(`\? \[y/N\] `)
+	out := typed(t, env, "ponos-setup --init ~/p >/dev/null && ponos-poll && ponos-submit --group g ::: x=1 x=2 x=3 -- true {x} >/dev/null 2>&1; ponos-cancel --group g; echo status $?", ask, "n\n")
+	if !strings.Contains(out, "ponos-cancel: cancel 3 tasks: 3 pending? [y/N] n\r\n\r\x1b[Kponos-cancel: nothing was done\r\nstatus 1\r\n") {
+		t.Errorf("no: %q", out)
+	}
+	out = typed(t, env, "ponos-cancel x-1; ponos-cancel --group g; ponos-list --long", ask, "yes\n")
+	if !strings.Contains(out, "cancel 2 tasks: 2 pending? [y/N] ") || strings.Count(out, "stopped before it started") != 3 {
+		t.Errorf("yes: %q", out)
+	}
+	out = typed(t, env, "ponos-retry --group g; ponos-list --ids | wc -l; ponos-list --state pending --ids | wc -l", ask, "y\n")
+	if !strings.Contains(out, "ponos-retry: submit 3 tasks again? [y/N] ") || !strings.HasSuffix(out, "3\r\n3\r\n") {
+		t.Errorf("again: %q", out)
+	}
+	out = typed(t, env, "ponos-cancel --yes --group g >/dev/null; ponos-retry", nil, "")
+	if !strings.Contains(out, "ponos-retry: no tasks are named\r\n\r\x1b[Kponos-retry: hint: name tasks, give a filter such as --group, or ids on standard input\r\n") {
+		t.Errorf("nothing named: %q", out)
+	}
+	out = onTerminal(t, env, `printf '%s' '{"id":"evil","slug":"\u001b[2Jx\u001b]0;owned\u0007","state":"pending","source":{},"created":"2026-11-20T18:35:05Z"}' >~/p/spool/new/evil.json; ponos-list --name '*x*'; ponos-list --watch`,
+		regexp.MustCompile(`(?s)\x1b\[H\x1b\[2JTASK .*evil`))
+	if strings.Contains(out, "\x1b]") || strings.Contains(out, "\x1b[2Jx") || !strings.Contains(out, "5 tasks: ") && !strings.Contains(out, "4 tasks: ") {
+		t.Errorf("a hostile name: %q", out)
+	}
+	// The line that says how far a group is.
+	out = onTerminal(t, env, "ponos-submit --wait --group wait ::: x=1 x=2 -- true {x}", regexp.MustCompile(`ponos-submit: 2 tasks: 2 pending, \d+s`))
+	if !strings.Contains(out, "ponos-submit: 2 tasks submitted, in group wait\r\n") || !strings.Contains(out, "2 tasks: 2 pending, ") {
+		t.Errorf("progress of a group: %q", out)
 	}
 }

@@ -105,15 +105,22 @@ func (m machine) is(unit, property, want string) {
 // submit runs ponos-submit as the user of the units.
 func (m machine) submit(args ...string) string {
 	m.t.Helper()
+	id, _, _ := strings.Cut(m.user(append([]string{"ponos-submit"}, args...)...), "\n") // what follows is on standard error
+	return id
+}
+
+// user runs a tool as the user of the units.
+func (m machine) user(args ...string) string {
+	m.t.Helper()
 	return m.run(append([]string{
-		"setpriv", "--reuid=ponos", "--regid=ponos", "--init-groups", "env", "HOME=/var/lib/ponos/main", "PONOS_CONFIG=/etc/ponos/main.yaml", "ponos-submit",
+		"setpriv", "--reuid=ponos", "--regid=ponos", "--init-groups", "env", "HOME=/var/lib/ponos/main", "PONOS_CONFIG=/etc/ponos/main.yaml",
 	}, args...)...)
 }
 
 func (m machine) state(task, want string) func() bool {
 	return func() bool {
 		m.t.Helper()
-		return regexp.MustCompile(`(?m)^` + task + `  \S+ +` + want + `\b`).MatchString(m.submit("--list"))
+		return regexp.MustCompile(`(?m)^` + task + `  \S+ +` + want + `\b`).MatchString(m.user("ponos-list", "--long"))
 	}
 }
 
@@ -170,7 +177,7 @@ func live(t *testing.T, whole string) {
 	if err := os.Chmod(shared, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	later := dist(t, harness.Root(), "v1.0.1", "ONLY=ponos-poll ponos-stop ponos-start ponos-submit", "KINDS=deb")
+	later := dist(t, harness.Root(), "v1.0.1", "ONLY=ponos-poll ponos-stop ponos-start ponos-submit ponos-list", "KINDS=deb")
 	for _, out := range []string{whole, later} {
 		run(t, "cp", only(t, out+"/ponos_*.deb"), only(t, out+"/ponos-spank_*.deb"), shared)
 	}

@@ -18,7 +18,7 @@ func TestSpool(t *testing.T) {
 		}
 		submit := func(line string) string {
 			out, errs, code := w.run("ponos-submit " + line)
-			if code != 0 || errs != "" {
+			if code != 0 || errs != "" && !strings.HasPrefix(errs, "ponos-submit: warning: no agent has taken a turn in this spool\n") {
 				t.Fatalf("%s: %d %s%s", line, code, out, errs)
 			}
 			return strings.TrimSpace(out)

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -41,9 +40,10 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	}
 	err := r.client.EachConsumed(ctx, ids, slurm.Period{}, func(c *slurm.Consumed) error {
 		i, ok := at[c.ID]
-		if !ok || !all[i].matches(c.Record) {
+		if !ok || !all[i].matches(c.Record) || c.End == 0 {
 			return nil
 		}
+		delete(at, c.ID)
 		j, run := &jobs[i], usage.Of(c)
 		j.Had = runner.Had{Memory: int64(run.MemMB * (1 << 20)), Nodes: c.Hosts}
 		if run.Limit != slurm.Unlimited {
@@ -58,26 +58,20 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	if ctx.Err() != nil {
 		return err
 	}
-	return nil // what accounting does not tell is not known
-}
-
-// Limits are what the options of a job give it on each node, as far as they say so.
-func Limits(options []string) (memory int64, limit time.Duration) {
-	for _, o := range options {
-		name, value, _, err := need.Option(o)
-		if err != nil {
+	for _, i := range at {
+		// Accounting lags. What it has not told after a while, or does not tell at all, is not
+		// known; squeue may still show some of it.
+		j, e := &jobs[i], &all[i]
+		if err == nil && !e.noAccounting && !e.missing(lag) {
+			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting does not know it yet"
 			continue
 		}
-		switch name {
-		case "mem":
-			if n, err := need.Memory(value); err == nil {
-				memory = n
-			}
-		case "time":
-			if d, err := slurm.ParseDuration(value); err == nil && d != slurm.Unlimited {
-				limit = d
+		if q := e.queue; q != nil {
+			j.Had.Nodes = q.NodeList
+			if q.Limit != slurm.Unlimited {
+				j.Had.Time = max(0, q.Limit)
 			}
 		}
 	}
-	return memory, limit
+	return nil
 }

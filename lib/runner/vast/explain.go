@@ -27,7 +27,7 @@ const explainLimit = 1000
 // Explain searches without filters, once, and counts here.
 func (r *Runner) Explain(ctx context.Context, slug string) (Explained, error) {
 	var free, counted vastai.Filters
-	for _, f := range r.All(slug) {
+	for _, f := range r.All(Wish{Slug: slug}) {
 		if f.Field == "rentable" || f.Field == "external" || f.Field == "num_gpus" {
 			free = append(free, f)
 		} else if !f.Any() {
@@ -96,10 +96,10 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	if good, _ := r.Choose("", found, m.Shunned); len(good) > 0 {
+	if good, _ := r.Choose(Wish{}, found, m.Shunned); len(good) > 0 {
 		return out, nil
 	}
-	good, why, _, err := r.Find(ctx, "", m.Shunned, false)
+	good, why, _, err := r.Find(ctx, Wish{}, m.Shunned, false)
 	if err != nil {
 		return nil, err
 	}

@@ -563,7 +563,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	o.Absent, o.Missing = 0, time.Time{}
 	o.fill(i)
 	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
-		bad, whole := r.All(o.Slug).Differing(i)
+		bad, whole := r.All(o.wish()).Differing(i)
 		if bad != nil {
 			return r.fault(ctx, v, o, fmt.Sprintf("the machine is not what was asked for: it does not meet %q, and has cost %s", bad.Text, dollars(o.estimate(now))), instances)
 		}

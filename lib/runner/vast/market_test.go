@@ -1111,6 +1111,48 @@ func (s *stand) read1(t *testing.T) *order {
 	return o
 }
 
+// A task's own request counts instead of that of the configuration, for each machine that is
+// ordered for it.
+func TestRequestOfATask(t *testing.T) {
+	s := newStand(t, 0)
+	s.offer(1, map[string]any{"gpu_name": "RTX 3080"})
+	s.offer(2, map[string]any{"gpu_name": "A40", "dph_base": 0.9})
+	s.offer(3, map[string]any{"gpu_name": "A40", "dph_base": 0.8})
+	s.Finds = map[string]vastai.Filters{"*": {{Field: "gpu_name", Op: "eq", Value: "RTX 3080", Text: "3080"}}}
+	s.Translate = func(find string) (vastai.Filters, error) {
+		if find != "a40" {
+			return nil, errors.New("unknown GPU model")
+		}
+		return vastai.Filters{{Field: "gpu_name", Op: "eq", Value: "A40", Text: "a40"}}, nil
+	}
+	start := func(n int, find string) (runner.Submission, error) {
+		sub := s.submission(n)
+		sub.Request.Find = find
+		job, err := s.Start(t.Context(), sub)
+		s.refs = append(s.refs, runner.Ref{Task: sub.Task, Job: job.ID, Dir: sub.Dir})
+		return sub, err
+	}
+	if _, err := start(1, "a400"); !errors.Is(err, runner.ErrRefused) || !strings.Contains(err.Error(), "the request: unknown GPU model") {
+		t.Errorf("%v", err)
+	}
+	s.refs = nil
+	if _, err := start(2, "a40"); err != nil || s.market.instances[0].offer != 3 {
+		t.Fatalf("%v, %+v", err, s.market.instances)
+	}
+	// The machine is at fault: the next one is one of that request, too.
+	s.market.instances[0].fields["actual_status"] = "loading"
+	s.clock.pass(30 * time.Minute)
+	for range 6 {
+		s.turn()
+	}
+	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
+		t.Errorf("%+v\n%s", s.market.instances, s.said)
+	}
+	if _, err := start(3, ""); err != nil || s.market.instances[1].offer != 1 {
+		t.Errorf("%v, %+v", err, s.market.instances)
+	}
+}
+
 // Requests of tasks by their slugs, and machines with several GPUs.
 func TestFinds(t *testing.T) {
 	s := newStand(t, 1)

@@ -30,6 +30,7 @@ type order struct {
 	Slug    string  `json:"slug,omitempty"`
 	Dir     string  `json:"dir,omitempty"` // of the task
 	Image   string  `json:"image,omitempty"`
+	Find    string  `json:"find,omitempty"` // the task's own request
 	Nonce   string  `json:"nonce"`
 	// Number counts the labels that were used: another one for another instance.
 	Number int       `json:"number"`

@@ -58,7 +58,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	if err := r.credit(ctx); err != nil {
 		return r.ordering(ctx, err)
 	}
-	offers, err := r.offers(ctx, o.Slug, m)
+	offers, err := r.offers(ctx, o.wish(), m)
 	if err != nil {
 		return r.ordering(ctx, err)
 	}
@@ -256,8 +256,8 @@ func (c Candidate) BidPrice() float64 { return c.bid }
 
 // Searches are what the market is asked for: machines that cannot be lost, and with bids
 // also those that can.
-func (r *Runner) Searches(slug string) []vastai.Search {
-	s := vastai.Search{Filters: r.All(slug), Disk: r.Disk}
+func (r *Runner) Searches(w Wish) []vastai.Search {
+	s := vastai.Search{Filters: r.All(w), Disk: r.Disk}
 	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
 		s.Limit = searchRows // the market cannot be asked for all that has to hold
 	}
@@ -276,9 +276,9 @@ const searchRows = 200
 // Find searches the market for offers that may be taken, the best first. Why says what is
 // wrong with the others. Odd is how many rows could not be read. One that is patient makes
 // do with what was found of late.
-func (r *Runner) Find(ctx context.Context, slug string, avoided map[int64]time.Time, patient bool) (good []Candidate, why string, odd int, err error) {
+func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool) (good []Candidate, why string, odd int, err error) {
 	var found []vastai.Offer
-	for _, s := range r.Searches(slug) {
+	for _, s := range r.Searches(w) {
 		f, err := r.API.Search(ctx, s, patient)
 		if err != nil {
 			return nil, "", 0, err
@@ -288,13 +288,13 @@ func (r *Runner) Find(ctx context.Context, slug string, avoided map[int64]time.T
 		}
 		found, odd = append(found, f.Offers...), odd+f.Odd
 	}
-	good, why = r.Choose(slug, found, avoided)
+	good, why = r.Choose(w, found, avoided)
 	return good, why, odd, nil
 }
 
 // offers are the offers that may be taken, the best first.
-func (r *Runner) offers(ctx context.Context, slug string, m market) ([]Candidate, error) {
-	good, why, odd, err := r.Find(ctx, slug, m.Shunned, true)
+func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
+	good, why, odd, err := r.Find(ctx, w, m.Shunned, true)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (r *Runner) offers(ctx context.Context, slug string, m market) ([]Candidate
 		r.once(ctx, "odd offers", r.now().Add(time.Hour), "some offers cannot be read, and are left out", "offers", odd)
 	}
 	if len(good) == 0 {
-		for _, s := range r.Searches(slug) {
+		for _, s := range r.Searches(w) {
 			r.API.Idle(ctx, s)
 		}
 		return nil, later("no offer will do: %s", why)
@@ -322,9 +322,9 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 }
 
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
-func (r *Runner) Choose(slug string, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
+func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
 	why = "the market has none that meets the filters"
-	all := r.All(slug)
+	all := r.All(w)
 	for _, offer := range found {
 		c := Candidate{Offer: offer}
 		enough := true
@@ -405,7 +405,7 @@ func (r *Runner) Plan(ctx context.Context, s runner.Submission) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	offers, err := r.offers(ctx, s.Label, m)
+	offers, err := r.offers(ctx, Wish{s.Label, s.Request.Find}, m)
 	if err != nil {
 		return "", err
 	}

@@ -54,10 +54,12 @@ type Runner struct {
 	Filters vastai.Filters
 	// Finds are filters that hold for tasks beside those, by patterns of slugs; the longest
 	// that matches is taken.
-	Finds    map[string]vastai.Filters
-	Estimate vastai.Estimate
-	Limits   Limits
-	Disk     float64 // GB
+	Finds map[string]vastai.Filters
+	// Translate turns a resource request of a task into filters.
+	Translate func(find string) (vastai.Filters, error)
+	Estimate  vastai.Estimate
+	Limits    Limits
+	Disk      float64 // GB
 	// Bid is what is bid for machines that are lost to whoever pays more, in dollars an
 	// hour; with Spot it is a little more than the least. Without both none is taken.
 	Bid  float64
@@ -113,14 +115,24 @@ func (r *Runner) prepare() error {
 // Kept are the variables of instances that have to be known of others' lists.
 func Kept() []string { return []string{nonceEnv} }
 
+// Wish is what decides on the machines for a task: its slug, by which the configuration
+// has a request for it, and a request of its own, which counts instead.
+type Wish struct{ Slug, Find string }
+
 // All are the filters of a search for a task, with disk and price.
-func (r *Runner) All(slug string) vastai.Filters {
+func (r *Runner) All(w Wish) vastai.Filters {
 	all := r.Filters
 	var own vastai.Filters
 	best := ""
 	for _, pattern := range slices.Sorted(maps.Keys(r.Finds)) {
-		if ok, err := path.Match(pattern, slug); err == nil && ok && (best == "" || pattern == slug || best != slug && len(pattern) > len(best)) {
+		if ok, err := path.Match(pattern, w.Slug); err == nil && ok && (best == "" || pattern == w.Slug || best != w.Slug && len(pattern) > len(best)) {
 			own, best = r.Finds[pattern], pattern
+		}
+	}
+	if w.Find != "" {
+		var err error
+		if own, err = r.Translate(w.Find); err != nil { // it was refused when the order was begun
+			own = vastai.Filters{{Field: "id", Text: err.Error(), Test: func(any) bool { return false }}}
 		}
 	}
 	all = slices.Concat(all, own).Complete()
@@ -146,7 +158,7 @@ func (r *Runner) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limited := r.Searches("")[0]
+	limited := r.Searches(Wish{})[0]
 	limited.Limit = 1
 	found, err := r.API.Search(ctx, limited, false)
 	if errors.Is(err, vastai.ErrInvalid) {
@@ -346,8 +358,10 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 }
 
 func (o *order) describe(s runner.Submission) {
-	o.Slug, o.Dir, o.Image, o.Rebuilt = s.Label, s.Dir, s.Image, false
+	o.Slug, o.Dir, o.Image, o.Find, o.Rebuilt = s.Label, s.Dir, s.Image, s.Request.Find, false
 }
+
+func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
 
 // begin orders an instance for an attempt that the journal does not know. It may have
 // known it once, so all instances of the task are looked at: there is no filter for
@@ -355,6 +369,11 @@ func (o *order) describe(s runner.Submission) {
 func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
 	o.describe(s)
+	if o.Find != "" {
+		if _, err := r.Translate(o.Find); err != nil {
+			return runner.Job{}, fmt.Errorf("%w: the request: %w", runner.ErrRefused, err)
+		}
+	}
 	// What earlier attempts have printed stays.
 	if info, err := os.Stat(filepath.Join(s.Dir, runner.Output)); err == nil && len(s.Before) > 0 {
 		o.LogFrom = info.Size()
