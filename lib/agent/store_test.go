@@ -62,6 +62,32 @@ func TestRecordSurvivesACut(t *testing.T) {
 	}
 }
 
+// What the agent knows can be read while it takes a turn and works on the task.
+func TestTheViewNeedsNoLock(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(Record{ID: "a", Slug: "name", Attempt: 1, Job: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	turn, err := s.TryTurn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Close()
+	held, err := d.TryLock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	v, err := ReadView(s.Dir)
+	if err != nil || len(v.Tasks) != 1 || v.Tasks[0].Slug != "name" || v.Tasks[0].Job != "7" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
 // What is known comes back from the cache, as it was written.
 func TestKnownLines(t *testing.T) {
 	for _, k := range []Known{

@@ -238,7 +238,8 @@ func kinds() []kind {
 		time.Sleep(seconds(r, 3, 6))
 		id := strings.TrimSpace(out)
 		for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
-			if _, err := w.slurm("scancel", id); err == nil || !w.listed(id) {
+			// By its name too: a slurmctld that was killed gives the number to another job.
+			if _, err := w.slurm("scancel", "--name=chaos", id); err == nil || !w.listed(id) {
 				break
 			}
 		}
@@ -481,7 +482,9 @@ func (w *world) away(m *mount, sub string, during func(path string), known ...st
 		return nil
 	})
 	for _, p := range made {
-		// Who has looked right before it goes may leave the sign of an agent in another one.
+		// An agent looks whether the spool is the right one, and then leaves its sign. Between
+		// the two, another one may come into its place: a name there that nobody reads for more
+		// than a name. No task may be there.
 		if m.name == "spool" && strings.HasSuffix(p, ".json") && !slices.Contains(known, filepath.Base(p)) && filepath.Base(filepath.Dir(p)) != "agents" {
 			w.problem("in the place of the spool that was away, somebody made %s", p)
 		}
