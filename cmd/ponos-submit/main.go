@@ -303,7 +303,7 @@ func image(c *cli.Context) (string, error) {
 		return "", nil
 	}
 	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fault.Errorf(fault.Usage, "--image: %q is no image, such as registry.example.org/worker:1.2", task.Clean(name))
+		return "", fault.Errorf(fault.Usage, "--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
 	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
 		if c.IsSet(other) {
