@@ -17,6 +17,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output")
@@ -368,5 +369,26 @@ func TestDuration(t *testing.T) {
 		if got, err := duration("x", bad); err == nil {
 			t.Errorf("%q: %v; want an error", bad, got)
 		}
+	}
+}
+
+// A job that does not grow older, by a limit on how many do, is overtaken by waiting.
+func TestWaitingHelps(t *testing.T) {
+	v := &queueView{config: slurm.Config{"PriorityMaxAge": "10-00:00:00"}, jobs: []slurm.Job{{Accrue: 100}, {Accrue: 100}, {}}, factorOf: []int32{-1, -1, -1}}
+	v.weights.Age = 1000
+	for _, c := range []struct {
+		mine, other int
+		want        string
+	}{
+		{0, 1, "waiting alone does not overtake it: its age grows as fast"}, {0, 2, "the other does not grow older: by age alone this job overtakes it in 1d"},
+		{2, 1, "waiting alone does not overtake it: this job does not grow older (a limit on jobs that do, or it is not eligible)"},
+	} {
+		if got := v.waitingHelps(c.mine, c.other, 100); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	v.weights.Age = 0
+	if got := v.waitingHelps(0, 1, 100); got != "waiting alone does not overtake it: age does not count here" {
+		t.Error(got)
 	}
 }

@@ -239,7 +239,7 @@ func (v *queueView) before(p *page) {
 		other := v.predecessor(i)
 		j := &v.jobs[i]
 		if other < 0 {
-			p.printf("\n%s\n  nobody\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
+			p.printf("\n%s\n  no job\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 			continue
 		}
 		o := &v.jobs[other]
@@ -329,7 +329,8 @@ func (v *queueView) remedy(name string, i int) string {
 }
 
 // waitingHelps says whether the job overtakes by waiting. Both grow older at the
-// same rate, until the other one reaches the maximum of age.
+// same rate, until the other one reaches the maximum of age; a job of which Slurm tells no
+// time of accrual (MaxJobsAccrue and the like) does not.
 func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	age := func(k int) float64 {
 		f := v.factorsRow(k)
@@ -340,12 +341,21 @@ func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	}
 	maxAge := v.config.Duration("PriorityMaxAge").Seconds()
 	mine, theirs := age(i), age(other)
-	if theirs < 1 || v.weights.Age == 0 {
+	stands := v.jobs[other].Accrue == 0 // a limit on jobs that grow older keeps it as old as it is
+	switch {
+	case v.weights.Age == 0:
+		return "waiting alone does not overtake it: age does not count here"
+	case v.jobs[i].Accrue == 0:
+		return "waiting alone does not overtake it: this job does not grow older (a limit on jobs that do, or it is not eligible)"
+	case theirs < 1 && !stands:
 		return "waiting alone does not overtake it: its age grows as fast"
 	}
 	after, ok := priority.TimeToGain(gap, mine, v.weights.Age, maxAge)
 	if !ok {
 		return "waiting alone does not overtake it: age counts at most " + number(v.weights.Age, 0)
+	}
+	if stands {
+		return "the other does not grow older: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
 	}
 	return "the other is as old as counts: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
 }

@@ -203,15 +203,17 @@ func (p *page) blocks(rows int, columns []column) {
 	for row := range rows {
 		var words []string
 		for i, c := range columns {
-			cell := strings.TrimSpace(string(c.cell(row, nil)))
+			cell := strings.TrimRight(string(c.cell(row, nil)), " ")
 			if c.brief != nil {
 				cell = app.Sanitize(c.brief(row))
 			}
 			switch {
+			case i == 0 && cell != "" && cell[0] >= '0' && cell[0] <= '9': // a number alone says nothing
+				p.printf("%s %s\n", c.title, cell)
 			case i == 0:
 				p.printf("%s\n", cell)
 			case cell != "":
-				words = append(words, strings.TrimSpace(c.title)+" "+cell)
+				words = append(words, strings.TrimSpace(c.title+" "+strings.TrimSpace(cell)))
 			}
 		}
 		if len(words) > 0 {
