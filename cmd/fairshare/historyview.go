@@ -67,7 +67,7 @@ func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
 	v.byAccount = c.String("by") == "account"
 	n, err := strconv.ParseUint(c.String("top"), 10, 8)
 	if err != nil || n == 0 {
-		return nil, fault.Errorf(fault.Usage, "--top: %q is no number from 1 to 255", c.String("top"))
+		return nil, fault.Errorf(fault.Usage, "--top: invalid number %q: expected 1 to 255", c.String("top"))
 	}
 	v.top = int(n)
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {

@@ -329,7 +329,7 @@ func (v *queueView) readLog(ctx context.Context) error {
 		return err
 	}
 	if len(details) == 0 || details[0].StdOut == "" {
-		s.log, s.gone = "", "Slurm tells of no log of job "+s.chosen
+		s.log, s.gone = "", "Slurm names no log of job "+s.chosen
 		return nil
 	}
 	s.log = details[0].StdOut

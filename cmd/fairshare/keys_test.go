@@ -132,7 +132,7 @@ func TestKeys(t *testing.T) {
 	if s := typed("j", "j"); strings.Contains(s, "job "+chosen(first)+" \"") {
 		t.Errorf("it does not scroll:\n%s", s)
 	}
-	if s := typed("l"); !strings.Contains(s, "no log: ") && !strings.Contains(s, "Slurm tells of no log") {
+	if s := typed("l"); !strings.Contains(s, "no log: ") && !strings.Contains(s, "Slurm names no log") {
 		t.Errorf("%s", s)
 	}
 	if s := typed(keyEscape); chosen(s) != chosen(first) {

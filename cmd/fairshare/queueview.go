@@ -72,7 +72,7 @@ func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 	for _, arg := range append([]string{c.String("jobs")}, c.Args().Slice()...) {
 		for _, id := range splitJobs(arg) {
 			if !jobLabel.MatchString(id) {
-				return nil, fault.Errorf(fault.Usage, "%q is no job id, such as 349, 349_7 or 349+1", id)
+				return nil, fault.Errorf(fault.Usage, "invalid job id %q: expected 349, 349_7 or 349+1", id)
 			}
 			v.ids = append(v.ids, id)
 		}
@@ -80,7 +80,7 @@ func newQueueView(a *planner.Asker, c *cli.Context) (*queueView, error) {
 	if n := c.String("first"); n != "" {
 		f, err := strconv.ParseUint(n, 10, 31)
 		if err != nil || f == 0 {
-			return nil, fault.Errorf(fault.Usage, "--first: %q is no number of rows", n)
+			return nil, fault.Errorf(fault.Usage, "--first: invalid number of rows %q", n)
 		}
 		v.first = int(f)
 	}

@@ -239,7 +239,7 @@ func (v *queueView) before(p *page) {
 		other := v.predecessor(i)
 		j := &v.jobs[i]
 		if other < 0 {
-			p.printf("\n%s\n  nobody\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
+			p.printf("\n%s\n  no job\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
 			continue
 		}
 		o := &v.jobs[other]

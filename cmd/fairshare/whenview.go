@@ -357,7 +357,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 		w.Jobs = append(w.Jobs, job)
 	}
 	if len(rows) == 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "there is no default partition"), "name one with --partition")
+		return fault.Hint(fault.Errorf(fault.Usage, "no default partition"), "name one with --partition")
 	}
 	answer := startAnswer{label: "this job"}
 	for _, row := range rows {
@@ -512,7 +512,7 @@ func scoreTable(p *page, past []forecast.Scored) {
 		{title: "WITHIN x2", right: true, cell: value(func(s forecast.Summary) string { return percent(s.WithinTwo) })},
 		{title: "P90 ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.P90) })},
 	})
-	p.line("", "%s of the starts were within the range that was told for 90%%", percent(rows[0].Coverage))
+	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
 }
 
 type scoreJSON struct {

@@ -195,7 +195,7 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	}
 	v.candidates(m, waiting)
 	if len(v.answers) == 0 {
-		return fault.Errorf(fault.Failed, "there is no partition that %s may use", name)
+		return fault.Errorf(fault.Failed, "no partition that %s may use", name)
 	}
 	if err := v.try(ctx, a); err != nil {
 		return err

@@ -190,7 +190,7 @@ func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("%s: there is no task %q", r.Op, id)
+			return fmt.Errorf("%s: unknown task %q", r.Op, id)
 		}
 	}
 	return nil
@@ -315,7 +315,7 @@ func printLogs(c *cli.Context) error {
 	for _, a := range c.Args().Slice() {
 		seq, err := strconv.ParseInt(a, 10, 64)
 		if err != nil || seq < 1 {
-			return fault.Errorf(fault.Usage, "%q is no task", a)
+			return fault.Errorf(fault.Usage, "unknown task %q", a)
 		}
 		want[seq] = true
 	}

@@ -89,7 +89,7 @@ func TestBadCommandLine(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"echo ::::", "::::: file name is missing"},
 		{"echo ::::: a", `unknown separator ":::::"` + "\nhint: use \":::\", \":::+\", \"::::\" or \"::::+\""},
-		{"echo :::+ a", ":::+: there is no source before it to link to"},
+		{"echo :::+ a", ":::+: no source before it to link to"},
 		{"-a none echo", "--arg-file: open none: no such file or directory"},
 		{"echo :::: none", "::::: open none: no such file or directory"},
 		{"echo :::: - -", "standard input can be one source of arguments only"},
@@ -117,7 +117,7 @@ func TestBadCommandLine(t *testing.T) {
 		{"--results d.csv echo ::: 1", `--results: "` + mustGetwd(t) + `/d.csv": tables are not written` + "\nhint: name a directory"},
 		{"--pipe", "--pipe: a command is required"},
 		{"--pipe wc ::: a", "--pipe reads standard input or one file, not arguments"},
-		{"--pipe wc {}", "--pipe: there is no argument to put in place of {}\nhint: the command reads its block from standard input"},
+		{"--pipe wc {}", "--pipe: no argument to put in place of {}\nhint: the command reads its block from standard input"},
 		{"--pipe --block 0 wc", `--block: "0" is not a size from 1 byte to 512MiB`},
 		{"--pipe --block -1 wc", `--block: "-1" is not a size: want a number and K, M, G, T, KiB, MiB, GiB or TiB`},
 		{"--block 1k wc", "--block goes with --pipe only"},

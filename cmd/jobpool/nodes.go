@@ -54,7 +54,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	case len(named) > 0 && via == "local":
 		return nil, fault.Errorf(fault.Usage, "--nodes and --via local exclude each other")
 	case via == "cmd" && len(named) == 0 && job == "":
-		return nil, fault.Errorf(fault.Usage, "--via-cmd needs --nodes, as this is no Slurm job")
+		return nil, fault.Errorf(fault.Usage, "--via-cmd needs --nodes outside a Slurm job")
 	case via == "srun" && job == "":
 		return nil, fault.Errorf(fault.Usage, "--via srun needs a Slurm job, and this is none")
 	case len(named) > 0:
@@ -119,7 +119,7 @@ func (p *place) name(lists []string, slots int) error {
 			}
 			for _, host := range hosts {
 				if strings.ContainsAny(host, "/ \t\n") || strings.HasPrefix(host, "-") {
-					return fault.Errorf(fault.Usage, "--nodes: %q is no host", host)
+					return fault.Errorf(fault.Usage, "--nodes: invalid host name %q", host)
 				}
 				if seen[host] {
 					return fault.Errorf(fault.Usage, "--nodes: %q is there twice", host)

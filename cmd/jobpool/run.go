@@ -91,7 +91,7 @@ func shellOf(c *cli.Context, s *wire.Setup) error {
 			d = filepath.Join(dir, d)
 		}
 		if st, err := os.Stat(d); err != nil || !st.IsDir() {
-			return fault.Errorf(fault.Usage, "--cwd: %q is no directory", c.String("cwd"))
+			return fault.Errorf(fault.Usage, "--cwd: not a directory: %q", c.String("cwd"))
 		}
 		dir = d
 	}

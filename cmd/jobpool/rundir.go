@@ -100,7 +100,7 @@ func ownDir(dir string) error {
 			continue
 		}
 		if owner := st.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
-			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to someone else", dir), "choose another with --run")
+			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to another user", dir), "choose another with --run")
 		}
 	}
 	return nil

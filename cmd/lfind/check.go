@@ -46,7 +46,7 @@ func (s *session) check(c *cli.Context) error {
 		return fileError(err)
 	}
 	if f != nil && f.Path == "" {
-		return fault.Hint(usage("there is no launchers.yaml to check"), "it is looked for in "+strings.Join(w.Files(), ", "))
+		return fault.Hint(usage("no launchers.yaml to check"), "searched: "+strings.Join(w.Files(), ", "))
 	}
 	if f != nil {
 		all = append(all, f.Warnings...)

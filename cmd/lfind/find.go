@@ -106,7 +106,7 @@ func unreachable(f *file.File, err error) error {
 		return err
 	}
 	if len(f.Entries) == 0 {
-		return fault.Hint(err, "Slurm is asked where there is no launchers.yaml; that is looked for in "+strings.Join(launcher.World{}.Files(), ", "))
+		return fault.Hint(err, "without a launchers.yaml Slurm is asked; searched: "+strings.Join(launcher.World{}.Files(), ", "))
 	}
 	if fault.HintOf(err) == "" {
 		return fault.Hint(err, `ask Slurm's controller with "scontrol ping"; --tags and --kind keep to other launchers`)

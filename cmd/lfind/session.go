@@ -139,7 +139,7 @@ func (s *session) request(c *cli.Context) (request.Request, error) {
 		args = []string{"-"}
 	}
 	if slices.Contains(args, "") {
-		return request.Request{}, usage("an empty argument is no request")
+		return request.Request{}, usage("empty request")
 	}
 	var all []request.Request
 	for i, arg := range args {

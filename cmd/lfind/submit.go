@@ -125,7 +125,7 @@ func (s *session) wait(c *cli.Context, answer *launcher.Answer, host string, arg
 	if output != nil {
 		<-copied
 		if _, e := os.Stat(output.path("out")); e != nil && id.get() != "" && c.Err() == nil {
-			s.note(c, "note: there is no output of job %s: do the nodes share the directory %s?", id.get(), filepath.Dir(output.dir))
+			s.note(c, "note: no output of job %s: do the nodes share the directory %s?", id.get(), filepath.Dir(output.dir))
 		}
 	}
 	var exit *command.ExitError

@@ -73,7 +73,7 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 		}
 		s.noteRefused(c, other, refused)
 	}
-	return nil, fault.Hint(first, "no place that matches is accepted; --no-verify prints the best one all the same")
+	return nil, fault.Hint(first, "Slurm accepts none of the places that match; --no-verify prints the best one without asking")
 }
 
 // accepts asks Slurm whether it would take a job with the options of an answer:

@@ -27,6 +27,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name: name, Usage: "cancel tasks of the spool", ArgsUsage: "[TASK...]",
 		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of tasks that it cancels are printed.",
 		Examples:    "ponos-cancel train-7\nponos-cancel --group lr\nponos-list --state pending --group lr --ids | ponos-cancel",
+		Brief:       map[string][]string{"": {"state", "group", "name", "since", "yes"}},
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before more than one is cancelled"}),
 		Action: func(c *cli.Context) error { return cancel(c, stdin, stdout, stderr) },

@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name: name, Usage: "show the tasks of the spool", ArgsUsage: "[TASK...]",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\nponos-list --state failed --group lr --ids | ponos-retry",
-		Brief:    map[string][]string{"": {"state", "group", "name", "since", "last", "ids", "groups", "long", "watch", "table", "json"}},
+		Brief:    map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` of those"},
 			&cli.BoolFlag{Name: "attempts", Usage: "show tasks that were retried, too"},

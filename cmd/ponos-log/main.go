@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name: name, Usage: "print the logs of tasks of the spool", ArgsUsage: "[TASK...]",
 		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. Of several, each line begins with the name of its task.",
 		Examples:    "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
-		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since", "config"}},
+		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what is added, until the tasks are over"},
 			&cli.BoolFlag{Name: "attempts", Usage: "print the logs of earlier attempts, too"},

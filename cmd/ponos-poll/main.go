@@ -59,7 +59,7 @@ const grace = 10 * time.Second
 
 func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
 	}
 	every := time.Duration(0)
 	if c.IsSet("every") {

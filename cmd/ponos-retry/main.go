@@ -32,6 +32,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name: name, Usage: "submit tasks of the spool again", ArgsUsage: "[TASK...]",
 		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of the new tasks are printed.",
 		Examples:    "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
+		Brief:       map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
 		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
 			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`: those of a task that is over are not kept"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before more than one is submitted"}),
@@ -139,7 +140,7 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		return e, fault.Hint(fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))), "give them again with --env-file")
 	}
 	for _, parent := range e.After {
-		last, err := latest(s, parent)
+		last, err := s.Latest(parent)
 		if err != nil {
 			return e, err
 		}
@@ -154,18 +155,6 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		e.Env = env
 	}
 	return e, nil
-}
-
-// latest is the last of the tasks that do one again.
-func latest(s *spool.Spool, id task.ID) (task.ID, error) {
-	for range 10_000 {
-		next, err := s.Retried(id)
-		if err != nil || next == "" {
-			return id, err
-		}
-		id = next
-	}
-	return id, fmt.Errorf("task %s was retried in a circle", id)
 }
 
 // submit submits tasks again, parents before their children, and returns the ids of those
@@ -185,7 +174,7 @@ func submit(s *spool.Spool, again []spool.Entry) ([]task.ID, error) {
 				continue
 			}
 			for i, parent := range e.After {
-				last, err := latest(s, parent)
+				last, err := s.Latest(parent)
 				if err != nil {
 					return made, err
 				}

@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+				return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
 			}
 			if dir := c.String("init"); dir != "" {
 				return initialize(c.Context, dir, c.String("mode"), stdout)

@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		StopAtArg: true,
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
-		Brief:  map[string][]string{"": {"each", "group", "name", "key", "repository", "directory", "gpu", "after", "env-file", "wait", "json"}},
+		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
 		Flags:  flags(),
 		Action: func(c *cli.Context) error { return submit(c, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
@@ -107,6 +107,13 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	if table != nil || batch.New < len(all) {
 		summary(stderr, all, batch)
+	}
+	if batch.New < len(all) { // some may have been retried
+		for i := range batch.IDs {
+			if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
+				return err
+			}
+		}
 	}
 	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
 	if err := tasklist.NoAgent(s); err != nil && batch.New > 0 {
@@ -296,7 +303,7 @@ func image(c *cli.Context) (string, error) {
 		return "", nil
 	}
 	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fault.Errorf(fault.Usage, "--image: %q is no image, such as registry.example.org/worker:1.2", task.Clean(name))
+		return "", fault.Errorf(fault.Usage, "--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
 	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
 		if c.IsSet(other) {

@@ -66,7 +66,7 @@ func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, erro
 			return task.Source{}, err
 		}
 	} else if strings.HasPrefix(repository, "-") {
-		return task.Source{}, fault.Errorf(fault.Usage, "--repository %q is no URL and no directory", repository)
+		return task.Source{}, fault.Errorf(fault.Usage, "--repository: neither a URL nor a directory: %q", repository)
 	}
 	if c.Bool("dirty") && !local {
 		return task.Source{}, fault.Errorf(fault.Usage, "--dirty: %q is not a directory", task.CleanAddress(repository))
@@ -94,7 +94,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 		return revision, nil
 	}
 	if strings.HasPrefix(revision, "-") {
-		return "", fault.Errorf(fault.Usage, "--revision %q is no commit, tag or branch", revision)
+		return "", fault.Errorf(fault.Usage, "--revision: no commit, tag or branch %q", revision)
 	}
 	want := revision
 	if want == "" {

@@ -85,7 +85,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 	for _, w := range e.Command {
 		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
 		if err != nil {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "command: %w", err), "{{...}} is a word in braces that is no placeholder")
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "command: %w", err), "{{...}} is a word in braces, not a placeholder")
 		}
 		words = append(words, t)
 	}

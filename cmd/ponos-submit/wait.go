@@ -124,9 +124,9 @@ func status(e spool.Entry) error {
 
 // waitForGroup waits for the tasks of a group.
 func waitForGroup(c *cli.Context, stderr io.Writer) error {
-	for _, f := range c.FlagNames() {
-		if !slices.Contains([]string{"config", "c", "spool", "s", "wait", "group"}, f) {
-			return fault.Errorf(fault.Usage, "--%s: there is nothing to run", f)
+	for _, f := range flags() {
+		if name := f.Names()[0]; c.IsSet(name) && !slices.Contains([]string{"config", "spool", "wait", "group"}, name) {
+			return fault.Errorf(fault.Usage, "--%s: there is nothing to run", name)
 		}
 	}
 	if err := spool.CheckGroup(c.String("group")); err != nil {

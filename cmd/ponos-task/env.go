@@ -62,7 +62,7 @@ func (t *tool) restarts() (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return 0, fault.Errorf(fault.Usage, "SLURM_RESTART_COUNT is %q, which is no count", s)
+		return 0, fault.Errorf(fault.Usage, "invalid SLURM_RESTART_COUNT %q", s)
 	}
 	return n, nil
 }

@@ -103,11 +103,11 @@ exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
 func (t *tool) job() (string, error) {
 	id := t.getenv("SLURM_JOB_ID")
 	if id == "" {
-		return "", fault.Errorf(fault.Usage, "this is no job of Slurm: SLURM_JOB_ID is not set")
+		return "", fault.Errorf(fault.Usage, "not in a job of Slurm: SLURM_JOB_ID is not set")
 	}
 	for _, c := range id {
 		if c < '0' || c > '9' {
-			return "", fault.Errorf(fault.Usage, "SLURM_JOB_ID is %q, which is no job", id)
+			return "", fault.Errorf(fault.Usage, "invalid SLURM_JOB_ID %q", id)
 		}
 	}
 	return id, nil

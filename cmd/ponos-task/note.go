@@ -37,7 +37,7 @@ func (t *tool) note(c *cli.Context) error {
 	}
 	state := task.State(c.Args().First())
 	if !state.Known() {
-		return fault.Hint(fault.Errorf(fault.Usage, "%q is no state of a task", string(state)),
+		return fault.Hint(fault.Errorf(fault.Usage, "invalid task state %q", string(state)),
 			"one of unscheduled, pending, running, completed, failed, error, stopping, stopped, cancelled")
 	}
 	id, err := t.taskID()

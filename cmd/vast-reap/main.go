@@ -62,7 +62,7 @@ type row struct {
 
 func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "it takes no arguments, such as %q", c.Args().First())
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
 	}
 	older, err := unit.Duration(c.String("older"))
 	if err != nil {
@@ -92,7 +92,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	}
 	if c.IsSet("agent") {
 		if _, ok := vastrunner.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
-			return fault.Errorf(fault.Usage, "--agent %q: it is no agent's name", c.String("agent"))
+			return fault.Errorf(fault.Usage, "--agent: invalid agent name %q", c.String("agent"))
 		}
 		r.Agent = c.String("agent")
 	}

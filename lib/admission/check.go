@@ -30,7 +30,7 @@ type checker struct {
 func (c *Cluster) Check(j Job) []Finding {
 	p := c.Partition(j.Partition)
 	if p == nil {
-		return []Finding{{No, "partition", "partition " + j.Partition, "there is no such partition", false, false}}
+		return []Finding{{No, "partition", "partition " + j.Partition, "no such partition", false, false}}
 	}
 	k := checker{c: c, j: j, p: p, need: c.Need(p, j)}
 	k.j.Nodes = max(1, j.Nodes)
@@ -154,7 +154,7 @@ func (k *checker) accounting() {
 	if k.assoc != nil && c.enforces("qos") && len(c.QOS) > 0 {
 		switch {
 		case c.qos(k.qosName) == nil:
-			k.no("qos", "QoS "+k.qosName, "there is no such QoS")
+			k.no("qos", "QoS "+k.qosName, "no such QoS")
 		case !slices.ContainsFunc(k.assoc.QOS, func(q string) bool { return strings.EqualFold(q, k.qosName) }):
 			k.no("qos", "account "+account, "%s may not use the QoS %s with the account %s", c.User, k.qosName, account)
 		}
@@ -314,7 +314,7 @@ func (k *checker) licenses() {
 		i := slices.IndexFunc(k.c.Licenses, func(l slurm.License) bool { return l.Name == name })
 		switch {
 		case i < 0:
-			k.no("license", "license "+name, "there is no license %s", name)
+			k.no("license", "license "+name, "no such license %s", name)
 		case n > k.c.Licenses[i].Total:
 			k.no("license", "license "+name, "%d of the license %s asked for, there are %d", n, name, k.c.Licenses[i].Total)
 		}

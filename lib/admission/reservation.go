@@ -21,7 +21,7 @@ func (k *checker) reservations() {
 		whose := "reservation " + name
 		r := k.c.reservation(name)
 		if r == nil {
-			k.no("reservation", whose, "there is no reservation %s", name)
+			k.no("reservation", whose, "no such reservation %s", name)
 			continue
 		}
 		switch k.c.MayReserve(r, k.j.Account) {

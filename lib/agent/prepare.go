@@ -125,7 +125,7 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 		}
 		switch {
 		case !ok:
-			return nil, taskErrorf("%q is no name of a variable", task.Clean(name))
+			return nil, taskErrorf("invalid variable name %q", task.Clean(name))
 		case strings.ContainsRune(value, 0):
 			return nil, taskErrorf("variable %s has a zero byte", name)
 		case len(name)+1+len(value)+1 > maxString:
@@ -284,7 +284,7 @@ func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir stri
 // archive, it returns what is in it.
 func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]string, error) {
 	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
-		return nil, taskErrorf("file %q: that is no plain file name", task.Clean(f.Name))
+		return nil, taskErrorf("file %q: not a plain file name", task.Clean(f.Name))
 	}
 	// The signature of a presigned URL changes from task to task, the object does
 	// not.

@@ -28,7 +28,7 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 	}
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return a.outcome("skipped", Record{ID: id}, "somebody works on the task"), nil
+		return a.outcome("skipped", Record{ID: id}, "another process works on the task"), nil
 	}
 	if err != nil {
 		return task.Outcome{}, err

@@ -76,8 +76,8 @@ func TestWrongFlagsAreToldAsTheyWereTyped(t *testing.T) {
 		"--outptu x": "sq: unknown option --outptu\nsq: hint: did you mean --output?\n",
 		"-x":         "sq: unknown option -x\nsq: hint: see \"sq --help\"\n",
 		"-n":         "sq: option -n needs a value\nsq: hint: see \"sq --help\"\n",
-		"--num x":    "sq: option --num: \"x\" is no whole number\nsq: hint: see \"sq --help\"\n",
-		"--all=x":    "sq: option --all: \"x\" is given, but it takes no value\nsq: hint: see \"sq --help\"\n",
+		"--num x":    "sq: option --num: \"x\" is not a whole number\nsq: hint: see \"sq --help\"\n",
+		"--all=x":    "sq: option --all: \"x\" takes no value\nsq: hint: see \"sq --help\"\n",
 	} {
 		if code, _, stderr := runTool(tool(nil), strings.Fields(args)...); code != 2 || stderr != want {
 			t.Errorf("sq %s: %d\n got %s\nwant %s", args, code, stderr, want)

@@ -41,9 +41,9 @@ func complaint(flags []cli.Flag, name, otherwise string) string {
 		}
 		switch f.(type) {
 		case *cli.IntFlag:
-			return "is no whole number"
+			return "is not a whole number"
 		case *cli.BoolFlag:
-			return "is given, but it takes no value"
+			return "takes no value"
 		}
 	}
 	return "is not valid: " + otherwise

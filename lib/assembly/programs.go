@@ -64,9 +64,13 @@ func programs(c config.Config) []program {
 
 var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
-// programTime bounds how long programs take to tell their version. Those of Slurm look for
-// their controller first, by whatever SLURM_CONF says.
-const programTime = 20 * time.Second
+// How long programs may take to print their version. Those of Slurm look for their
+// controller first, by whatever SLURM_CONF says, and hang; others are slow only on a slow
+// disk.
+const (
+	slurmTime   = 20 * time.Second
+	programTime = time.Minute
+)
 
 // CheckPrograms runs each program that the configuration needs, for its version, all at
 // the same time.
@@ -83,7 +87,11 @@ func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []C
 
 func (p program) check(ctx context.Context, run command.Runner) Check {
 	check := Check{Name: p.name}
-	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: programTime})
+	limit := programTime
+	if p.slurm {
+		limit = slurmTime
+	}
+	result, err := run.Run(ctx, command.Cmd{Name: p.name, Args: []string{"--version"}, Timeout: limit})
 	text, _, _ := strings.Cut(strings.TrimSpace(string(result.Stdout)), "\n")
 	match := versionNumber.FindStringSubmatch(text)
 	var missing *command.NotFoundError

@@ -124,7 +124,7 @@ func VastAPI(c config.Config) (*vastai.Governor, error) {
 		api = cli
 	} else {
 		if key == "" {
-			return nil, fault.Errorf(fault.Usage, "%s: vast_api: there is no key in api_key or api_key_file", c.Where("vast_api"))
+			return nil, fault.Errorf(fault.Usage, "%s: vast_api: no key in api_key or api_key_file", c.Where("vast_api"))
 		}
 		rest := vastai.NewREST(v.URL, key)
 		rest.Wait = unit

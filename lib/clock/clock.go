@@ -8,6 +8,9 @@
 //	-36h                  the clock is a day and a half behind
 //	2026-11-18T12:00:00Z  the clock says so at the start of the process, and runs on
 //
+// PONOS_TEST_DAY, in the same form, moves the day of all tests (testscripts/calendar/run):
+// an offset is counted from there, and a time of the clock stands whatever the day is.
+//
 // A process with a variable that is neither ends at once, as a test that asked for
 // another clock must not pass on today's.
 //
@@ -23,11 +26,14 @@ import (
 	"time"
 )
 
-// Variable names the variable of the environment that moves the clock.
-const Variable = "PONOS_TEST_CLOCK"
+// The variables of the environment that move the clock.
+const (
+	Variable    = "PONOS_TEST_CLOCK"
+	DayVariable = "PONOS_TEST_DAY"
+)
 
 // offset is how far the clock is ahead of the machine's.
-var offset = mustOffset(os.Getenv(Variable), time.Now())
+var offset = mustOffset(os.Getenv(Variable), os.Getenv(DayVariable), time.Now())
 
 // Now returns the time. As that of [time.Now], it has a monotonic reading, so that
 // a duration between two of them is not changed by a clock that somebody sets.
@@ -53,27 +59,37 @@ func Touch(path string) error {
 	return os.Chtimes(path, now, now)
 }
 
-// parse returns the offset that a value of [Variable] asks for.
-func parse(value string, start time.Time) (time.Duration, error) {
+// parse returns the offset that the values of [Variable] and [DayVariable] ask for.
+func parse(value, day string, start time.Time) (time.Duration, error) {
+	moved, absolute, err := parseOne(Variable, value, start)
+	if err != nil || absolute {
+		return moved, err
+	}
+	from, _, err := parseOne(DayVariable, day, start)
+	return from + moved, err
+}
+
+// parseOne returns the offset that one variable asks for, and whether it says so by a time.
+func parseOne(name, value string, start time.Time) (offset time.Duration, absolute bool, err error) {
 	switch {
 	case value == "":
-		return 0, nil
+		return 0, false, nil
 	case strings.HasPrefix(value, "+"), strings.HasPrefix(value, "-"):
 		d, err := time.ParseDuration(value)
 		if err != nil {
-			return 0, fmt.Errorf("%s: invalid offset %q", Variable, value)
+			return 0, false, fmt.Errorf("%s: invalid offset %q", name, value)
 		}
-		return d, nil
+		return d, false, nil
 	}
 	t, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return 0, fmt.Errorf("%s: invalid time %q", Variable, value)
+		return 0, false, fmt.Errorf("%s: invalid time %q", name, value)
 	}
-	return t.Sub(start), nil
+	return t.Sub(start), true, nil
 }
 
-func mustOffset(value string, start time.Time) time.Duration {
-	d, err := parse(value, start)
+func mustOffset(value, day string, start time.Time) time.Duration {
+	d, err := parse(value, day, start)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)

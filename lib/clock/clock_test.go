@@ -9,20 +9,29 @@ import (
 
 func TestParse(t *testing.T) {
 	start := time.Date(2026, 3, 29, 0, 59, 0, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"":                          0,
-		"+960h":                     40 * 24 * time.Hour,
-		"-36h":                      -36 * time.Hour,
-		"2026-03-29T01:00:00Z":      time.Minute,
-		"2026-03-29T01:00:00+02:00": time.Minute - 2*time.Hour,
+	for _, test := range []struct {
+		value, day string
+		want       time.Duration
+	}{
+		{"", "", 0},
+		{"+960h", "", 40 * 24 * time.Hour},
+		{"-36h", "", -36 * time.Hour},
+		{"2026-03-29T01:00:00Z", "", time.Minute},
+		{"2026-03-29T01:00:00+02:00", "", time.Minute - 2*time.Hour},
+		{"", "+960h", 40 * 24 * time.Hour},
+		{"+1m", "+960h", 40*24*time.Hour + time.Minute},
+		{"2026-03-29T01:00:00Z", "+960h", time.Minute},
+		{"+1m", "2026-03-29T01:00:00Z", 2 * time.Minute},
 	} {
-		if got, err := parse(value, start); err != nil || got != want {
-			t.Errorf("parse(%q) = %v, %v, want %v", value, got, err, want)
+		if got, err := parse(test.value, test.day, start); err != nil || got != test.want {
+			t.Errorf("parse(%q, %q) = %v, %v, want %v", test.value, test.day, got, err, test.want)
 		}
 	}
 	for _, value := range []string{"40d", "+40d", "tomorrow", "2026-03-29", "-"} {
-		if got, err := parse(value, start); err == nil {
-			t.Errorf("parse(%q) = %v, want an error", value, got)
+		for _, values := range [][2]string{{value, ""}, {"", value}} {
+			if got, err := parse(values[0], values[1], start); err == nil {
+				t.Errorf("parse(%q) = %v, want an error", values, got)
+			}
 		}
 	}
 }

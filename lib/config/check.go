@@ -73,7 +73,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	}
 	if c.Sentry.DSN != "" {
 		if u, err := url.Parse(c.Sentry.DSN); err != nil || u.Host == "" || u.User == nil {
-			problem("sentry.dsn", "it is no DSN of Sentry, such as https://KEY@HOST/PROJECT")
+			problem("sentry.dsn", "not a DSN of Sentry: expected one such as https://KEY@HOST/PROJECT")
 		}
 	}
 	if c.Slurm.Limits.GPUs < 0 {
@@ -135,7 +135,7 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 		if u, err := url.Parse(c.URL); c.URL == "" {
 			problem("url", "it is missing")
 		} else if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			problem("url", "%q is no http or https URL", c.URL)
+			problem("url", "not an http or https URL: %q", c.URL)
 		}
 		if c.FarmID == "" {
 			problem("farm_id", "it is missing")

@@ -107,7 +107,7 @@ mode: cloud
 		t.Fatalf("%v", err)
 	}
 	for _, want := range []string{
-		`/etc/ponos/ponos.yaml:2: url: "ftp://x" is no http or https URL`,
+		`/etc/ponos/ponos.yaml:2: url: not an http or https URL: "ftp://x"`,
 		`slurm.limits.time: want at least a minute`,
 		`slurm.limits.gpus: -1 is negative`,
 		`slurm.limits.partitions: want a list of names`,
@@ -120,7 +120,7 @@ mode: cloud
 		`ponos.yaml:7: logging.level: "LOUD" is none of NOTSET,`,
 		`ponos.yaml:8: logging.task_format: it has no %(message)s`,
 		`ponos.yaml:10: slurm.base.comment: the agent marks its jobs by the comment`,
-		`slurm.base.Bad Key: "Bad Key" is no long option of sbatch`,
+		`slurm.base.Bad Key: not a long option of sbatch: "Bad Key"`,
 		`ponos.yaml:11: slurm.gpu: want a mapping`,
 		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
 		`ponos.yaml:16: local.max_jobs: want a whole number`,

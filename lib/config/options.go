@@ -80,7 +80,7 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 			name = longer
 		}
 		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' {
-			d.at(k.Line, full, "%q is no long option of sbatch", k.Value)
+			d.at(k.Line, full, "not a long option of sbatch: %q", k.Value)
 			continue
 		}
 		if _, twice := target.Get(name); twice {

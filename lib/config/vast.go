@@ -152,7 +152,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	if v.URL != "" {
 		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
-			problem("vast_api.url", "it is no https URL: the key must not travel in the clear")
+			problem("vast_api.url", "not an https URL: the key must not travel in the clear")
 		}
 	}
 	if v.SwitchURL != "" {
@@ -205,17 +205,17 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	for pattern := range v.Commands {
 		if _, err := path.Match(pattern, ""); err != nil {
-			problem("vast_api.commands", "%q is no pattern", pattern)
+			problem("vast_api.commands", "invalid pattern %q", pattern)
 		}
 	}
 	for pattern := range v.Find {
 		if _, err := path.Match(pattern, ""); err != nil {
-			problem("vast_api.find", "%q is no pattern", pattern)
+			problem("vast_api.find", "invalid pattern %q", pattern)
 		}
 	}
 	for name, value := range v.ExtraEnv {
 		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || strings.ContainsRune(value, 0) {
-			problem("vast_api.extra_env", "%.40q is no name of a variable", name)
+			problem("vast_api.extra_env", "invalid variable name %.40q", name)
 		}
 	}
 }

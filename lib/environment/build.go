@@ -29,7 +29,7 @@ func (s Spec) check() error {
 	scheme, rest, hasScheme := strings.Cut(src.Repository, "://")
 	switch {
 	case strings.HasPrefix(src.Repository, "-") || strings.ContainsAny(src.Repository, "\x00\n\r\t "):
-		return buildError("repository %q is no URL", task.CleanAddress(src.Repository))
+		return buildError("not a URL of a repository: %q", task.CleanAddress(src.Repository))
 	case strings.Contains(strings.SplitN(src.Repository, "/", 2)[0], "::"):
 		return buildError("repository %q: git's remote helpers are not allowed", task.CleanAddress(src.Repository))
 	case hasScheme && (scheme == "https" || scheme == "http" || scheme == "ssh" || scheme == "git") && rest != "":
@@ -43,7 +43,7 @@ func (s Spec) check() error {
 	}
 	if src.Revision == "" || strings.HasPrefix(src.Revision, "-") || len(src.Revision) > 200 ||
 		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") || strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {
-		return buildError("revision %q is no commit, tag or branch", task.Clean(src.Revision))
+		return buildError("no commit, tag or branch %q", task.Clean(src.Revision))
 	}
 	return nil
 }

@@ -155,10 +155,10 @@ func TestWhatCannotBePrepared(t *testing.T) {
 		"failing install": {Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true, Python: "python3"}, "installing the task's code: bash: exit status 7"},
 		"file URL":        {Spec{Source: task.Source{Repository: "file://" + repo, Revision: commit}}, "a path of this machine is not allowed"},
 		"path":            {Spec{Source: task.Source{Repository: repo, Revision: commit}}, "a path of this machine is not allowed"},
-		"helper":          {Spec{Source: task.Source{Repository: "ext::sh -c id", Revision: commit}, Local: true}, "is no URL"},
+		"helper":          {Spec{Source: task.Source{Repository: "ext::sh -c id", Revision: commit}, Local: true}, "not a URL"},
 		"helper, quoted":  {Spec{Source: task.Source{Repository: "ext::id", Revision: commit}, Local: true}, "remote helpers are not allowed"},
-		"option":          {Spec{Source: task.Source{Repository: "--upload-pack=id", Revision: commit}, Local: true}, "is no URL"},
-		"option revision": {Spec{Source: task.Source{Repository: repo, Revision: "--all"}, Local: true}, "is no commit, tag or branch"},
+		"option":          {Spec{Source: task.Source{Repository: "--upload-pack=id", Revision: commit}, Local: true}, "not a URL"},
+		"option revision": {Spec{Source: task.Source{Repository: repo, Revision: "--all"}, Local: true}, "no commit, tag or branch"},
 		"relative":        {Spec{Source: task.Source{Repository: "../x", Revision: commit}, Local: true}, "want an https"},
 		"no archive":      {Spec{Source: task.Source{Archive: "/no/such.tar.gz"}}, "source archive"},
 	} {

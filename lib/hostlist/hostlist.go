@@ -55,7 +55,7 @@ func expand(part string, limit int) ([]string, error) {
 	open := strings.IndexByte(part, '[')
 	if open < 0 {
 		if strings.ContainsAny(part, "] \t\n") {
-			return nil, fmt.Errorf("%q is no name", part)
+			return nil, fmt.Errorf("invalid name %q", part)
 		}
 		if limit < 1 {
 			return nil, fmt.Errorf("more than %d names", Max)
@@ -68,7 +68,7 @@ func expand(part string, limit int) ([]string, error) {
 	}
 	prefix, ranges, rest := part[:open], part[open+1:open+length], part[open+length+1:]
 	if strings.ContainsAny(prefix, "] \t\n") {
-		return nil, fmt.Errorf("%q is no name", prefix)
+		return nil, fmt.Errorf("invalid name %q", prefix)
 	}
 	tails := []string{""}
 	if rest != "" {
@@ -86,7 +86,7 @@ func expand(part string, limit int) ([]string, error) {
 		from, err1 := number(low)
 		to, err2 := number(high)
 		if err1 != nil || err2 != nil || to < from {
-			return nil, fmt.Errorf("%q is no range", r)
+			return nil, fmt.Errorf("invalid range %q", r)
 		}
 		if to-from >= limit || (len(names)+(to-from+1)*len(tails)) > limit {
 			return nil, fmt.Errorf("more than %d names", Max)

@@ -103,7 +103,7 @@ func parse(image string) (reference, error) {
 	}
 	if u, err := url.Parse("https://" + r.host); err != nil || u.Host != r.host || !pathPattern.MatchString(r.path) ||
 		!versionPattern.MatchString(r.version) {
-		return r, fmt.Errorf("%w: %.80q is no name of an image", ErrRefused, image)
+		return r, fmt.Errorf("%w: invalid image name %.80q", ErrRefused, image)
 	}
 	return r, nil
 }
@@ -226,7 +226,7 @@ func (s *session) get(ctx context.Context, what, accept string, into any) error 
 			}
 		}
 		if err := json.Unmarshal(body, into); err != nil {
-			return fault.Errorf(fault.Unavailable, "registry %s: an answer is no JSON", s.ref.host)
+			return fault.Errorf(fault.Unavailable, "registry %s: an answer is not JSON", s.ref.host)
 		}
 		return nil
 	}
@@ -235,7 +235,7 @@ func (s *session) get(ctx context.Context, what, accept string, into any) error 
 func (s *session) ask(ctx context.Context, address, accept, auth string) (body []byte, challenge string, status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, "", 0, fmt.Errorf("%w: the address is no good", ErrRefused)
+		return nil, "", 0, fmt.Errorf("%w: invalid address", ErrRefused)
 	}
 	req.Header.Set("Accept", accept)
 	req.Header.Set("User-Agent", "ponos")

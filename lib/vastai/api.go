@@ -141,7 +141,7 @@ func (o Order) Check() error {
 	}
 	switch {
 	case o.Image == "" || len(o.Image) > MaxImage || strings.ContainsAny(o.Image, " \t\n\x00"):
-		return fmt.Errorf("%w: %.80q is no image", ErrInvalid, o.Image)
+		return fmt.Errorf("%w: invalid image %.80q", ErrInvalid, o.Image)
 	case size > MaxArgs:
 		return fmt.Errorf("%w: the command has %d bytes with its wrapper, and the market takes %d", ErrInvalid, size, MaxArgs)
 	case env > MaxEnv:

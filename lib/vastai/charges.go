@@ -159,7 +159,7 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 		Msg     string            `json:"msg"`
 	}
 	if json.Unmarshal(raw, &answer) != nil {
-		return nil, "", errors.New("the answer is no page of charges")
+		return nil, "", errors.New("the answer is not a page of charges")
 	}
 	if answer.Success != nil && !*answer.Success {
 		return nil, "", errors.New("the answer does not say success: " + answer.Msg)

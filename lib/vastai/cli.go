@@ -264,7 +264,7 @@ func (c *CLI) interpreter() (string, error) {
 	python, ok := strings.CutPrefix(line, "#!")
 	python = strings.TrimSpace(python)
 	if !ok || !strings.HasPrefix(python, "/") || strings.ContainsAny(python, " \t") || !strings.Contains(python[strings.LastIndexByte(python, '/'):], "python") {
-		return refuse("it is no Python program with an interpreter of its own")
+		return refuse("not a Python program that names its interpreter")
 	}
 	return python, nil
 }

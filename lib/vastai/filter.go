@@ -91,7 +91,7 @@ func ParseQuery(query string) (Filters, error) {
 	for strings.TrimSpace(rest) != "" {
 		m := token.FindStringSubmatch(rest)
 		if m == nil {
-			errs = append(errs, fmt.Errorf("%.60q is no comparison such as gpu_ram>=24", strings.TrimSpace(rest)))
+			errs = append(errs, fmt.Errorf("invalid comparison %.60q: expected one such as gpu_ram>=24", strings.TrimSpace(rest)))
 			break
 		}
 		rest = rest[len(m[0]):]
@@ -253,7 +253,7 @@ func convert(field string, k kind, v any, cli bool) (any, error) {
 	case number:
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s, " ", "_"), 64)
 		if _, isBool := v.(bool); err != nil || isBool || math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("%.40q is no number", s)
+			return nil, fmt.Errorf("invalid number %.40q", s)
 		}
 		if m, ok := multipliers[field]; ok && cli {
 			if f > 100000 {
@@ -288,7 +288,7 @@ func plausible(field string, f float64) error {
 	case (field == "reliability" || field == "reliability2" || field == "gpu_frac") && f > 1:
 		return fmt.Errorf("%v is more than 1: it is a fraction, such as 0.98", f)
 	case field == "cuda_max_good" && f > 100:
-		return fmt.Errorf("%v is no version of CUDA such as 12.4", f)
+		return fmt.Errorf("invalid CUDA version %v: expected one such as 12.4", f)
 	case field == "compute_cap" && f > 0 && f < 100:
 		return fmt.Errorf("%v is too little: 8.9 is written 890", f)
 	}
@@ -305,7 +305,7 @@ func driver(s string) (any, error) {
 	for _, p := range parts {
 		v, err := strconv.ParseUint(p, 10, 32)
 		if err != nil || v > 999 || len(parts) != 3 {
-			return nil, fmt.Errorf("%.40q is no version such as 535.86.05", s)
+			return nil, fmt.Errorf("invalid version %.40q: expected one such as 535.86.05", s)
 		}
 		n = n*1000 + float64(v)
 	}
@@ -372,7 +372,7 @@ func (f Filters) Suspicions() []string {
 			out = append(out, fmt.Sprintf("%q: cpu_cores are those of the whole machine; your share of them is cpu_cores_effective", c.Text))
 		case "verified":
 			if c.Op == "eq" && c.Value == false {
-				out = append(out, fmt.Sprintf("%q: only machines that nobody has verified", c.Text))
+				out = append(out, fmt.Sprintf("%q: only unverified machines", c.Text))
 			}
 		case "gpu_ram":
 			// Cards of 24 GB report 24564 MB and the like.

@@ -48,7 +48,7 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		}
 		var p page
 		if err := json.Unmarshal(raw, &p); err != nil {
-			return Listing{}, failed("list of instances", nil, 0, "the answer is no page of instances")
+			return Listing{}, failed("list of instances", nil, 0, "the answer is not a page of instances")
 		}
 		switch {
 		case p.Success == nil || !*p.Success:
@@ -105,7 +105,7 @@ func ofLabel(list []Instance, label string) []Instance {
 func parseInstance(raw []byte) (Instance, error) {
 	var row map[string]any
 	if err := json.Unmarshal(raw, &row); err != nil {
-		return Instance{}, errors.New("an instance is no object")
+		return Instance{}, errors.New("an instance is not an object")
 	}
 	str := func(name string) string {
 		s, _ := row[name].(string)

@@ -39,10 +39,10 @@ func (o Offer) Number(field string) float64 {
 func parseOffers(raw []byte) (Found, error) {
 	var rows []json.RawMessage
 	if err := json.Unmarshal(raw, &rows); err != nil {
-		return Found{}, errors.New("the list of offers is no list")
+		return Found{}, errors.New("the list of offers is not a list")
 	}
 	if rows == nil {
-		return Found{}, errors.New("there is no list of offers")
+		return Found{}, errors.New("no list of offers")
 	}
 	found := Found{Offers: make([]Offer, 0, len(rows))}
 	for _, text := range rows {
@@ -91,7 +91,7 @@ func (o Offer) MarshalJSON() ([]byte, error) { return json.Marshal(o.row) }
 func (o *Offer) UnmarshalJSON(text []byte) error {
 	read, ok := parseOffer(text)
 	if !ok {
-		return errors.New("the row is no offer")
+		return errors.New("the row is not an offer")
 	}
 	*o = read
 	return nil

@@ -91,7 +91,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	}
 	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, in)
 	if err != nil {
-		return nil, failed(op, ErrInvalid, 0, "the address is no good")
+		return nil, failed(op, ErrInvalid, 0, "invalid address")
 	}
 	req.Header.Set("Authorization", "Bearer "+r.Key)
 	req.Header.Set("Accept", "application/json")
@@ -284,7 +284,7 @@ func parseCreated(raw []byte) (Created, error) {
 		Contract json.RawMessage `json:"new_contract"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return Created{}, failed(orderOp, ErrUnknown, 0, "the answer is no object")
+		return Created{}, failed(orderOp, ErrUnknown, 0, "the answer is not an object")
 	}
 	var id any
 	_ = json.Unmarshal(answer.Contract, &id) // none is handled below

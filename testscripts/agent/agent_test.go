@@ -126,7 +126,7 @@ func drain(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: drain")
 	}
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
 		ts.Check(ts.Exec("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start >>outcomes || true"))
 		ts.Check(ts.Exec("ponos-list", "--long"))
 		out := ts.ReadFile("stdout")
@@ -158,7 +158,7 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	c := exec.Command("bash", "-c", "(ponos-poll --every 1s | ponos-stop | ponos-start) >agent.out 2>agent.err")
 	c.Dir, c.SysProcAttr = ts.Getenv("WORK"), &syscall.SysProcAttr{Setpgid: true}
-	for _, name := range []string{"PATH", "HOME", "PONOS_CONFIG", "TZ", "LC_ALL", "SLURM_CONF", "USER", clock.Variable} {
+	for _, name := range []string{"PATH", "HOME", "PONOS_CONFIG", "TZ", "LC_ALL", "SLURM_CONF", "USER", clock.Variable, clock.DayVariable} {
 		c.Env = append(c.Env, name+"="+ts.Getenv(name))
 	}
 	ts.Check(c.Start())

@@ -27,11 +27,13 @@ func RecordedAt(dir string) (string, error) {
 
 // Clock is what moves the clock of the tools that a test runs: that of the test itself,
 // if it is moved.
-func Clock() []string {
-	if value, ok := os.LookupEnv(clock.Variable); ok {
-		return []string{clock.Variable + "=" + value}
+func Clock() (variables []string) {
+	for _, name := range []string{clock.Variable, clock.DayVariable} {
+		if value, ok := os.LookupEnv(name); ok {
+			variables = append(variables, name+"="+value)
+		}
 	}
-	return nil
+	return variables
 }
 
 // Zone is the time zone of the tools that a test runs: UTC, unless testscripts/calendar/run

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/ponos-tools/ponos/lib/clock"
 )
 
 // cluster is the real Slurm of this test binary.
@@ -76,8 +74,9 @@ func startCluster() {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		cluster.env[name] = value
 	}
-	if value, moved := os.LookupEnv(clock.Variable); moved {
-		cluster.env[clock.Variable] = value
+	for _, variable := range Clock() {
+		name, value, _ := strings.Cut(variable, "=")
+		cluster.env[name] = value
 	}
 }
 

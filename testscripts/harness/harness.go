@@ -184,20 +184,20 @@ func status(err error) (int, error) {
 // scriptTime bounds all scripts of a directory together.
 const scriptTime = 20 * time.Minute
 
-// patience bounds how long a script waits for something to happen, on a machine
+// Patience bounds how long a script waits for something to happen, on a machine
 // that is busy.
-const patience = 3 * time.Minute
+const Patience = 10 * time.Minute
 
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: eventually pattern program [args...]")
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(150 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); ; time.Sleep(150 * time.Millisecond) {
 		if err := ts.Exec(args[1], args[2:]...); err == nil && matches(ts, args[0], ts.ReadFile("stdout")) {
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("%q did not print %q within %v", strings.Join(args[1:], " "), args[0], patience)
+			ts.Fatalf("%q did not print %q within %v", strings.Join(args[1:], " "), args[0], Patience)
 		}
 	}
 }

@@ -77,7 +77,8 @@ func TestUnequalNodes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("#JOBPOOL gpus=2\n")
 	for range 8 {
-		b.WriteString("sleep 0.2; echo $JOBPOOL_NODE gpus=$CUDA_VISIBLE_DEVICES\n")
+		// Four fit at a time, and all of the first four run before one of them ends.
+		b.WriteString("touch gpu.$JOBPOOL_SEQ; until [ $(ls gpu.* | wc -l) -ge 4 ]; do sleep 0.1; done; echo $JOBPOOL_NODE gpus=$CUDA_VISIBLE_DEVICES\n")
 	}
 	b.WriteString("#JOBPOOL reset\n")
 	for range 20 {
@@ -205,10 +206,13 @@ func TestTermToTheSteps(t *testing.T) {
 func TestReleaseIdleNodes(t *testing.T) {
 	t.Parallel()
 	p := inSlurm(t, nil)
-	job := p.batch("printf 'sleep 12\\ntrue\\ntrue\\n' | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	job := p.batch("printf 'until [ -e given ]; do sleep 0.2; done\\ntrue\\ntrue\\n' | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("a node is given back", func() bool { return strings.Contains(p.output(), "gave 1 idle node back") })
 	if nodes := p.slurm("squeue", "-h", "-j", job, "-o", "%N"); nodes != "cpu1" {
 		t.Errorf("the job has %s; want cpu1", nodes)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "given"), nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
 	p.eventually("the job has ended", func() bool { return strings.Contains(p.output(), "ended with 0") })
 	p.noneLeft()

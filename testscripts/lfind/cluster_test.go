@@ -296,7 +296,7 @@ func TestRunOnSlurm(t *testing.T) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 3 minutes: %s", what)
 		}

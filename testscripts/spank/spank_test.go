@@ -22,7 +22,7 @@ func TestPlugin(t *testing.T) {
 	harness.Programs(t, "valgrind", "make")
 	cluster := harness.Cluster(t)
 	plugin := filepath.Join(harness.Bin, "ponos.so")
-	build := exec.Command("make", "-s", "-C", harness.Root(), "spank")
+	build := exec.Command("make", "-s", "--no-print-directory", "-C", harness.Root(), "spank")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("make spank: %v\n%s", err, out)
 	} else if len(out) > 0 {

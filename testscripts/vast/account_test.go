@@ -158,7 +158,7 @@ func TestFindSeveralGPUs(t *testing.T) {
 	})
 }
 
-// A machine that somebody else has bid more for is lost, which is not the task's failure: it
+// A machine that it was outbid for is lost, which is not the task's failure: it
 // is started again as often as retries_on_loss says, never beside the lost one, and finds
 // its checkpoints in the same place.
 func TestOutbidAndStartedAgain(t *testing.T) {
@@ -185,10 +185,10 @@ func TestOutbidAndStartedAgain(t *testing.T) {
 		w.settled("unlucky")
 		log := string(w.queue.Log("lucky"))
 		at := "run of lucky at s3://bucket/checkpoints/" + w.id("lucky") + "\n"
-		if w.state("lucky") != "failed" || strings.Count(log, at) != 2 || !strings.Contains(log, "somebody else has bid more; it is started again (1 of 1)]") || !strings.Contains(log, "exit code 4") {
+		if w.state("lucky") != "failed" || strings.Count(log, at) != 2 || !strings.Contains(log, "it was outbid; it is started again (1 of 1)]") || !strings.Contains(log, "exit code 4") {
 			t.Errorf("lucky is %s\n%s", w.state("lucky"), log)
 		}
-		if log := string(w.queue.Log("unlucky")); w.state("unlucky") != "error" || !strings.Contains(log, "somebody else has bid more; it was started again 1 of 1 times that retries_on_loss allows") {
+		if log := string(w.queue.Log("unlucky")); w.state("unlucky") != "error" || !strings.Contains(log, "it was outbid; it was started again 1 of 1 times that retries_on_loss allows") {
 			t.Errorf("unlucky is %s\n%s", w.state("unlucky"), log)
 		}
 		if twice, err := os.ReadFile(filepath.Join(w.dir, "twice")); err == nil {

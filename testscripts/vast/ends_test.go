@@ -102,7 +102,7 @@ func TestTwoWaysToTheEnd(t *testing.T) {
 			{"no log", "echo done", "completed", "the end of the log could not be read", noLog},
 			{"no log and an exit code", "exit 9", "failed", "exit code 9", noLog},
 			{"no label", "exit 9", "failed", "exit code 9", func(m *server.Server) { m.Do(func() { m.StopOnlyKeys = true }) }},
-			{"neither", "exit 9", "error", "the instance was stopped, and there is no exit code of the task: its log could not be read", func(m *server.Server) {
+			{"neither", "exit 9", "error", "the instance was stopped, without an exit code of the task: its log could not be read", func(m *server.Server) {
 				noLog(m)
 				m.Do(func() { m.StopOnlyKeys = true })
 			}},

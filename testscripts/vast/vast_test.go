@@ -208,7 +208,7 @@ const turn = "ponos-poll | ponos-stop | ponos-start"
 func (w *world) until(what string, condition func() bool) string {
 	w.t.Helper()
 	all := ""
-	const bound = 3 * time.Minute // other tests take their time beside
+	const bound = harness.Patience // other tests take their time beside
 	for deadline := time.Now().Add(bound); ; {
 		start := time.Now()
 		out, errs, _ := w.run(turn)

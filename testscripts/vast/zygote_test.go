@@ -116,7 +116,7 @@ func startBase(venv string) error {
 }
 
 func dial(socket string) (conn net.Conn, err error) {
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(20 * time.Millisecond) {
 		if conn, err = net.Dial("unix", socket); err == nil || time.Now().After(deadline) {
 			return conn, err
 		}

@@ -53,7 +53,7 @@ func Read(r io.Reader) (*cluster.Snapshot, error) {
 	}
 	s.Groups = cluster.GroupNodes(parsed)
 	if len(s.Groups) == 0 {
-		return nil, fmt.Errorf("there is no node in the input")
+		return nil, fmt.Errorf("no node in the input")
 	}
 	return s, nil
 }

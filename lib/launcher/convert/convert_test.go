@@ -144,7 +144,7 @@ func TestForms(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "there is no node", "hello\n": "line 1", "NodeName=a\nslurm_load error: x\n": "line 2", "PartitionName=p\n": "there is no node",
+		"": "no node in the input", "hello\n": "line 1", "NodeName=a\nslurm_load error: x\n": "line 2", "PartitionName=p\n": "no node in the input",
 		"PartitionName=p MaxTime=soon\nNodeName=a": `MaxTime="soon"`,
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -124,7 +124,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 			at := &yaml.Node{Line: t.Line, Column: t.Column}
 			switch total, ok := counts[t.ID]; {
 			case !ok && !hasTokens:
-				d.warn(at, "no token %q: there is no tokens.yaml beside the file, so it can be found, but not run", t.ID)
+				d.warn(at, "unknown token %q: without a tokens.yaml beside the file this launcher can be found, but not run", t.ID)
 			case !ok:
 				d.fail(at, "no token %q in tokens.yaml", t.ID)
 			case t.Count > total:

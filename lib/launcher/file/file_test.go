@@ -42,7 +42,7 @@ func TestDocumentedFile(t *testing.T) {
 	if auto := f.Entries[3]; !auto.QuerySlurm || !auto.Partitions[0].Disabled {
 		t.Errorf("auto: %+v", auto)
 	}
-	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0].String(), `documented.yaml:9:7: warning: no token "localtoken"`) {
+	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0].String(), `documented.yaml:9:7: warning: unknown token "localtoken"`) {
 		t.Errorf("warnings: %v", f.Warnings)
 	}
 }
@@ -66,11 +66,11 @@ func TestProblems(t *testing.T) {
 		{"local:\n\t- x", `2:1: not valid YAML: found character that cannot start any token`},
 		{"local: [", `1:1: not valid YAML: did not find expected node content`},
 		{"local: []\n---\nlocal: []", `2:1: a second document begins here; only one is read`},
-		{"slurm:\n  - {id: x, features_regex: ['GPU(\\d+'], query_slurm: true}", "2:30: features_regex: \"GPU(\\\\d+\" is no regular expression"},
-		{"slurm:\n  - {id: x, features_regex: ['(?=a)'], query_slurm: true}", "is no regular expression"},
-		{"slurm: [{id: x, partitions: {'a,b': {}}}]", `"a,b" is no name of a partition`},
+		{"slurm:\n  - {id: x, features_regex: ['GPU(\\d+'], query_slurm: true}", "2:30: features_regex: invalid regular expression \"GPU(\\\\d+\""},
+		{"slurm:\n  - {id: x, features_regex: ['(?=a)'], query_slurm: true}", "invalid regular expression"},
+		{"slurm: [{id: x, partitions: {'a,b': {}}}]", `invalid partition name "a,b"`},
 		{"slurm: [{id: x, partitions: {p: {nodes: [{hosts: ['n[1-'] }]}}}]", "hosts:"},
-		{"slurm: [{id: x, partitions: {p: {nodes: [{features: ['a&b'] }]}}}]", `"a&b" is no name of a feature`},
+		{"slurm: [{id: x, partitions: {p: {nodes: [{features: ['a&b'] }]}}}]", `invalid feature name "a&b"`},
 		{"slurm: [{id: x, qos: {q: {max_duration: 2months}}, query_slurm: true}]", `max_duration: unknown unit "months"`},
 		{"slurm: [{id: x, configuration: {gpu: {min_mem_ratio: 2}}, query_slurm: true}]", "min_mem_ratio must be from 0 to 1, not 2"},
 		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, xpu, not "gtx"`},
@@ -94,7 +94,7 @@ func TestProblems(t *testing.T) {
 		t.Errorf("three problems: %v", err)
 	}
 	_, err = Parse("dir/l.yaml", nil, []byte("ssh: {local: {hostname: -oProxyCommand=x}, b: {}}"), []byte("countertoken: {../x: {tokens: 1}}"))
-	for _, want := range []string{`dir/connectors.yaml:1:7: "local" is this machine`, `"-oProxyCommand=x" is no host name`, `"b" has no hostname`, `dir/tokens.yaml:1:16: "../x" is no name of a token`} {
+	for _, want := range []string{`dir/connectors.yaml:1:7: "local" is this machine`, `invalid host name "-oProxyCommand=x"`, `"b" has no hostname`, `dir/tokens.yaml:1:16: invalid token name "../x"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("companions: %v; want %s", err, want)
 		}
@@ -115,7 +115,7 @@ func TestWarnings(t *testing.T) {
 		{"slurm: [{id: x, features: {z: {}}, partitions: {p: {nodes: [{count: 1}]}}}]", `no node has the feature "z"`},
 		{"slurm: [{id: x, features_regex: ['GPU(?P<cuda_count>\\d+)'], partitions: {p: {nodes: [{features: [GPU48GB]}]}}}]", `matches only the beginning of the feature "GPU48GB"`},
 		{"slurm: [{id: x, features_regex: ['GPU(?P<count>\\d+)'], query_slurm: true}]", `the group "count" has no meaning`},
-		{"local: [{gpus: [{model: a, memory: 4G}]}]", "a GPU without count"},
+		{"local: [{gpus: [{model: a, memory: 4G}]}]", "a GPU without a count"},
 		{"local:\n- id: a\n- id: a", `launcher "a" has the id of the one in line 2`},
 	} {
 		f, err := Parse("l.yaml", []byte(c.yaml), nil, nil)

@@ -56,7 +56,7 @@ func (d *decoder) local(n *yaml.Node) Entry {
 	})
 	for _, g := range e.GPUs {
 		if g.Count == 0 {
-			d.warn(n, "a GPU without count is no GPU")
+			d.warn(n, "a GPU without a count is ignored")
 		}
 	}
 	return e
@@ -96,7 +96,7 @@ func (d *decoder) slurm(n *yaml.Node) Entry {
 				p := d.partition(value)
 				p.Pos, p.Name = posOf(key), key.Value
 				if strings.ContainsAny(p.Name, ", \t") || p.Name == "" {
-					d.fail(key, "%q is no name of a partition", p.Name)
+					d.fail(key, "invalid partition name %q", p.Name)
 				}
 				e.Partitions = append(e.Partitions, p)
 			})
@@ -141,7 +141,7 @@ func (d *decoder) features(to *[]string) func(*yaml.Node) {
 		d.strings(to, "features")(n)
 		for _, name := range *to {
 			if !IsFeature(name) {
-				d.fail(n, "%q is no name of a feature", name)
+				d.fail(n, "invalid feature name %q", name)
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func (d *decoder) regexes(to *[]Regex) func(*yaml.Node) {
 func CompileRegex(text string) (r Regex, unknown []string, err error) {
 	match, err := regexp.Compile("^(?:" + text + ")")
 	if err != nil {
-		return Regex{}, nil, fmt.Errorf("%q is no regular expression: %w", text, err)
+		return Regex{}, nil, fmt.Errorf("invalid regular expression %q: %w", text, err)
 	}
 	r = Regex{Text: text, Match: match, Count: match.SubexpIndex("cuda_count"), Memory: match.SubexpIndex("cuda_memory")}
 	for _, name := range match.SubexpNames() {

@@ -81,7 +81,7 @@ func (d *decoder) connectors(text []byte) []Connector {
 			d.mapping(value, "an ssh connector", fields{"hostname": func(n *yaml.Node) {
 				d.string(&c.Hostname, "hostname")(n)
 				if c.Hostname != "" && !hostname.MatchString(c.Hostname) {
-					d.fail(n, "%q is no host name", c.Hostname)
+					d.fail(n, "invalid host name %q", c.Hostname)
 				}
 			}})
 			if c.Hostname == "" {
@@ -106,7 +106,7 @@ func (d *decoder) counters(text []byte) []Token {
 		d.pairs(n, "countertoken", func(key, value *yaml.Node) {
 			t := Token{Pos: posOf(key), ID: key.Value}
 			if !tokenID.MatchString(t.ID) {
-				d.fail(key, "%q is no name of a token", t.ID)
+				d.fail(key, "invalid token name %q", t.ID)
 			}
 			d.mapping(value, "a token", fields{"tokens": d.count(&t.Count, "tokens")})
 			all = append(all, t)

@@ -190,7 +190,7 @@ type Client struct {
 func Dial(dir string) (*Client, error) {
 	path, done, err := at(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "there is no run in %q", dir), "name its directory with --run, or call this where it was started")
+		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "no run in %q", dir), "name its directory with --run, or call this where it was started")
 	}
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "run directory: %w", err)

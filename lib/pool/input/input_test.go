@@ -68,7 +68,7 @@ func TestInput(t *testing.T) {
 		{"shell template", "a b\n", Options{Template: []string{"echo {} > {#}"}}, "1 \"echo 'a b' > 1\"\n"},
 		{"shell template without place", "a;b\n", Options{Template: []string{"echo 1 &&"}}, "1 \"echo 1 && 'a;b'\"\n"},
 		{"shell template of several words", "a b\n", Options{Template: []string{"echo 1; x", "{}", ">", "f"}}, "1 \"echo 1; x 'a b' > f\"\n"},
-		{"columns", "a,b\nc\n", Options{Template: []string{"x", "{2}", "{1}"}, Columns: ","}, "1 \"x\\x00b\\x00a\"\n2 BAD x:2: there is no column 2 in \"c\"\n"},
+		{"columns", "a,b\nc\n", Options{Template: []string{"x", "{2}", "{1}"}, Columns: ","}, "1 \"x\\x00b\\x00a\"\n2 BAD x:2: no column 2 in \"c\"\n"},
 		{
 			"json", `{"cmd":"a","id":"one","cpus":2,"mem":"1G","timeout":"5m","env":{"B":"2","A":"1"}}` + "\n" + `{"argv":["x","y z"],"after":["one",7],"gpus":"1","mem":1024}`,
 			Options{JSON: true},

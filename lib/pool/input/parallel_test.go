@@ -179,7 +179,7 @@ func TestSources(t *testing.T) {
 		{"results in a directory", "::: a", Options{Results: "/r_{}/"}, `x a [/r_a/stdout /r_a/stderr /r_a/seq]`},
 		{"two of standard input", ":::: - -", Options{}, "OPEN standard input can be one source of arguments only"},
 		{"no such file", ":::: " + dir + "/none", Options{}, "OPEN ::::: open " + dir + "/none: no such file or directory"},
-		{"link to nothing", ":::+ a", Options{}, "OPEN :::+: there is no source before it to link to"},
+		{"link to nothing", ":::+ a", Options{}, "OPEN :::+: no source before it to link to"},
 		{"bad columns", "::: a", Options{Columns: "("}, "OPEN --colsep: error parsing regexp: missing closing ): `(`"},
 		{"empty columns", "::: a", Options{Columns: "|"}, `OPEN --colsep: "|" matches the empty string`},
 		{"no such argument", "::: a", Options{Template: []string{"{2}"}}, "OPEN {2}: a task has 1 argument"},
@@ -188,7 +188,7 @@ func TestSources(t *testing.T) {
 		{"tag of the slot", "::: a", Options{Tag: "{%}"}, "OPEN --tagstring: {%} is not known when a task is tagged"},
 		{"table of results", "::: a", Options{Results: "/r.csv"}, `OPEN --results: "/r.csv": tables are not written`},
 		{"long line", "::: " + strings.Repeat("y", 90), Options{Group: Group{Fill: true, Chars: 20}}, "ERROR argument \"" + strings.Repeat("y", 80) + "\"… makes a command longer than 20 bytes"},
-		{"no such column", ":::: " + ab, Options{Columns: ",", Template: []string{"{2}"}}, "BAD " + ab + ":1: there is no column 2 in \"a\"|BAD " + ab + ":2: there is no column 2 in \"b\""},
+		{"no such column", ":::: " + ab, Options{Columns: ",", Template: []string{"{2}"}}, "BAD " + ab + ":1: no column 2 in \"a\"|BAD " + ab + ":2: no column 2 in \"b\""},
 	} {
 		o := tt.o
 		if o.Base = base(); o.Template == nil {

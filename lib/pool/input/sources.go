@@ -292,7 +292,7 @@ func open(stdin io.Reader, list []Source, o *Options, split *regexp.Regexp) (*so
 			out.names = append(out.names, names...)
 		}
 		if i == 0 && s.Link {
-			return nil, fault.Errorf(fault.Usage, "%s: there is no source before it to link to", s.Mark)
+			return nil, fault.Errorf(fault.Usage, "%s: no source before it to link to", s.Mark)
 		}
 		linked := i > 0 && (s.Link || o.Link)
 		next := i+1 < len(list) && (list[i+1].Link || o.Link)

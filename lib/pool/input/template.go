@@ -246,7 +246,7 @@ func (t *template) values(p *place, fields []string) ([]string, error) {
 	case t.short:
 		return nil, nil
 	}
-	return nil, fmt.Errorf("there is no column %d in %q", p.pos, strings.Join(fields, " "))
+	return nil, fmt.Errorf("no column %d in %q", p.pos, strings.Join(fields, " "))
 }
 
 // word appends a word, and reports whether anything stands in it, be it empty.

@@ -191,7 +191,7 @@ func (s *scheduler) waitFor(r *Request, a *Answer) {
 			continue
 		}
 		if len(s.waiters[seq]) == 0 && !s.core.Knows(seq) {
-			one.Error = fmt.Sprintf("wait: there is no task %d", seq)
+			one.Error = fmt.Sprintf("wait: unknown task %d", seq)
 			r.Answer(&one)
 			continue
 		}

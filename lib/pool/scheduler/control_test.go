@@ -64,7 +64,7 @@ func TestServe(t *testing.T) {
 			if a := ask(requests, &Request{Op: "wait", Seqs: []int64{1}}); a.Result == nil || a.Result.Exit != 4 {
 				t.Errorf("wait for what has ended: %+v", a)
 			}
-			if a := ask(requests, &Request{Op: "wait", Seqs: []int64{9}}); a.Error != "wait: there is no task 9" {
+			if a := ask(requests, &Request{Op: "wait", Seqs: []int64{9}}); a.Error != "wait: unknown task 9" {
 				t.Errorf("wait for nothing: %+v", a)
 			}
 			ask(requests, &Request{Op: "drain"})

@@ -57,7 +57,7 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
 	_, signed, err := q.define(ctx, id)
 	if errors.Is(err, queue.ErrBroken) {
-		q.log.Debug("definition is no good, its log is published", "error", err)
+		q.log.Debug("invalid definition; its log is published", "error", err)
 		return signed, nil
 	}
 	return signed, err
@@ -133,13 +133,13 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 				Next    flexible        `json:"next"`
 			}
 			if err := json.Unmarshal(raw, &answer); err != nil || answer.Results == nil {
-				return nil, fault.Errorf(fault.Unavailable, "answer is no list")
+				return nil, fault.Errorf(fault.Unavailable, "the answer is not a list")
 			}
 			page, next = answer.Results, string(answer.Next)
 		}
 		var some []published
 		if err := json.Unmarshal(page, &some); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "answer is no list: %s", task.Clean(err.Error()))
+			return nil, fault.Errorf(fault.Unavailable, "the answer is not a list: %s", task.Clean(err.Error()))
 		}
 		all = append(all, some...)
 		if len(all) > maxArtifacts {

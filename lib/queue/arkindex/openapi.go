@@ -115,7 +115,7 @@ func (o operation) url(base *url.URL, params map[string]string, query url.Values
 		case !given || value == "":
 			return nil, fmt.Errorf("path %q of the OpenAPI document needs %q", o.Path, key)
 		case climbs(value):
-			return nil, fmt.Errorf("%.60q is no good as part of an address", value)
+			return nil, fmt.Errorf("invalid part of an address: %.60q", value)
 		}
 		if many {
 			escaped.WriteString(escapeSegments(value))

@@ -24,7 +24,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 	}
 	to, err := url.Parse(signed)
 	if err != nil {
-		return errors.New("presigned URL is no good")
+		return errors.New("invalid presigned URL")
 	}
 	return q.repeat(ctx, to.Host, func() error {
 		if _, err := from.Seek(0, io.SeekStart); err != nil {
@@ -38,7 +38,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, signed, body)
 		if err != nil {
-			return errors.New("presigned URL is no good")
+			return errors.New("invalid presigned URL")
 		}
 		req.ContentLength = size
 		if contentType != "" {
@@ -71,7 +71,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		defer watch.stop()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 		if err != nil {
-			return errors.New("URL is no good")
+			return errors.New("invalid URL")
 		}
 		// A transport that decompresses would hide that an answer breaks off.
 		req.Header.Set("Accept-Encoding", "identity")

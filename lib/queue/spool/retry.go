@@ -62,6 +62,18 @@ func (s *Spool) Retried(id task.ID) (task.ID, error) {
 	return next, nil
 }
 
+// Latest is the last of the tasks that do a task again: the task itself, if none does.
+func (s *Spool) Latest(id task.ID) (task.ID, error) {
+	for range 10_000 {
+		next, err := s.Retried(id)
+		if err != nil || next == "" {
+			return id, err
+		}
+		id = next
+	}
+	return id, fault.Errorf(fault.Unavailable, "spool: task %s was retried in a circle", id)
+}
+
 // claimRetries notes for each task of a batch which one it does again. Those that another
 // task does again already are removed and returned.
 func (s *Spool) claimRetries(dir string, files []os.DirEntry) (lost map[string]bool, err error) {

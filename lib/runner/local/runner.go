@@ -78,7 +78,7 @@ func readTicket(dir string) (ticket, error) {
 	}
 	var t ticket
 	if err := json.Unmarshal(b, &t); err != nil || t.Ticket != filepath.Base(t.Ticket) {
-		return ticket{}, fmt.Errorf("%s: it is no job", filepath.Join(dir, ticketFile))
+		return ticket{}, fmt.Errorf("%s: not a job", filepath.Join(dir, ticketFile))
 	}
 	return t, nil
 }
@@ -208,7 +208,7 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 	case ref.Missing.Fact():
 		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
-		job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the job"
+		job.Unknown, job.Lost, job.Reason = true, true, "no trace of the job"
 	}
 	return job
 }

@@ -40,11 +40,14 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	}
 	err := r.client.EachConsumed(ctx, ids, slurm.Period{}, func(c *slurm.Consumed) error {
 		i, ok := at[c.ID]
-		if !ok || !all[i].matches(c.Record) || c.End == 0 {
+		run := usage.Of(c)
+		// While the start of a job is on its way to the accounting, there is a record with its
+		// end, and without what it had asked for.
+		if !ok || !all[i].matches(c.Record) || run.End == 0 || run.Limit == 0 {
 			return nil
 		}
 		delete(at, c.ID)
-		j, run := &jobs[i], usage.Of(c)
+		j := &jobs[i]
 		j.Had = runner.Had{Memory: int64(run.MemMB * (1 << 20)), Nodes: c.Hosts}
 		if run.Limit != slurm.Unlimited {
 			j.Had.Time = max(0, run.Limit)
@@ -62,7 +65,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// Accounting lags. What it has not told after a while, or does not tell at all, is not
 		// known; squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
-		if err == nil && !e.noAccounting && !e.missing(lag) {
+		if !e.noAccounting && !e.missing(lag) {
 			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting does not know it yet"
 			continue
 		}

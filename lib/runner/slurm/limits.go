@@ -35,7 +35,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 	if l.GPUs > 0 {
 		n, known := gpus(*all)
 		if !known {
-			return fault.Errorf(fault.Usage, "slurm.limits has a number of GPUs, and how many the job asks for cannot be told from its options")
+			return fault.Errorf(fault.Usage, "slurm.limits limits GPUs, and the options of the job do not say how many it asks for")
 		}
 		if n > l.GPUs {
 			return over("%d GPUs; %d at most", n, l.GPUs)

@@ -66,7 +66,7 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{Request: task.Request{Sbatch: []string{"partition=cpu,gpu"}}}, config.Limits{Partitions: config.Names{"cpu"}}, "partition gpu; want one of cpu", fault.Usage},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus-per-node=a100:2", "nodes=1-2"}}}, config.Limits{GPUs: 3}, "4 GPUs; 3 at most", fault.Usage},
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus-per-task=1", "ntasks=4"}}}, config.Limits{GPUs: 4}, "--time=5 --account=a --no-requeue --partition=gpu --constraint=x --gpus-per-task=1 --ntasks=4", 0},
-		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=many:x"}}}, config.Limits{GPUs: 4}, "cannot be told", fault.Usage},
+		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=many:x"}}}, config.Limits{GPUs: 4}, "do not say how many", fault.Usage},
 	} {
 		o.config.Limits = tt.limits
 		got, err := o.forTask(t.Context(), tt.needs)

@@ -70,11 +70,11 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 		if err != nil {
 			r.remark(o, "the end of the log could not be read: "+why(err))
 		}
-		return r.lose(ctx, v, o, "the instance was stopped: somebody else has bid more", instances)
+		return r.lose(ctx, v, o, "the instance was stopped: it was outbid", instances)
 	}
 	reason := "the container has ended without an exit code"
 	if stopped {
-		reason = "the instance was stopped, and there is no exit code of the task"
+		reason = "the instance was stopped, without an exit code of the task"
 	}
 	if err != nil {
 		r.remark(o, "the end of the log could not be read: "+why(err))
@@ -300,7 +300,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	}
 	l, ok := ParseLabel(ref.Job)
 	if !ok {
-		return fmt.Errorf("%.80q is no job of this runner", ref.Job)
+		return fmt.Errorf("not a job of this runner: %.80q", ref.Job)
 	}
 	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
 	held, err := r.hold(name, time.Minute)

@@ -217,7 +217,7 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 		job.State, job.Reason = task.Error, "the instance is gone without a trace"
 		return job
 	}
-	job.Unknown, job.Lost, job.Reason = true, true, "there is no trace of the instance"
+	job.Unknown, job.Lost, job.Reason = true, true, "no trace of the instance"
 	return job
 }
 
@@ -557,7 +557,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Ran.IsZero() { // between two looks, the task may have run
 			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
-		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or somebody has destroyed it", instances)
+		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or it was destroyed from outside", instances)
 	}
 	i := v.all[at]
 	o.Absent, o.Missing = 0, time.Time{}

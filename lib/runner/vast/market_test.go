@@ -862,13 +862,13 @@ func TestOutbid(t *testing.T) {
 		}
 	}
 	j := s.turn()[s.job(1)]
-	if j.State != task.Error || !strings.Contains(j.Reason, "somebody else has bid more; it was started again 2 of 2 times that retries_on_loss allows") {
+	if j.State != task.Error || !strings.Contains(j.Reason, "it was outbid; it was started again 2 of 2 times that retries_on_loss allows") {
 		t.Errorf("%+v", j)
 	}
 	if s.market.most != 1 || len(s.events("lost")) != 2 {
 		t.Errorf("%d at once, %+v", s.market.most, s.events("lost"))
 	}
-	if out := s.output(1); !strings.Contains(out, "first\n[the instance was stopped: somebody else has bid more; it is started again (1 of 2)]\nagain 1\n") || strings.Contains(out, "missing") {
+	if out := s.output(1); !strings.Contains(out, "first\n[the instance was stopped: it was outbid; it is started again (1 of 2)]\nagain 1\n") || strings.Contains(out, "missing") {
 		t.Errorf("%s", out)
 	}
 }

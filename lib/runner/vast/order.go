@@ -242,7 +242,7 @@ func (r *Runner) read(dir, name string) (*order, error) {
 	}
 	o := &order{}
 	if err := json.Unmarshal(b, o); err != nil || o.name() != name {
-		return nil, fmt.Errorf("%s: it is no order", r.orderPath(dir, name))
+		return nil, fmt.Errorf("%s: not an order", r.orderPath(dir, name))
 	}
 	if dir == ordersDir {
 		o.saved = b

@@ -324,7 +324,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	name := string(s.Task) + "." + strconv.Itoa(s.Attempt)
 	held, err := r.hold(name, 30*time.Second)
 	if errors.Is(err, lock.ErrHeld) {
-		return runner.Job{}, fmt.Errorf("%w: somebody works on its order", runner.ErrLater)
+		return runner.Job{}, fmt.Errorf("%w: another process works on its order", runner.ErrLater)
 	}
 	if err != nil {
 		return runner.Job{}, err
