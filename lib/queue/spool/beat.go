@@ -50,16 +50,24 @@ func (q *Queue) Alive() error {
 		return nil
 	}
 	q.Beat.Seen = now
-	if err := q.Remember(); err != nil {
+	if err := q.leave(q.Beat); err != nil {
 		return err
 	}
 	q.beaten = now
 	return nil
 }
 
-// Remember writes down what Beat says, without saying that a turn was taken.
+// Remember writes down what Beat says, without saying that a turn was taken. One that
+// another tool of the pipeline has taken meanwhile is not forgotten.
 func (q *Queue) Remember() error {
 	b := q.Beat
+	if last, err := q.Spool.Agent(b.Agent); err == nil && last.Seen.After(b.Seen) {
+		b.Seen = last.Seen
+	}
+	return q.leave(b)
+}
+
+func (q *Queue) leave(b Beat) error {
 	text, err := json.Marshal(b)
 	if err == nil { // in a spool of an earlier version, the directory is not there
 		if err = os.Mkdir(q.path(agentsDir, ""), 0o700); errors.Is(err, fs.ErrExist) {

@@ -228,3 +228,20 @@ func TestRequestStops(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The tools of a pipeline begin at the same time: one that says who the agent is does not
+// take back that another has taken a turn.
+func TestRememberKeepsTheTurn(t *testing.T) {
+	dir := t.TempDir()
+	poll, stop := open(t, dir, "me"), open(t, dir, "me")
+	poll.Beat, stop.Beat = Beat{Agent: "me"}, Beat{Agent: "me"}
+	if err := poll.Alive(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop.Remember(); err != nil {
+		t.Fatal(err)
+	}
+	if last, alive, err := stop.LastSeen(); err != nil || !alive || last.Seen.IsZero() {
+		t.Errorf("%+v, %v, %v", last, alive, err)
+	}
+}
