@@ -54,9 +54,10 @@ func NewHistory(runs []Past) *History {
 }
 
 // lagOf is, in the median of the last runs that waited, how long before their start another
-// one ended in their partition. Runs are in the order of their ends.
+// one ended in their partition; only of runs that waited already when it ended. Runs are in
+// the order of their ends.
 func lagOf(runs []Past) int64 {
-	const waited, most = 5, 600
+	const waited, most = 5, 120
 	ends := map[string][]int64{}
 	for i := range runs {
 		ends[runs[i].Partition] = append(ends[runs[i].Partition], runs[i].End)
@@ -68,7 +69,7 @@ func lagOf(runs []Past) int64 {
 			continue
 		}
 		all := ends[p.Partition]
-		if at, _ := slices.BinarySearch(all, p.Start+1); at > 0 && p.Start-all[at-1] <= most {
+		if at, _ := slices.BinarySearch(all, p.Start+1); at > 0 && p.Start-all[at-1] <= most && all[at-1] > p.Submit {
 			lags = append(lags, p.Start-all[at-1])
 		}
 	}

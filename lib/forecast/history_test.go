@@ -181,6 +181,11 @@ func TestLag(t *testing.T) {
 	if h := NewHistory(runs); h.lag != 7 {
 		t.Error(h.lag)
 	}
+	// One that was submitted after the other had ended did not wait for it.
+	runs[1].Submit = runs[0].End + 1
+	if h := NewHistory(runs[:2]); h.lag != 0 {
+		t.Error(h.lag)
+	}
 	if h := NewHistory(runs[:1]); h.lag != 0 {
 		t.Error(h.lag)
 	}

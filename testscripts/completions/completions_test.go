@@ -65,7 +65,7 @@ func run(t *testing.T, env []string, args ...string) string {
 // generous runs a test again with another try, for machines that are busy: what is
 // not there within 100 ms is left out.
 func generous(try func() string, want string) (got string) {
-	for range 20 {
+	for range 100 {
 		if got = try(); got == want {
 			return got
 		}

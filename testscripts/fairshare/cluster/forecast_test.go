@@ -38,10 +38,7 @@ func (c cluster) forecasts(n int) {
 	const seed = 20261121
 	random := rand.New(rand.NewPCG(seed, 1))
 	c.env = append(c.env, "XDG_STATE_HOME="+c.t.TempDir())
-	for _, user := range []string{"alice", "bob", "carol", "root"} {
-		c.must("root", "scancel", "--user="+user)
-	}
-	c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+	c.emptyQueue()
 	var jobs []probed
 	users := []string{"alice", "bob", "carol"}
 	for i := range n {

@@ -26,10 +26,7 @@ func (c cluster) sureHoles() {
 	for ; scenarios > 0; scenarios, seed = scenarios-1, seed+1 {
 		random := rand.New(rand.NewPCG(seed, 2))
 		one := func(of ...string) string { return of[random.IntN(len(of))] }
-		for _, user := range []string{"alice", "bob", "carol", "root"} {
-			c.must("root", "scancel", "--user="+user)
-		}
-		c.until("an empty queue", func() bool { return c.must("root", "squeue", "--noheader") == "" })
+		c.emptyQueue()
 		reserved := random.IntN(3) == 0
 		if reserved {
 			c.must("root", "scontrol", "create", "reservation", "reservationname=random", "starttime=now+"+one("0", "20", "60")+"minutes", "duration=120",
