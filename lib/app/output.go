@@ -1,16 +1,15 @@
 package app
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/olekukonko/tablewriter/pkg/twwidth"
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
 	"golang.org/x/term"
 
 	"github.com/ponos-tools/ponos/lib/spelling"
@@ -59,62 +58,49 @@ func (t *Table) printWithin(w io.Writer, room int) error {
 }
 
 func (t *Table) print(w io.Writer) error {
-	right := make([]bool, len(t.Header))
-	for _, i := range t.Right {
-		right[i] = true
+	align := make([]tw.Align, len(t.Header))
+	for i := range align {
+		align[i] = tw.AlignLeft
 	}
-	rows := make([][]string, 0, 1+len(t.rows))
+	for _, i := range t.Right {
+		align[i] = tw.AlignRight
+	}
+	cell := tw.CellConfig{
+		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
+		Alignment:  tw.CellAlignment{PerColumn: align},
+		Padding:    tw.CellPadding{Global: tw.Padding{Right: "  ", Overwrite: true}},
+	}
+	var text strings.Builder
+	table := tablewriter.NewTable(&text,
+		tablewriter.WithConfig(tablewriter.Config{Header: cell, Row: cell}),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders:  tw.BorderNone,
+			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+		})))
 	header := make([]string, len(t.Header))
 	for i, h := range t.Header {
 		header[i] = strings.ToUpper(h)
 	}
-	rows = append(rows, header)
-	wide := make([]int, len(t.Header))
-	for i, h := range header {
-		wide[i] = span(h)
-	}
+	table.Header(header)
 	for _, row := range t.rows {
-		clean := make([]string, min(len(row), len(wide)))
-		for i := range clean {
-			clean[i] = Sanitize(row[i])
-			wide[i] = max(wide[i], span(clean[i]))
-		}
-		rows = append(rows, clean)
-	}
-	out := bufio.NewWriterSize(w, 64<<10)
-	var line []byte
-	for _, row := range rows {
-		line = line[:0]
+		clean := make([]string, len(row))
 		for i, c := range row {
-			blanks := wide[i] - span(c)
-			if !right[i] {
-				line = append(line, c...)
-			}
-			for range blanks {
-				line = append(line, ' ')
-			}
-			if right[i] {
-				line = append(line, c...)
-			}
-			for range gap {
-				line = append(line, ' ')
-			}
+			clean[i] = Sanitize(c)
 		}
-		if _, err := out.Write(append(bytes.TrimRight(line, " "), '\n')); err != nil {
+		if err := table.Append(clean); err != nil {
 			return err
 		}
 	}
-	return out.Flush()
-}
-
-// span is how many columns of a terminal a text takes.
-func span(s string) int {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return twwidth.Width(s)
-		}
+	if err := table.Render(); err != nil {
+		return err
 	}
-	return len(s)
+	var out strings.Builder
+	for line := range strings.Lines(text.String()) {
+		out.WriteString(strings.TrimRight(line, " \n"))
+		out.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
 }
 
 // PrintJSON writes v as an indented document.
