@@ -31,9 +31,11 @@ func TestAskedToEndAtEachFork(t *testing.T) {
 		t.Helper()
 		c := exec.Command(name, args...)
 		c.Env = append(os.Environ(), "PONOS_CONFIG="+filepath.Join(dir, "ponos.yaml"), "HOME="+dir)
-		out, err := c.CombinedOutput()
+		var messages strings.Builder
+		c.Stderr = &messages
+		out, err := c.Output()
 		if err != nil {
-			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, messages.String())
 		}
 		return strings.TrimSpace(string(out))
 	}

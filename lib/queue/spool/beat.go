@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -50,37 +51,59 @@ func (q *Queue) Alive() error {
 		return nil
 	}
 	q.Beat.Seen = now
-	if err := q.leave(q.Beat); err != nil {
+	if _, err := q.leave(q.Beat, false); err != nil {
 		return err
 	}
 	q.beaten = now
 	return nil
 }
 
-// Remember writes down what Beat says, without saying that a turn was taken. One that
-// another tool of the pipeline has taken meanwhile is not forgotten.
+// Remember writes down where the agent keeps its data, without saying that a turn was
+// taken. The tools of a pipeline begin at the same time: what one of them has written
+// meanwhile, such as its turn, is not overwritten.
 func (q *Queue) Remember() error {
+	made, err := q.leave(q.Beat, true)
+	if made || err != nil {
+		return err
+	}
 	b := q.Beat
-	if last, err := q.Spool.Agent(b.Agent); err == nil && last.Seen.After(b.Seen) {
+	last, err := q.Spool.Agent(b.Agent)
+	if err == nil && last.Data == b.Data {
+		return nil
+	}
+	if err == nil && last.Seen.After(b.Seen) {
 		b.Seen = last.Seen
 	}
-	return q.leave(b)
+	_, err = q.leave(b, false)
+	return err
 }
 
-func (q *Queue) leave(b Beat) error {
+// leave writes the file of an agent; a fresh one only if none is there.
+func (q *Queue) leave(b Beat, fresh bool) (written bool, err error) {
+	path, temp := q.path(agentsDir, b.Agent+".json"), q.path(tmpDir, "agent-"+uuid.NewString())
 	text, err := json.Marshal(b)
 	if err == nil { // in a spool of an earlier version, the directory is not there
 		if err = os.Mkdir(q.path(agentsDir, ""), 0o700); errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
 	}
-	if err == nil {
-		err = renameio.WriteFile(q.path(agentsDir, b.Agent+".json"), append(text, '\n'), 0o600, renameio.WithTempDir(q.path(tmpDir, "")))
+	text = append(text, '\n')
+	switch {
+	case err != nil:
+	case !fresh:
+		err = renameio.WriteFile(path, text, 0o600, renameio.WithTempDir(q.path(tmpDir, "")))
+	default:
+		if err = os.WriteFile(temp, text, 0o600); err == nil {
+			defer os.Remove(temp)
+			if err = os.Link(temp, path); errors.Is(err, fs.ErrExist) {
+				return false, nil
+			}
+		}
 	}
 	if err != nil {
-		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return false, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // Agent returns the sign that an agent has left last; a zero one if it has left none.

@@ -232,16 +232,20 @@ func TestRequestStops(t *testing.T) {
 // The tools of a pipeline begin at the same time: one that says who the agent is does not
 // take back that another has taken a turn.
 func TestRememberKeepsTheTurn(t *testing.T) {
-	dir := t.TempDir()
-	poll, stop := open(t, dir, "me"), open(t, dir, "me")
-	poll.Beat, stop.Beat = Beat{Agent: "me"}, Beat{Agent: "me"}
-	if err := poll.Alive(); err != nil {
-		t.Fatal(err)
-	}
-	if err := stop.Remember(); err != nil {
-		t.Fatal(err)
-	}
-	if last, alive, err := stop.LastSeen(); err != nil || !alive || last.Seen.IsZero() {
-		t.Errorf("%+v, %v, %v", last, alive, err)
+	for range 20 {
+		dir := t.TempDir()
+		poll, stop := open(t, dir, "me"), open(t, dir, "me")
+		poll.Beat, stop.Beat = Beat{Agent: "me", Data: "d"}, Beat{Agent: "me", Data: "d"}
+		ended := make(chan error)
+		go func() { ended <- stop.Remember() }()
+		if err := poll.Alive(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if last, alive, err := stop.LastSeen(); err != nil || !alive || last.Seen.IsZero() {
+			t.Fatalf("%+v, %v, %v", last, alive, err)
+		}
 	}
 }
