@@ -206,7 +206,9 @@ func TestTermToTheSteps(t *testing.T) {
 func TestReleaseIdleNodes(t *testing.T) {
 	t.Parallel()
 	p := inSlurm(t, nil)
-	job := p.batch("printf 'until [ -e given ]; do sleep 0.2; done\\ntrue\\ntrue\\n' | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	// The task on the batch script's own node, which cannot go, is the last one; the others wait for it to begin.
+	task := "if [ $JOBPOOL_NODE = cpu1 ]; then touch here; until [ -e given ]; do sleep 0.2; done; else until [ -e here ]; do sleep 0.1; done; fi"
+	job := p.batch("for i in 1 2 3; do echo '"+task+"'; done | jobpool --run run --place pack -j 1 --release-idle; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("a node is given back", func() bool { return strings.Contains(p.output(), "gave 1 idle node back") })
 	if nodes := p.slurm("squeue", "-h", "-j", job, "-o", "%N"); nodes != "cpu1" {
 		t.Errorf("the job has %s; want cpu1", nodes)
