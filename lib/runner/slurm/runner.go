@@ -37,7 +37,7 @@ type Runner struct {
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
 	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) { return client.Queue(ctx, r.uid) }
-	r.options = &options{client: client, config: c, find: find, now: r.now}
+	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
 }
 
@@ -442,12 +442,12 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 // Options are the options of sbatch for tasks, such as --time=10, as configured or as a
 // resource request finds them.
 func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) {
-	return r.options.forTask(ctx, n)
+	return r.options.forTask(ctx, n, "")
 }
 
 // Batch is what would be submitted for a task.
 func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
-	given, err := r.options.forTask(ctx, s.Needs)
+	given, err := r.options.forTask(ctx, s.Needs, s.Label)
 	if err != nil {
 		return slurm.Batch{}, err
 	}
