@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -358,9 +359,17 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				alive = append(alive, row.Number())
 			}
 		}
-		// An odd listing does not show the job: scancel knows better.
+		// Slurm has forgotten the job, or the listing is odd. The id may be another job's by now.
 		if !seen && !cancelled[ref.Job] {
-			alive = append(alive, ref.Job)
+			shown, err := r.client.JobDetails(ctx, ref.Job)
+			if err != nil {
+				return err
+			}
+			for _, job := range shown {
+				if number := strconv.FormatUint(job.ID, 10); number == ref.Job && job.Comment == mark+string(ref.Task) && Alive(&slurm.Job{State: job.State}) {
+					alive = append(alive, number)
+				}
+			}
 		}
 		if len(alive) == 0 {
 			return nil
