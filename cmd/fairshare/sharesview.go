@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -77,44 +78,10 @@ func (v *sharesView) load(ctx context.Context) error {
 	if err := checkNames("account", v.accounts, accounts); err != nil {
 		return err
 	}
-	v.nodes = shareTree(v.rows)
+	v.nodes = forecast.ShareTree(v.rows)
 	v.compute()
 	v.choose()
 	return nil
-}
-
-// shareTree makes the tree of sshare's rows; the nodes are in their order. The
-// normalized usage is taken, as Slurm computes with it: the raw one is already
-// newer while jobs run. What is too small for its digits is taken from the raw one.
-func shareTree(rows []slurm.Share) []*priority.Node {
-	nodes := make([]*priority.Node, len(rows))
-	var path []*priority.Node
-	for i, r := range rows {
-		usage := r.NormUsage
-		switch {
-		case r.Depth == 0 && r.RawUsage > 0:
-			usage = 1
-		case usage == 0 && r.RawUsage > 0 && rows[0].RawUsage > 0:
-			usage = r.RawUsage / rows[0].RawUsage
-		}
-		n := &priority.Node{Name: r.Name(), User: r.User != "", Shares: r.RawShares, Parent: r.Parent, Usage: usage}
-		nodes[i] = n
-		path = append(path[:min(r.Depth, len(path))], n)
-		if r.Depth > 0 {
-			parent := path[len(path)-2]
-			parent.Children = append(parent.Children, n)
-		}
-	}
-	return nodes
-}
-
-// algorithm is what computes the cluster's factors.
-func (v *sharesView) algorithm() priority.Algorithm {
-	if v.config.FairTree() {
-		return priority.FairTree
-	}
-	damp, _ := parseNumber(v.config.Get("FairShareDampeningFactor"))
-	return func(root *priority.Node) { priority.Classic(root, damp) }
 }
 
 func (v *sharesView) algorithmName() string {
@@ -133,7 +100,7 @@ func (v *sharesView) compute() {
 	if len(v.nodes) == 0 {
 		return
 	}
-	v.algorithm()(v.nodes[0])
+	forecast.ShareAlgorithm(v.config)(v.nodes[0])
 	for i, r := range v.rows {
 		if r.HasFactor && r.User != "" && math.Abs(r.FairShare-v.nodes[i].Factor) > 0.005 {
 			v.differs[i] = true
@@ -383,7 +350,7 @@ func (v *sharesView) predict(i int, halfLife time.Duration) prediction {
 			mine = append(mine, v.nodes[j])
 		}
 	}
-	o.recovery, o.recovers = priority.Recovery(v.nodes[0], v.nodes[i], mine, 0.5, halfLife, v.algorithm())
+	o.recovery, o.recovers = priority.Recovery(v.nodes[0], v.nodes[i], mine, 0.5, halfLife, forecast.ShareAlgorithm(v.config))
 	return o
 }
 

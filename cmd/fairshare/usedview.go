@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
@@ -64,7 +65,7 @@ func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
 	if v.since, v.sinceAgo, err = moment(v.at, "since", c.String("since")); err != nil {
 		return nil, err
 	}
-	if v.risk, err = usage.ParseRisk(c.String("risk")); err != nil {
+	if v.risk, err = unit.Risk(c.String("risk")); err != nil {
 		return nil, fault.Errorf(fault.Usage, "--risk: %w", err)
 	}
 	if len(v.users) == 0 && len(v.accounts) == 0 && !v.all {

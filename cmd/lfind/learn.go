@@ -30,7 +30,7 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 		}
 		return nil
 	}
-	risk, err := used.ParseRisk(text(c, "risk"))
+	risk, err := unit.Risk(text(c, "risk"))
 	if err != nil {
 		return usage("--risk: %w", err)
 	}
@@ -61,16 +61,13 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 		if a.Memory == 0 && a.MemPerGPU == 0 && l.Killed {
 			return fault.Hint(fault.Errorf(fault.Failed, "--learn: too many runs of %q ran out of memory: how much it needs is not known", name), "add cpu(mem=...) to the request")
 		}
-		if a.Duration == 0 && l.Time > 0 {
-			if a.Duration = l.Time; i == 0 {
-				learned = append(learned, "duration="+unit.FormatDuration(l.Time))
-			}
-		}
-		if a.Memory == 0 && a.MemPerGPU == 0 && l.MemMB > 0 {
-			if a.Memory = l.MemMB << 20; i == 0 {
-				learned = append(learned, fmt.Sprintf("mem=%dMiB", l.MemMB))
-			}
-		}
+	}
+	length, memory := r.Fill(l.Time, l.MemMB<<20)
+	if length > 0 {
+		learned = append(learned, "duration="+unit.FormatDuration(length))
+	}
+	if memory > 0 {
+		learned = append(learned, fmt.Sprintf("mem=%dMiB", memory>>20))
 	}
 	if len(learned) > 0 {
 		few := ""

@@ -119,9 +119,10 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		return err
 	}
 	found, errs := l.choose(all)
-	if warn && slices.ContainsFunc(all, func(s spool.Summary) bool { return !s.State.Final() && clock.Since(s.Created) > unattended }) {
-		if err := tasklist.NoAgent(l.spool); err != nil {
-			app.Report(stderr, name, fmt.Errorf("warning: %w", err))
+	if warn {
+		old := slices.DeleteFunc(slices.Clone(all), func(s spool.Summary) bool { return clock.Since(s.Created) <= unattended })
+		if err := tasklist.Unattended(l.spool, tasklist.Agents(old)...); err != nil {
+			app.Report(stderr, name, err)
 		}
 	}
 	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""

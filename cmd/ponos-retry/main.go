@@ -84,8 +84,8 @@ func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	for _, id := range made {
 		fmt.Fprintln(out, id)
 	}
-	if err := tasklist.NoAgent(s); err != nil {
-		app.Report(stderr, name, fmt.Errorf("warning: %w", err))
+	if err := tasklist.Unattended(s, ""); err != nil {
+		app.Report(stderr, name, err)
 	}
 	return errors.Join(append(errs, out.Flush())...)
 }

@@ -116,8 +116,8 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		}
 	}
 	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
-	if err := tasklist.NoAgent(s); err != nil && batch.New > 0 {
-		w.tell(fmt.Errorf("warning: %w", err))
+	if err := tasklist.Unattended(s, ""); err != nil && batch.New > 0 {
+		w.tell(err)
 	}
 	if !c.Bool("wait") {
 		return nil

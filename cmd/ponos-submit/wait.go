@@ -55,7 +55,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 				return status(e)
 			}
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
-			w.attended(began)
+			w.attended(began, e.Agent)
 		case errors.Is(err, queue.ErrGone):
 			if w.absent = w.absent.Again(clock.Now()); w.absent.Fact() {
 				return fmt.Errorf("task %s: %w", w.id, err)
@@ -85,14 +85,11 @@ func (w *waiting) look(stdout io.Writer) (spool.Entry, error) {
 	return e, err
 }
 
-// attended tells when no agent takes turns.
-func (w *waiting) attended(began time.Time) {
-	err := tasklist.NoAgent(w.spool)
+// attended tells when the agents of the tasks, or all of them, take no turns.
+func (w *waiting) attended(began time.Time, agents ...string) {
+	err := tasklist.Unattended(w.spool, agents...)
 	if err != nil && clock.Since(began) < unattended {
 		return
-	}
-	if err != nil {
-		err = fmt.Errorf("warning: %w", err)
 	}
 	w.tell(err)
 }
@@ -173,7 +170,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 			if over || err != nil {
 				return err
 			}
-			w.attended(began)
+			w.attended(began, tasklist.Agents(all)...)
 		case fault.Is(err, fault.Unavailable):
 			w.tell(err)
 		default:

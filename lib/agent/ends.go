@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +19,7 @@ type ends struct {
 	mu     sync.Mutex
 	slots  chan struct{}
 	open   map[task.ID]chan struct{} // closed when done
-	errors []error                   // of those for which no turn has waited
+	failed []failure                 // those for which no turn has waited
 }
 
 // begin closes the books of a task and waits for it, but not longer than a turn has
@@ -46,7 +48,7 @@ func (a *Agent) begin(ctx context.Context, id task.ID, patience <-chan struct{},
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if late && err != nil {
-			e.errors = append(e.errors, fmt.Errorf("task %s: %w", id, err))
+			e.failed = append(e.failed, failure{id, err})
 		}
 		delete(e.open, id)
 		close(done)
@@ -77,11 +79,44 @@ func (a *Agent) patience() (gone <-chan struct{}, stop func()) {
 }
 
 // late returns what has gone wrong since the last turn.
-func (a *Agent) late() []error {
+func (a *Agent) late() []failure {
 	a.ends.mu.Lock()
 	defer a.ends.mu.Unlock()
-	errs := a.ends.errors
-	a.ends.errors = nil
+	failed := a.ends.failed
+	a.ends.failed = nil
+	return failed
+}
+
+// failure is what went wrong with a task.
+type failure struct {
+	id  task.ID
+	err error
+}
+
+// together are failures as errors: those that say the same of several tasks, but for the
+// task's id, as one.
+func together(failed []failure) (errs []error) {
+	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(string(a.id), string(b.id)) })
+	first, others := map[string]int{}, make([]int, len(failed))
+	for i, f := range failed {
+		text := strings.ReplaceAll(f.err.Error(), string(f.id), "")
+		if at, ok := first[text]; ok {
+			others[at]++
+			others[i] = -1
+			continue
+		}
+		first[text] = i
+	}
+	for i, f := range failed {
+		switch n := others[i]; {
+		case n == 0:
+			errs = append(errs, fmt.Errorf("task %s: %w", f.id, f.err))
+		case n == 1:
+			errs = append(errs, fmt.Errorf("task %s and 1 other: %w", f.id, f.err))
+		case n > 1:
+			errs = append(errs, fmt.Errorf("task %s and %d others: %w", f.id, n, f.err))
+		}
+	}
 	return errs
 }
 
@@ -96,12 +131,12 @@ func (a *Agent) WaitEnds(ctx context.Context) error {
 		}
 		a.ends.mu.Unlock()
 		if done == nil {
-			return errors.Join(a.late()...)
+			return errors.Join(together(a.late())...)
 		}
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return errors.Join(append(a.late(), context.Cause(ctx))...)
+			return errors.Join(append(together(a.late()), context.Cause(ctx))...)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -112,5 +113,37 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	}
 	if _, ok, err := store.Finished("ended"); !ok || err != nil {
 		t.Error("the task is not over")
+	}
+}
+
+// brokenQueue fails in the same way whatever task it is asked about.
+type brokenQueue struct{ queue.Queue }
+
+func (brokenQueue) Actions(context.Context) ([]task.Action, error) { return nil, nil }
+
+func (brokenQueue) PutLog(_ context.Context, id task.ID, _ io.ReadSeeker) error {
+	if id == "own" {
+		return errors.New("its log is too long")
+	}
+	return fmt.Errorf("spool: open active/%s@me.json: permission denied", id)
+}
+
+// What is wrong with all tasks in the same way is reported once.
+func TestAFailureOfAllTasksIsReportedOnce(t *testing.T) {
+	store := testStore(t)
+	a := &Agent{Queue: brokenQueue{}, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), ArtifactsDir: t.TempDir(), TaskFormat: "%(message)s"}
+	for _, id := range []task.ID{"task-1", "task-2", "task-3", "own"} {
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Job: "7"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := a.Poll(t.Context())
+	want := "task own: its log is too long\ntask task-1 and 2 others: spool: open active/task-1@me.json: permission denied"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ type cache struct {
 	lines   int
 	damaged bool
 	stale   []task.ID // tasks in it that have no directory any more
-	unread  []error   // records that cannot be read; what becomes of their tasks is not known
+	unread  []failure // records that cannot be read; what becomes of their tasks is not known
 	waiting []Record  // tasks to be submitted again
 }
 
@@ -115,7 +114,7 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 			continue // being prepared, or not yet submitted
 		}
 		if err != nil { // of one task; the others go on
-			c.unread = append(c.unread, fmt.Errorf("task %s: %w", id, err))
+			c.unread = append(c.unread, failure{id, err})
 			continue
 		}
 		known = append(known, r.known())

@@ -79,17 +79,18 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	if recoverErr == nil {
 		actions = withAgain(actions, m.cache.waiting)
 	}
+	var unlocked []failure
 	actions = wanted(actions, func(id task.ID) work {
 		d := a.Store.Task(id)
 		busy, err := d.Busy()
 		if err != nil {
-			failures = append(failures, err)
+			unlocked = append(unlocked, failure{id, err})
 		}
 		// The queue has answered before it was told of the ends that this turn finds:
 		// what had a job when the turn began is not to be started by that answer.
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
-	return actions, errors.Join(failures...)
+	return actions, errors.Join(append(failures, together(unlocked)...)...)
 }
 
 // withAgain adds the starts of tasks that are to be submitted again. A queue that was told
@@ -200,7 +201,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	}
 	var mu sync.Mutex
 	var missed atomic.Bool
-	failures := a.late()
+	failed := append(a.late(), m.cache.unread...)
 	patience, stop := a.patience()
 	defer stop()
 	after := make([]*Known, len(known), len(known)+len(strangers))
@@ -215,7 +216,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 			*store = k
 			if err != nil {
 				mu.Lock()
-				failures = append(failures, fmt.Errorf("task %s: %w", id, err))
+				failed = append(failed, failure{id, err})
 				mu.Unlock()
 			}
 		})
@@ -242,7 +243,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	wg.Wait()
-	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: append(failures, m.cache.unread...)}
+	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: together(failed)}
 	var changes []Known
 	for i, k := range after {
 		switch {

@@ -17,13 +17,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/spelling"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/usage"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
 // Find turns a resource request into options of sbatch, by launchers.yaml or by
-// asking Slurm.
-func Find(ctx context.Context, spec string) (config.Options, error) {
-	found, err := launcher.FindOptions(ctx, launcher.Query{Spec: spec})
+// asking Slurm. What the request does not say is as it was learned.
+func Find(ctx context.Context, spec string, learned usage.Learned) (config.Options, error) {
+	found, err := launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20})
 	if err != nil {
 		return nil, err
 	}

@@ -82,6 +82,9 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if t := time.Duration(c.Slurm.Limits.Time); t != 0 && t < time.Minute {
 		problem("slurm.limits.time", "want at least a minute")
 	}
+	if _, err := unit.Risk(c.Slurm.Learn); c.Slurm.Learn != "" && err != nil {
+		problem("slurm.learn", "%v", err)
+	}
 	if _, err := need.ParseRules(c.Retry); err != nil {
 		problem("retry", "%v", err)
 	}

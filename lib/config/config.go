@@ -81,11 +81,14 @@ type Arkindex struct {
 
 // Slurm holds options of sbatch for the agent's own job and for tasks.
 type Slurm struct {
-	Base       Options  `yaml:"base"`
-	Daemon     Options  `yaml:"daemon"`
-	CPU        Options  `yaml:"cpu"`
-	GPU        Options  `yaml:"gpu"`
-	Limits     Limits   `yaml:"limits"`
+	Base   Options `yaml:"base"`
+	Daemon Options `yaml:"daemon"`
+	CPU    Options `yaml:"cpu"`
+	GPU    Options `yaml:"gpu"`
+	Limits Limits  `yaml:"limits"`
+	// Learn is the risk at which tasks that do not say it get a time limit and memory as
+	// runs of their name needed them; "": they do not.
+	Learn      string   `yaml:"learn"`
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
 }

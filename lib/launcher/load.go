@@ -147,10 +147,13 @@ func (w World) clusterKey(host, dir string) string {
 
 // Query is a request by a program.
 type Query struct {
-	Spec  string   // in the request language
-	Tags  []string // only launchers that have one of these
-	File  string   // "": the user's
-	World World
+	Spec string // in the request language
+	// Length and Memory, in bytes, are those of a request that does not say it; 0: none.
+	Length time.Duration
+	Memory int64
+	Tags   []string // only launchers that have one of these
+	File   string   // "": the user's
+	World  World
 }
 
 // search is what looks for the query's answer.
@@ -205,6 +208,7 @@ func FindOptions(ctx context.Context, q Query) (Options, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)
 	}
+	r.Fill(q.Length, q.Memory)
 	s, err := q.search()
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ type JobDetail struct {
 	TimeMin     time.Duration // it may be started with a limit as short as that; 0: not set
 	Evaluated   int64         // when the scheduler last looked at it; 0: never
 	StdOut      string
+	Comment     string
 }
 
 // JobDetails returns the details of a job, or of all jobs if none is named. Of a job
@@ -82,6 +83,8 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
 				j.Evaluated, _ = ParseTime(string(value))
 			case "StdOut":
 				j.StdOut = string(value)
+			case "Comment":
+				j.Comment = s.text(value)
 			case "JobState":
 				if !known.state {
 					j.State, known.state = s.text(value), true

@@ -163,6 +163,9 @@ func TestVersions(t *testing.T) {
 			}) {
 				t.Errorf("ParseJobDetails: %+v", details)
 			}
+			if !slices.ContainsFunc(details, func(j JobDetail) bool { return j.Comment == "PONOS_TASK=abc-1" }) {
+				t.Error("ParseJobDetails: no job has the comment of its task")
+			}
 
 			qos, err := ParseQOS(open("qos.txt"))
 			if err != nil || len(qos) != 5 {

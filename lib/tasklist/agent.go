@@ -3,6 +3,8 @@ package tasklist
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
@@ -11,20 +13,77 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// NoAgent is an error if no agent takes turns in the spool, or nil.
-func NoAgent(s *spool.Spool) error {
-	last, alive, err := s.LastSeen()
-	if err != nil || alive {
+// pipeline is what starts an agent.
+const pipeline = "ponos-poll --every 10s | ponos-stop | ponos-start"
+
+// Unattended is a warning if tasks wait for an agent that takes no turns, or nil. Agents
+// are those that have taken the tasks, once for each task; "" stands for a task that none
+// has taken: any agent will do for it, and for the others only their own.
+func Unattended(s *spool.Spool, agents ...string) error {
+	beats, err := s.Agents()
+	if err != nil {
 		return nil // what is wrong with the spool is told elsewhere
 	}
-	text := "no agent has taken a turn in this spool"
-	if !last.Seen.IsZero() {
-		seen := last.Seen.Local()
-		format := time.TimeOnly
-		if now := clock.Now().Local(); seen.YearDay() != now.YearDay() || seen.Year() != now.Year() {
-			format = time.DateTime
+	now, alive := clock.Now(), false
+	var last spool.Beat
+	by := make(map[string]spool.Beat, len(beats))
+	for _, b := range beats {
+		alive = alive || !b.Late(now)
+		by[b.Agent] = b
+		if b.Seen.After(last.Seen) {
+			last = b
 		}
-		text = fmt.Sprintf("no agent has taken a turn since %s (%s on host %s)", seen.Format(format), task.Clean(last.Agent), task.Clean(last.Host))
 	}
-	return fault.Hint(errors.New(text), "start it: ponos-poll --every 10s | ponos-stop | ponos-start")
+	count := map[string]int{}
+	for _, a := range agents {
+		if !alive && (a == "" || a == last.Agent) {
+			a = ""
+		} else if b, ok := by[a]; a == "" || ok && !b.Late(now) {
+			continue
+		}
+		count[a]++
+	}
+	var warnings []error
+	for _, agent := range slices.Sorted(maps.Keys(count)) {
+		b := by[agent]
+		switch {
+		case agent == "" && last.Seen.IsZero():
+			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+pipeline)
+		case agent == "":
+			err = fault.Hint(fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)", moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)), "start it: "+pipeline)
+		case b.Seen.IsZero():
+			err = fmt.Errorf("warning: agent %s, which has %s, has never taken a turn", task.Clean(agent), tasks(count[agent]))
+		default:
+			err = fault.Hint(fmt.Errorf("warning: agent %s on host %s, which has %s, has not taken a turn since %s", task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), moment(b.Seen, now)),
+				fmt.Sprintf("start it there, with the configuration whose data_dir is %q: %s", task.Clean(b.Dir), pipeline))
+		}
+		warnings = append(warnings, err)
+	}
+	return errors.Join(warnings...)
+}
+
+// Agents are the agents of those tasks that are not over, for Unattended.
+func Agents(all []spool.Summary) (agents []string) {
+	for _, s := range all {
+		if !s.State.Final() {
+			agents = append(agents, s.Agent)
+		}
+	}
+	return agents
+}
+
+func tasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprintf("%d tasks", n)
+}
+
+// moment is a time, without the day if that is today.
+func moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
 }

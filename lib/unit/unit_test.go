@@ -2,6 +2,7 @@ package unit
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -131,6 +132,26 @@ func FuzzUnits(f *testing.F) {
 			if again, err := Duration(FormatDuration(d)); again != d || err != nil {
 				t.Errorf("Duration(%q) = %v, again %v, %v", s, d, again, err)
 			}
+		}
+	})
+}
+
+func TestRisk(t *testing.T) {
+	for text, want := range map[string]string{"5%": "0.05", "0.1": "0.1", " 50% ": "0.5", "0": "-", "60%": "-", "x": "-", "nan": "-", "-5%": "-"} {
+		f, err := Risk(text)
+		if got := fmt.Sprint(f); err == nil && got != want || err != nil && want != "-" {
+			t.Errorf("%q is %v, %v; want %s", text, f, err, want)
+		}
+	}
+}
+
+func FuzzRisk(f *testing.F) {
+	for _, s := range []string{"5%", "0.1", "50 %", "1e-1", "nan", "", "%", "0x1p-4"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if risk, err := Risk(s); err == nil && !(risk > 0 && risk <= 0.5) {
+			t.Errorf("%q is %v", s, risk)
 		}
 	})
 }

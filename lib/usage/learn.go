@@ -1,11 +1,9 @@
 package usage
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -139,17 +137,4 @@ func (l *Learned) Options(s *Sum) []string {
 		options = append(options, "--cpus-per-task="+strconv.FormatInt(l.CPUs, 10))
 	}
 	return options
-}
-
-// ParseRisk reads a risk such as 5% or 0.05: more than 0, and at most a half.
-func ParseRisk(s string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	f, err := strconv.ParseFloat(number, 64)
-	if percent {
-		f /= 100
-	}
-	if err != nil || !(f >= 0.001 && f <= 0.5) {
-		return 0, fmt.Errorf("invalid risk %q: it is from 0.1%% to 50%%, such as 5%%", s)
-	}
-	return f, nil
 }

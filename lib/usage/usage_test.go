@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -149,24 +148,4 @@ func TestRisk(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestParseRisk(t *testing.T) {
-	for text, want := range map[string]string{"5%": "0.05", "0.1": "0.1", " 50% ": "0.5", "0": "-", "60%": "-", "x": "-", "nan": "-", "-5%": "-"} {
-		f, err := ParseRisk(text)
-		if got := fmt.Sprint(f); err == nil && got != want || err != nil && want != "-" {
-			t.Errorf("%q is %v, %v; want %s", text, f, err, want)
-		}
-	}
-}
-
-func FuzzRisk(f *testing.F) {
-	for _, s := range []string{"5%", "0.1", "50 %", "1e-1", "nan", "", "%", "0x1p-4"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if risk, err := ParseRisk(s); err == nil && !(risk > 0 && risk <= 0.5) {
-			t.Errorf("%q is %v", s, risk)
-		}
-	})
 }

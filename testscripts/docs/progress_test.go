@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,35 +22,47 @@ func onTerminal(t *testing.T, env []string, line string, until *regexp.Regexp) s
 	return typed(t, env, line, until, "\x03")
 }
 
+// leader runs a command line and tells its status. It stays until the terminal is closed:
+// when the leader of a session ends, the kernel hangs the terminal up, read or not.
+const leader = `trap : INT; bash -c "$1"; printf '\036%d\036' $?; while :; do read -r || exit; done`
+
 // typed runs a command line of bash on a terminal until it ends. When what it prints
 // matches, the answer is typed, once.
 func typed(t *testing.T, env []string, line string, until *regexp.Regexp, answer string) string {
 	t.Helper()
-	cmd := exec.Command("bash", "-c", line)
+	cmd := exec.Command("bash", "-c", leader, "bash", line)
 	cmd.Env = append(env, "TERM=xterm-256color", "LC_ALL=C.UTF-8")
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = cmd.Wait() }()
 	defer f.Close()
-	timeout := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	timeout := time.AfterFunc(harness.Patience, func() { _ = cmd.Process.Kill() })
 	defer timeout.Stop()
-	var out strings.Builder
+	var out []byte
 	b := make([]byte, 4096)
 	for interrupted := false; ; {
 		n, err := f.Read(b)
-		out.Write(b[:n])
-		if err != nil {
-			break
+		out = append(out, b[:n]...)
+		if m := ended.FindSubmatch(out); m != nil {
+			t.Logf("%s: status %s", line, m[1])
+			return string(bytes.TrimSuffix(out, m[0]))
 		}
-		if until != nil && !interrupted && until.MatchString(out.String()) {
+		if err != nil {
+			t.Fatalf("%s: %q: %v", line, out, err)
+		}
+		if until != nil && !interrupted && until.Match(out) {
 			interrupted = true
-			_, _ = f.WriteString(answer)
+			if _, err := f.WriteString(answer); err != nil {
+				t.Fatalf("%s: %q is not typed: %v", line, answer, err)
+			}
 		}
 	}
-	_ = cmd.Wait()
-	return out.String()
 }
+
+// ended is what leader prints at the end.
+var ended = regexp.MustCompile("\x1e([0-9]+)\x1e$")
 
 // TestProgressOnATerminal runs the pipeline and ponos-submit as a person does, and
 // in a pipe.

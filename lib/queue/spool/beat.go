@@ -140,17 +140,3 @@ func (s *Spool) Agents() ([]Beat, error) {
 	}
 	return beats, nil
 }
-
-// LastSeen returns the latest sign of any agent, and whether there is an agent that is not
-// Late.
-func (s *Spool) LastSeen() (last Beat, alive bool, err error) {
-	beats, err := s.Agents()
-	now := s.now()
-	for _, b := range beats {
-		alive = alive || !b.Late(now)
-		if b.Seen.After(last.Seen) {
-			last = b
-		}
-	}
-	return last, alive, err
-}

@@ -244,8 +244,8 @@ func TestRememberKeepsTheTurn(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		if last, alive, err := stop.LastSeen(); err != nil || !alive || last.Seen.IsZero() {
-			t.Fatalf("%+v, %v, %v", last, alive, err)
+		if b, err := stop.Spool.Agent("me"); err != nil || b.Late(start) || b.Seen.IsZero() {
+			t.Fatalf("%+v, %v", b, err)
 		}
 	}
 }

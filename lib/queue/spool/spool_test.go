@@ -459,18 +459,17 @@ func TestHeartbeat(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	now := start
 	q.Now = func() time.Time { return now }
-	if _, alive, err := q.LastSeen(); alive || err != nil {
-		t.Errorf("alive %v, %v", alive, err)
+	if beats, err := q.Agents(); len(beats) > 0 || err != nil {
+		t.Errorf("%+v, %v", beats, err)
 	}
 	q.Beat = Beat{Agent: "me", Host: "login1", PID: 7, Every: 10}
 	wishes(t, q)
-	last, alive, err := q.LastSeen()
-	if want := (Beat{Agent: "me", Host: "login1", PID: 7, Every: 10, Seen: start}); last != want || !alive || err != nil {
-		t.Errorf("%+v, alive %v, %v", last, alive, err)
+	b, err := q.Spool.Agent("me")
+	if want := (Beat{Agent: "me", Host: "login1", PID: 7, Every: 10, Seen: start}); b != want || b.Late(now) || err != nil {
+		t.Errorf("%+v, %v", b, err)
 	}
-	now = now.Add(5 * time.Minute)
-	if last, alive, err := q.LastSeen(); last.Seen != start || alive || err != nil {
-		t.Errorf("%+v, alive %v, %v", last, alive, err)
+	if now = now.Add(5 * time.Minute); !b.Late(now) {
+		t.Errorf("%+v is not late at %v", b, now)
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// A Finder returns the options of sbatch for a resource request.
-type Finder func(ctx context.Context, request string) (config.Options, error)
+// A Finder returns the options of sbatch for a resource request. What that does not say of
+// time and memory is as it was learned, if anything was.
+type Finder func(ctx context.Context, request string, learned usage.Learned) (config.Options, error)
 
 // options makes the options of sbatch for tasks. The configuration and the
 // partitions are looked at once in the life of a tool.
@@ -25,13 +27,21 @@ type options struct {
 	config config.Slurm
 	find   Finder
 	now    func() time.Time
+	uid    int // whose jobs teach
+	past   past
 
 	mu         sync.Mutex
 	made       [2]config.Options
 	isMade     [2]bool
-	found      map[string]answer
+	found      map[asked]answer
 	partitions []slurm.Partition
 	partsRead  bool
+}
+
+// asked is a request, with what was learned for it.
+type asked struct {
+	request string
+	learned usage.Learned
 }
 
 // answer is what a request of a task was solved with.
@@ -44,19 +54,23 @@ type answer struct {
 // the same.
 const answerServes = time.Minute
 
-// forTask are the options of a task's job: those of the configuration, then what its
-// request finds, its own options, and what an attempt has changed. What none of them may
-// pass is an error of kind fault.Usage, and a request that nothing meets one of kind
-// fault.Failed.
-func (o *options) forTask(ctx context.Context, n runner.Needs) ([]string, error) {
+// forTask are the options of a task's job: those of the configuration, then what jobs of
+// that name have taught and what its request finds, its own options, and what an attempt
+// has changed. What none of them may pass is an error of kind fault.Usage, and a request
+// that nothing meets one of kind fault.Failed.
+func (o *options) forTask(ctx context.Context, n runner.Needs, name string) ([]string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all, err := o.configured(ctx, n.GPU)
 	if err != nil {
 		return nil, err
 	}
+	learned := o.learned(ctx, name)
+	if n.Request.Find == "" {
+		all = withLearned(all, learned)
+	}
 	if n.Own() {
-		if all, err = o.own(ctx, all, n); err != nil {
+		if all, err = o.own(ctx, all, n, learned); err != nil {
 			return nil, err
 		}
 	}
@@ -94,9 +108,9 @@ func (o *options) configured(ctx context.Context, gpu bool) (config.Options, err
 }
 
 // own puts what a task itself needs in the place of what is configured.
-func (o *options) own(ctx context.Context, all config.Options, n runner.Needs) (config.Options, error) {
+func (o *options) own(ctx context.Context, all config.Options, n runner.Needs, learned usage.Learned) (config.Options, error) {
 	if n.Request.Find != "" {
-		found, err := o.solve(ctx, n.Request.Find)
+		found, err := o.solve(ctx, n.Request.Find, learned)
 		if err != nil {
 			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
 		}
@@ -124,21 +138,22 @@ func (o *options) own(ctx context.Context, all config.Options, n runner.Needs) (
 }
 
 // solve finds options for a request.
-func (o *options) solve(ctx context.Context, request string) (config.Options, error) {
-	if known, ok := o.found[request]; ok && o.now().Sub(known.at).Abs() < answerServes {
+func (o *options) solve(ctx context.Context, request string, learned usage.Learned) (config.Options, error) {
+	key := asked{request, learned}
+	if known, ok := o.found[key]; ok && o.now().Sub(known.at).Abs() < answerServes {
 		return known.options, nil
 	}
 	if o.find == nil {
 		return nil, fault.Errorf(fault.Usage, "resource requests are not part of this build")
 	}
-	found, err := o.find(ctx, request)
+	found, err := o.find(ctx, request, learned)
 	if err != nil {
 		return nil, err
 	}
 	if o.found == nil || len(o.found) > 1000 {
-		o.found = map[string]answer{}
+		o.found = map[asked]answer{}
 	}
-	o.found[request] = answer{o.now(), found}
+	o.found[key] = answer{o.now(), found}
 	return found, nil
 }
 
@@ -178,7 +193,7 @@ func Resolve(ctx context.Context, find Finder, key string, o config.Options) (co
 	if find == nil {
 		return nil, fault.Errorf(fault.Usage, "%s.find: resource requests are not part of this build", key)
 	}
-	found, err := find(ctx, request)
+	found, err := find(ctx, request, usage.Learned{})
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), &findError{key + ".find", err})
 	}

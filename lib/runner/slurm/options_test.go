@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 func opts(args ...string) config.Options {
@@ -30,7 +31,7 @@ func TestNeedsOfATask(t *testing.T) {
 	asked := 0
 	o := &options{
 		config: config.Slurm{Base: opts("time=5", "account=a", "no-requeue"), CPU: opts("partition=cpu", "mem-per-cpu=1G"), GPU: opts("partition=gpu", "gres=gpu:1,shard:2", "constraint=x")},
-		find: func(_ context.Context, request string) (config.Options, error) {
+		find: func(_ context.Context, request string, _ usage.Learned) (config.Options, error) {
 			asked++
 			switch request {
 			case "none":
@@ -69,7 +70,7 @@ func TestNeedsOfATask(t *testing.T) {
 		{runner.Needs{GPU: true, Request: task.Request{Sbatch: []string{"gpus=many:x"}}}, config.Limits{GPUs: 4}, "do not say how many", fault.Usage},
 	} {
 		o.config.Limits = tt.limits
-		got, err := o.forTask(t.Context(), tt.needs)
+		got, err := o.forTask(t.Context(), tt.needs, "")
 		if tt.kind != 0 {
 			if err == nil || fault.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%+v: %q, %v; want %s", tt.needs, got, err, tt.want)
@@ -86,7 +87,7 @@ func TestNeedsOfATask(t *testing.T) {
 	// Without options of its own, a job must not pass the ceilings either.
 	o.config = config.Slurm{Limits: config.Limits{Time: config.Duration(time.Hour), Partitions: config.Names{"gpu"}, Accounts: config.Names{"a"}}}
 	o.isMade = [2]bool{}
-	if got, err := o.forTask(t.Context(), runner.Needs{}); err != nil || !slices.Equal(got, []string{"--time=1:00:00", "--partition=gpu", "--account=a"}) {
+	if got, err := o.forTask(t.Context(), runner.Needs{}, ""); err != nil || !slices.Equal(got, []string{"--time=1:00:00", "--partition=gpu", "--account=a"}) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -95,7 +96,7 @@ func TestNeedsOfATask(t *testing.T) {
 func TestRefusedNeeds(t *testing.T) {
 	for request, refused := range map[string]bool{"none": true, "bad": true, "away": false} {
 		kinds := map[string]fault.Kind{"none": fault.Failed, "bad": fault.Usage, "away": fault.Unavailable}
-		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string) (config.Options, error) {
+		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned) (config.Options, error) {
 			return nil, fault.Errorf(kinds[request], "no")
 		})
 		r.listing.list = func(context.Context) ([]slurm.Job, error) { return nil, nil }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ type Runner struct {
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
 	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) { return client.Queue(ctx, r.uid) }
-	r.options = &options{client: client, config: c, find: find, now: r.now}
+	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
 }
 
@@ -358,9 +359,17 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				alive = append(alive, row.Number())
 			}
 		}
-		// An odd listing does not show the job: scancel knows better.
+		// Slurm has forgotten the job, or the listing is odd. The id may be another job's by now.
 		if !seen && !cancelled[ref.Job] {
-			alive = append(alive, ref.Job)
+			shown, err := r.client.JobDetails(ctx, ref.Job)
+			if err != nil {
+				return err
+			}
+			for _, job := range shown {
+				if number := strconv.FormatUint(job.ID, 10); number == ref.Job && job.Comment == mark+string(ref.Task) && Alive(&slurm.Job{State: job.State}) {
+					alive = append(alive, number)
+				}
+			}
 		}
 		if len(alive) == 0 {
 			return nil
@@ -433,12 +442,12 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 // Options are the options of sbatch for tasks, such as --time=10, as configured or as a
 // resource request finds them.
 func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) {
-	return r.options.forTask(ctx, n)
+	return r.options.forTask(ctx, n, "")
 }
 
 // Batch is what would be submitted for a task.
 func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
-	given, err := r.options.forTask(ctx, s.Needs)
+	given, err := r.options.forTask(ctx, s.Needs, s.Label)
 	if err != nil {
 		return slurm.Batch{}, err
 	}

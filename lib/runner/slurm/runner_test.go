@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/usage"
 )
 
 // cluster answers for Slurm: what each command prints, and how often it was asked.
@@ -154,7 +155,7 @@ func TestSubmitErrors(t *testing.T) {
 }
 
 func TestFindTakesItsOptionsFromTheLauncher(t *testing.T) {
-	find := func(_ context.Context, request string) (config.Options, error) {
+	find := func(_ context.Context, request string, _ usage.Learned) (config.Options, error) {
 		return config.Options{{Name: "partition", Value: "gpu"}, {Name: "time", Value: "1:00:00"}, {Name: "comment", Value: request}}, nil
 	}
 	got, err := Resolve(t.Context(), find, "slurm.gpu", config.Options{{Name: "find", Value: "cuda(mem=14G)"}, {Name: "time", Value: "9"}})

@@ -78,6 +78,10 @@ const (
 	gone = 10 * time.Minute
 	// Accounting shows a job of which Slurm has lost the end as running for ever.
 	runaway = time.Hour
+	// An end that squeue shows in a look after so many counting ones is older than 45 s.
+	// slurmctld saves its jobs every 5 s: if it is killed then, it does not begin the job
+	// again.
+	saved = 2
 )
 
 // judge turns evidence into the state of a job. squeue decides while it knows the
@@ -155,15 +159,18 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
+	// A controller that was killed may have the job back in its queue, whatever accounting
+	// says, and run it by now: that squeue does not show it has to be a fact. An end that
+	// squeue shows was saved by the controller when it is shown again after some time.
+	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
+		job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
+		return job
+	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Looks < saved:
+		job.Unknown, job.Lost, job.Reason = true, true, "the job could not begin"
+		return job
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
 		// The last start did not begin. One before, whose journal is there, was cut short, and
 		// Slurm has begun the job again, as it should; whatever is lost, there was no other one.
-		// A controller that was killed may have the job back in its queue, whatever accounting
-		// says, and run it by now: that squeue does not show it has to be a fact.
-		if e.queue == nil && !e.ref.Missing.Fact() {
-			job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
-			return job
-		}
 		done.NotBegun = true
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
 		// What kills the command alone leaves the job script, which writes that down.

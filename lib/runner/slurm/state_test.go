@@ -63,8 +63,8 @@ func TestJudge(t *testing.T) {
 		{"failed without a code, but the journal", with(run(runner.Run{Begun: true, Ended: true, Code: 39}), runner.Ref{}, nil, account("FAILED", code(0))), task.Failed, 39, false, "exit code 39"},
 		{"killed with its script", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
 		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), runner.Ref{}, nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
-		{"not begun, with a code", evidence{account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
-		{"not begun", evidence{account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
+		{"not begun, with a code", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
+		{"not begun", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"failed without a code", evidence{queue: queue("FAILED")}, task.Failed, 1, false, "Slurm says that the job failed"},
 		{"time limit", evidence{account: account("TIMEOUT", slurm.Exit{Signal: 15})}, task.Error, 143, false, "the job reached its time limit"},
 		{"memory", evidence{queue: queue("OUT_OF_MEMORY")}, task.Error, 0, false, "the job used more memory than it had asked for"},
@@ -131,6 +131,10 @@ func TestBegunAgainInVain(t *testing.T) {
 func TestLostAndNotBegun(t *testing.T) {
 	for restarts, want := range map[uint64]bool{0: true, 1: false} {
 		e := evidence{ref: runner.Ref{Lost: true}, journal: true, queue: &slurm.Job{State: "FAILED", Exit: slurm.Exit{Signal: 53}, Restarts: restarts}, now: now}
+		if job := e.judge(); !job.Unknown || !job.Lost || job.NotBegun {
+			t.Errorf("after %d restarts, for the first time: %+v", restarts, job)
+		}
+		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Looks: 2}
 		if job := e.judge(); job.NotBegun != want || job.State != task.Error {
 			t.Errorf("after %d restarts: %+v", restarts, job)
 		}

@@ -18,7 +18,7 @@ import (
 // GPU, and submits none. It returns the options. An error of kind fault.Usage says that
 // the options are refused.
 func (r *Runner) Try(ctx context.Context, gpu bool) ([]string, error) {
-	given, err := r.options.forTask(ctx, runner.Needs{GPU: gpu})
+	given, err := r.options.forTask(ctx, runner.Needs{GPU: gpu}, "")
 	if err != nil {
 		return nil, err
 	}
