@@ -74,7 +74,7 @@ func (t *tool) app() app.Tool {
 			"know of its run, notes of how a task is, and work that survives preemption.",
 		Examples: `eval "$(ponos-task env)"
 ponos-task note running "on $SLURMD_NODENAME"
-exec ponos-task run --until-done --save 'cp state state.saved' -- ./train --resume`,
+exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 		Commands: []*cli.Command{
 			{
 				Name: "env", Usage: "print variables of the task and the run, for eval",

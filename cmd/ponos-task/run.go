@@ -281,7 +281,7 @@ func (s *slice) ended(ctx context.Context, code int, err error) error {
 		err = errors.Join(err, os.Rename(f.Name(), s.mark))
 	}
 	if err != nil {
-		app.Report(s.stderr, name, fmt.Errorf("the other slices cannot be told that the work is over: %w", err))
+		app.Report(s.stderr, name, fmt.Errorf("no mark for the other slices that the work is over: %w", err))
 	}
 	// Those that are left find the mark; without them the queue is shorter.
 	var missing *command.NotFoundError
