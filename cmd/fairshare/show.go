@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -99,12 +97,4 @@ func rows(w io.Writer) int {
 		return 0
 	}
 	return height
-}
-
-func parseNumber(s string) (float64, error) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil || f < 0 || f != f {
-		return 0, errors.New("no number")
-	}
-	return f, nil
 }

@@ -144,7 +144,7 @@ func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writ
 
 func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	var runs []forecast.Past
-	if err := planner.Together(ctx, func(ctx context.Context) error { return v.plan.Load(ctx, a) }, func(ctx context.Context) (err error) {
+	if err := planner.Together(ctx, func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
 		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {

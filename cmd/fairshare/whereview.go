@@ -151,7 +151,7 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	}
 	n := &v.plan
 	var runs []forecast.Past
-	if err := planner.Together(ctx, func(ctx context.Context) error { return n.Load(ctx, a) }, func(ctx context.Context) (err error) {
+	if err := planner.Together(ctx, func(ctx context.Context) error { return n.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
 		runs, _, err = a.Ended(ctx)
 		return err
 	}); err != nil {

@@ -88,7 +88,7 @@ func newForecaster(ctx context.Context, host, dir string) *forecaster {
 	if f.user, f.err = planner.Me(); f.err != nil {
 		return f
 	}
-	f.err = planner.Together(ctx, func(ctx context.Context) error { return f.plan.Load(ctx, f.ask) }, func(ctx context.Context) (err error) {
+	f.err = planner.Together(ctx, func(ctx context.Context) error { return f.plan.LoadToReplay(ctx, f.ask) }, func(ctx context.Context) (err error) {
 		runs, _, err = f.ask.Ended(ctx)
 		return err
 	})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -136,7 +138,14 @@ func (t *tool) saveAndRequeue(ctx context.Context, c *cli.Context, job string) e
 	return nil
 }
 
-var signalNames = map[string]os.Signal{"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP}
+// signalNames are signals that a job may be warned by. SIGURG is left out, which the
+// runtime of Go sends to itself.
+var signalNames = map[string]os.Signal{
+	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "INT": syscall.SIGINT,
+	"QUIT": syscall.SIGQUIT, "ALRM": syscall.SIGALRM, "CONT": syscall.SIGCONT, "XCPU": syscall.SIGXCPU, "PWR": syscall.SIGPWR,
+}
+
+var signalList = slices.Sorted(maps.Keys(signalNames))
 
 func parseSignals(names []string) (map[os.Signal]bool, error) {
 	if len(names) == 0 {
@@ -147,7 +156,7 @@ func parseSignals(names []string) (map[os.Signal]bool, error) {
 	for _, n := range names {
 		s, ok := signalNames[strings.TrimPrefix(strings.ToUpper(n), "SIG")]
 		if !ok {
-			problems = append(problems, fault.Errorf(fault.Usage, "--signal: %q is none of USR1, USR2, TERM and HUP", n))
+			problems = append(problems, fault.Errorf(fault.Usage, "--signal: %q is none of %s", n, strings.Join(signalList, ", ")))
 		}
 		wanted[s] = true
 	}

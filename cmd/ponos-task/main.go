@@ -6,10 +6,10 @@ package main
 import (
 	"context"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -26,7 +26,7 @@ const name = "ponos-task"
 func main() {
 	// Slurm's signals must not end the process before anybody looks at them.
 	early := make(chan os.Signal, 8)
-	signal.Notify(early, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(early, slices.Collect(maps.Values(signalNames))...)
 	os.Exit(app.Main(func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return run(ctx, args, stdin, stdout, stderr, early)
 	}))
@@ -52,10 +52,15 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: clock.Now,
 		slurm: &slurm.Client{Timeout: patience}, signals: signals,
 	}
-	if i := slices.Index(args, "--"); i > 0 && slices.Contains(args[:i], "checkpoint") {
-		t.save, args = args[i+1:], args[:i]
-		if i := slices.Index(t.save, "--"); i >= 0 {
-			t.save, t.work = t.save[:i], t.save[i+1:]
+	if i := slices.Index(args, "--"); i > 1 {
+		switch args[1] {
+		case "checkpoint":
+			t.save, args = args[i+1:], args[:i]
+			if i := slices.Index(t.save, "--"); i >= 0 {
+				t.save, t.work = t.save[:i], t.save[i+1:]
+			}
+		case "run":
+			t.work, args = args[i+1:], args[:i]
 		}
 	}
 	return t.app().Run(ctx, args, stdin, stdout, stderr)
@@ -69,7 +74,7 @@ func (t *tool) app() app.Tool {
 			"know of its run, notes of how a task is, and work that survives preemption.",
 		Examples: `eval "$(ponos-task env)"
 ponos-task note running "on $SLURMD_NODENAME"
-exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
+exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 		Commands: []*cli.Command{
 			{
 				Name: "env", Usage: "print variables of the task and the run, for eval",
@@ -87,12 +92,25 @@ exec ponos-task checkpoint -- cp state state.saved -- ./train --resume`,
 			{
 				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
 				Flags: []cli.Flag{
-					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL`: USR1, USR2, TERM or HUP (default: USR1 and TERM)"}, "USR1", "USR2", "TERM", "HUP"),
+					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
 					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
 					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
 					app.VerboseFlag(),
 				},
 				Action: t.checkpoint,
+			},
+			{
+				Name: "run", Usage: "run a command in slices, until it is done", ArgsUsage: "-- WORK...",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "until-done", Usage: "go on in the next slice: a task of the array, or this job again"},
+					&cli.StringFlag{Name: "save", Usage: "save with the shell command `CMD` (default: send SIGTERM to WORK)"},
+					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
+					&cli.StringFlag{Name: "lead", Value: "2m", Usage: "save `TIME` before the time limit; 0: at signals only"},
+					&cli.IntFlag{Name: "again", Value: notDone, Usage: "WORK asks for another slice by exit status `N`"},
+					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					app.VerboseFlag(),
+				},
+				Action: t.run,
 			},
 			{Name: "words", Hidden: true, Action: t.words},
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/urfave/cli/v2"
@@ -245,5 +246,36 @@ func TestTableFitsATerminal(t *testing.T) {
 	var out bytes.Buffer
 	if err := table.printWithin(&out, 40); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.HasSuffix(out.String(), "…\n") {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// Rows behind those that tablewriter lays out look like them, whichever row is the widest.
+func TestLongTable(t *testing.T) {
+	for _, wide := range []int{0, 300, laidOut - 1, laidOut, laidOut + 700} {
+		long := Table{Header: []string{"name", "count", "reason"}, Right: []int{1}}
+		want := []string{}
+		for i := range laidOut + 1000 {
+			name, reason := fmt.Sprintf("a%d", i%7), "日本"
+			if i == wide {
+				name, reason = "the widest of all, é", "x\ty"
+			}
+			long.Add(name, fmt.Sprint(i), reason)
+			width := len("the widest of all, é") - 1
+			pad := strings.Repeat(" ", width-utf8.RuneCountInString(name))
+			want = append(want, fmt.Sprintf("%s%s  %5d  %s", name, pad, i, strings.ReplaceAll(reason, "\t", " ")))
+		}
+		var out strings.Builder
+		if err := long.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		if len(lines) != 1+len(want)+1 || lines[0] != "NAME"+strings.Repeat(" ", 18)+"COUNT  REASON" {
+			t.Fatalf("%d lines; the first is %q", len(lines), lines[0])
+		}
+		for i, w := range want {
+			if lines[i+1] != w {
+				t.Fatalf("with the widest row %d, row %d is %q, want %q", wide, i, lines[i+1], w)
+			}
+		}
 	}
 }

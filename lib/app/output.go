@@ -1,13 +1,17 @@
 package app
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 	"golang.org/x/term"
@@ -57,6 +61,10 @@ func (t *Table) printWithin(w io.Writer, room int) error {
 	return err
 }
 
+// laidOut is how many rows tablewriter lays out, which takes time and memory for each. Those
+// behind them are put into the columns that it has made.
+const laidOut = 500
+
 func (t *Table) print(w io.Writer) error {
 	align := make([]tw.Align, len(t.Header))
 	for i := range align {
@@ -78,14 +86,31 @@ func (t *Table) print(w io.Writer) error {
 			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
 		})))
 	header := make([]string, len(t.Header))
+	widths := make([]int, len(t.Header))
 	for i, h := range t.Header {
 		header[i] = strings.ToUpper(h)
+		widths[i] = columnsOf(header[i])
 	}
 	table.Header(header)
-	for _, row := range t.rows {
+	first, rest := t.rows[:min(laidOut, len(t.rows))], t.rows[min(laidOut, len(t.rows)):]
+	for _, row := range rest {
+		for i, c := range row {
+			widths[i] = max(widths[i], columnsOf(Sanitize(c)))
+		}
+	}
+	// A row that is as wide as what is behind the first rows comes before them, and is left out.
+	widest := make([]string, len(widths))
+	for i, n := range widths {
+		widest[i] = strings.Repeat("m", n)
+	}
+	if err := table.Append(widest); err != nil {
+		return err
+	}
+	for _, row := range first {
 		clean := make([]string, len(row))
 		for i, c := range row {
 			clean[i] = Sanitize(c)
+			widths[i] = max(widths[i], columnsOf(clean[i]))
 		}
 		if err := table.Append(clean); err != nil {
 			return err
@@ -94,13 +119,41 @@ func (t *Table) print(w io.Writer) error {
 	if err := table.Render(); err != nil {
 		return err
 	}
-	var out strings.Builder
+	out := bufio.NewWriterSize(w, 64<<10)
+	n := 0
 	for line := range strings.Lines(text.String()) {
-		out.WriteString(strings.TrimRight(line, " \n"))
-		out.WriteByte('\n')
+		if n++; n == 2 {
+			continue
+		}
+		_, _ = out.WriteString(strings.TrimRight(line, " \n")) // Flush tells
+		_ = out.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	var line []byte
+	for _, row := range rest {
+		line = line[:0]
+		for i, c := range row {
+			c = Sanitize(c)
+			blanks := widths[i] - columnsOf(c)
+			if align[i] == tw.AlignRight {
+				line = append(append(line, strings.Repeat(" ", blanks)...), c...)
+			} else {
+				line = append(append(line, c...), strings.Repeat(" ", blanks)...)
+			}
+			line = append(line, "  "...)
+		}
+		_, _ = out.Write(append(bytes.TrimRight(line, " "), '\n'))
+	}
+	return out.Flush()
+}
+
+// columnsOf is how many columns of a terminal a text takes.
+func columnsOf(s string) int {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return twwidth.Width(s)
+		}
+	}
+	return len(s)
 }
 
 // PrintJSON writes v as an indented document.
@@ -161,6 +214,9 @@ func Height(w io.Writer) int {
 // Sanitize takes out of s what would move the cursor or change the colours of a
 // terminal: control characters become '?', a tab becomes a blank.
 func Sanitize(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f }) < 0 {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':

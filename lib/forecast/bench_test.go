@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // BenchmarkLarge measures a plan of a full cluster of 5,000 nodes with 10,000 jobs that wait,
@@ -15,6 +17,11 @@ func BenchmarkLarge(b *testing.B) {
 		j := &w.Jobs[i]
 		j.User, j.Account, j.Name = fmt.Sprintf("user%03d", i%300), "lab", fmt.Sprintf("train-%d", i)
 	}
+	tree := []slurm.Share{{Account: "root", RawUsage: 1e9}, {Depth: 1, Account: "lab", RawShares: 1, NormUsage: 1, RawUsage: 1e9}}
+	for i := range 3000 {
+		tree = append(tree, slurm.Share{Depth: 2, Account: "lab", User: fmt.Sprintf("user%03d", i), RawShares: 1, NormUsage: float64(i%300) / 44850 / 10, RawUsage: 1})
+	}
+	w.Fair = NewFair(slurm.Config{"PriorityType": "priority/multifactor", "PriorityWeightFairShare": "100000", "PriorityDecayHalfLife": "7-00:00:00"}, tree)
 	var runs []Past
 	for i := range int64(40_000) {
 		runs = append(runs, past(fmt.Sprintf("user%03d", i%300), fmt.Sprintf("train-%d", i), 60+i*97%5000, 36_000, now-i*40))

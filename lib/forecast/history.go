@@ -35,7 +35,7 @@ type History struct {
 
 type sample struct {
 	seconds int64
-	part    float64 // of the time limit
+	part    float64 // of the time limit; negative: it had none, or that is not known
 }
 
 // perKind is how many runs of a kind count: the last ones.
@@ -85,7 +85,7 @@ func (h *History) Add(p Past) {
 	if p.End < p.Start || p.Start == 0 {
 		return
 	}
-	s := sample{seconds: p.Seconds(), part: 1}
+	s := sample{seconds: p.Seconds(), part: -1}
 	if p.Limit > 0 && p.Limit != Forever {
 		s.part = min(1, float64(s.seconds)/float64(p.Limit))
 	}
@@ -157,8 +157,13 @@ func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 				}
 			}
 		}
-		if fit == 0 || random.IntN(2*fit+1) == 0 && key != "all" {
+		if len(all) == 0 || random.IntN(2*len(all)+1) == 0 && key != "all" {
 			continue // nothing that is like it; or, of few, sometimes not
+		}
+		if fit == 0 {
+			// It has outlived all that is like it: what is left is of the order of what it has
+			// run, in half of the cases less.
+			return max(elapsed+1, min(limit, int64(float64(elapsed)/(1-0.999*random.Float64()))))
 		}
 		for {
 			if seconds := all[random.IntN(len(all))].of(limit, i); elapsed == 0 || seconds > elapsed {
@@ -166,16 +171,13 @@ func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 			}
 		}
 	}
-	if elapsed > 0 && limit != Forever && limit > elapsed {
-		return elapsed + 1 + random.Int64N(limit-elapsed)
-	}
 	return max(limit, elapsed+1)
 }
 
 // of is what a run says of a job with a time limit: of the same name, its seconds; of
-// others, its part of the limit.
+// others, its part of the limit. Accounting has the end of a job before its limit, at times.
 func (s sample) of(limit int64, kind int) int64 {
-	if kind <= 1 || limit == Forever {
+	if kind <= 1 || limit == Forever || s.part < 0 {
 		return s.seconds
 	}
 	return int64(s.part * float64(limit))

@@ -17,6 +17,9 @@ func TestDraw(t *testing.T) {
 	for i := range int64(50) {
 		runs = append(runs, past("alice", "train-1", 600, 7200, now-i*60), past("alice", "test", 30, 7200, now-i*60), past("bob", "x", 1800, 3600, now-i*60))
 	}
+	for i := range int64(50) {
+		runs = append(runs, past("carol", "y", 4, 60, now-i*60), past("dave", "other", 5, Forever, now-i*60))
+	}
 	h := NewHistory(runs)
 	mean := func(j Job, elapsed int64) float64 {
 		random := rand.New(rand.NewPCG(1, 2))
@@ -40,7 +43,10 @@ func TestDraw(t *testing.T) {
 		{"its name, with another number", Job{User: "alice", Account: "lab", Name: "train-9", Limit: 7200}, 0, 590, 610, "of the same name"},
 		{"its name", Job{User: "alice", Account: "lab", Name: "test", Limit: 7200}, 0, 30, 60, "of the same name"},
 		{"a part of its limit", Job{User: "bob", Account: "lab", Name: "new", Limit: 36000}, 0, 17000, 18500, "of the user"},
-		{"a job that runs", Job{User: "alice", Account: "lab", Name: "test", Limit: 7200}, 100, 550, 3700, "of the same name"},
+		{"a job that runs", Job{User: "alice", Account: "lab", Name: "test", Limit: 7200}, 100, 300, 900, "of the same name"},
+		{"a job that has outlived all that is like it", Job{User: "bob", Account: "lab", Name: "x", Limit: 360000}, 340000, 341000, 360000, "of the same name"},
+		{"a job that is a bit late", Job{User: "carol", Account: "new", Name: "y", Limit: 3600}, 6, 10, 60, "of the same name"},
+		{"of runs without a limit, how long they took", Job{User: "dave", Account: "new2", Name: "z", Limit: 3600}, 0, 4, 60, "of the user"},
 		{"an unknown user", Job{User: "eve", Account: "other", Name: "a", Limit: 1000}, 0, 100, 400, "of everyone"},
 		{"no time limit", Job{User: "bob", Account: "lab", Name: "x", Limit: Forever}, 0, 1750, 1810, "of the same name"},
 	} {

@@ -24,6 +24,7 @@ type Records struct {
 	Licenses     []slurm.License
 	Usages       *slurm.Usages
 	QOS          []slurm.QOS
+	Shares       []slurm.Share
 	// PriorityOf is that of a row in its partition, and what age adds to it; nil: as squeue
 	// has it.
 	PriorityOf func(*slurm.Job) (priority, age float64)
@@ -66,6 +67,7 @@ func NewWorld(r Records) *World {
 	b.nodes()
 	b.partitions()
 	b.reservations()
+	b.w.Fair = NewFair(r.Config, r.Shares)
 	if r.Licenses != nil {
 		b.w.Licenses = map[string]int64{}
 		for _, l := range r.Licenses {
@@ -225,6 +227,12 @@ func (b *builder) job(j *slurm.Job) Job {
 	}
 	if !b.memory {
 		row.Need.MemMB = 0
+	}
+	row.Billing = j.TRES["billing"]
+	for i := range b.QOS {
+		if b.QOS[i].Name == row.QOS {
+			row.Billing = max(1e-9, row.usage()*b.QOS[i].UsageFactor)
+		}
 	}
 	if !j.Pending() {
 		b.runs(&row, j, d)

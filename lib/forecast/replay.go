@@ -85,6 +85,9 @@ func newReplay(w *World, rows []int, c Course) *replay {
 		alive: map[uint64]int{}, ended: map[uint64]bool{}, same: map[uint64][]int{}, dirty: true, turn: w.Now,
 	}
 	r.w.Jobs = slices.Clone(w.Jobs)
+	if w.Fair != nil {
+		r.w.course = w.Fair.course(w.Now)
+	}
 	if r.c.Turns <= 0 {
 		r.c.Turns = 200
 	}
@@ -114,7 +117,11 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	}
 	for i := range r.w.Jobs {
 		j := &r.w.Jobs[i]
+		r.shares(j)
 		if j.Running {
+			if r.w.course != nil {
+				r.w.course.began(j.leaf-1, j.usage(), j.Start, w.Now)
+			}
 			r.runs(i)
 			continue
 		}
@@ -137,6 +144,17 @@ func newReplay(w *World, rows []int, c Course) *replay {
 	}
 	heap.Init(&r.events)
 	return r
+}
+
+// shares finds the association of a job.
+func (r *replay) shares(j *Job) {
+	if r.w.course == nil {
+		return
+	}
+	j.leaf = r.w.Fair.leaf(j) + 1
+	if r.w.Fair.rising {
+		j.floor = j.Priority
+	}
 }
 
 // runs takes over a job that runs.
@@ -210,6 +228,15 @@ func (r *replay) step() bool {
 func (r *replay) backfill(at int64) {
 	r.p.space.reserve()
 	r.p.skip = r.gone
+	if c := r.w.course; c != nil && c.due(at) {
+		c.compute(at)
+		r.p.space.looks += 8 * len(c.nodes) // that is work, too
+		for i := range r.w.Jobs {
+			if j := &r.w.Jobs[i]; c.rising && !r.gone[i] {
+				j.floor = r.w.PriorityAt(j, at)
+			}
+		}
+	}
 	r.p.turn(at, false, 0)
 	r.turns++
 	r.dirty = false
@@ -269,6 +296,9 @@ func (r *replay) block(blocked map[*Partition]bool, part *Partition) {
 // started books a start of one task of a row.
 func (r *replay) started(row int, nodes []int32) {
 	j := &r.w.Jobs[row]
+	if r.w.course != nil {
+		r.w.course.runs(j.leaf-1, j.usage(), r.w.Now)
+	}
 	number := len(r.tasks) + 1
 	r.tasks[number] = task{row, slices.Clone(nodes)}
 	for _, n := range nodes {
@@ -305,6 +335,9 @@ func (r *replay) ends(number int) {
 		place.views = nil
 	}
 	j := &r.w.Jobs[t.row]
+	if r.w.course != nil {
+		r.w.course.runs(j.leaf-1, -j.usage(), r.w.Now)
+	}
 	r.p.take(j, -1)
 	for _, id := range []uint64{j.ID, j.ArrayID} {
 		if r.alive[id]--; r.alive[id] <= 0 || r.only(id) {
@@ -349,6 +382,7 @@ func (r *replay) release(id uint64) {
 // arrive adds a job to those that wait.
 func (r *replay) arrive(j Job) {
 	row := len(r.w.Jobs)
+	r.shares(&j)
 	r.w.Jobs = append(r.w.Jobs, j)
 	r.gone = append(r.gone, false)
 	r.p.Results = append(r.p.Results, Result{Limit: -1})
@@ -356,8 +390,12 @@ func (r *replay) arrive(j Job) {
 	r.same[j.ID] = append(r.same[j.ID], row)
 	r.alive[j.ID]++
 	// Where it comes in the order, as far as that is sorted by priority.
-	at := len(r.p.Order)
-	for at > 0 && r.w.Jobs[r.p.Order[at-1]].Partition == j.Partition && r.w.Jobs[r.p.Order[at-1]].Priority < j.Priority {
+	at, priority := len(r.p.Order), r.w.PriorityAt(&j, r.w.Now)
+	for at > 0 {
+		before := &r.w.Jobs[r.p.Order[at-1]]
+		if before.Partition != j.Partition || r.w.PriorityAt(before, r.w.Now) >= priority {
+			break
+		}
 		at--
 	}
 	r.p.Order = slices.Insert(r.p.Order, at, row)

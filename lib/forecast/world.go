@@ -16,11 +16,13 @@ type World struct {
 	Reservations []Reservation
 	Licenses     map[string]int64 // free ones, by name; nil: not known
 	Limits       []Limit
+	Fair         *Fair // how fair share goes on; nil: priorities change with age only
 
 	asks func(*Job) []Ask
 	// origin is the world of which this one is a copy, or itself: its limits grow when
 	// jobs are bound by ones that nobody has met before.
 	origin *World
+	course *course // of the fair share, in a replay
 }
 
 // Bound adds to a job the limits that bound it.
@@ -138,6 +140,10 @@ type Job struct {
 	Start, End int64
 	Uses       map[string]Resources // by node
 	Planned    []string             // nodes, as Slurm has planned it from Start on
+	// Billing is by how much usage grows in a second while it runs; 0: by its CPUs.
+	Billing float64
+	leaf    int32   // of the fair share: 1 and its row; 0: none
+	floor   float64 // its priority does not fall below that
 	// Approximate: the job asks for something that this model does not know exactly.
 	Approximate string
 }
@@ -184,14 +190,26 @@ func (w *World) Partition(name string) *Partition {
 }
 
 // PriorityAt is a job's priority at a time: what it is now, and what age adds until
-// then.
+// then; in a replay, also what fair share adds or takes.
 func (w *World) PriorityAt(j *Job, t int64) float64 {
 	s := &w.Scheduler
-	if s.AgeWeight <= 0 || s.MaxAge <= 0 || j.Accrue == 0 {
-		return j.Priority
+	p := j.Priority
+	if s.AgeWeight > 0 && s.MaxAge > 0 && j.Accrue != 0 {
+		age := min(1, float64(max(0, t-j.Accrue))/float64(s.MaxAge))
+		p += max(0, s.AgeWeight*age-j.AgePriority)
 	}
-	age := min(1, float64(max(0, t-j.Accrue))/float64(s.MaxAge))
-	return j.Priority + max(0, s.AgeWeight*age-j.AgePriority)
+	if w.course != nil && j.leaf > 0 {
+		p = max(p+w.course.shift[j.leaf-1], j.floor)
+	}
+	return p
+}
+
+// usage is by how much that of its association grows in a second while a job runs.
+func (j *Job) usage() float64 {
+	if j.Billing > 0 {
+		return j.Billing
+	}
+	return j.Need.CPUs * float64(max(1, j.Nodes))
 }
 
 // order sorts rows the way the scheduler does at a time.

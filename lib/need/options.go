@@ -31,8 +31,8 @@ var values = []string{
 
 // bare are those without a value, either those that may have one.
 var (
-	bare   = []string{"contiguous", "no-requeue", "overcommit", "requeue", "spread-job", "stepmgr", "use-min-nodes"}
-	either = []string{"exclusive", "oversubscribe", "nvmps"}
+	bare   = []string{"contiguous", "no-requeue", "overcommit", "spread-job", "stepmgr", "use-min-nodes"}
+	either = []string{"exclusive", "oversubscribe", "nvmps", "requeue"}
 )
 
 // Option reads an option of sbatch as a task has it: NAME=VALUE, or NAME of one without a
@@ -46,6 +46,8 @@ func Option(s string) (name, value string, hasValue bool, err error) {
 		return "", "", false, fmt.Errorf("option %.20q… is longer than %d bytes", shown, maxOption)
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return "", "", false, fmt.Errorf("option %q: the value has a control character", shown)
+	case name == "requeue" && hasValue && !strings.HasPrefix(value, "expedite"):
+		return "", "", false, fmt.Errorf("option %q takes no value but \"expedite\"", shown)
 	case slices.Contains(either, name):
 	case slices.Contains(bare, name):
 		if hasValue {

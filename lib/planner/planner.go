@@ -23,7 +23,6 @@ type Planner struct {
 	Plan  *forecast.Plan
 	rows  map[rowKey]int // of the world
 
-	shares []slurm.Share      // once they were asked for
 	access *admission.Cluster // who may use what
 }
 
@@ -31,9 +30,14 @@ type rowKey struct {
 	label, partition string
 }
 
-// Load asks Slurm for everything, and plans. Limits are known where the cluster keeps
-// accounts and shows them.
-func (n *Planner) Load(ctx context.Context, a *Asker) error {
+// Load asks Slurm for everything that a plan needs, and plans. Limits are known where the
+// cluster keeps accounts and shows them.
+func (n *Planner) Load(ctx context.Context, a *Asker) error { return n.load(ctx, a, false) }
+
+// LoadToReplay asks also for what changes priorities while time passes.
+func (n *Planner) LoadToReplay(ctx context.Context, a *Asker) error { return n.load(ctx, a, true) }
+
+func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	*n = Planner{}
 	n.Now, n.UserID = a.Now(), a.UID
 	var factors FactorRows
@@ -51,6 +55,9 @@ func (n *Planner) Load(ctx context.Context, a *Asker) error {
 	}
 	if n.Config.Accounting() {
 		questions = append(questions, a.usages(&n.Usages), a.qos(&n.QOS))
+	}
+	if replay && n.sharesCount() {
+		questions = append(questions, a.shares(&n.Shares))
 	}
 	if err := Together(ctx, questions...); err != nil {
 		return err
@@ -76,6 +83,24 @@ func (n *Planner) Row(j *slurm.Job) int {
 		return i
 	}
 	return -1
+}
+
+// sharesCount reports whether priorities depend on fair share.
+func (n *Planner) sharesCount() bool {
+	return n.Config.Multifactor() && n.Config.Accounting() && n.Config.Weight("FairShare") > 0
+}
+
+// shares asks for the fair shares. A controller that does not show them leaves them
+// unknown.
+func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
+	return func(ctx context.Context) error {
+		shares, err := a.Client.Shares(ctx)
+		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+			return nil
+		}
+		*into = shares
+		return err
+	}
 }
 
 // usages asks what counts against limits. A controller that does not say so leaves them

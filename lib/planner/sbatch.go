@@ -171,17 +171,16 @@ func (n *Planner) expectedPriority(ctx context.Context, a *Asker, j *forecast.Jo
 			ask.QOS = float64(n.QOS[i].Priority)
 		}
 	}
-	if n.Config.Accounting() && n.Config.Weight("FairShare") > 0 {
-		if n.shares == nil {
-			shares, err := a.Client.Shares(ctx)
-			if failure, failed := slurm.FailureOf(err); err != nil && (!failed || failure != slurm.Refused) {
+	if n.sharesCount() {
+		if n.Shares == nil {
+			if err := a.shares(&n.Shares)(ctx); err != nil {
 				return 0, err
 			}
-			if n.shares = shares; n.shares == nil {
-				n.shares = []slurm.Share{} // they have been asked for
+			if n.Shares == nil {
+				n.Shares = []slurm.Share{} // they have been asked for
 			}
 		}
-		for _, s := range n.shares {
+		for _, s := range n.Shares {
 			if s.User == j.User && (s.Account == j.Account || j.Account == "") && s.HasFactor {
 				ask.FairShare = s.FairShare
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -155,5 +156,32 @@ func FuzzValues(f *testing.F) {
 		_, _ = parseFloat([]byte(s))
 		_, _ = JobDefaults(s)
 		_, _ = LimitOfReason(s)
+	})
+}
+
+func FuzzBefore(f *testing.F) {
+	f.Add("5 PENDING N/A\n6 COMPLETING 2026-11-18T10:00:00\n7 RUNNING 2026-11-18T10:00:01\n", "7")
+	f.Add("7 RUNNING 2026-11-18T10:00:01\n6 RUNNING 2026-11-18T10:00:01\n", "7")
+	f.Add("", "7")
+	f.Fuzz(func(t *testing.T, text, id string) {
+		before, err := parseBefore(text, id)
+		if err != nil {
+			return
+		}
+		ids := map[string]bool{}
+		for line := range strings.Lines(text) {
+			fields := strings.Fields(line)
+			if len(fields) == 0 || ids[fields[0]] {
+				return
+			}
+			ids[fields[0]] = true
+		}
+		// Of two that run, one goes first: else they would wait for each other.
+		for _, other := range before {
+			theirs, err := parseBefore(text, other)
+			if err == nil && slices.Contains(theirs, id) {
+				t.Errorf("%q: %s and %s wait for each other", text, id, other)
+			}
+		}
 	})
 }

@@ -220,6 +220,16 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 	var found []spool.Summary
 	var errs []error
 	if len(words) == 0 {
+		n := 0
+		for _, s := range all {
+			if !s.Retried && f.Has(s) {
+				n++
+			}
+		}
+		if n == len(all) {
+			return all, nil
+		}
+		found = make([]spool.Summary, 0, n)
 		for _, s := range all {
 			if !s.Retried && f.Has(s) {
 				found = append(found, s)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -60,49 +61,54 @@ const indexMagic = "ponos index 1\n"
 // out.
 func (s *Spool) Look() ([]Summary, error) {
 	// A task moves forward only: in this order of looks, none is missed.
-	there := map[task.ID]byte{}
-	var names [3]map[task.ID]string
-	total := 0
-	for i, dir := range []string{newDir, activeDir, doneDir} {
-		list, err := s.bareNames(dir)
-		if err != nil {
+	dirs := []string{newDir, activeDir, doneDir}
+	lists, total := make([][]string, len(dirs)), 0
+	for i, dir := range dirs {
+		var err error
+		if lists[i], err = s.bareNames(dir); err != nil {
 			return nil, err
 		}
-		names[i] = map[task.ID]string{}
-		for _, name := range list {
+		total += len(lists[i])
+	}
+	there := make(map[task.ID]byte, total)
+	active := map[task.ID]string{}
+	for i, dir := range dirs {
+		for _, name := range lists[i] {
 			id, agent := fileParts(name)
 			if id == "" {
 				continue
 			}
 			there[id] = dir[0]
-			if agent != "" {
-				names[i][id] = name
+			if agent != "" && dir == activeDir {
+				active[id] = name
 			}
 		}
-		total = len(there)
+		lists[i] = nil
 	}
 	retried, err := s.bareNames(retriedDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	all := make([]Summary, 0, total)
-	for _, r := range s.readIndex() {
-		if where := there[r.ID]; where == r.where && where != 'a' {
-			all = append(all, r)
-			delete(there, r.ID)
+	all := slices.DeleteFunc(s.readIndex(), func(r Summary) bool {
+		if where := there[r.ID]; where != r.where || where == 'a' {
+			return true
 		}
-	}
-	fresh, err := s.readAll(there, names[1])
+		delete(there, r.ID)
+		return false
+	})
+	fresh, err := s.readAll(there, active)
 	if err != nil {
 		return nil, err
 	}
 	all = append(all, fresh...)
-	slices.SortStableFunc(all, func(a, b Summary) int {
+	if older := func(a, b Summary) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
 		}
 		return strings.Compare(string(a.ID), string(b.ID))
-	})
+	}; !slices.IsSortedFunc(all, older) {
+		slices.SortStableFunc(all, older)
+	}
 	s.refresh(all, there)
 	if len(retried) > 0 {
 		again := make(map[task.ID]bool, len(retried))
@@ -232,26 +238,44 @@ const maxIndex = 1 << 30
 
 // readIndex reads the index; nothing, if there is none that is whole and this spool's.
 func (s *Spool) readIndex() []Summary {
-	if info, err := os.Stat(filepath.Join(s.Dir, indexFile)); err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
+	info, err := os.Stat(filepath.Join(s.Dir, indexFile))
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(s.Dir, indexFile))
+	f, err := os.Open(filepath.Join(s.Dir, indexFile))
 	if err != nil {
 		return nil
 	}
-	return parseIndex(b, s.ID)
-}
-
-func parseIndex(b []byte, spool string) []Summary {
-	if len(b) < len(indexMagic)+4 || string(b[:len(indexMagic)]) != indexMagic ||
-		crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+	defer f.Close()
+	// Summaries keep parts of the text, so there is one copy of it only.
+	var text strings.Builder
+	text.Grow(int(info.Size()))
+	if _, err := io.Copy(&text, io.LimitReader(f, maxIndex)); err != nil {
 		return nil
 	}
-	d := decoder{rest: string(b[len(indexMagic) : len(b)-4])}
+	return parseIndex(text.String(), s.ID)
+}
+
+// checksum is the CRC-32 of a text, without a copy of it.
+func checksum(s string) (sum uint32) {
+	var part [64 << 10]byte
+	for len(s) > 0 {
+		n := copy(part[:], s)
+		sum, s = crc32.Update(sum, castagnoli, part[:n]), s[n:]
+	}
+	return sum
+}
+
+func parseIndex(s, spool string) []Summary {
+	end := len(s) - 4
+	if end < len(indexMagic) || s[:len(indexMagic)] != indexMagic || checksum(s[:end]) != binary.BigEndian.Uint32([]byte(s[end:])) {
+		return nil
+	}
+	d := decoder{rest: s[len(indexMagic):end]}
 	if d.text() != spool {
 		return nil
 	}
-	all := make([]Summary, 0, len(b)/100)
+	all := make([]Summary, 0, len(s)/100)
 	states := map[string]task.State{}
 	for len(d.rest) > 0 && !d.bad {
 		var r Summary

@@ -123,7 +123,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(text)
 	f.Add([]byte(indexMagic + "\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		rows := parseIndex(b, q.ID)
+		rows := parseIndex(string(b), q.ID)
 		if !bytes.Equal(b, text) && len(rows) > len(b) {
 			t.Errorf("%d rows of %d bytes", len(rows), len(b))
 		}
