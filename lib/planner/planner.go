@@ -99,12 +99,12 @@ func (n *Planner) sharesCount() bool {
 	return n.Config.Multifactor() && n.Config.Accounting() && n.Config.Weight("FairShare") > 0
 }
 
-// shares asks for the fair shares. A controller that does not show them leaves them
-// unknown.
+// shares asks for the fair shares. A controller that does not show them, and a machine
+// without sshare, leave them unknown.
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
 			return nil
 		}
 		*into = shares
