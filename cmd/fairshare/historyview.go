@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -112,29 +111,17 @@ func (v *historyView) load(ctx context.Context) error {
 	if err := v.check(ctx); err != nil {
 		return err
 	}
-	v.daily = priority.NewDaily(v.since, v.until)
+	period := slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}
 	var err error
 	if v.source == "sreport" {
-		err = v.loadReport(ctx)
+		v.daily, err = v.ask.DailyReport(ctx, period, v.tres, v.who)
 	} else {
-		err = v.loadJobs(ctx)
+		v.daily, err = v.ask.Daily(ctx, period, v.tres, v.who)
 	}
 	if err != nil {
 		return err
 	}
-	v.order = v.order[:0]
-	for who := range v.daily.Sums {
-		if v.daily.Total(who) > 0 {
-			v.order = append(v.order, who)
-		}
-	}
-	sort.Slice(v.order, func(i, j int) bool {
-		a, b := v.daily.Total(v.order[i]), v.daily.Total(v.order[j])
-		if a != b {
-			return a > b
-		}
-		return v.order[i] < v.order[j]
-	})
+	v.order = v.daily.Most()
 	return nil
 }
 
@@ -165,63 +152,6 @@ func (v *historyView) who(user, account string) string {
 		return account
 	}
 	return user
-}
-
-func (v *historyView) loadJobs(ctx context.Context) error {
-	now := v.at.Unix()
-	return v.ask.Client.EachRun(ctx, slurm.Period{Since: v.since, Until: v.until, Users: v.users, Accounts: v.accounts}, func(u *slurm.Record) error {
-		if u.Start == 0 {
-			return nil
-		}
-		end := u.End
-		if end == 0 {
-			end = now
-		}
-		amount := u.TRES[v.tres]
-		if v.tres == "gres/gpu" {
-			amount = u.TRES.GPUs()
-		}
-		v.daily.Add(priority.Use{Start: u.Start, End: end, Who: v.who(u.User, u.Account), Amount: amount})
-		return nil
-	})
-}
-
-// loadReport asks sreport for each day. It knows whole hours only.
-func (v *historyView) loadReport(ctx context.Context) error {
-	sums := make([][]slurm.ReportRow, len(v.daily.Days))
-	free := make(chan struct{}, triesAtOnce)
-	var questions []func(context.Context) error
-	for i, day := range v.daily.Days {
-		end := v.until
-		if i+1 < len(v.daily.Days) {
-			end = v.daily.Days[i+1]
-		}
-		if day.Before(v.since) {
-			day = v.since
-		}
-		questions = append(questions, func(ctx context.Context) error {
-			select {
-			case free <- struct{}{}:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			defer func() { <-free }()
-			var err error
-			sums[i], err = v.ask.Client.Report(ctx, slurm.Period{Since: day, Until: end, Users: v.users, Accounts: v.accounts}, v.tres)
-			return err
-		})
-	}
-	if err := planner.Together(ctx, questions...); err != nil {
-		return err
-	}
-	for i, rows := range sums {
-		for _, r := range rows {
-			if r.User != "" && r.TRES == v.tres { // accounts are sums of their users
-				v.daily.AddDay(i, v.who(r.User, r.Account), r.Seconds)
-			}
-		}
-	}
-	return nil
 }
 
 // series are the lines of the plot: the first few, and the others as one.

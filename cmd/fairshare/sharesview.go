@@ -14,7 +14,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/planner"
-	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -28,15 +27,10 @@ type sharesView struct {
 	at     time.Time
 	config slurm.Config
 	rows   []slurm.Share
-	nodes  []*priority.Node // of each row
+	stand  *forecast.Standings
 	shown  []bool
 	own    []bool // rows that were asked for by name
-	// trusted is false where the algorithm is not one that we know; differs has the rows of
-	// which our arithmetic does not make Slurm's factor, as when Slurm hides some of the
-	// tree from us. Nothing is predicted for those.
-	trusted bool
-	differs []bool
-	billed  bool // usage is counted by TRESBillingWeights
+	billed bool   // usage is counted by TRESBillingWeights
 }
 
 func newSharesView(a *planner.Asker, c *cli.Context) (*sharesView, error) {
@@ -78,8 +72,7 @@ func (v *sharesView) load(ctx context.Context) error {
 	if err := checkNames("account", v.accounts, accounts); err != nil {
 		return err
 	}
-	v.nodes = forecast.ShareTree(v.rows)
-	v.compute()
+	v.stand = forecast.NewStandings(v.config, v.rows)
 	v.choose()
 	return nil
 }
@@ -93,23 +86,6 @@ func (v *sharesView) algorithmName() string {
 	}
 	return "classic"
 }
-
-func (v *sharesView) compute() {
-	v.trusted = len(v.nodes) > 0 && !v.config.PriorityFlag("DEPTH_OBLIVIOUS")
-	v.differs = make([]bool, len(v.rows))
-	if len(v.nodes) == 0 {
-		return
-	}
-	forecast.ShareAlgorithm(v.config)(v.nodes[0])
-	for i, r := range v.rows {
-		if r.HasFactor && r.User != "" && math.Abs(r.FairShare-v.nodes[i].Factor) > 0.005 {
-			v.differs[i] = true
-		}
-	}
-}
-
-// predicts reports whether the factor of a row can be told ahead.
-func (v *sharesView) predicts(i int) bool { return v.trusted && !v.differs[i] }
 
 // choose decides which rows are shown: those asked for, all below an account
 // asked for, and the accounts above.
@@ -232,7 +208,7 @@ func (v *sharesView) notes(p *page) {
 	if halfLife == 0 {
 		how = "usage never decays"
 	}
-	if at, period, ok := v.nextReset(); ok {
+	if at, period, ok := forecast.NextReset(v.config, v.at); ok {
 		how += fmt.Sprintf("; it is reset to nothing %s, next on %s", period, at.Format("2006-01-02 15:04"))
 	}
 	p.line("", "%s; %s; fair share weighs %s in a priority (%s)", v.algorithmName(), how, number(v.config.Weight("FairShare"), 0),
@@ -247,45 +223,24 @@ func (v *sharesView) notes(p *page) {
 	}
 	var differ []string
 	for i := range v.rows {
-		if v.own[i] && v.shown[i] && v.differs[i] {
+		if v.own[i] && v.shown[i] && v.stand.Differs[i] {
 			differ = append(differ, v.rows[i].Name())
 		}
 	}
-	if len(differ) > 0 && v.trusted {
+	if len(differ) > 0 && v.stand.Trusted {
 		p.line("", "the factor that Slurm shows for %s does not follow from the tree that it shows, so it is not predicted: Slurm may hide a part of the tree, or not have counted the latest usage yet", few(differ))
 	}
-}
-
-// nextReset is when all usage is next set to nothing (PriorityUsageResetPeriod): at the
-// midnight at which the day, week, month, quarter or year begins.
-func (v *sharesView) nextReset() (at time.Time, period string, ok bool) {
-	y, m, d := v.at.Date()
-	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, v.at.Location()) }
-	period = strings.ToLower(v.config.Get("PriorityUsageResetPeriod"))
-	switch period {
-	case "daily":
-		return day(y, m, d+1), period, true
-	case "weekly":
-		return day(y, m, d+7-int(v.at.Weekday())), period, true
-	case "monthly":
-		return day(y, m+1, 1), period, true
-	case "quarterly":
-		return day(y, (m-1)/3*3+4, 1), period, true
-	case "yearly":
-		return day(y+1, 1, 1), period, true
-	}
-	return time.Time{}, "", false
 }
 
 // outlook is what the half-life means for one user.
 func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	r := v.rows[i]
-	o := v.predict(i, halfLife)
-	reset, _, resets := v.nextReset()
+	o := v.stand.Outlook(i)
+	reset, _, resets := forecast.NextReset(v.config, v.at)
 	p.print("\n")
 	p.printf("%s  factor %s %s\n", p.paint(bold, app.Sanitize(r.Name())), number(r.FairShare, 4), p.paint(green, bar(r.FairShare, 20)))
-	if o.rank > 0 {
-		p.line("  ", "rank %d of %d users", o.rank, o.users)
+	if o.Rank > 0 {
+		p.line("  ", "rank %d of %d users", o.Rank, o.Users)
 	}
 	switch {
 	case r.RawUsage == 0:
@@ -299,15 +254,15 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 			v.at.Add(halfLife).Format("2006-01-02 15:04"))
 	}
 	switch {
-	case !v.predicts(i) || r.RawUsage == 0:
-	case resets && r.FairShare <= 0.5 && (!o.recovers || reset.Before(v.at.Add(o.recovery))):
+	case !v.stand.Predicts(i) || r.RawUsage == 0:
+	case resets && r.FairShare <= 0.5 && (!o.Recovers || reset.Before(v.at.Add(o.Recovery))):
 		p.line("  ", "all factors are even again then")
 	case halfLife == 0:
 	case r.FairShare > 0.5:
 		p.line("  ", "the factor is above 0.5")
-	case o.recovers:
+	case o.Recovers:
 		p.line("  ", "factor back to 0.5 by %s (in %s) if %s runs nothing and the others go on as now",
-			v.at.Add(o.recovery).Format("2006-01-02 15:04"), span(o.recovery), app.Sanitize(r.User))
+			v.at.Add(o.Recovery).Format("2006-01-02 15:04"), span(o.Recovery), app.Sanitize(r.User))
 	default:
 		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, have the say",
 			app.Sanitize(r.User))
@@ -320,38 +275,6 @@ func (v *sharesView) usageUnit() string {
 		return "(billed seconds)"
 	}
 	return "(CPU seconds)"
-}
-
-// prediction is what will become of a user's factor.
-type prediction struct {
-	rank, users int // in Fair Tree
-	recovery    time.Duration
-	recovers    bool
-}
-
-func (v *sharesView) predict(i int, halfLife time.Duration) prediction {
-	var o prediction
-	for j, r := range v.rows {
-		if r.User == "" {
-			continue
-		}
-		o.users++
-		if r.FairShare > v.rows[i].FairShare && j != i {
-			o.rank++
-		}
-	}
-	o.rank++
-	if !v.predicts(i) {
-		return o
-	}
-	var mine []*priority.Node
-	for j, r := range v.rows {
-		if r.User == v.rows[i].User {
-			mine = append(mine, v.nodes[j])
-		}
-	}
-	o.recovery, o.recovers = priority.Recovery(v.nodes[0], v.nodes[i], mine, 0.5, halfLife, forecast.ShareAlgorithm(v.config))
-	return o
 }
 
 // shareJSON is an association for programs.
@@ -413,17 +336,17 @@ func (v *sharesView) json(w io.Writer) error {
 		if r.HasFactor && r.User != "" {
 			s.FairShare = &r.FairShare
 			if !v.config.PriorityFlag("DEPTH_OBLIVIOUS") {
-				s.Computed = &v.nodes[i].Factor
+				s.Computed = &v.stand.Nodes[i].Factor
 			}
 		}
 		if v.own[i] {
-			o := v.predict(i, halfLife)
-			s.Rank = &o.rank
+			o := v.stand.Outlook(i)
+			s.Rank = &o.Rank
 			if halfLife > 0 {
 				s.UsageHalvesAt = rfc3339(v.at.Add(halfLife).Unix())
 			}
-			if o.recovers {
-				s.AboveHalfAt = rfc3339(v.at.Add(o.recovery).Unix())
+			if o.Recovers {
+				s.AboveHalfAt = rfc3339(v.at.Add(o.Recovery).Unix())
 			}
 		}
 		doc.Associations = append(doc.Associations, s)

@@ -55,7 +55,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 				return status(e)
 			}
 			line.Set(fmt.Sprintf("%s: %s, %s", task.Clean(e.Slug), e.State, clock.Since(began).Truncate(time.Second)))
-			w.attended(began, e.Agent)
+			w.attended(began, e.TakenBy())
 		case errors.Is(err, queue.ErrGone):
 			if w.absent = w.absent.Again(clock.Now()); w.absent.Fact() {
 				return fmt.Errorf("task %s: %w", w.id, err)

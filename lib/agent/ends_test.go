@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,5 +146,19 @@ func TestAFailureOfAllTasksIsReportedOnce(t *testing.T) {
 	want := "task own: its log is too long\ntask task-1 and 2 others: spool: open active/task-1@me.json: permission denied"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v; want %s", err, want)
+	}
+}
+
+// A line for which the disk has no room is an error: the end of a log is written again at
+// the next turn.
+func TestALogOnAFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &taskLog{agent: &Agent{TaskFormat: "%(message)s"}, file: full}
+	log.Say("INFO", "task completed")
+	if err := log.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
 	}
 }

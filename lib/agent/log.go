@@ -31,6 +31,7 @@ func taskLine(format, level, message string, now time.Time) string {
 type taskLog struct {
 	agent *Agent
 	file  *os.File
+	err   error // of the first line that could not be written
 }
 
 // openLog opens one of the agent's two parts of the log for more lines. A link that
@@ -42,21 +43,23 @@ func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
 			f, err = os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 		}
 	}
-	return &taskLog{a, f}, err
+	return &taskLog{agent: a, file: f}, err
 }
 
-// Say writes a line of the agent.
+// Say writes a line of the agent. Close returns the error of one that a full disk cut off.
 func (l *taskLog) Say(level, format string, args ...any) {
 	text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
 	for line := range strings.SplitSeq(text, "\n") {
-		_, _ = l.file.WriteString(taskLine(l.agent.TaskFormat, level, line, l.agent.now()))
+		if _, err := l.file.WriteString(taskLine(l.agent.TaskFormat, level, line, l.agent.now())); l.err == nil {
+			l.err = err
+		}
 	}
 }
 
 // Write takes the output of git and pip as it is.
 func (l *taskLog) Write(p []byte) (int, error) { return l.file.Write(p) }
 
-func (l *taskLog) Close() error { return l.file.Close() }
+func (l *taskLog) Close() error { return errors.Join(l.err, l.file.Close()) }
 
 // wholeLog is a task's log: the agent's lines, the job's output, the agent's
 // lines.

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,9 +18,10 @@ import (
 // A small world of the agent on Slurm, of which every interleaving is explored: two tasks,
 // two processes that start tasks from the same state directory and do not see each other's
 // locks, as on NFS, turns of ponos-poll, and jobs that Slurm may list late, forget, begin
-// again with the same restart count or the next one, ask to end, and kill; and directories of
-// tasks that are away for a while. The decisions are the real ones, decide and slurm.Judge;
-// the job script is protocol.sh, step by step.
+// again with the same restart count or the next one, ask to end, and kill, or cannot begin;
+// accounting that lags, has nothing of a job, or shows it without its exit codes; and
+// directories of tasks that are away for a while. The decisions are the real ones, decide and
+// slurm.Judge; the job script is protocol.sh, step by step.
 
 const (
 	modelTasks, modelStarters = 2, 2
@@ -60,7 +63,16 @@ type modelJob struct {
 	Asked   bool // the script was asked to end
 	Heard   bool // the command was
 	Cancel  bool // it was to end for good, and not to be begun again
+	Unable  bool // it is over because its node could not begin it
+	Shown   int8 // turns that have seen it as over: after the second one, slurmctld has saved that
+	Account int8 // what accounting shows of it, by the numbers of accountStates
 }
+
+// accountStates are the states in which accounting shows a job; nothing, to begin with.
+var accountStates = []string{"", "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED", "FAILED"}
+
+// cannotBegin is the number of the state that comes with the exit 0:53.
+const cannotBegin = 6
 
 // modelTask is what the state directory, the queue and the world have of a task.
 type modelTask struct {
@@ -91,6 +103,7 @@ type world struct {
 	Starters [modelStarters]modelStarter
 	Made     [modelStarters]starterJob
 	Faults   int8
+	Accounts bool // the cluster keeps accounts
 	Without  modelWithout
 }
 
@@ -115,12 +128,22 @@ func (w world) moves(told modelAdd) {
 	for t := range w.Tasks {
 		w.directory(t, add)
 		if w.Tasks[t].Job != 0 && w.Tasks[t].Final == 0 && !w.Tasks[t].Away {
-			next, what := w.turn(t)
+			next, what := w.turn(t, "whole")
 			add(false, next, "a turn sees task %d: %s", t, what)
+			if w.Accounts {
+				for _, sacct := range []string{"empty", "without exit codes"} {
+					next, what := w.turn(t, sacct)
+					add(false, next, "a turn sees task %d, with sacct %s: %s", t, sacct, what)
+				}
+			}
 		}
 	}
 	for j := range w.Jobs {
 		w.slurm(j, add)
+		if next := w; w.Accounts && w.Jobs[j].State != unknownJob {
+			next.Jobs[j].Account = w.accounted(j)
+			add(false, next, "accounting learns of job %d", j)
+		}
 		for r := range w.Jobs[j].Steps {
 			w.script(j, r, add)
 		}
@@ -202,6 +225,9 @@ func (w world) slurm(j int, add modelAdd) {
 		next = w
 		next.Jobs[j].State = unknownJob
 		w.fault(next, add, "Slurm forgets job %d before it began", j)
+		next = w
+		next.Jobs[j].State, next.Jobs[j].Unable = over, true
+		w.fault(next, add, "a node cannot begin job %d", j)
 	case running:
 		run := int(job.Restart)
 		if job.Steps[run] == leaves {
@@ -245,6 +271,10 @@ func (w world) slurm(j int, add modelAdd) {
 		if run := int(job.Restart); run+1 < modelRuns {
 			next.Jobs[j].State, next.Jobs[j].Restart = pending, job.Restart+1
 			w.fault(next, add, "job %d is requeued after its end", j)
+		}
+		if next = w; job.Shown < 2 {
+			next.Jobs[j].State = pending
+			w.fault(next, add, "Slurm forgets that job %d has ended", j)
 		}
 		next = w
 		next.Jobs[j].State = unknownJob
@@ -365,9 +395,9 @@ func (w world) script(j, run int, add modelAdd) {
 }
 
 // turn is a turn of ponos-poll for one task with a job.
-func (w world) turn(t int) (world, string) {
+func (w world) turn(t int, sacct string) (world, string) {
 	next, k := w, w.Tasks[t]
-	sight := slurmrunner.Sight{NoAccounting: true, Now: modelStart}
+	sight := slurmrunner.Sight{NoAccounting: !w.Accounts, Now: modelStart}
 	sight.Ref = runner.Ref{Task: "a", Job: strconv.Itoa(int(k.Job))}
 	if k.Looks > 0 { // a turn in three minutes
 		since := modelStart.Add(-time.Duration(k.Looks) * 3 * time.Minute)
@@ -382,19 +412,43 @@ func (w world) turn(t int) (world, string) {
 			next.Jobs[j].Hidden--
 		}
 		if job.listed() {
-			sight.Queue = append(sight.Queue, slurm.Job{
-				ID: uint64(j + 1), State: w.shows(j), Restarts: uint64(job.Restart),
-			})
+			row := slurm.Job{ID: uint64(j + 1), State: w.shows(j), Restarts: uint64(job.Restart)}
+			if job.Unable {
+				row.Exit.Signal = 53
+			}
+			if job.State == over {
+				next.Jobs[j].Shown = min(job.Shown+1, 2)
+			}
+			sight.Queue = append(sight.Queue, row)
 		}
 	}
 	if k.Owner != 0 {
 		sight.Owner = strconv.Itoa(int(k.Owner))
 	}
-	sight.Run = func(id string) (last runner.Run) {
+	number := func(id string) int {
 		j, err := strconv.Atoi(id)
 		if err != nil {
 			panic(err)
 		}
+		return j
+	}
+	sight.Account = func(id string) *slurm.Record {
+		shows := w.Jobs[number(id)-1].Account
+		if shows == 0 || sacct == "empty" {
+			return nil
+		}
+		r := slurm.Record{ID: id, State: accountStates[shows]}
+		switch {
+		case sacct != "whole":
+		case shows == cannotBegin:
+			r.Batch.Signal = 53
+		case r.State == "FAILED":
+			r.Batch.Code = 1
+		}
+		return &r
+	}
+	sight.Run = func(id string) (last runner.Run) {
+		j := number(id)
 		for r, n := range w.Journals[j-1] {
 			if n.Begun && !last.Ended {
 				last = runner.Run{Restart: r, Begun: true, Ended: n.Ended, Cut: n.Cut, Closed: n.Closed, Code: int(n.Code)}
@@ -404,11 +458,7 @@ func (w world) turn(t int) (world, string) {
 	}
 	job := slurmrunner.Judge(sight)
 	if job.Instead != "" {
-		id, err := strconv.Atoi(job.ID)
-		if err != nil {
-			panic(err)
-		}
-		next.Tasks[t].Job, next.Tasks[t].Looks = int8(id), 4
+		next.Tasks[t].Job, next.Tasks[t].Looks = int8(number(job.ID)), 4
 		return next, "job " + job.ID + " counts"
 	}
 	if job.State.Final() && k.Owner != 0 && k.Owner != k.Job { // settleOne
@@ -420,10 +470,15 @@ func (w world) turn(t int) (world, string) {
 		reported = task.Running
 	}
 	s := decide(Known{Missing: sight.Ref.Missing, Reported: reported}, job, false, modelStart)
-	// Of the looks in a row that do not show the job, the first and the one that makes it
-	// a fact are told apart.
-	if next.Tasks[t].Looks = int8(s.missing.Looks); s.missing.Looks > 0 {
-		next.Tasks[t].Looks = int8(max(4, min(s.missing.Looks, 5)))
+	// Of the looks in a row that do not show the job, the first, the one that makes it a fact,
+	// and one after an hour are told apart.
+	switch looks := s.missing.Looks; {
+	case looks > 5 && w.Accounts:
+		next.Tasks[t].Looks = 30
+	case looks > 0:
+		next.Tasks[t].Looks = int8(max(4, min(looks, 5)))
+	default:
+		next.Tasks[t].Looks = 0
 	}
 	switch {
 	case s.again:
@@ -456,6 +511,8 @@ func (w world) shows(j int) string {
 		return "RUNNING"
 	case job.Cancel:
 		return "CANCELLED"
+	case job.Unable:
+		return "FAILED"
 	}
 	for _, n := range w.Journals[j] {
 		if n.Ended && n.Code == 0 {
@@ -463,6 +520,17 @@ func (w world) shows(j int) string {
 		}
 	}
 	return "FAILED"
+}
+
+// accounted is what accounting shows of a job that it has caught up with.
+func (w world) accounted(j int) int8 {
+	if w.Jobs[j].State == none {
+		return 0
+	}
+	if w.Jobs[j].State == over && w.Jobs[j].Unable {
+		return cannotBegin
+	}
+	return int8(slices.Index(accountStates, w.shows(j)))
 }
 
 // broken says which promise a world breaks, or "".
@@ -496,13 +564,16 @@ func (w world) broken() string {
 }
 
 func TestEveryInterleaving(t *testing.T) {
-	for _, bound := range []struct{ tasks, faults, jobs int }{{1, 2, 3}, {1, 3, 2}, {2, 1, 2}} {
+	for _, bound := range []struct {
+		tasks, faults, jobs int
+		accounts            bool
+	}{{1, 2, 3, false}, {1, 3, 2, false}, {2, 1, 2, false}, {1, 1, 2, true}, {1, 4, 1, true}} {
 		began := time.Now()
-		what, counts := explore(bound.tasks, int8(bound.faults), bound.jobs, modelWithout{})
+		what, counts := explore(bound.tasks, int8(bound.faults), bound.jobs, bound.accounts, modelWithout{})
 		if what != "" {
 			t.Fatal(what)
 		}
-		t.Logf("%d tasks, %d faults, %d jobs: %s, in %v", bound.tasks, bound.faults, bound.jobs, counts, time.Since(began).Round(time.Millisecond))
+		t.Logf("%d tasks, %d faults, %d jobs, accounting %v: %s, in %v", bound.tasks, bound.faults, bound.jobs, bound.accounts, counts, time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -516,7 +587,7 @@ func TestModelSeesWhatIsMissing(t *testing.T) {
 		{modelWithout{PassingOn: true}, 1, "job 0 looks whether it was asked to end\n  job 0 is "},
 		{modelWithout{OpenJournal: true}, 2, "the directory of task 0 is away\n  the command of task 0 ends in job 0\n"},
 	} {
-		if what, _ := explore(1, tt.faults, 2, tt.without); !strings.Contains(what, tt.want) {
+		if what, _ := explore(1, tt.faults, 2, false, tt.without); !strings.Contains(what, tt.want) {
 			t.Errorf("without %+v: %q; want %q", tt.without, what, tt.want)
 		}
 	}
@@ -524,16 +595,21 @@ func TestModelSeesWhatIsMissing(t *testing.T) {
 
 // explore goes through every interleaving with so many tasks, faults and jobs. It returns
 // which promise is broken, and the way to it.
-func explore(tasks int, faults int8, jobs int, without modelWithout) (broken, counts string) {
-	first := world{Faults: faults, Without: without}
+func explore(tasks int, faults int8, jobs int, accounts bool, without modelWithout) (broken, counts string) {
+	first := world{Faults: faults, Accounts: accounts, Without: without}
 	for i := tasks; i < modelTasks; i++ {
 		first.Tasks[i] = modelTask{Final: 1, Ended: 1}
 	}
 	for i := jobs; i < modelJobs; i++ {
 		first.Jobs[i] = modelJob{State: unknownJob, Task: modelTasks}
 	}
-	// The worlds by their numbers, and the number of the one before each.
-	seen, worlds, before := map[world]int32{first: 0}, []world{first}, []int32{0}
+	// The worlds by their numbers, and the number of the one before each. Which were seen is
+	// told by two hashes, which take less memory.
+	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	sum := func(w world) [2]uint64 {
+		return [2]uint64{maphash.Comparable(seeds[0], w), maphash.Comparable(seeds[1], w)}
+	}
+	seen, worlds, before := map[[2]uint64]bool{sum(first): true}, []world{first}, []int32{0}
 	path := func(at int32) (text string) {
 		for ; at != 0; at = before[at] {
 			name := ""
@@ -558,9 +634,9 @@ func explore(tasks int, faults int8, jobs int, without modelWithout) (broken, co
 		w.moves(func(fault bool, next world, _ string, _ ...any) {
 			moves++
 			stuck = stuck && fault
-			if _, ok := seen[next]; !ok {
+			if hash := sum(next); !seen[hash] {
 				n := int32(len(worlds))
-				seen[next], worlds, before, queue = n, append(worlds, next), append(before, at), append(queue, n)
+				seen[hash], worlds, before, queue = true, append(worlds, next), append(before, at), append(queue, n)
 			}
 		})
 		if !stuck {
@@ -582,10 +658,13 @@ func (w world) ordered() world {
 	for j := range w.Jobs {
 		job := &w.Jobs[j]
 		if job.State == unknownJob {
-			*job = modelJob{Task: job.Task, State: unknownJob}
+			*job = modelJob{Task: job.Task, State: unknownJob, Account: job.Account}
 		}
 		if job.State != running {
 			job.Asked, job.Heard = false, false
+		}
+		if job.State != over {
+			job.Unable, job.Shown = false, 0
 		}
 		if t := int(job.Task); t < modelTasks && w.Tasks[t].Final != 0 && job.State != none && !w.atWork(t) {
 			// What is still to begin finds no directory.

@@ -422,7 +422,10 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 		return &k, err
 	}
 	log.Say("WARNING", "job %s: %s; the task is submitted again", k.Job, reason)
-	if err := errors.Join(log.Close(), d.Write(r)); err != nil {
+	if err := log.Close(); err != nil {
+		return &k, err
+	}
+	if err := d.Write(r); err != nil {
 		return &k, err
 	}
 	a.Log.Warn("the task is submitted again", "task", k.ID, "job", k.Job, "reason", reason)

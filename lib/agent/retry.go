@@ -103,7 +103,10 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 	r.Attempt++
 	r.Job, r.Submitted, r.Tries, r.Lost, r.LogFrom = "", time.Time{}, 0, false, size
 	r.Retry, r.Problem = a.now().Add(pause(len(r.Attempts))), report.Reason
-	if err := errors.Join(log.Close(), d.Write(r)); err != nil {
+	if err := log.Close(); err != nil {
+		return &k, true, err
+	}
+	if err := d.Write(r); err != nil {
 		return &k, true, err
 	}
 	a.Log.Warn("the task is tried again", "task", k.ID, "job", k.Job, "attempt", r.Attempt, "reason", report.Reason, "changed", r.Changed)

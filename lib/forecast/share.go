@@ -49,6 +49,7 @@ func ShareAlgorithm(c slurm.Config) priority.Algorithm {
 // Fair is how fair share goes on: jobs that run add to the usage of their association, all
 // usage decays, and from time to time the priorities of the jobs that wait follow.
 type Fair struct {
+	config    slurm.Config
 	rows      []slurm.Share
 	leaves    map[[2]string]int32 // row by account and user
 	parents   []int32             // row above each; -1: none
@@ -56,14 +57,18 @@ type Fair struct {
 	weight    float64
 	period    int64 // PriorityCalcPeriod, in seconds
 	halfLife  time.Duration
-	rising    bool // priorities never fall (INCR_ONLY)
+	begun     int64 // since when slurmctld runs: it computes priorities at whole periods from then on; 0: not known
+	rising    bool  // priorities never fall (INCR_ONLY)
 }
 
 // NewFair is nil where fair share does not count, or not in a way that is known.
 func NewFair(c slurm.Config, rows []slurm.Share) *Fair {
-	f := &Fair{rows: rows, leaves: map[[2]string]int32{}, algorithm: ShareAlgorithm(c), weight: c.Weight("FairShare"), halfLife: c.Duration("PriorityDecayHalfLife"), rising: c.PriorityFlag("INCR_ONLY")}
+	f := &Fair{config: c, rows: rows, leaves: map[[2]string]int32{}, algorithm: ShareAlgorithm(c), weight: c.Weight("FairShare"), halfLife: c.Duration("PriorityDecayHalfLife"), rising: c.PriorityFlag("INCR_ONLY")}
 	if f.period = int64(c.Duration("PriorityCalcPeriod").Seconds()); f.period <= 0 {
 		f.period = 300
+	}
+	if boot, err := slurm.ParseTime(c.Get("BOOT_TIME")); err == nil {
+		f.begun = boot
 	}
 	if len(rows) < 2 || f.weight <= 0 || !c.Multifactor() || c.PriorityFlag("DEPTH_OBLIVIOUS") {
 		return nil
@@ -104,22 +109,34 @@ type course struct {
 	counted []int64   // up to when the rate of a row is counted
 	added   []float64 // usage since then
 	shift   []float64 // by row, what has been added to priorities
+	reset   int64     // when all usage is set to nothing; Forever: it is not
 }
 
-// course begins at a time.
+// course begins at a time. The factors are those of the last computation. The raw usage has
+// what jobs used that have ended since then, and not yet what the others did that run.
 func (f *Fair) course(now int64) *course {
-	n := len(f.rows)
+	n, since := len(f.rows), now-f.period/2
+	if f.begun > 0 && f.begun < now {
+		since = now - (now-f.begun)%f.period
+	}
 	c := &course{
-		Fair: f, nodes: ShareTree(f.rows), first: make([]float64, n), since: now - f.period/2, rates: make([]float64, n), counted: make([]int64, n),
+		Fair: f, nodes: ShareTree(f.rows), first: make([]float64, n), since: since, rates: make([]float64, n), counted: make([]int64, n),
 		added: make([]float64, n), shift: make([]float64, n),
 	}
-	total := max(1, f.rows[0].RawUsage)
+	c.nextReset(now)
 	f.algorithm(c.nodes[0])
 	for i, node := range c.nodes {
 		c.first[i] = node.Factor
-		node.Usage *= total
+		node.Usage = f.rows[i].RawUsage
 	}
 	return c
+}
+
+func (c *course) nextReset(now int64) {
+	c.reset = Forever
+	if at, _, ok := NextReset(c.config, time.Unix(now, 0)); ok {
+		c.reset = at.Unix()
+	}
 }
 
 // began counts a job that runs since a time already.
@@ -170,7 +187,13 @@ func (c *course) compute(at int64) {
 			c.added[leaf] = 0
 		}
 	}
-	c.since = at
+	if at >= c.reset {
+		for _, node := range c.nodes {
+			node.Usage = 0
+		}
+		c.nextReset(at)
+	}
+	c.since = at - (at-c.since)%c.period
 	c.algorithm(c.nodes[0])
 	for i, node := range c.nodes {
 		if node.User {

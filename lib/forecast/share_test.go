@@ -3,14 +3,19 @@ package forecast
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // shares is a cluster of two users with equal shares, of whom alice has used less.
 func shares(flags string) *Fair {
+	reset := "NONE"
+	if flags == "reset" {
+		reset = "DAILY"
+	}
 	return NewFair(slurm.Config{
-		"PriorityType": "priority/multifactor", "PriorityWeightFairShare": "1000", "PriorityFlags": flags, "PriorityCalcPeriod": "00:05:00", "PriorityDecayHalfLife": "7-00:00:00",
+		"PriorityUsageResetPeriod": reset, "PriorityType": "priority/multifactor", "PriorityWeightFairShare": "1000", "PriorityFlags": flags, "PriorityCalcPeriod": "00:05:00", "PriorityDecayHalfLife": "7-00:00:00",
 	}, []slurm.Share{
 		{Depth: 0, Account: "root", RawUsage: 10000},
 		{Depth: 1, Account: "a", User: "alice", RawShares: 1, NormUsage: 0.4, RawUsage: 4000},
@@ -37,5 +42,23 @@ func TestFairShareGoesOn(t *testing.T) {
 		if got := minutes(Replay(w, []int{1, 2, 3, 4, 5, 6}, Course{Run: asLimited, Until: now + 86400})); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", flags, got, want)
 		}
+	}
+}
+
+// At midnight, with a daily reset, all usage is nothing: bob's jobs, which began to come
+// first, are equal to alice's again, and come by what else makes their priority.
+func TestUsageIsReset(t *testing.T) {
+	midnight := int64(1795305600) // in UTC; the zone of a test may be another
+	_, offset := time.Unix(midnight, 0).Zone()
+	f := shares("reset")
+	c := f.course(midnight - int64(offset) - 600)
+	c.nodes[2].Usage = 100
+	c.compute(midnight - int64(offset) - 300)
+	if c.shift[2] != 500 || c.shift[1] != -500 {
+		t.Errorf("before: %v", c.shift)
+	}
+	c.compute(midnight - int64(offset) + 1)
+	if c.shift[1] != 0 || c.nodes[0].Usage != 0 {
+		t.Errorf("after: %v, %v", c.shift, c.nodes[0].Usage)
 	}
 }

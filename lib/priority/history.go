@@ -1,6 +1,10 @@
 package priority
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Use is a job's run as far as usage is concerned.
 type Use struct {
@@ -69,4 +73,16 @@ func (d *Daily) Total(who string) float64 {
 		total += s
 	}
 	return total
+}
+
+// Most are those who used anything, most first.
+func (d *Daily) Most() []string {
+	var order []string
+	for who := range d.Sums {
+		if d.Total(who) > 0 {
+			order = append(order, who)
+		}
+	}
+	slices.SortFunc(order, func(a, b string) int { return cmp.Or(cmp.Compare(d.Total(b), d.Total(a)), cmp.Compare(a, b)) })
+	return order
 }

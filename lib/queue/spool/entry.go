@@ -200,6 +200,9 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 			if _, agent := fileParts(filepath.Base(path)); agent != "" {
 				e.Agent = agent
 			}
+			if e.Agent == stopper {
+				e.State = task.Stopping
+			}
 			return e, nil
 		}
 	}
@@ -257,14 +260,34 @@ func (s *Spool) requestStop(e Entry) error {
 	if err := renameio.WriteFile(s.path(stopDir, string(id)), nil, 0o600, renameio.WithTempDir(s.path(tmpDir, ""))); err != nil {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	if e.Agent != "" {
-		return nil
+	switch e.Agent {
+	case "":
+		if err := os.Rename(s.path(newDir, string(id)+".json"), s.path(activeDir, string(id)+"@"+stopper+".json")); err != nil {
+			return nil // an agent was faster, and will find the request
+		}
+		return s.finishStopped(e)
+	case stopper:
+		return s.finishStopped(e)
 	}
-	taken := s.path(activeDir, string(id)+"@stopped.json")
-	if err := os.Rename(s.path(newDir, string(id)+".json"), taken); err != nil {
-		return nil // an agent was faster, and will find the request
+	return nil
+}
+
+// stopper is in the place of the agent that has taken a task, if the task was stopped
+// before. The disk may be full then, or the tool be killed: whoever sees such a task
+// finishes it.
+const stopper = "stopped"
+
+// TakenBy is the agent that has taken a task; "" if none has.
+func (e Entry) TakenBy() string {
+	if e.Agent == stopper {
+		return ""
 	}
-	return s.finish(e, taken, task.Report{State: task.Stopped, Reason: "stopped before it started"})
+	return e.Agent
+}
+
+func (s *Spool) finishStopped(e Entry) error {
+	e.Agent = ""
+	return s.finish(e, s.path(activeDir, string(e.ID)+"@"+stopper+".json"), task.Report{State: task.Stopped, Reason: "stopped before it started"})
 }
 
 // finish moves a task to done/. Its variables, which may be secrets, stay behind.

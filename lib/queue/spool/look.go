@@ -165,7 +165,9 @@ func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Su
 		if err != nil {
 			return nil // no task, or one that was removed
 		}
-		if _, agent := fileParts(name); dir == activeDir && agent != "" {
+		if _, agent := fileParts(name); dir == activeDir && agent == stopper {
+			e.State = task.Stopping
+		} else if dir == activeDir && agent != "" {
 			e.Agent = agent
 		}
 		all[i] = summarize(e, where)

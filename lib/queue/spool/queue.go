@@ -188,10 +188,20 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 	}
 	for _, name := range names {
 		id, agent := fileParts(name)
+		path := q.path(activeDir, name)
+		if agent == stopper {
+			e, err := q.read(path)
+			if err == nil {
+				err = q.finishStopped(e)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				problems = append(problems, err)
+			}
+			continue
+		}
 		if agent != q.Agent || hasJob(id) && !stopping[id] {
 			continue
 		}
-		path := q.path(activeDir, name)
 		if _, err := os.Stat(q.path(doneDir, string(id)+".json")); err == nil {
 			// An agent was killed between the two steps of finish.
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -507,3 +507,32 @@ func TestAnotherAgentsTask(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The disk was full, or the tool killed, when a task was stopped that no agent had taken:
+// any agent's turn ends it, and so does another request.
+func TestHalfStopped(t *testing.T) {
+	for name, finish := range map[string]func(*Queue) error{
+		"a turn":          func(q *Queue) error { _, err := q.Actions(t.Context()); return err },
+		"another request": func(q *Queue) error { return q.RequestStop("a") },
+	} {
+		q := open(t, t.TempDir(), "me")
+		add(t, q, "a")
+		if err := errors.Join(os.WriteFile(q.path(stopDir, "a"), nil, 0o600), os.Rename(q.path(newDir, "a.json"), q.path(activeDir, "a@stopped.json"))); err != nil {
+			t.Fatal(err)
+		}
+		all, err := q.Look()
+		e, findErr := q.Find("a")
+		if err != nil || findErr != nil || len(all) != 1 || all[0].State != task.Stopping || all[0].Agent != "" || e.State != task.Stopping || e.TakenBy() != "" {
+			t.Errorf("%s: before: %+v, %+v, %v, %v", name, all, e, err, findErr)
+		}
+		if err := finish(q); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if e, err := q.Find("a"); err != nil || e.State != task.Stopped || e.Agent != "" || e.Reason != "stopped before it started" {
+			t.Errorf("%s: %+v, %v", name, e, err)
+		}
+		if left, err := filepath.Glob(q.path("*", "a*")); err != nil || len(left) != 1 {
+			t.Errorf("%s: left: %v, %v", name, left, err)
+		}
+	}
+}

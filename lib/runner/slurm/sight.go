@@ -10,9 +10,9 @@ import (
 // Sight is all that is seen of the jobs of one task at one time: what Slurm shows, and
 // what the job scripts have written down.
 type Sight struct {
-	Ref     runner.Ref    // the recorded job
-	Queue   []slurm.Job   // rows of squeue with the task's comment
-	Account *slurm.Record // of the job that counts; nil: accounting knows nothing
+	Ref     runner.Ref                     // the recorded job
+	Queue   []slurm.Job                    // rows of squeue with the task's comment
+	Account func(job string) *slurm.Record // what accounting shows of a job; nil: nothing
 	// NoAccounting says that the cluster keeps no accounts.
 	NoAccounting bool
 	Owner        string                      // the job that owns the task; "" if none does
@@ -36,7 +36,9 @@ func Judge(s Sight) runner.Job {
 		e.choose(more, s.Owner)
 	}
 	if e.queue == nil || !Alive(e.queue) {
-		e.account, e.noAccounting = s.Account, s.NoAccounting
+		if e.noAccounting = s.NoAccounting; !s.NoAccounting {
+			e.account = s.Account(e.ref.Job)
+		}
 	}
 	if e.queue == nil || !Alive(e.queue) || e.queue.State == "RUNNING" {
 		e.journal, e.run, e.owner = true, s.Run(e.ref.Job), s.Owner

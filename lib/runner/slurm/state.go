@@ -145,6 +145,10 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	switch slurmState {
 	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
 		after = true
+	case "FAILED": // another exit code than that of the command is of another start, or of rows that lack
+		after = after || failure.Signal == 0 && (failure.Code == 0 || failure.Code != e.run.Code)
+	case "COMPLETED":
+		after = failure == (slurm.Exit{}) && e.run.Code != 0
 	}
 	if after && e.run.Ended {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
@@ -221,6 +225,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
 		// Whatever Slurm does with the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
+	case absent && e.run.Cut && !e.run.Closed:
+		// A controller that has forgotten a job kills it, its command first.
+		job.State, job.Cause = task.Error, need.Lost
+		job.Reason = "the job was killed while its command ran, and is gone from Slurm"
+		return job
 	case absent && e.run.Cut:
 		// Whoever asked it to end, or Slurm, which was to begin it again and has forgotten
 		// it: the command has not failed by itself.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/hostlist"
 )
 
 // sureHoles fills the cluster by chance, and submits jobs for holes of now that are said
@@ -89,10 +91,16 @@ func (c cluster) sureHoles() {
 			if running() {
 				started++
 				c.settled()
-				for label, at := range c.starts() {
+				has, err := hostlist.Expand(strings.TrimSpace(c.must("root", "squeue", "--noheader", "--jobs="+job, "--format=%N")))
+				if err != nil {
+					c.t.Fatal(err)
+				}
+				for label, now := range c.starts() {
+					// What was planned on other nodes is planned anew because priorities change.
 					was, planned := before[label]
-					if planned && at.Sub(was) > 2*time.Minute && !slices.Contains(named[chosen], label) {
-						c.t.Errorf("seed %d: a job in a sure hole delays job %s, planned for %s, until %s, and only %q were named: %v\n%s", seed, label, was.Format(time.TimeOnly), at.Format(time.TimeOnly), named[chosen], options, c.picture())
+					there := slices.ContainsFunc(was.nodes, func(n string) bool { return slices.Contains(has, n) })
+					if planned && there && now.at.Sub(was.at) > 2*time.Minute && !slices.Contains(named[chosen], label) {
+						c.t.Errorf("seed %d: a job in a sure hole delays job %s, planned for %s, until %s, and only %q were named: %v\n%s", seed, label, was.at.Format(time.TimeOnly), now.at.Format(time.TimeOnly), named[chosen], options, c.picture())
 					}
 				}
 			} else {
@@ -109,13 +117,24 @@ func (c cluster) sureHoles() {
 	c.t.Logf("%d of %d jobs started in sure holes", started, sure)
 }
 
-// starts are when Slurm has planned the jobs that wait, by their labels.
-func (c cluster) starts() map[string]time.Time {
-	starts := map[string]time.Time{}
-	for line := range strings.Lines(c.must("root", "squeue", "--noheader", "--all", "--states=PENDING", "--format=%i %S")) {
-		label, at, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if t, err := time.ParseInLocation("2006-01-02T15:04:05", at, time.UTC); err == nil && t.After(starts[label]) {
-			starts[label] = t
+// planned is when and where Slurm has planned a job that waits.
+type planned struct {
+	at    time.Time
+	nodes []string
+}
+
+// starts are the plans of Slurm, by the labels of the jobs.
+func (c cluster) starts() map[string]planned {
+	starts := map[string]planned{}
+	for line := range strings.Lines(c.must("root", "squeue", "--noheader", "--all", "--states=PENDING", "--format=%i %S %Y")) {
+		words := strings.Fields(line)
+		if len(words) != 3 {
+			continue
+		}
+		t, err := time.ParseInLocation("2006-01-02T15:04:05", words[1], time.UTC)
+		nodes, listErr := hostlist.Expand(words[2])
+		if err == nil && listErr == nil && t.After(starts[words[0]].at) {
+			starts[words[0]] = planned{t, nodes}
 		}
 	}
 	return starts

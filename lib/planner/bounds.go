@@ -1,0 +1,326 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Bounds are every limit that bounds the jobs of a user or of an account, with what counts
+// against it.
+type Bounds struct {
+	Name      string // of a user, or of an account
+	At        time.Time
+	Cluster   string
+	IsAccount bool
+	Known     bool                // the controller tells what is used
+	Own       []slurm.Association // of the user
+	Rows      []Bound             // the user's own first, then those of the accounts from below, then those of each QOS
+
+	uid          func(name string) (uint32, bool)
+	associations map[string]slurm.Association // of accounts, by name
+	qos          []slurm.QOS
+	partitions   []slurm.Partition
+	usage        slurm.Usages
+	waiting      []slurm.Job
+}
+
+// ErrNoAccounts is that a cluster runs without slurmdbd.
+var ErrNoAccounts = errors.New("the cluster runs without slurmdbd")
+
+// UnknownNameError is a name that is neither a user's nor an account's; Accounts are those
+// that there are.
+type UnknownNameError struct {
+	Name     string
+	Accounts []string
+}
+
+func (e *UnknownNameError) Error() string { return fmt.Sprintf("unknown user or account %q", e.Name) }
+
+// Holder is what a limit belongs to.
+type Holder struct {
+	Account, Partition, QOS string
+	// User is the user to whom the limit applies alone. In a QOS, each user and each
+	// account has the limit for itself.
+	User string
+}
+
+func (w Holder) String() string {
+	text := "account " + w.Account
+	switch {
+	case w.QOS != "" && w.User != "":
+		text = "QoS " + w.QOS + ", each user"
+	case w.QOS != "" && w.Account != "":
+		text = "QoS " + w.QOS + ", account " + w.Account
+	case w.QOS != "":
+		text = "QoS " + w.QOS
+	case w.User != "":
+		text = w.User + " in account " + w.Account
+	}
+	if w.Partition != "" {
+		text += " (partition " + w.Partition + ")"
+	}
+	return text
+}
+
+// Bound is one limit. Amounts are as slurm.LimitKind counts them: minutes of time, MiB of
+// memory.
+type Bound struct {
+	slurm.LimitKind
+	Holder
+	Allowed, Used float64
+	Counts        bool     // something counts against it: it is not about a single job
+	Known         bool     // what counts is known
+	Jobs          []string // labels of those that wait for it
+}
+
+// Left is how much the limit leaves.
+func (r *Bound) Left() float64 { return max(0, r.Allowed-r.Used) }
+
+// Binds reports whether the limit keeps jobs from starting now.
+func (r *Bound) Binds() bool { return len(r.Jobs) > 0 || r.Counts && r.Known && r.Left() == 0 }
+
+// Bounds asks for the limits of a user or an account; "" is the user who asks.
+func (a *Asker) Bounds(ctx context.Context, name string) (*Bounds, error) {
+	v := &Bounds{Name: name, Known: true, uid: a.UID}
+	var config slurm.Config
+	if err := a.Config(&config)(ctx); err != nil {
+		return nil, err
+	}
+	if !config.Accounting() {
+		return nil, ErrNoAccounts
+	}
+	v.Cluster = config.Get("ClusterName")
+	if name == "" {
+		me, err := Me()
+		if err != nil {
+			return nil, err
+		}
+		v.Name = me
+	}
+	var all, own []slurm.Association
+	if err := Together(ctx,
+		Listing(&all, func(ctx context.Context) ([]slurm.Association, error) { return a.Client.Associations(ctx, "") }),
+		Listing(&own, func(ctx context.Context) ([]slurm.Association, error) { return a.Client.Associations(ctx, v.Name) }),
+		Listing(&v.qos, a.Client.QOS),
+		a.Partitions(&v.partitions),
+		a.Jobs(&v.waiting, nil, "PENDING"),
+		func(ctx context.Context) (err error) {
+			v.usage, err = a.Client.Usages(ctx)
+			if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+				v.Known, err = false, nil // limits are worth showing by themselves
+			}
+			return err
+		}); err != nil {
+		return nil, err
+	}
+	v.At = a.Now()
+	elsewhere := func(a slurm.Association) bool { return a.Cluster != v.Cluster }
+	v.Own = slices.DeleteFunc(own, elsewhere)
+	v.associations = map[string]slurm.Association{}
+	for _, a := range slices.DeleteFunc(all, elsewhere) {
+		v.associations[a.Account] = a
+	}
+	_, isAccount := v.associations[v.Name]
+	v.IsAccount = isAccount && len(v.Own) == 0
+	if !isAccount && len(v.Own) == 0 && name != "" {
+		return nil, fault.Wrap(fault.Usage, &UnknownNameError{v.Name, slices.Sorted(maps.Keys(v.associations))})
+	}
+	v.collect()
+	return v, nil
+}
+
+func (v *Bounds) collect() {
+	v.Rows = nil
+	accounts := map[string]bool{}
+	qos := map[string]bool{}
+	chain := func(name string) {
+		for name != "" && !accounts[name] {
+			accounts[name] = true
+			a := v.associations[name]
+			v.group(Holder{Account: name}, false, a.Grp, v.counted(name, "", ""))
+			name = a.Parent
+		}
+	}
+	for _, a := range v.Own {
+		w := Holder{Account: a.Account, User: v.Name, Partition: a.Partition}
+		used := v.counted(a.Account, v.Name, a.Partition)
+		v.group(w, false, a.Grp, used)
+		v.count("Max", "jobs", "", w, false, a.MaxJobs, used.Jobs)
+		v.count("Max", "accrue", "", w, false, a.MaxJobsAccrue, used.JobsAccrue)
+		v.count("Max", "submit", "", w, false, a.MaxSubmit, used.Submit)
+		v.perJob(w, a.MaxTRESPerJob, a.MaxTRESPerNode, a.MaxTRESMinsPerJob, nil, a.MaxWall)
+		for _, q := range a.QOS {
+			qos[q] = true
+		}
+	}
+	for _, a := range v.Own {
+		chain(a.Account)
+	}
+	if v.IsAccount {
+		chain(v.Name)
+		for _, q := range v.associations[v.Name].QOS {
+			qos[q] = true
+		}
+	}
+	ofPartition := map[string][]string{}
+	for _, p := range v.partitions {
+		if p.QOS != "" {
+			ofPartition[p.QOS] = append(ofPartition[p.QOS], p.Name)
+		}
+	}
+	slices.SortFunc(v.qos, func(a, b slurm.QOS) int { return strings.Compare(a.Name, b.Name) })
+	for _, q := range v.qos {
+		partitions := ofPartition[q.Name]
+		if !qos[q.Name] && len(partitions) == 0 {
+			continue
+		}
+		w := Holder{QOS: q.Name}
+		if !qos[q.Name] {
+			w.Partition = strings.Join(partitions, ",")
+		}
+		v.inQOS(w, q, accounts)
+	}
+	v.blame()
+}
+
+func (v *Bounds) inQOS(w Holder, q slurm.QOS, accounts map[string]bool) {
+	var used slurm.CountedQOS
+	for _, u := range v.usage.QOS {
+		if u.Name == q.Name {
+			used = u
+		}
+	}
+	v.group(w, true, q.Grp, used.Counted)
+	if !v.IsAccount {
+		own := w
+		own.User = v.Name
+		// The controller knows users by their numbers.
+		id, ok := v.uid(v.Name)
+		mine, known := used.Users[id], v.Known
+		v.Known = known && ok
+		v.count("Max", "jobs", "User", own, true, q.MaxJobsPerUser, mine.Jobs)
+		v.count("Max", "accrue", "User", own, true, q.MaxJobsAccruePerUser, mine.JobsAccrue)
+		v.count("Max", "submit", "User", own, true, q.MaxSubmitPerUser, mine.Submit)
+		v.list("Max", "", "User", own, true, q.MaxTRESPerUser, mine.TRES)
+		v.list("Max", "RunMinutes", "User", own, true, q.MaxTRESRunMinsPerUser, mine.TRESRunMins)
+		v.Known = known
+	}
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		if v.associations[name].Parent == "" {
+			continue // no job is of the root
+		}
+		theirs, account := used.Accounts[name], w
+		account.Account = name
+		v.count("Max", "jobs", "Account", account, true, q.MaxJobsPerAccount, theirs.Jobs)
+		v.count("Max", "accrue", "Account", account, true, q.MaxJobsAccruePerAccount, theirs.JobsAccrue)
+		v.count("Max", "submit", "Account", account, true, q.MaxSubmitPerAccount, theirs.Submit)
+		v.list("Max", "", "Account", account, true, q.MaxTRESPerAccount, theirs.TRES)
+		v.list("Max", "RunMinutes", "Account", account, true, q.MaxTRESRunMinsPerAccount, theirs.TRESRunMins)
+	}
+	v.perJob(w, q.MaxTRESPerJob, q.MaxTRESPerNode, q.MaxTRESMinsPerJob, q.MinTRESPerJob, q.MaxWall)
+}
+
+func (v *Bounds) counted(account, user, partition string) slurm.Counted {
+	for _, u := range v.usage.Associations {
+		if u.Account == account && u.User == user && u.Partition == partition {
+			return u.Counted
+		}
+	}
+	return slurm.Counted{}
+}
+
+// group adds the limits of what all jobs have together.
+func (v *Bounds) group(w Holder, ofQOS bool, limits slurm.GroupLimits, used slurm.Counted) {
+	v.count("Grp", "jobs", "", w, ofQOS, limits.Jobs, used.Jobs)
+	v.count("Grp", "accrue", "", w, ofQOS, limits.JobsAccrue, used.JobsAccrue)
+	v.count("Grp", "submit", "", w, ofQOS, limits.Submit, used.Submit)
+	v.list("Grp", "", "", w, ofQOS, limits.TRES, used.TRES)
+	v.list("Grp", "Minutes", "", w, ofQOS, limits.TRESMins, used.TRESMins)
+	v.list("Grp", "RunMinutes", "", w, ofQOS, limits.TRESRunMins, used.TRESRunMins)
+	if limits.Wall.Set {
+		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: "Grp", Resource: "wall"}, Holder: w, Allowed: limits.Wall.Max.Minutes(), Used: used.WallMins, Counts: true})
+	}
+}
+
+func (v *Bounds) perJob(w Holder, job, node, minutes, least slurm.TRES, wall slurm.Limit[time.Duration]) {
+	each := func(bound, unit, per string, limits slurm.TRES) {
+		for _, name := range slices.Sorted(maps.Keys(limits)) {
+			v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: w.QOS != "", Bound: bound, Resource: name, Unit: unit, Per: per}, Holder: w, Allowed: limits[name]})
+		}
+	}
+	if wall.Set {
+		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: w.QOS != "", Bound: "Max", Resource: "wall", Per: "Job"}, Holder: w, Allowed: wall.Max.Minutes()})
+	}
+	each("Max", "", "Job", job)
+	each("Max", "", "Node", node)
+	each("Max", "Minutes", "Job", minutes)
+	each("Min", "", "Job", least)
+}
+
+func (v *Bounds) count(bound, what, per string, w Holder, ofQOS bool, limit slurm.Limit[int64], used int64) {
+	if limit.Set {
+		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: what, Per: per}, Holder: w, Allowed: float64(limit.Max), Used: float64(used), Counts: true})
+	}
+}
+
+func (v *Bounds) list(bound, unit, per string, w Holder, ofQOS bool, limits, used slurm.TRES) {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		n := used[name]
+		if name == "gres/gpu" {
+			n = used.GPUs()
+		}
+		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: name, Unit: unit, Per: per}, Holder: w, Allowed: limits[name], Used: n, Counts: true})
+	}
+}
+
+func (v *Bounds) add(r Bound) {
+	r.Known = v.Known && r.Counts
+	v.Rows = append(v.Rows, r)
+}
+
+// blame names the jobs that wait for each limit, by the reason that Slurm gives.
+func (v *Bounds) blame() {
+	for _, j := range v.waiting {
+		kind, ok := slurm.LimitOfReason(j.Reason)
+		if !ok || !v.IsAccount && j.User != v.Name {
+			continue
+		}
+		var tightest *Bound
+		for i := range v.Rows {
+			r := &v.Rows[i]
+			if !r.Is(kind) || !v.concerns(&r.Holder, &j) {
+				continue
+			}
+			if tightest == nil || r.Left() < tightest.Left() {
+				tightest = r
+			}
+		}
+		if tightest != nil {
+			tightest.Jobs = append(tightest.Jobs, j.Label)
+		}
+	}
+}
+
+// concerns reports whether a job is bound by the limits of w.
+func (v *Bounds) concerns(w *Holder, j *slurm.Job) bool {
+	if w.User != "" && w.User != j.User {
+		return false
+	}
+	if w.QOS != "" {
+		return (w.QOS == j.QOS || w.Partition != "" && slices.Contains(strings.Split(w.Partition, ","), j.Partition)) && (w.Account == "" || w.Account == j.Account)
+	}
+	for name := j.Account; name != ""; name = v.associations[name].Parent {
+		if name == w.Account {
+			return w.Partition == "" || w.Partition == j.Partition
+		}
+	}
+	return false
+}
