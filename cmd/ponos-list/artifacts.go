@@ -18,7 +18,7 @@ import (
 // artifacts makes a directory with a link for each task that has artifacts, by its name, and
 // prints the links.
 func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fault.Errorf(fault.Usage, "--artifacts: %w", err)
 	}
 	count := map[string]int{}
