@@ -135,8 +135,9 @@ func (l *listing) json(out io.Writer, found []spool.Summary) error {
 	})
 }
 
-// columns of a table in front of those of the parameters.
-var columns = []string{"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds", "exit_code", "reason", "job", "cpu_seconds", "max_memory"}
+// columns of a table in front of those of the parameters, and behind them.
+var columns = []string{"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds", "exit_code", "reason"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory"}
 
 // table writes a table for programs: a header, and a line for each task.
 func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
@@ -177,11 +178,12 @@ func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) er
 func writeTable(out io.Writer, parameters []string, rows []record) error {
 	header := slices.Clone(columns)
 	for _, p := range parameters {
-		if slices.Contains(columns, p) {
+		if slices.Contains(columns, p) || slices.Contains(moreColumns, p) {
 			p = "parameter." + p
 		}
 		header = append(header, p)
 	}
+	header = append(header, moreColumns...)
 	if err := line(out, header); err != nil {
 		return err
 	}
@@ -195,10 +197,11 @@ func writeTable(out io.Writer, parameters []string, rows []record) error {
 			memory = fmt.Sprint(*r.MaxMemory)
 		}
 		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
-			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason, r.Job, seconds(r.CPUSeconds), memory}
+			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
 		for _, p := range parameters {
 			cells = append(cells, r.Parameters[p])
 		}
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory)
 		if err := line(out, cells); err != nil {
 			return err
 		}
