@@ -323,6 +323,27 @@ func TestDirectPriority(t *testing.T) {
 	}
 }
 
+// With INCR_ONLY, squeue has the priority that counts, which sprio does not tell: job 2 comes
+// before job 1, and why is said.
+func TestPrioritiesThatOnlyRise(t *testing.T) {
+	dir := "../../lib/slurm/testdata/22.05.8/queue/"
+	read := func(name string) string {
+		text, err := os.ReadFile(dir + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	queue := strings.Replace(read("squeue.txt"), "|PENDING|2887|", "|PENDING|5000|", 1)
+	for flags, want := range map[string][2]string{"": {"2 of 3 +2887 ", "Slurm: 2887"}, "INCR_ONLY": {"1 of 3 +5000 ", "here a priority only rises (PriorityFlags=INCR_ONLY): 5000 is from when"}} {
+		config := strings.Replace(read("config.txt"), "PriorityFlags           = ", "PriorityFlags           = "+flags, 1)
+		_, out, errs := fairshare(t, recorded{dir: dir, files: map[string]string{"config": config, "squeue": queue}}, "jobs", "2")
+		if !regexp.MustCompile(want[0]).MatchString(out) || !strings.Contains(out, want[1]) || errs != "" {
+			t.Errorf("%q: %s%s", flags, out, errs)
+		}
+	}
+}
+
 func TestMarkChanges(t *testing.T) {
 	before := "RANK  JOBID\n1     7  100\n2     8  90\n"
 	after := "RANK  JOBID\n1     7  105\n2     9  90\n"

@@ -259,7 +259,7 @@ func (v *queueView) factorsRow(i int) *slurm.Factors {
 // priorityOf is the priority of a job in its partition.
 func (v *queueView) priorityOf(i int) float64 {
 	if f := v.factorsRow(i); f != nil {
-		return f.Priority
+		return planner.Effective(v.config, &v.jobs[i], f.Priority)
 	}
 	return float64(v.jobs[i].Priority)
 }

@@ -209,6 +209,9 @@ func (v *queueView) factorsOf(p *page, i int) {
 			return append(b, p.paint(green, bar(shown[r].Share/largest, 20))...)
 		}},
 	})
+	if f := v.factorsRow(i); prio > f.Priority {
+		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
+	}
 }
 
 // partName is what a factor is called in prose.

@@ -58,6 +58,7 @@ type Plan struct {
 	kept    map[uint64]bool
 	toldOf  map[uint64]bool // jobs of which Slurm's own plan has been followed
 	told    bool
+	anew    *Plan // without what Slurm has told; made when needed
 
 	skip    []bool                       // rows that wait no longer, in a replay
 	onStart func(row int, nodes []int32) // told of each start

@@ -280,6 +280,8 @@ func TestCertainty(t *testing.T) {
 	}
 	toldPlan := waiting(1, 4, 60)
 	toldPlan.Start, toldPlan.Planned = now+1800, []string{"n2"}
+	anywhere := toldPlan
+	toldPlan.Required = []string{"n2"}
 	later := waiting(1, 4, 60)
 	later.Partition = "low"
 	for _, c := range []struct {
@@ -291,6 +293,7 @@ func TestCertainty(t *testing.T) {
 	}{
 		{"nobody waits", nil, nil, Sure, ""},
 		{"Slurm has told the plan of the job before", []Job{running("n2", 4, 30), toldPlan}, nil, Sure, ""},
+		{"what Slurm has told is of before n1 became free", []Job{running("n2", 4, 30), anywhere}, nil, Likely, ""},
 		{"it has not", []Job{running("n1", 1, 30), running("n2", 4, 30), waiting(1, 4, 60)}, nil, Likely, ""},
 		{"the scheduler does not come so far", []Job{running("n2", 4, 30), toldPlan}, func(w *World) { w.Scheduler.MaxTest = 1 }, OutOfReach, ""},
 		{"jobs of a later partition wait", []Job{running("n1", 1, 30), running("n2", 4, 30), later}, low, Sure, "3"},

@@ -106,6 +106,9 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 	}
 	for _, row := range p.Order {
 		r, j := &p.Results[row], &p.World.Jobs[row]
+		if r.Told && p.space.parts[row].Tier >= part.Tier && p.stale(row, nodes) {
+			return Likely, fmt.Sprintf("job %s comes first, and may start sooner than Slurm has told", j.Label)
+		}
 		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.parts[row] == nil || p.space.parts[row].Tier < part.Tier {
 			continue
 		}
@@ -116,6 +119,17 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 		}
 	}
 	return Sure, ""
+}
+
+// stale reports whether a job could start sooner than Slurm has planned it, on some of these
+// nodes. A plan that Slurm has told is of its last turn: nodes may have become free since.
+func (p *Plan) stale(row int, nodes []string) bool {
+	if p.anew == nil {
+		p.anew = NewPlan(p.World, false)
+	}
+	r := &p.anew.Results[row]
+	return (r.Verdict == StartsNow || r.Verdict == PlannedLate && r.Start+p.World.Scheduler.Resolution < p.Results[row].Start) &&
+		slices.ContainsFunc(r.Nodes, func(n string) bool { return slices.Contains(nodes, n) })
 }
 
 // outOfReach says why the scheduler does not come to a job that is the last of its

@@ -64,7 +64,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	}
 	n.PriorityOf = func(j *slurm.Job) (float64, float64) {
 		if at := factors.Find(j); at >= 0 {
-			return factors.Rows[at].Priority, factors.Rows[at].Age.Weighted
+			return Effective(n.Config, j, factors.Rows[at].Priority), factors.Rows[at].Age.Weighted
 		}
 		return float64(j.Priority), 0
 	}
@@ -75,6 +75,15 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 		n.rows[rowKey{n.Jobs[i].Label, n.Jobs[i].Partition}] = i
 	}
 	return nil
+}
+
+// Effective is the priority of a job by which Slurm orders, where sprio tells the sum of its
+// factors: with INCR_ONLY a priority stays when that falls.
+func Effective(c slurm.Config, j *slurm.Job, sum float64) float64 {
+	if c.PriorityFlag("INCR_ONLY") {
+		return max(sum, float64(j.Priority))
+	}
+	return sum
 }
 
 // Row finds the row of a job in a partition, or -1.
