@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print whole ids, and all times"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again every 2 s, until Ctrl-C"},
 			&cli.StringFlag{Name: "table", Usage: "write `FILE`: a TSV with parameters, states, times and exit codes"},
+			&cli.StringFlag{Name: "artifacts", Usage: "make links to the artifacts of the tasks in `DIR`, by their names"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -55,7 +56,7 @@ type listing struct {
 }
 
 // forms exclude each other.
-var forms = []string{"ids", "names", "groups", "long", "table", "json"}
+var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
 
 func list(c *cli.Context, stdout, stderr io.Writer) error {
 	given := ""
@@ -139,6 +140,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 		err = l.json(out, found)
 	case c.IsSet("table"):
 		err = l.table(c.String("table"), out, found)
+	case c.IsSet("artifacts"):
+		err = l.artifacts(c.String("artifacts"), out, found)
 	case c.Bool("long"):
 		err = long(found).PrintWithin(out, l.stdout)
 	default:

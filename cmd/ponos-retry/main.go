@@ -65,9 +65,9 @@ func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	found, errs := tasklist.Select(all, words, filter)
 	if len(words) == 0 { // a filter means those that can be retried
-		found = slices.DeleteFunc(found, func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
+		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
 	}
-	again, refused := plan(s, found, env)
+	again, refused := plan(s, withChildren(all, found), env)
 	if errs = append(errs, refused...); len(again) == 0 {
 		return errors.Join(errs...)
 	}
@@ -88,6 +88,31 @@ func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		app.Report(stderr, name, err)
 	}
 	return errors.Join(append(errs, out.Flush())...)
+}
+
+// withChildren adds the tasks that ended because one of these was not completed: they wait
+// again.
+func withChildren(all, found []spool.Summary) []spool.Summary {
+	children := map[task.ID][]spool.Summary{}
+	for _, r := range all {
+		if parent := spool.FailedParent(r); parent != "" && !r.Retried {
+			children[parent] = append(children[parent], r)
+		}
+	}
+	found = slices.Clone(found)
+	chosen := make(map[task.ID]bool, len(found))
+	for _, r := range found {
+		chosen[r.ID] = true
+	}
+	for i := 0; i < len(found); i++ {
+		for _, child := range children[found[i].ID] {
+			if !chosen[child.ID] && !found[i].Retried && found[i].State.Final() {
+				chosen[child.ID] = true
+				found = append(found, child)
+			}
+		}
+	}
+	return found
 }
 
 // plan makes the tasks that do others again, the oldest first: a parent comes before its
@@ -149,7 +174,7 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		}
 	}
 	e.RetryOf, e.Attempt, e.Attempts = e.ID, e.Tries()+1, nil
-	e.ID, e.State, e.Reason, e.ExitCode, e.Agent, e.Variables = "", task.Pending, "", 0, "", nil
+	e.ID, e.State, e.Reason, e.ExitCode, e.Agent, e.Job, e.Variables = "", task.Pending, "", 0, "", "", nil
 	e.Created, e.Started, e.Ended = clock.Now().UTC(), time.Time{}, time.Time{}
 	if env != nil {
 		e.Env = env

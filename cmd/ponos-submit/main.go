@@ -80,7 +80,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e, err := entry(c, s, words)
+	e, err := entry(c, s, words, table != nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func openSpool(c *cli.Context) (*spool.Spool, error) {
 }
 
 // entry makes the task that the command line describes, without its source and id.
-func entry(c *cli.Context, s *spool.Spool, words []string) (spool.Entry, error) {
+func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.Entry, error) {
 	e := spool.Entry{
 		Slug: c.String("name"), Group: c.String("group"), Key: c.String("key"), Process: c.String("process"), Worker: c.String("worker"),
 		Command: words, RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
@@ -233,7 +233,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string) (spool.Entry, error) 
 		}
 		e.Files = append(e.Files, f)
 	}
-	return e, requested(c, &e)
+	return e, requested(c, &e, sweep)
 }
 
 // check looks at what the user calls the task.

@@ -93,9 +93,14 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 	if err != nil {
 		return nil, err
 	}
+	needs, err := parseRequest(e.Request, table.Columns)
+	if err != nil {
+		return nil, err
+	}
+	used := append(needs.templates(), words...)
 	var unused []string
 	for i, column := range table.Columns {
-		if !slices.ContainsFunc(words, func(t sweep.Template) bool { return t.Uses(i) }) {
+		if !slices.ContainsFunc(used, func(t sweep.Template) bool { return t.Uses(i) }) {
 			unused = append(unused, column)
 		}
 	}
@@ -112,11 +117,21 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		}
 	}
 	all := make([]spool.Entry, len(table.Rows))
+	var requests []task.Request
+	seen := map[string]bool{}
 	for n, row := range table.Rows {
 		one := e
 		one.Command = make([]string, len(words))
 		for i, w := range words {
 			one.Command[i] = w.Fill(row)
+		}
+		one.Request = needs.fill(row)
+		if key := strings.Join(append([]string{one.Request.Find}, one.Request.Sbatch...), "\n"); !seen[key] {
+			seen[key] = true
+			if err := checkRequest(one.Request); err != nil {
+				return nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
+			}
+			requests = append(requests, one.Request)
 		}
 		one.Parameters = make(map[string]string, len(row))
 		for i, value := range row {
@@ -137,7 +152,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		}
 		all[n] = one
 	}
-	return all, nil
+	return all, meet(c, requests)
 }
 
 // nameTemplate is what the tasks are called: by default after their

@@ -131,6 +131,11 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 			return err
 		}
 	}
+	record, readErr := d.Read()
+	if readErr == nil {
+		r.Job = record.Job
+		r.Began, r.Ended = times(d, record)
+	}
 	if err := a.sayEnd(d, r); err != nil {
 		return err
 	}
@@ -140,7 +145,7 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 	if err := a.Queue.Report(ctx, d.id, r); err != nil {
 		return err
 	}
-	record, err := d.Read()
+	err := readErr
 	if err == nil {
 		record.Final, record.Ended = string(r.State), a.now()
 		err = d.Write(record)
@@ -150,6 +155,20 @@ func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) e
 	}
 	a.Log.Info("task ended", "task", d.id, "state", r.State, "reason", r.Reason)
 	return a.Store.Finish(d.id)
+}
+
+// times are when a task's job took the task, and when its command had ended, by the files that
+// the job script made then; zero, where it made none.
+func times(d Dir, r Record) (began, ended time.Time) {
+	if info, err := os.Lstat(d.file(runner.Owner(r.Attempt))); err == nil {
+		began = clock.Modified(info)
+	}
+	if run, err := runner.ReadRun(d.Path, r.Job); err == nil && run.Over() && !began.IsZero() {
+		if info, err := os.Stat(d.file(runner.Journal(r.Job, run.Restart))); err == nil && !clock.Modified(info).Before(began) {
+			ended = clock.Modified(info)
+		}
+	}
+	return began, ended
 }
 
 // sayEnd makes the end of a task the end of its log. An earlier try may have said the

@@ -72,6 +72,10 @@ type Report struct {
 	Reason   string  // for people; "" where there is nothing to say
 	ExitCode int     // of the task's command; meaningful in Completed and Failed
 	Cost     float64 // dollars; 0: nothing, or not known
+	// Of a task whose job is over: the job, and when the command began and ended by the
+	// job's own notes; zero: not known.
+	Job          string
+	Began, Ended time.Time
 }
 
 // Parent is a task whose artifacts another one reads.

@@ -227,7 +227,7 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 			}
 		}
 		if n == len(all) {
-			return all, nil
+			return slices.Clip(all), nil
 		}
 		found = make([]spool.Summary, 0, n)
 		for _, s := range all {

@@ -50,6 +50,7 @@ type Entry struct {
 	Created     time.Time         `json:"created"`
 	Started     time.Time         `json:"started,omitzero"`
 	Ended       time.Time         `json:"ended,omitzero"`
+	Job         string            `json:"job,omitempty"` // the last one, when it is over
 }
 
 // Tries is how often the task was tried, by itself and by those that it does again.
@@ -291,7 +292,15 @@ func (s *Spool) finishStopped(e Entry) error {
 
 // finish moves a task to done/. Its variables, which may be secrets, stay behind.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
-	e.State, e.Reason, e.ExitCode, e.Ended = r.State, r.Reason, r.ExitCode, s.now().UTC()
+	e.State, e.Reason, e.ExitCode, e.Ended, e.Job = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job
+	// The agent sees a job begin and end up to a turn later, or never begin. The clock of
+	// another host is believed within what is possible.
+	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) && (e.Started.IsZero() || began.Before(e.Started)) && !began.After(e.Ended) {
+		e.Started = began
+	}
+	if ended := r.Ended.UTC(); !r.Ended.IsZero() && !e.Started.IsZero() && !ended.Before(e.Started) && ended.Before(e.Ended) {
+		e.Ended = ended
+	}
 	if len(e.Env) > 0 {
 		e.Variables = slices.Sorted(maps.Keys(e.Env))
 	}
@@ -315,6 +324,9 @@ func (s *Spool) AttemptLog(id task.ID, attempt int) string {
 
 // Log is the path of a task's published log.
 func (s *Spool) Log(id task.ID) string { return s.path(logsDir, string(id)+".log") }
+
+// Artifacts is the directory of what a task has published.
+func (s *Spool) Artifacts(id task.ID) string { return s.path(artifactsDir, string(id)) }
 
 // SourcePath is where the archive (.tar.gz) or patch (.patch) with a hash is kept.
 func (s *Spool) SourcePath(hash, suffix string) string { return s.path(sourcesDir, hash+suffix) }

@@ -227,12 +227,28 @@ func action(kind task.Kind, e Entry) task.Action {
 	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image)}
 }
 
+// parentEnded is the reason of a task whose parent has not been completed.
+const parentEnded = "parent task %s ended as %s"
+
+// FailedParent returns the parent by which a task has ended without having been started, or "".
+func FailedParent(r Summary) task.ID {
+	var id, state string
+	if n, err := fmt.Sscanf(r.Reason, parentEnded, &id, &state); r.State != task.Error || err != nil || n != 2 {
+		return ""
+	}
+	return task.ID(id)
+}
+
 // parents reports whether all parents are completed, or why the task can never
 // start.
 func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 	ready = true
 	absent := false
 	for _, id := range e.After {
+		id, err := q.Latest(id)
+		if err != nil {
+			return false, "", err
+		}
 		parent, err := q.Find(id)
 		switch {
 		case errors.Is(err, queue.ErrGone):
@@ -248,7 +264,7 @@ func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 			return false, "", err
 		case parent.State == task.Completed:
 		case parent.State.Final():
-			return false, fmt.Sprintf("parent task %s ended as %s", id, parent.State), nil
+			return false, fmt.Sprintf(parentEnded, id, parent.State), nil
 		default:
 			ready = false
 		}
@@ -295,6 +311,10 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 		t.State = task.Stopping
 	}
 	for _, parent := range e.After {
+		parent, err := q.Latest(parent)
+		if err != nil {
+			return task.Task{}, err
+		}
 		p := task.Parent{ID: parent}
 		if pe, err := q.Find(parent); err == nil {
 			p.Slug = pe.Slug
