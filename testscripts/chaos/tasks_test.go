@@ -331,9 +331,10 @@ func (w *world) check(i *item) (wrong []string) {
 
 var cancelledAt = regexp.MustCompile(`(?m)JOB (\d+) ON \S+ CANCELLED AT (\S+)`)
 
-// failedAsAsked reports whether a run failed by itself in the moment in which its job was
-// asked to end. Slurm signals the command and the job script one after the other, so a
-// failure in between may be the answer to the request. The script waits 0.3 s for its own
+// failedAsAsked reports whether a run failed by itself after its job was asked to end, or in
+// that moment. Slurm signals the command and the job script one after the other, so a
+// failure in between may be the answer to the request; and a command that begins while Slurm
+// makes its list of processes hears nothing. The script waits 0.3 s for its own
 // signal, and the run is then one that was cut short, which is repeated when Slurm begins
 // the job again: so do all batch systems, and a run that failed has no result to keep.
 // Two witnesses are asked for it: what the script has seen, and Slurm's own line.
@@ -350,7 +351,7 @@ func (w *world) failedAsAsked(i *item, r run, log string) bool {
 	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
 		// Slurm's time is that of the second in which it sent the signals.
 		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[2], time.Local)
-		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.ended.Add(-100*time.Millisecond)) && at.Before(r.ended.Add(1500*time.Millisecond)) {
+		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.began) && at.Before(r.ended.Add(1500*time.Millisecond)) {
 			return true
 		}
 	}

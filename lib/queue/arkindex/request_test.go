@@ -75,6 +75,8 @@ func TestPageIsNoSuccess(t *testing.T) {
 	}
 	b.server.Break(server.Fault{Operation: "PutObject", Kind: "html"})
 	b.refusal(b.q.PutLog(t.Context(), id, strings.NewReader("x")), "answer is HTML: it is not from an object store")
+	b.server.Break(server.Fault{Operation: "PutObject", Kind: "empty"})
+	b.refusal(b.q.PutLog(t.Context(), id, strings.NewReader("x")), "answer is JSON: it is not from an object store")
 	if got := b.history("one"); got != "unscheduled,pending" {
 		t.Errorf("history %s", got)
 	}

@@ -49,8 +49,11 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 			return watch.explain(ctx, err)
 		}
 		defer resp.Body.Close()
-		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-			return fault.Errorf(fault.Unavailable, "%s: answer is HTML: it is not from an object store", shown(req))
+		// Whatever is in front of the store may say that all is well, and have stored nothing.
+		for kind, name := range map[string]string{"text/html": "HTML", "application/json": "JSON"} {
+			if strings.HasPrefix(resp.Header.Get("Content-Type"), kind) {
+				return fault.Errorf(fault.Unavailable, "%s: answer is %s: it is not from an object store", shown(req), name)
+			}
 		}
 		return nil
 	})

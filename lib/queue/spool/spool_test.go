@@ -536,3 +536,32 @@ func TestHalfStopped(t *testing.T) {
 		}
 	}
 }
+
+// The files beside the tasks, that agents and tools leave for each other.
+func FuzzFiles(f *testing.F) {
+	q, err := Make(f.TempDir(), start)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(`{"agent":"me","host":"login1","pid":7,"mode":"slurm","seen":"2026-11-20T18:00:00Z","every_seconds":10}`))
+	f.Add([]byte(`{"agent":"../me","every_seconds":1e300,"seen":"9999-12-31T23:59:59Z"}`))
+	f.Add([]byte(`{"id":"dfd16958-0e21-4675-8d50-6b3d1c9315b0","made":"2026-11-20T18:00:00Z"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		other := filepath.Join(q.Dir, tmpDir)
+		for _, path := range []string{q.path(agentsDir, "me.json"), filepath.Join(other, identityFile)} {
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		beats, err := q.Agents()
+		if err != nil || len(beats) > 1 || len(beats) == 1 && beats[0].Agent != "me" {
+			t.Errorf("%q: %+v, %v", b, beats, err)
+		}
+		for _, beat := range beats {
+			beat.Late(start)
+		}
+		if s, err := Open(other); (err == nil) != (s != nil && s.ID != "") {
+			t.Errorf("%q: %+v, %v", b, s, err)
+		}
+	})
+}
