@@ -300,6 +300,8 @@ func TestOtherClusters(t *testing.T) {
 		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
 		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: sacct -aXD`},
 		"when, a trace":     {recorded{}, []string{"when", "--replay", "../../lib/planner/testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
+		"when, no shares":   {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sshare": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},
+		"when, no sprio":    {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sprio": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},
 		"when, down":        {recorded{fail: down}, []string{"when", "2"}, 3, `^$`, `Unable to contact slurm controller`},
 		"newer Slurm":       {recorded{files: replaceConfig(t, "SLURM_VERSION", "24.05.1")}, []string{"holes", "-p", "cpu"}, 0, `partition cpu`, `^$`},
 		"an array":          {recorded{}, []string{"jobs", "5"}, 0, `5_1 +bob +cpu .* running\n`, `^$`},

@@ -170,6 +170,9 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 		o.certainty, o.why = forecast.OutOfReach, refusal
 		return
 	}
+	if account == "" && len(p.AllowAccounts)+len(p.DenyAccounts) > 0 && o.certainty == forecast.Sure {
+		o.certainty, o.why = forecast.Likely, "the partition takes some accounts only, and yours are not known"
+	}
 	j := forecast.Job{
 		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
 		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),

@@ -55,7 +55,8 @@ func (e *estimate) String() string {
 		return "would start now on this machine"
 	}
 	when, how := "now", ""
-	if w := e.wait().Round(time.Second); w > time.Second {
+	// What was learned is of jobs that have to wait: they do not start now, however soon.
+	if w := max(e.wait().Round(time.Second), time.Second); w > time.Second || e.by == byLearned {
 		when = fmt.Sprintf("in %s, at %s,", unit.FormatDuration(w), e.at.Format("2006-01-02T15:04:05"))
 		how = map[string]string{byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits", byTestOnly: ", as sbatch --test-only says"}[e.by]
 	}

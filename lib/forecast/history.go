@@ -41,6 +41,9 @@ type sample struct {
 // perKind is how many runs of a kind count: the last ones.
 const perKind = 200
 
+// fewRuns are as likely as not to tell nothing of the next one that is unlike them.
+const fewRuns = 5
+
 // NewHistory learns from jobs that have ended, in any order.
 func NewHistory(runs []Past) *History {
 	h := &History{kinds: map[string][]sample{}, runs: slices.Clone(runs)}
@@ -161,9 +164,15 @@ func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 			continue // nothing that is like it; or, of few, sometimes not
 		}
 		if fit == 0 {
-			// It has outlived all that is like it: what is left is of the order of what it has
-			// run, in half of the cases less.
-			return max(elapsed+1, min(limit, int64(float64(elapsed)/(1-0.999*random.Float64()))))
+			// It has outlived all that is like it. Of many, what is left is of the order of what it
+			// has run, in half of the cases less; of few, that says little, and any order of
+			// magnitude up to the time limit is as likely.
+			u, most := random.Float64(), float64(min(limit, 1<<40))/float64(elapsed)
+			times := min(1/(1-0.999*u), most)
+			if random.IntN(len(all)+fewRuns) < fewRuns {
+				times = math.Pow(max(1, most), u)
+			}
+			return max(elapsed+1, min(limit, int64(float64(elapsed)*times)))
 		}
 		for {
 			if seconds := all[random.IntN(len(all))].of(limit, i); elapsed == 0 || seconds > elapsed {

@@ -99,12 +99,12 @@ func (n *Planner) sharesCount() bool {
 	return n.Config.Multifactor() && n.Config.Accounting() && n.Config.Weight("FairShare") > 0
 }
 
-// shares asks for the fair shares. A controller that does not show them leaves them
-// unknown.
+// shares asks for the fair shares. A controller that does not show them, and a machine
+// without sshare, leave them unknown.
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && failure == slurm.Refused {
+		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
 			return nil
 		}
 		*into = shares
@@ -245,12 +245,26 @@ func (n *Planner) accounts(name string) (accounts []string) {
 	return accounts
 }
 
+// tree are the accounts with those above them: a partition for an account is for those
+// below it, too.
+func (n *Planner) tree() (accounts []slurm.Association) {
+	if n.Usages == nil {
+		return nil
+	}
+	for i := range n.Usages.Associations {
+		if a := &n.Usages.Associations[i]; a.User == "" && a.Cluster == n.Config.Get("ClusterName") {
+			accounts = append(accounts, slurm.Association{Cluster: a.Cluster, Account: a.Account, Parent: a.Parent})
+		}
+	}
+	return accounts
+}
+
 // Account is the one that a user charges in a partition if none is named and it is one of
 // several; "" if none is known. refusal says why the user may not use the partition.
 func (n *Planner) Account(name string, p *slurm.Partition) (account, refusal string) {
 	if n.access == nil {
 		n.access = n.Model(name, nil)
-		n.access.Known.Accounting = false
+		n.access.Accounts, n.access.Known.Accounting = n.tree(), false
 	}
 	for _, f := range n.access.Access(p) {
 		if f.Verdict == admission.No {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 func FuzzTrace(f *testing.F) {
@@ -25,6 +27,27 @@ func FuzzTrace(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Since Slurm 23.02 a partition for an account is for those below it, too, and for no other.
+func TestAccount(t *testing.T) {
+	of := func(account, parent, user string) slurm.CountedAssociation {
+		return slurm.CountedAssociation{Cluster: "c", Account: account, Parent: parent, User: user}
+	}
+	for version, want := range map[string]string{"22.05.8": "", "23.11.10": "below"} {
+		n := Planner{}
+		n.Config = slurm.Config{"ClusterName": "c", "SLURM_VERSION": version}
+		n.Usages = &slurm.Usages{Associations: []slurm.CountedAssociation{
+			of("root", "", ""), of("csi", "root", ""), of("below", "csi", ""), of("research", "root", ""), of("research", "", "bob"), of("below", "", "carol"),
+		}}
+		p := &slurm.Partition{Name: "gpu_csi", State: "UP", AllowAccounts: []string{"csi"}}
+		if account, refusal := n.Account("bob", p); account != "" || refusal != "the partition takes none of your accounts (research)" {
+			t.Errorf("%s, bob: %q, %q", version, account, refusal)
+		}
+		if account, refusal := n.Account("carol", p); account != want || (refusal == "") != (want != "") {
+			t.Errorf("%s, carol: %q, %q", version, account, refusal)
+		}
+	}
 }
 
 func TestSbatchOptions(t *testing.T) {
