@@ -137,7 +137,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 
 // Jobs that are shorter than the work follow each other, while their processes are killed.
 func TestPilotsChaosOverSlurm(t *testing.T) {
-	const tasks = 160
+	const tasks = 100
 	p := pilots(t, "--alloc-sbatch=--time=1", "--max-jobs", "2", "--linger", "2s", "--lost-retries", "20", "--kill-after", "2s", "--term-grace", "2s")
 	var b strings.Builder
 	for range tasks {
