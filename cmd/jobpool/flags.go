@@ -84,6 +84,13 @@ func runFlags() []cli.Flag {
 		oneOf("place", "choose nodes by `RULE`: auto, spread or pack (auto)", "auto", "spread", "pack"),
 		oneOf("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)", "auto", "core", "none"),
 		flag("release-idle", "give nodes back to Slurm that are not needed any more"),
+		// Jobs of its own.
+		str("alloc", "submit jobs for the tasks, with what lfind finds for `REQUEST`"),
+		list("alloc-sbatch", "submit jobs for the tasks, with `OPTION` of sbatch"),
+		str("max-jobs", "with --alloc, have at most `N` jobs pending or running (1)"),
+		str("linger", "with --alloc, keep a job that is idle for `TIME` (5m)"),
+		oneOf("head", "with --alloc, the scheduler runs `WHERE`: job or here (job)", "job", "here"),
+		&cli.BoolFlag{Name: "elastic", Hidden: true},
 		// Output.
 		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)"}, "print", "files", "merged", "none"),
 		flag("keep-order", "print output in the order of the input", "k"),

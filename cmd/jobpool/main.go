@@ -62,6 +62,8 @@ jobpool ctl status`,
 			ctlCommand(),
 			logCommand(),
 			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
+			{Name: "pilot", Hidden: true, Action: pilotAction, Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}}},
+			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},
 		},
 	}
 }

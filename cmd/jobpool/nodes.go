@@ -25,8 +25,11 @@ import (
 type place struct {
 	nodes []scheduler.NodeSpec
 	kind  transport.Kind
-	job   string             // Slurm's id, if the nodes are those of a job
-	jobs  func(cpus int) int // what --jobs makes of the CPUs of a node; nil: nothing
+	job   string // Slurm's id, if the nodes are those of a job
+	// elastic: the nodes are those of pilots.
+	elastic bool
+	fixed   int                // --jobs as a number; 0: it is none
+	jobs    func(cpus int) int // what --jobs makes of the CPUs of a node; nil: nothing
 }
 
 // where finds the nodes out: those named, those of the Slurm job, or this machine.
@@ -51,6 +54,8 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	job := getenv("SLURM_JOB_ID")
 	named := c.StringSlice("nodes")
 	switch {
+	case c.Bool("elastic"): // nodes come as pilots tell of them
+		p.kind, p.elastic, p.fixed = transport.BySrun, true, slots
 	case len(named) > 0 && via == "local":
 		return nil, fault.Errorf(fault.Usage, "--nodes and --via local exclude each other")
 	case via == "cmd" && len(named) == 0 && job == "":

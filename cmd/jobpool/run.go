@@ -33,10 +33,16 @@ import (
 
 func runAction(serve bool) cli.ActionFunc {
 	return func(c *cli.Context) error {
+		if here, err := allocate(c, serve); err != nil || !here {
+			return err
+		}
 		v := &values{c: c}
 		policy, base, output := v.policy(serve), v.base(), v.output()
+		if policy.Elastic = c.Bool("elastic"); policy.Elastic && !c.IsSet("node-timeout") {
+			policy.NodeTimeout = 30 * time.Second // a scheduler in another job may be gone at any time
+		}
 		setup := wire.Setup{
-			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1, Keep: v.oneOf("leftovers", "kill", "keep") == 1,
+			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1 || c.Bool("elastic"), Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 		}
 		v.limits(&setup)
@@ -250,11 +256,23 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 	if cfg.ConnectAtOnce = 32; dialer.Kind == transport.BySrun {
 		cfg.ConnectAtOnce = 16
 	}
-	cfg.Resume = resumeCommand(os.Args, dir)
-	if source != nil && r.stdin {
+	if !r.place.elastic {
+		cfg.Resume = resumeCommand(os.Args, dir)
+	}
+	if cfg.Resume != "" && source != nil && r.stdin {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
-	cfg.Batch = r.place.job != ""
+	cfg.Batch = r.place.job != "" || r.place.elastic
+	var pilots *elastic
+	if r.place.elastic {
+		e, err := newElastic(dir, r)
+		if err != nil {
+			return err
+		}
+		cfg.Changes, cfg.Observe = e.changes, e.observe
+		go e.watch(ctx)
+		pilots = e
+	}
 	if r.place.job != "" {
 		client := &slurm.Client{}
 		out := make(chan time.Time)
@@ -269,6 +287,10 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 		r.talk.message("serving in %s", dir)
 	}
 	result := scheduler.Run(ctx, cfg)
+	if pilots != nil {
+		cancel()
+		pilots.end(&result.Summary)
+	}
 	if result.Err != nil {
 		if code := result.Exit; code != 0 && code != 2 {
 			return fault.Exit(code, result.Err)
@@ -290,7 +312,7 @@ func hintRun(err error) error {
 
 // dialer makes ready how nodes are reached.
 func (r *runner) dialer(dir string) (*transport.Dialer, error) {
-	d := &transport.Dialer{Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(), LogDir: filepath.Join(dir, "nodes")}
+	d := &transport.Dialer{Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(), LogDir: filepath.Join(dir, "nodes"), Host: os.Getenv("SLURMD_NODENAME")}
 	if err := os.MkdirAll(d.LogDir, 0o777); err != nil {
 		return nil, err
 	}
@@ -314,6 +336,7 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	for _, n := range r.place.nodes {
 		remote = remote || !n.Local
 	}
+	remote = remote || r.place.elastic
 	switch {
 	case r.c.IsSet("worker"):
 		d.Programs = []string{r.c.String("worker")}

@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 )
 
 // base is where runs without --run keep their directories; last is a link to the
@@ -79,7 +80,7 @@ func isRun(dir string) error {
 	}
 	for _, e := range names {
 		switch e.Name() {
-		case "logs", "nodes", "spool", "bin", "lost+found", "lease", journal.Joblog, journal.Socket:
+		case "logs", "nodes", "spool", "bin", "lost+found", "lease", pilot.Dir, journal.Joblog, journal.Socket:
 		default:
 			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
 		}
@@ -190,6 +191,9 @@ func copyProgram(from, dir string) (string, error) {
 	to := filepath.Join(dir, "bin", "jobpool")
 	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
 		return "", err
+	}
+	if from == to { // the scheduler of a pilot
+		return to, nil
 	}
 	os.Remove(to)
 	if os.Link(from, to) == nil { // stays what it is when another is put in the place of from

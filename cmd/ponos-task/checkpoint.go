@@ -83,11 +83,32 @@ func (t *tool) attend(ctx context.Context, c *cli.Context, job string, work *com
 		err := t.saveAndRequeue(ctx, c, job)
 		switch {
 		case err == nil && !c.Bool("no-requeue"):
-			return t.finish(work)
+			if err := t.finish(work); err != nil {
+				return err
+			}
+			return t.leave()
 		case err != nil:
 			app.Report(t.stderr, name, err)
 		}
 		// The work may still reach its end, or have done so.
+	}
+}
+
+// leaving is how long a job that was requeued waits for Slurm to end it.
+const leaving = time.Minute
+
+// leave waits until Slurm ends the processes of the job, which it has requeued, and ends as
+// they do. A job script that saw this process succeed would take the work for done.
+func (t *tool) leave() error {
+	for limit := time.After(leaving); ; {
+		select {
+		case s := <-t.signals:
+			if s == syscall.SIGTERM {
+				return fault.Exit(128+int(syscall.SIGTERM), nil)
+			}
+		case <-limit:
+			return nil
+		}
 	}
 }
 

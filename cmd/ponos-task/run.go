@@ -308,7 +308,7 @@ func (s *slice) goOn(ctx context.Context) error {
 		return fault.Exit(notDone, nil)
 	}
 	if err == nil {
-		err = s.slurm.Requeue(ctx, s.job)
+		err = fault.Hint(s.slurm.Requeue(ctx, s.job), `is the job submitted with "--requeue"?`)
 	}
 	var missing *command.NotFoundError
 	switch {
@@ -316,8 +316,8 @@ func (s *slice) goOn(ctx context.Context) error {
 		s.verbose("without scontrol, job %s cannot be requeued from here", s.job)
 		return fault.Exit(notDone, nil)
 	case err != nil:
-		return fault.Exit(notDone, fault.Hint(err, `is the job submitted with "--requeue"?`))
+		return fault.Exit(notDone, err)
 	}
 	s.verbose("job %s is requeued", s.job)
-	return nil
+	return s.leave()
 }

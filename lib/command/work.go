@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -18,15 +19,31 @@ type Work struct {
 	err  error
 }
 
-// StartWork starts a program. Of c, Timeout and DieWithParent do not count.
+// StartWork starts a program. Of c, Timeout does not count. With DieWithParent, the program is
+// told by SIGTERM when this process ends in whatever way.
 func StartWork(c Cmd) (*Work, error) {
 	p := exec.Command(c.Name, c.Args...)
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	p.Stdin, p.Stdout, p.Stderr = c.Stdin, c.Stdout, c.Stderr
-	if err := p.Start(); err != nil {
+	if c.DieWithParent {
+		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	}
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		if c.DieWithParent { // the signal is sent when this thread ends
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+		}
+		err := p.Start()
+		started <- err
+		if err == nil && c.DieWithParent {
+			<-done
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fault.Hint(&NotFoundError{c.Name, err}, "is it installed and in PATH?")
 	}
-	w := &Work{p: p, done: make(chan struct{})}
+	w := &Work{p: p, done: done}
 	go func() {
 		defer close(w.done)
 		err := p.Wait()

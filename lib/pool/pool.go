@@ -18,9 +18,9 @@ const (
 // Pool is the nodes and the tasks that wait for them.
 type Pool struct {
 	Place Place
-	// Late reports that a task would not end in time: it does not start, nor does
-	// it stand in the way of others. May be nil.
-	Late func(*Task) bool
+	// Late reports that a task would not end in time at a node: it does not start there,
+	// and where it is late at all nodes it does not stand in the way of others. May be nil.
+	Late func(*Task, *Node) bool
 	// Now is in the unit of Slot.End; it is only used to guess which node is free
 	// soonest. May be nil.
 	Now func() int64
@@ -231,9 +231,6 @@ func (p *Pool) Next() *Slot {
 	for i := 0; i < len(p.order); i++ {
 		l := p.order[i]
 		t := l.head()
-		if p.Late != nil && p.Late(t) {
-			continue
-		}
 		held := p.reserved
 		if !blocked || held == nil || held.task == t {
 			held = nil
@@ -249,7 +246,7 @@ func (p *Pool) Next() *Slot {
 			p.link(n)
 			return s
 		}
-		if !blocked && p.Fits(l.need) {
+		if !blocked && p.could(l) {
 			blocked = true
 			if len(p.order) > 1 && (p.reserved == nil || p.reserved.task != t) {
 				p.reserved = &reservation{task: t, node: p.soonest(l)}
@@ -266,7 +263,7 @@ func (p *Pool) Next() *Slot {
 // better avoid is taken only when no other could ever do.
 func (p *Pool) find(l *line, held *reservation) *Node {
 	ok := func(n *Node) bool {
-		if !l.need.Fits(n.free) || !n.tolerates(l.company) {
+		if !l.need.Fits(n.free) || !n.tolerates(l.company) || p.late(l, n) {
 			return false
 		}
 		if held != nil && held.node == n {
@@ -319,7 +316,7 @@ func (p *Pool) soonest(l *line) *Node {
 	var bestShort int
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !l.need.Fits(n.total) || another && l.avoids(n) {
+		if n.Closed() || !l.need.Fits(n.total) || another && l.avoids(n) || p.late(l, n) {
 			continue
 		}
 		at, known := n.freeAt(l.need)
@@ -367,6 +364,28 @@ func (p *Pool) Fits(need Need) bool {
 	return false
 }
 
+// could reports whether an open node could take the line's first task, now or when others
+// have ended.
+func (p *Pool) could(l *line) bool {
+	return slices.ContainsFunc(p.nodes, func(n *Node) bool { return !n.Closed() && l.need.Fits(n.total) && !p.late(l, n) })
+}
+
+func (p *Pool) late(l *line, n *Node) bool { return p.Late != nil && p.Late(l.head(), n) }
+
+// Occupy gives part of a node to a task that runs there already; nil if there is no room.
+func (p *Pool) Occupy(n *Node, t *Task) *Slot {
+	if n.gone || !t.Spec.Need.Fits(n.free) {
+		return nil
+	}
+	if n.closed {
+		return n.take(t)
+	}
+	p.unlink(n)
+	s := n.take(t)
+	p.link(n)
+	return s
+}
+
 // FitsNode reports whether n is large enough, busy or not.
 func (n *Node) FitsNode(need Need) bool { return need.Fits(n.total) }
 
@@ -406,7 +425,7 @@ func (p *Pool) Follower(n *Node, need Need) *Task {
 		return nil
 	}
 	l := p.order[0]
-	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || p.Late != nil && p.Late(l.head()) {
+	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || p.late(l, n) {
 		return nil
 	}
 	return p.pop(0)

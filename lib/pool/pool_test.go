@@ -171,7 +171,7 @@ func TestAvoidedNode(t *testing.T) {
 }
 
 func TestLateTasksAreLeft(t *testing.T) {
-	p := &Pool{Late: func(t *Task) bool { return t.Spec.Time > time.Minute }}
+	p := &Pool{Late: func(t *Task, _ *Node) bool { return t.Spec.Time > time.Minute }}
 	p.AddNode(NewNode("a", cpus(2), nil, 0))
 	p.Push(&Task{Seq: 1, Spec: &Spec{Need: Need{CPUs: 2}, Time: time.Hour}})
 	p.Push(&Task{Seq: 2, Spec: spec(1)})

@@ -2,6 +2,7 @@ package ponostask
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,6 +20,7 @@ func TestSlurm(t *testing.T) {
 		for name, value := range cluster {
 			env.Setenv(name, value)
 		}
+		env.Setenv("EXAMPLES", filepath.Join(harness.Root(), "examples"))
 		return os.Chmod(env.WorkDir, 0o755)
 	}})
 }

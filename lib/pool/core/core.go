@@ -22,6 +22,15 @@ type NodeSpec struct {
 	Most  int
 	Local bool // this machine, over a pipe
 	Group int  // component of a heterogeneous job
+	// Host is the machine, where the name tells more: jobs may share one.
+	Host string
+	// Job is the Slurm job of the node, where it is another than the scheduler's, and
+	// Socket where its pilot takes connections there.
+	Job, Socket string
+	// End is when the node's job ends; zero: as [EndOfJob] says.
+	End time.Time
+	// Own says that the scheduler's own job ends then, and the scheduler with it.
+	Own bool
 }
 
 // Policy is how a scheduler decides.
@@ -48,6 +57,10 @@ type Policy struct {
 	TermGrace      time.Duration // between SIGTERM and SIGKILL when the job is ended
 	Batch          bool          // in a Slurm job, whose end may kill tasks
 	ReleaseIdle    bool
+	// Elastic says that nodes come and go: that none is there is not the end.
+	Elastic bool
+	// Longest is how long a task may take at a node that has just come; 0: no limit.
+	Longest time.Duration
 	// Probe is run at each node before its first task; empty: nothing is.
 	Probe string
 }
@@ -126,6 +139,9 @@ type attempt struct {
 	why     wire.Outcome // why it was told to end
 	// recalled says that the worker was asked to give it back.
 	recalled bool
+	// beside is what an attempt at an orphan takes of the node, as the worker that is there
+	// now sees it.
+	beside *pool.Slot
 	// before: it is one of a run before, of which no more is known.
 	before bool
 }
@@ -162,8 +178,9 @@ type Core struct {
 	explicit  bool // exit was asked for, whatever is left
 	interrupt int
 	killAt    time.Time
-	end       time.Time // of the allocation
+	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
+	handing   bool // the next scheduler takes over
 	paused    bool // the journal cannot be written
 	pausedAt  time.Time
 	choked    bool
@@ -202,7 +219,7 @@ func New(cfg Config, now time.Time) *Core {
 		onHold: map[int64]*pending{}, trials: map[int64]*Node{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
 		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.TrackSeq, cfg.Names), eof: cfg.Requests,
 	}
-	c.pool.Late = c.late
+	c.pool.Late = c.lateAt
 	c.pool.Now = func() int64 { return c.now.UnixMicro() }
 	c.takeOver()
 	for _, spec := range cfg.Nodes {
@@ -239,6 +256,10 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.drain(e.Why)
 	case Signal:
 		c.signal(e.Signal)
+	case AddNodes:
+		c.addNodes(e.Specs)
+	case *RemoveNodes:
+		c.removeNodes(e)
 	case EndOfJob:
 		c.setEnd(e.At)
 	case JobState:
@@ -322,9 +343,15 @@ func (c *Core) isFinished() bool {
 	if c.paused && c.now.Sub(c.pausedAt) > patience {
 		c.stopExplicitly(Draining, "the journal cannot be written", 3)
 	}
-	if len(c.attempts) > 0 || len(c.limbo) > 0 {
+	for _, a := range c.attempts {
+		if !c.keptRunning(a) {
+			return false
+		}
+	}
+	if len(c.limbo) > 0 {
 		return false
 	}
+	c.handed()
 	if c.phase == Running && c.choked {
 		return false
 	}
@@ -355,6 +382,9 @@ const lastWords = 2 * time.Second
 
 // noNode ends the run when there is no node, and none to come.
 func (c *Core) noNode() bool {
+	if c.awaited() {
+		return false
+	}
 	if c.doubts > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
 		return false
 	}
@@ -381,7 +411,7 @@ func (c *Core) stuck() bool {
 	if c.noNode() {
 		return true
 	}
-	if c.opening > 0 || c.paused || c.woken || c.onTrial() {
+	if c.awaited() || c.opening > 0 || c.paused || c.woken || c.onTrial() {
 		return false
 	}
 	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
@@ -460,6 +490,7 @@ func (c *Core) tick(e Tick) {
 	c.checkLimbo()
 	c.checkTrials()
 	c.checkEnd()
+	c.checkNodeEnds()
 	c.checkSlow()
 	if c.phase == Stopping && c.now.After(c.killAt) {
 		c.stop(Killing, "", 0)
@@ -547,7 +578,7 @@ func (c *Core) outputLost(e OutputLost) {
 
 // setEnd learns when the allocation ends.
 func (c *Core) setEnd(at time.Time) {
-	c.end = at
+	c.ending = at
 	c.margin = c.EndMargin
 	if c.margin == 0 {
 		c.margin = min(30*time.Second, at.Sub(c.now)/10)
@@ -556,7 +587,7 @@ func (c *Core) setEnd(at time.Time) {
 
 // checkEnd ends what runs in time to say so.
 func (c *Core) checkEnd() {
-	if c.end.IsZero() || c.now.Before(c.end.Add(-c.margin)) || c.phase >= Stopping {
+	if c.ending.IsZero() || c.now.Before(c.ending.Add(-c.margin)) || c.phase >= Stopping {
 		return
 	}
 	c.say("the time of the job is nearly over: ending %s", plural(c.runs(), "task"))

@@ -67,6 +67,15 @@ type (
 	Drain struct{ Why string }
 	// Signal is a signal that the scheduler got.
 	Signal struct{ Signal syscall.Signal }
+	// AddNodes takes nodes into the pool. Of those that are there, it takes the end.
+	AddNodes struct{ Specs []NodeSpec }
+	// RemoveNodes takes nodes away when what runs there has ended, which Now brings about.
+	// Count is set to how many were there.
+	RemoveNodes struct {
+		Names []string
+		Now   bool
+		Count int
+	}
 	// EndOfJob tells when the allocation ends.
 	EndOfJob struct{ At time.Time }
 	// JobState answers AskJob: whether Slurm has suspended the job.

@@ -110,7 +110,7 @@ func (c *Core) notConnected(e NotConnected) {
 // allTried is called when no node is to come any more.
 func (c *Core) allTried() {
 	switch {
-	case c.phase >= Draining:
+	case c.phase >= Draining, c.Elastic:
 	case len(c.workers) == 0:
 		c.stop(Draining, c.noNodeWhy(), 3)
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
@@ -121,7 +121,7 @@ func (c *Core) allTried() {
 // connected takes in a worker that has greeted.
 func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	n := w.Node
-	if w.State != Connecting || c.phase >= Draining {
+	if w.State != Connecting || c.phase >= Draining || n.released {
 		c.do(Close{w})
 		if w.State == Connecting {
 			n.Worker = nil
@@ -146,6 +146,9 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	c.pool.AddNode(w.n)
 	c.pool.Close(w.n)
 	c.set(w, Waiting)
+	for _, o := range c.orphans {
+		c.occupy(o)
+	}
 	setup := Setup{Worker: w, Pin: pin, Until: c.leaseOver(c.now)}
 	for _, o := range c.orphans {
 		if o.Identity.Kernel != "" && o.Identity.Kernel == hello.Kernel && !o.Identity.Finish {
@@ -363,6 +366,7 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 	for _, a := range lost {
 		delete(w.attempts, a.task.Seq)
+		c.vacate(a)
 		c.doubts--
 		t := a.task
 		why := "its worker is gone"
@@ -418,6 +422,7 @@ func (a *attempt) begun() bool { return a.slot != nil || a.started > 0 }
 func (c *Core) leaveOrphans() {
 	for _, w := range c.orphans {
 		for _, a := range sorted(w.attempts) {
+			c.vacate(a)
 			c.leftFor(a.task, "it may still run at "+w.Name())
 		}
 		c.doubts -= len(w.attempts)
@@ -472,6 +477,7 @@ func (c *Core) spooled(e Spooled) {
 		delete(w.spool.running, d.Done.Seq)
 		if a := w.attempts[d.Done.Seq]; a != nil {
 			delete(w.attempts, d.Done.Seq)
+			c.vacate(a)
 			c.doubts--
 			c.spooledEnd(a.task, spooledResult{d, w.Name()})
 		} else {
@@ -520,6 +526,7 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 		return false
 	}
 	w.attempts[t.Seq] = &attempt{task: t, worker: w, before: true}
+	c.occupy(w)
 	c.doubts++
 	return true
 }

@@ -57,8 +57,8 @@ func (c *Core) Status(now time.Time) *Status {
 		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.doubts + len(c.limbo), Held: len(c.onHold), Lost: s.lost,
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
-	if !c.end.IsZero() {
-		st.EndOfJob = &c.end
+	if !c.ending.IsZero() {
+		st.EndOfJob = &c.ending
 	}
 	for _, n := range c.nodes {
 		st.Waiting += len(n.held)

@@ -183,16 +183,19 @@ func (c *Core) checkSlow() {
 	}
 }
 
-// late reports that a task would not end before the allocation does.
+// late reports that a task would not end in time at any node, before the jobs that these
+// are of end.
 func (c *Core) late(t *pool.Task) bool {
-	return !c.end.IsZero() && c.now.Add(c.expected(t)).After(c.end.Add(-c.margin))
+	for _, w := range c.workers {
+		if !c.lateAt(t, w.n) {
+			return false
+		}
+	}
+	return len(c.workers) > 0 || !c.ending.IsZero() && c.now.Add(c.expected(t)).After(c.ending.Add(-c.margin))
 }
 
 // allLate reports whether everything that waits is late.
 func (c *Core) allLate() bool {
-	if c.end.IsZero() {
-		return false
-	}
 	all := true
 	c.pool.Each(func(t *pool.Task) bool {
 		all = c.late(t)
@@ -228,6 +231,8 @@ type Summary struct {
 	Slowest   []Slow
 	Failures  []Failure
 	JournalOK bool
+	// HandedOver says that another scheduler is to go on.
+	HandedOver bool
 }
 
 // Summary sums up, at the end.
@@ -257,7 +262,7 @@ func (c *Core) Summary() *Summary {
 	r := &Summary{
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
-		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures, JournalOK: !c.paused,
+		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures, JournalOK: !c.paused, HandedOver: c.handing,
 	}
 	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
 	for _, l := range reasons {

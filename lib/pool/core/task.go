@@ -82,6 +82,10 @@ func (c *Core) push(t *pool.Task) {
 		c.refuse(t, "no node of the pool is large enough: it needs "+t.Spec.Need.String())
 		return
 	}
+	if why := c.tooLong(t); why != "" {
+		c.refuse(t, why)
+		return
+	}
 	c.pool.Push(t)
 }
 
@@ -126,8 +130,10 @@ func (c *Core) fill(w *Worker) {
 		return
 	}
 	needs := map[pool.Need]bool{}
-	for _, s := range w.n.Slots() {
-		needs[s.Need()] = true
+	for _, a := range w.attempts {
+		if a.slot != nil {
+			needs[a.slot.Need()] = true
+		}
 	}
 	for need := range needs {
 		for w.queued < window {

@@ -42,6 +42,7 @@ type Node struct {
 	dropped    bool   // is not reached any more
 	why        string // for that, or for the quarantine
 	released   bool
+	margin     time.Duration // before Spec.End
 	quarantine bool
 	up         time.Time
 	done, lost int64
@@ -170,7 +171,7 @@ func (c *Core) leaves(w *Worker) {
 // as by preemption; nothing is to begin there before it is clear that it is not.
 func (c *Core) dismiss(needed map[*Worker]bool) {
 	for _, w := range c.workers {
-		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout {
+		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout && !w.Node.released {
 			continue
 		}
 		if w.ending && !w.bye && len(w.attempts) == 0 && !needed[w] {

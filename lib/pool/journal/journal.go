@@ -180,6 +180,17 @@ func Create(dir, joblog string) (*Journal, error) {
 	return j, nil
 }
 
+// Held reports whether a scheduler holds a run directory, as far as its file system can
+// tell.
+func Held(dir string) bool {
+	lock := flock.New(filepath.Join(dir, "lock"))
+	got, err := lock.TryLock()
+	if got {
+		_ = lock.Close()
+	}
+	return err == nil && !got || noLocks(err) && heldByLease(dir) != nil
+}
+
 // noLocks reports whether a file system has no locks.
 func noLocks(err error) bool {
 	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)

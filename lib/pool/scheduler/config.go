@@ -29,6 +29,8 @@ type Link interface {
 	Abort()
 	// End tells, after Close, what is known of the worker.
 	End() core.End
+	// Leave ends the connection, and neither waits for the worker nor has it end.
+	Leave()
 }
 
 // Source is where tasks come from. It ends with io.EOF.
@@ -63,6 +65,10 @@ type Config struct {
 	Requests <-chan *Request
 	// Ends tells when the allocation ends, again whenever that changes.
 	Ends <-chan time.Time
+	// Changes are nodes that come and go; may be nil.
+	Changes <-chan core.Event
+	// Observe is told each second how things stand; may be nil. It must not wait.
+	Observe func(*Status)
 	// Job asks Slurm how the job stands; may be nil.
 	Job func(ctx context.Context) (Job, error)
 	// Release gives nodes back to Slurm, keeping those named; may be nil.

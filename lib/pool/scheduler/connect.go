@@ -19,6 +19,7 @@ type conn struct {
 	hello *wire.Hello
 	runs  []*wire.Message // tasks, sent when the journal has them
 	out   []*wire.Message // the rest
+	left  chan struct{}   // closed when the worker has answered Leave, or is gone
 }
 
 // flush sends what is queued.
@@ -64,7 +65,7 @@ func (s *scheduler) connect(w *core.Worker, within time.Duration) {
 		if err == nil {
 			context.AfterFunc(s.ctx, func() { link.Close() }) // in case nobody takes it any more
 			s.send(func(s *scheduler) {
-				c := &conn{link: link, w: wire.NewWriter(link), hello: hello}
+				c := &conn{link: link, w: wire.NewWriter(link), hello: hello, left: make(chan struct{})}
 				s.conns[w] = c
 				s.handle(core.Connected{Worker: w, Hello: hello})
 				go s.listen(w, c, in)
@@ -96,8 +97,36 @@ func (s *scheduler) setup(e core.Setup) {
 	c.w.Send(&wire.Message{Setup: &setup})
 }
 
+// leave goes away from workers that are to go on: each knows it before its connection is
+// cut, as what is between may not pass on that it was.
+func (s *scheduler) leave(conns []*conn) {
+	for _, c := range conns {
+		c.w.Send(&wire.Message{Leave: true})
+	}
+	late := time.After(2 * time.Second)
+	for _, c := range conns {
+		for here := true; here; {
+			select {
+			case e := <-s.events: // the ends of tasks that came before the answer
+				e(s)
+			case <-c.left:
+				here = false
+			case <-late:
+				here, late = false, closed
+			}
+		}
+	}
+	for _, c := range conns {
+		c.link.Leave()
+	}
+}
+
+// closed is a timer that has run.
+var closed = func() <-chan time.Time { c := make(chan time.Time); close(c); return c }()
+
 // listen passes on what comes from a worker, until the connection ends.
 func (s *scheduler) listen(w *core.Worker, c *conn, in *wire.Reader) {
+	defer close(c.left)
 	for {
 		var batch []wire.Message
 		var err error
@@ -105,6 +134,9 @@ func (s *scheduler) listen(w *core.Worker, c *conn, in *wire.Reader) {
 			var m wire.Message
 			if err = in.Next(&m); err != nil {
 				break
+			}
+			if m.Left {
+				return
 			}
 			batch = append(batch, m)
 		}

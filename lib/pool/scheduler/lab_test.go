@@ -183,6 +183,7 @@ func (p *pipes) Write(b []byte) (int, error) {
 }
 func (p *pipes) End() core.End { return core.Unknown }
 func (p *pipes) Abort()        { p.Close() }
+func (p *pipes) Leave()        { p.Close() }
 
 // lab is a head with nodes of that kind.
 type lab struct {

@@ -40,6 +40,8 @@ type scheduler struct {
 	waiters map[int64][]func(*core.Result, string, [2][]byte)
 	recent  recent
 	show    show
+	// observed is when Observe was told last.
+	observed time.Time
 }
 
 // event is something that happened elsewhere.
@@ -111,6 +113,8 @@ func (s *scheduler) loop() {
 				break
 			}
 			s.handle(core.Signal{Signal: sig.(syscall.Signal)})
+		case e := <-s.Changes:
+			s.handle(e)
 		case t := <-s.Ends:
 			s.handle(core.EndOfJob{At: t})
 		case <-clock.C:
@@ -192,6 +196,10 @@ func (s *scheduler) tick() {
 	}
 	s.handle(e)
 	s.progress(clock.Now())
+	if now := clock.Now(); s.Observe != nil && now.Sub(s.observed).Abs() >= time.Second {
+		s.observed = now
+		s.Observe(s.core.Status(now))
+	}
 }
 
 // apply does what the core wants.
@@ -383,10 +391,17 @@ func (s *scheduler) release(e core.Release) {
 func (s *scheduler) finish() *Result {
 	s.clearProgress()
 	err := s.printer.close()
+	var kept []*conn
 	for w, c := range s.conns {
+		if s.core.Keeps(w) {
+			kept = append(kept, c)
+			delete(s.conns, w)
+			continue
+		}
 		s.message(w, &wire.Message{Bye: true})
 		c.flush()
 	}
+	s.leave(kept)
 	r := &Result{Summary: *s.core.Summary(), Err: err}
 	if s.tells(r) {
 		for _, line := range s.summary(r) {

@@ -40,6 +40,13 @@ func Srun(options []string, host string, cpus, group int, external bool, command
 	return append(append(args, options...), "/bin/sh", "-c", command)
 }
 
+// SrunAt returns the arguments of srun that run a command at some nodes of the job, once at
+// each.
+func SrunAt(hosts []string, cpus int, external bool, command string) []string {
+	args := Srun([]string{fmt.Sprintf("--nodes=%d", len(hosts)), fmt.Sprintf("--ntasks=%d", len(hosts)), "--ntasks-per-node=1"}, strings.Join(hosts, ","), cpus, -1, external, command)
+	return args
+}
+
 // HasExternalLauncher reports whether an srun of that version has the option.
 func HasExternalLauncher(version string) bool {
 	var year, month int
@@ -79,18 +86,38 @@ func RemoteEnv(env []string) []string {
 	})
 }
 
+// ToJob returns the arguments of srun that run a command at a node of another job of the
+// user, beside all that runs there.
+func ToJob(options []string, job, host, command string) []string {
+	args := []string{
+		"--jobid=" + job, "--unbuffered", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "--cpus-per-task=1", "--cpu-bind=none", "--mem=0",
+		"--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
+	}
+	return append(append(args, options...), "/bin/sh", "-c", command)
+}
+
+// OtherJob is the environment for an srun into another job, without what is true of the
+// own one only.
+func OtherJob(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		return strings.HasPrefix(kv, "SLURM") && !strings.HasPrefix(kv, "SLURM_CONF=") || strings.HasPrefix(kv, "TMPDIR=") ||
+			strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "ROCR_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "GPU_DEVICE_ORDINAL=")
+	})
+}
+
 // WorkerCommand is a command line for sh that runs the first of the programs that
-// is there, or the one in PATH.
-func WorkerCommand(programs []string) string {
+// is there, or the one in PATH, with these words.
+func WorkerCommand(programs []string, words ...string) string {
 	var b strings.Builder
+	command := shell.Join(words)
 	if len(programs) > 0 {
 		b.WriteString("for p in")
 		for _, p := range programs {
 			b.WriteString(" " + shell.Quote(p))
 		}
-		b.WriteString(`; do [ -x "$p" ] && exec "$p" worker; done; `)
+		b.WriteString(`; do [ -x "$p" ] && exec "$p" ` + command + `; done; `)
 	}
-	b.WriteString("exec jobpool worker")
+	b.WriteString("exec jobpool " + command)
 	return b.String()
 }
 

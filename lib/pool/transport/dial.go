@@ -38,6 +38,7 @@ type Dialer struct {
 	Programs []string // where the worker may be
 	Env      []string
 	LogDir   string // for what ssh and srun say
+	Host     string // the name of this node, as Slurm has it
 	// External reports whether srun has --external-launcher; nil: it has not.
 	External func() bool
 }
@@ -45,10 +46,15 @@ type Dialer struct {
 // Dial connects to a node.
 func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, error) {
 	c := command.Cmd{Env: d.Env}
-	worker := WorkerCommand(d.Programs)
+	worker := WorkerCommand(d.Programs, "worker")
 	switch {
 	case n.Local:
 		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
+	case n.Socket != "" && n.Own && n.Host == d.Host:
+		c.Name, c.Args = "/proc/self/exe", []string{"bridge", n.Socket}
+	case n.Socket != "":
+		bridge := WorkerCommand(d.Programs, "bridge", n.Socket)
+		c.Name, c.Args, c.Env = "srun", ToJob(d.Options, n.Job, n.Host, bridge), OtherJob(d.Env)
 	case d.Kind == BySrun:
 		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
@@ -101,6 +107,16 @@ func (l *link) Abort() {
 	l.once.Do(func() {
 		_ = l.p.Signal(syscall.SIGTERM)
 		l.end(l.wait(time.Second, syscall.SIGKILL))
+	})
+}
+
+// Leave cuts the connection. The program is killed: a signal that it could handle, it would
+// pass on to the worker.
+func (l *link) Leave() {
+	l.once.Do(func() {
+		_ = l.p.Stdin.Close()
+		_ = l.p.Signal(syscall.SIGKILL)
+		_ = l.p.Wait()
 	})
 }
 

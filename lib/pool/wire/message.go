@@ -101,6 +101,7 @@ type Message struct {
 	Credit int64 `json:"credit,omitempty"`
 	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
 	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
+	Leave  bool  `json:"leave,omitempty"` // the scheduler goes: do as if it were gone, and say Left
 
 	// From the worker.
 	Hello   *Hello  `json:"hello,omitempty"`
@@ -113,6 +114,7 @@ type Message struct {
 	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
 	Renew   int64   `json:"renew,omitempty"`  // its clock, at which it asks for a lease
 	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Orphans
+	Left    bool    `json:"left,omitempty"`   // the answer to leave: nothing more comes
 }
 
 // Key names one attempt at one task.

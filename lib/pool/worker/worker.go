@@ -288,6 +288,10 @@ func (w *worker) take(batch []wire.Message) {
 			w.credit += m.Credit
 		case m.Lease != 0:
 			w.lease.renewed(m.Lease)
+		case m.Leave:
+			w.schedulerLost()
+			w.out.Send(&wire.Message{Left: true})
+			w.tellOver()
 		case m.Bye:
 			w.ending = true
 			w.lost.Store(true)

@@ -1,0 +1,192 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// Nodes that come and go while the pool runs: those that a user adds and takes away, and
+// those of pilots, which are jobs that each give the pool their nodes for their time.
+//
+// A node whose job has an end gets no task that would not end before it, and what still
+// runs there shortly before is ended and runs again elsewhere. When the scheduler's own
+// job is that near its end, the scheduler ends what runs in it and hands over: the other
+// workers let their tasks end, as [Config.Finish] says, and the next scheduler has their
+// results from their files.
+
+// addNodes takes nodes in, or a new end of their jobs.
+func (c *Core) addNodes(specs []NodeSpec) {
+	for _, spec := range specs {
+		i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.Spec.Name == spec.Name })
+		if i >= 0 && !c.nodes[i].away() {
+			c.nodes[i].Spec.End = spec.End
+			continue
+		}
+		n := &Node{Spec: spec, trust: trust{limit: unproven}}
+		if i >= 0 {
+			c.nodes[i] = n
+		} else {
+			c.nodes = append(c.nodes, n)
+		}
+		if c.phase >= Draining {
+			n.dropped, n.why = true, "the pool is "+c.phase.String()
+			continue
+		}
+		n.margin = c.EndMargin
+		if n.margin == 0 {
+			n.margin = min(30*time.Second, spec.End.Sub(c.now)/10)
+		}
+		c.plan(n, c.now, c.ConnectTimeout)
+	}
+}
+
+// away reports whether a node has left the pool for good.
+func (n *Node) away() bool { return (n.released || n.dropped) && n.Worker == nil }
+
+// removeNodes takes nodes away when what runs there has ended. Now: it is ended.
+func (c *Core) removeNodes(e *RemoveNodes) {
+	for _, n := range c.nodes {
+		if slices.Contains(e.Names, n.Spec.Name) && !n.released {
+			e.Count++
+			c.removeNode(n, e.Now)
+		}
+	}
+}
+
+func (c *Core) removeNode(n *Node, now bool) {
+	n.released = true
+	w := n.Worker
+	switch {
+	case w == nil:
+	case w.State == Planned:
+		n.Worker = nil
+		c.set(w, Gone)
+	case w.connected():
+		c.leaves(w)
+		for _, q := range w.backlog {
+			for _, a := range slices.Clone(q) {
+				c.recall(a)
+			}
+		}
+		if now {
+			c.end(w, false)
+		}
+	}
+	c.nodeEvent(n, "released", n.why)
+}
+
+// end has a worker end what it runs.
+func (c *Core) end(w *Worker, immediately bool) {
+	for _, a := range sorted(w.attempts) {
+		c.kill(a, wire.Stopped, immediately)
+	}
+}
+
+// endOf is when the job of a node ends, and how long before what runs there is ended;
+// zero: never, as far as is known.
+func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
+	if !n.Spec.End.IsZero() {
+		return n.Spec.End, n.margin
+	}
+	return c.ending, c.margin
+}
+
+// checkNodeEnds takes nodes away whose jobs are nearly over.
+func (c *Core) checkNodeEnds() {
+	if c.handing && c.now.After(c.killAt) {
+		c.killAt = c.now.Add(5 * time.Second)
+		for _, w := range c.workers {
+			if w.Node.Spec.Own {
+				c.end(w, true)
+			}
+		}
+	}
+	for _, n := range c.nodes {
+		if n.Spec.End.IsZero() || n.released || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
+			continue
+		}
+		n.why = "the time of its job is nearly over"
+		runs := 0
+		if n.Worker != nil {
+			runs = len(n.Worker.attempts) - n.Worker.queued
+		}
+		c.say("node %s: %s: ending %s", n.Spec.Name, n.why, plural(int64(runs), "task"))
+		c.removeNode(n, true)
+		if n.Spec.Own {
+			c.handOver()
+		}
+	}
+}
+
+// handOver ends the run for this scheduler, and not for the workers of other jobs.
+func (c *Core) handOver() {
+	if c.handing {
+		return
+	}
+	c.handing = true
+	c.stop(Draining, "the time of the scheduler's job is over", ExitLeft)
+	c.killAt = c.now.Add(c.TermGrace)
+	for _, w := range c.workers {
+		if w.Node.Spec.Own {
+			c.end(w, false)
+		}
+	}
+}
+
+// keptRunning reports whether an attempt goes on when the scheduler has handed over.
+func (c *Core) keptRunning(a *attempt) bool { return c.handing && !a.worker.Node.Spec.Own }
+
+// Keeps reports whether a worker is to go on when the scheduler ends.
+func (c *Core) Keeps(w *Worker) bool { return c.handing && w.Node != nil && !w.Node.Spec.Own }
+
+// handed leaves what runs on to the next scheduler.
+func (c *Core) handed() {
+	for _, a := range sorted(c.attempts) {
+		if c.keptRunning(a) {
+			delete(c.attempts, a.task.Seq)
+			c.leftFor(a.task, "it runs on at "+a.worker.Name())
+		}
+	}
+}
+
+// occupy gives the tasks that an orphan lets end their part of the node where they are.
+func (c *Core) occupy(o *Worker) {
+	i := slices.IndexFunc(c.workers, func(w *Worker) bool { return w.Name() == o.Name() })
+	if i < 0 {
+		return
+	}
+	for _, a := range sorted(o.attempts) {
+		if a.beside == nil {
+			a.beside = c.pool.Occupy(c.workers[i].n, a.task)
+		}
+	}
+}
+
+// vacate gives back what occupy took.
+func (c *Core) vacate(a *attempt) {
+	if a.beside != nil {
+		c.pool.Release(a.beside)
+		a.beside = nil
+	}
+}
+
+// awaited reports whether nodes may come that are not there yet.
+func (c *Core) awaited() bool { return c.Elastic && c.phase == Running }
+
+// lateAt reports that a task would not end before the node's job does.
+func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {
+	end, margin := c.endOf(n.Data.(*Worker).Node)
+	return !end.IsZero() && c.now.Add(c.expected(t)).After(end.Add(-margin))
+}
+
+// tooLong says why no pilot could ever run a task to its end, or nothing.
+func (c *Core) tooLong(t *pool.Task) string {
+	if d := t.Spec.Time; c.Longest > 0 && d > c.Longest {
+		return fmt.Sprintf("no job of the pool is long enough: it takes %v, a job has %v", d, c.Longest)
+	}
+	return ""
+}

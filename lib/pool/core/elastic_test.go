@@ -1,0 +1,142 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// add lets a node come whose job ends after a time; 0: never.
+func (w *world) add(name string, cpus int, life time.Duration, own bool) {
+	w.nodes = append(w.nodes, &box{name: name, cpus: cpus})
+	spec := NodeSpec{Name: name, Slots: cpus, Own: own}
+	if life > 0 {
+		spec.End = w.now.Add(life)
+	}
+	w.handle(AddNodes{[]NodeSpec{spec}})
+	w.handle(Tick{})
+	w.connect(0)
+}
+
+// at is the worker of a node that came last.
+func (w *world) at(name string) *process {
+	for _, b := range w.nodes {
+		if b.name == name {
+			return b.processes[len(b.processes)-1]
+		}
+	}
+	return nil
+}
+
+// given are the tasks that a worker was sent and has not been asked to end.
+func (p *process) given() (runs, kills int) {
+	for _, m := range p.inbox {
+		if m.Run != nil {
+			runs++
+		}
+		if m.Kill != nil {
+			kills++
+		}
+	}
+	return runs, kills
+}
+
+func TestNodesComeAndGo(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3}}, []pool.Need{one, one})
+	w.readAll()
+	w.advance(time.Hour)
+	if w.core.Finished() {
+		t.Fatal("a pool whose nodes are to come has ended")
+	}
+	w.add("a", 1, 0, false)
+	a := w.at("a")
+	w.deliver(a) // its setup or first task
+	e := &RemoveNodes{Names: []string{"a", "none"}}
+	w.handle(e)
+	if e.Count != 1 {
+		t.Errorf("%d nodes were taken away", e.Count)
+	}
+	w.advance(time.Second)
+	if _, kills := a.given(); kills != 0 || w.core.Status(w.now).Running != 1 {
+		t.Errorf("what ran was ended: %d kills", kills)
+	}
+	w.add("b", 1, 0, false)
+	if !w.finish() {
+		t.Error(w.broken)
+	}
+	if w.begun[1] != 1 || w.begun[2] != 1 {
+		t.Errorf("begun %v", w.begun)
+	}
+}
+
+func TestTaskThatOutlastsItsNode(t *testing.T) {
+	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3, TimePerTask: 5 * time.Minute}}, []pool.Need{{CPUs: 1}})
+	w.readAll()
+	w.add("short", 1, 4*time.Minute, false)
+	if runs, _ := w.at("short").given(); runs != 0 {
+		t.Fatal("a task began at a node whose job ends before it")
+	}
+	w.add("long", 1, 10*time.Minute, false)
+	if runs, _ := w.at("long").given(); runs != 1 {
+		t.Fatal("a task did not begin at a node whose job is long enough")
+	}
+	w.advance(9*time.Minute + 29*time.Second)
+	if _, kills := w.at("long").given(); kills != 0 {
+		t.Error("it was ended too soon")
+	}
+	w.advance(2 * time.Second)
+	if _, kills := w.at("long").given(); kills != 1 || w.core.Finished() {
+		t.Errorf("%d kills before the end of the job; the run is over: %v", kills, w.core.Finished())
+	}
+}
+
+// The scheduler whose job ends leaves the workers of other jobs as they are.
+func TestHandOver(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{one, one, one})
+	w.readAll()
+	w.add("own", 1, 100*time.Second, true)
+	w.add("other", 1, time.Hour, false)
+	w.advance(91 * time.Second)
+	own, other := w.at("own"), w.at("other")
+	if _, kills := own.given(); kills == 0 {
+		t.Error("what runs in the job that ends was not told to end")
+	}
+	if _, kills := other.given(); kills != 0 {
+		t.Error("what runs in another job was told to end")
+	}
+	if w.core.Finished() {
+		t.Fatal("the scheduler ends before what runs in its job")
+	}
+	w.handle(Received{own.worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}, What: wire.Stopped}}}})
+	w.advance(2 * time.Second)
+	s := w.core.Summary()
+	if !w.core.Finished() || !w.core.Keeps(other.worker) || w.core.Keeps(own.worker) || !s.HandedOver || s.Exit != ExitLeft || s.Left != 3 {
+		t.Errorf("finished %v, keeps other %v and own %v, %+v", w.core.Finished(), w.core.Keeps(other.worker), w.core.Keeps(own.worker), s)
+	}
+}
+
+// The tasks that an orphan lets end have their CPUs until then.
+func TestDetachedTasksKeepTheirCPUs(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, Reconnects: 3}}, []pool.Need{one, one, one}, 2)
+	w.readAll()
+	w.connect(0)
+	first := w.nodes[0].processes[0]
+	orphan := first.worker
+	w.lost(first, Unknown)
+	w.handle(Spooled{Worker: orphan, Listed: true, Running: []wire.Key{{Seq: 1, Attempt: 1}}})
+	w.advance(2 * time.Second)
+	w.connect(0)
+	second := w.nodes[0].processes[1]
+	if runs, _ := second.given(); runs != 1 {
+		t.Fatalf("beside a task that ends at an orphan, %d were started on 2 CPUs", runs)
+	}
+	w.handle(Spooled{Worker: orphan, Done: []SpooledDone{{Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}}}}})
+	if runs, _ := second.given(); runs != 2 || w.ended[1] != 1 {
+		t.Errorf("when it has ended %d run, and it ended %d times", runs, w.ended[1])
+	}
+}

@@ -1,0 +1,160 @@
+package pilot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// Dir is the directory of the pilots in a run directory.
+const Dir = "pilots"
+
+// Pool is what all pilots of a run are told.
+type Pool struct {
+	ID      string   `json:"id"`   // tells the jobs of this run from all others
+	Args    []string `json:"args"` // of the scheduler
+	Dir     string   `json:"dir"`  // where it was called
+	Stdin   bool     `json:"stdin"`
+	Options []string `json:"sbatch"`
+	MaxJobs int      `json:"max_jobs"` // pending or running
+	PerJob  int      `json:"per_job"`  // CPUs of a job; 0: not known
+	Linger  float64  `json:"linger"`   // seconds that a job may be idle
+	Here    bool     `json:"here"`     // the scheduler is where the run was called, and no pilot runs it
+}
+
+// Node is a node of a pilot that runs.
+type Node struct {
+	Job    string    `json:"job"`
+	Start  int       `json:"start,omitempty"` // of the job: 0, and one more with each requeue
+	Name   string    `json:"node"`
+	CPUs   int       `json:"cpus,omitempty"` // of the job there; 0: not known
+	Socket string    `json:"socket"`
+	End    time.Time `json:"end,omitzero"` // of the job
+}
+
+// Label is the name of the node in the pool, where a machine may be that of several jobs.
+func (n *Node) Label() string {
+	if n.Start > 0 {
+		return fmt.Sprintf("%s@%s.%d", n.Name, n.Job, n.Start)
+	}
+	return n.Name + "@" + n.Job
+}
+
+func path(run string, name ...string) string {
+	return filepath.Join(append([]string{run, Dir}, name...)...)
+}
+
+// Input is the file of the tasks.
+func Input(run string) string { return path(run, "input") }
+
+func write(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(name, append(b, '\n'), 0o600)
+}
+
+// Save writes what pilots are told.
+func Save(run string, p *Pool) error {
+	if err := os.MkdirAll(path(run), 0o700); err != nil {
+		return err
+	}
+	return write(path(run, "pool.json"), p)
+}
+
+// Load reads it.
+func Load(run string) (*Pool, error) {
+	b, err := os.ReadFile(path(run, "pool.json"))
+	if err != nil {
+		return nil, err
+	}
+	p := new(Pool)
+	if err := json.Unmarshal(b, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path(run, "pool.json"), err)
+	}
+	return p, nil
+}
+
+func (n *Node) file(run string) string { return path(run, n.Job+"@"+n.Name+".json") }
+
+// Announce tells the scheduler of a node.
+func Announce(run string, n Node) error { return write(n.file(run), n) }
+
+// Withdraw takes that back.
+func Withdraw(run string, n Node) { _ = os.Remove(n.file(run)) }
+
+// Nodes are the nodes that were announced. A file that cannot be read is left out: it is
+// read again.
+func Nodes(run string) ([]Node, error) {
+	if _, err := os.ReadDir(path(run)); err != nil {
+		return nil, err // which is not the same as none
+	}
+	names, err := filepath.Glob(path(run, "*@*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var out []Node
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		var n Node
+		if err == nil && json.Unmarshal(b, &n) == nil && n.Job != "" && n.Name != "" {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// Dismiss lets a pilot end.
+func Dismiss(run, job string) error { return os.WriteFile(path(run, job+".leave"), nil, 0o600) }
+
+// Dismissed reports whether a pilot is to end.
+func Dismissed(run, job string) bool {
+	_, err := os.Stat(path(run, job+".leave"))
+	return err == nil
+}
+
+// SetOver tells all pilots that the run has ended with that status.
+func SetOver(run string, status int) error {
+	return renameio.WriteFile(path(run, "over"), []byte(strconv.Itoa(status)+"\n"), 0o600)
+}
+
+// Over reports whether the run has ended, and with which status.
+func Over(run string) (int, bool) {
+	b, err := os.ReadFile(path(run, "over"))
+	if err != nil {
+		return 0, false
+	}
+	status, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	return status, err == nil
+}
+
+// Begin makes a pilot one that nobody has dismissed: a job that was requeued has the same id.
+func Begin(run, job string) error { return remove(path(run, job+".leave")) }
+
+// Reopen lets pilots work again. With retry, the next scheduler runs again what has failed.
+func Reopen(run string, retry bool) error {
+	if err := remove(path(run, "over")); err != nil || !retry {
+		return err
+	}
+	return os.WriteFile(path(run, "retry"), nil, 0o600)
+}
+
+// TakeRetry reports whether the scheduler that starts now runs again what has failed: the
+// first one does.
+func TakeRetry(run string) bool { return os.Remove(path(run, "retry")) == nil }
+
+func remove(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package pilot
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// Jobs submits the jobs of a pool and counts them.
+type Jobs struct {
+	Client  *slurm.Client
+	Run     string // the run directory
+	Program string // that pilots run
+	Pool    *Pool
+	Env     []string // for sbatch and the jobs
+}
+
+// Job is a job of the pool that is pending or runs.
+type Job struct {
+	ID    string
+	State string
+}
+
+// comment is by what the jobs of a pool are known.
+func (j *Jobs) comment() string { return "jobpool:" + j.Pool.ID }
+
+// List asks Slurm for the jobs that have not ended.
+func (j *Jobs) List(ctx context.Context) ([]Job, error) {
+	all, err := j.Client.Queue(ctx, os.Getuid())
+	if err != nil {
+		return nil, err
+	}
+	var out []Job
+	for i := range all {
+		if all[i].Comment == j.comment() && lives(all[i].State) {
+			out = append(out, Job{all[i].Number(), all[i].State})
+		}
+	}
+	return out, nil
+}
+
+// lives reports whether a job in that state has, or may get, nodes.
+func lives(state string) bool {
+	return slurm.Runs(state) || slices.Contains([]string{"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}, state)
+}
+
+// Fill submits jobs until so many are pending or run, and never more than the pool may
+// have. It returns those that were submitted.
+func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
+	// Jobs whose submission was not answered are counted here, as whoever submitted them
+	// has ended.
+	name := path(j.Run, "submit.lock")
+	lock := flock.New(name)
+	if got, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil || !got {
+		return nil, fault.Errorf(fault.Unavailable, "%s: %w", name, err)
+	}
+	defer lock.Close()
+	hold, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Close()
+	have, err := j.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	script := filepath.Join(j.Run, Dir, "pilot.sh")
+	text := "#!/bin/sh\nexec " + shell.Join([]string{j.Program, "pilot", "--run", j.Run}) + "\n"
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		return nil, err
+	}
+	var out []string
+	for range min(want, j.Pool.MaxJobs) - len(have) {
+		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: hold})
+		if err != nil {
+			return out, err
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+func (j *Jobs) options() []string {
+	return append(slices.Clone(j.Pool.Options), "--job-name=jobpool", "--comment="+j.comment(), "--open-mode=append",
+		"--output="+strings.ReplaceAll(path(j.Run, "%j.log"), "\n", "?"))
+}
+
+// Cancel ends the jobs of the pool that are pending, and with running those that run.
+func (j *Jobs) Cancel(ctx context.Context, running bool) error {
+	jobs, err := j.List(ctx)
+	for _, job := range jobs {
+		if running || !slurm.Runs(job.State) {
+			err = errors.Join(err, j.Client.Cancel(ctx, job.ID))
+		}
+	}
+	return err
+}
+
+// Backlog is what a pool has to do, and with what.
+type Backlog struct {
+	Waiting  int     // tasks
+	Mean     float64 // seconds of a task; 0: not known
+	CPUs     int     // of the nodes that are there
+	PerTask  int     // CPUs of a task
+	Jobs     int     // that are pending or run
+	PerJob   int     // CPUs of a job; 0: not known
+	InputEnd bool    // all tasks are known
+}
+
+// worth is for how long the waiting tasks must take with what there is, or is coming, for
+// one job more to be worth its submission.
+const worth = time.Minute
+
+// Wanted is how many jobs a backlog justifies, before the limit of the pool: so many that
+// what waits is over a minute later, and one where anything waits. Until something is known of tasks
+// and nodes, each task takes a minute, and each job has one CPU.
+func Wanted(b Backlog) int {
+	if b.Waiting == 0 {
+		return 0
+	}
+	mean := b.Mean
+	if mean == 0 {
+		mean = worth.Seconds()
+	}
+	slots := max(1, b.PerJob/max(1, b.PerTask))
+	return max(1, int(math.Ceil(float64(b.Waiting)*mean/worth.Seconds()/float64(slots))))
+}

@@ -1,0 +1,170 @@
+package pilot
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+)
+
+// The test binary is a bridge when it is called as one.
+func TestMain(m *testing.M) {
+	if socket := os.Getenv("PILOT_TEST_BRIDGE"); socket != "" {
+		status, err := Bridge(socket)
+		if err != nil {
+			_, _ = io.WriteString(os.Stderr, err.Error())
+			status = 99
+		}
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+func TestFiles(t *testing.T) {
+	run := t.TempDir()
+	if _, err := Nodes(run); err == nil {
+		t.Error("a run without pilots has nodes")
+	}
+	p := &Pool{ID: "x", Args: []string{"a b", "\x01"}, MaxJobs: 3, Linger: 1.5}
+	if err := Save(run, p); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Load(run); err != nil || got.ID != "x" || got.MaxJobs != 3 || got.Args[1] != "\x01" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	n := Node{Job: "7", Name: "n1", CPUs: 4, Socket: "/s", End: time.Unix(1e9, 0).UTC()}
+	if err := Announce(run, n); err != nil {
+		t.Fatal(err)
+	}
+	// A file that is cut off is not a node.
+	if err := os.WriteFile(path(run, "8@n2.json"), []byte(`{"job":"8"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Nodes(run); err != nil || len(got) != 1 || got[0] != n {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if again := (&Node{Job: "7", Name: "n1", Start: 2}); n.Label() != "n1@7" || again.Label() != "n1@7.2" {
+		t.Errorf("called %s, and %s when it was requeued twice", n.Label(), again.Label())
+	}
+	Withdraw(run, n)
+	if got, err := Nodes(run); err != nil || len(got) != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if Dismissed(run, "7") || Dismiss(run, "7") != nil || !Dismissed(run, "7") || Dismissed(run, "8") || Begin(run, "7") != nil || Dismissed(run, "7") {
+		t.Error("dismissed")
+	}
+	if _, over := Over(run); over || SetOver(run, 75) != nil {
+		t.Error("over")
+	}
+	if status, over := Over(run); !over || status != 75 || Reopen(run, true) != nil || !TakeRetry(run) || TakeRetry(run) {
+		t.Errorf("over with %d", status)
+	}
+	if _, over := Over(run); over || Reopen(run, false) != nil {
+		t.Error("it is over again")
+	}
+}
+
+func TestWanted(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		b    Backlog
+		want int
+	}{
+		{"nothing", Backlog{PerJob: 4}, 0},
+		{"a short task", Backlog{Waiting: 1, Mean: 0.1, PerJob: 4}, 1},
+		{"a minute of work for one job", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4}, 1},
+		{"more", Backlog{Waiting: 241, Mean: 1, PerTask: 1, PerJob: 4}, 2},
+		{"wide tasks", Backlog{Waiting: 240, Mean: 1, PerTask: 4, PerJob: 4}, 4},
+		{"wider than a job, as far as is known", Backlog{Waiting: 60, Mean: 1, PerTask: 8, PerJob: 4}, 1},
+		{"long tasks", Backlog{Waiting: 8, Mean: 3600, PerTask: 1, PerJob: 4}, 120},
+		{"nothing is known", Backlog{Waiting: 5}, 5},
+	} {
+		if got := Wanted(c.b); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// A worker has the streams of its bridge, which has its status, and goes on without it.
+func TestBridge(t *testing.T) {
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Dir(l.Addr().String())); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of the socket: %v, %v", st.Mode(), err)
+	}
+	done := filepath.Join(t.TempDir(), "done")
+	h := &Host{
+		Worker:   command.Cmd{Name: "/bin/sh", Args: []string{"-c", `read -r line; echo "got $line"; while read -r line; do :; done; echo "$line" >` + done + `; exit 86`}},
+		Complain: func(err error) { t.Error(err) },
+	}
+	go h.Serve(l)
+	bridge := func() (*exec.Cmd, io.WriteCloser, io.Reader) {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), "PILOT_TEST_BRIDGE="+l.Addr().String())
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c, in, out
+	}
+	c, in, out := bridge()
+	if _, err := io.WriteString(in, "this\n"); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 9)
+	if _, err := io.ReadFull(out, b); err != nil || string(b) != "got this\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	_ = in.Close()
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if err := c.Wait(); c.ProcessState.ExitCode() != 86 {
+		t.Errorf("the bridge has ended with %v", err)
+	}
+	// The bridge is killed: the worker sees the end of its input, and goes on.
+	if err := os.Remove(done); err != nil {
+		t.Fatal(err)
+	}
+	c, in, out = bridge()
+	if _, err := io.WriteString(in, "that\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, b); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Process.Kill()
+	_ = in.Close()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(done); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("the worker did not go on without its bridge")
+		}
+	}
+	_ = c.Wait()
+	h.End(time.Minute)
+	Close(l)
+	if _, err := os.Stat(filepath.Dir(l.Addr().String())); err == nil {
+		t.Error("the directory of the socket is left")
+	}
+	late := exec.Command(os.Args[0])
+	late.Env = append(os.Environ(), "PILOT_TEST_BRIDGE="+l.Addr().String())
+	if out, err := late.CombinedOutput(); late.ProcessState.ExitCode() != 99 || !strings.Contains(string(out), "the pilot of this node does not answer") {
+		t.Errorf("without a pilot: %q, %v", out, err)
+	}
+}

@@ -1,0 +1,243 @@
+package jobpool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// pilots is a pool that gets its own nodes.
+func pilots(t *testing.T, args ...string) *pool {
+	p := inSlurm(t, nil, append([]string{"--run", "run", "--alloc-sbatch=--partition=cpu", "--alloc-sbatch=--cpus-per-task=2", "--jobs", "2"}, args...)...)
+	t.Cleanup(func() {
+		for _, id := range p.jobs() {
+			_ = p.quietly("scancel", id)
+		}
+		await(p, "its jobs end", func() bool { return len(p.jobs()) == 0 })
+	})
+	return p
+}
+
+func (p *pool) quietly(name string, args ...string) string {
+	c := exec.Command(name, args...)
+	c.Dir, c.Env = p.dir, append(os.Environ(), p.env...)
+	out, _ := c.Output()
+	return strings.TrimSpace(string(out))
+}
+
+// jobs are those of the pool that have not ended.
+func (p *pool) jobs() (ids []string) {
+	for line := range strings.Lines(p.quietly("squeue", "--noheader", "--format=%i %k %Z %o")) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], "jobpool:") && strings.Contains(line, p.dir) {
+			ids = append(ids, f[0])
+		}
+	}
+	return ids
+}
+
+// over is the status with which the run has ended, -1 if it has not.
+func (p *pool) over() int {
+	b, err := os.ReadFile(filepath.Join(p.dir, "run/pilots/over"))
+	if err != nil {
+		return -1
+	}
+	status, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return status
+}
+
+// said is what the jobs have printed.
+func (p *pool) said() string {
+	names, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/*.log"))
+	var b strings.Builder
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		fmt.Fprintf(&b, "%s: %s\n", filepath.Base(name), text)
+	}
+	return b.String()
+}
+
+// await waits until something is so.
+func await(p *pool, what string, is func() bool) {
+	p.Helper()
+	for end := time.Now().Add(harness.Patience); !is(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.Fatalf("not in time: %s\n%s\n%s", what, p.quietly("squeue"), p.said())
+		}
+	}
+}
+
+// submitted is how many jobs the pool has had.
+func (p *pool) submitted() int {
+	logs, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/*.log"))
+	return len(logs)
+}
+
+func TestPilotsOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "2", "--linger", "2s")
+	var b strings.Builder
+	for range 60 {
+		b.WriteString("echo $JOBPOOL_SEQ >>ran; echo $SLURM_JOB_ID $SLURM_JOB_NUM_NODES; sleep 0.2\n")
+	}
+	b.WriteString("exit 3\n")
+	status, stdout, stderr := p.run(b.String())
+	ids := strings.Fields(stdout)
+	if status != 0 || len(ids) != 2 || !strings.Contains(stderr, "jobpool: submitted 2 jobs: "+ids[0]+" "+ids[1]) {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	// The same call again submits nothing more, while the run goes on.
+	await(p, "a scheduler runs", func() bool { return p.quietly("grep", "-c", `"k":"send"`, "run/journal.ndjson") > "0" })
+	status, stdout, stderr = p.run(b.String(), "--resume")
+	if status != 0 || stdout != "" || !strings.Contains(stderr, "goes on") {
+		t.Errorf("again: status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "the run is over", func() bool { return p.over() >= 0 })
+	if p.over() != 1 {
+		t.Errorf("status %d, and one task failed\n%s", p.over(), p.said())
+	}
+	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+	if n := p.submitted(); n != 2 {
+		t.Errorf("%d jobs were submitted", n)
+	}
+	used := map[string]int{}
+	for _, r := range p.journal() {
+		if r.Kind == "end" {
+			_, job, _ := strings.Cut(r.Node, "@")
+			used[job]++
+		}
+	}
+	if used[ids[0]] == 0 || used[ids[1]] == 0 || used[ids[0]]+used[ids[1]] != 61 {
+		t.Errorf("tasks ran in the jobs %v", used)
+	}
+	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "log", "--run", "run", "1")
+	c.Dir = p.dir
+	if out, err := c.Output(); err != nil || !slices.Contains(ids, strings.Fields(string(out))[0]) {
+		t.Errorf("the log of a task: %q, %v", out, err)
+	}
+	p.noneLeft()
+	// What has failed runs again, in a job of its own.
+	if status, stdout, stderr = p.run(b.String(), "--resume", "--retry-failed"); status != 0 || len(strings.Fields(stdout)) == 0 {
+		t.Errorf("to run again what failed: status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "the failed task has run again", func() bool { return p.over() == 1 })
+	p.runsExplained()
+}
+
+// Jobs that are shorter than the work follow each other, while their processes are killed.
+func TestPilotsChaosOverSlurm(t *testing.T) {
+	const tasks = 100
+	p := pilots(t, "--alloc-sbatch=--time=1", "--max-jobs", "2", "--linger", "2s", "--lost-retries", "20", "--kill-after", "2s", "--term-grace", "2s")
+	var b strings.Builder
+	for range tasks {
+		// It never runs beside itself.
+		b.WriteString("echo $JOBPOOL_SEQ >>ran; set -C; echo $$ >at.$JOBPOOL_SEQ || { kill -0 $(cat at.$JOBPOOL_SEQ) && echo $JOBPOOL_SEQ >>beside; }; sleep 1.5; rm -f at.$JOBPOOL_SEQ; true\n")
+	}
+	if status, _, stderr := p.run(b.String()); status != 0 {
+		t.Fatal(stderr)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	killed := map[string]int{}
+	next := time.Now()
+	await(p, "the run is over", func() bool {
+		if p.over() >= 0 {
+			return true
+		}
+		jobs := p.jobs()
+		if len(jobs) == 0 { // the last one was killed: who looks after the run goes on with it
+			if status, _, stderr := p.run(b.String(), "--resume"); status != 0 && status != 4 {
+				t.Errorf("status %d: %s", status, stderr)
+			}
+		}
+		if time.Now().Before(next) || len(killed) == 3 && killed["job"] > 2 {
+			return false
+		}
+		next = time.Now().Add(time.Duration(4+random.IntN(8)) * time.Second)
+		switch victim := []string{"scheduler", "pilot", "job"}[random.IntN(3)]; victim {
+		case "job":
+			if len(jobs) > 0 {
+				_ = p.quietly("scancel", jobs[random.IntN(len(jobs))])
+				killed[victim]++
+			}
+		default:
+			words := map[string]string{"scheduler": "--elastic", "pilot": "\x00pilot\x00"}
+			for _, pid := range p.processes(words[victim]) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				killed[victim]++
+				break
+			}
+		}
+		return false
+	})
+	t.Logf("killed %v; %d jobs; %d tasks ran more than once", killed, p.submitted(), p.runsExplained())
+	if p.over() != 0 {
+		t.Errorf("the run has ended with status %d\n%s", p.over(), p.said())
+	}
+	p.endsOnce(tasks)
+	if beside, err := os.ReadFile(filepath.Join(p.dir, "beside")); err == nil {
+		t.Errorf("tasks ran twice at a time: %q", beside)
+	}
+	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}
+
+// processes are those of the pool whose arguments have that text.
+func (p *pool) processes(text string) (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && strings.Contains(string(args), text) && strings.HasPrefix(string(args), p.dir+"/run/bin/jobpool") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// The scheduler may be where the pool is called: the jobs are nodes and nothing else.
+func TestPilotsHereOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc", "cpu(cores=2) & duration=10m", "--max-jobs", "2", "--head", "here", "-k")
+	status, stdout, stderr := p.run("a\nb\nc\nd\n", "echo {} $SLURM_JOB_ID; sleep 0.5")
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if status != 0 || len(lines) != 6 {
+		t.Fatalf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
+	}
+	for i, line := range lines[2:] {
+		if f := strings.Fields(line); len(f) != 2 || f[0] != string("abcd"[i]) || !slices.Contains(lines[:2], f[1]) {
+			t.Errorf("line %d: %q, want %c and a job of %q", i, line, "abcd"[i], lines[:2])
+		}
+	}
+	await(p, "the jobs end with their scheduler", func() bool { return len(p.jobs()) == 0 })
+	p.endsOnce(4)
+	p.noneLeft()
+}
+
+func TestPilotsRefuse(t *testing.T) {
+	p := newPool(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--alloc", ""}, "jobpool: --alloc: the request is empty\n"},
+		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it\n"},
+		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: \"0\" is not a whole number from 1 on\n"},
+		{[]string{"--max-jobs", "2"}, "jobpool: --max-jobs goes with --alloc or --alloc-sbatch only\n"},
+		{[]string{"--alloc-sbatch=-n1", "--head", "there"}, "jobpool: --head: \"there\" is none of job, here\n"},
+	} {
+		status, stdout, stderr := p.run("true\n", c.args...)
+		if status != 2 || stdout != "" || !strings.HasPrefix(stderr, c.want) {
+			t.Errorf("%q: status %d, %q, %q, want %q", c.args, status, stdout, stderr, c.want)
+		}
+	}
+}
