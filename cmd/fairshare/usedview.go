@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/unit"
@@ -43,9 +41,7 @@ type usedGroup struct {
 	usage.Group
 	sum     usage.Sum
 	learned usage.Learned
-	options []string // nil: no advice, or Slurm would not plan a job like that
-	before  int64    // when a job like the last would start by time limits; 0: not planned
-	after   int64    // the same with the options
+	planner.Advice
 }
 
 func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
@@ -144,61 +140,13 @@ func (v *usedView) advise(ctx context.Context) error {
 			loaded, v.at = true, plan.Now
 		}
 		advised++
-		last := &g.Runs[len(g.Runs)-1]
-		given := map[string]string{"partition": last.Partition, "account": last.Account, "qos": last.QOS, "nodes": strconv.FormatInt(last.Nodes, 10), "job-name": last.Name}
-		if last.Limit > 0 {
-			given["time"] = slurm.FormatDuration(last.Limit)
-		}
-		partition, _, _ := strings.Cut(last.Partition, ",")
-		at := slices.IndexFunc(plan.Partitions, func(p slurm.Partition) bool { return p.Name == partition })
-		if at < 0 {
-			continue
-		}
-		was, err := plan.JobFor(ctx, v.ask, last.User, given, &plan.Partitions[at], last.QOS)
+		advice, err := plan.Advise(ctx, v.ask, &g.Group, &g.learned, options)
 		if err != nil {
 			return err
 		}
-		n := float64(last.Nodes)
-		was.Need = forecast.Resources{CPUs: last.CPUs / n, GPUs: last.GPUs / n, MemMB: last.MemMB}
-		if !plan.MemoryCounts() {
-			was.Need.MemMB = 0
-		}
-		less := was
-		if l := &g.learned; l.Time > 0 && hasOption(options, "--time=") {
-			less.Limit = int64(l.Time / time.Second)
-		}
-		if hasOption(options, "--mem=") && plan.MemoryCounts() {
-			less.Need.MemMB = float64(g.learned.MemMB)
-		}
-		if hasOption(options, "--cpus-per-task=") {
-			less.Need.CPUs = float64(g.learned.CPUs)
-		}
-		var ok bool
-		g.before, _ = planned(&plan, was)
-		if g.after, ok = planned(&plan, less); ok {
-			g.options = options
-		}
+		g.Advice = advice
 	}
 	return nil
-}
-
-func hasOption(options []string, name string) bool {
-	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, name) })
-}
-
-// planned is when a job would start by time limits; 0: that is not known. ok is whether it
-// may start at all.
-func planned(n *planner.Planner, j forecast.Job) (start int64, ok bool) {
-	j.ID, j.ArrayID = 1<<61, 1<<61
-	plan, row := n.Plan.With(n.World.Bound(j))
-	switch r := &plan.Results[row]; r.Verdict {
-	case forecast.StartsNow, forecast.PlannedLate, forecast.Unplanned, forecast.Beyond:
-		return r.Start, true
-	case forecast.NeverAsks, forecast.NeverFits:
-		return 0, false
-	default:
-		return 0, true
-	}
 }
 
 // name is what a line is about.
@@ -310,17 +258,17 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 	if l.Killed {
 		p.line("", "%s: more than %s of the runs ran out of memory: they need more than %s", name, percentText(v.risk), memory(g.sum.MemMB))
 	}
-	if len(g.options) == 0 {
+	if len(g.Options) == 0 {
 		return
 	}
 	var words []string
-	if hasOption(g.options, "--time=") {
+	if usage.Has(g.Options, "--time=") {
 		words = append(words, fmt.Sprintf("%s instead of %s", span(l.Time), limitText(g.sum.Largest)))
 	}
-	if hasOption(g.options, "--mem=") {
+	if usage.Has(g.Options, "--mem=") {
 		words = append(words, fmt.Sprintf("%s instead of %s", memory(float64(l.MemMB)), memory(g.sum.MemMB)))
 	}
-	if hasOption(g.options, "--cpus-per-task=") {
+	if usage.Has(g.Options, "--cpus-per-task=") {
 		words = append(words, fmt.Sprintf("%s instead of %.0f", plural(int(l.CPUs), "CPU", "CPUs"), g.Runs[len(g.Runs)-1].CPUs))
 	}
 	basis := fmt.Sprintf("enough for %s of such runs, by %s", percentText(1-v.risk), plural(max(l.Runs, l.Peaks), "run", "runs"))
@@ -328,17 +276,17 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 		basis = fmt.Sprintf("half as much again as the most that was used in %s", plural(max(l.Runs, l.Peaks), "run", "runs"))
 	}
 	p.line("", "%s: ask for %s (%s)", name, strings.Join(words, ", "), basis)
-	p.command("    ", g.options)
-	if now := v.at.Unix(); g.after > 0 {
+	p.command("    ", g.Options)
+	if now := v.at.Unix(); g.After > 0 {
 		switch {
-		case g.after <= now && (g.before == 0 || g.before > now):
+		case g.After <= now && (g.Before == 0 || g.Before > now):
 			text := "it fits a hole now"
-			if g.before > now {
-				text += "; as before it would start " + when(g.before, v.at)
+			if g.Before > now {
+				text += "; as before it would start " + when(g.Before, v.at)
 			}
 			p.line("    ", "%s", text)
-		case g.before > g.after:
-			p.line("    ", "it would start %s instead of %s", when(g.after, v.at), when(g.before, v.at))
+		case g.Before > g.After:
+			p.line("    ", "it would start %s instead of %s", when(g.After, v.at), when(g.Before, v.at))
 		}
 	}
 }
@@ -420,7 +368,7 @@ func (v *usedView) json(w io.Writer) error {
 			Median: int64(s.Median / time.Second), Longest: int64(s.Longest / time.Second), Limit: seconds(s.Largest),
 			CPU: ratio(s.CPUUsed, s.CPUSeconds), GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
 			CPULost: known(s.WastedCPU), GPULost: known(s.WastedGPU), TimedOut: g.learned.Cut, Killed: g.learned.Killed,
-			Advice: adviceJSON{filled(g.options), rfc3339(g.before), rfc3339(g.after), g.learned.Few}, States: map[string]int{},
+			Advice: adviceJSON{filled(g.Options), rfc3339(g.Before), rfc3339(g.After), g.learned.Few}, States: map[string]int{},
 		}
 		for k := range g.Runs {
 			row.States[g.Runs[k].State]++

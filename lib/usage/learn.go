@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -137,4 +138,9 @@ func (l *Learned) Options(s *Sum) []string {
 		options = append(options, "--cpus-per-task="+strconv.FormatInt(l.CPUs, 10))
 	}
 	return options
+}
+
+// Has reports whether options of sbatch have one with that beginning, such as "--time=".
+func Has(options []string, name string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, name) })
 }

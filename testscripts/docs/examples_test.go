@@ -119,6 +119,8 @@ var forms = []struct {
 	{regexp.MustCompile(`\b(\d+[dhm])*\d+s\b`), "SPAN"},
 	{regexp.MustCompile(`\b\d+\.\d+\.\d+\S*`), "VERSION"},
 	{regexp.MustCompile(`\s+`), " "},
+	// What is stopped at once may have begun, or not.
+	{regexp.MustCompile(`\bSPAN (SPAN|-) stopped as the queue asked`), "SPAN - stopped as the queue asked"},
 }
 
 func form(line string) string {
