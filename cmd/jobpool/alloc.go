@@ -182,7 +182,7 @@ func allocation(c *cli.Context) ([]string, error) {
 		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind, Args: []string{"--format", "args0", "--", c.String("alloc")}, Timeout: 2 * time.Minute})
 		var exit *command.ExitError
 		if errors.As(err, &exit) && exit.Code > 0 {
-			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.TrimPrefix(exit.Stderr, "lfind: "))))
+			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))))
 		}
 		if err != nil {
 			return nil, fault.Wrap(fault.Unavailable, err)
