@@ -89,6 +89,7 @@ type Slurm struct {
 	// Learn is the risk at which tasks that do not say it get a time limit and memory as
 	// runs of their name needed them; "": they do not.
 	Learn      string   `yaml:"learn"`
+	Arrays     bool     `yaml:"arrays"`      // tasks that are alike are submitted together
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
 }
@@ -133,7 +134,7 @@ func Default() Config {
 		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
 		Sentry:    Sentry{Environment: "production"},
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
-		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute)},
+		Slurm:     Slurm{Arrays: true, ConfigFlag: "--config", StopWait: Duration(time.Minute)},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),

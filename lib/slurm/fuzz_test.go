@@ -98,10 +98,13 @@ func FuzzListings(f *testing.F) {
 			}
 		}
 		_, _ = parseReport(in())
-		past, err := parsePast(in())
-		for _, r := range past {
-			if err != nil || r.ID == "" || r.State == "" {
-				t.Errorf("%+v, %v", r, err)
+		for _, asked := range [][]column[Record]{pastColumns, lineColumns} {
+			var past []Record
+			err := rows(in(), endLayout, asked, collect(&past))
+			for _, r := range past {
+				if ids := Elements(r.ID); err == nil && (r.ID == "" || r.State == "" || len(ids) > maxElements) {
+					t.Errorf("%+v, %q", r, ids)
+				}
 			}
 		}
 		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +15,13 @@ import (
 // Batch is a batch job to submit.
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
-	Script  string   // path; "" with --wrap
+	Script  string   // path; "" with --wrap or Text
+	Text    []byte   // of the script, where it is no file
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
-	// Hold stays open in sbatch, so that a lock on it lasts until sbatch has ended
+	// Hold stay open in sbatch, so that locks on them last until sbatch has ended
 	// even if this process is killed meanwhile.
-	Hold *os.File
+	Hold []*os.File
 }
 
 // Argv are the arguments of sbatch.
@@ -35,9 +37,9 @@ func (b Batch) Argv() []string {
 // id, whatever its exit status: it may have been killed right after. With an error, the
 // job was refused (RefusedJob), or it is not known whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
-	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true}
-	if b.Hold != nil {
-		cmd.ExtraFiles = []*os.File{b.Hold}
+	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true, ExtraFiles: b.Hold}
+	if b.Text != nil {
+		cmd.Stdin = bytes.NewReader(b.Text)
 	}
 	out, err := c.Command(ctx, cmd)
 	id, parseErr := parseSubmitted(out)

@@ -214,6 +214,7 @@ type effect struct {
 type run struct {
 	began        time.Time
 	job, restart string
+	raw          string // the raw id of the job
 	ended        time.Time // zero: it did not come to its end
 	code         int
 	asked        bool // it got SIGTERM
@@ -243,8 +244,8 @@ func parseEffect(text string) effect {
 			continue
 		}
 		at, _ := time.Parse(time.RFC3339Nano, f[0])
-		if f[1] == "S" && len(f) == 4 {
-			e.runs = append(e.runs, run{began: at, job: f[2], restart: f[3]})
+		if f[1] == "S" && len(f) == 5 {
+			e.runs = append(e.runs, run{began: at, job: f[2], restart: f[3], raw: f[4]})
 			continue
 		}
 		if f[1] == "O" { // before the line of its beginning
@@ -351,7 +352,7 @@ func (w *world) failedAsAsked(i *item, r run, log string) bool {
 	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
 		// Slurm's time is that of the second in which it sent the signals.
 		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[2], time.Local)
-		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.began) && at.Before(r.ended.Add(1500*time.Millisecond)) {
+		if cut && err == nil && m[1] == r.raw && at.Add(time.Second).After(r.began) && at.Before(r.ended.Add(1500*time.Millisecond)) {
 			return true
 		}
 	}

@@ -62,6 +62,7 @@ type evidence struct {
 	queue        *slurm.Job    // as squeue shows it; nil: it does not
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
+	siblings     bool // squeue and accounting show other elements of the array that the job is of
 	// What the job script has written down, if journal says that it was read.
 	journal bool
 	run     runner.Run
@@ -235,6 +236,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// it: the command has not failed by itself.
 		job.State = task.Error
 		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
+		return job
+	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && (e.account == nil || e.account.Listed) && e.notBegun() && e.owner == "":
+		// Of an element that is cancelled while it waits, Slurm keeps nothing. What has ended in
+		// another way is in accounting by itself, and what Slurm forgets is the whole array.
+		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
 	case absent && e.account == nil && e.notBegun() && e.owner == "":
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
