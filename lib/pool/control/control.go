@@ -206,23 +206,35 @@ func Dial(dir string) (*Client, error) {
 		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
-			return nil, fault.Hint(err, fmt.Sprintf("its scheduler is on %s: run this there%s", host, besides(dir)))
+			away := &AwayError{Host: host, err: err}
+			away.Job, away.Node = jobOf(dir)
+			return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
 		}
 	}
 	return nil, fault.Hint(err, "its run has ended")
 }
 
-// besides says how to run a program beside a scheduler that is in a Slurm job.
-func besides(dir string) string {
+// AwayError reports a scheduler on another host; Job and Node are empty where that is not
+// a node of a Slurm job.
+type AwayError struct {
+	Host, Job, Node string
+	err             error
+}
+
+func (e *AwayError) Error() string { return e.err.Error() }
+func (e *AwayError) Unwrap() error { return e.err }
+
+// jobOf is the Slurm job of the scheduler of a run, and its node.
+func jobOf(dir string) (job, node string) {
 	b, err := os.ReadFile(filepath.Join(dir, journal.RunFile))
 	var run struct {
 		Job  string `json:"job"`
 		Node string `json:"node"`
 	}
-	if err != nil || json.Unmarshal(b, &run) != nil || run.Job == "" || run.Node == "" {
-		return ""
+	if err != nil || json.Unmarshal(b, &run) != nil || run.Node == "" {
+		return "", ""
 	}
-	return fmt.Sprintf(", with \"srun --jobid=%s --overlap --nodelist=%s jobpool ...\"", run.Job, run.Node)
+	return run.Job, run.Node
 }
 
 // Send sends a request.
