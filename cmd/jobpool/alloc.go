@@ -124,25 +124,12 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if p.Dir, err = os.Getwd(); err != nil {
 		return false, err
 	}
-	if err := pilot.Save(run, p); err != nil {
-		return false, err
-	}
-	if in.stdin {
-		if err := keepInput(c, run); err != nil {
-			return false, err
-		}
-	}
-	tasks, err := countTasks(in, base, &policy)
+	tasks, err := takeInput(c, run, in, base, &policy)
 	if err != nil {
 		return false, err
 	}
-	if f, ok := c.App.Reader.(*os.File); ok && in.stdin { // it was read to count
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return false, err
-		}
-	}
-	if tasks == 0 {
-		return false, fault.Errorf(fault.Usage, "the input has no tasks")
+	if err := pilot.Save(run, p); err != nil {
+		return false, err
 	}
 	if _, err := pinned(run); err != nil {
 		return false, err
@@ -195,7 +182,7 @@ func allocation(c *cli.Context) ([]string, error) {
 		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind, Args: []string{"--format", "args0", "--", c.String("alloc")}, Timeout: 2 * time.Minute})
 		var exit *command.ExitError
 		if errors.As(err, &exit) && exit.Code > 0 {
-			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.TrimPrefix(exit.Stderr, "lfind: "))))
+			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))))
 		}
 		if err != nil {
 			return nil, fault.Wrap(fault.Unavailable, err)
@@ -207,27 +194,45 @@ func allocation(c *cli.Context) ([]string, error) {
 	return append(out, c.StringSlice("alloc-sbatch")...), nil
 }
 
-// keepInput copies standard input to where the schedulers find it.
-func keepInput(c *cli.Context, run string) error {
-	f, err := renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600))
-	if err != nil {
-		return err
+// takeInput counts the tasks and, if they come from standard input, keeps it where the
+// schedulers find it. The input of a run that goes on is replaced only when it is good.
+func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks int, err error) {
+	var kept *renameio.PendingFile
+	if in.stdin {
+		if err := os.MkdirAll(filepath.Dir(pilot.Input(run)), 0o700); err != nil {
+			return 0, err
+		}
+		if kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
+			return 0, err
+		}
+		defer func() { _ = kept.Cleanup() }()
+		if _, err := io.Copy(kept, c.App.Reader); err != nil {
+			return 0, err
+		}
+		if _, err := kept.Seek(0, io.SeekStart); err != nil {
+			return 0, err
+		}
+		c.App.Reader = kept.File
 	}
-	defer func() { _ = f.Cleanup() }()
-	if _, err := io.Copy(f, c.App.Reader); err != nil {
-		return err
+	if tasks, err = countTasks(in, base, policy); err != nil {
+		return 0, err
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
-		return err
+	if tasks == 0 {
+		return 0, fault.Errorf(fault.Usage, "the input has no tasks")
 	}
-	c.App.Reader, err = os.Open(pilot.Input(run))
-	return err
+	if in.stdin {
+		if err := kept.CloseAtomicallyReplace(); err != nil {
+			return 0, err
+		}
+		c.App.Reader, err = os.Open(pilot.Input(run))
+	}
+	return tasks, err
 }
 
 // countTasks reads all of the input once, so that what is wrong with it is told before a job
 // is submitted.
 func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (int, error) {
-	source, err := in.open(base, &place{elastic: true}, false, policy)
+	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)
 	if err != nil {
 		return 0, err
 	}

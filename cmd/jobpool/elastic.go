@@ -104,7 +104,7 @@ func (e *elastic) follow(ctx context.Context) {
 		}
 		e.perJob = max(e.perJob, n.CPUs)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, End: n.End, Own: n.Job == e.own, Most: n.CPUs,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, End: n.End, Life: time.Duration(n.Life * float64(time.Second)), Own: n.Job == e.own, Most: n.CPUs,
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs, Group: -1,
 		})
 	}

@@ -151,7 +151,7 @@ func (p *place) slots() int {
 		}
 		sum += max(1, cpus)
 	}
-	return sum
+	return max(1, sum) // of the nodes of pilots nothing is known
 }
 
 // topLevel splits at commas outside brackets.

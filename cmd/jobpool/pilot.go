@@ -86,7 +86,11 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	if j, err := job(ctx, &slurm.Client{}, p.job); err == nil {
 		p.end = j.End
 	}
-	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end}
+	life := 0.0
+	if !p.end.IsZero() {
+		life = max(0, clock.Until(p.end).Seconds())
+	}
+	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end, Life: life}
 	if n.Name == "" {
 		n.Name = machine.Hostname()
 	}

@@ -29,6 +29,8 @@ type NodeSpec struct {
 	Job, Socket string
 	// End is when the node's job ends; zero: as [EndOfJob] says.
 	End time.Time
+	// Life is how long the node's job was when it began; 0: that is not known, or it has no end.
+	Life time.Duration
 	// Own says that the scheduler's own job ends then, and the scheduler with it.
 	Own bool
 }
@@ -59,8 +61,6 @@ type Policy struct {
 	ReleaseIdle    bool
 	// Elastic says that nodes come and go: that none is there is not the end.
 	Elastic bool
-	// Longest is how long a task may take at a node that has just come; 0: no limit.
-	Longest time.Duration
 	// Probe is run at each node before its first task; empty: nothing is.
 	Probe string
 }
@@ -180,8 +180,9 @@ type Core struct {
 	killAt    time.Time
 	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
-	handing   bool // the next scheduler takes over
-	paused    bool // the journal cannot be written
+	longest   time.Duration // that a task can take at a node of a job that begins; 0: not known
+	handing   bool          // the next scheduler takes over
+	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
 	choked    bool
 	releaseAt time.Time

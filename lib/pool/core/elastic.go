@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -41,6 +42,18 @@ func (c *Core) addNodes(specs []NodeSpec) {
 			n.margin = min(30*time.Second, spec.End.Sub(c.now)/10)
 		}
 		c.plan(n, c.now, c.ConnectTimeout)
+		c.longest = max(c.longest, spec.Life-n.margin)
+	}
+	var long []int64
+	c.pool.Each(func(t *pool.Task) bool {
+		if c.tooLong(t) != "" {
+			long = append(long, t.Seq)
+		}
+		return true
+	})
+	for _, seq := range long {
+		t := c.pool.Remove(seq)
+		c.refuse(t, c.tooLong(t))
 	}
 }
 
@@ -185,8 +198,8 @@ func (c *Core) lateAt(t *pool.Task, n *pool.Node) bool {
 
 // tooLong says why no pilot could ever run a task to its end, or nothing.
 func (c *Core) tooLong(t *pool.Task) string {
-	if d := t.Spec.Time; c.Longest > 0 && d > c.Longest {
-		return fmt.Sprintf("no job of the pool is long enough: it takes %v, a job has %v", d, c.Longest)
+	if d := cmp.Or(t.Spec.Time, c.TimePerTask); c.longest > 0 && d > c.longest {
+		return fmt.Sprintf("no job of the pool is long enough: it takes %v, a job has %v for it", d, c.longest)
 	}
 	return ""
 }

@@ -140,3 +140,14 @@ func TestDetachedTasksKeepTheirCPUs(t *testing.T) {
 		t.Errorf("when it has ended %d run, and it ended %d times", runs, w.ended[1])
 	}
 }
+
+// A task that is longer than any job is refused, and no job after the other waits for it.
+func TestTaskLongerThanAnyJob(t *testing.T) {
+	w := newWorld(Config{Policy: Policy{Elastic: true, TimePerTask: 5 * time.Minute}}, []pool.Need{{CPUs: 1}})
+	w.readAll()
+	w.nodes = append(w.nodes, &box{name: "a", cpus: 1})
+	w.handle(AddNodes{[]NodeSpec{{Name: "a", Slots: 1, End: w.now.Add(4 * time.Minute), Life: 4 * time.Minute}}})
+	if w.outcome[1] != wire.Refused || !w.core.Finished() {
+		t.Errorf("it ended as %q; the run is over: %v", w.outcome[1], w.core.Finished())
+	}
+}

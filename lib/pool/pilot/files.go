@@ -37,7 +37,8 @@ type Node struct {
 	Name   string    `json:"node"`
 	CPUs   int       `json:"cpus,omitempty"` // of the job there; 0: not known
 	Socket string    `json:"socket"`
-	End    time.Time `json:"end,omitzero"` // of the job
+	End    time.Time `json:"end,omitzero"`   // of the job
+	Life   float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end
 }
 
 // Label is the name of the node in the pool, where a machine may be that of several jobs.
