@@ -14,7 +14,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -32,50 +31,42 @@ func ctlCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ctl", Usage: "look at a run, and direct it",
 		Subcommands: []*cli.Command{
-			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag), Action: besideScheduler(ctlStatus)},
-			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: besideScheduler(ctlList)},
-			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: besideScheduler(ctlExplain)},
-			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: besideScheduler(ctlTasks("retry"))},
-			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: besideScheduler(ctlTasks("cancel"))},
-			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: besideScheduler(ctlDrain)},
+			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag), Action: ctlStatus},
+			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
+			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
+			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
+			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
+			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: ctlDrain},
 		},
 	}
 }
 
-// besideVar is set where a command runs beside its scheduler.
-const besideVar = "JOBPOOL_BESIDE"
-
-// besideScheduler runs a command as a step of the scheduler's job where that is on another
-// host, with the same streams and status.
-func besideScheduler(action cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		err := action(c)
-		var away *control.AwayError
-		if !errors.As(err, &away) || away.Job == "" || os.Getenv(besideVar) != "" {
-			return err
-		}
-		dir, err := filepath.Abs(existing(c))
-		if err != nil {
-			return err
-		}
-		programs := []string{filepath.Join(dir, "bin", "jobpool")}
-		if self, err := os.Executable(); err == nil {
-			programs = append(programs, self)
-		}
-		step := transport.ToJob(nil, away.Job, away.Node, transport.WorkerCommand(programs, os.Args[1:]...))
-		env := append(transport.OtherJob(os.Environ()), besideVar+"=1", "JOBPOOL_RUN="+dir)
-		w, err := command.StartWork(command.Cmd{Name: "srun", Args: append([]string{"--quiet"}, step...), Env: env, Stdin: c.App.Reader, Stdout: c.App.Writer, Stderr: c.App.ErrWriter})
-		if err != nil {
-			return err
-		}
-		status, err := w.Status()
-		return errors.Join(err, fault.Exit(status, nil))
+// dial connects to the scheduler of the run, by a step beside it where that is a Slurm
+// job's at another host.
+func dial(c *cli.Context) (*control.Client, error) {
+	client, err := control.Dial(existing(c))
+	var away *control.AwayError
+	if !errors.As(err, &away) || away.Job == "" {
+		return client, err
 	}
+	dir, e := filepath.Abs(existing(c))
+	if e != nil {
+		return nil, e
+	}
+	programs := []string{filepath.Join(dir, "bin", "jobpool")}
+	if self, e := os.Executable(); e == nil {
+		programs = append(programs, self)
+	}
+	link, e := transport.Beside(away.Job, away.Node, transport.WorkerCommand(programs, "call", "--raw", "--run", dir))
+	if e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return control.NewClient(link), nil
 }
 
 // ask sends one request and returns its answer.
 func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
-	client, err := control.Dial(existing(c))
+	client, err := dial(c)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +240,7 @@ func callCommand() *cli.Command {
 			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"},
 			str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("timeout", "end it after `TIME`"), jsonFlag,
 		),
-		Action: besideScheduler(call),
+		Action: call,
 	}
 }
 
@@ -257,7 +248,7 @@ func callCommand() *cli.Command {
 const maxStdin = 2 << 20
 
 func call(c *cli.Context) error {
-	client, err := control.Dial(existing(c))
+	client, err := dial(c)
 	if err != nil {
 		return err
 	}
