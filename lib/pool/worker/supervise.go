@@ -25,6 +25,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 		return 1, err
 	}
 	defer os.RemoveAll(temp)
+	defer clear(temp, os.Stderr)
 	lease, err := os.OpenFile(filepath.Join(temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return 1, err
@@ -63,9 +64,9 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
 				return 0, nil
 			}
-			clear := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
+			none := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
 			switch {
-			case clear && !well:
+			case none && !well:
 				return wire.Over, nil
 			case status.Signaled():
 				return 128 + int(status.Signal()), nil
