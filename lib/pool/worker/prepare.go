@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/command"
@@ -153,7 +152,7 @@ func (w *worker) noteClearing() error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(w.Temp, clearFile), b, 0o600)
+	return os.WriteFile(filepath.Join(w.Temp, clearFile), b, 0o600)
 }
 
 // clearFile is the file of a worker's directory with its clearing.

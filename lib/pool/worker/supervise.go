@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,8 +16,9 @@ import (
 // wire.Over if the worker has failed and nothing of it is left. When the worker is
 // killed in whatever way, its tasks come to this process, which ends them; when this
 // process is killed, the worker gets SIGTERM. A worker that is still there when its
-// lease ends, stopped perhaps, is killed.
-func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, error) {
+// lease ends, stopped perhaps, is killed. What the teardown of the node prints goes to
+// complaints.
+func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints io.Writer) (int, error) {
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
 	}
@@ -25,7 +27,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 		return 1, err
 	}
 	defer os.RemoveAll(temp)
-	defer clear(temp, os.Stderr)
+	defer clear(temp, complaints)
 	lease, err := os.OpenFile(filepath.Join(temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return 1, err
