@@ -91,9 +91,14 @@ type Listing struct {
 	// Odd is how many rows could not be read. What is missing from a list that has some
 	// may be there all the same.
 	Odd int `json:"odd,omitempty"`
+	// OddLabels are the labels of those that have one, or are known to have none ("").
+	OddLabels []string `json:"odd_labels,omitempty"`
 	// At is when it was asked for.
 	At time.Time `json:"at"`
 }
+
+// Nameless is how many rows could not be read, not even their label.
+func (l Listing) Nameless() int { return l.Odd - len(l.OddLabels) }
 
 // Charge is what one instance was billed, in dollars.
 type Charge struct {
@@ -245,6 +250,13 @@ func hide(said []byte, o Order) []byte {
 
 // shortSecret is how long a value must be to be taken for a secret.
 const shortSecret = 6
+
+// LacksPermission reports whether a call failed because the key may not make it, though the
+// market knows it.
+func LacksPermission(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && strings.Contains(e.words, "permission group")
+}
 
 // status returns the HTTP status of a failed call, or 0.
 func status(err error) int {

@@ -147,14 +147,20 @@ func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, 
 		return false, err
 	}
 	r.warn("an offer was rejected", o, why)
-	if o.Rejected < maxOffers {
+	lacking := vastai.LacksPermission(why) // then other offers are of no use
+	if o.Rejected < maxOffers && !lacking {
 		return false, nil
 	}
 	pause := min(firstHold<<min(o.Holds, 10), longestHold)
+	hint := "look at image, image_login and disk; the journal has each answer"
+	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", o.Rejected, why)
+	if lacking {
+		hint = permissionHint("instance_write")
+		o.Status = fmt.Sprintf("the key may not order instances: %v", why)
+	}
 	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
-	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", maxOffers, why)
 	r.warn("the order is held", o, why)
-	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), "look at image, image_login and disk; the journal has each answer")
+	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), hint)
 }
 
 // ordering is the error of an order that the market cannot take now. What the market wants
