@@ -28,7 +28,7 @@ var (
 	ErrCredit   = errors.New("the account lacks credit")
 	ErrAuth     = errors.New("the key is not accepted")
 	// ErrUnknown says that nobody can tell whether the request had an effect.
-	ErrUnknown = errors.New("whether it was done is not known")
+	ErrUnknown = errors.New("the outcome is unknown")
 	ErrInvalid = errors.New("the request is refused")
 	// ErrMore says that there are more pages than were to be read at a time.
 	ErrMore = errors.New("there are more pages")

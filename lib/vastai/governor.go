@@ -209,7 +209,7 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 			slot = c.Next
 		}
 		if wait = slot.Sub(now); wait > g.units(maxSlot) {
-			refused = &callError{op: op, kind: ErrBusy, words: "too many requests wait already", until: slot, held: true}
+			refused = &callError{op: op, kind: ErrBusy, words: "too many requests are waiting already", until: slot, held: true}
 			return
 		}
 		c.Next = slot.Add(distances[name] * g.Unit / 10)

@@ -55,7 +55,7 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		case p.Success == nil || !*p.Success:
 			return Listing{}, failed("list of instances", nil, 0, "the answer does not say success")
 		case p.Instances == nil:
-			return Listing{}, failed("list of instances", nil, 0, "the answer has no instances, not even none")
+			return Listing{}, failed("list of instances", nil, 0, "the answer has no list of instances")
 		case p.Total == nil:
 			return Listing{}, failed("list of instances", nil, 0, "the answer does not say how many there are")
 		}

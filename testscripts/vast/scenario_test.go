@@ -83,7 +83,7 @@ var scenarios = []scenario{
 	{name: "machine at fault", state: "completed", instances: 2, prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
 	}},
-	{name: "image at fault", state: "error", log: "the image cannot be had", prepare: func(w *world) {
+	{name: "image at fault", state: "error", log: "the image cannot be pulled", prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error: manifest unknown"})
 	}},
 	{name: "host lost", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {

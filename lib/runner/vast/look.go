@@ -255,7 +255,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 		for _, i := range instances {
 			o.doom(i.ID)
 		}
-		r.say("an instance has to go that was thought to be gone", o)
+		r.say("an instance is destroyed again, as it is listed again", o)
 		return runner.Job{}, false, r.save(o)
 	}
 	l, _ := ParseLabel(instances[0].Label)
@@ -374,7 +374,7 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 		o.doom(i.ID)
 	}
 	if len(fresh) > 0 {
-		r.say("an instance has come of an order whose task is over", o)
+		r.say("an instance is destroyed, as its task was over before it was found", o)
 	}
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
@@ -472,8 +472,8 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 		return r.finish(o, end{State: task.Error, Reason: err.Error()})
 	case err != nil:
 		before := o.Status
-		if o.Status = "another machine is wanted: " + err.Error(); o.Status != before { // once, not in each turn
-			r.warn("no other machine yet", o, err)
+		if o.Status = "waiting for another machine: " + err.Error(); o.Status != before { // once, not in each turn
+			r.warn("no other machine was found yet", o, err)
 		}
 	}
 	return nil
@@ -569,6 +569,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
+		r.toldByBill(ctx, v, o)
 		if o.Ran.IsZero() { // between two looks, the task may have run
 			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
@@ -644,7 +645,7 @@ func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instan
 	case strings.Contains(i.Message, `"/bin/sh"`) && says(i.Message, []string{"no such file", "not found"}):
 		return r.finish(o, end{State: task.Error, Reason: "the image has no /bin/sh, which runs the task's command: " + i.Message})
 	case says(i.Message, imageFaults):
-		return r.finish(o, end{State: task.Error, Reason: "the image cannot be had: " + i.Message})
+		return r.finish(o, end{State: task.Error, Reason: "the image cannot be pulled: " + i.Message})
 	case says(i.Message, machineFaults):
 		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
 	case r.Limits.Boot > 0 && r.now().Sub(latest(o.Created, o.Found)) > r.Limits.Boot:

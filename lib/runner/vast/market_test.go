@@ -387,7 +387,7 @@ func TestWaitingTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 30 {
-			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no offer will do") {
+			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no suitable offer") {
 				t.Fatal(err)
 			}
 		}

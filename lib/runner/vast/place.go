@@ -311,7 +311,7 @@ func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, err
 		for _, s := range r.Searches(w) {
 			r.API.Idle(ctx, s)
 		}
-		return nil, later("no offer will do: %s", why)
+		return nil, later("no suitable offer: %s", why)
 	}
 	return good, nil
 }
@@ -329,7 +329,7 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
 func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
-	why = "the market has none that meets the filters"
+	why = "the market has none that meet the filters"
 	all := r.All(w)
 	for _, offer := range found {
 		c := Candidate{Offer: offer}
@@ -347,7 +347,7 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Tim
 		case failing != nil:
 			why = fmt.Sprintf("offers do not meet %q", failing.Text)
 		case !enough:
-			why = fmt.Sprintf("bids of others are at $%.4f, more than bid", offer.MinBid)
+			why = fmt.Sprintf("the least bid is $%.4f an hour, more than vast_api.bid", offer.MinBid)
 		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
 			why = "offers cost more than max_price_per_hour"
 		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:

@@ -78,7 +78,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := r.read(doneDir, name); err == nil {
-			return "its task is over, and the instance was thought to be gone", nil
+			return "its task is over, and the instance is listed again", nil
 		}
 		return unknownReason, nil
 	}

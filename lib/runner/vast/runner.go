@@ -162,7 +162,7 @@ func (r *Runner) Check(ctx context.Context) error {
 	limited.Limit = 1
 	found, err := r.API.Search(ctx, limited, false)
 	if errors.Is(err, vastai.ErrInvalid) {
-		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
+		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market rejects them: %w", err)
 	}
 	if err != nil {
 		return scoped(err, "misc")
@@ -222,7 +222,7 @@ func (r *Runner) Warnings() []string { return r.warnings }
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
-	labelEnv, graceEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
+	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
 }
 
 // Place says what a task needs on a rented machine: what it has in a container of
