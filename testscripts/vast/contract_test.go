@@ -242,7 +242,7 @@ func TestFields(t *testing.T) {
 	for id := range int64(4) {
 		w.market.AddOffer(id+1, nil)
 	}
-	filters, err := vastai.ParseQuery("gpu_ram>=20 driver_version>=535 geolocation!=CN reliability>0.5")
+	filters, err := vastai.ParseQuery("gpu_ram>=20 driver_version>=535.86.05 geolocation!=CN reliability>0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,7 +204,7 @@ busybox wget -q -O "$o" "$u"`},
 			if len(extra) == 64 {
 				extra, hash = "", extra
 			}
-			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
+			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
 			w.offers(1)
 			w.task("task", "echo hello; exit 3")
 			w.until("it runs", func() bool { _, ok := running(w); return ok })

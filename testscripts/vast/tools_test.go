@@ -2,6 +2,7 @@ package vast
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -121,6 +122,26 @@ func (w *world) configure(old, text string) {
 	}
 	if err := os.WriteFile(path, []byte(strings.Replace(string(b), old, text, 1)), 0o600); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// ponos-setup refuses a vastai program that is too old: its options are others.
+func TestOldProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "cli", fake: true})
+	w.offers(1)
+	if err := os.Mkdir(filepath.Join(w.dir, "old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for version, ok := range map[string]bool{"1.0.2": false, "1.0.12": false, "0.5.0": false, "1.0.13": true, "1.10.0": true} {
+		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo %s; else exit 9; fi\n", version)
+		if err := os.WriteFile(filepath.Join(w.dir, "old/vastai"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out, errs, code := w.run("PATH=$PWD/old:$PATH ponos-setup")
+		if refused := strings.Contains(out+errs, "at least version 1.0.13 is needed"); refused == ok || code == 0 {
+			t.Errorf("%s: %d\n%s%s", version, code, out, errs)
+		}
 	}
 }
 

@@ -486,8 +486,12 @@ func (r *Runner) finish(o *order, e end) error {
 		e.Estimated += o.estimate(e.At)
 	}
 	o.End = &e
+	if err := r.journal(o, "ended", 0); err != nil {
+		o.End = nil // it is found again
+		return err
+	}
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
-	return errors.Join(r.journal(o, "ended", 0), r.save(o))
+	return r.save(o)
 }
 
 // fault gives up an instance whose machine is at fault.

@@ -604,6 +604,20 @@ func TestImageWithoutAShell(t *testing.T) {
 	}
 }
 
+// A variable that is longer than documented may be why orders are rejected.
+func TestLongVariable(t *testing.T) {
+	s := newStand(t, 9)
+	s.market.create = func(int64) error { return vastai.ErrRejected }
+	sub := s.submission(1)
+	if err := os.WriteFile(filepath.Join(sub.Dir, runner.EnvFile), []byte("A=b\x00LONG="+strings.Repeat("x", 300)+"\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Start(t.Context(), sub)
+	if hint := fault.HintOf(err); !strings.HasPrefix(hint, "the variable LONG has 300 bytes, and Vast.ai documents a limit of 256 for each; else look at image") {
+		t.Errorf("%v, hint %q", err, hint)
+	}
+}
+
 // A key that may not order is found out with one offer, and the order is held.
 func TestKeyMayNotOrder(t *testing.T) {
 	s := newStand(t, 9)
@@ -740,6 +754,48 @@ func TestOddRowOfATask(t *testing.T) {
 		t.Error(err)
 	}
 	s.begin(4)
+}
+
+// While the journal cannot be written, nothing is ordered, and nothing is called over; what
+// has happened meanwhile is found when it can.
+func TestJournalCannotBeWritten(t *testing.T) {
+	s := newStand(t, 5)
+	ended(s.begin(1), 3)
+	journal := filepath.Join(s.Dir, journalFile)
+	if err := errors.Join(os.Rename(journal, journal+".kept"), os.Mkdir(journal, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s.market.count()
+	for range 3 {
+		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
+			t.Error("it was started")
+		}
+		if j := s.turn()[s.job(1)]; j.State.Final() || !j.Unknown {
+			t.Errorf("%+v", j)
+		}
+	}
+	if c := s.market.count(); c["order"] != 0 || len(s.market.instances) != 1 {
+		t.Errorf("%v, %d instances", c, len(s.market.instances))
+	}
+	if err := errors.Join(os.Remove(journal), os.Rename(journal+".kept", journal)); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
+		t.Errorf("%+v", j)
+	}
+	for range 5 {
+		s.clock.pass(time.Minute)
+		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
+			break
+		}
+	}
+	s.turn()
+	if len(s.market.instances) != 1 || s.market.most != 1 || !strings.Contains(s.market.instances[0].label, string(s.job(2))) {
+		t.Errorf("%d at once, left are %+v", s.market.most, s.market.instances)
+	}
+	if n := len(s.events("ended")); n != 1 {
+		t.Errorf("%d ends in the journal", n)
+	}
 }
 
 // A mark that a full disk has left empty is given anew.

@@ -112,7 +112,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
 			continue
 		case errors.Is(err, vastai.ErrRejected):
-			if hold, err := r.rejected(ctx, o, err); err != nil || hold {
+			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
 				return errors.Join(r.save(o), err)
 			}
 			continue
@@ -135,7 +135,7 @@ const (
 // rejected notes that the market does not make an order with an offer, without saying that
 // the offer is gone. It may be the offer's fault, so the next one is tried; after some in a
 // row the order is held. Only the account itself says that the key is lost.
-func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, err error) {
+func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, why error) (hold bool, err error) {
 	if o.Rejected == 0 {
 		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
 			return false, err
@@ -153,6 +153,12 @@ func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, 
 	}
 	pause := min(firstHold<<min(o.Holds, 10), longestHold)
 	hint := "look at image, image_login and disk; the journal has each answer"
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if n := len(env[name]); n > vastai.MaxEnvEach {
+			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s", name, n, vastai.MaxEnvEach, hint)
+			break
+		}
+	}
 	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", o.Rejected, why)
 	if lacking {
 		hint = permissionHint("instance_write")

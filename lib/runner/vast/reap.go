@@ -150,6 +150,9 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 	if len(list) == 0 {
 		return failed
 	}
+	if err := r.prepare(); err != nil {
+		r.fail("the journal cannot be written, and the instances are destroyed without", "", err)
+	}
 	until := r.now().Add(r.StopWait)
 	for left := list; ; {
 		r.reap(ctx, left, failed)
@@ -184,7 +187,10 @@ func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]err
 	for _, u := range list {
 		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
 		all.Go(func() {
-			if err := r.destroy(ctx, o, u.Instance.ID); err != nil {
+			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // no reason to pay for it
+				r.fail("the journal cannot be written", o.name(), err)
+			}
+			if err := r.API.Destroy(ctx, u.Instance.ID); err != nil {
 				mu.Lock()
 				failed[u.Instance.ID] = err
 				mu.Unlock()
