@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/control"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/pool/transport"
 )
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
@@ -39,9 +41,32 @@ func ctlCommand() *cli.Command {
 	}
 }
 
+// dial connects to the scheduler of the run, by a step beside it where that is a Slurm
+// job's at another host.
+func dial(c *cli.Context) (*control.Client, error) {
+	client, err := control.Dial(existing(c))
+	var away *control.AwayError
+	if !errors.As(err, &away) || away.Job == "" {
+		return client, err
+	}
+	dir, e := filepath.Abs(existing(c))
+	if e != nil {
+		return nil, e
+	}
+	programs := []string{filepath.Join(dir, "bin", "jobpool")}
+	if self, e := os.Executable(); e == nil {
+		programs = append(programs, self)
+	}
+	link, e := transport.Beside(away.Job, away.Node, transport.WorkerCommand(programs, "call", "--raw", "--run", dir))
+	if e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return control.NewClient(link), nil
+}
+
 // ask sends one request and returns its answer.
 func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
-	client, err := control.Dial(existing(c))
+	client, err := dial(c)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +248,7 @@ func callCommand() *cli.Command {
 const maxStdin = 2 << 20
 
 func call(c *cli.Context) error {
-	client, err := control.Dial(existing(c))
+	client, err := dial(c)
 	if err != nil {
 		return err
 	}
