@@ -278,7 +278,7 @@ func TestPackages(t *testing.T) {
 		if err := os.Mkdir(copied, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{"cmd", "lib", "man", "completions", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
+		for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
 			run(t, "cp", "-R", filepath.Join(harness.Root(), part), copied)
 		}
 		again := dist(t, copied, "v1.0.1", "ONLY=ponos-task")
