@@ -44,6 +44,7 @@ func runAction(serve bool) cli.ActionFunc {
 		setup := wire.Setup{
 			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1 || c.Bool("elastic"), Keep: v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
+			Teardown: wire.Text(c.String("node-teardown")),
 		}
 		v.limits(&setup)
 		setup.Output.Live = policy.Live != scheduler.LiveNone

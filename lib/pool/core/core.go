@@ -61,6 +61,8 @@ type Policy struct {
 	ReleaseIdle    bool
 	// Elastic says that nodes come and go: that none is there is not the end.
 	Elastic bool
+	// NodeSetup is run once at each node before everything else; empty: nothing is.
+	NodeSetup string
 	// Probe is run at each node before its first task; empty: nothing is.
 	Probe string
 }

@@ -62,6 +62,7 @@ type evidence struct {
 	queue        *slurm.Job    // as squeue shows it; nil: it does not
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
+	unanswered   bool // accounting was asked, and did not answer
 	// What the job script has written down, if journal says that it was read.
 	journal bool
 	run     runner.Run
@@ -98,8 +99,12 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 	}
-	if a := e.account; a != nil && (a.State != "PREEMPTED" || e.missing(lag)) {
+	if a := e.account; a != nil && !e.earlier(a) && (a.State != "PREEMPTED" || e.missing(lag)) {
 		if s, ok := state(a.State); ok && s.Final() {
+			if e.mayGoOn(a) {
+				job.Unknown, job.Lost, job.Reason = true, true, "accounting shows the job as "+a.State+", and squeue does not show it"
+				return job
+			}
 			return e.over(job, a.State, a.FirstFailure(), a.By)
 		}
 	}
@@ -121,6 +126,24 @@ func (e evidence) judge() runner.Job {
 		return e.over(job, q.State, failure, "")
 	}
 	return e.vanished(job)
+}
+
+// earlier reports whether a record is of a start before the one that squeue shows.
+func (e evidence) earlier(a *slurm.Record) bool {
+	return e.queue != nil && a.Start != 0 && a.Start < e.queue.Start
+}
+
+// mayGoOn reports whether Slurm may be about to begin a job again of which accounting shows
+// the end of a start: accounting lags, and one look at the queue proves nothing. A command
+// that has ended by itself is not run again.
+func (e evidence) mayGoOn(a *slurm.Record) bool {
+	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil && e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
+}
+
+// unaccounted reports whether accounting does not know the job, by several looks: what one
+// answer lacks may be in the next one.
+func (e evidence) unaccounted() bool {
+	return e.noAccounting || e.account == nil && !e.unanswered && e.ref.Unaccounted.Fact()
 }
 
 // missing reports whether the job has been without a trace for so long, in several
@@ -220,7 +243,8 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 // vanished judges a job that squeue does not show and accounting does not know to
 // have ended.
 func (e evidence) vanished(job runner.Job) runner.Job {
-	absent := e.ref.Missing.Fact() && e.missing(gone)
+	forgotten := e.ref.Missing.Fact() && e.missing(gone)
+	absent := forgotten && (e.account != nil || e.unaccounted())
 	switch {
 	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
 		// Whatever Slurm does with the job, the command is not run again.
@@ -236,7 +260,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.State = task.Error
 		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
 		return job
-	case absent && e.account == nil && e.notBegun() && e.owner == "":
+	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // whatever accounting knows
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
 		return job
 	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
@@ -244,6 +268,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		return job
 	}
 	job.Unknown, job.Lost = true, true
+	job.Unaccounted = e.account == nil && !e.noAccounting && !e.unanswered
 	job.Reason = "squeue does not show the job, and accounting does not know its end"
 	return job
 }
