@@ -3,6 +3,7 @@
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
 MANDIR  ?= $(PREFIX)/share/man
+DOCDIR  ?= $(PREFIX)/share/doc/ponos
 DESTDIR ?=
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -17,6 +18,7 @@ CC       ?= cc
 LIBDIR   ?= $(PREFIX)/lib
 
 TOOLS := $(notdir $(wildcard cmd/*))
+EXAMPLES := $(wildcard examples/*.md examples/*/*)
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
@@ -131,7 +133,7 @@ install-spank: spank ## install the SPANK plugin (DESTDIR, LIBDIR); see spank_po
 	install -d $(DESTDIR)$(LIBDIR)/ponos
 	install -m 644 bin/spank/ponos.so $(DESTDIR)$(LIBDIR)/ponos/ponos.so
 
-install: build ## install tools, man pages and completions (DESTDIR, PREFIX, MANDIR)
+install: build ## install tools, man pages, completions and examples (DESTDIR, PREFIX, MANDIR, DOCDIR)
 	install -d $(DESTDIR)$(BINDIR)
 	install -m 755 $(addprefix bin/,$(TOOLS)) $(DESTDIR)$(BINDIR)
 	@for page in $(PAGES); do \
@@ -150,6 +152,8 @@ uninstall: ## remove what install has installed
 	@for page in $(notdir $(PAGES)); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
 	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
+	@for file in $(EXAMPLES); do rm -f $(DESTDIR)$(DOCDIR)/$$file; done
+	@rmdir --ignore-fail-on-non-empty $(sort $(dir $(addprefix $(DESTDIR)$(DOCDIR)/,$(EXAMPLES)))) $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null || true
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist

@@ -114,6 +114,8 @@ func runFlags() []cli.Flag {
 		// Failures.
 		str("retries", "run a task that fails `N` times more (0)"),
 		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
+		str("node-setup", "run `CMD` once at each node before everything else"),
+		str("node-teardown", "run `CMD` at each node at the end"),
 		str("probe", "run `CMD` at each node first, and use only those where it succeeds"),
 		str("halt", "give up: `WHEN` is now|soon,fail|success|done=N[%]"),
 		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
@@ -362,6 +364,7 @@ func (v *values) policy(serve bool) scheduler.Policy {
 			TimePerTask:    v.duration("time-per-task", 0),
 			EndMargin:      v.duration("end-margin", 0),
 			TermGrace:      v.duration("term-grace", 20*time.Second),
+			NodeSetup:      nodeSetup(v.c),
 			Probe:          v.c.String("probe"),
 		},
 		ResumeByText: v.oneOf("resume-by", "seq", "text") == 1,
@@ -373,4 +376,13 @@ func (v *values) policy(serve bool) scheduler.Policy {
 		Verbose:      v.c.Bool("verbose"),
 		Status:       v.c.String("status"),
 	}
+}
+
+// nodeSetup is what is run at each node first. A teardown alone has a setup that does
+// nothing.
+func nodeSetup(c *cli.Context) string {
+	if c.String("node-setup") == "" && c.String("node-teardown") != "" {
+		return "true"
+	}
+	return c.String("node-setup")
 }

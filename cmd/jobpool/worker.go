@@ -23,7 +23,7 @@ func workerAction(c *cli.Context) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
 	temp := os.Getenv(worker.TempVar)
 	if temp == "" {
-		code, err := worker.Supervise([]string{"jobpool", "worker"}, os.Environ(), signals)
+		code, err := worker.Supervise([]string{"jobpool", "worker"}, os.Environ(), signals, c.App.ErrWriter)
 		return fault.Exit(code, err)
 	}
 	if err := command.AdoptOrphans(); err != nil {

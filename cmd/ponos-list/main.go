@@ -312,7 +312,13 @@ func groups(found []spool.Summary) *app.Table {
 		}
 		by[s.Group] = append(by[s.Group], s)
 	}
-	t := &app.Table{Header: []string{"group", "tasks", "pending", "running", "completed", "failed", "error", "stopped"}, Right: []int{1, 2, 3, 4, 5, 6, 7}, Whole: []string{"group"}}
+	t := &app.Table{Header: []string{"group", "tasks", "pending", "running", "completed", "failed", "error", "stopped"}, Right: []int{1, 2, 3, 4, 5, 6, 7}}
+	all := tasklist.CountOf(found)
+	for _, s := range []task.State{task.Stopped, task.Error, task.Running, task.Pending, task.Failed, task.Completed} {
+		if all.By[s] == 0 { // what is nowhere is left out first
+			t.Drop = append(t.Drop, string(s))
+		}
+	}
 	for _, g := range order {
 		n := tasklist.CountOf(by[g])
 		cells := []string{orDash(g), fmt.Sprint(n.Total)}

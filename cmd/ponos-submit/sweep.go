@@ -106,7 +106,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 	}
 	switch {
 	case len(unused) == len(table.Columns):
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all %d tasks would be the same", len(table.Rows)),
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all tasks would be the same"),
 			fmt.Sprintf("put the value of a column into it, as in --%[1]s {%[1]s}", table.Columns[0]))
 	case len(unused) > 0:
 		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", strings.Join(unused, ", ")))

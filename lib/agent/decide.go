@@ -9,10 +9,11 @@ import (
 
 // step is what follows for one task from a look at its job.
 type step struct {
-	report  task.Report  // State "" if there is nothing to report
-	missing task.Absence // new value of Known.Missing
-	end     bool         // the task is over: last log, artifacts, report, and away
-	again   bool         // the job has provably not begun: the task is submitted again
+	report      task.Report  // State "" if there is nothing to report
+	missing     task.Absence // new value of Known.Missing
+	unaccounted task.Absence // new value of Known.Unaccounted
+	end         bool         // the task is over: last log, artifacts, report, and away
+	again       bool         // the job has provably not begun: the task is submitted again
 }
 
 // decide says what follows for a known task from what the runner says of its job,
@@ -22,6 +23,9 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 		s := step{}
 		if job.Lost {
 			s.missing = k.Missing.Again(now)
+			if job.Unaccounted {
+				s.unaccounted = k.Unaccounted.Again(now)
+			}
 		}
 		return s
 	}

@@ -30,6 +30,8 @@ func TestDecide(t *testing.T) {
 		{"failed by itself while being stopped", Known{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
 		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},
 		{"is still missing", Known{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
+		{"is still missing, and not in accounting", Known{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true, Unaccounted: true}, false, step{missing: before.Again(now), unaccounted: before.Again(now)}},
+		{"is still missing, but in accounting", Known{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
 		{"is back", Known{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
 		{"has not begun, and never will", Known{}, runner.Job{State: task.Error, NotBegun: true}, false, step{again: true}},
 		{"has not begun while being stopped", Known{}, runner.Job{State: task.Error, NotBegun: true, Reason: "x"}, true, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},

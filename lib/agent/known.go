@@ -31,14 +31,16 @@ type Known struct {
 	Lost      bool      `json:"lost,omitempty"` // see Record
 	// Missing is the absence of any trace of the job at the runner, Absent that of the task
 	// in the queue.
-	Missing  task.Absence `json:"missing,omitzero"`
-	Absent   task.Absence `json:"absent,omitzero"`
-	Reported task.State   `json:"reported,omitempty"`
-	LogSize  int64        `json:"log_size,omitempty"` // bytes of the log that are published
-	Output   int64        `json:"output,omitempty"`   // how many of them are the job's output
-	Restarts int          `json:"restarts,omitempty"`
-	Foreign  bool         `json:"foreign,omitempty"` // not ours, by the queue's word
-	Rules    string       `json:"rules,omitempty"`   // by which it is tried again
+	Missing task.Absence `json:"missing,omitzero"`
+	Absent  task.Absence `json:"absent,omitzero"`
+	// Unaccounted is the absence of the job in accounting, while it is missing.
+	Unaccounted task.Absence `json:"unaccounted,omitzero"`
+	Reported    task.State   `json:"reported,omitempty"`
+	LogSize     int64        `json:"log_size,omitempty"` // bytes of the log that are published
+	Output      int64        `json:"output,omitempty"`   // how many of them are the job's output
+	Restarts    int          `json:"restarts,omitempty"`
+	Foreign     bool         `json:"foreign,omitempty"` // not ours, by the queue's word
+	Rules       string       `json:"rules,omitempty"`   // by which it is tried again
 
 	output int64 // size of the job's output now
 	cached bool  // it was in the cache

@@ -82,6 +82,7 @@ type modelTask struct {
 	Intent   bool
 	Job      int8 // recorded; from 1
 	Looks    int8 // of the absence of the job
+	Seen     bool // accounting has shown it in one of them
 	Tries    int8
 	Reported int8 // 0 pending, 1 running
 	Final    int8 // 0 not yet, 1 completed, 2 failed, 3 error
@@ -442,6 +443,9 @@ func (w world) turn(t int, sacct string) (world, string) {
 	if k.Looks > 0 { // a turn in three minutes
 		since := modelStart.Add(-time.Duration(k.Looks) * 3 * time.Minute)
 		sight.Ref.Missing = task.Absence{Since: since, Last: modelStart.Add(-3 * time.Minute), Looks: int(k.Looks)}
+		if !k.Seen {
+			sight.Ref.Unaccounted = sight.Ref.Missing
+		}
 	}
 	for j := range w.Jobs {
 		job := &w.Jobs[j]
@@ -515,7 +519,8 @@ func (w world) turn(t int, sacct string) (world, string) {
 	if k.Reported == 1 {
 		reported = task.Running
 	}
-	s := decide(Known{Missing: sight.Ref.Missing, Reported: reported}, job, false, modelStart)
+	s := decide(Known{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted, Reported: reported}, job, false, modelStart)
+	next.Tasks[t].Seen = w.Accounts && s.missing.Looks > 0 && s.unaccounted.Looks < s.missing.Looks
 	// Of the looks in a row that do not show the job, the first, the one that makes it a fact,
 	// and one after an hour are told apart.
 	switch looks := s.missing.Looks; {

@@ -149,7 +149,7 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Attempt: k.Attempt, Lost: k.Lost, Retried: k.Rules != ""}
+		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Unaccounted: k.Unaccounted, Attempt: k.Attempt, Lost: k.Lost, Retried: k.Rules != ""}
 	}
 	return m, nil
 }
@@ -318,7 +318,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 		}
 	}
 	s := decide(k, job, job.Cancelled && d.StopRequested(), a.now())
-	k.Missing = s.missing
+	k.Missing, k.Unaccounted = s.missing, s.unaccounted
 	if job.Unknown {
 		return &k, nil
 	}
@@ -371,7 +371,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 // changeJob takes another job for the one that runs a task. Submitted is zero if it is not
 // known when that was.
 func (a *Agent) changeJob(d Dir, k Known, job string, submitted time.Time) (*Known, error) {
-	k.Job, k.Submitted, k.Missing = job, submitted, task.Absence{}.Again(a.now())
+	k.Job, k.Submitted, k.Missing, k.Unaccounted = job, submitted, task.Absence{}.Again(a.now()), task.Absence{}
 	return &k, a.updateRecord(d, func(r *Record) { r.Job, r.Submitted = job, submitted })
 }
 

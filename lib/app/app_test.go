@@ -279,3 +279,15 @@ func TestLongTable(t *testing.T) {
 		}
 	}
 }
+
+func TestTableLeavesOutItsLastNumber(t *testing.T) {
+	table := Table{Header: []string{"group", "tasks", "failed", "stopped"}, Right: []int{1, 2, 3}, Drop: []string{"stopped"}}
+	table.Add("a-long-name", "12", "3", "0")
+	var out strings.Builder
+	if err := table.printWithin(&out, 28); err != nil {
+		t.Fatal(err)
+	}
+	if want := "GROUP        TASKS  FAILED\na-long-name     12       3\ntoo narrow for stopped: a wider terminal has more\n"; out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

@@ -43,7 +43,7 @@ func (t *Table) fit(room int) (fitted Table, dropped []string) {
 		if widths := fitted.widths(); total(widths)+need(widths) <= room {
 			break
 		}
-		if i := slices.Index(fitted.Header, name); i >= 0 && i != last() {
+		if i := slices.Index(fitted.Header, name); i >= 0 && (i != last() || slices.Contains(fitted.Right, i)) {
 			fitted.remove(i)
 			dropped = append(dropped, name)
 		}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 )
@@ -26,16 +29,33 @@ func Detach(c Cmd) error {
 type Session struct{ p *exec.Cmd }
 
 // StartSession starts a program that this process waits for, but that goes on if
-// this process is killed. Of c, Name, Args, Env, Dir and ExtraFiles count.
+// this process is killed. Of c, Name, Args, Env, Dir, ExtraFiles and CPUs count; if
+// one of the CPUs is not there any more, the program may use all.
 func StartSession(c Cmd, output *os.File) (*Session, error) {
 	p := exec.Command(c.Name, c.Args...)
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	p.Stdout, p.Stderr = output, output
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := p.Start(); err != nil {
+	if err := onCPUs(c.CPUs, p.Start); err != nil {
 		return nil, &NotFoundError{c.Name, err}
 	}
 	return &Session{p}, nil
+}
+
+// onCPUs starts a program by a thread that may use some CPUs only, as the program inherits
+// that.
+func onCPUs(ids []int, start func() error) error {
+	var all, some unix.CPUSet
+	for _, id := range ids {
+		some.Set(id)
+	}
+	runtime.LockOSThread()
+	bound := len(ids) > 0 && unix.SchedGetaffinity(0, &all) == nil && unix.SchedSetaffinity(0, &some) == nil
+	err := start()
+	if !bound || unix.SchedSetaffinity(0, &all) == nil {
+		runtime.UnlockOSThread() // else the thread ends with its goroutine
+	}
+	return err
 }
 
 // PID is the process id, and the id of its process group and session.

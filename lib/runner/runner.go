@@ -112,10 +112,12 @@ type Ref struct {
 	Dir       string       // directory of the task
 	Submitted time.Time    // zero: not known
 	Missing   task.Absence // of any trace of it at the runner
-	Attempt   int
-	Lost      bool     // what its starts had written down may be lost
-	Before    []string // jobs of earlier attempts
-	Retried   bool     // it may be tried again: why it has failed is wanted
+	// Unaccounted is the absence of the job in accounting, while it is missing.
+	Unaccounted task.Absence
+	Attempt     int
+	Lost        bool     // what its starts had written down may be lost
+	Before      []string // jobs of earlier attempts
+	Retried     bool     // it may be tried again: why it has failed is wanted
 }
 
 // Job is a job as the runner sees it.
@@ -125,6 +127,8 @@ type Job struct {
 	State   task.State // pending, running or final
 	Unknown bool       // the state cannot be told at this time: nothing may follow from it
 	Lost    bool       // Unknown, because there is no trace of the job
+	// Unaccounted: accounting was asked for it as well, answered, and does not show it.
+	Unaccounted bool
 	// NotBegun says that the job is gone, or has ended, and provably has not run the
 	// command: the task may be submitted again.
 	NotBegun bool

@@ -39,6 +39,7 @@ func setup(env *testscript.Env, more string) error {
 	env.Defer(func() { killLocalJobs(dir) })
 	path := filepath.Join(dir, "ponos.yaml")
 	env.Setenv("PONOS_CONFIG", path)
+	env.Setenv("EXAMPLES", filepath.Join(harness.Root(), "examples"))
 	for _, kv := range []string{"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.org", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.org"} {
 		name, value, _ := strings.Cut(kv, "=")
 		env.Setenv(name, value)
@@ -67,8 +68,18 @@ func TestFake(t *testing.T) {
 
 func TestSlurm(t *testing.T) {
 	t.Parallel()
+	onCluster(t, "slurm")
+}
+
+func TestMPI(t *testing.T) {
+	t.Parallel()
+	harness.Programs(t, "mpicc.mpich=libmpich-dev", "gcc")
+	onCluster(t, "mpi")
+}
+
+func onCluster(t *testing.T, dir string) {
 	vars := harness.Cluster(t)
-	harness.Run(t, harness.Options{Dir: "slurm", Cmds: cmds, Setup: func(env *testscript.Env) error {
+	harness.Run(t, harness.Options{Dir: dir, Cmds: cmds, Setup: func(env *testscript.Env) error {
 		for name, value := range vars {
 			env.Setenv(name, value)
 		}

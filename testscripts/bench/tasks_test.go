@@ -38,13 +38,14 @@ func timed(tb testing.TB, env []string, name string, args ...string) (time.Durat
 }
 
 // BenchmarkSubmit submits sweeps, beside one job array of as many held tasks on a real
-// cluster.
+// cluster, and one of HyperQueue, if its program hq is there.
 func BenchmarkSubmit(b *testing.B) {
 	env := []string{"PATH=" + harness.Bin + ":" + os.Getenv("PATH"), "HOME=" + b.TempDir()}
 	cluster := os.Environ()
 	for name, value := range harness.Cluster(b) {
 		cluster = append(cluster, name+"="+os.Expand(value, os.Getenv))
 	}
+	hq := hyperQueue(b)
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
 			dir := b.TempDir()
@@ -67,8 +68,38 @@ func BenchmarkSubmit(b *testing.B) {
 			b.ReportMetric(ms(took), "ms")
 			b.ReportMetric(float64(memory)/(1<<20), "peak-MiB")
 			b.ReportMetric(ms(array), "sbatch-array-ms")
+			if hq != "" {
+				peer, _, _ := timed(b, os.Environ(), "hq", "--server-dir", hq, "submit", "--array", fmt.Sprintf("1-%d", n), "--stdout=none", "--stderr=none", "--", "true")
+				b.ReportMetric(ms(peer), "hq-submit-ms")
+			}
 		})
 	}
+}
+
+// hyperQueue starts a server of HyperQueue without workers, and returns its directory; "" if
+// hq is not installed.
+func hyperQueue(b *testing.B) string {
+	if _, err := exec.LookPath("hq"); err != nil {
+		b.Logf("without HyperQueue: %v", err)
+		return ""
+	}
+	dir := b.TempDir()
+	server := exec.Command("hq", "--server-dir", dir, "server", "start")
+	if err := server.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	for range 600 {
+		if exec.Command("hq", "--server-dir", dir, "server", "info").Run() == nil {
+			return dir
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.Fatal("the server of HyperQueue does not answer")
+	return ""
 }
 
 // BenchmarkList lists a spool of 100,000 tasks that are over, without and with the index.

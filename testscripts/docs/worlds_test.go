@@ -200,6 +200,12 @@ func TestExamplesOnACluster(t *testing.T) {
 			t.Errorf("man/spank_ponos.8.md: %s: %d\n%s", r[1], code, out)
 		}
 	}
+	// A user's agent, as a job.
+	blocks := harness.Blocks(t, "ponos-tutorial.7.md", "THE AGENT FOR A SITE")
+	out, code := play(t, dir, "alice", env, "set -e\n"+edit(blocks[len(blocks)-1]))
+	if code != 0 || !regexp.MustCompile(`(?m)^The agent is job \d+ of Slurm`).MatchString(out) || !regexp.MustCompile(`(?m)^(cpu|small)\d$`).MatchString(out) {
+		t.Errorf("the agent as a job: %d\n%s", code, out)
+	}
 	if out, code := play(t, dir, "alice", env, "scancel --me"); code != 0 {
 		t.Error(out)
 	}

@@ -223,6 +223,43 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// From another host, a run is looked at by a step beside its scheduler.
+func TestCtlFromAnotherHostOverSlurm(t *testing.T) {
+	p := inSlurm(t, nil)
+	if err := os.WriteFile(filepath.Join(p.dir, "tasks"), []byte(strings.Repeat("until [ -e go ]; do sleep 0.1; done\n", 2)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The host of the scheduler has another name than this one.
+	job := p.batch("exec unshare --uts sh -c 'hostname elsewhere && exec jobpool --run run -j2 <tasks'\n", "--cpus-per-task=2", "--time=10")
+	t.Cleanup(func() { _ = p.quietly("scancel", job) })
+	// Here, nobody listens at the scheduler's socket.
+	away := func(words ...string) (int, string) {
+		c := exec.Command("unshare", "--mount", "sh", "-c", `if [ -e run/ctl.sock ]; then mount --bind /dev/null run/ctl.sock; fi; exec "$@"`, "sh", filepath.Join(harness.Bin, "jobpool"))
+		c.Args = append(c.Args, words...)
+		c.Dir, c.Env = p.dir, append(os.Environ(), p.env...)
+		out, _ := c.CombinedOutput()
+		return c.ProcessState.ExitCode(), string(out)
+	}
+	await(p, "both tasks run", func() bool {
+		_, err := os.Stat(filepath.Join(p.dir, "run/ctl.sock"))
+		return err == nil && strings.Contains(p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--run", "run"), " 2 running")
+	})
+	status, out := away("ctl", "status", "--run", "run")
+	if status != 0 || !strings.Contains(out, " 2 running, 0 waiting") || !strings.HasPrefix(out, "running for ") {
+		t.Errorf("status %d: %q", status, out)
+	}
+	if status, out = away("ctl", "explain", "--run", "run", "9"); status != 1 || out != "jobpool: explain: task 9 is not waiting: it has ended, or was not read yet\n" {
+		t.Errorf("of a task that is not there: status %d: %q", status, out)
+	}
+	if status, out = away("ctl", "cancel", "--run", "run", "all"); status != 0 || out != "" {
+		t.Errorf("cancel: status %d: %q", status, out)
+	}
+	await(p, "the job ends", func() bool { return !slices.Contains([]string{"RUNNING", "COMPLETING"}, p.state(job)) })
+	if status, out = away("ctl", "status", "--run", "run"); status == 0 || !strings.Contains(out, "no scheduler answers") {
+		t.Errorf("of a run that is over: status %d: %q", status, out)
+	}
+}
+
 func TestPilotsRefuse(t *testing.T) {
 	p := newPool(t)
 	for _, c := range []struct {

@@ -124,7 +124,7 @@ func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.dir, "tasks.txt"), []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	example, err := os.ReadFile(filepath.Join(harness.Root(), "testscripts/jobpool/examples/resubmit.sbatch"))
+	example, err := os.ReadFile(filepath.Join(harness.Root(), "examples/jobpool/resubmit.sbatch"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -275,6 +275,16 @@ func live(t *testing.T, whole string) {
 	m.sh("grep -q " + second + " /var/log/ponos/main/agent.log")
 	m.sh("systemd-tmpfiles --clean ponos.conf; test -e /var/lib/ponos/main/tmp/mine; systemd-tmpfiles --remove --boot ponos.conf; ! test -e /var/lib/ponos/main/tmp/mine")
 
+	// An agent for another user, as the tutorial has it; there is no Slurm here.
+	blocks := harness.Blocks(t, "ponos-tutorial.7.md", "THE AGENT FOR A SITE")
+	m.sh("useradd --create-home --shell /bin/bash visitor") // this machine may have an alice
+	m.sh(strings.Replace(regexp.MustCompile(`(?m)^slurm:\n(  .*\n)+`).ReplaceAllString(blocks[0], "mode: local\n"), "alice", "visitor", 1))
+	within(t, "the agent makes its spool", func() bool { return m.command("test", "-d", "/home/visitor/ponos/spool/new").Run() == nil })
+	if said := m.run("runuser", "--login", "visitor", "-c", blocks[1]); !strings.Contains(said, "\n"+m.run("hostname")+"\n") {
+		t.Errorf("the task of the visitor said %s", said)
+	}
+	m.sh("systemctl disable -q --now ponos@visitor")
+
 	// Removed: nothing runs, what was configured stays, until it is purged.
 	m.sh("systemctl start ponos@main; apt-get -q -y remove ponos; ! pgrep -u ponos .")
 	m.is("ponos-poll@main.timer", "ActiveState", "inactive")

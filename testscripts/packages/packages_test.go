@@ -127,7 +127,7 @@ func version(t *testing.T, root, tool, want string) {
 }
 
 var some = []string{
-	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task",
+	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task", "usr/share/doc/ponos/examples/mpi/pi.c",
 	"usr/share/zsh/site-functions/_ponos-task", "usr/share/fish/vendor_completions.d/ponos-task.fish",
 	"usr/lib/systemd/system/ponos@.service", "usr/lib/systemd/system/ponos-poll@.service", "usr/lib/systemd/system/ponos-poll@.timer",
 	"usr/lib/systemd/system/vast-reap@.service", "usr/lib/systemd/system/vast-reap@.timer",
@@ -278,7 +278,7 @@ func TestPackages(t *testing.T) {
 		if err := os.Mkdir(copied, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{"cmd", "lib", "man", "completions", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
+		for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
 			run(t, "cp", "-R", filepath.Join(harness.Root(), part), copied)
 		}
 		again := dist(t, copied, "v1.0.1", "ONLY=ponos-task")

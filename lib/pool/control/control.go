@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -182,9 +183,19 @@ func (c *client) write() {
 
 // Client talks to the scheduler of a run directory.
 type Client struct {
-	c  net.Conn
+	c  Stream
 	in *bufio.Reader
 }
+
+// Stream is a connection with a scheduler.
+type Stream interface {
+	io.ReadWriteCloser
+	// CloseWrite ends what is written.
+	CloseWrite() error
+}
+
+// NewClient talks over a connection that is there.
+func NewClient(s Stream) *Client { return &Client{s, bufio.NewReaderSize(s, 64<<10)} }
 
 // Dial connects to the scheduler of a run directory.
 func Dial(dir string) (*Client, error) {
@@ -198,7 +209,7 @@ func Dial(dir string) (*Client, error) {
 	defer done()
 	c, err := net.Dial("unix", path)
 	if err == nil {
-		return &Client{c, bufio.NewReaderSize(c, 64<<10)}, nil
+		return NewClient(c.(*net.UnixConn)), nil
 	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
@@ -206,23 +217,35 @@ func Dial(dir string) (*Client, error) {
 		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
-			return nil, fault.Hint(err, fmt.Sprintf("its scheduler is on %s: run this there%s", host, besides(dir)))
+			away := &AwayError{Host: host, err: err}
+			away.Job, away.Node = jobOf(dir)
+			return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
 		}
 	}
 	return nil, fault.Hint(err, "its run has ended")
 }
 
-// besides says how to run a program beside a scheduler that is in a Slurm job.
-func besides(dir string) string {
+// AwayError reports a scheduler on another host; Job and Node are empty where that is not
+// a node of a Slurm job.
+type AwayError struct {
+	Host, Job, Node string
+	err             error
+}
+
+func (e *AwayError) Error() string { return e.err.Error() }
+func (e *AwayError) Unwrap() error { return e.err }
+
+// jobOf is the Slurm job of the scheduler of a run, and its node.
+func jobOf(dir string) (job, node string) {
 	b, err := os.ReadFile(filepath.Join(dir, journal.RunFile))
 	var run struct {
 		Job  string `json:"job"`
 		Node string `json:"node"`
 	}
-	if err != nil || json.Unmarshal(b, &run) != nil || run.Job == "" || run.Node == "" {
-		return ""
+	if err != nil || json.Unmarshal(b, &run) != nil || run.Node == "" {
+		return "", ""
 	}
-	return fmt.Sprintf(", with \"srun --jobid=%s --overlap --nodelist=%s jobpool ...\"", run.Job, run.Node)
+	return run.Job, run.Node
 }
 
 // Send sends a request.
@@ -240,7 +263,7 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 	go func() {
 		_, err := io.Copy(c.c, r)
 		sent <- err
-		_ = c.c.(*net.UnixConn).CloseWrite() // upon which the other side ends
+		_ = c.c.CloseWrite() // upon which the other side ends
 	}()
 	if _, err := io.Copy(w, c.in); err != nil {
 		return err
@@ -256,8 +279,11 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 // Receive returns the next answer.
 func (c *Client) Receive() (*scheduler.Answer, error) {
 	line, err := c.in.ReadBytes('\n')
-	if err != nil {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return nil, fault.Errorf(fault.Unavailable, "the pool has ended")
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
 	}
 	a := new(scheduler.Answer)
 	if err := json.Unmarshal(line, a); err != nil {

@@ -61,6 +61,8 @@ type Policy struct {
 	ReleaseIdle    bool
 	// Elastic says that nodes come and go: that none is there is not the end.
 	Elastic bool
+	// NodeSetup is run once at each node before everything else; empty: nothing is.
+	NodeSetup string
 	// Probe is run at each node before its first task; empty: nothing is.
 	Probe string
 }
@@ -244,6 +246,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		}
 	case InputEnded:
 		c.eof = true
+	case InputGrows:
+		c.eof = false
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)

@@ -242,18 +242,53 @@ func (c *Core) chargeAll() bool {
 	return any
 }
 
-// probed handles the end of the probe.
+// check is how far a worker has come before it gets tasks.
+type check uint8
+
+// The checks, in their order.
+const (
+	unchecked check = iota
+	settingUp
+	probing
+	checked
+)
+
+func (k check) String() string {
+	return [...]string{"no check", "its setup", "its probe", "no check"}[k]
+}
+
+// nextCheck runs what is to be run at a node before its first task.
+func (c *Core) nextCheck(w *Worker) {
+	r := &wire.Run{Key: wire.Key{Attempt: int32(w.Node.lost) + 1}, Capture: true}
+	w.check++
+	if w.check == settingUp {
+		if r.Text, r.Prepare = wire.Text(c.NodeSetup), true; r.Text != "" {
+			c.send(w, &wire.Message{Run: r})
+			return
+		}
+		w.check++
+	}
+	if w.check == probing {
+		if r.Text, r.Prepare, r.Timeout = wire.Text(c.Probe), false, probeTime.Seconds(); r.Text != "" {
+			c.send(w, &wire.Message{Run: r})
+			return
+		}
+		w.check++
+	}
+	c.admit(w)
+}
+
+// probed handles the end of a check.
 func (c *Core) probed(w *Worker, d *wire.Done) {
-	if !w.probing {
+	if w.check != settingUp && w.check != probing {
 		return
 	}
-	w.probing = false
 	r := c.newResult(w.Name(), d)
 	if r.What == wire.OK {
-		c.admit(w)
+		c.nextCheck(w)
 		return
 	}
-	why := "the probe " + r.Describe()
+	why := w.check.String() + " " + r.Describe()
 	text := d.Err
 	if len(text) == 0 {
 		text = d.Out

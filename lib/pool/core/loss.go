@@ -159,16 +159,12 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	c.do(setup)
 	c.do(NodeEvent{Node: n.Spec.Name, What: "up", Worker: &w.Identity, Why: fmt.Sprintf("%s, process %d of %s, version %q",
 		w.n.Total(), hello.PID, hello.Host, hello.Version)})
-	if c.Probe != "" {
-		w.probing = true
-		c.send(w, &wire.Message{Run: &wire.Run{Key: wire.Key{Attempt: int32(n.lost) + 1}, Text: wire.Text(c.Probe), Capture: true, Timeout: probeTime.Seconds()}})
-	}
-	c.admit(w)
+	c.nextCheck(w)
 }
 
 // admit lets a worker have tasks when those of the one before it have ended.
 func (c *Core) admit(w *Worker) {
-	if w.State != Waiting || w.probing || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) {
+	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) {
 		return
 	}
 	c.set(w, Ready)

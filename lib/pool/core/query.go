@@ -236,8 +236,8 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 			why = "not connected"
 		case w.ending:
 			why = "its worker is being ended"
-		case w.State == Waiting && w.probing:
-			why = "its probe runs"
+		case w.State == Waiting && w.check != checked:
+			why = w.check.String() + " runs"
 		case w.State == Waiting:
 			why = "tasks of the worker before may still run there"
 		case !w.n.FitsNode(need):

@@ -69,7 +69,7 @@ type Worker struct {
 	granted  time.Time // the last lease
 	since    time.Time // it became an orphan
 	await    []*Worker // orphans of its machine
-	probing  bool
+	check    check
 	ending   bool      // it ends by itself, as after SIGTERM
 	leaving  time.Time // since when it ends by itself
 	bye      bool      // it was told that nothing of it is needed any more

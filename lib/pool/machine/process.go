@@ -2,6 +2,8 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -78,3 +80,61 @@ func WithVariables(entries ...string) []int {
 // statFields are the fields of /proc/PID/stat behind the name of the program, which
 // may have anything in it.
 func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
+
+// Members returns the processes of a session, without those that have ended.
+func Members(session int) []int {
+	var out []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		if s, zombie := Session(pid); s == session && !zombie {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// Used is the memory that processes use, in bytes. If they use no more than enough, it may
+// be too much: memory that they share is then counted for each of them, as that is quicker.
+func Used(pids []int, enough int64) int64 {
+	var resident int64
+	each := make([]int64, len(pids))
+	for i, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			continue
+		}
+		if f := bytes.Fields(b); len(f) > 1 {
+			pages, _ := strconv.ParseInt(string(f[1]), 10, 64)
+			each[i] = pages * int64(os.Getpagesize())
+			resident += each[i]
+		}
+	}
+	if resident <= enough {
+		return resident
+	}
+	var used int64
+	for i, pid := range pids {
+		used += cmp.Or(proportional(pid), each[i])
+	}
+	return used
+}
+
+// proportional is the memory of a process in bytes, with its part of what it shares; 0 if
+// the kernel does not say.
+func proportional(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 54)
+			return kib << 10
+		}
+	}
+	return 0
+}

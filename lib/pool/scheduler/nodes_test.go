@@ -154,7 +154,7 @@ func TestProbe(t *testing.T) {
 		l.cfg.Probe = "sleep 1"
 		l.nodes[0].fails = func() (time.Duration, bool) { return 0, true }
 		l.want(l.run(tasks(3, "sleep 10")), 3, 0, 0, 0)
-		l.says("node n1: quarantined: the probe failed with exit status 1")
+		l.says("node n1: quarantined: its probe failed with exit status 1")
 		if n := len(l.nodes[0].ran); n != 1 {
 			t.Errorf("it ran %d commands; want the probe alone", n)
 		}

@@ -67,6 +67,11 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 		return nil, scheduler.Permanent{Err: err}
 	}
 	defer log.Close()
+	return start(c, log)
+}
+
+// start starts the program of a connection, whose standard error goes to log.
+func start(c command.Cmd, log *os.File) (*link, error) {
 	st, err := log.Stat()
 	if err != nil {
 		return nil, scheduler.Permanent{Err: err}
@@ -177,7 +182,7 @@ func (l *link) explain(err error) error {
 }
 
 // harmless are lines of ssh and srun that are not why a connection has ended.
-var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|has been (allocated|queued)|queued and waiting|Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
+var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|Exited with exit code|has been (allocated|queued)|queued and waiting|Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
 
 // cause is the last line of what a program has said that may be why it has ended.
 func cause(text string) string {

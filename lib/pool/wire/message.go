@@ -188,6 +188,9 @@ type Setup struct {
 	// Orphans are workers of this machine that may still be there. The worker tells
 	// when they are gone.
 	Orphans []Identity `json:"orphans,omitempty"`
+	// Teardown is run when the last worker of the run leaves the node, if a [Run] with
+	// Prepare has begun there.
+	Teardown Text `json:"teardown,omitempty"`
 }
 
 // LeaseSlack is how long before the end of its lease a worker has killed what runs,
@@ -223,6 +226,7 @@ type Run struct {
 	ID      Text      `json:"i,omitempty"`
 	Stdin   Text      `json:"s,omitempty"`
 	Capture bool      `json:"o,omitempty"`
+	Prepare bool      `json:"pr,omitempty"` // sets the node up: nothing is run if that was done
 	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
 }
 

@@ -73,6 +73,9 @@ func (w *worker) start(j *job) *command.Launch {
 		w.again = append(w.again, j)
 		return nil
 	}
+	if j.run.Prepare && !w.prepare(j) {
+		return nil
+	}
 	if w.setup.Noop {
 		w.end(j, &wire.Done{})
 		return nil
@@ -394,6 +397,11 @@ func (w *worker) end(j *job, d *wire.Done) {
 		next.run.CPUs, next.run.GPUs, next.run.Slot = j.run.CPUs, j.run.GPUs, j.run.Slot
 		d.Next = &next.run.Key
 		w.ready = append(w.ready, next)
+	}
+	if j.run.Prepare {
+		if err := w.node.end(d.What == "" && d.Exit == 0 && d.Signal == 0); err != nil {
+			d.What, d.Exit, d.Error = wire.NoStart, 125, wire.Text(err.Error())
+		}
 	}
 	w.plenty.Store(w.queued*2 >= w.filled)
 	w.logs.finish(j, d)

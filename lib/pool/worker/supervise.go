@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,8 +16,9 @@ import (
 // wire.Over if the worker has failed and nothing of it is left. When the worker is
 // killed in whatever way, its tasks come to this process, which ends them; when this
 // process is killed, the worker gets SIGTERM. A worker that is still there when its
-// lease ends, stopped perhaps, is killed.
-func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, error) {
+// lease ends, stopped perhaps, is killed. What the teardown of the node prints goes to
+// complaints.
+func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints io.Writer) (int, error) {
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
 	}
@@ -25,6 +27,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 		return 1, err
 	}
 	defer os.RemoveAll(temp)
+	defer clear(temp, complaints)
 	lease, err := os.OpenFile(filepath.Join(temp, leaseFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return 1, err
@@ -63,9 +66,9 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal) (int, erro
 			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
 				return 0, nil
 			}
-			clear := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
+			none := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
 			switch {
-			case clear && !well:
+			case none && !well:
 				return wire.Over, nil
 			case status.Signaled():
 				return 128 + int(status.Signal()), nil

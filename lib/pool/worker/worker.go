@@ -73,6 +73,7 @@ type worker struct {
 	spool   *spool
 	lease   *lease
 	gate    *gate
+	node    prepared
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
 	strange bool        // there are orphans of nobody
@@ -169,6 +170,7 @@ func (w *worker) begin(s *wire.Setup) error {
 		}
 	}
 	w.gate = newGate(w)
+	w.node.path = preparedPath(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }

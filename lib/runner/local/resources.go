@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
@@ -30,23 +31,15 @@ type Resources struct {
 	GPUs   int   `json:"gpus,omitempty"`
 	// Taken are the GPUs of a job, as CUDA_VISIBLE_DEVICES names them.
 	Taken []string `json:"taken,omitempty"`
+	// IDs are the CPUs that jobs may use, nearest ones beside each other, or those that a
+	// job is bound to.
+	IDs []int `json:"cpu_ids,omitempty"`
 }
 
 // Machine is what this machine has.
 func Machine() Resources {
-	r := Resources{CPUs: runtime.NumCPU(), GPUs: len(devices())}
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return r
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "MemTotal:"); ok {
-			if kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 44); err == nil {
-				r.Memory = kib << 10
-			}
-		}
-	}
+	r := Resources{CPUs: runtime.NumCPU(), GPUs: len(devices()), IDs: nearest()}
+	r.Memory = machine.Memory(os.DirFS("/"), os.Getenv, r.CPUs)
 	return r
 }
 
@@ -79,13 +72,13 @@ func (r Resources) devices() []string {
 }
 
 // Check reports why this machine can never meet a task's needs, or nil.
-func Check(n runner.Needs, machine Resources) error {
-	_, err := takes(n, machine)
+func Check(n runner.Needs, has Resources) error {
+	_, err := takes(n, has)
 	return err
 }
 
 // takes is what a task asks for, if the machine has it.
-func takes(n runner.Needs, machine Resources) (Resources, error) {
+func takes(n runner.Needs, has Resources) (Resources, error) {
 	if n.Request.Find == "" {
 		return Resources{}, nil
 	}
@@ -93,16 +86,34 @@ func takes(n runner.Needs, machine Resources) (Resources, error) {
 	if err != nil {
 		return Resources{}, fmt.Errorf("the request: %w", err)
 	}
+	memory, err := grown(n.Changed)
+	if err != nil {
+		return Resources{}, err
+	}
 	for _, a := range parsed.Alternatives {
+		if memory > 0 { // after an attempt that had too little
+			a.Memory = memory
+		}
 		var r Resources
-		if r, err = takesOf(a, machine); err == nil {
+		if r, err = takesOf(a, has); err == nil {
 			return r, nil
 		}
 	}
 	return Resources{}, fmt.Errorf("the request %s: %w", parsed, err)
 }
 
-func takesOf(a request.Alternative, machine Resources) (Resources, error) {
+// grown is the memory in bytes of options by which an attempt differs from the first one,
+// or 0.
+func grown(changed []string) (int64, error) {
+	for _, option := range changed {
+		if size, ok := strings.CutPrefix(option, "mem="); ok {
+			return need.Memory(size)
+		}
+	}
+	return 0, nil
+}
+
+func takesOf(a request.Alternative, has Resources) (Resources, error) {
 	no := func(format string, args ...any) (Resources, error) { return Resources{}, fmt.Errorf(format, args...) }
 	if a.Nodes > 1 || len(a.Where) > 0 || len(a.GRES) > 0 || len(a.Licenses) > 0 {
 		return no("this machine has no other nodes, partitions, generic resources and licenses")
@@ -116,15 +127,15 @@ func takesOf(a request.Alternative, machine Resources) (Resources, error) {
 	}
 	r.CPUs, r.Memory = max(r.CPUs, a.CPUsPerGPU*r.GPUs), max(r.Memory, a.MemPerGPU*int64(r.GPUs))
 	if a.Exclusive {
-		r.CPUs = max(r.CPUs, machine.CPUs)
+		r.CPUs = max(r.CPUs, has.CPUs)
 	}
 	switch {
-	case r.CPUs > machine.CPUs:
-		return no("%d CPUs are asked for; this machine has %d", r.CPUs, machine.CPUs)
-	case r.Memory > machine.Memory:
-		return no("%s of memory are asked for; this machine has %s", unit.ShortSize(r.Memory), unit.ShortSize(machine.Memory))
-	case r.GPUs > machine.GPUs:
-		return no("%d GPUs are asked for; this machine has %d", r.GPUs, machine.GPUs)
+	case r.CPUs > has.CPUs:
+		return no("%d CPUs are asked for; this machine has %d", r.CPUs, has.CPUs)
+	case r.Memory > has.Memory:
+		return no("%s of memory are asked for; this machine has %s", unit.ShortSize(r.Memory), unit.ShortSize(has.Memory))
+	case r.GPUs > has.GPUs:
+		return no("%d GPUs are asked for; this machine has %d", r.GPUs, has.GPUs)
 	}
 	return r, nil
 }
@@ -149,18 +160,21 @@ func describe(dir string, r Resources) error {
 
 // left is what running jobs leave of the machine. Own is the slot that asks.
 func left(dir, own string) (Resources, error) {
-	var machine Resources
+	var has Resources
 	b, err := os.ReadFile(filepath.Join(dir, machineFile))
 	if err == nil {
-		err = json.Unmarshal(b, &machine)
+		err = json.Unmarshal(b, &has)
 	}
 	if err != nil {
-		return machine, err
+		return has, err
 	}
-	machine.Taken = machine.devices() // those that are free
+	has.Taken = has.devices() // those that are free
+	if len(has.IDs) < has.CPUs {
+		has.IDs = nil // more are configured than there are: no job gets CPUs of its own
+	}
 	slots, err := os.ReadDir(filepath.Join(dir, slotsDir))
 	if err != nil {
-		return machine, err
+		return has, err
 	}
 	for _, s := range slots {
 		path := filepath.Join(dir, slotsDir, s.Name())
@@ -169,22 +183,23 @@ func left(dir, own string) (Resources, error) {
 		}
 		held, err := lock.Held(path)
 		if err != nil {
-			return machine, err
+			return has, err
 		}
 		if !held {
 			continue
 		}
 		var job Resources
 		if b, err := os.ReadFile(path + takesSuffix); err == nil && json.Unmarshal(b, &job) == nil {
-			machine.CPUs -= job.CPUs
-			machine.Memory -= job.Memory
-			machine.Taken = slices.DeleteFunc(machine.Taken, func(name string) bool { return slices.Contains(job.Taken, name) })
+			has.CPUs -= job.CPUs
+			has.Memory -= job.Memory
+			has.Taken = slices.DeleteFunc(has.Taken, func(name string) bool { return slices.Contains(job.Taken, name) })
+			has.IDs = slices.DeleteFunc(has.IDs, func(id int) bool { return slices.Contains(job.IDs, id) })
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return machine, err
+			return has, err
 		}
 	}
-	machine.GPUs = len(machine.Taken)
-	return machine, nil
+	has.GPUs = len(has.Taken)
+	return has, nil
 }
 
 // takesSuffix is behind the name of a slot in the name of the file that says what its job
@@ -198,6 +213,9 @@ func (r Resources) fits(job Resources) (Resources, bool) {
 		return job, false
 	}
 	job.Taken = slices.Clone(r.Taken[:job.GPUs])
+	if job.CPUs <= len(r.IDs) {
+		job.IDs = slices.Clone(r.IDs[:job.CPUs])
+	}
 	return job, true
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -232,6 +233,9 @@ func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 		job.State, job.Reason = task.Failed, fmt.Sprintf("exit code %d", code)
 		if code > 128 && code < 192 {
 			job.Reason = fmt.Sprintf("ended by signal %d", code-128)
+		}
+		if e, ok := exceeded(ref.Dir, ref.Job); ok {
+			job.State, job.Reason, job.Cause, job.Had.Memory = task.Error, e.String(), need.OOM, e.Limit
 		}
 	}
 	return true

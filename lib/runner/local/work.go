@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,14 +164,19 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	}
 	session, err := command.StartSession(command.Cmd{
 		Name: "bash", Args: []string{"--", filepath.Join(dir, "job.sh")}, Dir: dir,
-		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{alive.File(), slot.File()},
+		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{alive.File(), slot.File()}, CPUs: takes.IDs,
 	}, output)
 	if err != nil {
 		return err
 	}
 	pid := session.PID()
 	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, command.StartOf(pid)), 0o600)
+	watching, stop := context.WithCancel(context.Background())
+	if takes.Memory > 0 {
+		go watch(watching, dir, t.Job, pid, takes.Memory, output)
+	}
 	code, err := session.Wait()
+	stop()
 	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
 		// The script was killed before it could write down its end.
 		err = runner.WriteRun(dir, t.Job, 0, "cut", code)

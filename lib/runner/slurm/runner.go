@@ -165,7 +165,7 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 		return
 	}
 	e.instead = e.ref.Job
-	e.ref.Job, e.ref.Submitted, e.ref.Missing, e.queue = job, time.Time{}, task.Absence{}, row
+	e.ref.Job, e.ref.Submitted, e.ref.Missing, e.ref.Unaccounted, e.queue = job, time.Time{}, task.Absence{}, task.Absence{}, row
 	if row != nil {
 		e.ref.Submitted = slurm.Time(row.Submit)
 	}
@@ -222,7 +222,7 @@ func (r *Runner) account(ctx context.Context, all []evidence, queued map[string]
 			}
 			continue
 		}
-		e.noAccounting = none
+		e.noAccounting, e.unanswered = none, err != nil && !none
 		if e.ref.Dir != "" {
 			e.readJournal()
 		}

@@ -62,7 +62,11 @@ type evidence struct {
 	queue        *slurm.Job    // as squeue shows it; nil: it does not
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
+<<<<<<< HEAD
 	siblings     bool // squeue and accounting show other elements of the array that the job is of
+=======
+	unanswered   bool // accounting was asked, and did not answer
+>>>>>>> main
 	// What the job script has written down, if journal says that it was read.
 	journal bool
 	run     runner.Run
@@ -99,8 +103,12 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 	}
-	if a := e.account; a != nil && (a.State != "PREEMPTED" || e.missing(lag)) {
+	if a := e.account; a != nil && !e.earlier(a) && (a.State != "PREEMPTED" || e.missing(lag)) {
 		if s, ok := state(a.State); ok && s.Final() {
+			if e.mayGoOn(a) {
+				job.Unknown, job.Lost, job.Reason = true, true, "accounting shows the job as "+a.State+", and squeue does not show it"
+				return job
+			}
 			return e.over(job, a.State, a.FirstFailure(), a.By)
 		}
 	}
@@ -122,6 +130,24 @@ func (e evidence) judge() runner.Job {
 		return e.over(job, q.State, failure, "")
 	}
 	return e.vanished(job)
+}
+
+// earlier reports whether a record is of a start before the one that squeue shows.
+func (e evidence) earlier(a *slurm.Record) bool {
+	return e.queue != nil && a.Start != 0 && a.Start < e.queue.Start
+}
+
+// mayGoOn reports whether Slurm may be about to begin a job again of which accounting shows
+// the end of a start: accounting lags, and one look at the queue proves nothing. A command
+// that has ended by itself is not run again.
+func (e evidence) mayGoOn(a *slurm.Record) bool {
+	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil && e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
+}
+
+// unaccounted reports whether accounting does not know the job, by several looks: what one
+// answer lacks may be in the next one.
+func (e evidence) unaccounted() bool {
+	return e.noAccounting || e.account == nil && !e.unanswered && e.ref.Unaccounted.Fact()
 }
 
 // missing reports whether the job has been without a trace for so long, in several
@@ -221,7 +247,8 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 // vanished judges a job that squeue does not show and accounting does not know to
 // have ended.
 func (e evidence) vanished(job runner.Job) runner.Job {
-	absent := e.ref.Missing.Fact() && e.missing(gone)
+	forgotten := e.ref.Missing.Fact() && e.missing(gone)
+	absent := forgotten && (e.account != nil || e.unaccounted())
 	switch {
 	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
 		// Whatever Slurm does with the job, the command is not run again.
@@ -237,12 +264,16 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.State = task.Error
 		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
 		return job
+<<<<<<< HEAD
 	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && (e.account == nil || e.account.Listed) && e.notBegun() && e.owner == "":
 		// Of an element that is cancelled while it waits, Slurm keeps nothing. What has ended in
 		// another way is in accounting by itself, and what Slurm forgets is the whole array.
 		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
 	case absent && e.account == nil && e.notBegun() && e.owner == "":
+=======
+	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // whatever accounting knows
+>>>>>>> main
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
 		return job
 	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
@@ -250,6 +281,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		return job
 	}
 	job.Unknown, job.Lost = true, true
+	job.Unaccounted = e.account == nil && !e.noAccounting && !e.unanswered
 	job.Reason = "squeue does not show the job, and accounting does not know its end"
 	return job
 }

@@ -15,7 +15,8 @@ var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 func TestJudge(t *testing.T) {
 	// A job that a turn a minute has not seen for a while.
 	ago := func(d time.Duration) runner.Ref {
-		return runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-d), Last: now, Looks: 1 + int(d/time.Minute)}}
+		absence := task.Absence{Since: now.Add(-d), Last: now, Looks: 1 + int(d/time.Minute)}
+		return runner.Ref{Task: "a", Job: "7", Missing: absence, Unaccounted: absence}
 	}
 	// The same by the clock, which jumped between two looks.
 	jumped := runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Looks: 2}}
@@ -61,8 +62,8 @@ func TestJudge(t *testing.T) {
 		{"failed, the script's code first", evidence{account: account("FAILED", code(3), code(9))}, task.Failed, 3, false, "exit code 3"},
 		{"killed by a signal", evidence{account: account("FAILED", slurm.Exit{Signal: 9})}, task.Failed, 137, false, "ended by signal 9"},
 		{"failed without a code, but the journal", with(run(runner.Run{Begun: true, Ended: true, Code: 39}), runner.Ref{}, nil, account("FAILED", code(0))), task.Failed, 39, false, "exit code 39"},
-		{"killed with its script", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
-		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), runner.Ref{}, nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
+		{"killed with its script", with(run(runner.Run{Begun: true}), ago(5*time.Minute), nil, account("FAILED", slurm.Exit{Signal: 9})), task.Error, 137, false, "the job was killed while its command ran"},
+		{"its command killed by a signal", with(run(runner.Run{Begun: true, Cut: true, Code: 137}), ago(5*time.Minute), nil, account("FAILED", code(137))), task.Failed, 137, false, "exit code 137"},
 		{"not begun, with a code", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Code: 1, Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"not begun", evidence{ref: ago(5 * time.Minute), account: account("FAILED", slurm.Exit{Signal: 53})}, task.Error, 181, false, "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"},
 		{"failed without a code", evidence{queue: queue("FAILED")}, task.Failed, 1, false, "Slurm says that the job failed"},
@@ -95,9 +96,15 @@ func TestJudge(t *testing.T) {
 		{"accounting is that of an earlier start, which failed", with(run(runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(1))), task.Completed, 0, false, ""},
 		{"accounting is cut: it lacks the exit codes", with(run(runner.Run{Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(0))), task.Completed, 0, false, ""},
 		{"accounting is that of an earlier start, which found another owner", with(run(runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 3}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Failed, 3, false, "exit code 3"},
-		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), runner.Ref{}, nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
+		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), ago(5*time.Minute), nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
 		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and nothing is seen of its beginning"},
 		{"failed before it began", evidence{ref: ago(5 * time.Minute), journal: true, account: account("FAILED", code(1))}, task.Error, 1, false, "the job has ended before it began the command: exit code 1"},
+		// A listing that was empty once, while a job waits to be begun again, or shortly after.
+		{"accounting shows the start before the last one", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), runner.Ref{}, nil, account("FAILED", code(143))), "", 0, true, "accounting shows the job as FAILED, and squeue does not show it"},
+		{"its node failed, and it may be begun again", with(run(runner.Run{Begun: true}), ago(2*time.Minute), nil, account("NODE_FAIL", code(0))), "", 0, true, "accounting shows the job as NODE_FAIL, and squeue does not show it"},
+		{"squeue shows a later start than accounting", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), ago(0), &slurm.Job{ID: 7, State: "FAILED", Exit: slurm.Exit{Signal: 53}, Start: 200}, &slurm.Record{State: "FAILED", Batch: code(143), Start: 100}), "", 0, true, "the job could not begin"},
+		{"gone, and accounting has shown it once", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), func() runner.Ref { r := ago(11 * time.Minute); r.Unaccounted = ago(2 * time.Minute).Missing; return r }(), nil, nil), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
+		{"gone, and accounting does not answer", with(evidence{journal: true, owner: "7", unanswered: true, run: runner.Run{Begun: true}}, ago(11*time.Minute), nil, nil), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"odd squeue, accounting says it runs", evidence{ref: ago(11 * time.Minute), account: account("RUNNING", code(0))}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 	} {
 		tt.e.now = now

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// A node is set up once for a run, by the first of its workers there, and cleared by the
+// last one: when a scheduler has handed over, the worker of the next one is there beside
+// that of the one before. All of them hold a file in the temporary directory, which says
+// that the setup has succeeded: shared while their tasks may run, alone to set up or clear.
+// A worker that is killed leaves the setup to the next one of its job.
+type prepared struct {
+	path string
+	file *os.File // locked; nil: not held
+	done bool
+}
+
+// preparedPath is the file for a run, a job of Slurm and a node of it, of which a machine
+// may have several.
+func preparedPath(run, job, node string) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), run, job, node, machine.Kernel())
+	return filepath.Join(os.TempDir(), fmt.Sprintf("jobpool-node-%016x", h.Sum64()))
+}
+
+// hold locks the file at a path, and reports whether the one that is there is locked.
+func hold(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err == nil {
+		there, e := os.Stat(path)
+		own, err := f.Stat()
+		if e == nil && err == nil && os.SameFile(there, own) {
+			return f, nil
+		}
+	}
+	f.Close()
+	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
+		err = unix.EWOULDBLOCK // the last one has cleared the node meanwhile
+	}
+	return nil, err
+}
+
+// begin reports whether the setup is to be run. While another worker is at it, ready is
+// false.
+func (p *prepared) begin() (run, ready bool, err error) {
+	if p.file != nil { // it is started once more, by a shell
+		return !p.done, true, nil
+	}
+	for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
+		f, err := hold(p.path, how)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return false, false, err
+		}
+		st, err := f.Stat()
+		switch {
+		case err != nil:
+			f.Close()
+			return false, false, err
+		case st.Size() > 0:
+			p.file, p.done = f, true
+			return false, true, p.share()
+		case how == unix.LOCK_EX:
+			p.file = f
+			return true, true, nil
+		}
+		f.Close() // another worker runs the setup
+	}
+	return false, false, nil
+}
+
+// share lets other workers use the node as well.
+func (p *prepared) share() error { return unix.Flock(int(p.file.Fd()), unix.LOCK_SH) }
+
+// end notes how the setup has ended.
+func (p *prepared) end(ok bool) error {
+	if p.file == nil || p.done {
+		return nil
+	}
+	if !ok {
+		err := p.file.Close()
+		p.file = nil
+		return err
+	}
+	p.done = true
+	_, err := p.file.WriteString("ready\n")
+	return errors.Join(err, p.share())
+}
+
+// clearing is what a supervisor runs when the last worker of a run has left the node.
+type clearing struct {
+	Path string      `json:"path"`
+	Argv []wire.Text `json:"argv"`
+	Dir  wire.Text   `json:"dir"`
+	Env  []wire.Text `json:"env"`
+}
+
+// prepare makes ready for the command that sets the node up. It reports whether that is to
+// be run now; else the job has ended, or is tried again.
+func (w *worker) prepare(j *job) bool {
+	run, ready, err := w.node.begin()
+	if err == nil && ready {
+		err = w.noteClearing()
+	}
+	switch {
+	case err != nil:
+		w.cannotStart(j, fmt.Errorf("setup of the node: %w", err))
+		return false
+	case !ready:
+		w.again = append(w.again, j)
+		return false
+	case !run:
+		w.end(j, &wire.Done{})
+		return false
+	}
+	return true
+}
+
+// noteClearing lets the supervisor know what to run at the end.
+func (w *worker) noteClearing() error {
+	if w.setup.Teardown == "" {
+		return nil
+	}
+	r := &wire.Run{Text: w.setup.Teardown}
+	argv, err := w.argv(r)
+	if err != nil {
+		return err
+	}
+	if argv[0], err = w.find(argv[0], string(w.setup.Dir), w.path); err != nil { // a function or a builtin of the shell
+		argv = []string{"/bin/sh", "-c", string(r.Text)}
+	}
+	b, err := json.Marshal(clearing{Path: w.node.path, Argv: wire.Texts(argv), Dir: w.setup.Dir, Env: wire.Texts(w.taskEnv(r))})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(w.Temp, clearFile), b, 0o600)
+}
+
+// clearFile is the file of a worker's directory with its clearing.
+const clearFile = "teardown"
+
+// clearTime is how long that may take.
+const clearTime = time.Minute
+
+// clear runs the command of a worker's directory, if that was the last worker here.
+func clear(temp string, complaints io.Writer) {
+	b, err := os.ReadFile(filepath.Join(temp, clearFile))
+	if err != nil {
+		return // there is none
+	}
+	var c clearing
+	if err := json.Unmarshal(b, &c); err != nil {
+		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node: %v\n", err)
+		return
+	}
+	f, err := hold(c.Path, unix.LOCK_EX)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return // another worker will
+	}
+	if err == nil {
+		defer f.Close()
+		defer os.Remove(c.Path)
+		argv := wire.Strings(c.Argv)
+		_, err = command.System.Run(context.Background(), command.Cmd{
+			Name: argv[0], Args: argv[1:], Dir: string(c.Dir), Env: wire.Strings(c.Env), Stdout: complaints, Stderr: complaints, Timeout: clearTime,
+		})
+	}
+	if err != nil {
+		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node failed: %v\n", err)
+	}
+}

@@ -1,0 +1,87 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// nearest are the ids of the CPUs that this process may use, with those that share a core
+// or a NUMA node beside each other.
+func nearest() []int {
+	cpus := machine.Topology(os.DirFS("/"), machine.Affinity())
+	slices.SortFunc(cpus, func(a, b pool.CPU) int {
+		return cmp.Or(cmp.Compare(a.NUMA, b.NUMA), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
+	})
+	ids := make([]int, len(cpus))
+	for i, c := range cpus {
+		ids[i] = c.ID
+	}
+	return ids
+}
+
+const (
+	// watched is how often the memory of a job is measured.
+	watched = time.Second
+	oomFile = "oom." // and the job
+)
+
+// An excess is what a job used that was ended for it.
+type excess struct {
+	Used  int64 `json:"used"`  // bytes
+	Limit int64 `json:"limit"` // bytes
+}
+
+func (e excess) String() string {
+	return fmt.Sprintf("out of memory: it used %s of the %s that it asked for", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
+}
+
+// watch ends the processes of a session, but not the job script that leads it, when they use
+// more memory than a limit in bytes. What they used is written down before.
+func watch(ctx context.Context, dir, job string, session int, limit int64, output io.Writer) {
+	for tick := time.NewTicker(watched); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		members := machine.Members(session)
+		used := machine.Used(members, limit)
+		if used <= limit {
+			continue
+		}
+		e := excess{used, limit}
+		b, err := json.Marshal(e)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, oomFile+job), b, 0o600)
+		}
+		if err != nil {
+			fmt.Fprintf(output, "job %s: %v\n", job, err) // it is ended at the next look
+			continue
+		}
+		fmt.Fprintf(output, "job %s: %s\n", job, e)
+		for _, pid := range members {
+			if pid != session && ctx.Err() == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+		}
+	}
+}
+
+// exceeded is what a job used if it was ended for it.
+func exceeded(dir, job string) (e excess, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, oomFile+job))
+	return e, err == nil && json.Unmarshal(b, &e) == nil
+}
