@@ -134,11 +134,10 @@ func TestAlike(t *testing.T) {
 	if other, _ := r.Alike(t.Context(), all[1]); key == "" || other != key || most < 100 {
 		t.Errorf("%q and %q, %d", key, other, most)
 	}
-	id := all[0]
-	if id.Task = "019ab6c5-4d2e-7c61-9f0a-000000000001"; true {
-		if _, most := r.Alike(t.Context(), id); most*(len(id.Task)+1)+len("PONOS_TASK=") > 1024 || most < 20 {
-			t.Errorf("%d ids in a comment", most)
-		}
+	long := all[0]
+	long.Task = "019ab6c5-4d2e-7c61-9f0a-000000000001"
+	if _, most := r.Alike(t.Context(), long); most*(len(long.Task)+1)+len("PONOS_TASK=") > 1024 || most < 20 {
+		t.Errorf("%d ids in a comment", most)
 	}
 	for what, change := range map[string]func(*runner.Submission){
 		"another script": func(s *runner.Submission) { s.Shared = &runner.Shared{Like: "y"} },
@@ -173,7 +172,8 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 		{"the array is forgotten", sacct, nil, "error not begun, Slurm has forgotten the job before it began"},
 	} {
 		dir := t.TempDir()
-		ref := runner.Ref{Task: "b", Job: "9_1", Dir: dir, Attempt: 1, Submitted: now, Missing: task.Absence{Since: now.Add(-11 * time.Minute), Last: now, Looks: 10}}
+		absence := task.Absence{Since: now.Add(-11 * time.Minute), Last: now, Looks: 10}
+		ref := runner.Ref{Task: "b", Job: "9_1", Dir: dir, Attempt: 1, Submitted: now, Missing: absence, Unaccounted: absence}
 		jobs, err := newArrayRunner(&cluster{sacct: tt.sacct, rows: tt.rows}).Jobs(t.Context(), known(ref))
 		if err != nil {
 			t.Fatal(err)

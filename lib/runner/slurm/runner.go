@@ -232,6 +232,9 @@ func (r *Runner) account(ctx context.Context, all []evidence, queued map[string]
 		if !ok || !e.matches(record) {
 			continue
 		}
+		if known, ok := state(record.State); record.Listed && (!ok || !known.Final()) {
+			continue // of an element that waits accounting has nothing of its own
+		}
 		e.account = &record
 	}
 	return nil
