@@ -45,7 +45,7 @@ func (r *Runner) queue(ctx context.Context) ([]slurm.Job, error) {
 
 // elements puts a row for each of its elements in the place of a row of an array of tasks.
 func elements(rows []slurm.Job) ([]slurm.Job, error) {
-	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && len(task.Marked(row.Comment)) > 1 }
+	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && task.MarkOf(row.Comment, 1) != "" }
 	first := slices.IndexFunc(rows, isArray)
 	if first < 0 {
 		return rows, nil
@@ -80,7 +80,7 @@ func index(job string) (int, bool) {
 
 // commentOf is the comment of a job: of an element of an array, that of its own task.
 func commentOf(job, comment string) string {
-	if i, ok := index(job); ok && len(task.Marked(comment)) > 1 {
+	if i, ok := index(job); ok && task.MarkOf(comment, 1) != "" {
 		return task.MarkOf(comment, i)
 	}
 	return comment
