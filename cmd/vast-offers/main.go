@@ -119,7 +119,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if len(rows) == 0 {
-		return fault.Hint(fault.Errorf(fault.Failed, "no offer will do: %s", why), "--explain shows what each filter removes")
+		return fault.Hint(fault.Errorf(fault.Failed, "no suitable offer: %s", why), "--explain shows what each filter removes")
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	}
 	return &vastrunner.Runner{
 		Images: images,
-		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace)},
+		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy"},
 		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Translate: VastFind, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{

@@ -31,6 +31,7 @@ type Vast struct {
 	SwitchURL   string   `yaml:"switch_url"`
 	SwitchSum   string   `yaml:"switch_sha256"`
 	SwitchGrace Duration `yaml:"switch_grace"`
+	SwitchEnd   string   `yaml:"switch_end"`
 
 	ExpectedTime Duration `yaml:"expected_time"` // of a task; offers are ranked by its cost
 	Download     float64  `yaml:"download"`      // of a task: image and models
@@ -87,7 +88,7 @@ type OfferFilters struct {
 
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ImageLookup: true, SwitchGrace: Duration(10 * time.Minute), ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		Disk: 40, ImageLookup: true, SwitchGrace: Duration(10 * time.Minute), SwitchEnd: "stop", ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
@@ -168,6 +169,9 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	if v.SwitchGrace < Duration(time.Second) {
 		problem("vast_api.switch_grace", "want at least 1s")
+	}
+	if v.SwitchEnd != "stop" && v.SwitchEnd != "destroy" {
+		problem("vast_api.switch_end", "%q is neither \"stop\" nor \"destroy\"", v.SwitchEnd)
 	}
 	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "") {
 		problem("vast_api.agent", "%q: want at most 32 letters, digits, '-' and '_'", v.Agent)

@@ -28,7 +28,7 @@ var (
 	ErrCredit   = errors.New("the account lacks credit")
 	ErrAuth     = errors.New("the key is not accepted")
 	// ErrUnknown says that nobody can tell whether the request had an effect.
-	ErrUnknown = errors.New("whether it was done is not known")
+	ErrUnknown = errors.New("the outcome is unknown")
 	ErrInvalid = errors.New("the request is refused")
 	// ErrMore says that there are more pages than were to be read at a time.
 	ErrMore = errors.New("there are more pages")
@@ -91,9 +91,14 @@ type Listing struct {
 	// Odd is how many rows could not be read. What is missing from a list that has some
 	// may be there all the same.
 	Odd int `json:"odd,omitempty"`
+	// OddLabels are the labels of those that have one, or are known to have none ("").
+	OddLabels []string `json:"odd_labels,omitempty"`
 	// At is when it was asked for.
 	At time.Time `json:"at"`
 }
+
+// Nameless is how many rows could not be read, not even their label.
+func (l Listing) Nameless() int { return l.Odd - len(l.OddLabels) }
 
 // Charge is what one instance was billed, in dollars.
 type Charge struct {
@@ -122,11 +127,13 @@ type Created struct{ ID int64 }
 
 // Limits of the market for one order, in bytes.
 const (
-	MaxArgs  = 4096 // entrypoint and arguments together
-	MaxEnv   = 32768
-	MaxImage = 1024
-	MaxLabel = 256
-	MinDisk  = 8
+	MaxArgs = 4096 // entrypoint and arguments together
+	MaxEnv  = 32768
+	// MaxEnvEach is documented, but it is not known whether it is held: Check lets more pass.
+	MaxEnvEach = 256
+	MaxImage   = 1024
+	MaxLabel   = 256
+	MinDisk    = 8
 )
 
 // Check reports what the market would refuse.
@@ -245,6 +252,13 @@ func hide(said []byte, o Order) []byte {
 
 // shortSecret is how long a value must be to be taken for a secret.
 const shortSecret = 6
+
+// LacksPermission reports whether a call failed because the key may not make it, though the
+// market knows it.
+func LacksPermission(err error) bool {
+	var e *callError
+	return errors.As(err, &e) && strings.Contains(e.words, "permission group")
+}
 
 // status returns the HTTP status of a failed call, or 0.
 func status(err error) int {

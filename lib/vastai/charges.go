@@ -165,7 +165,7 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 		return nil, "", errors.New("the answer does not say success: " + answer.Msg)
 	}
 	if answer.Results == nil {
-		return nil, "", errors.New("the answer has no charges, not even none")
+		return nil, "", errors.New("the answer has no list of charges")
 	}
 	for _, text := range answer.Results {
 		var row struct {

@@ -119,7 +119,7 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 	}
 	if err != nil {
 		var exit *command.ExitError
-		words := "the vastai program gave no answer"
+		words := "the vastai program did not answer"
 		if errors.As(err, &exit) {
 			words = "the vastai program failed: " + lastLine(string(hide([]byte(exit.Stderr), o)))
 			if exit.Code == 2 {

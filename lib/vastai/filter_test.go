@@ -1,7 +1,9 @@
 package vastai
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -77,6 +79,47 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 	// All problems at once.
 	if _, err := ParseQuery("gpu_rma>=1 num_gpus=0"); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("%v", err)
+	}
+}
+
+// Each field that offers can be filtered by is one of the market's documents, or its source
+// is named beside those.
+func TestFieldsAreKnown(t *testing.T) {
+	var contract struct {
+		Operations []struct {
+			Name         string
+			Request, Row []string
+		}
+		Beyond []struct {
+			Operation string
+			Fields    []string
+		} `json:"beyond_the_documents"`
+	}
+	b, err := os.ReadFile("../../testscripts/vast/server/contract.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &contract); err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, o := range contract.Operations {
+		if o.Name == "search_offers" {
+			known = o.Request
+		}
+	}
+	for _, b := range contract.Beyond {
+		if b.Operation == "search_offers" {
+			known = append(known, b.Fields...)
+		}
+	}
+	for field := range fields {
+		if !slices.Contains(known, field) {
+			t.Errorf("offers are filtered by %q, which is not in the contract", field)
+		}
+	}
+	if len(known) < 40 {
+		t.Errorf("the contract has %q", known)
 	}
 }
 

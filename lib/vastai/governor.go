@@ -34,6 +34,9 @@ type Governor struct {
 
 	mu    sync.Mutex
 	batch *batch // destroys that wait for their turn
+
+	booking   sync.Mutex
+	unwritten *ledger // the ledger, where it could not be written
 }
 
 // distances are the least times between two requests of a class, in tenths of a Unit:
@@ -108,13 +111,13 @@ const (
 	cachePatience = maxSlot
 )
 
-// hold takes a lock, but does without after a while: then the returned lock is nil. Release
-// takes either.
+// hold takes a lock, but does without after a while, and where none can be had, as on a full
+// disk: then the returned lock is nil. Release takes either.
 func (g *Governor) hold(ctx context.Context, path string, patience time.Duration) (*lock.Lock, error) {
 	waiting, cancel := context.WithTimeout(ctx, g.units(patience))
 	defer cancel()
 	held, err := lock.Wait(waiting, path+".lock")
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return held, err
@@ -127,20 +130,22 @@ func release(held *lock.Lock) {
 }
 
 // book changes the ledger under its lock. A ledger that cannot be read is begun anew: what
-// it holds is a courtesy to the market, and no promise stands on it.
+// it holds is a courtesy to the market, and no promise stands on it. One that cannot be
+// written is kept in memory, for this process.
 func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
-	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
-		return err
-	}
+	_ = os.MkdirAll(g.Dir, 0o700)
 	path := filepath.Join(g.Dir, "requests.json")
 	held, err := g.hold(ctx, path, bookPatience)
 	if err != nil {
 		return err
 	}
 	defer release(held)
-	l := ledger{}
-	was, err := os.ReadFile(path)
-	if err == nil && json.Unmarshal(was, &l) != nil {
+	g.booking.Lock()
+	defer g.booking.Unlock()
+	was, l := []byte(nil), ledger{}
+	if g.unwritten != nil {
+		l = *g.unwritten
+	} else if was, err = os.ReadFile(path); err == nil && json.Unmarshal(was, &l) != nil {
 		l = ledger{}
 	}
 	if l.Courses == nil {
@@ -172,7 +177,20 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 	if b = append(b, '\n'); bytes.Equal(b, was) {
 		return nil
 	}
-	return os.WriteFile(path, b, 0o600)
+	g.unwritten = nil
+	if replace(path, b) != nil {
+		g.unwritten = &l
+	}
+	return nil
+}
+
+// replace writes a file, of which nobody sees a half.
+func replace(path string, b []byte) error {
+	part := path + ".part"
+	if err := os.WriteFile(part, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }
 
 // pace waits until a request of an operation may be made, or says why none is made.
@@ -191,16 +209,16 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 			slot = c.Next
 		}
 		if wait = slot.Sub(now); wait > g.units(maxSlot) {
-			refused = &callError{op: op, kind: ErrBusy, words: "too many requests wait already", until: slot, held: true}
+			refused = &callError{op: op, kind: ErrBusy, words: "too many requests are waiting already", until: slot, held: true}
 			return
 		}
 		c.Next = slot.Add(distances[name] * g.Unit / 10)
 		l.Courses[name] = c
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return failed(op, ErrUnknown, 0, err.Error())
-	}
-	if refused != nil {
+	case refused != nil:
 		return hinted(refused)
 	}
 	return g.Sleep(ctx, wait)
@@ -275,11 +293,7 @@ func writeCached[T any](path string, c cached[T]) {
 	if err != nil {
 		return
 	}
-	// Whoever reads without the lock must not see half of it.
-	part := path + ".part"
-	if os.WriteFile(part, b, 0o600) == nil {
-		_ = os.Rename(part, path) // without it, the market is asked again
-	}
+	_ = replace(path, b) // without it, the market is asked again
 }
 
 // shared returns an answer that somebody has had, if it is good enough, else asks for one.
@@ -289,9 +303,7 @@ func shared[T any](ctx context.Context, g *Governor, name, file string, enough f
 	if c := readCached[T](path); c.serves(g.Now(), enough) {
 		return c, nil
 	}
-	if err := os.MkdirAll(g.Dir, 0o700); err != nil {
-		return cached[T]{}, failed(name, ErrUnknown, 0, err.Error())
-	}
+	_ = os.MkdirAll(g.Dir, 0o700) // where it cannot be made, nothing is shared
 	held, err := g.hold(ctx, path, cachePatience)
 	if err != nil {
 		return cached[T]{}, err
@@ -364,13 +376,13 @@ func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, e
 		return Found{}, err
 	}
 	found := c.Value
-	err = g.book(ctx, func(l *ledger) {
+	_ = g.book(ctx, func(l *ledger) { // else they are tried again
 		found.Offers = slices.DeleteFunc(slices.Clone(found.Offers), func(o Offer) bool {
 			_, tried := l.Tried[o.ID]
 			return tried
 		})
 	})
-	return found, err
+	return found, nil
 }
 
 func (g *Governor) searchFile(s Search) string {
@@ -400,7 +412,7 @@ func (g *Governor) Idle(ctx context.Context, s Search) {
 func (g *Governor) Create(ctx context.Context, offer int64, o Order) (Created, error) {
 	created, err := g.API.Create(ctx, offer, o)
 	g.learn(ctx, "order", err)
-	if err == nil || created.ID > 0 || errors.Is(err, ErrOfferGone) || errors.Is(err, ErrRejected) {
+	if err == nil || created.ID > 0 || errors.Is(err, ErrOfferGone) || errors.Is(err, ErrRejected) && !LacksPermission(err) {
 		_ = g.book(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // else it is tried again
 	}
 	return created, err
@@ -457,20 +469,32 @@ func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
 	return err
 }
 
-// destroy ends instances together, and one by one if the market does not take that.
+// refusedInARow is how many instances in a row the market must refuse to destroy until the
+// others are not asked for: then it is the key.
+const refusedInARow = 3
+
+// destroy ends instances together, and one by one if the market does not take that: one that
+// it refuses to destroy does not keep the others.
 func (g *Governor) destroy(ctx context.Context, ids []int64) error {
 	// What lists have shown until now is over.
 	defer os.Remove(filepath.Join(g.Dir, "instances.json"))
 	err := g.API.Destroy(paced(ctx), ids...)
 	g.learn(ctx, "destroy", err)
-	if err == nil || len(ids) == 1 || errors.Is(err, ErrBusy) || errors.Is(err, ErrAuth) || ctx.Err() != nil {
+	if err == nil || len(ids) == 1 || errors.Is(err, ErrBusy) || ctx.Err() != nil {
 		return err
 	}
 	var errs []error
+	refused := 0
 	for _, id := range ids {
 		err := g.API.Destroy(ctx, id)
 		g.learn(ctx, "destroy", err)
 		errs = append(errs, err)
+		if refused++; !errors.Is(err, ErrAuth) {
+			refused = 0
+		}
+		if refused == refusedInARow || ctx.Err() != nil {
+			break
+		}
 	}
 	return errors.Join(errs...)
 }

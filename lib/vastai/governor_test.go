@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -417,6 +418,72 @@ func TestGovernorDestroysTogether(t *testing.T) {
 	}
 }
 
+// One instance that the market refuses to destroy does not keep the others; a key that may
+// not destroy is found out by a few.
+func TestGovernorDestroysTheOthers(t *testing.T) {
+	for _, c := range []struct {
+		refused func(id string) bool
+		gone    int
+		asked   int
+	}{
+		{func(id string) bool { return id == "1" }, 11, 13},
+		{func(string) bool { return true }, 0, 1 + refusedInARow},
+	} {
+		clock := &times{now: start}
+		gone := 0
+		m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
+			if id := strings.Trim(strings.TrimPrefix(r.URL.Path, "/api/v0/instances/"), "/"); id == "" || c.refused(id) {
+				return 401, nil, `{"success":false,"error":"auth_error","msg":"This key lacks the instance_write permission group"}`
+			}
+			gone++
+			return 200, nil, `{"success":true}`
+		})
+		ids := []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+		if err := m.governor(t.TempDir()).Destroy(t.Context(), ids...); !errors.Is(err, ErrAuth) {
+			t.Error(err)
+		}
+		if n := len(m.requests()); gone != c.gone || n != c.asked {
+			t.Errorf("%d gone by %d requests, want %+v", gone, n, c)
+		}
+	}
+}
+
+// Where the directory cannot be written, as on a full disk, nothing is shared, but all is
+// asked for, at the same distances.
+func TestGovernorWithoutADirectory(t *testing.T) {
+	clock := &times{now: start}
+	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
+		switch {
+		case r.Method == http.MethodDelete:
+			return 200, nil, `{"success":true}`
+		case strings.HasPrefix(r.URL.Path, "/api/v0/bundles/"):
+			return 200, nil, offersBody(1, 2)
+		}
+		return 200, nil, noInstances
+	})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := m.governor(filepath.Join(file, "market"))
+	began := clock.Now()
+	for range 3 {
+		if _, err := g.List(t.Context(), clock.Now()); err != nil {
+			t.Error(err)
+		}
+		if err := g.Destroy(t.Context(), 7); err != nil {
+			t.Error(err)
+		}
+		if found, err := g.Search(t.Context(), Search{}, true); err != nil || len(found.Offers) != 2 {
+			t.Errorf("%+v, %v", found, err)
+		}
+		g.Idle(t.Context(), Search{})
+	}
+	if n, took := len(m.requests()), clock.Now().Sub(began); n != 9 || took < 12*time.Second {
+		t.Errorf("%d requests in %v", n, took)
+	}
+}
+
 // Five hundred instances are twenty requests.
 func TestGovernorPages(t *testing.T) {
 	clock := &times{now: start}
@@ -448,10 +515,10 @@ func TestGovernorPages(t *testing.T) {
 func TestOddInstances(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
-		return 200, nil, `{"success":true,"instances":[{"id":7,"label":"x"},{"id":null,"label":"y"},"?"],"total_instances":3,"next_token":null}`
+		return 200, nil, `{"success":true,"instances":[{"id":7,"label":"x"},{"id":null,"label":"y"},"?","?",{"id":0,"label":null},{"label":3}],"total_instances":6,"next_token":null}`
 	})
 	list, err := m.governor(t.TempDir()).List(t.Context(), start)
-	if err != nil || len(list.Instances) != 1 || list.Odd != 2 {
+	if err != nil || len(list.Instances) != 1 || list.Odd != 5 || list.Nameless() != 3 || strings.Join(list.OddLabels, "|") != "|y" {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

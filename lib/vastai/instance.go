@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +39,7 @@ var errMoved = errors.New("the list changed while it was read")
 
 func collectOnce(label string, get func(after string) ([]byte, error)) (Listing, error) {
 	var list []Instance
-	odd := map[string]bool{} // by what they are: a page may show a row again
+	odd := map[string]int{} // how many of them there are, by what they are: another page may show a row again
 	seen := map[int64]bool{}
 	total, after := 0, ""
 	for range maxPages {
@@ -54,14 +55,16 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		case p.Success == nil || !*p.Success:
 			return Listing{}, failed("list of instances", nil, 0, "the answer does not say success")
 		case p.Instances == nil:
-			return Listing{}, failed("list of instances", nil, 0, "the answer has no instances, not even none")
+			return Listing{}, failed("list of instances", nil, 0, "the answer has no list of instances")
 		case p.Total == nil:
 			return Listing{}, failed("list of instances", nil, 0, "the answer does not say how many there are")
 		}
+		here := map[string]int{}
 		for _, row := range p.Instances {
 			i, err := parseInstance(row)
 			if err != nil {
-				odd[string(row)] = true
+				here[string(row)]++
+				odd[string(row)] = max(odd[string(row)], here[string(row)])
 				continue
 			}
 			if !seen[i.ID] {
@@ -71,14 +74,22 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		}
 		total = *p.Total
 		if p.Next == nil || *p.Next == "" {
+			out := Listing{Instances: ofLabel(list, label)}
+			for row, n := range odd {
+				out.Odd += n
+				if name, ok := oddLabel([]byte(row)); ok {
+					out.OddLabels = append(out.OddLabels, slices.Repeat([]string{name}, n)...)
+				}
+			}
+			slices.Sort(out.OddLabels)
 			// With a filter, the total is of all instances on some servers.
-			if label == "" && total != len(seen)+len(odd) {
+			if label == "" && total != len(seen)+out.Odd {
 				return Listing{}, failed("list of instances", errMoved, 0, "")
 			}
-			if len(odd) > 0 && len(seen) == 0 {
-				return Listing{}, failed("list of instances", nil, 0, fmt.Sprintf("none of its %d rows can be read", len(odd)))
+			if out.Odd > 0 && len(seen) == 0 {
+				return Listing{}, failed("list of instances", nil, 0, fmt.Sprintf("none of its %d rows can be read", out.Odd))
 			}
-			return Listing{Instances: ofLabel(list, label), Odd: len(odd)}, nil
+			return out, nil
 		}
 		if *p.Next == after || len(p.Instances) == 0 {
 			return Listing{}, failed("list of instances", nil, 0, "the pages do not end")
@@ -86,6 +97,17 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		after = *p.Next
 	}
 	return Listing{}, failed("list of instances", nil, 0, "there are too many pages")
+}
+
+// oddLabel is the label of a row that cannot be read otherwise.
+func oddLabel(raw []byte) (string, bool) {
+	var row map[string]any
+	if json.Unmarshal(raw, &row) != nil {
+		return "", false
+	}
+	v, told := row["label"]
+	name, isText := v.(string)
+	return name, told && (isText || v == nil)
 }
 
 // ofLabel filters ourselves what the server was asked to filter.

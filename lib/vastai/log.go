@@ -100,7 +100,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 	}
 	text, err = io.ReadAll(io.LimitReader(resp.Body, maxLog))
 	if err != nil { // cut off: as good as not there yet
-		return nil, true, failed(op, ErrNotReady, 0, "it broke off")
+		return nil, true, failed(op, ErrNotReady, 0, "it was cut off")
 	}
 	return text, false, nil
 }

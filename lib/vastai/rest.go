@@ -114,7 +114,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil || len(raw) > maxAnswer {
-		return nil, failed(op, ErrUnknown, 0, "the answer broke off")
+		return nil, failed(op, ErrUnknown, 0, "the answer was cut off")
 	}
 	if resp.StatusCode != http.StatusOK {
 		words := wordsOf(hide(raw, o))
@@ -212,7 +212,7 @@ func parseAccount(raw []byte) (Account, error) {
 		Credit *float64 `json:"credit"`
 	}
 	if err := json.Unmarshal(raw, &a); err != nil || a.Credit == nil {
-		return Account{}, failed("account", nil, 0, "the answer does not tell the credit")
+		return Account{}, failed("account", nil, 0, "the answer does not contain the credit")
 	}
 	return Account{a.ID, *a.Credit}, nil
 }
@@ -232,7 +232,7 @@ func (r *REST) Search(ctx context.Context, s Search) (Found, error) {
 		Offers json.RawMessage `json:"offers"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Offers == nil {
-		return Found{}, failed("search", nil, 0, "the answer has no offers, not even none")
+		return Found{}, failed("search", nil, 0, "the answer has no list of offers")
 	}
 	found, err := parseOffers(answer.Offers)
 	if err != nil {
@@ -294,7 +294,7 @@ func parseCreated(raw []byte) (Created, error) {
 	case answer.Success != nil && *answer.Success && created.ID > 0:
 		return created, nil
 	case created.ID > 0:
-		return created, failed(orderOp, ErrOfferGone, 0, "there is a contract, but no success: "+words)
+		return created, failed(orderOp, ErrOfferGone, 0, "the answer has a contract, but does not report success: "+words)
 	case answer.Success != nil && !*answer.Success:
 		if kind := outcome(orderOp, http.StatusBadRequest, words); kind != nil {
 			return created, failed(orderOp, kind, 0, words)

@@ -25,6 +25,14 @@ var (
 	chaosTime = flag.Duration("time", 20*time.Second, "how long TestChaos breaks things, with each transport")
 )
 
+// What TestChaos does at least with each transport, if it has a minute: turns that are killed
+// with all their tools, and kinds of fault.
+const (
+	thorough   = time.Minute
+	leastKills = 250
+	leastKinds = 15
+)
+
 // chaos is a world in which everything breaks all the time.
 type chaos struct {
 	*world
@@ -175,7 +183,7 @@ func TestChaos(t *testing.T) {
 // run breaks things until the time is over.
 func (c *chaos) run() {
 	kinds := slices.Sorted(maps.Keys(broken))
-	for offer, start := int64(0), time.Now(); time.Since(start) < *chaosTime; {
+	for offer, start := int64(0), time.Now(); time.Since(start) < *chaosTime || *chaosTime >= thorough && (c.kills < leastKills || len(c.faults) < leastKinds); {
 		open := 0
 		for _, slug := range c.slugs {
 			if !final(c.state(slug)) {
@@ -232,7 +240,7 @@ func (c *chaos) kill(after time.Duration) {
 	case <-over:
 	case <-time.After(after):
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		c.kills += 3
+		c.kills++
 		<-over
 	}
 }
@@ -277,7 +285,7 @@ func (c *chaos) judge() {
 	for _, times := range c.faults {
 		n += times
 	}
-	c.t.Logf("%s, seed %d: %d kills, %d faults of %d kinds, %d tasks (%v), %d instances; journal $%.4f, meter $%.4f",
+	c.t.Logf("%s, seed %d: %d turns of three tools killed, %d faults of %d kinds, %d tasks (%v), %d instances; journal $%.4f, meter $%.4f",
 		c.via, *chaosSeed, c.kills, n, len(c.faults), len(c.slugs), states, len(c.market.Instances()), journal, meter)
 	c.noSecrets()
 	if c.t.Failed() {

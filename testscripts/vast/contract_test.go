@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +29,7 @@ import (
 var clients = map[string]*environment{
 	"1.0.13": {name: "vast-1.0.13", packages: []string{"vastai==1.0.13"}},
 	"1.5.2":  {name: "vast-1.5.2", packages: []string{"vastai==1.5.2"}},
-	"newest": {name: "vast-newest", packages: []string{"vastai"}, newest: true},
+	"newest": clientEnv,
 }
 
 // TestClientVersions runs a task's requests by each version of the program.
@@ -94,7 +97,7 @@ var (
 // that calls for another try that nobody here has heard of.
 func TestNewestClient(t *testing.T) {
 	t.Parallel()
-	venv := clients["newest"].get(t)
+	venv := client(t)
 	found, err := filepath.Glob(filepath.Join(venv, "lib/python3*/site-packages/vastai"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%v, %v", found, err)
@@ -228,4 +231,135 @@ func TestDocumentedErrors(t *testing.T) {
 			t.Errorf("only %d answers were tried", answers)
 		}
 	})
+}
+
+// TestFields holds the fields that the code sends and reads against the contract: those of
+// the market's documents, and the few beyond them whose source is named there.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond})
+	api, ctx := w.api(), t.Context()
+	for id := range int64(4) {
+		w.market.AddOffer(id+1, nil)
+	}
+	filters, err := vastai.ParseQuery("gpu_ram>=20 driver_version>=535.86.05 geolocation!=CN reliability>0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := w.market.RealNow()
+	search := func() (any, error) {
+		return api.Search(ctx, vastai.Search{Filters: filters.Complete(), Disk: 10, Limit: 2})
+	}
+	list := func() (any, error) { return api.List(ctx, "") }
+	account := func() (any, error) { return api.Account(ctx) }
+	charges := func() (any, error) {
+		page, next, err := api.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour), "")
+		return fmt.Sprint(page, next), err
+	}
+	order := vastai.Order{Image: "i", Disk: 10, Entrypoint: "sh", Args: []string{"x"}, Label: "ponos:a:t:1", Login: "-u a -p b c", Env: map[string]string{"A": "b"}}
+	for id := range int64(3) {
+		order.Bid = []float64{0, 0.3, 0.3}[id]
+		if _, err := api.Create(ctx, id+1, order); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := w.market.Instances()
+	_, err = api.Log(ctx, all[0].ID, 10)
+	_, labelled := api.List(ctx, order.Label)
+	if err := errors.Join(err, labelled, api.Destroy(ctx, all[1].ID), api.Destroy(ctx, all[1].ID, all[2].ID)); err != nil && !strings.Contains(err.Error(), "no_such_instance") {
+		t.Fatal(err)
+	}
+	// Read: each field that is missed when it is not there is known.
+	for _, c := range []struct {
+		method, path, rows string
+		call               func() (any, error)
+	}{
+		{"GET", "/api/v1/instances/", "instances", list},
+		{"POST", "/api/v0/bundles/", "offers", search},
+		{"GET", "/api/v0/charges/", "results", charges},
+		{"GET", "/api/v0/users/current/", "", account},
+	} {
+		outcome := func() string {
+			v, err := c.call()
+			if list, ok := v.(vastai.Listing); ok {
+				list.At = time.Time{}
+				v = list
+			}
+			text, _ := json.Marshal(v)
+			return fmt.Sprintf("%s %v", text, err)
+		}
+		outcome()
+		requests := w.market.Requests("^" + c.method + " " + c.path)
+		last := requests[len(requests)-1]
+		whole := ask(t, w.url+c.path+"?"+last.Query, c.method, last.Body)
+		serve := func(body map[string]any) string {
+			text, err := json.Marshal(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.market.Break(server.Fault{Method: c.method, Path: "^" + c.path, Status: 200, Body: string(text)})
+			defer w.market.Mend()
+			return outcome()
+		}
+		known, before, used := server.TheContract.Known(server.TheContract.Find(c.method, c.path)), serve(whole), 0
+		without := func(object map[string]any) {
+			for field, v := range object {
+				delete(object, field)
+				if serve(whole) != before {
+					if used++; !slices.Contains(known, field) {
+						t.Errorf("%s %s: the code reads %q, which is not in the contract", c.method, c.path, field)
+					}
+				}
+				object[field] = v
+			}
+		}
+		without(whole)
+		if c.rows != "" {
+			rows, _ := whole[c.rows].([]any)
+			row, _ := rows[0].(map[string]any)
+			without(row)
+		}
+		if least := map[string]int{"instances": 10, "offers": 3, "results": 5, "": 2}[c.rows]; used < least {
+			t.Errorf("%s %s: only %d fields are read", c.method, c.path, used)
+		}
+	}
+	// Sent: each field of a body or a query is known.
+	for _, r := range w.market.Requests("/api/") {
+		o := server.TheContract.Find(r.Method, r.Path)
+		if o == nil {
+			t.Errorf("%s %s is not in the contract", r.Method, r.Path)
+			continue
+		}
+		known := server.TheContract.Known(o)
+		var body map[string]any
+		_ = json.Unmarshal([]byte(r.Body), &body) // without a body there are no fields
+		query, err := url.ParseQuery(r.Query)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, field := range slices.Concat(slices.Collect(maps.Keys(body)), slices.Collect(maps.Keys(query))) {
+			if !slices.Contains(known, field) {
+				t.Errorf("%s %s: the code sends %q, which is not in the contract", r.Method, r.Path, field)
+			}
+		}
+	}
+}
+
+// ask makes a request of the market beside the code, and returns the object that it answers.
+func ask(t *testing.T, address, method, body string) (answer map[string]any) {
+	t.Helper()
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+server.Key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, err)
+	}
+	return answer
 }

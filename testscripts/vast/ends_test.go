@@ -186,7 +186,7 @@ func TestLogStaysUnreadable(t *testing.T) {
 	if n := strings.Count(log, "the log stays unreadable"); n != 1 {
 		t.Errorf("said %d times\n%s", n, log)
 	}
-	if n := strings.Count(log, "no log this time"); n > 1 {
+	if n := strings.Count(log, "the log could not be read this time"); n > 1 {
 		t.Errorf("%d warnings\n%s", n, log)
 	}
 	w.market.LogOf(i.ID, nil)

@@ -27,7 +27,7 @@ func TestMaxInstancesAndPrice(t *testing.T) {
 			out, _, _ := w.run(turn)
 			said += out
 		}
-		if n := len(w.market.Instances()); n != 1 || !strings.Contains(said, "no offer will do: ") {
+		if n := len(w.market.Instances()); n != 1 || !strings.Contains(said, "no suitable offer: ") {
 			t.Errorf("%d instances were ordered\n%s", n, said)
 		}
 		w.market.AddOffer(500, map[string]any{"dph_base": 0.2, "inet_down_cost": 0.1})
@@ -44,7 +44,7 @@ func TestMaxCostPerTask(t *testing.T) {
 		w.market.AddOffer(1, map[string]any{"dph_base": 3000}) // 83 cents a second
 		w.task("task", "echo begun; echo; echo more; sleep 100")
 		out, _, _ := w.run(turn)
-		if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 || !strings.Contains(out, "no offer will do: a task would cost $0.85") {
+		if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 || !strings.Contains(out, "no suitable offer: a task would cost $0.85") {
 			t.Errorf("%d orders\n%s", n, out)
 		}
 		w.market.AddOffer(2, map[string]any{"dph_base": 600}) // 17 cents

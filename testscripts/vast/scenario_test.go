@@ -83,7 +83,7 @@ var scenarios = []scenario{
 	{name: "machine at fault", state: "completed", instances: 2, prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
 	}},
-	{name: "image at fault", state: "error", log: "the image cannot be had", prepare: func(w *world) {
+	{name: "image at fault", state: "error", log: "the image cannot be pulled", prepare: func(w *world) {
 		w.market.Machine(1, server.Machine{Stuck: true, Status: "Error: manifest unknown"})
 	}},
 	{name: "host lost", script: "echo begun; echo; echo more; sleep 60", state: "error", log: "has disappeared", during: func(w *world) bool {
@@ -163,6 +163,13 @@ var scenarios = []scenario{
 	{name: "offers refused", state: "completed", prepare: func(w *world) {
 		w.market.Refuse(31000001, server.Refusal{Status: 400, Code: "invalid_args", Msg: "error 400/4: this machine takes no such request"})
 		w.market.Refuse(31000002, server.Refusal{Status: 403, Code: "not_authorized", Msg: "Offer 31000002 is not your own"})
+	}},
+	{name: "odd offers", state: "completed", prepare: func(w *world) {
+		for id, price := range []any{nil, "cheap", -1.0, []int{1}, server.Absent} {
+			w.market.AddOffer(int64(100+id), map[string]any{"dph_base": 0.01, "dph_total": price})
+		}
+		w.market.AddOffer(110, map[string]any{"dph_base": 0.01, "id": nil})
+		w.market.AddOffer(111, map[string]any{"dph_base": 0.01, "num_gpus": 0})
 	}},
 	{name: "credit gone", state: "completed", prepare: func(w *world) { w.market.SetCredit(0.5) }, during: func(w *world) bool {
 		if n := len(w.market.Requests("PUT " + asks[1:])); n > 0 {

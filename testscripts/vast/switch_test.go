@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,9 +40,10 @@ var vastSwitch = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// tree makes the file tree of an image: busybox by so many names, and programs of this
-// machine with the libraries that they load.
-func tree(t *testing.T, applets, programs []string) string {
+// tree makes the file tree of an image: busybox by so many names, programs of this machine
+// with the libraries that they load, and a script that takes the place of curl, if it is not
+// empty.
+func tree(t *testing.T, applets, programs []string, curl string) string {
 	t.Helper()
 	root := t.TempDir()
 	for _, dir := range []string{"bin", "usr/bin", "tmp", "dev", "etc"} {
@@ -79,6 +81,11 @@ func tree(t *testing.T, applets, programs []string) string {
 			}
 		}
 	}
+	if curl != "" {
+		if err := os.WriteFile(filepath.Join(root, "usr/bin/curl"), []byte("#!/bin/sh\n"+curl), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
 		if err != nil {
@@ -96,6 +103,16 @@ func tree(t *testing.T, applets, programs []string) string {
 		}
 	}
 	return root
+}
+
+// busybox are all names that it has, but for curl.
+func busybox(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("busybox", "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool { return name == "busybox" })
 }
 
 // printed is what a program has printed so far.
@@ -158,14 +175,25 @@ func TestSwitch(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		applets, programs []string
+		curl              string // a script
 		extra             string // of the configuration
 		deaf              bool   // stops have no effect
+		waits             bool   // it is not stopped
 		unarmed           bool
 	}{
 		{name: "busybox only", applets: small},
 		{name: "busybox only, stops do nothing", applets: small, extra: "  switch_grace: 1s\n", deaf: true},
 		{name: "curl", applets: small[:6], programs: []string{"curl"}},
 		{name: "curl, stops do nothing", applets: small[:6], programs: []string{"curl"}, extra: "  switch_grace: 1s\n", deaf: true},
+		{name: "alpine", applets: busybox(t)},
+		{name: "it waits for the agent", applets: small, extra: "  switch_grace: 1s\n  switch_end: destroy\n", waits: true},
+		{name: "curl without certificates", applets: small, curl: "exit 60"},
+		{name: "curl without certificates fetches", applets: small[:7], curl: `while [ $# -gt 0 ]; do
+ case $1 in -fsSkL) k=1;; -o) shift; o=$1;; http*) u=$1;; esac; shift
+done
+[ "$k" ] || exit 77
+busybox wget -q -O "$o" "$u"`},
+		{name: "curl without certificates, no wget", applets: small[:7], curl: "exit 77", unarmed: true},
 		{name: "no wget", applets: small[:7], unarmed: true},
 		{name: "another program", applets: small, extra: strings.Repeat("0", 64), unarmed: true},
 	} {
@@ -176,7 +204,7 @@ func TestSwitch(t *testing.T) {
 			if len(extra) == 64 {
 				extra, hash = "", extra
 			}
-			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
+			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
 			w.offers(1)
 			w.task("task", "echo hello; exit 3")
 			w.until("it runs", func() bool { _, ok := running(w); return ok })
@@ -184,13 +212,14 @@ func TestSwitch(t *testing.T) {
 				w.market.Do(func() { w.market.DeafStops = 1 << 30 })
 			}
 			i, _ := running(w)
-			output, end := w.contain(i, tree(t, c.applets, c.programs))
+			output, end := w.contain(i, tree(t, c.applets, c.programs, c.curl))
 			defer end()
 			over := func(i server.Instance) bool {
 				if c.unarmed {
 					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed\n")
 				}
-				return strings.HasSuffix(i.Label, ":end=3") && (c.deaf && !i.Destroyed.IsZero() || !c.deaf && i.Intended == "stopped")
+				gone := c.deaf || c.waits
+				return strings.HasSuffix(i.Label, ":end=3") && (gone && !i.Destroyed.IsZero() || !gone && i.Intended == "stopped")
 			}
 			for start := time.Now(); !over(w.market.Instances()[0]); time.Sleep(20 * time.Millisecond) {
 				if time.Since(start) > 3*time.Minute {
@@ -211,14 +240,16 @@ func TestSwitch(t *testing.T) {
 			if c.unarmed {
 				want = "error"
 			}
-			if c.deaf { // its container has destroyed it, and nobody has looked before
-				want = "error"
-			}
+			// Where its container has destroyed it, and the agent had not looked before, the bill tells
+			// the exit code.
 			if log := string(w.queue.Log("task")); w.state("task") != want || c.unarmed && !strings.Contains(log, "the image has no program that could stop the instance") {
 				t.Errorf("task is %s\n%s", w.state("task"), log)
 			}
 			if left := w.market.Alive(); len(left) > 0 {
 				t.Errorf("left are %+v", left)
+			}
+			if stops := slices.ContainsFunc(w.market.Requests("^PUT /api/v0/instances/"), func(r server.Request) bool { return strings.Contains(r.Body, "stopped") }); c.waits && stops {
+				t.Error("it was stopped before the agent could come")
 			}
 			if strings.Contains(output.String(), i.Key) {
 				t.Error("the key is in the log")

@@ -2,6 +2,7 @@ package vast
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -124,6 +125,26 @@ func (w *world) configure(old, text string) {
 	}
 }
 
+// ponos-setup refuses a vastai program that is too old: its options are others.
+func TestOldProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{via: "cli", fake: true})
+	w.offers(1)
+	if err := os.Mkdir(filepath.Join(w.dir, "old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for version, ok := range map[string]bool{"1.0.2": false, "1.0.12": false, "0.5.0": false, "1.0.13": true, "1.10.0": true} {
+		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo %s; else exit 9; fi\n", version)
+		if err := os.WriteFile(filepath.Join(w.dir, "old/vastai"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out, errs, code := w.run("PATH=$PWD/old:$PATH ponos-setup")
+		if refused := strings.Contains(out+errs, "at least version 1.0.13 is needed"); refused == ok || code == 0 {
+			t.Errorf("%s: %d\n%s%s", version, code, out, errs)
+		}
+	}
+}
+
 // ponos-setup tells what will disappoint: filters that find nothing, and by which of
 // them; an offer that is too dear; a key that others may read.
 func TestSetupWarns(t *testing.T) {
@@ -132,12 +153,12 @@ func TestSetupWarns(t *testing.T) {
 		w.market.AddOffer(1, map[string]any{"gpu_ram": 12000})
 		w.market.AddOffer(2, map[string]any{"gpu_ram": 12000})
 		w.market.AddOffer(3, map[string]any{"reliability": 0.5})
-		if out, errs, code := w.run("ponos-setup"); code != 0 || errs != `ponos-setup: warning: vast_api.offer_filters find no offer now: of 3 offers, "gpu_ram>=20" removes most: 2; "vast-offers --explain" shows all`+"\n" || !strings.Contains(out, "credit $50.00") {
+		if out, errs, code := w.run("ponos-setup"); code != 0 || errs != `ponos-setup: warning: vast_api.offer_filters match no offer at this time: of 3 offers, "gpu_ram>=20" removes most: 2; "vast-offers --explain" shows all`+"\n" || !strings.Contains(out, "credit $50.00") {
 			t.Errorf("%d\n%s%s", code, out, errs)
 		}
 		w.market.AddOffer(4, map[string]any{"dph_base": 0.9})
 		w.configure("gpu_ram>=20", "gpu_ram>=20 cpu_cores>4")
-		if out, errs, code := w.run("ponos-setup"); code != 0 || !strings.Contains(errs, "your share of them is cpu_cores_effective") || !strings.Contains(errs, "no offer will do now: a task would cost $0.9281, more than max_cost_per_task\n") {
+		if out, errs, code := w.run("ponos-setup"); code != 0 || !strings.Contains(errs, "your share of them is cpu_cores_effective") || !strings.Contains(errs, "no suitable offer at this time: a task would cost $0.9281, more than max_cost_per_task\n") {
 			t.Errorf("%d\n%s%s", code, out, errs)
 		}
 		w.market.AddOffer(5, map[string]any{"dph_base": 0.1})

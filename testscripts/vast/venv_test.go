@@ -30,7 +30,8 @@ type environment struct {
 }
 
 var (
-	clientEnv = &environment{name: "vast", requirements: "testscripts/vast/requirements.txt"}
+	// All tests of the transport "cli" run the newest vastai program.
+	clientEnv = &environment{name: "vast-newest", packages: []string{"vastai"}, newest: true}
 	workerEnv = &environment{name: "arkindex", requirements: "testscripts/arkindex/worker/requirements.txt"}
 )
 

@@ -103,6 +103,25 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 	return out, nil
 }
 
+// toldByBill looks up in the bill how the task of an instance that is gone has ended: rows of
+// the bill have the label of their instance, to which the container adds the end. An instance
+// that has destroyed itself is in no list any more.
+func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) {
+	if r.BillInterval <= 0 || o.told() != nil {
+		return
+	}
+	from := reach(o.Created, nil)
+	list, err := r.API.Charges(ctx, from, r.now(), v.began, v.bills)
+	if err != nil {
+		return // there is no more to know
+	}
+	for _, c := range list {
+		if c.Instance == o.Instance {
+			o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine})
+		}
+	}
+}
+
 // enter notes bills of the order's instances, and reports whether there was anything new.
 // An instance that bears the order's label, but that the order has not had, was ordered by
 // a request whose answer was lost: no list has shown it, or it was one too many.

@@ -16,8 +16,9 @@ type Switch struct {
 	URL string
 	Sum string // its SHA-256, in hexadecimal
 	// Grace is how long a container asks in vain for its instance to be stopped, until it
-	// asks for it to be destroyed.
-	Grace time.Duration
+	// asks for it to be destroyed. With Destroy it does not ask for the former.
+	Grace   time.Duration
+	Destroy bool
 }
 
 // arm gives an order's container what its wrapper needs.
@@ -25,6 +26,9 @@ func (r *Runner) arm(env map[string]string, o *order) {
 	env[nonceEnv], env[labelEnv] = o.Nonce, r.label(o.Task, o.Attempt, o.Number)
 	if r.Switch.Grace > 0 {
 		env[graceEnv] = strconv.Itoa(int(r.Switch.Grace.Seconds()))
+	}
+	if r.Switch.Destroy {
+		env[endEnv] = "destroy"
 	}
 	if r.Switch.URL != "" {
 		env[switchEnv], env[sumEnv] = r.Switch.URL, r.Switch.Sum
@@ -63,7 +67,7 @@ func (r *Runner) unread(o *order, err error) {
 		return
 	}
 	if o.Mute++; o.Mute == 1 && !errors.Is(err, vastai.ErrNotReady) {
-		r.warn("no log this time", o, err)
+		r.warn("the log could not be read this time", o, err)
 	}
 	if o.Mute != muteLooks {
 		return

@@ -71,9 +71,9 @@ func (e Explained) most() string {
 	}
 	switch {
 	case e.Offers == 0:
-		return "the market has none at all"
+		return "the market has no offers"
 	case best.Removes == 0:
-		return "though no filter removes any"
+		return "but no filter removes any"
 	}
 	return fmt.Sprintf("of %d offers, %q removes most: %d", e.Offers, best.Filter, best.Removes)
 }
@@ -90,7 +90,7 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 		if err != nil {
 			return nil, err
 		}
-		return append(out, "vast_api.offer_filters find no offer now: "+e.most()+"; \"vast-offers --explain\" shows all"), nil
+		return append(out, "vast_api.offer_filters match no offer at this time: "+e.most()+"; \"vast-offers --explain\" shows all"), nil
 	}
 	m, err := r.readMarket()
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 		return nil, err
 	}
 	if len(good) == 0 {
-		out = append(out, "no offer will do now: "+why)
+		out = append(out, "no suitable offer at this time: "+why)
 	}
 	return out, nil
 }

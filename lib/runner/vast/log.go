@@ -93,11 +93,11 @@ func verdict(said ending) end {
 	case "lost":
 		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
 	case "unarmed":
-		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl, python3, or wget and vast_api.switch_url"}
+		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl with certificates, python3, or curl or wget and vast_api.switch_url"}
 	case "unloaded":
-		return end{State: task.Error, Reason: "checkpoint_load has failed, so the task was not run: from the beginning it would have replaced what was saved"}
+		return end{State: task.Error, Reason: "checkpoint_load has failed, so the task was not run: it would have started from the beginning, and replaced the saved checkpoints"}
 	case "nowhere":
-		return end{State: task.Error, Reason: "the container has no directory to note its end in: /tmp may not be written to"}
+		return end{State: task.Error, Reason: "the container cannot record the end of the task: /tmp is not writable"}
 	}
 	e := end{State: task.Completed, Code: said.code}
 	if said.code != 0 {

@@ -38,9 +38,9 @@ type view struct {
 	began    time.Time // when the list was asked for
 	all      []vastai.Instance
 	byTask   map[string][]vastai.Instance // by order's name
-	partial  bool                         // the list lacks rows: nothing follows from what it does not show
-	logs     int                          // how many logs may still be read
-	endings  int                          // how many logs of ended ones may still be read
+	list     vastai.Listing
+	logs     int // how many logs may still be read
+	endings  int // how many logs of ended ones may still be read
 	dooms    int
 	ordering bool // an order was made in this turn
 	read     map[int64]logText
@@ -62,8 +62,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		return nil, scoped(err, "instance_read")
 	}
 	v := r.view(list)
-	if v.partial {
-		r.once(ctx, "odd instances", r.now().Add(time.Hour), "some instances cannot be read, and nothing is concluded from what the list does not show", "instances", list.Odd)
+	if list.Odd > 0 {
+		r.once(ctx, "odd instances", r.now().Add(time.Hour), "some rows of the list of instances cannot be read, and are left out; a task whose instance may be one of them waits", "rows", list.Odd)
 	}
 	pages := (len(v.all) + 24) / 25
 	v.logs = max(1, (turnCalls-3-pages)/2)
@@ -136,7 +136,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 				// Somebody works on its order, or that cannot be read.
 				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "its order is being worked on, or cannot be read"}
 			}
-			if v.partial && job.Lost {
+			if job.Lost && ok && r.hides(list, &order{Task: l.Task}) {
 				job.Lost = false
 			}
 			jobs = append(jobs, job)
@@ -151,7 +151,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 // view sorts a list by the orders that its instances belong to.
 func (r *Runner) view(list vastai.Listing) *view {
 	v := &view{
-		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, partial: list.Odd > 0,
+		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, list: list,
 		read: map[int64]logText{},
 	}
 	for _, i := range list.Instances {
@@ -161,6 +161,16 @@ func (r *Runner) view(list vastai.Listing) *view {
 		}
 	}
 	return v
+}
+
+// hides reports whether a row that cannot be read may be an instance of an order: it has the
+// label of the task, or tells no label, and there are more such rows than when the order's
+// instances were last seen.
+func (r *Runner) hides(list vastai.Listing, o *order) bool {
+	return list.Nameless() > o.Nameless || slices.ContainsFunc(list.OddLabels, func(text string) bool {
+		l, ok := ParseLabel(text)
+		return ok && l.Agent == r.Agent && l.Task == o.Task
+	})
 }
 
 // flush asks for the end of the instances that have to go, beside the turn. What fails is
@@ -245,7 +255,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 		for _, i := range instances {
 			o.doom(i.ID)
 		}
-		r.say("an instance has to go that was thought to be gone", o)
+		r.say("an instance is destroyed again, as it is listed again", o)
 		return runner.Job{}, false, r.save(o)
 	}
 	l, _ := ParseLabel(instances[0].Label)
@@ -364,12 +374,12 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 		o.doom(i.ID)
 	}
 	if len(fresh) > 0 {
-		r.say("an instance has come of an order whose task is over", o)
+		r.say("an instance is destroyed, as its task was over before it was found", o)
 	}
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
 	}
-	late := !o.Intent.IsZero() && (v.partial || v.began.Sub(o.Intent) < 2*r.Settle)
+	late := !o.Intent.IsZero() && (r.hides(v.list, o) || v.began.Sub(o.Intent) < 2*r.Settle)
 	if len(o.Doomed) > 0 || late {
 		return r.save(o)
 	}
@@ -407,14 +417,15 @@ func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vasta
 		return err
 	}
 	var rest []doomed
+	hidden := r.hides(v.list, o)
 	for _, d := range o.Doomed {
 		there := slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == d.ID })
 		switch {
-		case !there && v.partial:
+		case !there && hidden:
 		case !there && d.Seen.Before(v.began):
 			d.Absent++
 		case there:
-			d.Absent = 0
+			d.Absent, o.Nameless = 0, v.list.Nameless()
 			if v.dooms < maxDooms {
 				v.dooms++
 				if err := r.journal(o, "destroy", d.ID); err != nil {
@@ -461,8 +472,8 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 		return r.finish(o, end{State: task.Error, Reason: err.Error()})
 	case err != nil:
 		before := o.Status
-		if o.Status = "another machine is wanted: " + err.Error(); o.Status != before { // once, not in each turn
-			r.warn("no other machine yet", o, err)
+		if o.Status = "waiting for another machine: " + err.Error(); o.Status != before { // once, not in each turn
+			r.warn("no other machine was found yet", o, err)
 		}
 	}
 	return nil
@@ -475,8 +486,12 @@ func (r *Runner) finish(o *order, e end) error {
 		e.Estimated += o.estimate(e.At)
 	}
 	o.End = &e
+	if err := r.journal(o, "ended", 0); err != nil {
+		o.End = nil // it is found again
+		return err
+	}
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
-	return errors.Join(r.journal(o, "ended", 0), r.save(o))
+	return r.save(o)
 }
 
 // fault gives up an instance whose machine is at fault.
@@ -523,6 +538,10 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	return r.sweep(ctx, v, o, instances)
 }
 
+// priceSlack is how much dearer than max_price_per_hour an instance may be: what its disk costs
+// is rounded.
+const priceSlack = 1.05
+
 // signs of a fault in what a host says while it loads an image.
 var (
 	machineFaults = []string{
@@ -544,7 +563,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
 	now := r.now()
 	if at < 0 {
-		if v.partial || !v.began.After(o.Missing) {
+		if r.hides(v.list, o) || !v.began.After(o.Missing) {
 			return nil // it may be a row that cannot be read; or this list was looked at before
 		}
 		// Lists lag, so it takes two, and some time since the order.
@@ -554,18 +573,22 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
+		r.toldByBill(ctx, v, o)
 		if o.Ran.IsZero() { // between two looks, the task may have run
 			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
 		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or it was destroyed from outside", instances)
 	}
 	i := v.all[at]
-	o.Absent, o.Missing = 0, time.Time{}
+	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
 	o.fill(i)
 	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
 		bad, whole := r.All(o.wish()).Differing(i)
 		if bad != nil {
 			return r.fault(ctx, v, o, fmt.Sprintf("the machine is not what was asked for: it does not meet %q, and has cost %s", bad.Text, dollars(o.estimate(now))), instances)
+		}
+		if limit := r.Limits.PricePerHour; limit > 0 && i.Price > limit*priceSlack {
+			return r.fault(ctx, v, o, fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s", dollars(i.Price), dollars(o.estimate(now))), instances)
 		}
 		o.Checked = whole
 	}
@@ -623,8 +646,10 @@ func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instan
 		return nil
 	}
 	switch {
+	case strings.Contains(i.Message, `"/bin/sh"`) && says(i.Message, []string{"no such file", "not found"}):
+		return r.finish(o, end{State: task.Error, Reason: "the image has no /bin/sh, which runs the task's command: " + i.Message})
 	case says(i.Message, imageFaults):
-		return r.finish(o, end{State: task.Error, Reason: "the image cannot be had: " + i.Message})
+		return r.finish(o, end{State: task.Error, Reason: "the image cannot be pulled: " + i.Message})
 	case says(i.Message, machineFaults):
 		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
 	case r.Limits.Boot > 0 && r.now().Sub(latest(o.Created, o.Found)) > r.Limits.Boot:

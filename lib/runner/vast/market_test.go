@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +50,8 @@ type rented struct {
 	logTime time.Duration
 	created time.Time
 	bid     float64
+	price   float64 // 0: what was offered
+	message string
 }
 
 // fake is a market in memory. Each request takes a tenth of a second, and the distances of
@@ -59,7 +63,8 @@ type fake struct {
 	offers    []map[string]any
 	instances []*rented
 	next      int64
-	odd       int
+	odd       int      // rows that cannot be read at all
+	oddLabels []string // of rows of which only that can be read
 	asked     []string
 	create    func(offer int64) error // nil: it is made
 	account   error
@@ -154,7 +159,7 @@ func (f *fake) List(ctx context.Context, label string) (vastai.Listing, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := vastai.Listing{Odd: f.odd, Instances: []vastai.Instance{}}
+	l := vastai.Listing{Odd: f.odd + len(f.oddLabels), OddLabels: slices.Clone(f.oddLabels), Instances: []vastai.Instance{}}
 	for _, i := range f.instances {
 		if label != "" && i.label != label {
 			continue
@@ -171,9 +176,12 @@ func (f *fake) List(ctx context.Context, label string) (vastai.Listing, error) {
 		if i.bid > 0 {
 			price = i.bid
 		}
+		if i.price > 0 {
+			price = i.price
+		}
 		l.Instances = append(l.Instances, vastai.Instance{
 			ID: i.id, Label: i.label, Machine: machine, Actual: text("actual_status"), Intended: text("intended_status"), Price: price, Started: i.created,
-			Variables: i.env, Facts: facts, Bid: i.bid > 0,
+			Variables: i.env, Facts: facts, Bid: i.bid > 0, Message: i.message,
 		})
 	}
 	return l, nil
@@ -379,7 +387,7 @@ func TestWaitingTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 30 {
-			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no offer will do") {
+			if _, err := s.Start(t.Context(), s.submission(n)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "no suitable offer") {
 				t.Fatal(err)
 			}
 		}
@@ -567,6 +575,79 @@ func TestWrongMachine(t *testing.T) {
 	}
 }
 
+// One that is dearer than its offer has said is given back as well.
+func TestDearerThanOffered(t *testing.T) {
+	s := newStand(t, 2)
+	s.begin(1).price = 9
+	s.turn()
+	if e := s.events("fault"); len(e) != 1 || !strings.Contains(e[0].Reason, "the instance costs $9.0000 an hour, more than max_price_per_hour, and has cost $0.1") || e[0].Machine != 1 {
+		t.Errorf("%+v", e)
+	}
+	s.turn()
+	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
+		t.Errorf("%+v", s.market.instances)
+	}
+}
+
+// An image without a shell is not tried on four machines, which would be avoided for it.
+func TestImageWithoutAShell(t *testing.T) {
+	s := newStand(t, 9)
+	i := s.begin(1)
+	i.fields["actual_status"] = "created"
+	i.message = `Error response from daemon: OCI runtime create failed: runc create failed: unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown`
+	if j := s.turn()[s.job(1)]; j.State != task.Error || !strings.Contains(j.Reason, "the image has no /bin/sh") {
+		t.Errorf("%+v", j)
+	}
+	s.turn()
+	if avoided, err := s.Shunned(); err != nil || len(avoided) > 0 || len(s.market.instances) > 0 {
+		t.Errorf("%v %v, left are %+v", avoided, err, s.market.instances)
+	}
+}
+
+// A variable that is longer than documented may be why orders are rejected.
+func TestLongVariable(t *testing.T) {
+	s := newStand(t, 9)
+	s.market.create = func(int64) error { return vastai.ErrRejected }
+	sub := s.submission(1)
+	if err := os.WriteFile(filepath.Join(sub.Dir, runner.EnvFile), []byte("A=b\x00LONG="+strings.Repeat("x", 300)+"\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Start(t.Context(), sub)
+	if hint := fault.HintOf(err); !strings.HasPrefix(hint, "the variable LONG has 300 bytes, and Vast.ai documents a limit of 256 for each; else look at image") {
+		t.Errorf("%v, hint %q", err, hint)
+	}
+}
+
+// A key that may not order is found out with one offer, and the order is held.
+func TestKeyMayNotOrder(t *testing.T) {
+	s := newStand(t, 9)
+	s.market.create = func(int64) error { return lacking(t) }
+	_, err := s.Start(t.Context(), s.submission(1))
+	if !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "held for 5m0s: the key may not order instances: ") || !strings.HasPrefix(fault.HintOf(err), "give the key the permission instance_write;") {
+		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+	}
+	if c := s.market.count(); c["order"] != 1 {
+		t.Errorf("%v", c)
+	}
+	s.market.create = nil
+	s.clock.pass(6 * time.Minute)
+	if i := s.begin(1); i.offer != 1 {
+		t.Errorf("the offer was avoided, and %d taken", i.offer)
+	}
+}
+
+// lacking is what the API says where a key lacks a permission.
+func lacking(t *testing.T) error {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"success":false,"error":"auth_error","msg":"This key lacks the instance_write permission group"}`)
+	}))
+	defer web.Close()
+	_, err := vastai.NewREST(web.URL, "key").Create(t.Context(), 1, vastai.Order{Image: "i", Entrypoint: "sh", Disk: 10})
+	return err
+}
+
 // A row that does not tell everything at first is looked at again until it does.
 func TestWrongMachineSeenLater(t *testing.T) {
 	s := newStand(t, 2)
@@ -618,6 +699,153 @@ func TestDiskIsAsked(t *testing.T) {
 	}
 }
 
+// A row of somebody else that stays unreadable holds up nothing: neither ends, nor orders, nor
+// that a lost host is seen.
+func TestOddRowOfAnother(t *testing.T) {
+	for _, odd := range []string{"", "no label", "ponos:other:00000000-0000-4000-8000-000000000001:1"} {
+		s := newStand(t, 9)
+		s.Limits.Instances = 1
+		old := s.clock.now.Add(-24 * time.Hour)
+		path := filepath.Join(s.Dir, markFile)
+		if err := errors.Join(s.prepare(), os.WriteFile(path, []byte("0123abcd\n"), 0o600), os.Chtimes(path, old, old)); err != nil {
+			t.Fatal(err)
+		}
+		if s.market.odd = 1; odd != "" {
+			s.market.odd, s.market.oddLabels = 0, []string{odd}
+		}
+		ended(s.begin(1), 0)
+		for range 4 {
+			s.turn()
+		}
+		s.begin(2)
+		s.turn()
+		s.market.mu.Lock()
+		s.market.instances = nil
+		s.market.mu.Unlock()
+		for range 4 {
+			s.turn()
+		}
+		if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "has disappeared") {
+			t.Errorf("%q: %+v", odd, j)
+		}
+		s.begin(3)
+	}
+}
+
+// A row that may be a task's instance keeps that task waiting, and no other.
+func TestOddRowOfATask(t *testing.T) {
+	s := newStand(t, 9)
+	s.begin(1)
+	s.turn()
+	s.market.mu.Lock()
+	s.market.instances, s.market.oddLabels = nil, []string{s.label(s.job(1), 1, 1) + ":end=0"}
+	s.market.mu.Unlock()
+	for range 5 {
+		if j := s.turn()[s.job(1)]; j.State.Final() || j.Lost {
+			t.Fatalf("%+v", j)
+		}
+	}
+	s.begin(2)
+	s.market.mu.Lock()
+	s.market.oddLabels = []string{s.label(s.job(3), 1, 1)}
+	s.market.mu.Unlock()
+	s.clock.pass(time.Minute)
+	if _, err := s.Start(t.Context(), s.submission(3)); !errors.Is(err, runner.ErrLater) || !strings.Contains(err.Error(), "one may be the instance of this task") {
+		t.Error(err)
+	}
+	s.begin(4)
+}
+
+// While the journal cannot be written, nothing is ordered, and nothing is called over; what
+// has happened meanwhile is found when it can.
+func TestJournalCannotBeWritten(t *testing.T) {
+	s := newStand(t, 5)
+	ended(s.begin(1), 3)
+	journal := filepath.Join(s.Dir, journalFile)
+	if err := errors.Join(os.Rename(journal, journal+".kept"), os.Mkdir(journal, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s.market.count()
+	for range 3 {
+		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
+			t.Error("it was started")
+		}
+		if j := s.turn()[s.job(1)]; j.State.Final() || !j.Unknown {
+			t.Errorf("%+v", j)
+		}
+	}
+	if c := s.market.count(); c["order"] != 0 || len(s.market.instances) != 1 {
+		t.Errorf("%v, %d instances", c, len(s.market.instances))
+	}
+	if err := errors.Join(os.Remove(journal), os.Rename(journal+".kept", journal)); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.turn()[s.job(1)]; j.State != task.Failed || j.ExitCode != 3 {
+		t.Errorf("%+v", j)
+	}
+	for range 5 {
+		s.clock.pass(time.Minute)
+		if _, err := s.Start(t.Context(), s.submission(2)); err == nil {
+			break
+		}
+	}
+	s.turn()
+	if len(s.market.instances) != 1 || s.market.most != 1 || !strings.Contains(s.market.instances[0].label, string(s.job(2))) {
+		t.Errorf("%d at once, left are %+v", s.market.most, s.market.instances)
+	}
+	if n := len(s.events("ended")); n != 1 {
+		t.Errorf("%d ends in the journal", n)
+	}
+}
+
+// A mark that a full disk has left empty is given anew.
+func TestEmptyMark(t *testing.T) {
+	s := newStand(t, 1)
+	if err := errors.Join(s.prepare(), os.WriteFile(filepath.Join(s.Dir, markFile), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.mark()
+	second, again := s.mark()
+	if errors.Join(err, again) != nil || len(first) != 8 || first != second {
+		t.Errorf("%q %q %v %v", first, second, err, again)
+	}
+	if files, _ := filepath.Glob(filepath.Join(s.Dir, markFile+"*")); len(files) != 1 {
+		t.Error(files)
+	}
+}
+
+// What machines are avoided is a courtesy: a file that cannot be read stops no order.
+func TestMarketFileBroken(t *testing.T) {
+	s := newStand(t, 1)
+	if err := errors.Join(s.prepare(), os.WriteFile(filepath.Join(s.Dir, "market.json"), []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s.begin(1)
+	if !strings.Contains(s.said.String(), "begun anew") {
+		t.Error(s.said)
+	}
+}
+
+// What the market was asked to destroy is called destroyed when lists do not show it.
+func TestReapLooksAgain(t *testing.T) {
+	s := newStand(t, 3)
+	good, deaf := s.begin(1), s.begin(2)
+	s.market.stuck[deaf.id] = true
+	s.clock.pass(time.Hour)
+	list, err := s.Account(t.Context(), 0)
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	failed := s.Reap(t.Context(), list)
+	if err := failed[deaf.id]; len(failed) != 1 || failed[good.id] != nil || !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "still lists it after 30s") {
+		t.Errorf("%v", failed)
+	}
+	s.market.stuck = nil
+	if list, err = s.Account(t.Context(), 0); err != nil || len(list) != 1 || len(s.Reap(t.Context(), list)) != 0 || len(s.market.instances) != 0 {
+		t.Errorf("%v %v, left are %+v", list, err, s.market.instances)
+	}
+}
+
 // Nothing follows from what a list does not show, if it has rows that cannot be read.
 func TestPartialList(t *testing.T) {
 	s := newStand(t, 1)
@@ -631,7 +859,7 @@ func TestPartialList(t *testing.T) {
 			t.Fatalf("%+v", j)
 		}
 	}
-	if n := strings.Count(s.said.String(), "some instances cannot be read"); n != 1 {
+	if n := strings.Count(s.said.String(), "some rows of the list of instances cannot be read"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 	if _, err := s.Start(t.Context(), s.submission(2)); !errors.Is(err, runner.ErrLater) {

@@ -63,6 +63,7 @@ type order struct {
 	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
 	Missing  time.Time `json:"missing,omitzero"`   // since when lists do not show it
+	Nameless int       `json:"nameless,omitempty"` // how many rows without a label the list had that has shown it last
 	LogAt    time.Time `json:"log_at,omitzero"`    // when its log was last read
 	LogFrom  int64     `json:"log_from,omitempty"` // where the output of this instance begins in the task's
 	Mute     int       `json:"mute,omitempty"`     // how often its log could not be read since then
@@ -139,27 +140,42 @@ func (r *Runner) newNonce() (string, error) {
 	return mark + "-" + n, err
 }
 
+// markFile has the mark of the journal.
+const markFile = "mark"
+
 // mark tells this journal from that of another agent with the same name.
 func (r *Runner) mark() (string, error) {
-	path := filepath.Join(r.Dir, "mark")
-	b, err := os.ReadFile(path)
-	if err == nil && len(b) > 0 {
-		return strings.TrimSpace(string(b)), nil
+	path := filepath.Join(r.Dir, markFile)
+	read := func() (string, error) {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return strings.TrimSpace(string(b)), err
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+	mark, err := read()
+	if err != nil || mark != "" {
+		return mark, err
 	}
-	mark, err := random(4)
+	own, err := random(4)
 	if err != nil {
 		return "", err
 	}
-	// Whoever comes first gives it.
-	own := path + "." + mark
-	if err := errors.Join(os.WriteFile(own, []byte(mark+"\n"), 0o600), os.Link(own, path), os.Remove(own)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
+	temporary := path + "." + own
+	err = os.WriteFile(temporary, []byte(own+"\n"), 0o600)
+	if err == nil { // the first process gives it
+		err = os.Link(temporary, path)
 	}
-	b, err = os.ReadFile(path)
-	return strings.TrimSpace(string(b)), err
+	if errors.Is(err, fs.ErrExist) {
+		if mark, err = read(); err == nil && mark == "" { // left by a full disk
+			err = os.Rename(temporary, path)
+		}
+	}
+	_ = os.Remove(temporary)
+	if err == nil {
+		mark, err = read()
+	}
+	return mark, err
 }
 
 // stranger reports whether an instance was ordered by another journal than this one:
@@ -452,7 +468,7 @@ func (o *order) fill(i vastai.Instance) {
 	if nonce := i.Env(nonceEnv); nonce != "" {
 		o.Nonce = nonce
 	}
-	if l, ok := ParseLabel(i.Label); ok && l.End != "" {
+	if l, ok := ParseLabel(i.Label); ok && l.End != "" && l.Task == o.Task && l.Attempt == o.Attempt {
 		o.Told, o.ToldBy = l.End, i.ID
 	}
 }
@@ -470,11 +486,12 @@ func (r *Runner) readMarket() (market, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &m)
-	}
 	if err != nil {
-		return m, fmt.Errorf("%s: %w", filepath.Join(r.Dir, "market.json"), err)
+		return m, err
+	}
+	if json.Unmarshal(b, &m) != nil { // without what it held, ordering goes on
+		r.fail("a file cannot be read, and is begun anew", "market.json", errors.New("not JSON"))
+		m = market{}
 	}
 	now := r.now()
 	for i, t := range m.Creates {

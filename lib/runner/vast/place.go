@@ -112,7 +112,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		case errors.Is(err, vastai.ErrOfferGone), created.ID > 0:
 			continue
 		case errors.Is(err, vastai.ErrRejected):
-			if hold, err := r.rejected(ctx, o, err); err != nil || hold {
+			if hold, err := r.rejected(ctx, o, env, err); err != nil || hold {
 				return errors.Join(r.save(o), err)
 			}
 			continue
@@ -135,7 +135,7 @@ const (
 // rejected notes that the market does not make an order with an offer, without saying that
 // the offer is gone. It may be the offer's fault, so the next one is tried; after some in a
 // row the order is held. Only the account itself says that the key is lost.
-func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, err error) {
+func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, why error) (hold bool, err error) {
 	if o.Rejected == 0 {
 		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
 			return false, err
@@ -147,14 +147,26 @@ func (r *Runner) rejected(ctx context.Context, o *order, why error) (hold bool, 
 		return false, err
 	}
 	r.warn("an offer was rejected", o, why)
-	if o.Rejected < maxOffers {
+	lacking := vastai.LacksPermission(why) // then other offers are of no use
+	if o.Rejected < maxOffers && !lacking {
 		return false, nil
 	}
 	pause := min(firstHold<<min(o.Holds, 10), longestHold)
+	hint := "look at image, image_login and disk; the journal has each answer"
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if n := len(env[name]); n > vastai.MaxEnvEach {
+			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s", name, n, vastai.MaxEnvEach, hint)
+			break
+		}
+	}
+	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", o.Rejected, why)
+	if lacking {
+		hint = permissionHint("instance_write")
+		o.Status = fmt.Sprintf("the key may not order instances: %v", why)
+	}
 	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
-	o.Status = fmt.Sprintf("the market has rejected it with %d offers in a row: %v", maxOffers, why)
 	r.warn("the order is held", o, why)
-	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), "look at image, image_login and disk; the journal has each answer")
+	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), hint)
 }
 
 // ordering is the error of an order that the market cannot take now. What the market wants
@@ -305,7 +317,7 @@ func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, err
 		for _, s := range r.Searches(w) {
 			r.API.Idle(ctx, s)
 		}
-		return nil, later("no offer will do: %s", why)
+		return nil, later("no suitable offer: %s", why)
 	}
 	return good, nil
 }
@@ -323,7 +335,7 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 
 // Choose filters offers again and ranks them. Why says what is wrong with the others.
 func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
-	why = "the market has none that meets the filters"
+	why = "the market has none that meet the filters"
 	all := r.All(w)
 	for _, offer := range found {
 		c := Candidate{Offer: offer}
@@ -341,7 +353,7 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Tim
 		case failing != nil:
 			why = fmt.Sprintf("offers do not meet %q", failing.Text)
 		case !enough:
-			why = fmt.Sprintf("bids of others are at $%.4f, more than bid", offer.MinBid)
+			why = fmt.Sprintf("the least bid is $%.4f an hour, more than vast_api.bid", offer.MinBid)
 		case r.Limits.PricePerHour > 0 && c.Price > r.Limits.PricePerHour:
 			why = "offers cost more than max_price_per_hour"
 		case r.Limits.CostPerTask > 0 && cost > r.Limits.CostPerTask:

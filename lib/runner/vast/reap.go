@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
@@ -76,7 +78,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := r.read(doneDir, name); err == nil {
-			return "its task is over, and the instance was thought to be gone", nil
+			return "its task is over, and the instance is listed again", nil
 		}
 		return unknownReason, nil
 	}
@@ -141,15 +143,54 @@ func (r *Runner) Account(ctx context.Context, older time.Duration) ([]Unwanted, 
 	return out, nil
 }
 
-// Reap destroys instances, and returns what could not be destroyed and why.
+// Reap destroys instances, waits until a list does not show them, and returns what is not
+// gone and why.
 func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 	failed := map[int64]error{}
+	if len(list) == 0 {
+		return failed
+	}
+	if err := r.prepare(); err != nil {
+		r.fail("the journal cannot be written, and the instances are destroyed without", "", err)
+	}
+	until := r.now().Add(r.StopWait)
+	for left := list; ; {
+		r.reap(ctx, left, failed)
+		since := r.now()
+		shown, err := r.API.List(ctx, since)
+		var there []Unwanted
+		for _, u := range left {
+			switch {
+			case failed[u.Instance.ID] != nil:
+			case err != nil:
+				failed[u.Instance.ID] = fmt.Errorf("instance %d: it was asked to be destroyed, and whether it is gone is not known: %w", u.Instance.ID, err)
+			case shown.Odd > r.odd || slices.ContainsFunc(shown.Instances, func(i vastai.Instance) bool { return i.ID == u.Instance.ID }):
+				there = append(there, u)
+			}
+		}
+		if len(there) == 0 {
+			return failed
+		}
+		if left = there; since.After(until) || r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)) != nil {
+			for _, u := range left {
+				failed[u.Instance.ID] = fault.Errorf(fault.Unavailable, "instance %d: the market was asked to destroy it, and still lists it after %v", u.Instance.ID, r.StopWait)
+			}
+			return failed
+		}
+	}
+}
+
+// reap asks for the end of instances, together, and notes what was refused.
+func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, u := range list {
 		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
 		all.Go(func() {
-			if err := r.destroy(ctx, o, u.Instance.ID); err != nil {
+			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // no reason to pay for it
+				r.fail("the journal cannot be written", o.name(), err)
+			}
+			if err := r.API.Destroy(ctx, u.Instance.ID); err != nil {
 				mu.Lock()
 				failed[u.Instance.ID] = err
 				mu.Unlock()
@@ -157,5 +198,4 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 		})
 	}
 	all.Wait()
-	return failed
 }

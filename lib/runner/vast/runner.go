@@ -152,7 +152,7 @@ func (r *Runner) Check(ctx context.Context) error {
 		return err
 	}
 	account, err := r.API.Account(ctx, r.now())
-	if err != nil && strings.Contains(err.Error(), "permission group") {
+	if vastai.LacksPermission(err) {
 		return scoped(err, "user_read") // it is known, but may not do this
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Runner) Check(ctx context.Context) error {
 	limited.Limit = 1
 	found, err := r.API.Search(ctx, limited, false)
 	if errors.Is(err, vastai.ErrInvalid) {
-		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market does not take them: %w", err)
+		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market rejects them: %w", err)
 	}
 	if err != nil {
 		return scoped(err, "misc")
@@ -204,7 +204,11 @@ func scoped(err error, permission string) error {
 	if !errors.Is(err, vastai.ErrAuth) {
 		return err
 	}
-	return fault.Hint(err, "give the key the permission "+permission+"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed")
+	return fault.Hint(err, permissionHint(permission))
+}
+
+func permissionHint(permission string) string {
+	return "give the key the permission " + permission + "; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
 // Detail is what the last Check has found.
@@ -218,7 +222,7 @@ func (r *Runner) Warnings() []string { return r.warnings }
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
-	labelEnv, graceEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
+	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
 }
 
 // Place says what a task needs on a rented machine: what it has in a container of
@@ -389,8 +393,13 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	if err != nil {
 		return runner.Job{}, r.ordering(ctx, err)
 	}
-	if list.Odd > 0 {
-		return runner.Job{}, later("the list of instances has %d rows that cannot be read: one may be that of this task", list.Odd)
+	if old, err := r.old(); err != nil {
+		return runner.Job{}, err
+	} else if old { // what the journal does not know by now, it has never known
+		o.Nameless = list.Nameless()
+	}
+	if r.hides(list, o) {
+		return runner.Job{}, hidden(list)
 	}
 	var own []vastai.Instance
 	for _, i := range list.Instances {
@@ -419,6 +428,22 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	return r.state(o, false), nil
 }
 
+func hidden(list vastai.Listing) error {
+	return later("%d rows of the list of instances cannot be read, and one may be the instance of this task", list.Odd)
+}
+
+// youth is how long a journal may lack what was ordered before it was lost.
+const youth = time.Hour
+
+// old reports whether the journal is older than that.
+func (r *Runner) old() (bool, error) {
+	if _, err := r.mark(); err != nil {
+		return false, err
+	}
+	info, err := os.Stat(filepath.Join(r.Dir, markFile))
+	return err == nil && r.now().Sub(clock.Modified(info)) > youth, err
+}
+
 // over reports whether the journal knows that an attempt has ended.
 func (r *Runner) over(name string) bool {
 	if o, err := r.read(ordersDir, name); err == nil {
@@ -445,8 +470,8 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 		r.say("order found", o)
 		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
 	}
-	if list.Odd > 0 {
-		return false, later("the list of instances has %d rows that cannot be read: one may be that of this task", list.Odd)
+	if r.hides(list, o) {
+		return false, hidden(list)
 	}
 	if list.At.After(o.LookedAt) {
 		o.Looked, o.LookedAt = o.Looked+1, list.At

@@ -13,7 +13,8 @@ const (
 	nonceEnv  = "PONOS_NONCE"
 	limitEnv  = "PONOS_MAX_RUNTIME" // seconds
 	labelEnv  = "PONOS_LABEL"
-	graceEnv  = "PONOS_GRACE"      // seconds of stopping in vain until the instance is destroyed
+	graceEnv  = "PONOS_GRACE"      // seconds until the instance is destroyed
+	endEnv    = "PONOS_END"        // not empty: until then it is not stopped
 	switchEnv = "PONOS_SWITCH"     // address of the program vast-switch
 	sumEnv    = "PONOS_SWITCH_SUM" // its SHA-256
 	marker    = "PONOS-EXIT"
@@ -38,7 +39,8 @@ const (
 // code and restarts a container that has ended, so the wrapper reports the code twice:
 // behind a nonce in the log, and in the label of the instance, which lists show. It
 // leaves it in a file for its next start, and stops the instance with the instance's
-// own key. If that has no effect within a grace, it destroys the instance. A start that
+// own key. If that has no effect within a grace, it destroys the instance; or it waits for
+// the agent until then, and does not stop it. A start that
 // finds traces of another start but no end does not run the task a second time. The
 // task sees neither the nonce nor the key: with the key, a worker would stop the
 // instance before its exit code is reported.
@@ -48,11 +50,12 @@ const (
 // saved: an empty directory must not take the place of a task's work.
 //
 // Requests are made by curl, by python3, or by the program vast-switch, which is fetched
-// with wget where neither is there. Without any of them nothing could be stopped from
-// within, so the task is not run.
-const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
+// where those are not there, or cannot make a request: an image may have curl without the
+// certificates of authorities. What is fetched without them is held against its hash. Without
+// any of them nothing could be stopped from within, so the task is not run.
+const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} y=$PONOS_END w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
 u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$i/ f=${TMPDIR:-/tmp}/.ponos-$n
-unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
+unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_END PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
 has() { command -v "$1" >/dev/null; }
 ask() {
  { has curl && printf 'header = "Authorization: Bearer %s"\n' "$k" | curl -fsS -m 20 -K - -X "$1" -H "Content-Type: application/json" -d "$2" "$u"; } ||
@@ -62,15 +65,16 @@ r.urlopen(r.Request(u,b.encode(),{"Authorization":"Bearer "+os.environ["K"],"Con
  K=$k "$f.x" "$1" "$u" "$2"
 } >/dev/null 2>&1
 arm() {
- has curl || has python3 || "$f.x" && return
- [ "$w" ] && wget -q -O "$f.x" "$w" && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x"
+ ask GET && return
+ [ "$w" ] && { wget -q -O "$f.x" "$w" || curl -fsSkL -o "$f.x" "$w"; } && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x" && return
+ has python3 || { has curl && { curl -s -m 20 "$u"; e=$?; [ $e != 60 ] && [ $e != 77 ]; }; }
 }
 halt() {
  printf '\nPONOS-EXIT %s %s\n' "$n" "$1"
  [ "$l" ] && for e in 1 2; do ask PUT "{\"label\":\"$l:end=$1\"}" && break; sleep 2; done
  e=0
  while sleep 1; do
-  if [ $e -lt "$g" ]; then ask PUT '{"state":"stopped"}'; else ask DELETE '{}'; fi
+  if [ $e -ge "$g" ] && ask DELETE '{}'; then :; elif [ $e -ge "$g" ] || [ ! "$y" ]; then ask PUT '{"state":"stopped"}'; fi
   sleep 9
   e=$((e+10))
  done

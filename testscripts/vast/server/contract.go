@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,7 +25,10 @@ type Contract struct {
 		Status int    `json:"status"`
 		Error  string `json:"error"`
 		Header string `json:"header"`
-		Source string `json:"source"`
+		// Operation has these fields in requests, answers or rows.
+		Operation string   `json:"operation"`
+		Fields    []string `json:"fields"`
+		Source    string   `json:"source"`
 	} `json:"beyond_the_documents"`
 	Limits struct {
 		Image     int     `json:"image_bytes"`
@@ -88,6 +92,18 @@ func (c Contract) Find(method, path string) *Operation {
 		}
 	}
 	return nil
+}
+
+// Known are the fields that an operation has in its request, its answer and the rows of
+// that, by the documents or beyond them.
+func (c Contract) Known(o *Operation) []string {
+	known := slices.Concat(o.Query, o.Request, o.Response, o.Row)
+	for _, b := range c.Beyond {
+		if b.Operation == o.Name {
+			known = append(known, b.Fields...)
+		}
+	}
+	return known
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
