@@ -31,12 +31,31 @@ func ctlCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ctl", Usage: "look at a run, and direct it",
 		Subcommands: []*cli.Command{
-			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag), Action: ctlStatus},
+			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line each `TIME`, until the run has ended"}), Action: ctlStatus},
 			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
 			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
+			{
+				Name: "add", Usage: "add tasks to the run: commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
+				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has a JSON object a line"})...), Action: ctlAdd,
+			},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
 			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
 			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: ctlDrain},
+			{
+				Name: "nodes", Usage: "list nodes, add and remove them", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
+				Subcommands: []*cli.Command{
+					{Name: "list", Usage: "list the nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes},
+					{Name: "add", Usage: "add nodes, named as for --nodes", ArgsUsage: "HOST...", Flags: ctlFlags(), Action: ctlNodesAdd},
+					{
+						Name: "remove", Usage: "remove nodes when their tasks have ended", ArgsUsage: "NODE...", Action: ctlNodesRemove,
+						Flags: ctlFlags(&cli.BoolFlag{Name: "now", Usage: "end their tasks, which run again elsewhere"}),
+					},
+				},
+			},
+			{
+				Name: "usage", Usage: "draw how many tasks ran at each node over time", Action: ctlUsage,
+				Flags: ctlFlags(&cli.BoolFlag{Name: "svg", Usage: "print a picture in SVG"}),
+			},
 		},
 	}
 }
@@ -88,6 +107,9 @@ func ctlStatus(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
+	if c.IsSet("watch") {
+		return watchStatus(c)
+	}
 	a, err := ask(c, &scheduler.Request{Op: "status"})
 	if err != nil {
 		return err
@@ -102,6 +124,10 @@ func ctlStatus(c *cli.Context) error {
 	if s.EndOfJob != nil {
 		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
 	}
+	return nodeTable(w, s)
+}
+
+func nodeTable(w io.Writer, s *scheduler.Status) error {
 	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
 	for _, n := range s.Nodes {
 		t.Add(n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
@@ -229,17 +255,21 @@ func ctlDrain(c *cli.Context) error {
 	return err
 }
 
-func callCommand() *cli.Command {
+// needFlags say what a task needs.
+func needFlags() []cli.Flag {
 	str := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
+	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("timeout", "end it after `TIME`")}
+}
+
+func callCommand() *cli.Command {
 	return &cli.Command{
 		Name: "call", Usage: "have a task run by jobpool serve, and wait for it", ArgsUsage: "COMMAND [ARG...]",
-		Flags: ctlFlags(
+		Flags: ctlFlags(append(needFlags(),
 			&cli.BoolFlag{Name: "raw", Usage: "send requests from standard input as they are, print the answers"},
-			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"},
-			str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("timeout", "end it after `TIME`"), jsonFlag,
-		),
+			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"}, jsonFlag,
+		)...),
 		Action: call,
 	}
 }

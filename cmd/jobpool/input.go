@@ -116,7 +116,7 @@ func dashed(names []string) string {
 }
 
 // open opens the input. Its blocks bound what the policy says of tasks in memory.
-func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *scheduler.Policy) (scheduler.Source, error) {
+func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *scheduler.Policy) (input.Tasks, error) {
 	if in.serve {
 		return nil, nil
 	}
@@ -177,7 +177,7 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 }
 
 // commands reads commands or JSON lines from one file.
-func (in *taskInput) commands(o input.Options) (scheduler.Source, error) {
+func (in *taskInput) commands(o input.Options) (input.Tasks, error) {
 	from := in.c.App.Reader
 	if name := in.sources[0].File; name != "-" {
 		f, err := os.Open(name)
@@ -235,7 +235,7 @@ func blockSize(text string) (int64, error) {
 }
 
 // blocks reads blocks of standard input, or of one file.
-func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (scheduler.Source, error) {
+func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (input.Tasks, error) {
 	c, v := in.c, in.v
 	cut := input.Cut{
 		Size: 1 << 20, Records: v.count("max-replace-args", 0, 1), Lines: v.count("max-lines", 0, 1),

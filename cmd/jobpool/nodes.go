@@ -50,12 +50,12 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		}
 		via = "cmd"
 	}
-	p := &place{kind: transport.Kind(via), jobs: jobs.of}
+	p := &place{kind: transport.Kind(via), jobs: jobs.of, fixed: slots}
 	job := getenv("SLURM_JOB_ID")
 	named := c.StringSlice("nodes")
 	switch {
 	case c.Bool("elastic"): // nodes come as pilots tell of them
-		p.kind, p.elastic, p.fixed = transport.BySrun, true, slots
+		p.kind, p.elastic = transport.BySrun, true
 	case len(named) > 0 && via == "local":
 		return nil, fault.Errorf(fault.Usage, "--nodes and --via local exclude each other")
 	case via == "cmd" && len(named) == 0 && job == "":
@@ -138,6 +138,19 @@ func (p *place) name(lists []string, slots int) error {
 		return fault.Errorf(fault.Usage, "--nodes: no host is named")
 	}
 	return nil
+}
+
+// growable reports whether a user may add nodes: those of jobs come with them, and a pool of
+// this machine alone is not ready for others.
+func (p *place) growable() bool {
+	return !p.elastic && (p.kind == transport.BySSH || p.kind == transport.ByCmd || p.kind == transport.BySrun)
+}
+
+// named are the nodes of lists as of --nodes.
+func (p *place) named(lists []string) ([]scheduler.NodeSpec, error) {
+	more := &place{kind: p.kind, jobs: p.jobs}
+	err := more.name(lists, p.fixed)
+	return more.nodes, err
 }
 
 // slots is how many tasks of one CPU run at a time, as far as is known before the nodes

@@ -128,7 +128,7 @@ func isProgram(p string) bool {
 }
 
 // dryRun prints what would be run.
-func dryRun(source scheduler.Source, w io.Writer) error {
+func dryRun(source input.Tasks, w io.Writer) error {
 	bad := false
 	for {
 		t, err := source.Next()
@@ -199,7 +199,7 @@ type runner struct {
 	stdin  bool // tasks come from standard input
 }
 
-func (r *runner) run(ctx context.Context, source scheduler.Source) error {
+func (r *runner) run(ctx context.Context, source input.Tasks) error {
 	dir, err := runDir(r.c, os.Getenv)
 	if err != nil {
 		return err
@@ -223,6 +223,11 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 	r.setup.Run, r.setup.Session = wire.Text(dir), session
 	if err := writeRun(dir, session, os.Args); err != nil {
 		return err
+	}
+	var growing *input.Growing
+	if source != nil {
+		growing = input.Grow(source, filepath.Join(dir, journal.Added), r.base, r.setup.Always)
+		source = growing
 	}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
@@ -253,6 +258,12 @@ func (r *runner) run(ctx context.Context, source scheduler.Source) error {
 		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
 		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.talk.message, Line: r.talk.line,
 		Signals: signals, Requests: server.Requests, Policy: r.policy,
+	}
+	if growing != nil {
+		cfg.Add = growing.Add
+	}
+	if r.place.growable() {
+		cfg.NamedNodes = r.place.named
 	}
 	if cfg.ConnectAtOnce = 32; dialer.Kind == transport.BySrun {
 		cfg.ConnectAtOnce = 16

@@ -279,7 +279,7 @@ func (w *world) check(i *item) (wrong []string) {
 		say("its command ran twice at a time")
 	}
 	for n, r := range e.runs[:max(0, len(e.runs)-1)] {
-		if r.over() && !w.failedAsAsked(i, r, s.log) {
+		if r.over() && !w.endedAsAsked(i, r, s.log) {
 			say("its command ran again after run %d had ended with %d", n, r.code)
 		}
 	}
@@ -331,16 +331,19 @@ func (w *world) check(i *item) (wrong []string) {
 
 var cancelledAt = regexp.MustCompile(`(?m)JOB (\d+) ON \S+ CANCELLED AT (\S+)`)
 
-// failedAsAsked reports whether a run failed by itself after its job was asked to end, or in
+// endedAsAsked reports whether a run ended by itself after its job was asked to end, or in
 // that moment. Slurm signals the command and the job script one after the other, so a
 // failure in between may be the answer to the request; and a command that begins while Slurm
 // makes its list of processes hears nothing. The script waits 0.3 s for its own
 // signal, and the run is then one that was cut short, which is repeated when Slurm begins
-// the job again: so do all batch systems, and a run that failed has no result to keep.
+// the job again: so do all batch systems, and a run that failed has no result to keep. One
+// that ends with 0 may have saved what it has to go on with, so it is repeated if the job
+// was asked before.
 // Two witnesses are asked for it: what the script has seen, and Slurm's own line.
-func (w *world) failedAsAsked(i *item, r run, log string) bool {
+func (w *world) endedAsAsked(i *item, r run, log string) bool {
+	late := 1500 * time.Millisecond
 	if r.code == 0 {
-		return false
+		late = 0
 	}
 	cut := false
 	journals, _ := filepath.Glob(w.file("fs/*/data/state/*", i.id, fmt.Sprintf("run.%s.%s", r.job, r.restart)))
@@ -351,7 +354,7 @@ func (w *world) failedAsAsked(i *item, r run, log string) bool {
 	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
 		// Slurm's time is that of the second in which it sent the signals.
 		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[2], time.Local)
-		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.began) && at.Before(r.ended.Add(1500*time.Millisecond)) {
+		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.began) && !at.After(r.ended.Add(late)) {
 			return true
 		}
 	}

@@ -246,6 +246,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		}
 	case InputEnded:
 		c.eof = true
+	case InputGrows:
+		c.eof = false
 	case InputFailed:
 		c.eof = true
 		c.stopExplicitly(Draining, e.Why, 2)

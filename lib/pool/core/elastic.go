@@ -38,11 +38,13 @@ func (c *Core) addNodes(specs []NodeSpec) {
 			continue
 		}
 		n.margin = c.EndMargin
-		if n.margin == 0 {
+		if n.margin == 0 && !spec.End.IsZero() {
 			n.margin = min(30*time.Second, spec.End.Sub(c.now)/10)
 		}
 		c.plan(n, c.now, c.ConnectTimeout)
-		c.longest = max(c.longest, spec.Life-n.margin)
+		if spec.Life > 0 {
+			c.longest = max(c.longest, spec.Life-n.margin)
+		}
 	}
 	var long []int64
 	c.pool.Each(func(t *pool.Task) bool {

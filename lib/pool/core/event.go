@@ -44,6 +44,8 @@ type (
 	Tasks struct{ Inputs []Input }
 	// InputEnded tells that no more tasks come.
 	InputEnded struct{}
+	// InputGrows tells that more tasks come after all.
+	InputGrows struct{}
 	// InputFailed tells that the input cannot be used any further, and why.
 	InputFailed struct{ Why string }
 	// Submit adds a task by request. Refused is set when it is not taken.

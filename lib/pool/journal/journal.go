@@ -31,6 +31,7 @@ const (
 	Joblog  = "joblog"
 	RunFile = "run.json"
 	Socket  = "ctl.sock"
+	Added   = "added" // tasks that were added to the run
 )
 
 // Kinds of records.

@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
+	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -33,13 +33,6 @@ type Link interface {
 	Leave()
 }
 
-// Source is where tasks come from. It ends with io.EOF.
-type Source interface {
-	Next() (*pool.Task, error)
-	// Ready reports whether the next task is there without waiting for it.
-	Ready() bool
-}
-
 // Permanent is an error of Dial that trying again does not help.
 type Permanent struct{ Err error }
 
@@ -50,7 +43,7 @@ func (p Permanent) Unwrap() error { return p.Err }
 type Config struct {
 	Nodes   []NodeSpec
 	Dial    func(ctx context.Context, n NodeSpec) (Link, error)
-	Source  Source // nil: only requests
+	Source  input.Tasks // nil: only requests
 	Journal *journal.Journal
 	History *journal.History
 	Setup   wire.Setup // Node, Threads, Pin and the GPU fields are filled in
@@ -63,6 +56,10 @@ type Config struct {
 	Line     func(text string)
 	Signals  <-chan os.Signal
 	Requests <-chan *Request
+	// Add adds tasks to Source, for which it may be read again after its end; nil: it cannot.
+	Add func(*input.Addition) (int, error)
+	// NamedNodes are the nodes that a user means; nil: none can be added.
+	NamedNodes func(names []string) ([]NodeSpec, error)
 	// Ends tells when the allocation ends, again whenever that changes.
 	Ends <-chan time.Time
 	// Changes are nodes that come and go; may be nil.

@@ -22,6 +22,10 @@ type Request struct {
 	Seqs []int64       `json:"seqs,omitempty"` // wait, retry, cancel, explain
 	All  bool          `json:"all,omitempty"`  // retry, cancel
 	CPUs int           `json:"cpus,omitempty"` // setcpus
+	// Add are the tasks of add.
+	Add   *input.Addition `json:"add,omitempty"`
+	Nodes []string        `json:"nodes,omitempty"` // addnodes, as of --nodes; removenodes
+	Now   bool            `json:"now,omitempty"`   // removenodes: what runs there is ended
 
 	// Answer is called once for each answer, by the goroutine of the head.
 	Answer func(*Answer) `json:"-"`
@@ -96,6 +100,14 @@ func (s *scheduler) request(r *Request) {
 		e := &core.Cancel{Seqs: r.Seqs, All: r.All}
 		s.handle(e)
 		a.Count = e.Count
+	case "add":
+		s.add(r, a)
+	case "addnodes":
+		s.addNodes(r, a)
+	case "removenodes":
+		e := &core.RemoveNodes{Names: r.Nodes, Now: r.Now}
+		s.handle(e)
+		a.Count = e.Count
 	case "run":
 		s.runTask(r, a)
 		return
@@ -109,7 +121,7 @@ func (s *scheduler) request(r *Request) {
 		}
 		r.Base.Need.CPUs = r.CPUs
 	default:
-		a.Error = fmt.Sprintf("unknown request %q, want run, wait, cancel, setcpus, list, explain, retry, status or drain", r.Op)
+		a.Error = fmt.Sprintf("unknown request %q, want run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain", r.Op)
 	}
 	r.Answer(a)
 }

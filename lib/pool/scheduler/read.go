@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
@@ -17,6 +19,7 @@ type reader struct {
 	used    chan []entry // batches to be used again
 	inputs  []core.Input // the same
 	err     error
+	more    bool  // tasks were added, perhaps after the end was seen
 	next    int64 // with ResumeByText: the next number that no task has
 }
 
@@ -30,9 +33,14 @@ func (r *reader) start(s *scheduler) {
 	if s.Source == nil {
 		return
 	}
+	r.used = make(chan []entry, 2)
+	r.follow(s)
+}
+
+// follow reads on.
+func (r *reader) follow(s *scheduler) {
 	out := make(chan []entry)
 	r.batches = out
-	r.used = make(chan []entry, 2)
 	go func() {
 		defer close(out)
 		for {
@@ -155,4 +163,70 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 			"the list has changed: use --resume-by text, or --force-resume if that is meant")
 	}
 	return core.Past{State: pastStates[e.State], Worker: e.Worker}, nil
+}
+
+// inputEnded is called when nothing more is read, for now.
+func (s *scheduler) inputEnded() {
+	s.reader.batches = nil
+	if s.reader.more && s.reader.err == nil {
+		s.readOn()
+		return
+	}
+	s.handle(core.InputEnded{})
+}
+
+// readOn reads what was added after the end.
+func (s *scheduler) readOn() {
+	s.reader.more = false
+	s.handle(core.InputGrows{})
+	s.reader.follow(s)
+}
+
+// add takes more tasks for a run.
+func (s *scheduler) add(r *Request, a *Answer) {
+	switch {
+	case s.Add == nil:
+		a.Error = "add: this pool takes its tasks by jobpool call"
+		return
+	case r.Add == nil:
+		a.Error = "add: the tasks are missing"
+		return
+	case s.core.Phase() != core.Running:
+		a.Error = "add: the pool is " + s.core.Phase().String()
+		return
+	}
+	n, err := s.Add(r.Add)
+	if err != nil {
+		a.Error = "add: " + err.Error()
+		return
+	}
+	if a.Count = n; n == 0 {
+		return
+	}
+	if s.reader.more = true; s.reader.batches == nil {
+		s.readOn()
+	}
+}
+
+// addNodes takes nodes that a user has named.
+func (s *scheduler) addNodes(r *Request, a *Answer) {
+	if s.NamedNodes == nil {
+		a.Error = "nodes: none can be added to this pool: it is on one machine, or has the nodes of its jobs"
+		return
+	}
+	specs, err := s.NamedNodes(r.Nodes)
+	if err != nil {
+		a.Error = "nodes: " + err.Error()
+		return
+	}
+	for _, n := range s.core.Status(clock.Now()).Nodes {
+		for i := range specs {
+			if specs[i].Name == n.Name && n.State != "released" && n.State != "unreachable" {
+				a.Error = fmt.Sprintf("nodes: %q is there: it is %s", n.Name, n.State)
+				return
+			}
+		}
+	}
+	s.handle(core.AddNodes{Specs: specs})
+	a.Count = len(specs)
 }

@@ -89,8 +89,7 @@ func (s *scheduler) loop() {
 		select {
 		case batch, ok := <-in:
 			if !ok {
-				s.reader.batches = nil
-				s.handle(core.InputEnded{})
+				s.inputEnded()
 				break
 			}
 			s.read(batch)

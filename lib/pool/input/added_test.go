@@ -1,0 +1,102 @@
+package input
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+)
+
+// rest reads tasks to the end: their numbers and texts.
+func rest(t *testing.T, in Tasks) (out []string) {
+	t.Helper()
+	for {
+		task, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, strings.Join([]string{string(rune('0' + task.Seq)), task.Text}, " "))
+	}
+}
+
+func TestGrowing(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "added")
+	base := pool.Spec{Need: pool.Need{CPUs: 1}}
+	grow := func() *Growing {
+		in, err := Open(strings.NewReader("one\n# a comment\ntwo\n"), nil, Options{Base: base})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Grow(in, name, base, false)
+	}
+	g := grow()
+	want := func(g *Growing, text string) {
+		t.Helper()
+		if got := strings.Join(rest(t, g), ", "); got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+	want(g, "1 one, 2 two")
+	if n, err := g.Add(&Addition{Text: "three\n#JOBPOOL cpus=2\nfour\n"}); n != 2 || err != nil {
+		t.Errorf("added %d, %v", n, err)
+	}
+	if n, err := g.Add(&Addition{Text: `{"cmd":"five"}`, JSON: true, Set: map[string]string{"cpus": "3"}}); n != 1 || err != nil {
+		t.Errorf("added %d, %v", n, err)
+	}
+	want(g, "3 three, 4 four, 5 five")
+	want(g, "")
+	for _, a := range []*Addition{
+		{Text: "six\n#JOBPOOL cpus=x\n"}, {Text: "six", Set: map[string]string{"cpus": "many"}}, {Text: "six", Set: map[string]string{"colour": "red"}},
+		{Text: `{"cmd":"six"}` + "\n{", JSON: true},
+	} {
+		if n, err := g.Add(a); n != 0 || err == nil {
+			t.Errorf("%+v: added %d, %v", a, n, err)
+		}
+	}
+	if n, err := g.Add(&Addition{Text: "# nothing\n"}); n != 0 || err != nil {
+		t.Errorf("nothing: added %d, %v", n, err)
+	}
+	want(g, "")
+	// Once more, as when the run is resumed, and with a line that a full disk has cut off.
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.WriteString(`{"text":"sev`); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	g = grow()
+	want(g, "1 one, 2 two, 3 three, 4 four, 5 five")
+	if n, err := g.Add(&Addition{Text: "six"}); n != 1 || err != nil {
+		t.Errorf("added %d, %v", n, err)
+	}
+	want(g, "6 six")
+}
+
+func FuzzAddition(f *testing.F) {
+	f.Add("echo a\n#JOBPOOL cpus=2\necho b\n", false)
+	f.Add(`{"cmd":"a","after":["b"]}`, true)
+	f.Fuzz(func(t *testing.T, text string, object bool) {
+		g := Grow(nil, filepath.Join(t.TempDir(), "added"), pool.Spec{Need: pool.Need{CPUs: 1}}, true)
+		n, err := g.Add(&Addition{Text: text, JSON: object})
+		if err != nil {
+			return
+		}
+		for range n {
+			if _, err := g.Next(); err != nil {
+				t.Fatalf("added %d: %v", n, err)
+			}
+		}
+		if _, err := g.Next(); !errors.Is(err, io.EOF) {
+			t.Errorf("more than %d tasks: %v", n, err)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+)
+
+// Usage is how many tasks ran at each node over time.
+type Usage struct {
+	Begin, End time.Time
+	Nodes      []NodeUsage // in the order in which they had their first task
+}
+
+// NodeUsage is the use of one node. Mean[i] is how many tasks ran there at a time on average
+// in the i-th of equal parts of the time.
+type NodeUsage struct {
+	Node  string
+	Tasks int64 // attempts that have ended
+	Mean  []float64
+}
+
+// ReadUsage reads the journal of a run directory, for so many parts of the time from the
+// begin of the first scheduler to the last record. Attempts that have not ended are not in it.
+func ReadUsage(dir string, parts int) (*Usage, error) {
+	f, err := os.Open(filepath.Join(dir, File))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fault.Errorf(fault.Unavailable, "no run in %q", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var begin, end float64
+	err = eachRecord(f, func(r *Record) {
+		if begin == 0 || r.Time < begin {
+			begin = r.Time
+		}
+		if r.Start > 0 {
+			begin = min(begin, r.Start)
+		}
+		end = max(end, r.Time)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if end <= begin {
+		return nil, fault.Errorf(fault.Unavailable, "the run in %q has no task that has ended", dir)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	u := &Usage{Begin: unix(begin), End: unix(end)}
+	part := (end - begin) / float64(parts)
+	err = eachRecord(f, func(r *Record) {
+		if (r.Kind != End && r.Kind != Try) || r.Node == "" || r.Start == 0 {
+			return
+		}
+		i := slices.IndexFunc(u.Nodes, func(n NodeUsage) bool { return n.Node == r.Node })
+		if i < 0 {
+			i = len(u.Nodes)
+			u.Nodes = append(u.Nodes, NodeUsage{Node: r.Node, Mean: make([]float64, parts)})
+		}
+		n := &u.Nodes[i]
+		n.Tasks++
+		from, to := max(r.Start, begin), min(r.Start+r.Seconds, end)
+		for k := max(0, int((from-begin)/part)); k < parts && begin+float64(k)*part < to; k++ {
+			a, b := begin+float64(k)*part, begin+float64(k+1)*part
+			n.Mean[k] += max(0, min(to, b)-max(from, a)) / part
+		}
+	})
+	return u, err
+}
+
+func unix(t float64) time.Time { return time.UnixMicro(int64(t * 1e6)) }
+
+// eachRecord calls do for each record of a journal.
+func eachRecord(f io.Reader, do func(*Record)) error {
+	return lines(f, func(line []byte) error {
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return errors.New("not a record of a journal")
+		}
+		do(&r)
+		return nil
+	})
+}
