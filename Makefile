@@ -146,6 +146,7 @@ install: build ## install tools, man pages, completions and examples (DESTDIR, P
 		install -m 644 completions/zsh/_$$tool $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool && \
 		install -m 644 completions/fish/$$tool.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish || exit 1; \
 	done
+	@for file in $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit 1; done
 
 uninstall: ## remove what install has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(TOOLS))
@@ -153,7 +154,7 @@ uninstall: ## remove what install has installed
 	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
 	@for file in $(EXAMPLES); do rm -f $(DESTDIR)$(DOCDIR)/$$file; done
-	@rmdir --ignore-fail-on-non-empty $(sort $(dir $(addprefix $(DESTDIR)$(DOCDIR)/,$(EXAMPLES)))) $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null || true
+	@if [ -d $(DESTDIR)$(DOCDIR) ]; then find $(DESTDIR)$(DOCDIR) -depth -type d -empty -delete; fi
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist

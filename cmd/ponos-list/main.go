@@ -304,23 +304,25 @@ func at(t time.Time) string {
 
 // groups counts tasks by their groups.
 func groups(found []spool.Summary) *app.Table {
-	by := map[string][]spool.Summary{}
+	by, all := map[string]*tasklist.Count{}, tasklist.CountOf(found)
 	var order []string
 	for _, s := range found {
-		if by[s.Group] == nil {
-			order = append(order, s.Group)
+		n := by[s.Group]
+		if n == nil {
+			n = &tasklist.Count{By: map[task.State]int{}}
+			order, by[s.Group] = append(order, s.Group), n
 		}
-		by[s.Group] = append(by[s.Group], s)
+		n.Total++
+		n.By[s.State]++
 	}
 	t := &app.Table{Header: []string{"group", "tasks", "pending", "running", "completed", "failed", "error", "stopped"}, Right: []int{1, 2, 3, 4, 5, 6, 7}}
-	all := tasklist.CountOf(found)
 	for _, s := range []task.State{task.Stopped, task.Error, task.Running, task.Pending, task.Failed, task.Completed} {
-		if all.By[s] == 0 { // what is nowhere is left out first
+		if all.By[s] == 0 { // a state that no task is in
 			t.Drop = append(t.Drop, string(s))
 		}
 	}
 	for _, g := range order {
-		n := tasklist.CountOf(by[g])
+		n := by[g]
 		cells := []string{orDash(g), fmt.Sprint(n.Total)}
 		for _, s := range []task.State{task.Pending, task.Running, task.Completed, task.Failed, task.Error, task.Stopped} {
 			cells = append(cells, fmt.Sprint(n.By[s]))

@@ -115,7 +115,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if n := r.Odd(); n > 0 {
-		fmt.Fprintf(stderr, "%s: warning: %d instances cannot be read, and are left out\n", name, n)
+		fmt.Fprintf(stderr, "%s: warning: %d rows of the list of instances cannot be read, and are left out\n", name, n)
 	}
 	rows := []row{}
 	var chosen []vastrunner.Unwanted
@@ -154,7 +154,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
 	case len(found) > len(chosen) && c.Bool("destroy"):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))
-	case len(found) > 0:
+	case len(found) > 0, r.Odd() > 0:
 		return fault.Exit(int(fault.Failed), nil)
 	}
 	return nil

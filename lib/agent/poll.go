@@ -61,6 +61,11 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	// After a listing that failed, a task that the queue does not have is no evidence.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
+	if q, ok := a.Queue.(queue.Explaining); ok {
+		if err := q.Explain(waiting(jobs)); err != nil {
+			a.Log.Warn("why tasks wait is not shown", "error", err)
+		}
+	}
 	if recoverErr != nil {
 		failures = append(failures, recoverErr)
 	} else if !after.missed {
@@ -91,6 +96,17 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
 	return actions, errors.Join(append(failures, together(unlocked)...)...)
+}
+
+// waiting is why jobs wait, where that is known.
+func waiting(jobs []runner.Job) map[task.ID]string {
+	why := map[task.ID]string{}
+	for _, job := range jobs {
+		if job.State == task.Pending && !job.Unknown && job.Reason != "" {
+			why[job.Task] = job.Reason
+		}
+	}
+	return why
 }
 
 // withAgain adds the starts of tasks that are to be submitted again. A queue that was told

@@ -76,6 +76,12 @@ type Trying interface {
 	PutAttempt(ctx context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error
 }
 
+// An Explaining queue shows why tasks wait that have jobs.
+type Explaining interface {
+	// Explain replaces what this agent has said before.
+	Explain(why map[task.ID]string) error
+}
+
 // A Sparing queue can leave out the starts of tasks that have jobs, and does not
 // look at those tasks then. There may be many, and they may wait for hours.
 type Sparing interface {

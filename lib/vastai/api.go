@@ -102,6 +102,7 @@ func (l Listing) Nameless() int { return l.Odd - len(l.OddLabels) }
 
 // Charge is what one instance was billed, in dollars.
 type Charge struct {
+	// Instance is 0 where the row of an instance cannot be read: the amount is not known.
 	Instance int64     `json:"instance"`
 	Label    string    `json:"label,omitempty"`
 	From     time.Time `json:"from"`
@@ -195,6 +196,7 @@ type callError struct {
 	words  string
 	until  time.Time // not to be asked again before; zero: not told
 	held   bool      // it was not asked at all
+	late   bool      // there was no answer in time
 }
 
 func (e *callError) Error() string {

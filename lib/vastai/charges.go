@@ -150,7 +150,8 @@ func (b *billing) add(page []Charge, had map[chargeKey]int) {
 	}
 }
 
-// parseCharges reads a page of charges. Rows that are not about an instance are left out.
+// parseCharges reads a page of charges. Rows that are known not to be about an instance are left
+// out; of those that cannot be read the number remains.
 func parseCharges(raw []byte) (page []Charge, next string, err error) {
 	var answer struct {
 		Success *bool             `json:"success"`
@@ -171,18 +172,22 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 		var row struct {
 			From     float64  `json:"start"`
 			Until    float64  `json:"end"`
+			Type     string   `json:"type"`
 			Source   string   `json:"source"` // instance-ID
 			Amount   *float64 `json:"amount"`
 			Metadata struct {
 				Label string `json:"label"`
 			} `json:"metadata"`
 		}
-		if json.Unmarshal(text, &row) != nil || row.Amount == nil || row.From < 0 || row.Until <= 0 || row.Until > 1e11 {
-			continue // until when it is has to be known: what is not billed yet is estimated
-		}
+		err := json.Unmarshal(text, &row)
 		number, ok := strings.CutPrefix(row.Source, "instance-")
-		id, err := strconv.ParseInt(number, 10, 64)
-		if !ok || err != nil || id <= 0 {
+		if err == nil && !ok && row.Type != "" && row.Type != "instance" {
+			continue
+		}
+		id, notNumber := strconv.ParseInt(number, 10, 64)
+		// Until when it is has to be known: what is not billed yet is estimated.
+		if err != nil || notNumber != nil || id <= 0 || row.Amount == nil || row.From < 0 || row.Until <= 0 || row.Until > 1e11 {
+			page = append(page, Charge{})
 			continue
 		}
 		page = append(page, Charge{

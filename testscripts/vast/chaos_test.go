@@ -88,6 +88,18 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 	"empty list": func(c *chaos, _ *server.Instance) {
 		c.market.Break(server.Fault{Method: "GET", Path: lists, Times: 1, Status: 200, Body: `{"success":true,"instances_found":0,"instances":[],"total_instances":0,"label_counts":{},"next_token":null}`})
 	},
+	"row that cannot be read": func(c *chaos, i *server.Instance) {
+		if i != nil {
+			id := i.ID
+			c.market.Change(id, map[string]any{"id": nil, "label": []any{nil, server.Absent, i.Label}[c.rand.IntN(3)]})
+			time.AfterFunc(400*time.Millisecond, func() { c.market.Change(id, nil) })
+		}
+	},
+	"offers that cannot be read": func(c *chaos, _ *server.Instance) {
+		for n := range int64(3) {
+			c.market.AddOffer(32000000+c.rand.Int64N(1e6)+n*1e6, map[string]any{"dph_base": 0.01, "dph_total": []any{nil, "cheap", -1}[n]})
+		}
+	},
 	"server error": func(c *chaos, _ *server.Instance) {
 		c.market.Break(server.Fault{Path: []string{lists, one, "users/current", "bundles"}[c.rand.IntN(4)], Times: 2, Status: 503, Body: "no", Type: "text/plain"})
 	},

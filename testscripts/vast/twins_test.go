@@ -68,7 +68,7 @@ func TestJournalLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.market.Relabel(i.ID, strings.TrimSuffix(i.Label, ":1")+":3")
-		if out, errs, code := w.run("ponos-start " + w.id("task")); code != 0 || !strings.Contains(out, `"event":"deferred"`) || !strings.Contains(out, "attempt 3 of it has instance") {
+		if out, errs, code := w.run("ponos-start " + w.id("task")); code != 0 || !strings.Contains(out, `"event":"deferred"`) || !strings.Contains(out, "attempt 3 of the task has instance") {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
 		if err := os.WriteFile(more, nil, 0o600); err != nil {

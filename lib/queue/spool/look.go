@@ -110,6 +110,7 @@ func (s *Spool) Look() ([]Summary, error) {
 		slices.SortStableFunc(all, older)
 	}
 	s.refresh(all, there)
+	s.explain(all)
 	if len(retried) > 0 {
 		again := make(map[task.ID]bool, len(retried))
 		for _, name := range retried {

@@ -31,7 +31,10 @@ type Queue struct {
 	beaten time.Time
 }
 
-var _ queue.Sparing = (*Queue)(nil)
+var (
+	_ queue.Sparing    = (*Queue)(nil)
+	_ queue.Explaining = (*Queue)(nil)
+)
 
 // For is the spool as an agent sees it.
 func (s *Spool) For(agent string) (*Queue, error) {

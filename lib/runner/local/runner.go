@@ -196,7 +196,7 @@ func (r *Runner) look(ref runner.Ref) runner.Job {
 	}
 	if t, err := readTicket(ref.Dir); err == nil && t.Job == ref.Job {
 		if _, err := os.Stat(filepath.Join(r.Dir, waitingDir, t.Ticket)); err == nil {
-			job.State = task.Pending
+			job.State, job.Reason = task.Pending, fmt.Sprintf("waiting for room on this machine (local.max_jobs: %d)", r.MaxJobs)
 			return job
 		}
 	}

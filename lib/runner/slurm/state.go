@@ -310,10 +310,13 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	return job
 }
 
-// pendingReason is Slurm's reason why a job waits.
+// pendingReason is Slurm's reason why a job waits, in words.
 func pendingReason(q *slurm.Job) string {
-	if q.State == "PENDING" && q.Reason != "None" {
-		return q.Reason
+	if q.State != "PENDING" || q.Reason == "None" || q.Reason == "" {
+		return ""
 	}
-	return ""
+	if plain := slurm.ExplainReason(q.Reason).Plain; plain != q.Reason {
+		return fmt.Sprintf("%s (%s)", plain, q.Reason)
+	}
+	return q.Reason
 }

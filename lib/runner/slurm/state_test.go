@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 		unknown bool
 		reason  string
 	}{
-		{"waits", evidence{queue: &slurm.Job{State: "PENDING", Reason: "Resources"}}, task.Pending, 0, false, "Resources"},
+		{"waits", evidence{queue: &slurm.Job{State: "PENDING", Reason: "Resources"}}, task.Pending, 0, false, "next in line: waits for nodes to become free (Resources)"},
 		{"preempted and requeued", evidence{queue: queue("REQUEUED")}, task.Pending, 0, false, ""},
 		{"held after a launch failure", evidence{queue: queue("SPECIAL_EXIT")}, task.Pending, 0, false, ""},
 		{"runs", evidence{queue: queue("RUNNING")}, task.Running, 0, false, ""},

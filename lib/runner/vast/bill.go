@@ -91,14 +91,21 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 	if err != nil {
 		return nil, err
 	}
-	out := map[int64]charged{}
+	out, odd := map[int64]charged{}, 0
 	for _, c := range list {
+		if c.Instance == 0 {
+			odd++
+			continue
+		}
 		b := out[c.Instance]
 		if l, ok := ParseLabel(c.Label); ok && l.Agent == r.Agent {
 			b.order = (&order{Task: l.Task, Attempt: l.Attempt}).name()
 		}
 		b.bill = bill{b.Amount + c.Amount, latest(b.Until, c.Until)}
 		out[c.Instance] = b
+	}
+	if odd > 0 {
+		r.once(ctx, "odd charges", now.Add(24*time.Hour), "some rows of the bill cannot be read, and are left out: the costs of their instances are estimates", "rows", odd)
 	}
 	return out, nil
 }

@@ -134,7 +134,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			l, ok := ParseLabel(ref.Job)
 			if ok && (job.Lost || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
 				// Somebody works on its order, or that cannot be read.
-				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "its order is being worked on, or cannot be read"}
+				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "another process works on its order, or the order cannot be read"}
 			}
 			if job.Lost && ok && r.hides(list, &order{Task: l.Task}) {
 				job.Lost = false
@@ -455,7 +455,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 		return nil
 	}
 	if o.Losses > 0 && len(o.Doomed) > 0 {
-		o.Status = "it is started again when the lost instance is gone"
+		o.Status = "the task is started again when the lost instance is gone"
 		return nil // never two at once
 	}
 	if o.Held.After(r.now()) {
@@ -520,12 +520,12 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	}
 	if o.Rebuilt || o.Losses >= r.Retries {
 		if r.Retries > 0 && !o.Rebuilt {
-			why += fmt.Sprintf("; it was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
+			why += fmt.Sprintf("; the task was started again %d of %d times that retries_on_loss allows", o.Losses, r.Retries)
 		}
 		return r.finish(o, end{State: task.Error, Reason: why})
 	}
 	o.Losses++
-	o.Status = fmt.Sprintf("%s; it is started again (%d of %d)", why, o.Losses, r.Retries)
+	o.Status = fmt.Sprintf("%s; the task is started again (%d of %d)", why, o.Losses, r.Retries)
 	if err := r.journal(o, "lost", 0); err != nil {
 		return err
 	}

@@ -821,7 +821,7 @@ func TestMarketFileBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.begin(1)
-	if !strings.Contains(s.said.String(), "begun anew") {
+	if !strings.Contains(s.said.String(), "market.json cannot be read, and is replaced") {
 		t.Error(s.said)
 	}
 }
@@ -1090,13 +1090,13 @@ func TestOutbid(t *testing.T) {
 		}
 	}
 	j := s.turn()[s.job(1)]
-	if j.State != task.Error || !strings.Contains(j.Reason, "it was outbid; it was started again 2 of 2 times that retries_on_loss allows") {
+	if j.State != task.Error || !strings.Contains(j.Reason, "it was outbid; the task was started again 2 of 2 times that retries_on_loss allows") {
 		t.Errorf("%+v", j)
 	}
 	if s.market.most != 1 || len(s.events("lost")) != 2 {
 		t.Errorf("%d at once, %+v", s.market.most, s.events("lost"))
 	}
-	if out := s.output(1); !strings.Contains(out, "first\n[the instance was stopped: it was outbid; it is started again (1 of 2)]\nagain 1\n") || strings.Contains(out, "missing") {
+	if out := s.output(1); !strings.Contains(out, "first\n[the instance was stopped: it was outbid; the task is started again (1 of 2)]\nagain 1\n") || strings.Contains(out, "missing") {
 		t.Errorf("%s", out)
 	}
 }
@@ -1190,7 +1190,7 @@ func TestBill(t *testing.T) {
 	}
 	now := s.clock.Now()
 	s.market.mu.Lock()
-	s.market.charged = []vastai.Charge{{Instance: done.id, Amount: 0.0125, Until: now}, {Instance: done.id, Amount: 0.01, Until: now}, {Instance: dear.id, Amount: 3, Until: now}}
+	s.market.charged = []vastai.Charge{{Instance: done.id, Amount: 0.0125, Until: now}, {Instance: done.id, Amount: 0.01, Until: now}, {Instance: dear.id, Amount: 3, Until: now}, {}, {}}
 	s.market.mu.Unlock()
 	s.clock.pass(2 * time.Hour)
 	s.turn()
@@ -1217,6 +1217,9 @@ func TestBill(t *testing.T) {
 	c := s.market.count()
 	if c["charges"] > 3 {
 		t.Errorf("%v", c)
+	}
+	if said := s.said.String(); strings.Count(said, "some rows of the bill cannot be read") != 1 || !strings.Contains(said, "rows=2") {
+		t.Error(said)
 	}
 }
 

@@ -490,7 +490,7 @@ func (r *Runner) readMarket() (market, error) {
 		return m, err
 	}
 	if json.Unmarshal(b, &m) != nil { // without what it held, ordering goes on
-		r.fail("a file cannot be read, and is begun anew", "market.json", errors.New("not JSON"))
+		r.fail("market.json cannot be read, and is replaced", "", errors.New("not JSON"))
 		m = market{}
 	}
 	now := r.now()

@@ -35,7 +35,7 @@ func later(format string, args ...any) error {
 // other: limits hold for all of them together.
 func (r *Runner) place(ctx context.Context, o *order) error {
 	if wait := o.Held.Sub(r.now()); wait > 0 {
-		return later("it is held for %v: %s", wait.Round(time.Second), o.Status)
+		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
 	}
 	env, command, err := environment(o.Dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 	}
 	o.Rejected, o.Holds, o.Held = 0, o.Holds+1, r.now().Add(pause)
 	r.warn("the order is held", o, why)
-	return true, fault.Hint(later("it is held for %v: %s", pause, o.Status), hint)
+	return true, fault.Hint(later("the order is held for %v: %s", pause, o.Status), hint)
 }
 
 // ordering is the error of an order that the market cannot take now. What the market wants

@@ -151,7 +151,7 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 		return failed
 	}
 	if err := r.prepare(); err != nil {
-		r.fail("the journal cannot be written, and the instances are destroyed without", "", err)
+		r.fail("the journal cannot be written; the instances are destroyed nevertheless", "", err)
 	}
 	until := r.now().Add(r.StopWait)
 	for left := list; ; {
@@ -188,7 +188,7 @@ func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]err
 		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
 		all.Go(func() {
 			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // no reason to pay for it
-				r.fail("the journal cannot be written", o.name(), err)
+				r.fail("the journal cannot be written; the instance is destroyed nevertheless", o.name(), err)
 			}
 			if err := r.API.Destroy(ctx, u.Instance.ID); err != nil {
 				mu.Lock()

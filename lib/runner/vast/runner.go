@@ -411,7 +411,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 		if l.Attempt == s.Attempt {
 			own = append(own, i)
 		} else if !slices.Contains(s.Before, r.job(other)) && !r.over(other.name()) {
-			return runner.Job{}, later("attempt %d of it has instance %d, which the next turn takes up", l.Attempt, i.ID)
+			return runner.Job{}, later("attempt %d of the task has instance %d, which the next turn takes over", l.Attempt, i.ID)
 		}
 	}
 	if len(own) > 0 {
