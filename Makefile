@@ -26,7 +26,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -158,6 +158,9 @@ uninstall: ## remove what install has installed
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
+
+wheel: build ## make the Python wheel of jobpool for this machine in dist/ (VERSION, OUT)
+	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool '$(or $(OUT),dist)'
 
 demo: build ## run three tasks to their end through a spool, and show states and logs
 	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run
