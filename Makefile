@@ -26,7 +26,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,7 @@ install: build ## install tools, man pages, completions and examples (DESTDIR, P
 		install -m 644 completions/zsh/_$$tool $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool && \
 		install -m 644 completions/fish/$$tool.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish || exit 1; \
 	done
+	@for file in $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit 1; done
 
 uninstall: ## remove what install has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(TOOLS))
@@ -153,10 +154,13 @@ uninstall: ## remove what install has installed
 	@for tool in $(TOOLS); do rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; done
 	@for file in $(EXAMPLES); do rm -f $(DESTDIR)$(DOCDIR)/$$file; done
-	@rmdir --ignore-fail-on-non-empty $(sort $(dir $(addprefix $(DESTDIR)$(DOCDIR)/,$(EXAMPLES)))) $(DESTDIR)$(DOCDIR)/examples $(DESTDIR)$(DOCDIR) 2>/dev/null || true
+	@if [ -d $(DESTDIR)$(DOCDIR) ]; then find $(DESTDIR)$(DOCDIR) -depth -type d -empty -delete; fi
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
+
+wheel: build ## make the Python wheel of jobpool for this machine in dist/ (VERSION, OUT)
+	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool '$(or $(OUT),dist)'
 
 demo: build ## run three tasks to their end through a spool, and show states and logs
 	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -160,7 +162,11 @@ func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) er
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {
-		return fault.Errorf(fault.Usage, "--table: %w", err)
+		var of *fs.PathError
+		if errors.As(err, &of) {
+			err = of.Err // the file has a name that the user does not know
+		}
+		return fault.Errorf(fault.Usage, "--table: %q: %w", path, err)
 	}
 	defer f.Cleanup()
 	out := bufio.NewWriter(f)

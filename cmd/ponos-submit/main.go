@@ -123,6 +123,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		return nil
 	}
 	if len(all) > 1 {
+		w.stop = stopOf(c, s, all[0].Group)
 		return w.waitForAll(c, batch.IDs)
 	}
 	if c.IsSet("spool") {

@@ -64,7 +64,7 @@ func parameters(c *cli.Context, lists [][]string, stdin io.Reader) (*sweep.Table
 	}
 	more, err := sweep.Lists(lists, spool.CheckParameter)
 	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "%s: %w", listMark, err)
+		return nil, fault.Errorf(fault.Usage, "%q: %w", listMark, err)
 	}
 	if all = append(all, more...); len(all) == 0 {
 		return nil, nil

@@ -146,8 +146,16 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("no task is in the group %q", c.String("group"))
 	}
-	w := waiting{spool: s, stderr: stderr}
+	w := waiting{spool: s, stop: stopOf(c, s, c.String("group")), stderr: stderr}
 	return w.waitForAll(c, ids)
+}
+
+// stopOf is the command that stops the tasks of a group.
+func stopOf(c *cli.Context, s *spool.Spool, group string) string {
+	if c.IsSet("spool") {
+		return fmt.Sprintf("ponos-cancel --spool %s --group %s", app.Quote(s.Dir), group)
+	}
+	return "ponos-cancel --group " + group
 }
 
 // waitForAll waits until all tasks are over. Of those that did not complete, it names some.
@@ -160,12 +168,14 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 		wanted[id] = true
 	}
 	began := clock.Now()
+	var seen tasklist.Count
 	for {
 		looked := time.Now() //nolint:forbidigo // how long a look takes on this machine
 		all, err := w.spool.Look()
 		switch {
 		case err == nil:
 			all = slices.DeleteFunc(all, func(r spool.Summary) bool { return !wanted[r.ID] })
+			seen = tasklist.CountOf(all)
 			over, err := w.some(line, all, len(ids), began)
 			if over || err != nil {
 				return err
@@ -179,6 +189,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 		pause := max(300*time.Millisecond, 4*time.Since(looked)) //nolint:forbidigo // the same
 		select {
 		case <-c.Done():
+			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("the tasks stay in the spool: %s", seen), w.stop+" stops them"))
 			return context.Cause(c.Context)
 		case <-time.After(min(pause, 10*time.Second)):
 		}

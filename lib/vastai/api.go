@@ -196,6 +196,7 @@ type callError struct {
 	words  string
 	until  time.Time // not to be asked again before; zero: not told
 	held   bool      // it was not asked at all
+	late   bool      // there was no answer in time
 }
 
 func (e *callError) Error() string {

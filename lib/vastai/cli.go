@@ -117,6 +117,10 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 		}
 		return nil, hinted(e)
 	}
+	var late *command.TimeoutError
+	if errors.As(err, &late) {
+		return nil, hinted(&callError{op: op, kind: ErrUnknown, words: late.Error(), late: true})
+	}
 	if err != nil {
 		var exit *command.ExitError
 		words := "the vastai program did not answer"

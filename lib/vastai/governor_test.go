@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
@@ -447,6 +448,40 @@ func TestGovernorDestroysTheOthers(t *testing.T) {
 		}
 	}
 }
+
+// A market that takes requests and does not answer is asked again in the next turn: a turn
+// waits for it once.
+func TestNoAnswerInTime(t *testing.T) {
+	over := make(chan struct{})
+	m := newMarket(t, &times{now: start}, func(*http.Request, int) (int, map[string]string, string) {
+		<-over
+		return 200, nil, noInstances
+	})
+	defer close(over)
+	g := m.governor(t.TempDir())
+	rest, _ := g.API.(*REST)
+	rest.Client.Timeout = 50 * time.Millisecond
+	if _, err := g.List(t.Context(), start); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "no answer in time") {
+		t.Error(err)
+	}
+	if n := len(m.requests()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	runs := 0
+	cli := NewCLI(runnerFunc(func(c command.Cmd) (command.Result, error) {
+		runs++
+		return command.Result{}, &command.TimeoutError{Name: c.Name, Timeout: c.Timeout}
+	}), m.URL)
+	cli.Wait = time.Millisecond
+	if _, err := cli.List(t.Context(), ""); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "vastai: no answer within 30s") || runs != 1 {
+		t.Errorf("%v, %d runs", err, runs)
+	}
+}
+
+// runnerFunc runs programs by a function.
+type runnerFunc func(c command.Cmd) (command.Result, error)
+
+func (f runnerFunc) Run(_ context.Context, c command.Cmd) (command.Result, error) { return f(c) }
 
 // Where the directory cannot be written, as on a full disk, nothing is shared, but all is
 // asked for, at the same distances.

@@ -105,11 +105,16 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	r.calls.Add(1)
 	resp, err := r.Client.Do(req)
 	if err != nil {
+		var late interface{ Timeout() bool }
+		e := &callError{op: op, kind: ErrUnknown, late: errors.As(err, &late) && late.Timeout()}
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // without the address
 		}
-		return nil, failed(op, ErrUnknown, 0, err.Error())
+		if e.words = clean(err.Error()); e.late {
+			e.words = "no answer in time"
+		}
+		return nil, hinted(e)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -182,7 +187,7 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 // again reports whether a call that has failed may be repeated at once.
 func again(err error) bool {
 	var e *callError
-	if errors.As(err, &e) && e.held {
+	if errors.As(err, &e) && (e.held || e.late) {
 		return false
 	}
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrUnknown)

@@ -50,6 +50,42 @@ func only(t *testing.T, pattern string) string {
 	return found[0]
 }
 
+// TestInstall installs from a tree whose tools are built, and takes it away again.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	source, root := t.TempDir(), t.TempDir()
+	for _, part := range []string{"man", "completions", "examples", "Makefile"} {
+		run(t, "cp", "-R", filepath.Join(harness.Root(), part), source)
+	}
+	tools, err := os.ReadDir(filepath.Join(harness.Root(), "cmd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"share/man/man1/ponos-submit.1", "share/man/man7/ponos-faq.7", "share/bash-completion/completions/lfind", "share/doc/ponos/examples/README.md",
+		"share/doc/ponos/examples/mpi/pi.c", "share/doc/ponos/examples/checkpoints/train.sh",
+	}
+	for _, tool := range tools {
+		run(t, "install", "-D", "/bin/true", filepath.Join(source, "bin", tool.Name()))
+		run(t, "mkdir", "-p", filepath.Join(source, "cmd", tool.Name()))
+		want = append(want, "bin/"+tool.Name())
+	}
+	do := func(target string) {
+		t.Helper()
+		run(t, "env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s", "-C", source, "-o", "build", target, "DESTDIR="+root, "PREFIX=/usr")
+	}
+	do("install")
+	for _, name := range want {
+		if info, err := os.Stat(filepath.Join(root, "usr", name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	do("uninstall")
+	if left := run(t, "find", root, "-type", "f", "-o", "-path", "*doc/ponos*"); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
 func needs(t *testing.T) {
 	t.Helper()
 	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static")

@@ -31,7 +31,9 @@ func BenchmarkTurn(b *testing.B) {
 	rest := vastai.NewREST(web.URL, server.Key)
 	rest.Wait = 8 * time.Millisecond
 	// Distances in proportion: the market of tests is asked as often as it likes.
-	r := &vastrunner.Runner{API: vastai.NewGovernor(rest, filepath.Join(dir, "market"), 8*time.Millisecond, clock.Now), Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
+	governor := vastai.NewGovernor(rest, filepath.Join(dir, "market"), 8*time.Millisecond, clock.Now)
+	governor.Keep = vastrunner.Kept()
+	r := &vastrunner.Runner{API: governor, Dir: filepath.Join(dir, "vast"), Agent: "bench", Disk: 20, LogInterval: 0, Settle: time.Minute}
 	var refs []runner.Ref
 	for i := range instances {
 		m.AddOffer(int64(i+1), nil)

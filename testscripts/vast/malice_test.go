@@ -3,8 +3,10 @@ package vast
 import (
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +44,62 @@ var answers = []server.Fault{
 	{Status: 302, Body: "", Header: map[string]string{"Location": "https://127.0.0.1:9/login"}},
 	{Lose: true},
 	{Delay: 300 * time.Millisecond},
+}
+
+// An instance whose order was not answered, and that vast-reap --account destroys before the
+// agent finds it, is neither waited for nor counted as the task's end.
+func TestReapBesideAnOrder(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		w := newWorld(t, options{via: via})
+		w.offers(5)
+		w.market.Break(server.Fault{Method: http.MethodPut, Path: asks, Times: 1, Lose: true})
+		w.task("task", "sleep 1; echo done")
+		w.run(turn)
+		w.forget("instances")
+		if out, errs, code := w.run("vast-reap --account --older 0s --destroy"); code != 1 || errs != "" || !strings.Contains(out, "  yes  ") || len(w.market.Alive()) != 0 {
+			t.Errorf("%d %s%s", code, out, errs)
+		}
+		w.settled("task")
+		if n := len(w.market.Instances()); w.state("task") != "completed" || n != 2 {
+			t.Errorf("task is %s, %d instances\n%s", w.state("task"), n, w.tell())
+		}
+		w.check("task")
+	})
+}
+
+// The key goes nowhere but to the market, wherever that sends a request.
+func TestKeyStaysAtTheMarket(t *testing.T) {
+	transports(t, func(t *testing.T, via string) {
+		var mu sync.Mutex
+		var got []string
+		other := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if key := r.Header.Get("Authorization") + r.URL.Query().Get("api_key"); key != "" {
+				got = append(got, r.Method+" "+r.URL.Path+" "+key)
+			}
+		}))
+		t.Cleanup(other.Close)
+		w := newWorld(t, options{via: via})
+		w.offers(9)
+		elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1) // another host
+		for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+			f := endpoints[name]
+			f.Times, f.Status, f.Header = 1, 307, map[string]string{"Location": elsewhere + "/steal"}
+			w.market.Break(f)
+		}
+		w.task("task", "echo done")
+		w.settled("task")
+		if w.state("task") != "completed" {
+			t.Errorf("task is %s\n%s", w.state("task"), w.tell())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+		w.check("task")
+	})
 }
 
 // Whatever one kind of request is answered with for a while, each task has its one end, and

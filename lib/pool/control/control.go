@@ -112,8 +112,10 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		d := json.NewDecoder(strings.NewReader(in.Text()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(r); err != nil {
+			var who struct{ Tag string } // whom the error is for
+			_ = json.Unmarshal(in.Bytes(), &who)
 			c.expect(1)
-			c.answer(&scheduler.Answer{Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
+			c.answer(&scheduler.Answer{Tag: who.Tag, Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
 			continue
 		}
 		c.expect(max(1, len(r.Seqs)*btoi(r.Op == "wait")))
@@ -265,7 +267,9 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 		sent <- err
 		_ = c.c.CloseWrite() // upon which the other side ends
 	}()
-	if _, err := io.Copy(w, c.in); err != nil {
+	if _, err := io.Copy(w, c.in); errors.Is(err, syscall.ECONNRESET) {
+		return fault.Errorf(fault.Unavailable, "the pool has ended")
+	} else if err != nil {
 		return err
 	}
 	select {

@@ -549,7 +549,7 @@ func (c *Core) runs() int64 {
 }
 
 func (c *Core) drain(why string) {
-	if c.phase == Running {
+	if c.phase == Running && len(c.attempts)+c.pool.Waiting()+c.deps.waiting() > 0 {
 		waits := ""
 		if n := c.runs(); n > 0 {
 			waits = ", waiting for " + plural(n, "task")

@@ -1,0 +1,374 @@
+"""Run commands and Python functions on the nodes of a jobpool.
+
+    import jobpool
+
+    with jobpool.Pool() as pool:                  # this machine, or the nodes of the Slurm job
+        print(list(pool.map(pow, range(4), range(4))))
+        done = pool.run(["gzip", "-k", "a.txt"], cpus=1, timeout="10m")
+        print(done.result().seconds)
+
+Pool is a concurrent.futures.Executor: functions, their arguments and values are pickled, and
+go through files in the run directory, which all nodes must see. Commands are run as
+"jobpool call" runs them. There is no server but "jobpool serve", which Pool starts and ends,
+or which it is told of with Pool(run=DIRECTORY).
+"""
+
+import base64
+import concurrent.futures
+import itertools
+import json
+import multiprocessing.spawn
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+
+__all__ = ["Pool", "Result", "PoolError", "TaskFailed"]
+
+
+class PoolError(Exception):
+    """The pool has ended, cannot be reached, or has refused a task."""
+
+
+class TaskFailed(PoolError):
+    """A task did not end well; result says how."""
+
+    def __init__(self, result):
+        PoolError.__init__(self, result)
+        self.result = result
+
+    def __str__(self):
+        r = self.result
+        text = "task %d: %s" % (r.seq, r.what)
+        if r.what == "failed":
+            text += " with signal %d" % r.signal if r.signal else " with exit status %d" % r.exit
+        if r.error:
+            text += ": " + r.error
+        last = r.stderr.strip().splitlines()[-1:]
+        return text + "".join(": " + line for line in last)
+
+
+class Result(object):
+    """How a command has ended.
+
+    what is ok, failed, nostart, timeout, cancelled, refused or output (some of its output is
+    lost); seconds is its time, maxrss is in bytes. stdout and stderr are text, in which what is not
+    UTF-8 is replaced; stdout_bytes and stderr_bytes are what was printed.
+    """
+
+    def __init__(self, answer):
+        self.seq = answer["seq"]
+        self.id = answer.get("id", "")
+        self.what = answer["what"]
+        self.exit = answer.get("exit", 0)
+        self.signal = answer.get("signal", 0)
+        self.error = answer.get("error", "")
+        self.node = answer.get("node", "")
+        self.attempt = answer.get("attempt", 0)
+        self.seconds = answer.get("seconds", 0.0)
+        self.maxrss = answer.get("maxrss", 0)
+        self.stdout_bytes = _output(answer, "stdout")
+        self.stderr_bytes = _output(answer, "stderr")
+
+    @property
+    def stdout(self):
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self):
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def __repr__(self):
+        return "<Result of task %d: %s>" % (self.seq, self.what)
+
+
+def _output(answer, name):
+    if name + "_b64" in answer:
+        return base64.b64decode(answer[name + "_b64"])
+    return answer.get(name, "").encode("utf-8")
+
+
+def _program():
+    """The jobpool of this package, or the one in PATH."""
+    own = os.path.join(sysconfig.get_path("scripts"), "jobpool")
+    found = own if os.access(own, os.X_OK) else shutil.which("jobpool")
+    if not found:
+        raise PoolError("jobpool: program not found")
+    return found
+
+
+class _Future(concurrent.futures.Future):
+    """A future that ends its task when it is cancelled."""
+
+    _pool = None
+    _seq = 0
+    _unwanted = False
+
+    def cancel(self):
+        with self._pool._lock:
+            if self.done():
+                return concurrent.futures.Future.cancel(self)
+            self._unwanted = True
+            seq = self._seq
+        if seq:
+            self._pool._send({"op": "cancel", "seqs": [seq]})
+        return concurrent.futures.Future.cancel(self)
+
+
+class _Needs(concurrent.futures.Executor):
+    """What tasks need, in front of a pool."""
+
+    def __init__(self, pool, needs):
+        self._base, self._needs = pool, needs
+
+    def submit(*args, **kwargs):
+        self, fn = args[:2]
+        return self._base._function(fn, args[2:], kwargs, self._needs)
+
+    def run(self, command, check=True, **needs):
+        return self._base.run(command, check=check, **dict(self._needs, **needs))
+
+    def shutdown(self, wait=True, **_):
+        """Does nothing: the pool is ended by its own shutdown."""
+
+
+class Pool(concurrent.futures.Executor):
+    """The nodes of a jobpool.
+
+    run is the run directory of a "jobpool serve" that is there. Without it, one is started with
+    options (such as ["--nodes", "a,b"]) and ended by shutdown. program is the jobpool to use.
+    """
+
+    def __init__(self, run=None, options=(), program=None, patience=60):
+        self._program = program or _program()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._closing = False
+        self._tags = itertools.count(1)
+        self._waiting = {}  # tag: function of an answer
+        self._error = None
+        self._server = self._own = None
+        if run is None:
+            # Beside the caller's files, which all nodes have.
+            self._own = run = tempfile.mkdtemp(prefix=".jobpool-", dir=os.getcwd())
+            self._server = subprocess.Popen([self._program, "serve", "--quiet", "--run", run] + list(options), stdin=subprocess.DEVNULL)
+        self.run_directory = os.path.abspath(run)
+        self._files = os.path.join(self.run_directory, "python")
+        try:
+            self._connect(time.monotonic() + (patience if self._server else 0))
+            os.makedirs(self._files, mode=0o700, exist_ok=True)
+        except BaseException:
+            self._end()
+            raise
+
+    def _connect(self, deadline):
+        while True:
+            self._bridge = subprocess.Popen([self._program, "call", "--raw", "--run", self.run_directory],
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            why = ""
+            try:
+                self._write({"op": "list", "tag": "hello"})
+                if self._bridge.stdout.readline():
+                    break
+            except OSError:
+                pass
+            why = self._bridge.communicate()[1].decode("utf-8", "replace").strip()
+            if self._server and self._server.poll() is not None:
+                raise PoolError("jobpool serve ended with exit status %d" % self._server.returncode)
+            if time.monotonic() >= deadline:
+                raise PoolError(why or "the pool does not answer")
+            time.sleep(0.05)
+        for name, work in (("answers", self._read), ("complaints", self._complain)):
+            threading.Thread(target=work, name="jobpool " + name, daemon=True).start()
+
+    def _write(self, request):
+        with self._lock:
+            self._bridge.stdin.write(json.dumps(request).encode("utf-8") + b"\n")
+            self._bridge.stdin.flush()
+
+    def _send(self, request, done=None):
+        """Sends a request; done gets its answer, or None if there is none."""
+        with self._lock:
+            if self._closing and request["op"] == "run":
+                raise PoolError("the pool is shut down")
+            if self._error:
+                raise PoolError(self._error)
+            if done:
+                request["tag"] = str(next(self._tags))
+                self._waiting[request["tag"]] = done
+            try:
+                self._write(request)
+            except OSError:
+                self._waiting.pop(request.get("tag"), None)
+                raise PoolError("the pool has ended")
+
+    def _read(self):
+        with self._bridge.stdout as answers:
+            for line in answers:
+                answer = json.loads(line.decode("utf-8", "replace"))
+                with self._lock:
+                    done = self._waiting.get(answer.get("tag"))
+                if done:
+                    done(answer)
+                with self._lock:
+                    self._waiting.pop(answer.get("tag"), None)
+                    self._changed.notify_all()
+        with self._lock:
+            self._error = self._error or "the pool has ended"
+            left, self._waiting = list(self._waiting.values()), {}
+            self._changed.notify_all()
+        for done in left:
+            done(None)
+
+    def _complain(self):
+        with self._bridge.stderr as complaints:
+            for line in complaints:
+                sys.stderr.write(line.decode("utf-8", "replace"))
+
+    def run(self, command, check=True, **needs):
+        """Has a command run, and returns the future of its Result.
+
+        A string is for the shell, a list is a program with its arguments. needs are the fields of a
+        task as jobpool --jsonl has them: cpus, gpus, mem, timeout, time, priority, cwd, env, id,
+        after, stdin (a str). With check, a task that does not end well is a TaskFailed.
+        """
+        task = dict(needs, capture=True)
+        task["cmd" if isinstance(command, str) else "argv"] = command if isinstance(command, str) else [os.fspath(word) for word in command]
+        task.setdefault("cwd", os.getcwd())
+
+        def finish(result):
+            if check and result.what != "ok":
+                raise TaskFailed(result)
+            return result
+
+        return self._task(task, finish)
+
+    def _task(self, task, finish):
+        future = _Future()
+        future._pool = self
+
+        def ended(answer):
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                if answer is None:
+                    raise PoolError(self._error or "the pool has ended")
+                if answer.get("error"):
+                    raise PoolError(answer["error"])
+                future.set_result(finish(Result(answer["result"])))
+            except BaseException as e:
+                future.set_exception(e)
+
+        def taken(answer):
+            if answer is None or answer.get("error"):
+                return ended(answer)
+            with self._lock:
+                future._seq = answer["seq"]
+                unwanted = future._unwanted
+            try:
+                self._send({"op": "wait", "seqs": [future._seq]}, ended)
+                if unwanted:
+                    self._send({"op": "cancel", "seqs": [future._seq]})
+            except PoolError:
+                ended(None)
+
+        self._send({"op": "run", "task": task}, taken)
+        return future
+
+    def submit(*args, **kwargs):
+        """Has a function run with arguments, and returns the future of its value."""
+        self, fn = args[:2]
+        return self._function(fn, args[2:], kwargs, {})
+
+    def needs(self, **needs):
+        """An executor whose functions and commands need that: cpus, gpus, mem, timeout, time."""
+        return _Needs(self, needs)
+
+    def _function(self, fn, args, kwargs, needs):
+        with self._lock:
+            if self._closing or self._error:
+                raise PoolError("the pool is shut down" if self._closing else self._error)
+        about = multiprocessing.spawn.get_preparation_data("jobpool")
+        about.pop("authkey", None)
+        handle, name = tempfile.mkstemp(dir=self._files)
+        try:
+            with os.fdopen(handle, "wb") as f:
+                pickle.dump(about, f)
+                pickle.dump((fn, args, kwargs), f)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+        def finish(result):
+            try:
+                with open(name + ".out", "rb") as f:
+                    value, error, trace = pickle.load(f)
+            except OSError:
+                raise TaskFailed(result)
+            finally:
+                _remove(name, name + ".out")
+            if error is not None:
+                error.__cause__ = RuntimeError("\n" + trace)  # where it was raised
+                raise error
+            return value
+
+        call = os.path.join(os.path.dirname(os.path.abspath(__file__)), "call.py")
+        task = dict(needs, argv=[sys.executable, call, name], capture=True)
+        task.setdefault("cwd", os.getcwd())
+        try:
+            return self._task(task, finish)
+        except BaseException:
+            _remove(name)
+            raise
+
+    def shutdown(self, wait=True, cancel_futures=False):
+        """Ends the connection when all tasks have ended, and the pool if it was started here.
+
+        With cancel_futures, tasks are ended. Without wait, that goes on in the background.
+        """
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        if cancel_futures:
+            try:
+                self._send({"op": "cancel", "all": True})
+            except PoolError:
+                pass
+        if wait:
+            self._finish()
+        else:
+            threading.Thread(target=self._finish, name="jobpool shutdown").start()
+
+    def _finish(self):
+        with self._lock:
+            while self._waiting and not self._error:
+                self._changed.wait()
+            for last in [lambda: self._write({"op": "drain"})] * bool(self._server) + [self._bridge.stdin.close]:
+                try:
+                    last()
+                except OSError:
+                    pass  # it has ended
+        self._bridge.wait()
+        self._end()
+
+    def _end(self):
+        if not self._server:
+            return
+        if not self._closing:
+            self._server.terminate()  # it has not begun well
+        self._server.wait()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+
+def _remove(*names):
+    for name in names:
+        try:
+            os.unlink(name)
+        except OSError:
+            pass

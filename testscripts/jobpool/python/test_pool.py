@@ -1,0 +1,138 @@
+"""Tests of the module jobpool, run by python_test.go; RUN is the directory of a pool with 2 CPUs."""
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import jobpool
+
+
+def shout(text, times=1):
+    return text.upper() * times
+
+
+def fails(text):
+    raise KeyError(text)
+
+
+def where():
+    return os.environ["JOBPOOL_NCPUS"], os.getpid()
+
+
+def wait_for(name):
+    for _ in range(1800):
+        if os.path.exists(name):
+            return name
+        time.sleep(0.1)
+    raise TimeoutError(name)
+
+
+class ServedPool(unittest.TestCase):
+    def setUp(self):
+        self.pool = jobpool.Pool(run=os.environ["RUN"])
+        self.addCleanup(self.pool.shutdown)
+
+    def test_functions(self):
+        self.assertEqual(list(self.pool.map(shout, ["a", "b"], [1, 3])), ["A", "BBB"])
+        self.assertEqual(self.pool.submit(shout, text="c", times=2).result(180), "CC")
+        self.assertEqual(self.pool.submit(shout, "x" * 9000000).result(180), "X" * 9000000)
+        with self.assertRaises(KeyError) as e:
+            self.pool.submit(fails, "here").result(180)
+        self.assertEqual(e.exception.args, ("here",))
+        self.assertIn("in fails", str(e.exception.__cause__))
+        self.assertEqual(os.listdir(os.path.join(os.environ["RUN"], "python")), [])
+
+    def test_functions_are_other_processes(self):
+        cpus, pid = self.pool.needs(cpus=2).submit(where).result(180)
+        self.assertEqual(cpus, "2")
+        self.assertNotEqual(pid, os.getpid())
+
+    def test_what_cannot_be_pickled(self):
+        with self.assertRaises(Exception):
+            self.pool.submit(lambda: 1)
+        with self.assertRaisesRegex(RuntimeError, "the value cannot be pickled"):
+            self.pool.submit(threading.Lock).result(180)
+        self.assertEqual(os.listdir(os.path.join(os.environ["RUN"], "python")), [])
+
+    def test_commands(self):
+        r = self.pool.run("cat; echo err >&2; pwd", stdin="in\n", id="mine").result(180)
+        self.assertEqual((r.what, r.exit, r.id, r.attempt), ("ok", 0, "mine", 1))
+        self.assertEqual((r.stdout, r.stderr), ("in\n" + os.getcwd() + "\n", "err\n"))
+        r = self.pool.run(["printf", "%s", "a  b;\u00e9"]).result(180)
+        self.assertEqual(r.stdout, "a  b;\u00e9")
+        self.assertEqual(self.pool.run(r"printf '\377'").result(180).stdout_bytes, b"\xff")
+
+    def test_failures(self):
+        with self.assertRaises(jobpool.TaskFailed) as e:
+            self.pool.run("echo no such luck >&2; exit 3").result(180)
+        self.assertEqual(e.exception.result.exit, 3)
+        self.assertRegex(str(e.exception), r"^task \d+: failed with exit status 3: no such luck$")
+        self.assertEqual(self.pool.run("kill -9 $$", check=False).result(180).signal, signal.SIGKILL)
+        self.assertEqual(self.pool.run("sleep 100", check=False, timeout=0.2).result(180).what, "timeout")
+        with self.assertRaisesRegex(jobpool.PoolError, "no node of the pool is large enough"):
+            self.pool.run("true", cpus=99).result(180)
+        with self.assertRaisesRegex(jobpool.PoolError, "colour"):
+            self.pool.run("true", colour="red").result(180)
+
+    def test_cancel(self):
+        name = os.path.abspath("never")
+        futures = [self.pool.run("echo $$ >began.%d; sleep 1000" % i) for i in range(4)]
+        wait_for("began.0")
+        for f in futures:
+            self.assertTrue(f.cancel())
+            self.assertTrue(f.cancelled())
+        concurrent.futures.wait(futures, 180)
+        self.assertEqual(self.pool.run("echo free", cpus=2).result(180).stdout, "free\n")
+        self.assertFalse(os.path.exists(name))
+
+    def test_as_completed(self):
+        slow = self.pool.submit(wait_for, os.path.abspath("go"))
+        quick = self.pool.submit(shout, "q")
+        done = concurrent.futures.as_completed([slow, quick], 180)
+        self.assertIs(next(done), quick)
+        open("go", "w").close()
+        self.assertIs(next(done), slow)
+
+
+class OwnPool(unittest.TestCase):
+    def test_own(self):
+        before = set(os.listdir("."))
+        with jobpool.Pool(options=["--jobs", "2"]) as pool:
+            values = [pool.submit(shout, "v%d" % i) for i in range(20)]
+        self.assertEqual([v.result(0) for v in values], ["V%d" % i for i in range(20)])
+        self.assertEqual(set(os.listdir(".")), before)
+        with self.assertRaisesRegex(jobpool.PoolError, "shut down"):
+            pool.submit(shout, "late")
+
+    def test_killed(self):
+        pool = jobpool.Pool(options=["--jobs", "1"])
+        self.addCleanup(pool.shutdown)
+        f = pool.run("sleep 1000")
+        pool._server.kill()
+        with self.assertRaisesRegex(jobpool.PoolError, "the pool has ended"):
+            f.result(180)
+        with self.assertRaisesRegex(jobpool.PoolError, "the pool has ended"):
+            pool.run("true")
+
+    def test_script(self):
+        # Functions of a script are found, and a script without a guard does not run again.
+        with open("script.py", "w") as f:
+            f.write("import jobpool\n\ndef square(x):\n    return x * x\n\n"
+                    "if __name__ == '__main__':\n    with jobpool.Pool(options=['-j2']) as pool:\n        print(list(pool.map(square, range(5))))\n")
+        out = subprocess.check_output([sys.executable, "script.py"], universal_newlines=True)
+        self.assertEqual(out, "[0, 1, 4, 9, 16]\n")
+
+    def test_refused(self):
+        with self.assertRaisesRegex(jobpool.PoolError, "exit status 2"):
+            jobpool.Pool(options=["--colour"])
+        with self.assertRaisesRegex(jobpool.PoolError, "no run in"):
+            jobpool.Pool(run="nothing")
+
+
+if __name__ == "__main__":
+    unittest.main()
