@@ -214,7 +214,7 @@ type effect struct {
 type run struct {
 	began        time.Time
 	job, restart string
-	raw          string // the raw id of the job
+	raw          string    // the raw id of the job
 	ended        time.Time // zero: it did not come to its end
 	code         int
 	asked        bool // it got SIGTERM
