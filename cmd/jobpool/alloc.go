@@ -126,6 +126,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	}
 	tasks, err := takeInput(c, run, in, base, &policy)
 	if err != nil {
+		_ = os.Remove(filepath.Join(run, pilot.Dir)) // if it is empty, as that of a new run
+		_ = os.Remove(run)
 		return false, err
 	}
 	if err := pilot.Save(run, p); err != nil {

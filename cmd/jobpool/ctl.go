@@ -35,7 +35,7 @@ func ctlCommand() *cli.Command {
 			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
 			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
 			{
-				Name: "add", Usage: "add tasks to the run: commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
+				Name: "add", Usage: "add tasks: the commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
 				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has a JSON object a line"})...), Action: ctlAdd,
 			},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},

@@ -281,7 +281,7 @@ complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_sub
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'status' -d 'print how far it is'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'list' -d 'list the tasks that have not ended'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'explain' -d 'tell what a task waits for'
-complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'add' -d 'add tasks to the run: commands of standard input, or one command'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'add' -d 'add tasks: the commands of standard input, or one command'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'retry' -d 'let tasks on hold run again'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'cancel' -d 'end tasks'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and not __fish_seen_subcommand_from status list explain add retry cancel drain nodes usage' -a 'drain' -d 'start nothing new, and end when what runs has ended'

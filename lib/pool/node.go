@@ -36,8 +36,9 @@ type Node struct {
 	gone    bool    // is not in the pool
 	bucket  int     // index in Pool.buckets[free.CPUs]
 	running map[*Slot]struct{}
-	numbers []bool // numbers of slots in use
-	limited int    // how many of those in use bound the number of others
+	ending  []*Slot // those of running with an End, by that
+	numbers []bool  // numbers of slots in use
+	limited int     // how many of those in use bound the number of others
 }
 
 // group is a range of cpus that are near each other.
@@ -59,6 +60,30 @@ type Slot struct {
 	gpuAt   []int
 	beside  *reservation
 	release bool
+}
+
+// SetEnd notes when the slot will be over at the latest.
+func (s *Slot) SetEnd(at int64) {
+	n := s.Node
+	n.forgetEnd(s)
+	if s.End = at; at > 0 {
+		i, _ := slices.BinarySearchFunc(n.ending, at, func(o *Slot, at int64) int { return cmp.Compare(o.End, at) })
+		n.ending = slices.Insert(n.ending, i, s)
+	}
+}
+
+// forgetEnd takes a slot off the list of those that end.
+func (n *Node) forgetEnd(s *Slot) {
+	if s.End <= 0 {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(n.ending, s.End, func(o *Slot, at int64) int { return cmp.Compare(o.End, at) })
+	for ; i < len(n.ending) && n.ending[i].End == s.End; i++ {
+		if n.ending[i] == s {
+			n.ending = slices.Delete(n.ending, i, i+1)
+			return
+		}
+	}
 }
 
 // Need is what the slot takes.
@@ -242,6 +267,7 @@ func (n *Node) put(s *Slot) {
 	n.numbers[s.Number-1] = false
 	n.free = n.free.plus(s.need)
 	delete(n.running, s)
+	n.forgetEnd(s)
 	if s.Task.Company > 0 {
 		n.limited--
 	}

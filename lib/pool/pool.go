@@ -86,7 +86,7 @@ func (p *Pool) RemoveNode(n *Node) []*Slot {
 	for _, s := range slots {
 		s.release = true
 	}
-	n.running = map[*Slot]struct{}{}
+	n.running, n.ending = map[*Slot]struct{}{}, nil
 	return slots
 }
 
@@ -334,15 +334,8 @@ func (p *Pool) soonest(l *line) *Node {
 // freeAt tells when the node will have room by what is known of the ends of the
 // tasks there.
 func (n *Node) freeAt(need Need) (int64, bool) {
-	slots := make([]*Slot, 0, len(n.running))
-	for s := range n.running {
-		if s.End > 0 {
-			slots = append(slots, s)
-		}
-	}
-	slices.SortFunc(slots, func(a, b *Slot) int { return cmp.Compare(a.End, b.End) })
 	free := n.free
-	for _, s := range slots {
+	for _, s := range n.ending {
 		if need.Fits(free) {
 			break
 		}
@@ -459,6 +452,7 @@ func (p *Pool) Follow(s *Slot, t *Task) *Slot {
 	s.release = true
 	if !next.release {
 		delete(s.Node.running, s)
+		s.Node.forgetEnd(s)
 		s.Node.running[next] = struct{}{}
 		if s.Task.Company > 0 {
 			s.Node.limited--

@@ -185,7 +185,7 @@ func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 		w.backlog[t.Spec.Need] = append(w.backlog[t.Spec.Need], a)
 		w.queued++
 	} else if d := cmp.Or(t.Spec.Time, t.Spec.Timeout); d > 0 {
-		s.End = c.now.Add(d).UnixMicro()
+		s.SetEnd(c.now.Add(d).UnixMicro())
 	}
 	w.Node.given(c.now)
 	c.do(Start{w, message(a)})

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 )
@@ -19,11 +20,33 @@ import (
 // Listen opens the socket of a pilot at a node, in a directory that only the user can
 // enter.
 func Listen() (*net.UnixListener, error) {
+	removeDead()
 	dir, err := os.MkdirTemp("", "jobpool-")
 	if err != nil {
 		return nil, err
 	}
 	return net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "pilot.sock"), Net: "unix"})
+}
+
+// removeDead removes the directories of the user's pilots at this machine that were killed:
+// nobody listens there.
+func removeDead() {
+	names, _ := filepath.Glob(filepath.Join(os.TempDir(), "jobpool-*", "pilot.sock"))
+	for _, name := range names {
+		st, err := os.Lstat(filepath.Dir(name))
+		if err != nil || !st.IsDir() || clock.Since(clock.Modified(st)) < time.Minute { // another may be about to listen
+			continue
+		}
+		if owner, ok := st.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+			continue
+		}
+		c, err := net.Dial("unix", name)
+		if err == nil {
+			_ = c.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.RemoveAll(filepath.Dir(name))
+		}
+	}
 }
 
 // Close closes the socket and removes its directory.
@@ -56,6 +79,9 @@ func (h *Host) Serve(l *net.UnixListener) {
 		h.serving.Go(func() {
 			defer c.Close()
 			status, err := h.attend(c)
+			if errors.Is(err, io.EOF) {
+				return // it has only looked whether somebody listens
+			}
 			if err != nil {
 				h.Complain(err)
 				return
@@ -135,7 +161,10 @@ const streams = 2
 // receive takes the standard input and output of a bridge.
 func receive(c *net.UnixConn) ([]*os.File, error) {
 	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*streams))
-	_, n, _, _, err := c.ReadMsgUnix(b, oob)
+	sent, n, _, _, err := c.ReadMsgUnix(b, oob)
+	if err == nil && sent == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return nil, err
 	}

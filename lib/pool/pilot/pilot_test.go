@@ -2,6 +2,7 @@ package pilot
 
 import (
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,46 @@ func TestWanted(t *testing.T) {
 }
 
 // A worker has the streams of its bridge, which has its status, and goes on without it.
+// What a pilot that was killed has left is removed by the next one, and nothing else is.
+func TestDeadPilots(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	alive, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{Complain: func(err error) { t.Error(err) }}
+	go h.Serve(alive)
+	dead, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	is := func(l *net.UnixListener) bool {
+		_, err := os.Stat(l.Addr().String())
+		return err == nil
+	}
+	removeDead()
+	if !is(alive) || !is(dead) {
+		t.Errorf("alive %v, dead %v: both are new", is(alive), is(dead))
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, l := range []*net.UnixListener{alive, dead} {
+		if err := os.Chtimes(filepath.Dir(l.Addr().String()), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !is(alive) || is(dead) || !is(next) {
+		t.Errorf("alive %v, dead %v, the next one %v", is(alive), is(dead), is(next))
+	}
+	Close(alive)
+	Close(next)
+}
+
 func TestBridge(t *testing.T) {
 	l, err := Listen()
 	if err != nil {
