@@ -98,7 +98,7 @@ func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 
 func noArgs(c *cli.Context) error {
 	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "%s: %q is not expected", c.Command.Name, c.Args().First())
+		return fault.Errorf(fault.Usage, "%s: unexpected argument %q", c.Command.Name, c.Args().First())
 	}
 	return nil
 }

@@ -31,6 +31,10 @@ const maxRequest = 4 << 20
 // maxAnswers bounds the bytes that wait for a program that does not read.
 const maxAnswers = 64 << 20
 
+// ended is the answer to a request that came as the pool ended, and what is said where
+// its connection ends without an answer: for who asks both are the same.
+const ended = "the pool has ended"
+
 // Server listens in a run directory.
 type Server struct {
 	Requests chan *scheduler.Request
@@ -122,7 +126,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		select {
 		case s.Requests <- r:
 		case <-s.done:
-			c.answer(&scheduler.Answer{Tag: r.Tag, Error: "the pool has ended"})
+			c.answer(&scheduler.Answer{Tag: r.Tag, Error: ended})
 		}
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -268,7 +272,7 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 		_ = c.c.CloseWrite() // upon which the other side ends
 	}()
 	if _, err := io.Copy(w, c.in); errors.Is(err, syscall.ECONNRESET) {
-		return fault.Errorf(fault.Unavailable, "the pool has ended")
+		return fault.Errorf(fault.Unavailable, ended)
 	} else if err != nil {
 		return err
 	}
@@ -276,7 +280,7 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 	case err := <-sent:
 		return err
 	default: // the pool has ended before the input
-		return fault.Errorf(fault.Unavailable, "the pool has ended")
+		return fault.Errorf(fault.Unavailable, ended)
 	}
 }
 
@@ -284,7 +288,7 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 func (c *Client) Receive() (*scheduler.Answer, error) {
 	line, err := c.in.ReadBytes('\n')
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		return nil, fault.Errorf(fault.Unavailable, "the pool has ended")
+		return nil, fault.Errorf(fault.Unavailable, ended)
 	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err)
@@ -293,10 +297,14 @@ func (c *Client) Receive() (*scheduler.Answer, error) {
 	if err := json.Unmarshal(line, a); err != nil {
 		return nil, err
 	}
-	if a.Error != "" {
+	switch a.Error {
+	case "":
+		return a, nil
+	case ended:
+		return nil, fault.Errorf(fault.Unavailable, ended)
+	default:
 		return nil, errors.New(a.Error)
 	}
-	return a, nil
 }
 
 // Close ends the connection.

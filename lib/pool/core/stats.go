@@ -290,7 +290,10 @@ func (c *Core) whyWaiting(t *pool.Task) string {
 		return "they would not end before the job does"
 	case len(c.workers) == 0:
 		return "not started: no node was there"
-	case !c.pool.Fits(t.Spec.Need):
+	case c.pool.Fits(t.Spec.Need):
+	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.n.FitsNode(t.Spec.Need) }):
+		return "not started: no node that is large enough took tasks"
+	default:
 		return "no node that is there is large enough: needs " + t.Spec.Need.String()
 	}
 	return "not started"

@@ -10,6 +10,7 @@
 //	lease           until when workers may have tasks running without a scheduler
 //	logs, nodes     output of the tasks, and of the connections to the nodes
 //	spool           results of workers that outlived their scheduler
+//	added           tasks that were added to the run, an object of package input a line
 //	ctl.sock        for jobpool ctl and call
 //
 // A task ends exactly once: its "end" is written one time, whatever happens. What

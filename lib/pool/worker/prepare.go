@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,8 @@ import (
 // last one: when a scheduler has handed over, the worker of the next one is there beside
 // that of the one before. All of them hold a file in the temporary directory, which says
 // that the setup has succeeded: shared while their tasks may run, alone to set up or clear.
-// A worker that is killed leaves the setup to the next one of its job.
+// The supervisor clears, as the worker may have been killed; where that was killed as well,
+// the next worker of the job finds the node set up.
 type prepared struct {
 	path string
 	file *os.File // locked; nil: not held
@@ -42,6 +44,10 @@ func hold(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
+	}
+	if st, e := f.Stat(); e != nil || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		f.Close()
+		return nil, fmt.Errorf("%s: it belongs to another user", path)
 	}
 	if err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err == nil {
 		there, e := os.Stat(path)

@@ -129,9 +129,10 @@ func (e evidence) judge() runner.Job {
 	return e.vanished(job)
 }
 
-// earlier reports whether a record is of a start before the one that squeue shows.
+// earlier reports whether a record is of a start before the one that squeue shows: it had
+// ended when that began.
 func (e evidence) earlier(a *slurm.Record) bool {
-	return e.queue != nil && a.Start != 0 && a.Start < e.queue.Start
+	return e.queue != nil && a.End != 0 && a.End < e.queue.Start
 }
 
 // mayGoOn reports whether Slurm may be about to begin a job again of which accounting shows
