@@ -11,7 +11,7 @@ import (
 type elements struct {
 	id      uint64 // of the job or of the array
 	array   uint64 // 0: the job is not of an array
-	indices string // as in ARRAY_[INDICES], without what follows '%'
+	indices string // as in ARRAY_[INDICES], without what follows '%'; "" if they are cut off
 }
 
 func parseElements(text string) (e elements, ok bool) {
@@ -29,7 +29,7 @@ func parseElements(text string) (e elements, ok bool) {
 	}
 	if list, isList := strings.CutPrefix(indices, "["); isList {
 		if indices, isList = strings.CutSuffix(list, "]"); !isList {
-			return e, false
+			indices = ""
 		}
 	}
 	e.array = id

@@ -19,13 +19,13 @@ func TestElements(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]elements{
-		"12": {id: 12}, "12+1": {id: 12}, "12_3": {12, 12, "3"}, "12_[0-2,5%4]": {12, 12, "0-2,5"},
+		"12": {id: 12}, "12+1": {id: 12}, "12_3": {12, 12, "3"}, "12_[0-2,5%4]": {12, 12, "0-2,5"}, "12_[0,2,4,6": {12, 12, ""},
 	} {
 		if got, ok := parseElements(id); got != want || !ok {
 			t.Errorf("%s: %+v, %v", id, got, ok)
 		}
 	}
-	for _, id := range []string{"", "x", "_3", "12_[3", "x_[3]"} {
+	for _, id := range []string{"", "x", "_3", "x_[3]"} {
 		if e, ok := parseElements(id); ok {
 			t.Errorf("%s: %+v", id, e)
 		}

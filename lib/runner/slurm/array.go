@@ -28,6 +28,10 @@ import (
 // maxComment is how many bytes a comment may have. Slurm refuses more than 1024.
 const maxComment = 1000
 
+// maxElements is how many elements an array of tasks may have: whichever of them wait, squeue
+// and sacct show them in a list of less than 64 characters, which they do not shorten.
+const maxElements = 30
+
 // arrays says whether arrays may be submitted.
 type arrays struct {
 	off  bool
@@ -46,13 +50,16 @@ func (r *Runner) queue(ctx context.Context) ([]slurm.Job, error) {
 // elements puts a row for each of its elements in the place of a row of an array of tasks.
 func elements(rows []slurm.Job) ([]slurm.Job, error) {
 	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && task.MarkOf(row.Comment, 1) != "" }
-	first := slices.IndexFunc(rows, isArray)
+	first := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ArrayID != 0 })
 	if first < 0 {
 		return rows, nil
 	}
 	all := append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
 	for _, row := range rows[first:] {
 		if !isArray(row) {
+			if strings.Contains(row.Label, "[") { // of an array of the user's own
+				row.Label = strconv.FormatUint(row.ArrayID, 10)
+			}
 			all = append(all, row)
 			continue
 		}
@@ -104,7 +111,7 @@ func pastTask(job string, r slurm.Record, dir func(task.ID) string) (task.ID, bo
 // sbatch, and the same script but for the task. Only a first try is submitted so, as what
 // may be there from an earlier one is looked for by itself.
 func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, most int) {
-	most = (maxComment - len(task.Marks())) / (len(s.Task) + 1)
+	most = min(maxElements, (maxComment-len(task.Marks()))/(len(s.Task)+1))
 	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 || !r.takesArrays(ctx) {
 		return "", 1
 	}
