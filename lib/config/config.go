@@ -134,7 +134,7 @@ func Default() Config {
 		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
 		Sentry:    Sentry{Environment: "production"},
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
-		Slurm:     Slurm{Arrays: true, ConfigFlag: "--config", StopWait: Duration(time.Minute)},
+		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute)},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),

@@ -92,6 +92,7 @@ var (
 	endColumns   = pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
 	pastColumns  = pick(recordColumns, "JobID", "State", "Submit", "Comment", "WorkDir")
 	lineColumns  = append(slices.Clip(pastColumns), pick(recordColumns, "SubmitLine")...)
+	partColumns  = append(slices.Clip(endColumns), pick(recordColumns, "SubmitLine")...)
 )
 
 // Names and comments may have bars and newlines in them, but not this.
@@ -102,20 +103,27 @@ const maxAccount = 10000
 
 // Account returns what accounting knows of the last run of jobs; those it does not
 // know are left out. Of more than 10,000 jobs, only the first 10,000 are asked for. Of an
-// element of an array, such as 12_3, there may be the others too.
+// element of an array, such as 12_3, there may be the others too. If there is one among ids,
+// records have a SubmitLine.
 func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return stream(ctx, c, ParseAccount, "sacct",
+	asked := endColumns
+	if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(id, "_") }) {
+		asked = partColumns
+	}
+	return stream(ctx, c, func(r io.Reader) (map[string]Record, error) { return parseAccount(r, asked) }, "sacct",
 		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","),
-		"--format="+strings.Join(columnNames(endColumns), ","))
+		"--format="+strings.Join(columnNames(asked), ","))
 }
 
 // ParseAccount reads what sacct prints for Account.
-func ParseAccount(r io.Reader) (map[string]Record, error) {
+func ParseAccount(r io.Reader) (map[string]Record, error) { return parseAccount(r, endColumns) }
+
+func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error) {
 	records := map[string]Record{}
-	err := rows(r, endLayout, endColumns, func(row *Record) error {
+	err := rows(r, endLayout, asked, func(row *Record) error {
 		id, step, isStep := strings.Cut(row.ID, ".")
 		if !isStep {
 			for _, id := range Elements(id) {

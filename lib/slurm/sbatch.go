@@ -1,10 +1,10 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -39,7 +39,12 @@ func (b Batch) Argv() []string {
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true, ExtraFiles: b.Hold}
 	if b.Text != nil {
-		cmd.Stdin = bytes.NewReader(b.Text)
+		script, err := whole(b.Text)
+		if err != nil {
+			return "", fmt.Errorf("sbatch: its script: %w", err)
+		}
+		defer script.Close()
+		cmd.Stdin = script
 	}
 	out, err := c.Command(ctx, cmd)
 	id, parseErr := parseSubmitted(out)
@@ -50,6 +55,23 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 		return "", err
 	}
 	return "", parseErr
+}
+
+// whole is a file without a name from which a text can be read. Of what comes through a pipe,
+// sbatch would submit the first part if this process is killed before it has written the rest.
+func whole(text []byte) (*os.File, error) {
+	f, err := unnamed()
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(text); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // TestOnly asks the controller whether it would take a job, and submits none. An error may

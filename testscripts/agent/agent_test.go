@@ -62,7 +62,7 @@ func TestFake(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(env.WorkDir, "slurm"), 0o700); err != nil {
 			return err
 		}
-		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 3s, arrays: false}\n")
+		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 3s}\n")
 	}})
 }
 

@@ -38,23 +38,24 @@ type arrays struct {
 	once sync.Once
 }
 
-// queue is what squeue shows, with a row for each element of an array of tasks.
-func (r *Runner) queue(ctx context.Context) ([]slurm.Job, error) {
-	rows, err := r.client.Queue(ctx, r.uid)
-	if err != nil {
-		return nil, err
+// queue is what squeue shows, with a row for each element of an array of tasks. Arrays are the
+// comments of these arrays by their ids.
+func (r *Runner) queue(ctx context.Context) (rows []slurm.Job, arrays map[string]string, err error) {
+	if rows, err = r.client.Queue(ctx, r.uid); err != nil {
+		return nil, nil, err
 	}
 	return elements(rows)
 }
 
 // elements puts a row for each of its elements in the place of a row of an array of tasks.
-func elements(rows []slurm.Job) ([]slurm.Job, error) {
+func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err error) {
 	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && task.MarkOf(row.Comment, 1) != "" }
 	first := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ArrayID != 0 })
 	if first < 0 {
-		return rows, nil
+		return rows, nil, nil
 	}
-	all := append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
+	arrays = map[string]string{}
+	all = append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
 	for _, row := range rows[first:] {
 		if !isArray(row) {
 			if strings.Contains(row.Label, "[") { // of an array of the user's own
@@ -65,17 +66,18 @@ func elements(rows []slurm.Job) ([]slurm.Job, error) {
 		}
 		indices, ok := slurm.Indices(row.Tasks)
 		if !ok {
-			return nil, fault.Errorf(fault.Unavailable, "squeue: the elements of array %s cannot be read", row.Label)
+			return nil, nil, fault.Errorf(fault.Unavailable, "squeue: the elements of array %s cannot be read", row.Label)
 		}
-		comment := row.Comment
+		comment, id := row.Comment, strconv.FormatUint(row.ArrayID, 10)
+		arrays[id] = comment
 		for _, index := range indices {
 			if row.Comment = task.MarkOf(comment, index); row.Comment != "" {
-				row.Label, row.Tasks = slurm.Element(strconv.FormatUint(row.ArrayID, 10), index), strconv.Itoa(index)
+				row.Label, row.Tasks = slurm.Element(id, index), strconv.Itoa(index)
 				all = append(all, row)
 			}
 		}
 	}
-	return all, nil
+	return all, arrays, nil
 }
 
 // index is that of an element of an array, by its id.
@@ -101,10 +103,15 @@ func pastTask(job string, r slurm.Record, dir func(task.ID) string) (task.ID, bo
 	if id, err := task.ParseID(filepath.Base(r.WorkDir)); err == nil && dir(id) == r.WorkDir {
 		return id, true
 	}
+	id, ok := taskOf(commentOf(job, submitted(r)))
+	return id, ok && filepath.Dir(dir(id)) == r.WorkDir
+}
+
+// submitted is the comment with which a job was submitted, by its command.
+func submitted(r slurm.Record) string {
 	_, rest, _ := strings.Cut(r.SubmitLine, " --comment=")
 	comment, _, _ := strings.Cut(rest, " ")
-	id, ok := taskOf(commentOf(job, comment))
-	return id, ok && filepath.Dir(dir(id)) == r.WorkDir
+	return comment
 }
 
 // Alike is equal for tasks that can be elements of one array: with the same options of

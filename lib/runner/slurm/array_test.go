@@ -178,7 +178,7 @@ func TestArraysOfTheUsersOwn(t *testing.T) {
 // Slurm keeps nothing of an element that was cancelled while it waited. Only where others of
 // the array are seen, that is why it is gone.
 func TestAnElementCancelledWhileItWaited(t *testing.T) {
-	sacct := "9_[0,2]\x1fPENDING\x1f0:0\x1f2026-11-20T18:02:47\x1fUnknown\x1f\x1fponos-t\x1f\n"
+	sacct := "9_[0,2]\x1fPENDING\x1f0:0\x1f2026-11-20T18:02:47\x1fUnknown\x1f\x1fponos-t\x1f\x1f\n"
 	for _, tt := range []struct {
 		name, sacct string
 		rows        []string
@@ -186,6 +186,7 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 	}{
 		{"others wait", sacct, []string{row("9_[0,2]", "PENDING", "PONOS_TASK=a,b,c")}, "error, the job was cancelled, and not by this agent, while it waited"},
 		{"accounting lags", "", []string{row("9_[0,2]", "PENDING", "PONOS_TASK=a,b,c")}, "error not begun, Slurm has forgotten the job before it began"},
+		{"another array has its id", sacct, []string{row("9_[0,2]", "PENDING", "PONOS_TASK=x,y,z")}, "error not begun, Slurm has forgotten the job before it began"},
 		{"the array is forgotten", sacct, nil, "error not begun, Slurm has forgotten the job before it began"},
 	} {
 		dir := t.TempDir()
@@ -201,6 +202,20 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 		}
 		if got += ", " + jobs[0].Reason; got != tt.want || jobs[0].Cancelled == jobs[0].NotBegun {
 			t.Errorf("%s: %s, %+v", tt.name, got, jobs[0])
+		}
+	}
+}
+
+// Slurm, restarted after a crash, gives the id of an array to another one, and stores no comments.
+func TestAccountOfAnotherArrayWithTheSameID(t *testing.T) {
+	sacct := func(comment string) string {
+		return "9_1\x1fCOMPLETED\x1f0:0\x1f2026-11-20T18:02:47\x1f2026-11-20T18:03:47\x1f\x1fponos-t\x1fsbatch --parsable --comment=" + comment + " --array=0-2\x1f\n"
+	}
+	for comment, want := range map[string]task.State{"PONOS_TASK=a,b,c": task.Completed, "PONOS_TASK=x,y,z": ""} {
+		ref := runner.Ref{Task: "b", Job: "9_1", Label: "t-1", Attempt: 1, Submitted: now}
+		jobs, err := newArrayRunner(&cluster{sacct: sacct(comment)}).Jobs(t.Context(), known(ref))
+		if err != nil || jobs[0].State != want || jobs[0].Unknown != (want == "") {
+			t.Errorf("%s: %+v, %v", comment, jobs, err)
 		}
 	}
 }

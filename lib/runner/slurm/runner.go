@@ -33,7 +33,10 @@ type Runner struct {
 // New returns a runner for the jobs of this user.
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
-	r.listing.list = r.queue
+	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) {
+		rows, _, err := r.queue(ctx)
+		return rows, err
+	}
 	r.arrays.off = !c.Arrays
 	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
@@ -58,11 +61,12 @@ func taskOf(comment string) (task.ID, bool) {
 // had that have failed and may be tried again.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	var rows []slurm.Job
+	var arrays map[string]string
 	var err error
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		rows, err = r.queue(ctx)
+		rows, arrays, err = r.queue(ctx)
 	}()
 	known, knownErr := remembered()
 	all := make([]evidence, len(known), len(known)+16)
@@ -79,12 +83,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	others := map[task.ID]*slurm.Job{} // of tasks that are not known
 	var order []task.ID
 	more := map[int][]*slurm.Job{} // of tasks that are known by another job
-	queued := map[string]bool{}
 	for i := range rows {
 		row := &rows[i]
-		if array, _, isElement := strings.Cut(row.Label, "_"); isElement {
-			queued[array] = true
-		}
 		id, ok := taskOf(row.Comment)
 		if !ok {
 			continue
@@ -121,7 +121,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		all[i].now = now
 	}
 
-	if err := r.account(ctx, all, queued); err != nil {
+	if err := r.account(ctx, all, arrays); err != nil {
 		return nil, err
 	}
 	jobs := make([]runner.Job, len(all))
@@ -191,9 +191,9 @@ func Alive(job *slurm.Job) bool {
 	return !ok || !s.Final()
 }
 
-// account adds what accounting knows of the jobs that have ended or vanished. Queued are the
-// arrays that squeue shows.
-func (r *Runner) account(ctx context.Context, all []evidence, queued map[string]bool) error {
+// account adds what accounting knows of the jobs that have ended or vanished. Arrays are the
+// comments of those that squeue shows.
+func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
 	var ids []string
 	for i := range all {
 		if all[i].queue == nil || !Alive(all[i].queue) {
@@ -206,11 +206,10 @@ func (r *Runner) account(ctx context.Context, all []evidence, queued map[string]
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
-	shown := map[string]bool{} // arrays
+	shown := map[string]bool{} // arrays, by their ids
 	for id := range records {
-		if array, _, isElement := strings.Cut(id, "_"); isElement && queued[array] {
-			shown[array] = true
-		}
+		array, _, _ := strings.Cut(id, "_")
+		shown[array] = true
 	}
 	// Accounting that does not answer is like accounting that lags.
 	for i := range all {
@@ -227,8 +226,13 @@ func (r *Runner) account(ctx context.Context, all []evidence, queued map[string]
 			e.readJournal()
 		}
 		record, ok := records[e.ref.Job]
+		// Slurm, restarted after a crash, uses ids again: by its comment, it is the same array.
 		array, _, isElement := strings.Cut(e.ref.Job, "_")
-		e.siblings = isElement && shown[array] && e.queue == nil
+		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
+		if isElement && record.Comment == "" {
+			record.Comment = submitted(record)
+			ok = ok && record.Comment != ""
+		}
 		if !ok || !e.matches(record) {
 			continue
 		}

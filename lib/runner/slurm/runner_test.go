@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,6 +62,9 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 				label, array = id+"_[0-"+last+"]", true
 				if n, err := strconv.Atoi(last); err != nil || c.most > 0 && n >= c.most {
 					return command.Result{}, &command.ExitError{Name: "sbatch", Code: 1, Stderr: "sbatch: error: Batch job submission failed: Invalid job array specification"}
+				}
+				if _, ok := cmd.Stdin.(*os.File); !ok { // of a pipe, half a script may be read
+					return command.Result{}, fmt.Errorf("the script comes from %T", cmd.Stdin)
 				}
 				text, err := io.ReadAll(cmd.Stdin)
 				if err != nil {
