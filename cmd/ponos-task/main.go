@@ -4,24 +4,19 @@
 package main
 
 import (
-	"context"
-	"io"
-	"maps"
 	"os"
+<<<<<<< HEAD
 	"os/signal"
 	"regexp"
 	"slices"
 	"time"
+=======
+>>>>>>> main
 
-	"github.com/urfave/cli/v2"
-
-	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/slurm"
-	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tool/task"
 )
 
+<<<<<<< HEAD
 const name = "ponos-task"
 
 func main() {
@@ -152,3 +147,6 @@ func (t *tool) taskID() (task.ID, error) {
 	}
 	return "", nil
 }
+=======
+func main() { os.Exit(task.Main()) }
+>>>>>>> main

@@ -61,7 +61,7 @@ func TestArrays(t *testing.T) {
 				t.Errorf("squeue: %v", seen)
 			}
 
-			account, err := ParseAccount(openTestdata(t, filepath.Join(version, "sacct-arrays.txt")))
+			account, err := parseAccount(openTestdata(t, filepath.Join(version, "sacct-arrays.txt")), endColumns)
 			if err != nil {
 				t.Fatal(err)
 			}

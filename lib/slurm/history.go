@@ -118,9 +118,7 @@ func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, 
 		"--format="+strings.Join(columnNames(asked), ","))
 }
 
-// ParseAccount reads what sacct prints for Account.
-func ParseAccount(r io.Reader) (map[string]Record, error) { return parseAccount(r, endColumns) }
-
+// parseAccount reads what sacct prints for Account.
 func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error) {
 	records := map[string]Record{}
 	err := rows(r, endLayout, asked, func(row *Record) error {

@@ -110,7 +110,7 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"step first", "1.0\x1fCOMPLETED\x1f0:0\x1f\x1f\x1f\x1f\x1f\n", "comes before its job"},
 		{"words", "Slurm accounting storage is down\n", "cut short"},
 	} {
-		if jobs, err := ParseAccount(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+		if jobs, err := parseAccount(strings.NewReader(tt.text), endColumns); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
 			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(jobs), err, tt.want)
 		}
 	}
