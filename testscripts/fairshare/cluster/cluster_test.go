@@ -570,7 +570,8 @@ func (c cluster) used() {
 	c.until("a job on cpu1", func() bool {
 		return strings.Contains(c.must("root", "squeue", "--noheader", "--format=%N %T"), "cpu1 RUNNING")
 	})
-	c.submit("alice", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+	first := c.submit("alice", "-p", "cpu", "-N2", "--exclusive", "-t", "60")
+	c.must("root", "scontrol", "update", "JobId="+first, "Priority=100000000") // whatever the two have used so far
 	c.settled()
 	out := decode[doc](c.t, c.must("bob", "fairshare", "used", "--json", array))
 	if len(out.Jobs) != 1 || len(out.Jobs[0].Advice.Options) == 0 || out.Jobs[0].Advice.After == nil {
