@@ -18,6 +18,10 @@ CC       ?= cc
 LIBDIR   ?= $(PREFIX)/lib
 
 TOOLS := $(notdir $(wildcard cmd/*))
+# All tools are links to one program. That of jobpool is its own, as it copies itself to nodes.
+PROGRAMS := ponos jobpool
+# Without what makes man pages in the library of the command line.
+TAGS := -tags urfave_cli_no_docs
 EXAMPLES := $(wildcard examples/*.md examples/*/*)
 PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
@@ -33,7 +37,8 @@ help: ## list the targets
 
 build: ## build the tools into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos bin/$$tool || exit 1; done
 
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
@@ -135,7 +140,8 @@ install-spank: spank ## install the SPANK plugin (DESTDIR, LIBDIR); see spank_po
 
 install: build ## install tools, man pages, completions and examples (DESTDIR, PREFIX, MANDIR, DOCDIR)
 	install -d $(DESTDIR)$(BINDIR)
-	install -m 755 $(addprefix bin/,$(TOOLS)) $(DESTDIR)$(BINDIR)
+	install -m 755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(BINDIR)
+	@for tool in $(filter-out $(PROGRAMS),$(TOOLS)); do ln -sf ponos $(DESTDIR)$(BINDIR)/$$tool || exit 1; done
 	@for page in $(PAGES); do \
 		dir=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
 		install -d $$dir && install -m 644 $$page $$dir || exit 1; \

@@ -3,76 +3,12 @@
 package main
 
 import (
-	"context"
-	"io"
 	"os"
 	"runtime"
-	"slices"
 
-	"github.com/urfave/cli/v2"
-
-	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/tool/jobpool"
 )
 
-// The main thread of a worker gets the orphans of its tasks, and must not be used
-// to start any; so it does nothing at all.
-func init() { runtime.LockOSThread() }
+func init() { runtime.LockOSThread() } // for jobpool.Main
 
-func main() {
-	code := make(chan int)
-	go func() { code <- app.Main(run) }()
-	os.Exit(<-code)
-}
-
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	t := tool()
-	t.StopAtArg = takesCommand(args)
-	return t.Run(ctx, args, stdin, stdout, stderr)
-}
-
-// brief are the options of a run that are used most.
-var brief = []string{
-	"arg-file", "cpus", "gpus", "mem", "timeout", "jobs", "nodes", "output", "keep-order", "quiet", "dry-run", "run", "resume",
-	"retry-failed", "retries", "halt",
-}
-
-func tool() app.Tool {
-	return app.Tool{
-		Name:      "jobpool",
-		Usage:     "run many commands inside one allocation",
-		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
-		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the
-Slurm job it is in, on those of other hosts, or of this machine. With a
-template, the lines are arguments that take the place of {}.`,
-		Examples: `jobpool < commands.txt
-ls *.gz | jobpool -k 'zcat {} | wc -l'
-jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
-jobpool ctl status`,
-		Brief: map[string][]string{
-			"":      {"cpus", "jobs", "output", "keep-order", "run", "resume", "dry-run"},
-			"run":   brief,
-			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
-		},
-		Flags:  runFlags(),
-		Action: runAction(false),
-		Commands: []*cli.Command{
-			{Name: "run", Usage: "run commands, which is what jobpool does without a command", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]", Flags: runFlags(), Action: runAction(false)},
-			{Name: "serve", Usage: "keep the pool open for programs that send tasks", Flags: runFlags(), Action: runAction(true)},
-			callCommand(),
-			ctlCommand(),
-			logCommand(),
-			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
-			{Name: "pilot", Hidden: true, Action: pilotAction, Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}}},
-			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},
-		},
-	}
-}
-
-// takesCommand reports whether what follows the flags is a command with flags of
-// its own.
-func takesCommand(args []string) bool {
-	if len(args) < 2 {
-		return true
-	}
-	return !slices.Contains([]string{"ctl", "log"}, args[1])
-}
+func main() { os.Exit(jobpool.Main()) }

@@ -41,14 +41,7 @@ func fish(w io.Writer, d app.Description) {
 			line("complete -c %s%s -a %s -d %s", d.Name, condition, quote(c.Name), fishQuote(c.Usage))
 		}
 		for _, f := range l.Flags {
-			names := ""
-			for _, n := range f.Names {
-				if len(n) == 1 {
-					names += " -s " + n
-				} else {
-					names += " -l " + n
-				}
-			}
+			names := fishNames(f)
 			if f.Value != "" {
 				k := kindOf(f.Value, f.Usage)
 				value, ok := fishValue[k]
@@ -65,6 +58,18 @@ func fish(w io.Writer, d app.Description) {
 			line("complete -c %s%s%s -d %s", d.Name, condition, names, fishQuote(f.Usage))
 		}
 	}
+}
+
+// fishNames are the options of complete that name a flag.
+func fishNames(f app.FlagInfo) (names string) {
+	for _, n := range f.Names {
+		if len(n) == 1 {
+			names += " -s " + n
+		} else {
+			names += " -l " + n
+		}
+	}
+	return names
 }
 
 // fishCondition is when a level is the one that is being typed.

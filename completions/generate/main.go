@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -32,7 +34,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		},
 		Action: func(c *cli.Context) error {
 			for _, tool := range c.Args().Slice() {
-				if err := generate(c.Context, c.String("bin"), c.String("out"), tool); err != nil {
+				if err := generate(c.Context, c.String("bin"), c.String("out"), tool, c.Args().Slice()); err != nil {
 					return err
 				}
 			}
@@ -41,8 +43,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
-// generate writes the three completions of a tool.
-func generate(ctx context.Context, bin, out, tool string) error {
+// generate writes the three completions of a tool, one of those.
+func generate(ctx context.Context, bin, out, tool string, tools []string) error {
 	path, err := filepath.Abs(filepath.Join(bin, tool))
 	if err != nil {
 		return err
@@ -55,13 +57,13 @@ func generate(ctx context.Context, bin, out, tool string) error {
 	if err := json.Unmarshal(result.Stdout, &d); err != nil {
 		return fault.Errorf(fault.Usage, "%s --describe: %w", tool, err)
 	}
-	for name, write := range map[string]func(io.Writer, app.Description){
-		"bash/" + tool:           bash,
-		"zsh/_" + tool:           zsh,
-		"fish/" + tool + ".fish": fish,
-	} {
+	writers := [...]func(io.Writer, app.Description){bash, zsh, fish}
+	if strings.HasPrefix(d.Args, "TOOL") {
+		writers = caller(slices.DeleteFunc(slices.Clone(tools), func(name string) bool { return name == tool }))
+	}
+	for i, name := range []string{"bash/" + tool, "zsh/_" + tool, "fish/" + tool + ".fish"} {
 		var text bytes.Buffer
-		write(&text, d)
+		writers[i](&text, d)
 		file := filepath.Join(out, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 // Cmd is a program to run, as an argument list: no shell is involved.
 type Cmd struct {
 	Name    string
+	Arg0    string // by what the program is called, if not by Name
 	Args    []string
 	Env     []string // nil: that of this process
 	Dir     string
@@ -33,6 +34,20 @@ type Cmd struct {
 	DieWithParent bool
 	// CPUs are the ids of those that a session may use; nil: those of this process.
 	CPUs []int
+}
+
+func (c Cmd) arg0() string {
+	if c.Arg0 != "" {
+		return c.Arg0
+	}
+	return c.Name
+}
+
+// program is the process that is to be started.
+func (c Cmd) program() *exec.Cmd {
+	p := exec.Command(c.Name, c.Args...)
+	p.Args[0] = c.arg0()
+	return p
 }
 
 // Result is what a program printed, as far as it was captured.
@@ -111,6 +126,7 @@ func (system) Run(ctx context.Context, c Cmd) (Result, error) {
 	var out bytes.Buffer
 	var complaints tail
 	p := exec.CommandContext(ctx, c.Name, c.Args...)
+	p.Args[0] = c.arg0()
 	p.Env, p.Dir, p.Stdin, p.ExtraFiles = c.Env, c.Dir, c.Stdin, c.ExtraFiles
 	if p.Stdout = c.Stdout; c.Stdout == nil {
 		p.Stdout = &out

@@ -16,7 +16,7 @@ import (
 // gone: in a session of its own, reading nothing and printing nowhere. Only Name,
 // Args, Env, Dir and ExtraFiles of c count.
 func Detach(c Cmd) error {
-	p := exec.Command(c.Name, c.Args...)
+	p := c.program()
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := p.Start(); err != nil {
@@ -32,7 +32,7 @@ type Session struct{ p *exec.Cmd }
 // this process is killed. Of c, Name, Args, Env, Dir, ExtraFiles and CPUs count; if
 // one of the CPUs is not there any more, the program may use all.
 func StartSession(c Cmd, output *os.File) (*Session, error) {
-	p := exec.Command(c.Name, c.Args...)
+	p := c.program()
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	p.Stdout, p.Stderr = output, output
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

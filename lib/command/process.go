@@ -24,7 +24,7 @@ type Process struct {
 // standard error goes to c.Stderr, which must be a file so that nobody has to
 // copy, or nil for none.
 func StartProcess(c Cmd) (*Process, error) {
-	p := &Process{name: c.Name, cmd: exec.Command(c.Name, c.Args...)}
+	p := &Process{name: c.Name, cmd: c.program()}
 	p.cmd.Env, p.cmd.Dir, p.cmd.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	if f, ok := c.Stderr.(*os.File); ok {
 		p.cmd.Stderr = f

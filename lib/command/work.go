@@ -22,7 +22,7 @@ type Work struct {
 // StartWork starts a program. Of c, Timeout does not count. With DieWithParent, the program is
 // told by SIGTERM when this process ends in whatever way.
 func StartWork(c Cmd) (*Work, error) {
-	p := exec.Command(c.Name, c.Args...)
+	p := c.program()
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles
 	p.Stdin, p.Stdout, p.Stderr = c.Stdin, c.Stdout, c.Stderr
 	if c.DieWithParent {

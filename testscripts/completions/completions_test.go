@@ -131,6 +131,7 @@ func questions(id string) map[string]string {
 		"fairshare jobs -p gpu_":       "gpu_spot",
 		"fairshare jobs 47":            "4711",
 		"fairshare --account iea":      "iea@a100",
+		"ponos jobp":                   "jobpool",
 		// What a tool says of itself.
 		"lfind --kind sl":                 "slurm",
 		"lfind --format sc":               "script",
@@ -191,7 +192,9 @@ zpty -d shell
 func TestZsh(t *testing.T) {
 	harness.Programs(t, "zsh")
 	env, id := world(t)
-	for line, want := range questions(id) {
+	all := questions(id)
+	all["ponos lfind --tags sm"] = "small"
+	for line, want := range all {
 		tool, args, _ := strings.Cut(line, " ")
 		if i := strings.LastIndex(args, " "); i >= 0 {
 			want = args[:i+1] + want

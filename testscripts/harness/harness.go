@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,23 +65,49 @@ func (r runner) Run() int {
 func buildTools(dir string, tools []string) error {
 	shared := filepath.Join(Root(), "bin", "tests")
 	if err := os.MkdirAll(shared, 0o755); err != nil {
-		return compile(dir, tools) // of another user, or read-only
+		return errors.Join(compile(dir, tools), link(dir, tools)) // of another user, or read-only
 	}
 	held, err := lock.Wait(context.Background(), filepath.Join(shared, ".lock"))
 	if err != nil {
-		return compile(dir, tools)
+		return errors.Join(compile(dir, tools), link(dir, tools))
 	}
 	defer held.Close()
 	if err := compile(shared, tools); err != nil {
 		return err
 	}
-	for _, t := range tools {
-		data, err := os.ReadFile(filepath.Join(shared, t))
+	for _, program := range programs(tools) {
+		data, err := os.ReadFile(filepath.Join(shared, program))
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(dir, t)
+		to := filepath.Join(dir, program)
 		if err := errors.Join(os.WriteFile(to, data, 0o755), os.Chmod(to, 0o755)); err != nil {
+			return err
+		}
+	}
+	return link(dir, tools)
+}
+
+// programs are what tools are made of, as they are installed: one for all, and jobpool.
+func programs(tools []string) (names []string) {
+	for _, t := range tools {
+		if t != "jobpool" {
+			t = "ponos"
+		}
+		if !slices.Contains(names, t) {
+			names = append(names, t)
+		}
+	}
+	return names
+}
+
+// link makes the links to the program of all tools.
+func link(dir string, tools []string) error {
+	for _, t := range tools {
+		if t == "jobpool" || t == "ponos" {
+			continue
+		}
+		if err := os.Symlink("ponos", filepath.Join(dir, t)); err != nil {
 			return err
 		}
 	}
@@ -88,8 +115,8 @@ func buildTools(dir string, tools []string) error {
 }
 
 func compile(dir string, tools []string) error {
-	args := []string{"build", "-trimpath", "-o", dir + "/"} // as "make build", to share what is compiled
-	for _, t := range tools {
+	args := []string{"build", "-trimpath", "-tags", "urfave_cli_no_docs", "-o", dir + "/"} // as "make build", to share what is compiled
+	for _, t := range programs(tools) {
 		args = append(args, module+"/cmd/"+t)
 	}
 	build := exec.Command("go", args...)

@@ -235,7 +235,7 @@ func live(t *testing.T, whole string) {
 	before := m.run("systemctl", "show", "--value", "--property=MainPID", "ponos@main")
 	m.sh("echo '# mine' >>/etc/cron.d/ponos; apt-get -q -y install /run/shared/ponos_1.0.1_amd64.deb /run/shared/ponos-spank_1.0.1*.deb")
 	after := m.run("systemctl", "show", "--value", "--property=MainPID", "ponos@main")
-	if got := m.run("/proc/"+after+"/exe", "--version"); after == before || got != "ponos-poll v1.0.1" {
+	if got := m.run("bash", "-c", "exec -a ponos-poll /proc/"+after+"/exe --version"); after == before || got != "ponos-poll v1.0.1" {
 		t.Errorf("after the upgrade, the agent is %s, was %s: %s", after, before, got)
 	}
 	m.sh("grep -q '# mine' /etc/cron.d/ponos")

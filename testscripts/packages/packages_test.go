@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -81,7 +82,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	do("uninstall")
-	if left := run(t, "find", root, "-type", "f", "-o", "-path", "*doc/ponos*"); left != "" {
+	if left := run(t, "find", root, "-type", "f", "-o", "-type", "l", "-o", "-path", "*doc/ponos*"); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
 }
@@ -162,6 +163,81 @@ func version(t *testing.T, root, tool, want string) {
 	}
 }
 
+// sizes holds the limits of the size of a package and of what it installs.
+func sizes(t *testing.T, deb, root string) {
+	t.Helper()
+	const mostPacked, mostInstalled = 12_000_000, 30_000_000
+	info, err := os.Stat(deb)
+	if err != nil || info.Size() > mostPacked {
+		t.Errorf("%s: %v bytes, more than %d; %v", deb, info.Size(), mostPacked, err)
+	}
+	installed := int64(0)
+	err = filepath.WalkDir(filepath.Join(root, "usr"), func(_ string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			installed += info.Size()
+		}
+		return err
+	})
+	if err != nil || installed > mostInstalled || installed < mostInstalled/10 {
+		t.Errorf("%d bytes are installed, at most %d are wanted; %v", installed, mostInstalled, err)
+	}
+	// What jobpool copies to nodes.
+	if info, err := os.Stat(filepath.Join(root, "usr/bin/jobpool")); err != nil || info.Size() > mostInstalled/3 {
+		t.Errorf("jobpool: %v, %v", info.Size(), err)
+	}
+}
+
+// names calls the program of all tools in all the ways there are.
+func names(t *testing.T, root string, tools []os.DirEntry) {
+	t.Helper()
+	for _, e := range tools {
+		tool := e.Name()
+		want := tool + " v1.0.0"
+		if tool != "ponos" {
+			if got := strings.TrimSpace(run(t, "chroot", root, "/usr/bin/ponos", tool, "--version")); got != want {
+				t.Errorf("ponos %s --version: %q", tool, got)
+			}
+		}
+		// Neither a link from elsewhere nor a copy depends on what is beside it.
+		for _, make := range [][]string{{"ln", "-s", "/usr/bin/ponos"}, {"cp", root + "/usr/bin/ponos"}} {
+			at := filepath.Join("/tmp", make[0], tool)
+			run(t, "mkdir", "-p", filepath.Join(root, "tmp", make[0]))
+			run(t, append(make, root+at)...)
+			if got := strings.TrimSpace(run(t, "chroot", root, at, "--version")); got != want {
+				t.Errorf("%s of ponos, %s --version: %q", make[0], at, got)
+			}
+			if err := os.Remove(root + at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := strings.TrimSpace(run(t, "chroot", root, "/usr/bin/ponos", "list", "--version")); got != "ponos-list v1.0.0" {
+		t.Errorf("ponos list --version: %q", got)
+	}
+	run(t, "cp", root+"/usr/bin/ponos", root+"/tmp/ponos-lst")
+	for _, c := range []struct{ words, want string }{
+		{"/usr/bin/ponos ponos-lst --version", "ponos: unknown tool \"ponos-lst\"\nponos: hint: did you mean \"ponos-list\"?\n"},
+		{"/usr/bin/ponos subm", "ponos: unknown tool \"subm\"\nponos: hint: did you mean \"ponos-submit\"?\n"},
+		{"/tmp/ponos-lst --version", "ponos: unknown tool \"ponos-lst\"\nponos: hint: did you mean \"ponos-list\"?\n"},
+		{"/usr/bin/ponos", "ponos: the name of a tool is missing\nponos: hint: see \"ponos --help\"\n"},
+		{"/usr/bin/ponos --lfind", "ponos: unknown option --lfind\nponos: hint: see \"ponos --help\"\n"},
+	} {
+		out, err := exec.Command("chroot", append([]string{root}, strings.Fields(c.words)...)...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || string(out) != c.want {
+			t.Errorf("%s: %v\n%s", c.words, err, out)
+		}
+	}
+	// All of jobpool from a file that is nothing but ponos: its worker is that file too.
+	if got := run(t, root+"/tmp/ponos-lst", "jobpool", "-q", "--run", root+"/tmp/run", "echo", "did {}", ":::", "it"); got != "did it\n" {
+		t.Errorf("ponos jobpool: %q", got)
+	}
+}
+
 var some = []string{
 	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task", "usr/share/doc/ponos/examples/mpi/pi.c",
 	"usr/share/zsh/site-functions/_ponos-task", "usr/share/fish/vendor_completions.d/ponos-task.fish",
@@ -187,7 +263,9 @@ func TestPackages(t *testing.T) {
 			t.Helper()
 			run(t, append([]string{"env", "DPKG_MAINTSCRIPT_DEBUG=", "dpkg", "--root=" + root, "--force-not-root", "--force-depends", "--force-bad-path"}, args...)...)
 		}
-		dpkg("--install", only(t, whole+"/ponos_1.0.0_amd64.deb"))
+		deb := only(t, whole+"/ponos_1.0.0_amd64.deb")
+		dpkg("--install", deb)
+		sizes(t, deb, root)
 		for _, e := range entries {
 			version(t, root, e.Name(), "v1.0.0")
 			f, err := elf.Open(filepath.Join(root, "usr/bin", e.Name()))
@@ -199,6 +277,7 @@ func TestPackages(t *testing.T) {
 			}
 			f.Close()
 		}
+		names(t, root, entries)
 		exists(t, root, true, some...)
 		exists(t, root, true, "etc/ponos", "etc/cron.d/ponos", "etc/logrotate.d/ponos")
 		exists(t, root, false, "usr/lib/ponos/ponos.so")

@@ -94,7 +94,10 @@ func (d *decoder) connectors(text []byte) []Connector {
 }
 
 // tokenID is what a token may be called: it is part of a file's name.
-var tokenID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}$`)
+var tokenID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$`)
+
+// maxTokenID is how long it may be.
+const maxTokenID = 100
 
 func (d *decoder) counters(text []byte) []Token {
 	var all []Token
@@ -105,7 +108,7 @@ func (d *decoder) counters(text []byte) []Token {
 	d.mapping(root, "the file", fields{"countertoken": func(n *yaml.Node) {
 		d.pairs(n, "countertoken", func(key, value *yaml.Node) {
 			t := Token{Pos: posOf(key), ID: key.Value}
-			if !tokenID.MatchString(t.ID) {
+			if len(t.ID) > maxTokenID || !tokenID.MatchString(t.ID) {
 				d.fail(key, "invalid token name %q", t.ID)
 			}
 			d.mapping(value, "a token", fields{"tokens": d.count(&t.Count, "tokens")})

@@ -49,9 +49,9 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 	worker := WorkerCommand(d.Programs, "worker")
 	switch {
 	case n.Local:
-		c.Name, c.Args = "/proc/self/exe", []string{"worker"}
+		c.Name, c.Arg0, c.Args = "/proc/self/exe", "jobpool", []string{"worker"}
 	case n.Socket != "" && n.Own && n.Host == d.Host:
-		c.Name, c.Args = "/proc/self/exe", []string{"bridge", n.Socket}
+		c.Name, c.Arg0, c.Args = "/proc/self/exe", "jobpool", []string{"bridge", n.Socket}
 	case n.Socket != "":
 		bridge := WorkerCommand(d.Programs, "bridge", n.Socket)
 		c.Name, c.Args, c.Env = "srun", ToJob(d.Options, n.Job, n.Host, bridge), OtherJob(d.Env)

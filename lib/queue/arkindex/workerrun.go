@@ -69,7 +69,10 @@ func (q *Queue) worker(ctx context.Context, t task.Task) (*workerRun, error) {
 }
 
 // revision is a commit, tag or branch; git must not take it for an option.
-var revision = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._/-]{0,250}$`)
+var revision = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._/-]*$`)
+
+// maxRevision is how long it may be.
+const maxRevision = 251
 
 // source says where the code of a worker is.
 func (w *workerRun) source() (task.Source, error) {
@@ -80,7 +83,7 @@ func (w *workerRun) source() (task.Source, error) {
 	if at := strings.TrimRight(string(w.Version.RevisionURL), "/"); s.Revision == "" && at != "" {
 		s.Revision = path.Base(at)
 	}
-	if s.Revision != "" && (!revision.MatchString(s.Revision) || strings.Contains(s.Revision, "..")) {
+	if s.Revision != "" && (len(s.Revision) > maxRevision || !revision.MatchString(s.Revision) || strings.Contains(s.Revision, "..")) {
 		return task.Source{}, fmt.Errorf("revision %.60q is not a git revision", s.Revision)
 	}
 	return s, nil

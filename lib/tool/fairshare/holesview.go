@@ -1,0 +1,461 @@
+package fairshare
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// holesView is the backfill picture.
+type holesView struct {
+	ask               *planner.Asker
+	wanted            []string // partitions
+	ahead             time.Duration
+	shortest, margin  time.Duration
+	onlyNow, onlyList bool
+	svg               string
+
+	at     time.Time
+	until  int64
+	plan   planner.Planner
+	me     string
+	chosen []*slurm.Partition
+	holes  map[string][]offer
+}
+
+// offer is a hole in a partition, and how to ask for it.
+type offer struct {
+	forecast.Hole
+	minutes   int64    // forecast.Forever: without an end
+	request   []string // nil unless the plan has it start
+	victims   []string // jobs that are preempted
+	delays    []string // planned jobs of later partitions that it moves
+	certainty forecast.Certainty
+	why       string // it is not sure
+}
+
+func newHolesView(a *planner.Asker, c *cli.Context) (*holesView, error) {
+	v := &holesView{ask: a, wanted: list(c.String("partition")), onlyNow: c.Bool("now"), onlyList: c.Bool("list"), svg: c.String("svg")}
+	for name, into := range map[string]*time.Duration{"span": &v.ahead, "shortest": &v.shortest, "margin": &v.margin} {
+		value := c.String(name)
+		if value == "" {
+			continue
+		}
+		d, err := duration(name, value)
+		if err != nil {
+			return nil, err
+		}
+		*into = d
+	}
+	if c.IsSet("span") && v.ahead < 10*time.Minute {
+		return nil, fault.Errorf(fault.Usage, "--span: %s is less than 10m", c.String("span"))
+	}
+	return v, nil
+}
+
+func (v *holesView) load(ctx context.Context) error {
+	v.at = v.ask.Now()
+	now := v.at.Unix()
+	if err := v.plan.Load(ctx, v.ask); err != nil {
+		return err
+	}
+	v.me, _ = planner.Me()
+	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
+		return err
+	}
+	v.chosen = nil
+	for i := range v.plan.Partitions {
+		p := &v.plan.Partitions[i]
+		if len(v.wanted) == 0 && !p.Hidden || slices.Contains(v.wanted, p.Name) {
+			v.chosen = append(v.chosen, p)
+		}
+	}
+	v.until = v.horizon(now)
+	v.holes = map[string][]offer{}
+	for _, p := range v.chosen {
+		if p.State != "UP" {
+			continue
+		}
+		v.holes[p.Name] = v.offers(p, now)
+	}
+	return nil
+}
+
+// horizon is how far the picture goes: to the last thing that is known, within
+// the window of the backfill scheduler.
+func (v *holesView) horizon(now int64) int64 {
+	if v.ahead > 0 {
+		return now + int64(v.ahead.Seconds())
+	}
+	last := now + 3600
+	for _, line := range v.plan.Plan.Timelines(nil) {
+		for _, s := range line.Spans {
+			if s.End != forecast.Forever && s.Taken {
+				last = max(last, s.End)
+			} else if s.Kind == forecast.Planned {
+				last = max(last, s.Start+3600)
+			}
+		}
+	}
+	return min(last, now+int64(min(v.plan.Config.BackfillWindow(), 24*time.Hour).Seconds()))
+}
+
+// offers are the holes of a partition as requests.
+func (v *holesView) offers(p *slurm.Partition, now int64) []offer {
+	part := v.plan.World.Partition(p.Name)
+	lines := v.plan.Plan.Timelines(part)
+	var all []offer
+	for _, h := range forecast.Holes(lines, int64(v.shortest.Seconds()), v.until) {
+		if h.Start > now && v.onlyNow {
+			break
+		}
+		margin := int64(0)
+		if h.Start == now {
+			margin = int64(v.margin.Seconds())
+		}
+		o := offer{Hole: h, minutes: forecast.Minutes(h.Start, h.End, margin), victims: v.plan.Plan.Preempted(part, h.Nodes, h.Start)}
+		if p.MaxTime != slurm.Unlimited && p.MaxTime > 0 {
+			o.minutes = min(o.minutes, int64(p.MaxTime/time.Minute))
+		}
+		if o.minutes < 1 || o.minutes*60 < int64(v.shortest.Seconds()) {
+			continue
+		}
+		if t := v.plan.Threads(h.Nodes); t > 1 {
+			o.Free.CPUs -= float64(int64(o.Free.CPUs) % int64(t))
+		}
+		if o.Free.CPUs < 1 {
+			continue
+		}
+		if most := v.plan.MemoryPerCPU(p); most > 0 { // more would make Slurm add CPUs
+			o.Free.MemMB = min(o.Free.MemMB, most*o.Free.CPUs)
+		}
+		count := len(h.Nodes)
+		count = int(min(int64(count), p.MaxNodes.Or(math.MaxInt64)))
+		if int64(count) < p.MinNodes {
+			continue
+		}
+		o.delays = v.plan.Plan.InTheWay(part, h.Nodes, h.Start, h.End)
+		v.judge(&o, p, part, count)
+		all = append(all, o)
+	}
+	return all
+}
+
+// judge says how far a hole can be relied on. It has options of sbatch only if a job with
+// them would start in it, as the planner sees it.
+func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition, count int) {
+	o.certainty, o.why = v.plan.Plan.Certainty(v.me, part, o.Nodes)
+	if o.certainty != forecast.OutOfReach && o.Start > v.at.Unix() {
+		o.certainty, o.why = forecast.Likely, "" // much can happen until then
+	}
+	if o.certainty == forecast.OutOfReach {
+		return
+	}
+	account, refusal := v.plan.Account(v.me, p)
+	if refusal != "" {
+		o.certainty, o.why = forecast.OutOfReach, refusal
+		return
+	}
+	if account == "" && len(p.AllowAccounts)+len(p.DenyAccounts) > 0 && o.certainty == forecast.Sure {
+		o.certainty, o.why = forecast.Likely, "the partition takes some accounts only, and yours are not known"
+	}
+	j := forecast.Job{
+		User: v.me, Account: account, Partition: p.Name, Nodes: count, Need: o.Free, GPUType: v.plan.GPUType(p, o.Nodes),
+		Limit: forecast.Forever, Throttle: -1, Submit: v.at.Unix(),
+	}
+	if o.minutes != forecast.Forever {
+		j.Limit = o.minutes * 60
+	}
+	if j.Need.GPUs < 1 {
+		j.GPUType = ""
+	}
+	if !v.plan.MemoryCounts() {
+		j.Need.MemMB = 0
+	}
+	last, why := v.plan.Plan.Last(v.plan.World.Bound(j))
+	switch last.Verdict {
+	case forecast.StartsNow, forecast.PlannedLate:
+		if last.Start <= o.Start {
+			o.request = v.request(p, *o, count)
+			return
+		}
+		why = "jobs that come first need the room"
+	}
+	o.certainty, o.why = forecast.OutOfReach, or(why, "a job of yours would not start in it")
+}
+
+// request are the options with which sbatch asks for a hole.
+func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
+	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
+	if o.Free.GPUs >= 1 {
+		gpus := integer(o.Free.GPUs)
+		if t := v.plan.GPUType(p, o.Nodes); t != "" {
+			gpus = t + ":" + gpus
+		}
+		if count == 1 {
+			args = append(args, "--gpus="+gpus)
+		} else {
+			args = append(args, "--gpus-per-node="+gpus)
+		}
+	}
+	if count > 1 {
+		args = append(args, "--ntasks-per-node=1")
+	}
+	args = append(args, "--cpus-per-task="+integer(o.Free.CPUs))
+	if v.plan.MemoryCounts() {
+		args = append(args, "--mem="+integer(o.Free.MemMB)+"M")
+	}
+	limit := slurm.Unlimited
+	if o.minutes != forecast.Forever {
+		limit = time.Duration(o.minutes) * time.Minute
+	}
+	return append(args, "--time="+slurm.FormatDuration(limit))
+}
+
+// maxListed bounds the holes of a partition that are listed for people.
+const maxListed = 12
+
+func (v *holesView) text(p *page) error {
+	if !v.onlyList {
+		v.chart(p)
+	}
+	for k, part := range v.chosen {
+		title := "partition " + app.Sanitize(part.Name)
+		if len(part.AllowAccounts) > 0 {
+			title += ", for " + app.Sanitize(strings.Join(part.AllowAccounts, ", ")) + " only"
+		}
+		if len(part.AllowGroups) > 0 {
+			title += ", for the groups " + app.Sanitize(strings.Join(part.AllowGroups, ", ")) + " only"
+		}
+		if part.NeedsResv {
+			title += ", with a reservation only"
+		}
+		p.printf("%s\n", p.paint(bold, title))
+		if part.State != "UP" {
+			p.line("  ", "is %s: nothing starts there", strings.ToLower(part.State))
+			continue
+		}
+		offers := v.holes[part.Name]
+		if other := v.equal(k); other != "" {
+			p.line("  ", "the holes of %s, with --partition=%s", other, part.Name)
+			continue
+		}
+		if len(offers) == 0 {
+			p.line("  ", "no hole within %s", span(time.Duration(v.until-v.at.Unix())*time.Second))
+		}
+		for i, o := range offers {
+			if i == maxListed {
+				p.line("  ", "and %d more, later or smaller (--json has them all)", len(offers)-i)
+				break
+			}
+			what, request := v.describe(p, o), app.Sanitize(strings.Join(o.request, " "))
+			switch {
+			case o.request == nil:
+				p.prose("  ", what)
+			case p.width == 0 || displayWidth(what)+displayWidth(request)+4 <= p.width:
+				p.printf("  %s: %s\n", what, request)
+			default:
+				p.prose("  ", what+":")
+				p.command("    ", o.request)
+			}
+			if o.why != "" {
+				p.line("      ", "%s", o.why)
+			}
+			if len(o.victims) > 0 {
+				p.line("      ", "preempts %s", few(o.victims))
+			}
+			if len(o.delays) > 0 {
+				p.line("      ", "delays %s, planned in partitions that come later", few(o.delays))
+			}
+		}
+		if n := v.plan.Unplanned(part.Name); n > 0 {
+			p.line("  ", "%s in line without a planned start", plural(n, "job is", "jobs are"))
+		}
+	}
+	return nil
+}
+
+// equal is the partition before the k-th that has the same holes, or "".
+func (v *holesView) equal(k int) string {
+	mine := v.holes[v.chosen[k].Name]
+	for _, other := range v.chosen[:k] {
+		theirs := v.holes[other.Name]
+		if len(mine) > 0 && other.State == "UP" && slices.EqualFunc(mine, theirs, func(a, b offer) bool {
+			return a.Start == b.Start && a.End == b.End && a.minutes == b.minutes && a.Free == b.Free && slices.Equal(a.Nodes, b.Nodes) &&
+				a.certainty == b.certainty && a.why == b.why && slices.Equal(a.delays, b.delays) && slices.Equal(a.victims, b.victims) &&
+				len(a.request) == len(b.request) && (len(a.request) == 0 || slices.Equal(a.request[1:], b.request[1:]))
+		}) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// describe says what a hole offers: 2 GPUs, 6 CPUs and 12G for 3h20m now on gpu2.
+func (v *holesView) describe(p *page, o offer) string {
+	var what []string
+	if o.Free.GPUs >= 1 {
+		what = append(what, plural(int(o.Free.GPUs), "GPU", "GPUs"))
+	}
+	what = append(what, plural(int(o.Free.CPUs), "CPU", "CPUs"))
+	if v.plan.MemoryCounts() {
+		what = append(what, memory(o.Free.MemMB))
+	}
+	start, color := "now", green
+	if o.Start > v.at.Unix() {
+		start, color = "from "+shortTime(o.Start, v.at), yellow
+	}
+	length := "without limit"
+	if o.minutes != forecast.Forever {
+		length = "for " + span(time.Duration(o.minutes)*time.Minute)
+	}
+	where := hostlist.Compress(o.Nodes)
+	if len(o.Nodes) > 1 {
+		where = "each of " + where
+	}
+	certain := map[forecast.Certainty]string{forecast.Sure: "sure", forecast.Likely: "likely", forecast.OutOfReach: "out of reach"}[o.certainty]
+	return fmt.Sprintf("%s %s %s on %s (%s)", strings.Join(what, ", "), length, p.paint(color, start), app.Sanitize(where), certain)
+}
+
+type holeJSON struct {
+	Start    string   `json:"start_time"`
+	Now      bool     `json:"now"`
+	End      *string  `json:"end_time"`           // null: nothing is known to come
+	Seconds  *int64   `json:"time_limit_seconds"` // null: no limit
+	NodeList string   `json:"nodelist"`
+	Nodes    int      `json:"nodes"`
+	CPUs     int64    `json:"cpus_per_node"`
+	GPUs     int64    `json:"gpus_per_node"`
+	Memory   int64    `json:"memory_bytes_per_node"`
+	Options  []string `json:"sbatch_options"` // empty unless they were checked
+	Preempts []string `json:"preempts"`
+	Delays   []string `json:"delays"`
+	Certain  string   `json:"certainty"`
+	Why      *string  `json:"certainty_reason"`
+}
+
+type holesPartitionJSON struct {
+	Name      string     `json:"partition"`
+	State     string     `json:"state"`
+	Accounts  []string   `json:"allow_accounts"`
+	Unplanned int        `json:"jobs_without_planned_start"`
+	Holes     []holeJSON `json:"holes"`
+}
+
+type spanJSON struct {
+	Start  string   `json:"start_time"`
+	End    *string  `json:"end_time"`
+	Kind   string   `json:"kind"`
+	CPUs   int64    `json:"cpus_free"`
+	GPUs   int64    `json:"gpus_free"`
+	Memory int64    `json:"memory_bytes_free"`
+	Who    []string `json:"taken_by"`
+}
+
+type nodeJSON struct {
+	Name  string     `json:"node"`
+	Spans []spanJSON `json:"spans"`
+}
+
+func (v *holesView) json(w io.Writer) error {
+	doc := struct {
+		Time       string               `json:"time"`
+		Until      string               `json:"until"`
+		Partitions []holesPartitionJSON `json:"partitions"`
+		Nodes      []nodeJSON           `json:"nodes"`
+	}{v.at.Format(time.RFC3339), *rfc3339(v.until), []holesPartitionJSON{}, []nodeJSON{}}
+	forever := func(t int64) *string {
+		if t == forecast.Forever {
+			return nil
+		}
+		return rfc3339(t)
+	}
+	for _, p := range v.chosen {
+		part := holesPartitionJSON{p.Name, p.State, filled(p.AllowAccounts), v.plan.Unplanned(p.Name), []holeJSON{}}
+		for _, o := range v.holes[p.Name] {
+			h := holeJSON{
+				Start: *rfc3339(o.Start), Now: o.Start == v.at.Unix(), End: forever(o.End), NodeList: hostlist.Compress(o.Nodes), Nodes: len(o.Nodes),
+				CPUs: int64(o.Free.CPUs), GPUs: int64(o.Free.GPUs), Memory: int64(o.Free.MemMB) << 20, Options: filled(o.request),
+				Preempts: filled(o.victims), Delays: filled(o.delays), Certain: o.certainty.String(), Why: optional(o.why),
+			}
+			if o.minutes != forecast.Forever {
+				s := o.minutes * 60
+				h.Seconds = &s
+			}
+			part.Holes = append(part.Holes, h)
+		}
+		doc.Partitions = append(doc.Partitions, part)
+	}
+	for _, line := range v.lines() {
+		n := nodeJSON{line.Name, []spanJSON{}}
+		for _, s := range line.Spans {
+			n.Spans = append(n.Spans, spanJSON{*rfc3339(s.Start), forever(s.End), kindName(s), int64(s.Free.CPUs), int64(s.Free.GPUs), int64(s.Free.MemMB) << 20, filled(s.Who)})
+		}
+		doc.Nodes = append(doc.Nodes, n)
+	}
+	return app.PrintJSON(w, doc)
+}
+
+func kindName(s forecast.Span) string {
+	switch {
+	case !s.Taken:
+		return "free"
+	case s.Kind == forecast.Planned:
+		return "planned"
+	case s.Kind == forecast.Reserved:
+		return "reserved"
+	case s.Kind == forecast.Unusable:
+		return "unusable"
+	}
+	return "running"
+}
+
+func (v *holesView) metrics() []metric {
+	var all []metric
+	for _, p := range v.chosen {
+		var cpus, gpus, longest float64
+		for _, o := range v.holes[p.Name] {
+			if o.Start != v.at.Unix() {
+				continue
+			}
+			cpus, gpus = max(cpus, o.Free.CPUs), max(gpus, o.Free.GPUs)
+			if o.minutes == forecast.Forever {
+				longest = math.Inf(1)
+			} else {
+				longest = max(longest, float64(o.minutes)*60)
+			}
+		}
+		labels := []string{"partition", p.Name}
+		all = append(all,
+			metric{"fairshare_hole_cpus", "Most CPUs of a node that a job could get right now.", labels, cpus},
+			metric{"fairshare_hole_gpus", "Most GPUs of a node that a job could get right now.", labels, gpus},
+			metric{"fairshare_hole_longest_seconds", "Longest time limit with which a job could start right now.", labels, longest},
+			metric{"fairshare_jobs_unplanned", "Jobs in line without a planned start.", labels, float64(v.plan.Unplanned(p.Name))})
+	}
+	return all
+}
+
+func (v *holesView) finish() error {
+	if v.svg == "" {
+		return nil
+	}
+	return writeSVG(v.svg, v.drawing())
+}
+
+func (v *holesView) clusterName() string { return v.plan.Config.Get("ClusterName") }
+
+func integer(f float64) string { return strconv.FormatInt(int64(f), 10) }

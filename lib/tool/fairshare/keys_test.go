@@ -1,0 +1,202 @@
+package fairshare
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/planner"
+)
+
+// typist is a terminal on which keys are typed one after the other, each when the screen
+// before has been drawn.
+type typist struct {
+	mu      sync.Mutex
+	screens []string
+	drawn   chan string
+}
+
+func (t *typist) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := string(b); strings.Contains(text, "\x1b[H") {
+		t.screens = append(t.screens, text)
+		t.drawn <- strings.NewReplacer("\x1b[K", "", "\x1b[H", "", "\x1b[J", "", "\x1b[2J", "", "\r\n", "\n").Replace(text)
+	}
+	return len(b), nil
+}
+
+// The list of jobs is steered by keys: choose, details, log, sort, filter, own jobs.
+func TestKeys(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	was := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = was }()
+	captured := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
+	a := planner.New()
+	a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+	a.Now = func() time.Time { return captured }
+	v := &queueView{ask: a, screen: &queueScreen{me: "alice"}}
+	keys, out := make(chan string), &typist{drawn: make(chan string, 1)}
+	w := watcher{out: out, stderr: out, terminal: true, now: time.Now, rows: func() int { return 24 }, width: func() int { return 80 }, keys: keys, screen: v}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(t.Context(), time.Hour, func(ctx context.Context, ask bool) ([]byte, error) {
+			if ask {
+				if err := v.load(ctx); err != nil {
+					return nil, err
+				}
+			}
+			var b bytes.Buffer
+			p := newPage(&b, 80, false)
+			err := errors.Join(v.text(p), p.Flush())
+			return b.Bytes(), err
+		})
+	}()
+	screen := func() string {
+		t.Helper()
+		select {
+		case s := <-out.drawn:
+			for line := range strings.Lines(s) {
+				if displayWidth(strings.TrimSuffix(line, "\n")) > 80 {
+					t.Errorf("wider than the screen: %q", line)
+				}
+			}
+			return s
+		case err := <-ended:
+			t.Fatalf("it has ended: %v", err)
+		case <-time.After(3 * time.Minute):
+			t.Fatal("nothing is drawn")
+		}
+		return ""
+	}
+	typed := func(names ...string) (s string) {
+		t.Helper()
+		for _, name := range names {
+			keys <- name
+			s = screen()
+		}
+		return s
+	}
+	chosen := func(s string) string {
+		for line := range strings.Lines(s) {
+			if strings.HasPrefix(line, ">") {
+				return strings.Fields(line)[2]
+			}
+		}
+		return ""
+	}
+	first := screen()
+	if chosen(first) == "" || !strings.Contains(first, "j/k enter:details l:log s:sort /:filter m:mine r:running q:quit") || strings.Contains(first, "…") {
+		t.Errorf("%s", first)
+	}
+	second := typed("j")
+	if chosen(second) == "" || chosen(second) == chosen(first) {
+		t.Errorf("j chooses %q after %q", chosen(second), chosen(first))
+	}
+	if again := typed(keyUp); chosen(again) != chosen(first) {
+		t.Errorf("up chooses %q", chosen(again))
+	}
+	if s := typed("k"); chosen(s) != chosen(first) {
+		t.Errorf("above the first is %q", chosen(s))
+	}
+	many := typed(slices.Repeat([]string{"j"}, 40)...)
+	if chosen(many) == "" || chosen(many) == chosen(second) {
+		t.Errorf("the last is not to be seen:\n%s", many)
+	}
+	if s := typed("m"); !strings.Contains(s, "[mine]") || strings.Contains(s, " bob ") || !strings.Contains(s, " alice ") {
+		t.Errorf("%s", s)
+	}
+	if s := typed("m", "/", "b", "O", "x", keyBack); !strings.Contains(s, "filter: bO_") || !strings.Contains(s, " bob ") || strings.Contains(s, " alice ") {
+		t.Errorf("%s", s)
+	}
+	if s := typed(keyEnter, "s"); !strings.Contains(s, "[by submission, filter bO]") {
+		t.Errorf("%s", s)
+	}
+	if s := typed("/", "q", "q"); !strings.Contains(s, "no job is left by the filter") {
+		t.Errorf("%s", s)
+	}
+	if s := typed(keyEscape, "s", "s", "s"); !strings.Contains(s, " alice ") {
+		t.Errorf("%s", s)
+	}
+	typed(slices.Repeat([]string{"k"}, 40)...)
+	if s := typed(keyEnter); !strings.Contains(s, "job "+chosen(first)+" ") || !strings.Contains(s, "esc:back") {
+		t.Errorf("%s", s)
+	}
+	if s := typed("j", "j"); strings.Contains(s, "job "+chosen(first)+" \"") {
+		t.Errorf("it does not scroll:\n%s", s)
+	}
+	if s := typed("l"); !strings.Contains(s, "no log: ") && !strings.Contains(s, "Slurm names no log") {
+		t.Errorf("%s", s)
+	}
+	if s := typed(keyEscape); chosen(s) != chosen(first) {
+		t.Errorf("%s", s)
+	}
+	keys <- "q"
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKeyNames(t *testing.T) {
+	for text, want := range map[string][]string{
+		"j": {"j"}, "\x1b[A\x1b[B": {keyUp, keyDown}, "\x1b": {keyEscape}, "\r": {keyEnter}, "\x7fé": {keyBack, "é"}, "\x03": {keyEnd}, "\x1b[1;5Cx": {"x"}, "\x1b[": nil, "\xff": nil,
+	} {
+		if got := keyNames([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// The end of a log is read, and nothing but files.
+func TestEndOf(t *testing.T) {
+	file := t.TempDir() + "/log"
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", maxLog)+"end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := endOf(file); err != nil || len(text) != maxLog || !bytes.HasSuffix(text, []byte("end")) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if _, err := endOf("/dev/zero"); err == nil {
+		t.Error("a device was read")
+	}
+}
+
+// Nothing is wider than the screen, and nothing that matters is cut.
+func TestNarrow(t *testing.T) {
+	was := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = was }()
+	captured := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
+	for _, width := range []int{40, 60, 80, 120} {
+		for name, make := range map[string]func(*planner.Asker) view{
+			"jobs": func(a *planner.Asker) view { return &queueView{ask: a} }, "jobs 7": func(a *planner.Asker) view { return &queueView{ask: a, ids: []string{"7"}} },
+			"holes":  func(a *planner.Asker) view { return &holesView{ask: a, shortest: time.Minute, margin: time.Minute} },
+			"shares": func(a *planner.Asker) view { return &sharesView{ask: a, all: true} },
+		} {
+			a := planner.New()
+			a.Client.Run, a.Client.Env = recorded{dir: fixtures}, []string{"PATH=/nowhere"}
+			a.Now = func() time.Time { return captured }
+			v := make(a)
+			if err := v.load(t.Context()); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var b bytes.Buffer
+			p := newPage(&b, width, false)
+			if err := errors.Join(v.text(p), p.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if line = strings.TrimSuffix(line, "\n"); displayWidth(line) > width || strings.Contains(line, "…") {
+					t.Errorf("%s at %d columns: %q", name, width, line)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,248 @@
+// Package fairshare is the tool fairshare, which shows who waits in a Slurm queue, why, and where there is
+// room: fair share, the pending jobs with where their priorities come from, the
+// holes that backfill leaves, the partition in which a job starts soonest, and what
+// was used.
+package fairshare
+
+import (
+	"context"
+	"io"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// Usage is what the tool does, in a line.
+const Usage = "who waits, why, and where the next hole is"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// A long queue is read once and kept: collecting garbage while it grows costs
+	// more than it frees, until memory gets scarce.
+	debug.SetGCPercent(300)
+	debug.SetMemoryLimit(softMemory)
+	return tool(planner.New(), stdout, stderr).Run(ctx, args, stdin, stdout, stderr)
+}
+
+// softMemory is from where on memory is collected more eagerly.
+const softMemory = 192 << 20
+
+const (
+	userUsage      = "only of these `USERS`, separated by commas"
+	partitionUsage = "only in these `PARTITIONS`, separated by commas"
+)
+
+func tool(a *planner.Asker, stdout, stderr io.Writer) app.Tool {
+	display := func(c *cli.Context, v view) error { return show(c, a, v, stdout, stderr) }
+	return app.Tool{
+		Name:  "fairshare",
+		Usage: Usage,
+		Description: `Without a command: your place in the association tree, with shares, usage and
+fair-share factor, and when usage has decayed.`,
+		Examples: `fairshare                        my fair share, and when it recovers
+fairshare jobs -p gpu            who waits for gpu, in order, and why
+fairshare jobs 349               the whole story of one job
+fairshare holes                  what would start right now
+fairshare where --gpus=2 job.sh  where this job would start soonest
+fairshare when 349               when that job will start
+fairshare limits                 what I may have, and what is left
+fairshare used --since 30d       what I asked for and did not use
+fairshare history --since 30d    what I used, by day`,
+		Brief: map[string][]string{
+			"":     {"user", "account", "all", "json", "watch"},
+			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "json", "watch", "every", "prometheus"},
+		},
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "the associations of these `USERS`, separated by commas; default: you"},
+			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` with all below them"},
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "the whole tree"},
+		}, commonFlags()...),
+		Commands: []*cli.Command{
+			{
+				Name: "jobs", Usage: "pending jobs in the order of the scheduler, or the story of one", ArgsUsage: "[JOB...]",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: userUsage},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "me", Usage: "only mine"},
+					&cli.StringFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "these `JOBS`, separated by commas, pending or running"},
+					app.SomeOf(&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, as they are"}, fieldNames()...),
+					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
+					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					v, err := newQueueView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
+				Name: "holes", Usage: "the room that running, planned and reserved jobs leave",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
+					&cli.StringFlag{Name: "span", Usage: "look this far ahead: a `DURATION` such as 12h or 2d"},
+					&cli.StringFlag{Name: "shortest", Value: "1m", Usage: "leave out holes shorter than this `DURATION`"},
+					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` until you submit; time limits are shorter by it"},
+					&cli.BoolFlag{Name: "now", Usage: "only what is free now"},
+					&cli.BoolFlag{Name: "list", Usage: "only the list, no chart"},
+					&cli.StringFlag{Name: "svg", Usage: "write the chart to `FILE` too", TakesFile: true},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					if err := noArguments(c); err != nil {
+						return err
+					}
+					v, err := newHolesView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
+				Name: "where", Usage: "the partition and QoS in which a job starts soonest", ArgsUsage: "[SBATCH-OPTION...] [SCRIPT]",
+				SkipFlagParsing: true, // the others are sbatch's
+				Flags:           []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+				Action: func(c *cli.Context) error {
+					v, help, err := newWhereView(a, c.Args().Slice())
+					switch {
+					case err != nil:
+						return err
+					case help:
+						_, err := io.WriteString(stdout, whereHelp)
+						return err
+					}
+					return showWhere(c.Context, a, v, stdout)
+				},
+			},
+			{
+				Name: "when", Usage: "when a job will start, and how often that was right", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
+				SkipFlagParsing: true, // the others are sbatch's
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "score", Usage: "print how good the past forecasts on this cluster were"},
+					&cli.StringFlag{Name: "replay", Usage: "forecast the jobs of a `FILE` of sacct or of a trace in SWF", TakesFile: true},
+					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+				},
+				Action: func(c *cli.Context) error {
+					v, help, err := newWhenView(a, c.Args().Slice())
+					switch {
+					case err != nil:
+						return err
+					case help:
+						_, err := io.WriteString(stdout, whenHelp)
+						return err
+					}
+					return showWhen(c.Context, a, v, stdout)
+				},
+			},
+			{
+				Name: "limits", Usage: "the limits that apply, what is left, and which bind", ArgsUsage: "[USER|ACCOUNT]",
+				Flags: commonFlags(),
+				Action: func(c *cli.Context) error {
+					if c.NArg() > 1 {
+						return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().Get(1))
+					}
+					return display(c, &limitsView{ask: a, name: c.Args().First()})
+				},
+			},
+			{
+				Name: "used", Usage: "what jobs used of what they asked for, and what to ask for", ArgsUsage: "[JOB...]",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "jobs that ran from this `TIME` on: a duration back such as 30d, or a date"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
+					&cli.StringFlag{Name: "risk", Value: "5%", Usage: "the `PART` of runs that may need more than is advised"},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					v, err := newUsedView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+			{
+				Name: "history", Usage: "what was used, by day and user or account",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "from this `TIME` on: a duration back such as 30d, or a date"},
+					&cli.StringFlag{Name: "until", Usage: "to this `TIME`; default: now"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
+					app.OneOf(&cli.StringFlag{Name: "by", Value: "user", Usage: "`WHOM` to tell apart: user or account"}, "user", "account"),
+					&cli.StringFlag{Name: "tres", Value: "cpu", Usage: "the `RESOURCE` to add up: cpu, gpu, mem, node, billing, …"},
+					app.OneOf(&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)"}, "sacct", "sreport"),
+					&cli.StringFlag{Name: "top", Value: "6", Usage: "tell the first `N` apart; the others are one"},
+					&cli.StringFlag{Name: "svg", Usage: "write the plot to `FILE` too", TakesFile: true},
+				}, commonFlags()...),
+				Action: func(c *cli.Context) error {
+					if err := noArguments(c); err != nil {
+						return err
+					}
+					v, err := newHistoryView(a, c)
+					if err != nil {
+						return err
+					}
+					return display(c, v)
+				},
+			},
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return unknown("command", c.Args().First(), []string{"jobs", "holes", "where", "when", "limits", "used", "history"})
+			}
+			v, err := newSharesView(a, c)
+			if err != nil {
+				return err
+			}
+			return display(c, v)
+		},
+	}
+}
+
+func commonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		&cli.BoolFlag{Name: "watch", Usage: "refresh in place, with changes marked, until interrupted"},
+		&cli.StringFlag{Name: "every", Value: "15s", Usage: "refresh after this `DURATION`, at least 5s"},
+		&cli.StringFlag{Name: "prometheus", Usage: "write metrics to `FILE`, for node_exporter's textfile collector", TakesFile: true},
+	}
+}
+
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
+	}
+	return nil
+}
+
+// list splits a flag's value at its commas.
+func list(value string) []string {
+	var names []string
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// duration reads the value of a flag.
+func duration(flag, value string) (time.Duration, error) {
+	d, err := unit.Duration(value)
+	if err != nil {
+		return 0, fault.Errorf(fault.Usage, "--%s: %w", flag, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,47 @@
+package fairshare
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// traceProbes is how many jobs of a trace are forecast.
+const traceProbes = 300
+
+// showReplay scores forecasts on the jobs of a file.
+func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, stdout io.Writer) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fault.Wrap(fault.Usage, err)
+	}
+	defer f.Close()
+	runs, err := planner.ReadTrace(f)
+	if err != nil {
+		return fault.Hint(fault.Errorf(fault.Usage, "%s: %w", file, err), "sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
+	}
+	past := forecast.ScoreTrace(runs, traceProbes, func() bool { return ctx.Err() != nil })
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if asJSON {
+		return app.PrintJSON(stdout, struct {
+			Time string      `json:"time"`
+			Jobs int         `json:"trace_jobs"`
+			Past []scoreJSON `json:"past"`
+		}{now.Format(time.RFC3339), len(runs), scoresOf(past)})
+	}
+	p := newPage(stdout, 0, false)
+	p.line("", "%s in the trace, %s forecast", plural(len(runs), "job", "jobs"), plural(len(past), "job", "jobs"))
+	if len(past) > 0 {
+		scoreTable(p, past)
+	}
+	return p.Flush()
+}

@@ -1,0 +1,364 @@
+package fairshare
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// story tells everything about one job: a row for each partition it waits for.
+func (v *queueView) story(p *page) error {
+	j := &v.jobs[v.rows[0]]
+	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
+	p.line("  ", "user %s, account %s, QoS %s, submitted %s", or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
+	p.line("  ", "asks for %s", request(j))
+	if n := j.TaskCount(); n > 1 {
+		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
+	}
+	if j.HetID != 0 {
+		p.line("  ", "component %d of the heterogeneous job %d: all components start together", j.HetOffset, j.HetID)
+	}
+	if j.Dependency != "" {
+		p.line("  ", "depends on %s", j.Dependency)
+	}
+	if j.Reservation != "" {
+		p.line("  ", "in the reservation %s", j.Reservation)
+	}
+	if !j.Pending() {
+		v.notWaiting(p, j)
+		return nil
+	}
+	p.print("\n")
+	p.table(len(v.rows), []column{
+		{title: "PARTITION", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].Partition })},
+		{title: "RANK", right: true, cell: textCell(func(i int) string { return v.rankText(v.rows[i]) })},
+		{title: "PRIORITY", right: true, cell: textCell(func(i int) string { return number(v.priorityOf(v.rows[i]), 0) })},
+		{title: "EXPECTED START", cell: textCell(func(i int) string { return v.startText(v.rows[i]) })},
+		{title: "ON", cell: textCell(func(i int) string { return v.jobs[v.rows[i]].SchedNodes })},
+	})
+	e := explain(j)
+	p.printf("\n%s\n", p.paint(bold, "why it waits:"))
+	p.line("  ", "%s (%s)", e.Plain, or(shortReason(j.Reason), "no reason"))
+	never := len(v.rows) > 0
+	for _, i := range v.rows {
+		text, ends := v.obstacle(i)
+		never = never && ends
+		if text != "" {
+			p.line("  ", "%s", text)
+		}
+	}
+	if !never {
+		p.line("  ", "what can be done: %s", e.Advice)
+	}
+	for _, i := range v.rows {
+		if text, command := v.fitText(&v.jobs[i]); text != "" {
+			p.line("  ", "in %s %s", v.jobs[i].Partition, text)
+			if command != nil {
+				p.command("    ", command)
+			}
+		}
+	}
+	for _, i := range v.rows {
+		v.factorsOf(p, i)
+	}
+	if len(v.rows) > 0 && v.candidates[v.rows[0]].Eligible {
+		v.before(p)
+	}
+	v.footnotes(p)
+	return nil
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func storyTitle(j *slurm.Job) string {
+	return fmt.Sprintf("%q is %s", app.Sanitize(j.Name), strings.ToLower(j.State))
+}
+
+// request is what a job asks for, in words.
+func request(j *slurm.Job) string {
+	parts := []string{plural(int(j.Nodes), "node", "nodes"), plural(int(j.CPUs), "CPU", "CPUs")}
+	if mem := j.TRES["mem"]; mem > 0 {
+		parts = append(parts, memory(mem)+" of memory")
+	}
+	if g := j.GPUs(); g > 0 {
+		parts = append(parts, plural(int(g), "GPU", "GPUs"))
+	}
+	text := strings.Join(parts, ", ")
+	if j.Limit != 0 {
+		text += " for " + slurm.FormatDuration(j.Limit)
+	}
+	return text
+}
+
+// shortReason is the reason as a word: some are a sentence, which has been said already.
+func shortReason(reason string) string {
+	code, _, _ := strings.Cut(reason, ",")
+	if strings.Contains(code, " ") {
+		return "Resources"
+	}
+	return code
+}
+
+// obstacle is what the planner knows of a row beyond Slurm's reason, and whether the job
+// can never start there as it is.
+func (v *queueView) obstacle(i int) (text string, never bool) {
+	if v.plan == nil {
+		return "", slurm.WillNeverStart(v.jobs[i].Reason)
+	}
+	row := v.plan.Row(&v.jobs[i])
+	if row < 0 {
+		return "", false
+	}
+	verdict := v.plan.Plan.Results[row].Verdict
+	never = verdict == forecast.NeverAsks || verdict == forecast.NeverFits || slurm.WillNeverStart(v.jobs[i].Reason)
+	if text = v.plan.Plan.Explain(row); text != "" && len(v.rows) > 1 && verdict != forecast.NeverFits {
+		text = "in " + v.jobs[i].Partition + ": " + text
+	}
+	return text, never
+}
+
+// startText is when a row is expected to start.
+func (v *queueView) startText(i int) string {
+	if _, never := v.obstacle(i); never {
+		return "never as it is"
+	}
+	return when(v.jobs[i].Start, v.at)
+}
+
+func (v *queueView) rankText(i int) string {
+	if v.ranks[i] == 0 {
+		return "not in line"
+	}
+	return fmt.Sprintf("%d of %d", v.ranks[i], v.waiting[v.jobs[i].Partition])
+}
+
+// notWaiting is the rest of the story of a job that runs.
+func (v *queueView) notWaiting(p *page, j *slurm.Job) {
+	p.print("\n")
+	if j.Start > 0 {
+		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
+	}
+	if j.End > 0 {
+		p.line("", "its time limit ends %s", when(j.End, v.at))
+	}
+}
+
+// factorsOf writes where a job's priority in one partition comes from.
+func (v *queueView) factorsOf(p *page, i int) {
+	j := &v.jobs[i]
+	parts := v.parts(i)
+	if parts == nil {
+		return
+	}
+	prio := v.priorityOf(i)
+	p.printf("\n%s\n", p.paint(bold, "where the priority comes from in "+app.Sanitize(j.Partition)+":"))
+	if direct(parts, prio) {
+		p.line("  ", "an administrator has set it to %s; no factor counts", number(prio, 0))
+		return
+	}
+	var shown []priority.Part
+	for _, part := range parts {
+		if part.Share != 0 || part.Factor != 0 {
+			shown = append(shown, part)
+		}
+	}
+	largest := 1.0
+	for _, part := range shown {
+		largest = max(largest, part.Share)
+	}
+	simple := func(part priority.Part) bool { return part.Name == "site" || part.Name == "nice" }
+	p.table(len(shown)+1, []column{
+		{title: "  FACTOR", cell: func(r int, b []byte) []byte {
+			if r == len(shown) {
+				return append(b, "  sum"...)
+			}
+			return appendText(append(b, "  "...), partName(shown[r].Name))
+		}},
+		{title: "VALUE", right: true, drop: 2, cell: textCell(func(r int) string {
+			if r == len(shown) || simple(shown[r]) {
+				return ""
+			}
+			return number(shown[r].Factor, 4)
+		})},
+		{title: "WEIGHT", right: true, drop: 1, cell: textCell(func(r int) string {
+			if r == len(shown) || simple(shown[r]) {
+				return ""
+			}
+			return number(shown[r].Weight, 0)
+		})},
+		{title: "SHARE", right: true, cell: textCell(func(r int) string {
+			if r == len(shown) {
+				return number(priority.Sum(parts), 2)
+			}
+			return number(shown[r].Share, 2)
+		})},
+		{title: "", cell: func(r int, b []byte) []byte {
+			if r == len(shown) {
+				return append(b, "Slurm: "+number(prio, 0)...)
+			}
+			return append(b, p.paint(green, bar(shown[r].Share/largest, 20))...)
+		}},
+	})
+	if f := v.factorsRow(i); prio > f.Priority {
+		p.line("  ", "here a priority only rises (PriorityFlags=INCR_ONLY): %s is from when the factors were higher", number(prio, 0))
+	}
+}
+
+// partName is what a factor is called in prose.
+func partName(name string) string {
+	switch name {
+	case "fairshare":
+		return "fair share"
+	case "jobsize":
+		return "job size"
+	case "qos":
+		return "QoS"
+	case "assoc":
+		return "association"
+	}
+	if tres, ok := strings.CutPrefix(name, "tres:"); ok {
+		return "TRES " + tres
+	}
+	if name == "tres" {
+		return "TRES"
+	}
+	return name
+}
+
+// before compares the job with the one that is looked at before it, and says
+// what would change the order.
+func (v *queueView) before(p *page) {
+	for _, i := range v.rows {
+		other := v.predecessor(i)
+		j := &v.jobs[i]
+		if other < 0 {
+			p.printf("\n%s\n  no job\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
+			continue
+		}
+		o := &v.jobs[other]
+		gap := v.priorityOf(other) - v.priorityOf(i)
+		p.printf("\n%s\n", p.paint(bold, "before it in "+app.Sanitize(j.Partition)+":"))
+		if gap < 0 {
+			p.line("  ", "job %s of %s, in spite of a lower priority: it has a reservation", o.Label, o.User)
+			continue
+		}
+		p.line("  ", "job %s of %s with priority %s, ahead by %s", o.Label, o.User, number(v.priorityOf(other), 0), number(gap, 0))
+		for _, line := range v.change(i, other, gap) {
+			p.line("  ", "%s", line)
+		}
+	}
+}
+
+// predecessor is the job right before another in its partition, or -1.
+func (v *queueView) predecessor(i int) int {
+	last := -1
+	for _, k := range v.order {
+		if k == i {
+			return last
+		}
+		if v.candidates[k].Eligible && v.jobs[k].Partition == v.jobs[i].Partition {
+			last = k
+		}
+	}
+	return -1
+}
+
+// change says in what a job lost against the one before it, and what would help.
+func (v *queueView) change(i, other int, gap float64) []string {
+	mine, theirs := v.parts(i), v.parts(other)
+	if gap == 0 {
+		return []string{"the priorities are equal: the one submitted first comes first"}
+	}
+	if mine == nil || theirs == nil {
+		return nil
+	}
+	if direct(mine, v.priorityOf(i)) || direct(theirs, v.priorityOf(other)) {
+		return []string{"an administrator has set a priority"}
+	}
+	var lines []string
+	lost := priority.Lost(mine, theirs)
+	for k, d := range lost {
+		if d.Lag < 0.5 {
+			break
+		}
+		if k == 0 {
+			lines = append(lines, fmt.Sprintf("it lost most in %s: %s points. %s", partName(d.Name), number(d.Lag, 1), v.remedy(d.Name, i)))
+		} else {
+			lines = append(lines, fmt.Sprintf("it also lost %s points in %s", number(d.Lag, 1), partName(d.Name)))
+		}
+	}
+	for k := len(lost) - 1; k >= 0 && lost[k].Lag < -0.5; k-- {
+		lines = append(lines, fmt.Sprintf("it leads by %s points in %s", number(-lost[k].Lag, 1), partName(lost[k].Name)))
+	}
+	lines = append(lines, v.waitingHelps(i, other, gap))
+	return lines
+}
+
+// remedy is what would change a factor.
+func (v *queueView) remedy(name string, i int) string {
+	j := &v.jobs[i]
+	switch name {
+	case "age":
+		return "Age grows by itself while the job waits"
+	case "fairshare":
+		return "Usage decays by itself (fairshare shows when); another account of yours may have a better factor"
+	case "jobsize":
+		if v.config.Get("PriorityFavorSmall") == "Yes" {
+			return "Small jobs are favoured: fewer nodes or CPUs would raise it"
+		}
+		return "Large jobs are favoured: it is how this cluster weighs them"
+	case "partition":
+		return "The partition of the other job counts more: fairshare where shows yours"
+	case "qos":
+		return "A QoS of higher priority would raise it: scontrol update job=" + j.Label + " qos="
+	case "tres":
+		return "Jobs that ask for more are favoured there: ask for what the job needs, not for more"
+	case "nice":
+		return "The job was made nice: an owner may only lower a priority further; submit it again without --nice"
+	case "site":
+		return "The site's own factor decides: ask the administrators"
+	}
+	return "Ask the administrators"
+}
+
+// waitingHelps says whether the job overtakes by waiting. Both grow older at the
+// same rate, until the other one reaches the maximum of age; a job of which Slurm tells no
+// time of accrual (MaxJobsAccrue and the like) does not.
+func (v *queueView) waitingHelps(i, other int, gap float64) string {
+	age := func(k int) float64 {
+		f := v.factorsRow(k)
+		if f == nil {
+			return 0
+		}
+		return f.Age.Norm
+	}
+	maxAge := v.config.Duration("PriorityMaxAge").Seconds()
+	mine, theirs := age(i), age(other)
+	stands := v.jobs[other].Accrue == 0 // a limit on jobs that grow older keeps it as old as it is
+	switch {
+	case v.weights.Age == 0:
+		return "waiting alone does not overtake it: age does not count here"
+	case v.jobs[i].Accrue == 0:
+		return "waiting alone does not overtake it: this job does not grow older (a limit on jobs that do, or it is not eligible)"
+	case theirs < 1 && !stands:
+		return "waiting alone does not overtake it: its age grows as fast"
+	}
+	after, ok := priority.TimeToGain(gap, mine, v.weights.Age, maxAge)
+	if !ok {
+		return "waiting alone does not overtake it: age counts at most " + number(v.weights.Age, 0)
+	}
+	if stands {
+		return "the other does not grow older: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+	}
+	return "the other is as old as counts: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+}

@@ -1,0 +1,581 @@
+package fairshare
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+const whenHelp = `fairshare when - when a job will start, and how often that was right
+
+usage: fairshare when [--json] JOB...
+       fairshare when [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
+       fairshare when --score [--json]
+       fairshare when --replay FILE [--json]
+
+Replays the queue many times, with run times and arrivals drawn from jobs that
+have ended. Nothing is submitted.
+
+options:
+  --score        print how good the past forecasts on this cluster were
+  --replay FILE  forecast the jobs of a file of sacct or of a trace in SWF
+  --json         print JSON
+  --help, -h     show help
+
+examples:
+  fairshare when 349
+  fairshare when --gpus=2 --time=4:00:00 -p gpu train.sh
+`
+
+// whenView is when a job starts.
+type whenView struct {
+	asJSON, score bool
+	replay        string
+	ids           []string
+	where         *whereView // options of sbatch
+
+	at      time.Time
+	plan    planner.Planner
+	history *forecast.History
+	noRuns  string // why nothing was learned
+	kept    *planner.Kept
+	notKept string // why forecasts cannot be kept
+	answers []startAnswer
+}
+
+// startAnswer is the answer for one job.
+type startAnswer struct {
+	label      string
+	partitions []string
+	running    int64 // since when it runs
+	never      string
+	estimate   forecast.Estimate
+	limits     int64   // by time limits alone; 0: not before the end of the replay
+	slurm      int64   // Slurm's own; 0: none
+	low, high  float64 // calibrated, in seconds from now
+	rawMedian  float64
+	rawLow     float64
+	rawHigh    float64
+	runs       int
+	kind       string
+}
+
+func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err error) {
+	v = &whenView{}
+	var rest []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		file, joined := strings.CutPrefix(arg, "--replay=")
+		switch {
+		case arg == "--help" || arg == "-h" || arg == "--help-all":
+			return nil, true, nil
+		case arg == "--json":
+			v.asJSON = true
+		case arg == "--score":
+			v.score = true
+		case joined:
+			v.replay = file
+		case arg == "--replay":
+			if i+1 == len(args) {
+				return nil, false, fault.Errorf(fault.Usage, "--replay needs a file")
+			}
+			i++
+			v.replay = args[i]
+		default:
+			rest = append(rest, arg)
+			if !strings.HasPrefix(arg, "-") && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
+				continue
+			}
+			if planner.TakesValue(arg) && strings.HasPrefix(arg, "-") && i+1 < len(args) {
+				i++
+				rest = append(rest, args[i])
+			} else if !strings.HasPrefix(arg, "-") { // a script, and its arguments
+				rest = append(rest, args[i+1:]...)
+				i = len(args)
+			}
+		}
+	}
+	if (v.score || v.replay != "") && len(rest) > 0 || v.score && v.replay != "" {
+		return nil, false, fault.Errorf(fault.Usage, "--score and --replay go without a job and without each other")
+	}
+	if len(rest) > 0 && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
+		v.ids = rest
+		return v, false, nil
+	}
+	if v.score || v.replay != "" {
+		return v, false, nil
+	}
+	if len(rest) == 0 {
+		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no option of sbatch is given"), "fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
+	}
+	v.where, _, err = newWhereView(a, rest)
+	return v, false, err
+}
+
+// showWhen runs the command.
+func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writer) error {
+	if v.replay != "" {
+		return showReplay(ctx, v.replay, v.asJSON, a.Now(), stdout)
+	}
+	if err := v.load(ctx, a); err != nil {
+		return err
+	}
+	if v.asJSON {
+		return v.json(stdout)
+	}
+	width := 0
+	if app.IsTerminal(stdout) {
+		width = app.Width(stdout)
+	}
+	p := newPage(stdout, width, app.Color(stdout))
+	v.text(p)
+	return p.Flush()
+}
+
+func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
+	var runs []forecast.Past
+	if err := planner.Together(ctx, func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
+		runs, v.noRuns, err = a.Ended(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	v.at = v.plan.Now
+	v.history = forecast.NewHistory(runs)
+	if err := v.settle(ctx, a); err != nil {
+		return err
+	}
+	if v.score {
+		return nil
+	}
+	if v.where != nil {
+		return v.submitted(ctx, a)
+	}
+	return v.queued()
+}
+
+// settle learns what came of past forecasts.
+func (v *whenView) settle(ctx context.Context, a *planner.Asker) (err error) {
+	if v.kept, err = planner.LoadKept(v.plan.Config.Get("ClusterName")); err != nil {
+		v.notKept, v.kept = err.Error(), &planner.Kept{}
+		return nil
+	}
+	seen := map[string]int64{}
+	for i := range v.plan.Jobs {
+		j := &v.plan.Jobs[i]
+		if seen[planner.RawID(j.ID)] = j.Start; j.Pending() {
+			seen[planner.RawID(j.ID)] = 0
+		}
+	}
+	changed, err := v.kept.Settle(ctx, a, v.noRuns == "", seen)
+	if err == nil && changed {
+		v.save()
+	}
+	return err
+}
+
+// save keeps the forecasts. That they cannot be kept changes nothing in the answer.
+func (v *whenView) save() {
+	if v.notKept != "" {
+		return
+	}
+	if err := v.kept.Save(); err != nil {
+		v.notKept = err.Error()
+	}
+}
+
+// queued answers for jobs in the queue.
+func (v *whenView) queued() error {
+	for _, id := range v.ids {
+		var rows []int
+		for i := range v.plan.Jobs {
+			if isJob(&v.plan.Jobs[i], id) {
+				rows = append(rows, i)
+			}
+		}
+		if len(rows) == 0 {
+			return fault.Hint(fault.Errorf(fault.Usage, "job %s is not in the queue", id), "if it has ended: sacct -j "+id)
+		}
+		j := &v.plan.Jobs[rows[0]]
+		answer := startAnswer{label: j.Label}
+		if !j.Pending() {
+			answer.running = j.Start
+			v.answers = append(v.answers, answer)
+			continue
+		}
+		rows = slices.DeleteFunc(rows, func(i int) bool { return v.plan.Jobs[i].ID != j.ID })
+		for _, i := range rows {
+			answer.partitions = append(answer.partitions, v.plan.Jobs[i].Partition)
+		}
+		answer.never = v.never(v.plan.Plan, rows)
+		v.forecast(&answer, v.plan.World, rows, j.Start)
+		if answer.never == "" && answer.runs > 0 && j.TaskCount() == 1 && answer.estimate.Median != forecast.Forever {
+			v.remember(j, &answer)
+		}
+		v.answers = append(v.answers, answer)
+	}
+	return nil
+}
+
+// never says why a job can start in none of its partitions as it is, or "".
+func (v *whenView) never(p *forecast.Plan, rows []int) string {
+	text := ""
+	for _, row := range rows {
+		switch r := &p.Results[row]; r.Verdict {
+		case forecast.NeverAsks, forecast.NeverFits:
+			text = p.Explain(row)
+		case forecast.Held:
+			text = "it is held, or can never start as it is"
+		case forecast.PartitionDown:
+			text = "partition " + p.World.Jobs[row].Partition + " starts no jobs"
+		default:
+			return ""
+		}
+	}
+	return text
+}
+
+// forecast fills in when the job of some rows starts.
+func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, bySlurm int64) {
+	if answer.never != "" {
+		return
+	}
+	j := &w.Jobs[rows[0]]
+	answer.runs, answer.kind = v.history.Known(j)
+	starts := forecast.Replay(w, rows, forecast.Course{
+		Run: func(j *forecast.Job) int64 {
+			if j.Running {
+				return max(1, j.End-j.Start)
+			}
+			return max(1, j.Limit)
+		}, Until: v.at.Unix() + 30*86400, Turns: 100, Work: 4_000_000,
+	})
+	for _, s := range starts {
+		if s > 0 && (answer.limits == 0 || s < answer.limits) {
+			answer.limits = s
+		}
+	}
+	if answer.runs > 0 {
+		answer.estimate = forecast.When(w, rows, v.history, planner.ArrivalPriority(v.plan.World), uint64(v.at.Unix()))
+	} else { // nothing was learned
+		at := answer.limits
+		if at == 0 {
+			at = forecast.Forever
+		}
+		answer.estimate = forecast.Estimate{Median: at, Low: at, High: at, Replays: 1}
+	}
+	if answer.slurm = bySlurm; bySlurm < v.at.Unix() {
+		answer.slurm = 0
+	}
+	e := &answer.estimate
+	wait := func(t int64) float64 {
+		if t == forecast.Forever {
+			return math.Inf(1)
+		}
+		return float64(max(0, t-v.at.Unix()))
+	}
+	answer.rawLow, answer.rawHigh = wait(e.Low), wait(e.High)
+	if answer.low, answer.high = math.Inf(1), math.Inf(1); answer.runs == 0 {
+		return // nothing was learned: there is no range
+	}
+	answer.rawMedian = wait(e.Median)
+	var median float64
+	if median, answer.low, answer.high = forecast.Calibrate(v.kept.Scored(v.at.Unix()), answer.rawMedian, answer.rawLow, answer.rawHigh); !math.IsInf(median, 0) {
+		e.Median = v.at.Unix() + int64(math.Round(median))
+	}
+}
+
+// remember keeps a forecast, to be scored when the job has started. Of several within ten
+// minutes the first counts.
+func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
+	now := v.at.Unix()
+	id := planner.RawID(j.ID)
+	for _, t := range v.kept.All {
+		if t.Job == id && t.Submit == j.Submit && now-t.Made < 600 {
+			return
+		}
+	}
+	t := planner.Told{Job: id, Submit: j.Submit, Made: now, Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high, RawMedian: answer.rawMedian, RawLow: answer.rawLow, RawHigh: answer.rawHigh, Limits: -1, Slurm: -1}
+	if math.IsInf(t.High, 0) || math.IsInf(t.RawHigh, 0) {
+		return
+	}
+	if answer.limits > 0 {
+		t.Limits = float64(answer.limits - now)
+	}
+	if answer.slurm > 0 {
+		t.Slurm = float64(answer.slurm - now)
+	}
+	v.kept.All = append(v.kept.All, t)
+	v.save()
+}
+
+// submitted answers for a job that is not submitted yet.
+func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
+	user, err := planner.Me()
+	if err != nil {
+		return err
+	}
+	options, err := planner.Options(v.where.args)
+	if err != nil {
+		return err
+	}
+	wanted := v.where.wanted
+	if len(wanted) == 0 && options["partition"] != "" {
+		wanted = list(options["partition"])
+	}
+	if err := checkNames("partition", wanted, partitionNames(v.plan.Partitions)); err != nil {
+		return err
+	}
+	w := *v.plan.World
+	w.Jobs = slices.Clone(w.Jobs)
+	var rows []int
+	qos := ""
+	if len(v.where.wantQOS) > 0 {
+		qos = v.where.wantQOS[0]
+	}
+	for i := range v.plan.Partitions {
+		p := &v.plan.Partitions[i]
+		if !slices.Contains(wanted, p.Name) && (len(wanted) > 0 || !p.Default) {
+			continue
+		}
+		job, err := v.plan.JobFor(ctx, a, user, options, p, qos)
+		if err != nil {
+			return err
+		}
+		job.ID, job.ArrayID = 1<<61, 1<<61
+		rows = append(rows, len(w.Jobs))
+		w.Jobs = append(w.Jobs, job)
+	}
+	if len(rows) == 0 {
+		return fault.Hint(fault.Errorf(fault.Usage, "no default partition"), "name one with --partition")
+	}
+	answer := startAnswer{label: "this job"}
+	for _, row := range rows {
+		answer.partitions = append(answer.partitions, w.Jobs[row].Partition)
+	}
+	test := whereAnswerOf(strings.Join(answer.partitions, ","), qos)
+	if err := v.where.ask(ctx, a, &test); err != nil {
+		return err
+	}
+	if test.refusal != "" {
+		return fault.Errorf(fault.Failed, "Slurm would not take the job: %s", test.refusal)
+	}
+	answer.never = v.never(forecast.NewPlan(&w, true), rows)
+	v.forecast(&answer, &w, rows, test.start)
+	v.answers = append(v.answers, answer)
+	return nil
+}
+
+func whereAnswerOf(partition, qos string) answer { return answer{partition: partition, qos: qos} }
+
+// about is a time of waiting as people say it.
+func about(seconds float64) string {
+	switch {
+	case math.IsInf(seconds, 1):
+		return "more than 30 days"
+	case seconds < 1:
+		return "now"
+	case seconds < 150:
+		return fmt.Sprintf("%.0f s", math.Ceil(seconds/10)*10)
+	case seconds < 5400:
+		return plural(int(math.Round(seconds/60)), "minute", "minutes")
+	}
+	d := time.Duration(seconds) * time.Second
+	if d > 24*time.Hour {
+		return span(d.Round(time.Hour))
+	}
+	return span(d.Round(5 * time.Minute))
+}
+
+func (v *whenView) text(p *page) {
+	if v.score {
+		v.scoreText(p)
+		return
+	}
+	for _, a := range v.answers {
+		switch e := &a.estimate; {
+		case a.running > 0:
+			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
+			continue
+		case a.never != "":
+			p.line("", "%s will not start: %s", jobName(a.label), a.never)
+			continue
+		case e.Median == forecast.Forever:
+			p.line("", "%s does not start within 30 days, as far as can be seen", jobName(a.label))
+		default:
+			wait := float64(max(0, e.Median-v.at.Unix()))
+			when := "in about " + about(wait)
+			if wait <= float64(v.plan.World.Scheduler.Interval) {
+				when = "now"
+			}
+			if a.runs == 0 {
+				p.line("", "%s starts %s, if jobs run as long as they may", jobName(a.label), when)
+				break
+			}
+			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
+		}
+		if s := forecast.Score(v.kept.Scored(0), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
+			p.line("  ", "past forecasts here were off by %s in the median (the last %d)", exact(s.Median), s.Count)
+		} else {
+			p.line("  ", "no forecast on this cluster has been scored yet")
+		}
+		switch {
+		case v.noRuns != "":
+			p.line("  ", "run times: as long as the time limits, for %s", v.noRuns)
+		case a.runs == 0:
+			p.line("  ", "run times: as long as the time limits, for no job has ended here in 30 days")
+		default:
+			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s", plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
+		}
+		if a.limits > 0 && a.runs > 0 {
+			p.line("  ", "if all jobs ran to their time limits: %s", when(a.limits, v.at))
+		}
+		if a.slurm > 0 {
+			p.line("  ", "Slurm itself says: %s", when(a.slurm, v.at))
+		} else {
+			p.line("  ", "Slurm itself has no expected start")
+		}
+	}
+	v.keptText(p)
+}
+
+func (v *whenView) keptText(p *page) {
+	if v.notKept != "" {
+		p.line("", "forecasts are not kept, and so not scored: %s", v.notKept)
+	}
+}
+
+// exact is a number of seconds as the error of a forecast.
+func exact(seconds float64) string {
+	if seconds < 120 {
+		return fmt.Sprintf("%.0f s", seconds)
+	}
+	return span(time.Duration(seconds) * time.Second)
+}
+
+func jobName(label string) string {
+	if label == "this job" {
+		return label
+	}
+	return "job " + label
+}
+
+// methods are what is scored, side by side.
+var methods = []struct {
+	name  string
+	value func(forecast.Scored) float64
+}{
+	{"learned", func(s forecast.Scored) float64 { return s.Median }},
+	{"limits", func(s forecast.Scored) float64 { return s.Limits }},
+	{"slurm", func(s forecast.Scored) float64 { return s.Slurm }},
+}
+
+func (v *whenView) scoreText(p *page) {
+	v.keptText(p)
+	past := v.kept.Scored(0)
+	if len(past) == 0 {
+		p.line("", "no forecast on this cluster has been scored yet: %s of jobs that wait", plural(len(v.kept.All), "is", "are"))
+		return
+	}
+	scoreTable(p, past)
+}
+
+// scoreTable compares forecasts with what came.
+func scoreTable(p *page, past []forecast.Scored) {
+	var rows []forecast.Summary
+	for _, m := range methods {
+		rows = append(rows, forecast.Score(past, m.value))
+	}
+	percent := func(part float64) string { return fmt.Sprintf("%.0f%%", 100*part) }
+	value := func(f func(forecast.Summary) string) func(int, []byte) []byte {
+		return textCell(func(i int) string {
+			if rows[i].Count == 0 {
+				return "-"
+			}
+			return f(rows[i])
+		})
+	}
+	p.table(len(rows), []column{
+		{title: "FORECAST", cell: textCell(func(i int) string { return methods[i].name })},
+		{title: "COUNT", right: true, cell: textCell(func(i int) string { return fmt.Sprint(rows[i].Count) })},
+		{title: "MEDIAN ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.Median) })},
+		{title: "WITHIN x2", right: true, cell: value(func(s forecast.Summary) string { return percent(s.WithinTwo) })},
+		{title: "P90 ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.P90) })},
+	})
+	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
+}
+
+type scoreJSON struct {
+	Forecast  string   `json:"forecast"`
+	Count     int      `json:"count"`
+	Median    float64  `json:"median_error_seconds"`
+	P90       float64  `json:"p90_error_seconds"`
+	WithinTwo float64  `json:"within_factor_two"`
+	Coverage  *float64 `json:"coverage"` // of the 90 % range; null: it has none
+}
+
+func scoresOf(past []forecast.Scored) []scoreJSON {
+	list := []scoreJSON{}
+	for i, m := range methods {
+		s := forecast.Score(past, m.value)
+		row := scoreJSON{Forecast: m.name, Count: s.Count, Median: s.Median, P90: s.P90, WithinTwo: s.WithinTwo}
+		if i == 0 && s.Count > 0 {
+			row.Coverage = &s.Coverage
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+type whenJSON struct {
+	Job        string   `json:"job_id"`
+	Partitions []string `json:"partitions"`
+	Running    *string  `json:"running_since"`
+	Never      *string  `json:"never"`
+	Start      *string  `json:"start_time"` // null: not within 30 days
+	Seconds    *float64 `json:"seconds"`
+	Low        *float64 `json:"low_seconds"`
+	High       *float64 `json:"high_seconds"` // null: beyond 30 days
+	Limits     *string  `json:"start_time_by_limits"`
+	Slurm      *string  `json:"start_time_by_slurm"`
+	Runs       int      `json:"runs"`
+	Kind       *string  `json:"runs_of"`
+	Replays    int      `json:"replays"`
+}
+
+func (v *whenView) json(w io.Writer) error {
+	doc := struct {
+		Time    string      `json:"time"`
+		Learned bool        `json:"run_times_learned"`
+		Jobs    []whenJSON  `json:"jobs"`
+		Past    []scoreJSON `json:"past"`
+	}{v.at.Format(time.RFC3339), v.noRuns == "", []whenJSON{}, scoresOf(v.kept.Scored(0))}
+	finite := func(f float64) *float64 {
+		if math.IsInf(f, 0) {
+			return nil
+		}
+		return &f
+	}
+	for _, a := range v.answers {
+		j := whenJSON{Job: a.label, Partitions: filled(a.partitions), Running: rfc3339(a.running), Never: optional(a.never), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm), Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays}
+		if a.running == 0 && a.never == "" {
+			if a.estimate.Median != forecast.Forever {
+				j.Start = rfc3339(a.estimate.Median)
+				j.Seconds = finite(float64(max(0, a.estimate.Median-v.at.Unix())))
+			}
+			j.Low, j.High = finite(a.low), finite(a.high)
+		}
+		doc.Jobs = append(doc.Jobs, j)
+	}
+	return app.PrintJSON(w, doc)
+}

@@ -1,0 +1,460 @@
+package fairshare
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/admission"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+const whereHelp = `fairshare where - the partition and QoS in which a job starts soonest
+
+usage: fairshare where [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
+
+Asks "sbatch --test-only" for each partition and QoS whether it takes the job,
+and plans it there. With --partition or --qos only those are tried. Nothing is
+submitted. Without SCRIPT and --wrap an empty script stands for the job.
+
+options:
+  --json      print JSON
+  --help, -h  show help
+
+examples:
+  fairshare where --gpus=2 --time=4:00:00
+  fairshare where --partition=gpu,gpu_spot train.sh
+`
+
+// maxTries bounds the questions to sbatch: each makes slurmctld think.
+const maxTries = 64
+
+// triesAtOnce is how many questions are under way together.
+const triesAtOnce = 4
+
+// whereView is where a job could start, and when.
+type whereView struct {
+	noDatabase      bool // the accounts and QOSs of the user are not known
+	asJSON          bool
+	args            []string // for sbatch
+	wanted, wantQOS []string
+	account         string
+
+	at      time.Time
+	plan    planner.Planner
+	answers []answer
+	skipped int
+}
+
+// answer is what sbatch says of one partition and QoS.
+type answer struct {
+	partition, qos string
+	start          int64 // as it is planned with time limits, after the jobs that come first; 0: not planned
+	expected       int64 // as jobs really run; 0: nothing was learned, or it starts now
+	bySlurm        int64 // what sbatch --test-only says
+	nodes          string
+	note           string // why it is not planned
+	refusal        string // why not, in Slurm's words
+	preemptible    bool
+	preemptMode    string
+	ahead          int // jobs in line in the partition
+}
+
+// newWhereView takes fairshare's own flags out of sbatch's.
+func newWhereView(a *planner.Asker, args []string) (v *whereView, help bool, err error) {
+	v = &whereView{}
+	script, wrapped := false, false
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		value := func(names ...string) (string, bool) {
+			for _, name := range names {
+				long := strings.HasPrefix(name, "--")
+				switch {
+				case arg == name && i+1 < len(args):
+					i++
+					return args[i], true
+				case long && strings.HasPrefix(arg, name+"="):
+					return arg[len(name)+1:], true
+				case !long && strings.HasPrefix(arg, name) && len(arg) > len(name):
+					return arg[len(name):], true
+				}
+			}
+			return "", false
+		}
+		switch {
+		case script:
+			v.args = append(v.args, arg)
+			continue
+		case arg == "--json":
+			v.asJSON = true
+			continue
+		case arg == "--help" || arg == "-h" || arg == "--help-all":
+			return nil, true, nil
+		case arg == "--test-only":
+			continue
+		case arg == "--":
+			script = true
+			continue
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			script = true
+			v.args = append(v.args, arg)
+			continue
+		}
+		if p, ok := value("--partition", "-p"); ok {
+			v.wanted = append(v.wanted, list(p)...)
+			continue
+		}
+		if q, ok := value("--qos", "-q"); ok {
+			v.wantQOS = append(v.wantQOS, list(q)...)
+			continue
+		}
+		if strings.HasPrefix(arg, "--wrap") {
+			wrapped = true
+		}
+		if strings.HasPrefix(arg, "--account=") || arg == "--account" || strings.HasPrefix(arg, "-A") {
+			at := i
+			v.account, _ = value("--account", "-A")
+			v.args = append(v.args, args[at:i+1]...)
+			continue
+		}
+		if planner.TakesValue(arg) && i+1 < len(args) {
+			i++
+			v.args = append(v.args, arg, args[i])
+			continue
+		}
+		v.args = append(v.args, arg)
+	}
+	for _, arg := range v.args {
+		if strings.ContainsRune(arg, 0) {
+			return nil, false, fault.Errorf(fault.Usage, "an argument contains a null byte")
+		}
+	}
+	if !script && !wrapped {
+		v.args = append(v.args, "--wrap=true")
+	}
+	return v, false, nil
+}
+
+func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
+	v.at = a.Now()
+	name, err := planner.Me()
+	if err != nil {
+		return err
+	}
+	n := &v.plan
+	var runs []forecast.Past
+	if err := planner.Together(ctx, func(ctx context.Context) error { return n.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
+		runs, _, err = a.Ended(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	v.at = n.Now
+	waiting := map[string]int{}
+	for i := range n.Jobs {
+		if n.Plan.Results[i].Verdict.InLine() && n.Jobs[i].Pending() {
+			waiting[n.Jobs[i].Partition] += n.Jobs[i].RunnableTasks()
+		}
+	}
+	if err := checkNames("partition", v.wanted, partitionNames(n.Partitions)); err != nil {
+		return err
+	}
+	var memberships []slurm.Association
+	if n.Config.Accounting() {
+		memberships, err = a.Client.Associations(ctx, name)
+		failure, failed := slurm.FailureOf(err)
+		if v.noDatabase = failed && failure == slurm.NoDatabase; err != nil && !v.noDatabase {
+			return err
+		}
+		memberships = slices.DeleteFunc(memberships, func(m slurm.Association) bool { return m.Cluster != n.Config["ClusterName"] })
+		var known []string
+		for _, m := range memberships {
+			known = append(known, m.QOS...)
+		}
+		if len(known) > 0 {
+			if err := checkNames("QoS", v.wantQOS, known); err != nil {
+				return err
+			}
+		}
+	}
+	m := n.Model(name, memberships)
+	m.Known.Accounting = !v.noDatabase
+	// Since 23.02 the accounts of a partition stand for those below them, too.
+	if n.Config.AtLeast(23, 2) && n.Config.Accounting() && !v.noDatabase {
+		if accounts, err := a.Client.Associations(ctx, ""); err == nil { // some sites show users their own only
+			m.Accounts, m.Known.Accounts = accounts, true
+		}
+	}
+	v.candidates(m, waiting)
+	if len(v.answers) == 0 {
+		return fault.Errorf(fault.Failed, "no partition that %s may use", name)
+	}
+	if err := v.try(ctx, a); err != nil {
+		return err
+	}
+	if err := v.foresee(ctx, a, name, forecast.NewHistory(runs)); err != nil {
+		return err
+	}
+	v.sort()
+	return nil
+}
+
+// foresee plans the job in each partition and QoS that takes it: with time limits, and as
+// jobs really run, where that is known.
+func (v *whereView) foresee(ctx context.Context, a *planner.Asker, user string, history *forecast.History) error {
+	options, err := planner.Options(v.args)
+	if err != nil {
+		return err
+	}
+	for i := range v.answers {
+		r := &v.answers[i]
+		p := v.plan.Partition(r.partition)
+		if r.refusal != "" || p == nil {
+			continue
+		}
+		place, err := v.plan.Place(ctx, a, user, options, p, r.qos, history)
+		if err != nil {
+			return err
+		}
+		r.bySlurm, r.start, r.nodes, r.expected, r.refusal, r.note = r.start, place.Start, place.Nodes, place.Expected, place.Never, place.Note
+	}
+	return nil
+}
+
+// soonest is what an answer is ranked by; later than any start if it has none.
+func (r *answer) soonest() int64 {
+	return (&planner.Place{Start: r.start, Expected: r.expected}).Soonest()
+}
+
+// candidates are the partitions, each with the QOSs, that the user may use as far
+// as the model of admission tells. Slurm itself decides.
+func (v *whereView) candidates(m *admission.Cluster, waiting map[string]int) {
+	accounts := []string{v.account}
+	if v.account == "" && len(m.Associations) > 0 {
+		accounts = nil
+		for _, a := range m.Associations {
+			if !slices.Contains(accounts, a.Account) {
+				accounts = append(accounts, a.Account)
+			}
+		}
+	}
+	for i := range v.plan.Partitions {
+		p := &v.plan.Partitions[i]
+		asked := slices.Contains(v.wanted, p.Name)
+		if len(v.wanted) > 0 && !asked || !asked && (p.State != "UP" || p.Hidden) {
+			continue
+		}
+		names := v.qosOf(m.Associations, p)
+		may := func(qos string) bool {
+			return slices.ContainsFunc(accounts, func(account string) bool { return admission.Of(m.May(p, account, qos)) != admission.No })
+		}
+		if allowed := slices.DeleteFunc(slices.Clone(names), func(q string) bool { return !may(q) }); !asked || len(allowed) > 0 {
+			names = allowed
+		}
+		for _, qos := range names {
+			if len(v.answers) >= maxTries {
+				v.skipped++
+				continue
+			}
+			v.answers = append(v.answers, answer{
+				partition: p.Name, qos: qos, ahead: waiting[p.Name], preemptible: v.preemptible(p), preemptMode: v.plan.PreemptMode(p),
+			})
+		}
+	}
+}
+
+// qosOf are the user's QOSs in a partition, or those that were named, the default
+// one first; "" is the default where none is known.
+func (v *whereView) qosOf(memberships []slurm.Association, p *slurm.Partition) []string {
+	if len(v.wantQOS) > 0 {
+		return v.wantQOS
+	}
+	var names []string
+	for _, m := range memberships {
+		if v.account != "" && m.Account != v.account || m.Partition != "" && m.Partition != p.Name {
+			continue
+		}
+		for _, q := range m.QOS {
+			if !slices.Contains(names, q) {
+				names = append(names, q)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}
+	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		return boolInt(!v.isDefault(a, memberships)) - boolInt(!v.isDefault(b, memberships))
+	})
+	return names
+}
+
+func (v *whereView) isDefault(qos string, memberships []slurm.Association) bool {
+	return slices.ContainsFunc(memberships, func(m slurm.Association) bool {
+		return m.DefaultQOS == qos && (v.account == "" || m.Account == v.account)
+	})
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// merged are the answers with those that differ in the QoS only as one.
+func (v *whereView) merged() []answer {
+	var rows []answer
+	for _, r := range v.answers {
+		i := slices.IndexFunc(rows, func(o answer) bool {
+			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes && o.refusal == r.refusal && o.expected == r.expected && o.note == r.note
+		})
+		if i >= 0 {
+			rows[i].qos += ", " + r.qos
+			continue
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// preemptible reports whether jobs of the partition lose their place to those of
+// others: it has a lower tier than another one on the same nodes.
+func (v *whereView) preemptible(p *slurm.Partition) bool {
+	if v.plan.Config.Get("PreemptType") != "preempt/partition_prio" || v.plan.PreemptMode(p) == "OFF" {
+		return false
+	}
+	mine, _ := hostlist.Expand(p.Nodes)
+	for i := range v.plan.Partitions {
+		o := &v.plan.Partitions[i]
+		if o.PriorityTier <= p.PriorityTier {
+			continue
+		}
+		theirs, _ := hostlist.Expand(o.Nodes)
+		if slices.ContainsFunc(mine, func(n string) bool { return slices.Contains(theirs, n) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// try asks sbatch about every candidate.
+func (v *whereView) try(ctx context.Context, a *planner.Asker) error {
+	free := make(chan struct{}, triesAtOnce)
+	var questions []func(context.Context) error
+	for i := range v.answers {
+		questions = append(questions, func(ctx context.Context) error {
+			select {
+			case free <- struct{}{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			defer func() { <-free }()
+			return v.ask(ctx, a, &v.answers[i])
+		})
+	}
+	if err := planner.Together(ctx, questions...); err != nil {
+		return err
+	}
+	v.sort()
+	for _, r := range v.answers {
+		if r.refusal == "" {
+			return nil
+		}
+	}
+	for _, r := range v.answers {
+		if r.refusal != v.answers[0].refusal {
+			return nil // each has its own reason: the table shows them
+		}
+	}
+	return fault.Errorf(fault.Failed, "no partition takes the job: %s", v.answers[0].refusal)
+}
+
+// sort puts what starts soonest first.
+func (v *whereView) sort() {
+	sort.SliceStable(v.answers, func(i, j int) bool {
+		x, y := v.answers[i], v.answers[j]
+		switch {
+		case (x.refusal == "") != (y.refusal == ""):
+			return x.refusal == ""
+		case x.soonest() != y.soonest():
+			return x.soonest() < y.soonest()
+		case x.preemptible != y.preemptible:
+			return y.preemptible
+		}
+		return x.ahead < y.ahead
+	})
+}
+
+// ask asks sbatch when the job could start. sbatch reads the whole script, so the
+// answer is as good as a submission; but it submits nothing.
+func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error {
+	args := []string{"--test-only", "--partition=" + r.partition}
+	if r.qos != "" {
+		args = append(args, "--qos="+r.qos)
+	}
+	var said strings.Builder
+	_, err := a.Client.Command(ctx, command.Cmd{Name: "sbatch", Args: append(args, v.args...), Env: a.Client.SubmitEnv(), Stderr: &said})
+	var exit *command.ExitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		exit.Stderr = said.String()
+		if slurm.Unreachable(slurm.Refusal("sbatch", exit)) {
+			return fault.Errorf(fault.Unavailable, "sbatch: %s", slurm.TestRefusal(said.String()))
+		}
+		r.refusal = or(slurm.TestRefusal(said.String()), err.Error())
+		if isUsage(said.String()) {
+			return fault.Errorf(fault.Usage, "sbatch: %s", r.refusal)
+		}
+		return nil
+	default:
+		return err
+	}
+	estimate, err := slurm.ParseStartEstimate(said.String())
+	if err != nil {
+		return err
+	}
+	r.start, r.nodes = estimate.Start.Unix(), estimate.Nodes
+	return nil
+}
+
+// isUsage reports whether sbatch rejects the options, not the job.
+func isUsage(said string) bool {
+	for _, words := range []string{"unrecognized option", "invalid option", "requires an argument", "Unable to open file", "is not a batch script",
+		"Invalid numeric value", "Invalid --", "This does not look like a batch script", "Try \"sbatch --help\"", "Invalid time limit specification"} {
+		if strings.Contains(said, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// now reports whether a start is as good as now.
+func (v *whereView) now(start int64) bool { return start > 0 && start <= v.at.Unix() }
+
+// combination is the value for --partition that lets Slurm take whichever of the
+// soonest comes free first, with the QOS they share; preemptible partitions are
+// a decision of the user's own.
+func (v *whereView) combination() (partitions []string, qos string) {
+	for _, r := range v.answers {
+		if r.refusal != "" || r.preemptible || r.soonest() == forecast.Forever {
+			continue
+		}
+		if len(partitions) == 0 {
+			qos = r.qos
+		}
+		if r.qos == qos && !slices.Contains(partitions, r.partition) && len(partitions) < 4 {
+			partitions = append(partitions, r.partition)
+		}
+	}
+	return partitions, qos
+}

@@ -1,0 +1,253 @@
+package jobpool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+)
+
+// ofAlloc are the options by which a pool gets its own nodes, and those of its run
+// directory: the schedulers in its jobs do not get them. True: with a value.
+var ofAlloc = map[string]bool{
+	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "head": true, "run": true, "r": true, "resume": false,
+	"retry-failed": false, "resume-failed": false,
+}
+
+// withoutAlloc are the arguments of the scheduler.
+func withoutAlloc(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if value, of := ofAlloc[name]; of && strings.HasPrefix(a, "-") {
+			if value && !joined {
+				i++
+			}
+			continue
+		}
+		if option := strings.HasPrefix(a, "-") || i == 0 && a == "run" || isValue(args, i); !option { // the template, and what follows
+			return append(out, args[i:]...)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// isValue reports whether an argument is the value of the option before it.
+func isValue(args []string, i int) bool {
+	if i == 0 || !strings.HasPrefix(args[i-1], "-") || strings.Contains(args[i-1], "=") {
+		return false
+	}
+	name := strings.TrimLeft(args[i-1], "-")
+	for _, f := range runFlags() {
+		if slices.Contains(f.Names(), name) {
+			_, isBool := f.(*cli.BoolFlag)
+			return !isBool
+		}
+	}
+	return false
+}
+
+// allocate submits the first jobs of a pool that gets its own nodes. It reports whether the
+// scheduler is to run here.
+func allocate(c *cli.Context, serve bool) (here bool, err error) {
+	if !c.IsSet("alloc") && !c.IsSet("alloc-sbatch") {
+		for _, name := range []string{"max-jobs", "linger", "head"} {
+			if c.IsSet(name) {
+				return false, fault.Errorf(fault.Usage, "--%s goes with --alloc or --alloc-sbatch only", name)
+			}
+		}
+		return true, nil
+	}
+	v := &values{c: c}
+	p := &pilot.Pool{MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(), Here: v.oneOf("head", "job", "here") == 1}
+	policy, base := v.policy(serve), v.base()
+	if v.err != nil {
+		return false, v.err
+	}
+	switch {
+	case serve:
+		return false, fault.Errorf(fault.Usage, "--alloc goes with a run, not with serve")
+	case c.IsSet("nodes"), c.IsSet("via"), c.IsSet("via-cmd"):
+		return false, fault.Errorf(fault.Usage, "--alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it")
+	case c.Bool("hold"):
+		return false, fault.Errorf(fault.Usage, "--alloc and --hold exclude each other")
+	case c.String("alloc") == "" && !c.IsSet("alloc-sbatch"):
+		return false, fault.Errorf(fault.Usage, "--alloc: the request is empty")
+	}
+	if c.Bool("dry-run") {
+		return true, nil
+	}
+	in, err := readInput(c, false)
+	if err != nil {
+		return false, err
+	}
+	run, err := runDir(c, func(string) string { return "" })
+	if err != nil {
+		return false, err
+	}
+	if journal.Held(run) {
+		return false, refill(c, run)
+	}
+	if _, err := past(run, c.String("joblog"), c.Bool("resume") || c.Bool("retry-failed"), false); err != nil {
+		return false, err
+	}
+	if p.Options, err = allocation(c); err != nil {
+		return false, err
+	}
+	if before, err := pilot.Load(run); err == nil {
+		p.ID = before.ID
+	} else {
+		p.ID = uuid.NewString()[:13]
+	}
+	p.Args, p.Stdin = withoutAlloc(os.Args[1:]), in.stdin
+	if !c.IsSet("output") && !c.IsSet("results") && !p.Here {
+		p.Args = schedulerArgs(p.Args, "--output", "files")
+	}
+	if p.Dir, err = os.Getwd(); err != nil {
+		return false, err
+	}
+	tasks, err := takeInput(c, run, in, base, &policy)
+	if err != nil {
+		_ = os.Remove(filepath.Join(run, pilot.Dir)) // if it is empty, as that of a new run
+		_ = os.Remove(run)
+		return false, err
+	}
+	if err := pilot.Save(run, p); err != nil {
+		return false, err
+	}
+	if _, err := pinned(run); err != nil {
+		return false, err
+	}
+	if err := remember(run, c.IsSet("run")); err != nil {
+		return false, err
+	}
+	if err := pilot.Reopen(run, c.Bool("retry-failed") && !p.Here); err != nil {
+		return false, err
+	}
+	ids, err := jobsOf(run, p).Fill(c.Context, pilot.Wanted(pilot.Backlog{Waiting: tasks, PerTask: base.Need.CPUs}))
+	if err := told(c, run, ids, err); err != nil || !p.Here {
+		return false, err
+	}
+	return true, errors.Join(c.Set("elastic", "true"), c.Set("resume", "true"), c.Set("run", run))
+}
+
+// told prints the jobs that were submitted.
+func told(c *cli.Context, run string, ids []string, err error) error {
+	for _, id := range ids {
+		fmt.Fprintln(c.App.Writer, id)
+	}
+	if len(ids) > 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: submitted %s, for the run in %s\n", describe(ids), run)
+	}
+	return err
+}
+
+// refill submits jobs for a run that has a scheduler, as many as it may have.
+func refill(c *cli.Context, run string) error {
+	p, err := pilot.Load(run)
+	if err != nil {
+		return fault.Errorf(fault.Busy, "run directory %q is in use by a scheduler that has no jobs of its own", run)
+	}
+	ids, err := jobsOf(run, p).Fill(c.Context, 1)
+	if err == nil && len(ids) == 0 {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s goes on: \"jobpool ctl status\" tells how far it is\n", run)
+	}
+	return told(c, run, ids, err)
+}
+
+// allocation are the options of sbatch by which the pool gets its nodes.
+func allocation(c *cli.Context) ([]string, error) {
+	var out []string
+	if c.IsSet("alloc") {
+		lfind := "lfind"
+		if self, err := os.Executable(); err == nil && isProgram(filepath.Join(filepath.Dir(self), lfind)) {
+			lfind = filepath.Join(filepath.Dir(self), lfind)
+		}
+		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind, Args: []string{"--format", "args0", "--", c.String("alloc")}, Timeout: 2 * time.Minute})
+		var exit *command.ExitError
+		if errors.As(err, &exit) && exit.Code > 0 {
+			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))))
+		}
+		if err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err)
+		}
+		for arg := range strings.SplitSeq(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00") {
+			out = append(out, arg)
+		}
+	}
+	return append(out, c.StringSlice("alloc-sbatch")...), nil
+}
+
+// takeInput counts the tasks and, if they come from standard input, keeps it where the
+// schedulers find it. The input of a run that goes on is replaced only when it is good.
+func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks int, err error) {
+	var kept *renameio.PendingFile
+	if in.stdin {
+		if err := os.MkdirAll(filepath.Dir(pilot.Input(run)), 0o700); err != nil {
+			return 0, err
+		}
+		if kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
+			return 0, err
+		}
+		defer func() { _ = kept.Cleanup() }()
+		if _, err := io.Copy(kept, c.App.Reader); err != nil {
+			return 0, err
+		}
+		if _, err := kept.Seek(0, io.SeekStart); err != nil {
+			return 0, err
+		}
+		c.App.Reader = kept.File
+	}
+	if tasks, err = countTasks(in, base, policy); err != nil {
+		return 0, err
+	}
+	if tasks == 0 {
+		return 0, fault.Errorf(fault.Usage, "the input has no tasks")
+	}
+	if in.stdin {
+		if err := kept.CloseAtomicallyReplace(); err != nil {
+			return 0, err
+		}
+		c.App.Reader, err = os.Open(pilot.Input(run))
+	}
+	return tasks, err
+}
+
+// countTasks reads all of the input once, so that what is wrong with it is told before a job
+// is submitted.
+func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (int, error) {
+	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for {
+		_, err := source.Next()
+		var one *input.BadTask
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil && !errors.As(err, &one):
+			return 0, fault.Wrap(fault.Usage, err)
+		}
+		n++
+	}
+}

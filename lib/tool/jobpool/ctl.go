@@ -1,0 +1,405 @@
+package jobpool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/control"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/pool/transport"
+)
+
+func ctlFlags(more ...cli.Flag) []cli.Flag {
+	return append([]cli.Flag{&cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "speak to the run in `DIR` (the last one)"}}, more...)
+}
+
+var jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+
+func ctlCommand() *cli.Command {
+	return &cli.Command{
+		Name: "ctl", Usage: "look at a run, and direct it",
+		Subcommands: []*cli.Command{
+			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line each `TIME`, until the run has ended"}), Action: ctlStatus},
+			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
+			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
+			{
+				Name: "add", Usage: "add tasks: the commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
+				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has a JSON object a line"})...), Action: ctlAdd,
+			},
+			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
+			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
+			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: ctlDrain},
+			{
+				Name: "nodes", Usage: "list nodes, add and remove them", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
+				Subcommands: []*cli.Command{
+					{Name: "list", Usage: "list the nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes},
+					{Name: "add", Usage: "add nodes, named as for --nodes", ArgsUsage: "HOST...", Flags: ctlFlags(), Action: ctlNodesAdd},
+					{
+						Name: "remove", Usage: "remove nodes when their tasks have ended", ArgsUsage: "NODE...", Action: ctlNodesRemove,
+						Flags: ctlFlags(&cli.BoolFlag{Name: "now", Usage: "end their tasks, which run again elsewhere"}),
+					},
+				},
+			},
+			{
+				Name: "usage", Usage: "draw how many tasks ran at each node over time", Action: ctlUsage,
+				Flags: ctlFlags(&cli.BoolFlag{Name: "svg", Usage: "print a picture in SVG"}),
+			},
+		},
+	}
+}
+
+// dial connects to the scheduler of the run, by a step beside it where that is a Slurm
+// job's at another host.
+func dial(c *cli.Context) (*control.Client, error) {
+	client, err := control.Dial(existing(c))
+	var away *control.AwayError
+	if !errors.As(err, &away) || away.Job == "" {
+		return client, err
+	}
+	dir, e := filepath.Abs(existing(c))
+	if e != nil {
+		return nil, e
+	}
+	programs := []string{filepath.Join(dir, "bin", "jobpool")}
+	if self, e := os.Executable(); e == nil {
+		programs = append(programs, self)
+	}
+	link, e := transport.Beside(away.Job, away.Node, transport.WorkerCommand(programs, "call", "--raw", "--run", dir))
+	if e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return control.NewClient(link), nil
+}
+
+// ask sends one request and returns its answer.
+func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
+	client, err := dial(c)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if err := client.Send(r); err != nil {
+		return nil, err
+	}
+	return client.Receive()
+}
+
+func noArgs(c *cli.Context) error {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "%s: unexpected argument %q", c.Command.Name, c.Args().First())
+	}
+	return nil
+}
+
+func ctlStatus(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	if c.IsSet("watch") {
+		return watchStatus(c)
+	}
+	a, err := ask(c, &scheduler.Request{Op: "status"})
+	if err != nil {
+		return err
+	}
+	s := a.Status
+	if c.Bool("json") {
+		return app.PrintJSON(c.App.Writer, s)
+	}
+	w := c.App.Writer
+	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n", s.Phase, seconds(s.Elapsed),
+		s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
+	if s.EndOfJob != nil {
+		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
+	}
+	return nodeTable(w, s)
+}
+
+func nodeTable(w io.Writer, s *scheduler.Status) error {
+	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
+	for _, n := range s.Nodes {
+		t.Add(n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
+			strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10))
+	}
+	return t.Print(w)
+}
+
+func seconds(s float64) string { return input.Seconds(time.Duration(s * float64(time.Second))) }
+
+func ctlList(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	a, err := ask(c, &scheduler.Request{Op: "list"})
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		for _, t := range a.Tasks {
+			if err := app.PrintJSONLine(c.App.Writer, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := app.Table{Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"}, Right: []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true}
+	for _, x := range a.Tasks {
+		pid, at := "", ""
+		if x.PID > 0 {
+			pid = strconv.Itoa(x.PID)
+		}
+		if x.Seconds > 0 {
+			at = seconds(x.Seconds)
+		}
+		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, x.Command)
+	}
+	return t.Print(c.App.Writer)
+}
+
+// ctlExplain prints what a task waits for.
+func ctlExplain(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return fault.Errorf(fault.Usage, "explain: name one task")
+	}
+	r := &scheduler.Request{Op: "explain"}
+	if seq, err := strconv.ParseInt(c.Args().First(), 10, 64); err == nil && seq > 0 {
+		r.Seqs = []int64{seq}
+	} else if err := resolve(c, r, c.Args().Slice()); err != nil {
+		return err
+	}
+	a, err := ask(c, r)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(c.App.Writer, a)
+	}
+	for _, why := range a.Reasons {
+		fmt.Fprintln(c.App.Writer, app.Sanitize(why))
+	}
+	return nil
+}
+
+// ctlTasks sends a request for some tasks.
+func ctlTasks(op string) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		r := &scheduler.Request{Op: op}
+		if !c.Args().Present() {
+			return fault.Errorf(fault.Usage, "%s: no task is named, nor %q", op, "all")
+		}
+		var ids []string
+		for _, a := range c.Args().Slice() {
+			seq, err := strconv.ParseInt(a, 10, 64)
+			switch {
+			case a == "all":
+				r.All = true
+			case err == nil && seq > 0:
+				r.Seqs = append(r.Seqs, seq)
+			default:
+				ids = append(ids, a)
+			}
+		}
+		if len(ids) > 0 {
+			if err := resolve(c, r, ids); err != nil {
+				return err
+			}
+		}
+		a, err := ask(c, r)
+		if err != nil {
+			return err
+		}
+		if a.Count == 0 || !r.All && a.Count < len(r.Seqs) {
+			return fmt.Errorf("%s: %d of the tasks could be found", op, a.Count)
+		}
+		return nil
+	}
+}
+
+// resolve finds tasks by the ids their user gave them.
+func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
+	a, err := ask(c, &scheduler.Request{Op: "list"})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		found := false
+		for _, t := range a.Tasks {
+			if t.ID == id {
+				r.Seqs, found = append(r.Seqs, t.Seq), true
+			}
+		}
+		if !found {
+			return fmt.Errorf("%s: unknown task %q", r.Op, id)
+		}
+	}
+	return nil
+}
+
+func ctlDrain(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	_, err := ask(c, &scheduler.Request{Op: "drain"})
+	return err
+}
+
+// needFlags say what a task needs.
+func needFlags() []cli.Flag {
+	str := func(name, usage string, aliases ...string) cli.Flag {
+		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
+	}
+	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("timeout", "end it after `TIME`")}
+}
+
+func callCommand() *cli.Command {
+	return &cli.Command{
+		Name: "call", Usage: "have a task run by jobpool serve, and wait for it", ArgsUsage: "COMMAND [ARG...]",
+		Flags: ctlFlags(append(needFlags(),
+			&cli.BoolFlag{Name: "raw", Usage: "send requests from standard input as they are, print the answers"},
+			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"}, jsonFlag,
+		)...),
+		Action: call,
+	}
+}
+
+// maxStdin bounds the input of a task.
+const maxStdin = 2 << 20
+
+func call(c *cli.Context) error {
+	client, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if c.Bool("raw") {
+		if c.Args().Present() {
+			return fault.Errorf(fault.Usage, "--raw takes no command")
+		}
+		return client.Raw(c.App.Reader, c.App.Writer)
+	}
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "the command is missing")
+	}
+	o := &input.Object{Argv: c.Args().Slice(), Capture: true}
+	if c.NArg() == 1 {
+		o.Argv, o.Cmd = nil, c.Args().First()
+	}
+	if err := o.Set(c.String("cpus"), c.String("gpus"), c.String("mem"), c.String("timeout")); err != nil {
+		return fault.Wrap(fault.Usage, err)
+	}
+	if c.Bool("stdin") {
+		b, err := io.ReadAll(io.LimitReader(c.App.Reader, maxStdin+1))
+		if err != nil {
+			return err
+		}
+		if len(b) > maxStdin {
+			return fault.Errorf(fault.Usage, "--stdin: it is larger than 2 MiB")
+		}
+		o.Stdin = string(b)
+	}
+	if dir, err := os.Getwd(); err == nil {
+		o.Cwd = &dir
+	}
+	if err := client.Send(&scheduler.Request{Op: "run", Task: o, Wait: true}); err != nil {
+		return err
+	}
+	a, err := client.Receive()
+	if err != nil {
+		return err
+	}
+	e := a.Result
+	if c.Bool("json") {
+		if err := app.PrintJSON(c.App.Writer, e); err != nil {
+			return err
+		}
+	} else {
+		for _, s := range []struct {
+			w    io.Writer
+			text string
+			raw  []byte
+		}{{c.App.Writer, e.Stdout, e.StdoutBytes}, {c.App.ErrWriter, e.Stderr, e.StderrBytes}} {
+			if _, err := io.WriteString(s.w, s.text+string(s.raw)); err != nil {
+				return err
+			}
+		}
+	}
+	switch e.What {
+	case "ok":
+		return nil
+	case "timeout":
+		return fault.Exit(124, fmt.Errorf("task %d took too long", e.Seq))
+	case "failed":
+		if e.Signal != 0 {
+			return fault.Exit(128+e.Signal, nil)
+		}
+		return fault.Exit(e.Exit, nil)
+	}
+	code := e.Exit
+	if code == 0 {
+		code = 125
+	}
+	return fault.Exit(code, fmt.Errorf("task %d: %s: %s", e.Seq, e.What, e.Error))
+}
+
+func logCommand() *cli.Command {
+	return &cli.Command{
+		Name: "log", Usage: "print the output of tasks that files or merged logs hold", ArgsUsage: "[TASK...]",
+		Flags: ctlFlags(), Action: printLogs,
+	}
+}
+
+// printLogs prints what tasks have printed, all of them without arguments.
+func printLogs(c *cli.Context) error {
+	dir := filepath.Join(existing(c), "logs")
+	if _, err := os.Stat(dir); err != nil {
+		return fault.Hint(fmt.Errorf("there are no logs in %q", existing(c)), "the run must have --output files or merged")
+	}
+	want := map[int64]bool{}
+	for _, a := range c.Args().Slice() {
+		seq, err := strconv.ParseInt(a, 10, 64)
+		if err != nil || seq < 1 {
+			return fault.Errorf(fault.Usage, "unknown task %q", a)
+		}
+		want[seq] = true
+	}
+	pieces, err := findLogs(dir)
+	if err != nil {
+		return err
+	}
+	found := map[int64]bool{}
+	for _, p := range pieces {
+		if len(want) > 0 && !want[p.seq] {
+			continue
+		}
+		found[p.seq] = true
+		w := c.App.Writer
+		if p.stderr {
+			w = c.App.ErrWriter
+		}
+		if err := p.print(w); err != nil {
+			return err
+		}
+	}
+	var missing []string
+	for seq := range want {
+		if !found[seq] {
+			missing = append(missing, strconv.FormatInt(seq, 10))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("no log of task %s: it has printed nothing, or has not run", strings.Join(missing, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package jobpool
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
+	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// maxAdd bounds what is added with one call.
+const maxAdd = 3 << 20
+
+// ctlAdd adds tasks to a run.
+func ctlAdd(c *cli.Context) error {
+	a := &input.Addition{JSON: c.Bool("jsonl"), Set: map[string]string{}}
+	for _, name := range []string{"cpus", "gpus", "mem", "timeout"} {
+		if c.IsSet(name) {
+			a.Set[name] = c.String(name)
+		}
+	}
+	switch {
+	case c.Args().Present() && a.JSON:
+		return fault.Errorf(fault.Usage, "add: --jsonl takes no command")
+	case c.Args().Present():
+		o := &input.Object{Argv: c.Args().Slice()}
+		if c.NArg() == 1 {
+			o.Argv, o.Cmd = nil, c.Args().First()
+		}
+		b, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		a.Text, a.JSON = string(b), true
+	default:
+		b, err := io.ReadAll(io.LimitReader(c.App.Reader, maxAdd+1))
+		if err != nil {
+			return err
+		}
+		if len(b) > maxAdd {
+			return fault.Hint(fault.Errorf(fault.Usage, "add: standard input is larger than %d MiB", maxAdd>>20), "add the tasks in several calls")
+		}
+		a.Text = string(b)
+	}
+	answer, err := ask(c, &scheduler.Request{Op: "add", Add: a})
+	if err != nil {
+		return err
+	}
+	if answer.Count == 0 {
+		return fmt.Errorf("add: standard input has no task")
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "added %d %s\n", answer.Count, plural(answer.Count, "task"))
+	return err
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+func ctlNodes(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	a, err := ask(c, &scheduler.Request{Op: "status"})
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(c.App.Writer, a.Status.Nodes)
+	}
+	return nodeTable(c.App.Writer, a.Status)
+}
+
+func ctlNodesAdd(c *cli.Context) error {
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "nodes add: no host is named")
+	}
+	_, err := ask(c, &scheduler.Request{Op: "addnodes", Nodes: c.Args().Slice()})
+	return err
+}
+
+func ctlNodesRemove(c *cli.Context) error {
+	if !c.Args().Present() {
+		return fault.Errorf(fault.Usage, "nodes remove: no node is named")
+	}
+	a, err := ask(c, &scheduler.Request{Op: "removenodes", Nodes: c.Args().Slice(), Now: c.Bool("now")})
+	if err != nil {
+		return err
+	}
+	if a.Count < c.NArg() {
+		return fmt.Errorf("nodes remove: the pool has %d of these nodes", a.Count)
+	}
+	return nil
+}
+
+// watchStatus prints a line of how things stand again and again.
+func watchStatus(c *cli.Context) error {
+	if c.Bool("json") {
+		return fault.Errorf(fault.Usage, "--watch and --json exclude each other")
+	}
+	every, err := unit.Seconds(c.String("watch"))
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--watch: %w", err)
+	}
+	if every < 100*time.Millisecond {
+		return fault.Errorf(fault.Usage, "--watch: %q is less than 0.1 s", c.String("watch"))
+	}
+	t := &talk{w: c.App.Writer, terminal: app.IsTerminal(c.App.Writer)}
+	shown := false
+	for {
+		a, err := ask(c, &scheduler.Request{Op: "status"})
+		if err != nil {
+			t.clear()
+			if !fault.Is(err, fault.Unavailable) || !shown {
+				return err
+			}
+			if !between(existing(c)) {
+				return nil // it has ended
+			}
+		}
+		line := "no scheduler answers: the next one is awaited"
+		if a != nil {
+			line, shown = statusLine(a.Status), true
+		}
+		if t.terminal {
+			t.line(line)
+		} else if _, err := fmt.Fprintln(c.App.Writer, line); err != nil {
+			return err
+		}
+		select {
+		case <-c.Done():
+			t.clear()
+			return fault.Exit(130, nil)
+		case <-time.After(every):
+		}
+	}
+}
+
+// between reports whether a run with jobs of its own goes on, without a scheduler for now.
+func between(run string) bool {
+	_, over := pilot.Over(run)
+	_, err := pilot.Load(run)
+	return err == nil && !over
+}
+
+// statusLine is how things stand in one line.
+func statusLine(s *scheduler.Status) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: %d done, %d failed, %d running, %d waiting", s.Phase, seconds(s.Elapsed), s.Done, s.Failed, s.Running, s.Waiting)
+	if s.Held > 0 {
+		fmt.Fprintf(&b, ", %d on hold", s.Held)
+	}
+	up := 0
+	for _, n := range s.Nodes {
+		if n.State == "up" {
+			up++
+		}
+	}
+	fmt.Fprintf(&b, "; %d of %d %s up, %d of %d CPUs used", up, len(s.Nodes), plural(len(s.Nodes), "node"), s.CPUsUsed, s.CPUs)
+	if s.Rate > 0 {
+		fmt.Fprintf(&b, "; %.3g tasks/s", s.Rate)
+	}
+	return b.String()
+}

@@ -1,0 +1,78 @@
+// Package jobpool is the tool jobpool, which runs many commands inside one allocation: it opens one
+// connection to each node, keeps it open, and hands the CPUs out itself.
+package jobpool
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+)
+
+// Usage is what the tool does, in a line.
+const Usage = "run many commands inside one allocation"
+
+// Main runs the tool as the whole process, and returns its exit status. It is called with the main
+// thread locked, by an init: that thread of a worker gets the orphans of its tasks, and must not be
+// used to start any; so it does nothing at all.
+func Main() int {
+	code := make(chan int)
+	go func() { code <- app.Main(run) }()
+	return <-code
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	t := tool()
+	t.StopAtArg = takesCommand(args)
+	return t.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// brief are the options of a run that are used most.
+var brief = []string{
+	"arg-file", "cpus", "gpus", "mem", "timeout", "jobs", "nodes", "output", "keep-order", "quiet", "dry-run", "run", "resume",
+	"retry-failed", "retries", "halt",
+}
+
+func tool() app.Tool {
+	return app.Tool{
+		Name:      "jobpool",
+		Usage:     Usage,
+		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
+		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the
+Slurm job it is in, on those of other hosts, or of this machine. With a
+template, the lines are arguments that take the place of {}.`,
+		Examples: `jobpool < commands.txt
+ls *.gz | jobpool -k 'zcat {} | wc -l'
+jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
+jobpool ctl status`,
+		Brief: map[string][]string{
+			"":      {"cpus", "jobs", "output", "keep-order", "run", "resume", "dry-run"},
+			"run":   brief,
+			"serve": {"cpus", "gpus", "mem", "jobs", "run", "min-nodes", "retries", "quiet", "status"},
+		},
+		Flags:  runFlags(),
+		Action: runAction(false),
+		Commands: []*cli.Command{
+			{Name: "run", Usage: "run commands, which is what jobpool does without a command", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]", Flags: runFlags(), Action: runAction(false)},
+			{Name: "serve", Usage: "keep the pool open for programs that send tasks", Flags: runFlags(), Action: runAction(true)},
+			callCommand(),
+			ctlCommand(),
+			logCommand(),
+			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
+			{Name: "pilot", Hidden: true, Action: pilotAction, Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}}},
+			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},
+		},
+	}
+}
+
+// takesCommand reports whether what follows the flags is a command with flags of
+// its own.
+func takesCommand(args []string) bool {
+	if len(args) < 2 {
+		return true
+	}
+	return !slices.Contains([]string{"ctl", "log"}, args[1])
+}

@@ -1,0 +1,243 @@
+package jobpool
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/core"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
+	"github.com/ponos-tools/ponos/lib/pool/transport"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// bridgeAction connects a scheduler with the pilot of this node.
+func bridgeAction(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return fault.Errorf(fault.Usage, "bridge: name the socket of a pilot")
+	}
+	status, err := pilot.Bridge(c.Args().First())
+	if err != nil {
+		return err
+	}
+	return fault.Exit(status, nil)
+}
+
+// pilotAction is what a job of a pool does: it starts workers at its nodes for the
+// scheduler, and runs the scheduler if nobody else does.
+func pilotAction(c *cli.Context) error {
+	p := &pilotJob{out: c.App.Writer, complaints: c.App.ErrWriter, run: c.String("run"), job: os.Getenv("SLURM_JOB_ID"), program: filepath.Join(c.String("run"), "bin", "jobpool")}
+	if p.run == "" || p.job == "" {
+		return fault.Errorf(fault.Usage, "pilot: it runs in a job that jobpool --alloc submits")
+	}
+	var err error
+	if p.pool, err = pilot.Load(p.run); err != nil {
+		return err
+	}
+	return p.work(c.Context, c.Bool("node"))
+}
+
+// pilotJob is one job of a pool, at one of its nodes.
+type pilotJob struct {
+	run, job, program string
+	out, complaints   io.Writer
+	pool              *pilot.Pool
+	end               time.Time
+	head              *command.Work
+	failures          int // of schedulers that could not begin
+	notBefore         time.Time
+	alone             time.Time // since when nobody schedules, where no pilot does
+}
+
+// look is how often a pilot looks whether the run is over, and whether it has a
+// scheduler.
+const look = 500 * time.Millisecond
+
+func (p *pilotJob) work(ctx context.Context, only bool) error {
+	if _, over := pilot.Over(p.run); over {
+		return nil // it came too late
+	}
+	if err := pilot.Begin(p.run, p.job); err != nil {
+		return err
+	}
+	l, err := pilot.Listen()
+	if err != nil {
+		return err
+	}
+	host := &pilot.Host{Worker: command.Cmd{Name: p.program, Args: []string{"worker"}, Stderr: p.complaints}, Complain: func(err error) {
+		fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err)
+	}}
+	defer host.End(30 * time.Second)
+	defer pilot.Close(l)
+	go host.Serve(l)
+	if j, err := job(ctx, &slurm.Client{}, p.job); err == nil {
+		p.end = j.End
+	}
+	life := 0.0
+	if !p.end.IsZero() {
+		life = max(0, clock.Until(p.end).Seconds())
+	}
+	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end, Life: life}
+	if n.Name == "" {
+		n.Name = machine.Hostname()
+	}
+	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
+	n.CPUs, _ = strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
+	if err := pilot.Announce(p.run, n); err != nil {
+		return err
+	}
+	defer pilot.Withdraw(p.run, n)
+	if !only {
+		others, err := p.others(n.Name)
+		if err != nil {
+			return err
+		}
+		if others != nil {
+			defer func() { _ = others.Signal(syscall.SIGTERM) }()
+		}
+	}
+	for {
+		if _, over := pilot.Over(p.run); over || p.head == nil && pilot.Dismissed(p.run, p.job) || only && ctx.Err() != nil {
+			return nil
+		}
+		if !p.end.IsZero() && clock.Now().After(p.end) {
+			return nil
+		}
+		if p.pool.Here && p.forsaken() {
+			return nil
+		}
+		if !only && !p.pool.Here {
+			if ended, err := p.schedule(ctx); ended {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if p.head != nil { // it hands over
+				_ = p.head.Signal(syscall.SIGUSR1)
+				<-p.head.Done()
+			}
+			return context.Cause(ctx)
+		case <-time.After(look):
+		}
+	}
+}
+
+// forsaken reports whether the scheduler, which is elsewhere, has been gone for too long.
+func (p *pilotJob) forsaken() bool {
+	now := clock.Now()
+	if journal.Held(p.run) {
+		p.alone = time.Time{}
+	} else if p.alone.IsZero() {
+		p.alone = now
+	}
+	return !p.alone.IsZero() && now.Sub(p.alone).Seconds() > max(30, p.pool.Linger)
+}
+
+// others starts pilots at the other nodes of the job; nil if there are none.
+func (p *pilotJob) others(own string) (*command.Work, error) {
+	at := &place{}
+	if err := at.fromJob(os.Getenv, 0); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, n := range at.nodes {
+		if n.Name != own {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	version, err := (&slurm.Client{}).Version(context.Background(), "srun")
+	external := err == nil && transport.HasExternalLauncher(version)
+	cpus, _ := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
+	args := transport.SrunAt(names, cpus, external, "exec "+p.program+" pilot --node --run "+p.run)
+	return command.StartWork(command.Cmd{Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints})
+}
+
+// schedule looks after the scheduler that this pilot runs, or becomes the one that does
+// if nobody else is. It reports whether the pilot is to end.
+func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
+	if p.head != nil {
+		select {
+		case <-p.head.Done():
+			return p.headEnded(ctx)
+		default:
+			return false, nil
+		}
+	}
+	if clock.Now().Before(p.notBefore) || journal.Held(p.run) {
+		return false, nil
+	}
+	stdin, err := os.Open(os.DevNull)
+	if p.pool.Stdin {
+		stdin, err = os.Open(pilot.Input(p.run))
+	}
+	if err != nil {
+		return true, err
+	}
+	defer stdin.Close()
+	resume := "--resume"
+	if pilot.TakeRetry(p.run) {
+		resume = "--retry-failed"
+	}
+	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
+	p.head, err = command.StartWork(command.Cmd{Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints})
+	return err != nil, err
+}
+
+// schedulerArgs puts options in front of what a scheduler was called with.
+func schedulerArgs(args []string, options ...string) []string {
+	if len(args) > 0 && args[0] == "run" {
+		return append(append([]string{"run"}, options...), args[1:]...)
+	}
+	return append(options, args...)
+}
+
+// headEnded decides what follows the end of the scheduler.
+func (p *pilotJob) headEnded(ctx context.Context) (ended bool, err error) {
+	status, err := p.head.Status()
+	p.head = nil
+	switch {
+	case err != nil:
+		return true, err
+	case status == core.ExitLeft:
+		// It has handed over: the job ends, with what runs in it.
+		return true, nil
+	case status != 4: // it was killed, or could not go on; else another was quicker
+		if p.failures++; p.failures > mostFailures {
+			return true, fault.Exit(status, nil)
+		}
+		p.notBefore = clock.Now().Add(time.Duration(p.failures) * 2 * time.Second)
+	}
+	return ctx.Err() != nil, nil
+}
+
+// mostFailures is how many schedulers of a pilot may fail until it ends.
+const mostFailures = 5
+
+func jobsOf(run string, pool *pilot.Pool) *pilot.Jobs {
+	return &pilot.Jobs{Client: &slurm.Client{}, Run: run, Program: filepath.Join(run, "bin", "jobpool"), Pool: pool, Env: transport.OtherJob(os.Environ())}
+}
+
+// describe lists jobs for people.
+func describe(ids []string) string {
+	if len(ids) == 1 {
+		return "job " + ids[0]
+	}
+	return fmt.Sprintf("%d jobs: %s", len(ids), strings.Join(ids, " "))
+}

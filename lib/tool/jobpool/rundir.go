@@ -1,0 +1,219 @@
+package jobpool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
+)
+
+// base is where runs without --run keep their directories; last is a link to the
+// one that was last.
+const (
+	baseDir = ".jobpool"
+	lastRun = ".jobpool/last"
+)
+
+// runDir is the run directory: the one named, that of the Slurm job, the last one
+// to be resumed, or a new one.
+func runDir(c *cli.Context, getenv func(string) string) (string, error) {
+	dir := c.String("run")
+	if dir == "" && c.IsSet("run") {
+		return "", fault.Errorf(fault.Usage, "--run: the directory is not named")
+	}
+	resume := c.Bool("resume") || c.Bool("retry-failed")
+	if dir == "" {
+		name := clock.Now().Format("20060102-150405.") + fmt.Sprint(os.Getpid())
+		if job := getenv("SLURM_JOB_ID"); job != "" && getenv("JOBPOOL_NODE") == "" {
+			name = job
+			if _, err := os.Stat(filepath.Join(baseDir, name)); err == nil && !resume {
+				name += "." + fmt.Sprint(os.Getpid()) // a second pool in the same job
+			}
+		}
+		dir = filepath.Join(baseDir, name)
+		if _, err := os.Stat(dir); err != nil && resume && c.String("joblog") == "" {
+			if last, err := filepath.EvalSymlinks(lastRun); err == nil {
+				dir = last
+			}
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := ownDir(dir); err != nil {
+		return "", err
+	}
+	return dir, isRun(dir)
+}
+
+// isRun refuses a directory that holds other things than a run.
+func isRun(dir string) error {
+	refuse := func(why string) error {
+		return fault.Hint(fault.Errorf(fault.Usage, "run directory %q: %s", dir, why), "choose a directory that is new, empty, or that of a run")
+	}
+	if dir == "/" {
+		return refuse("it is the root directory")
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil { // it is new, or cannot be used, which is noticed later
+		return nil
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case journal.File, journal.RunFile, "lock":
+			return nil
+		}
+	}
+	for _, e := range names {
+		switch e.Name() {
+		case "logs", "nodes", "spool", "bin", "lost+found", "lease", pilot.Dir, journal.Joblog, journal.Socket:
+		default:
+			return refuse(fmt.Sprintf("it holds %q and is not the directory of a run", e.Name()))
+		}
+	}
+	return nil
+}
+
+// ownDir refuses a directory that someone else has laid out where everybody may, as
+// in /tmp.
+func ownDir(dir string) error {
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		st, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		parent, err := os.Stat(filepath.Dir(dir))
+		if err != nil || parent.Mode()&os.ModeSticky == 0 || parent.Mode()&0o002 == 0 {
+			continue
+		}
+		if owner := st.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
+			return fault.Hint(fault.Errorf(fault.Usage, "run directory: %q belongs to another user", dir), "choose another with --run")
+		}
+	}
+	return nil
+}
+
+// past is what earlier runs in the directory did.
+func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
+	h, err := journal.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case h.Sessions > 0 && !resume && !serve:
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q has a run in it", dir), "go on with it with --resume, or choose another with --run")
+	case h.Sessions == 0 && joblog != "":
+		st, err := os.Stat(joblog)
+		if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
+			return h, nil
+		}
+		if !resume {
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q has a run in it", joblog), "go on with it with --resume, or choose another")
+		}
+		return journal.LoadJoblog(joblog)
+	}
+	return h, nil
+}
+
+// remember lets "last" name a run directory of its own making.
+func remember(dir string, named bool) error {
+	if named {
+		return nil
+	}
+	temp := fmt.Sprintf("%s.%d", lastRun, os.Getpid())
+	_ = os.Remove(temp)
+	if err := os.Symlink(filepath.Base(dir), temp); err != nil {
+		return fault.Hint(err, "choose a run directory with --run")
+	}
+	if err := os.Rename(temp, lastRun); err != nil {
+		return err
+	}
+	journal.Tidy(baseDir, filepath.Base(dir))
+	return nil
+}
+
+// runInfo is what run.json holds.
+type runInfo struct {
+	Args    []string  `json:"args"`
+	Dir     string    `json:"dir"`
+	Version string    `json:"version"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Session string    `json:"session"`
+	Job     string    `json:"job,omitempty"`
+	Node    string    `json:"node,omitempty"` // of the job, that it is on
+	Started time.Time `json:"started"`
+}
+
+func writeRun(dir, session string, args []string) error {
+	host, _ := os.Hostname()
+	cwd, _ := os.Getwd()
+	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURMD_NODENAME"), clock.Now().Round(time.Second)}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(filepath.Join(dir, journal.RunFile), 0o666, func(w io.Writer) error { _, err := w.Write(append(b, '\n')); return err })
+}
+
+// replace writes a file under another name first.
+func replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	temp := fmt.Sprintf("%s.%d", name, os.Getpid())
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Close())
+	if err == nil {
+		err = os.Rename(temp, name)
+	}
+	if err != nil {
+		os.Remove(temp)
+	}
+	return err
+}
+
+// copyProgram copies a program to DIR/bin, and returns where it is.
+func copyProgram(from, dir string) (string, error) {
+	to := filepath.Join(dir, "bin", "jobpool")
+	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+		return "", err
+	}
+	if from == to { // the scheduler of a pilot
+		return to, nil
+	}
+	os.Remove(to)
+	if os.Link(from, to) == nil { // stays what it is when another is put in the place of from
+		return to, nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	return to, replace(to, 0o777, func(w io.Writer) error { _, err := io.Copy(w, in); return err })
+}
+
+// existing is the run directory of the commands that speak to a run.
+func existing(c *cli.Context) string {
+	if dir := c.String("run"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("JOBPOOL_RUN"); dir != "" {
+		return dir
+	}
+	return lastRun
+}

@@ -1,0 +1,100 @@
+package lfind
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+)
+
+// problem is one problem of "lfind check --json".
+type problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Level   string `json:"level"` // error or warning
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// check tells every problem of a file. Problems are what was asked for, so they go
+// to the standard output.
+func (s *session) check(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return usage("check takes one file, not %d", c.NArg())
+	}
+	path := c.Args().First()
+	if path == "" {
+		path = text(c, "config")
+	}
+	w := launcher.World{}
+	f, err := w.Load(path)
+	var bad *file.Error
+	var all []file.Problem
+	if errors.As(err, &bad) {
+		all = bad.Problems
+	} else if err != nil {
+		return fileError(err)
+	}
+	if f != nil && f.Path == "" {
+		return fault.Hint(usage("no launchers.yaml to check"), "searched: "+strings.Join(w.Files(), ", "))
+	}
+	if f != nil {
+		all = append(all, f.Warnings...)
+	}
+	if bad == nil {
+		catalogue, err := gpu.Load(os.Getenv)
+		if err != nil {
+			return err
+		}
+		all = append(all, launcher.Doubts(f, catalogue)...)
+	}
+	slices.SortStableFunc(all, func(a, b file.Problem) int {
+		if a.File != b.File {
+			return strings.Compare(a.File, b.File)
+		}
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	problems := []problem{}
+	for _, p := range all {
+		level := "error"
+		if p.Warning {
+			level = "warning"
+		}
+		problems = append(problems, problem{p.File, p.Line, p.Column, level, p.Message, p.Hint})
+	}
+	if boolean(c, "json") {
+		err = app.PrintJSON(s.stdout, problems)
+	} else {
+		err = s.printProblems(problems)
+	}
+	if err == nil && bad != nil {
+		return fault.Exit(int(fault.Usage), nil)
+	}
+	return err
+}
+
+func (s *session) printProblems(problems []problem) error {
+	for _, p := range problems {
+		line := fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Level, p.Message)
+		if p.Hint != "" {
+			line += " (" + p.Hint + ")"
+		}
+		if _, err := fmt.Fprintln(s.stdout, app.Sanitize(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package lfind
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/gpu"
+	"github.com/ponos-tools/ponos/lib/launcher/cluster"
+	"github.com/ponos-tools/ponos/lib/launcher/convert"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// convert writes launchers.yaml: from a file, from a pipe, or else from what Slurm
+// says when it is asked.
+func (s *session) convert(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return usage("convert takes one file, not %d", c.NArg())
+	}
+	snapshot, err := s.nodes(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	var tags []string
+	for _, t := range c.StringSlice("tags") {
+		tags = append(tags, strings.Split(t, ",")...)
+	}
+	gpus, err := gpu.Load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	options := convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus}
+	for _, text := range convert.Unsaid(snapshot, options) {
+		s.note(c, "note: the file has no words for %s", text)
+	}
+	return convert.Write(s.stdout, snapshot, options)
+}
+
+func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) {
+	in := s.stdin
+	switch {
+	case path != "" && path != "-":
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fault.Wrap(fault.Usage, err)
+		}
+		defer f.Close()
+		in = f
+	case path == "" && isDevice(s.stdin):
+		snapshot, err := cluster.Asker{Slurm: &slurm.Client{}, Now: clock.Now}.Ask(c.Context)
+		return snapshot, err
+	}
+	snapshot, err := convert.Read(in)
+	return snapshot, fault.Wrap(fault.Usage, err)
+}
+
+// isDevice reports whether a reader is a terminal, or /dev/null as in cron: nobody
+// sends anything.
+func isDevice(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err != nil || info.Mode()&os.ModeCharDevice != 0
+}

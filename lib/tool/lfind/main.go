@@ -1,0 +1,146 @@
+// Package lfind is the tool lfind, which finds the launcher for a resource request: the options of sbatch,
+// or this machine, that give the GPUs, CPUs, memory and time asked for.
+package lfind
+
+import (
+	"context"
+	"io"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/launcher"
+)
+
+// Usage is what the tool does, in a line.
+const Usage = "find the launcher for a resource request"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int {
+	// A run is over before garbage is worth collecting; the limit is for a convert of
+	// something enormous.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(512 << 20)
+	return app.Main(run)
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	s := &session{stdin: stdin, stdout: stdout, stderr: stderr}
+	args, s.command = cutCommand(args)
+	return s.tool().Run(ctx, args, stdin, stdout, stderr)
+}
+
+// cutCommand takes the command of "lfind run SPEC... -- COMMAND..." off, so that
+// none of it is taken for a flag of lfind.
+func cutCommand(args []string) (rest, command []string) {
+	i := slices.Index(args, "--")
+	if i < 0 || !slices.Contains(args[:i], "run") {
+		return args, nil
+	}
+	return args[:i], args[i+1:]
+}
+
+func (s *session) tool() app.Tool {
+	return app.Tool{
+		Name:      "lfind",
+		Usage:     Usage,
+		ArgsUsage: "REQUEST... | @FILE | -",
+		Description: `Prints the options of sbatch with which a job gets what a request asks for, such
+as 'cuda(mem=14G) * 2 & duration=4 days'. Launchers are described in
+launchers.yaml; without one, Slurm is asked.
+
+A request joins with "&" what must hold, and separates alternatives by "|":
+  cuda(mem=14G) * 2      GPUs with at least that memory; gpu() is any kind
+  cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
+  cpu(mem=16G, cores=8)  main memory and CPUs of each node
+  duration=4 days        time limit; also: deadline=18:00
+  nodes=2                number of nodes; also: tasks=4 on each, exclusive
+  disk=100G              also: gres(shard) * 4, license(matlab)
+  cpus per gpu=8         also: mem per gpu=32G
+  partition!=x           also: feature, qos, account, host; with = or !=
+  preemptible=no`,
+		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
+lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
+lfind explain 'cuda(mem=40G) * 8'
+lfind convert > ~/.config/ponos/launchers.yaml
+lfind run 'cuda() & duration=1h' -- python train.py`,
+		Brief:  map[string][]string{"": {"format", "soonest", "tags", "set"}},
+		Flags:  append(searchFlags(), findFlags()...),
+		Action: s.find,
+		Commands: []*cli.Command{
+			{
+				Name: "explain", Usage: "say of each launcher, partition and QoS why it matches or not", ArgsUsage: "REQUEST...",
+				Flags:  append(searchFlags(), jsonFlag, &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "a row for every group of nodes, QoS and account"}),
+				Action: s.explain,
+			},
+			{
+				Name: "list", Usage: "list the launchers in the order in which they are tried",
+				Flags: append(searchFlags(), jsonFlag), Action: s.list,
+			},
+			{
+				Name: "check", Usage: "check a file, and tell every problem with its line and column", ArgsUsage: "[FILE]",
+				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
+			},
+			{
+				Name: "convert", Usage: "write launchers.yaml from what scontrol show nodes prints", ArgsUsage: "[FILE]",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
+					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
+					&cli.BoolFlag{Name: "no-hosts", Usage: "write how many nodes there are, not their names"},
+				},
+				Action: s.convert,
+			},
+			{
+				Name: "run", Usage: "run a command through the launcher found", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
+				Flags: append(searchFlags(),
+					setFlag, verifyFlag, noVerifyFlag,
+					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; output and exit status are the command's"},
+					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run it with srun, on this terminal"},
+					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
+					&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be run"},
+				),
+				Action: s.runCommand,
+			},
+		},
+	}
+}
+
+var (
+	configFlag = &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory"}
+	jsonFlag   = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set an option of what was found, `NAME=VALUE`; an empty value takes it away"}
+)
+
+// Whether Slurm is asked if it accepts what was found.
+var (
+	verifyFlag   = &cli.BoolFlag{Name: "verify", Usage: "ask Slurm whether it accepts the answer (the default where Slurm was asked what there is)"}
+	noVerifyFlag = &cli.BoolFlag{Name: "no-verify", Usage: "do not ask Slurm whether it accepts the answer"}
+)
+
+// searchFlags are the flags of all commands that search.
+func searchFlags() []cli.Flag {
+	return []cli.Flag{
+		configFlag,
+		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS` (commas between)"},
+		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
+		&cli.StringFlag{Name: "learn", Usage: "what the request does not say of time and memory is taken from your own runs of the job `NAME`"},
+		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may need more than was learned", Value: "5%"},
+		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
+		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report the warnings of the file too, and what could not be verified"},
+	}
+}
+
+func findFlags() []cli.Flag {
+	return []cli.Flag{
+		app.OneOf(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"}, launcher.Formats...),
+		jsonFlag,
+		setFlag,
+		verifyFlag,
+		noVerifyFlag,
+		&cli.BoolFlag{Name: "soonest", Usage: "of all that match, the one that Slurm would start first"},
+	}
+}

@@ -1,0 +1,241 @@
+package lfind
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/spelling"
+)
+
+// session is one run of the tool.
+type session struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	command        []string // behind "--" of lfind run
+}
+
+// set returns the context nearest to the command in which a flag was given, as
+// flags may stand before the name of the command or behind it.
+func set(c *cli.Context, name string) *cli.Context {
+	for _, l := range c.Lineage() {
+		if l != nil && l.Command != nil && l.IsSet(name) {
+			return l
+		}
+	}
+	return c
+}
+
+func text(c *cli.Context, name string) string     { return set(c, name).String(name) }
+func boolean(c *cli.Context, name string) bool    { return set(c, name).Bool(name) }
+func values(c *cli.Context, name string) []string { return set(c, name).StringSlice(name) }
+
+func (s *session) note(c *cli.Context, format string, args ...any) {
+	if !boolean(c, "quiet") {
+		fmt.Fprintln(s.stderr, "lfind: "+app.Sanitize(fmt.Sprintf(format, args...)))
+	}
+}
+
+func usage(format string, args ...any) error { return fault.Errorf(fault.Usage, format, args...) }
+
+// load reads the file, and makes the search of it that the flags ask for.
+func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
+	w := launcher.World{Refresh: boolean(c, "refresh"), Warn: func(text string) { s.note(c, "warning: %s", text) }}
+	path := text(c, "config")
+	f, err := w.Load(path)
+	if err != nil {
+		return nil, nil, fileError(err)
+	}
+	if boolean(c, "verbose") {
+		for _, p := range f.Warnings {
+			s.note(c, "%s", p)
+		}
+		if len(f.Entries) == 0 {
+			s.note(c, "no launchers.yaml in %s: asking Slurm", strings.Join(w.Files(), ", "))
+		}
+	}
+	search, err := w.Search(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	search.AllowUnknown = boolean(c, "allow-unknown")
+	for _, tags := range values(c, "tags") {
+		for tag := range strings.SplitSeq(tags, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" {
+				search.Tags = append(search.Tags, tag)
+			}
+		}
+	}
+	switch kind := text(c, "kind"); kind {
+	case "", "slurm", "local":
+		search.Kind = file.Kind(kind)
+	default:
+		return nil, nil, usage("--kind: %q is neither slurm nor local", kind)
+	}
+	if len(search.Tags) > 0 {
+		s.checkTags(c, f, search.Tags)
+	}
+	return f, search, nil
+}
+
+// checkTags warns of a tag that no launcher has: it is most likely misspelt.
+func (s *session) checkTags(c *cli.Context, f *file.File, tags []string) {
+	var known []string
+	for _, e := range f.Entries {
+		known = append(known, e.Tags...)
+	}
+	for _, tag := range tags {
+		if slices.Contains(known, tag) {
+			continue
+		}
+		hint := ""
+		if near := spelling.Nearest(tag, known); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		s.note(c, "warning: no launcher has the tag %q%s", tag, hint)
+	}
+}
+
+// fileError says what to do about a file that cannot be used.
+func fileError(err error) error {
+	var problems *file.Error
+	if errors.As(err, &problems) && len(problems.Problems) > 0 {
+		return fault.Hint(err, fmt.Sprintf("%q tells all there is", "lfind check "+launcher.Quote(problems.Problems[0].File)))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Hint(err, "without --config and LFIND_CONFIG, launchers.yaml is looked for in ~/.config/ponos, and Slurm is asked if there is none")
+	}
+	return err
+}
+
+// maxRequest bounds a request that is read from a file.
+const maxRequest = 1 << 20
+
+// request reads the requests that the arguments name.
+func (s *session) request(c *cli.Context) (request.Request, error) {
+	args := c.Args().Slice()
+	if c.Command.Name != "run" { // "run" was the value of a flag
+		args = append(args, s.command...)
+	}
+	if len(args) == 0 && text(c, "learn") != "" {
+		r := request.Request{Alternatives: []request.Alternative{{}}} // all of it is learned
+		return r, s.learn(c, &r)
+	}
+	if len(args) == 0 {
+		if app.IsTerminal(s.stdin) {
+			return request.Request{}, fault.Hint(usage("a request is missing"), `for example: lfind 'cuda(mem=14G) * 2 & duration=4h'; see "lfind --help"`)
+		}
+		args = []string{"-"}
+	}
+	if slices.Contains(args, "") {
+		return request.Request{}, usage("empty request")
+	}
+	var all []request.Request
+	for i, arg := range args {
+		name := "request"
+		if len(args) > 1 {
+			name = fmt.Sprintf("request %d", i+1)
+		}
+		path, isFile := strings.CutPrefix(arg, "@")
+		if isFile || arg == "-" {
+			text, err := s.readRequest(path, arg == "-")
+			if err != nil {
+				return request.Request{}, err
+			}
+			if name = path; arg == "-" {
+				name = "stdin"
+			}
+			arg = text
+		}
+		r, err := request.Parse(arg)
+		if err != nil {
+			var e *request.Error
+			if errors.As(err, &e) {
+				e.Name = name
+				err = fault.Hint(err, e.Hint)
+			}
+			return request.Request{}, fault.Wrap(fault.Usage, err)
+		}
+		for _, w := range r.Warnings {
+			s.note(c, "warning: %s", strings.Replace(w.String(), "request", name, 1))
+		}
+		all = append(all, r)
+	}
+	r := request.Join(all...)
+	return r, s.learn(c, &r)
+}
+
+func (s *session) readRequest(path string, stdin bool) (string, error) {
+	in := s.stdin
+	if !stdin {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fault.Wrap(fault.Usage, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxRequest))
+	return string(text), fault.Wrap(fault.Usage, err)
+}
+
+// override sets the options that --set names.
+func override(c *cli.Context, o *launcher.Options) error {
+	for _, setting := range values(c, "set") {
+		name, value, hasValue := strings.Cut(setting, "=")
+		name = strings.TrimLeft(name, "-")
+		if !isOption(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return fault.Hint(usage("--set: %q is not NAME=VALUE", setting), "for example --set nodes=2")
+		}
+		if hasValue {
+			o.Set(name, value)
+		} else {
+			o.SetBare(name)
+		}
+	}
+	return nil
+}
+
+// isOption reports whether a name can be that of a long option.
+func isOption(name string) bool {
+	if len(name) < 2 || name[0] == '-' || name[0] == '_' {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+}
+
+// nothing is the error that no launcher matches.
+func nothing(s *launcher.Search, r request.Request) error {
+	hint := s.Misspelt(r)
+	switch n := s.Unknown(); {
+	case hint != "":
+	case n > 0 && !s.AllowUnknown:
+		hint = `there are nodes of which it is not known whether their GPUs match: --allow-unknown takes them, "lfind explain" lists them, gpus.yaml can describe them`
+	default:
+		hint = `"lfind explain" says why`
+	}
+	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
+}
+
+// noteUnknown says what is not known of the nodes of an answer.
+func (s *session) noteUnknown(c *cli.Context, a *launcher.Answer) {
+	for _, text := range a.Unknown {
+		s.note(c, "note: taken although not known to match: %s", text)
+	}
+	for _, text := range a.Notes {
+		s.note(c, "note: %s", text)
+	}
+}

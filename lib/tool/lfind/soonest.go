@@ -1,0 +1,248 @@
+package lfind
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/planner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// maxAsked bounds how many submissions are tried for one request, and sideBySide
+// how many of them at once: each is work for Slurm's controller.
+const (
+	maxAsked   = 64
+	sideBySide = 4
+)
+
+// estimate is when a job would start.
+type estimate struct {
+	at        time.Time
+	now       time.Time
+	nodes     string
+	partition string
+	by        string // how that is known: one of the methods
+}
+
+// The methods by which a start is known: a plan with run times that were learned, one with
+// time limits, and what Slurm says.
+const (
+	byLearned  = "learned"
+	byLimits   = "limits"
+	byTestOnly = "test-only"
+)
+
+func (e *estimate) wait() time.Duration { return e.at.Sub(e.now) }
+
+func (e *estimate) String() string {
+	if e.partition == "" {
+		return "would start now on this machine"
+	}
+	when, how := "now", ""
+	// What was learned is of jobs that have to wait: they do not start now, however soon.
+	if w := max(e.wait().Round(time.Second), time.Second); w > time.Second || e.by == byLearned {
+		when = fmt.Sprintf("in %s, at %s,", unit.FormatDuration(w), e.at.Format("2006-01-02T15:04:05"))
+		how = map[string]string{byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits", byTestOnly: ", as sbatch --test-only says"}[e.by]
+	}
+	where := "in partition " + e.partition
+	if e.nodes != "" {
+		where = "on " + e.nodes + " " + where
+	}
+	return "would start " + when + " " + where + how
+}
+
+// forecaster plans jobs on the cluster of a launcher.
+type forecaster struct {
+	ask     *planner.Asker
+	plan    planner.Planner
+	history *forecast.History
+	user    string
+	err     error // why it cannot
+}
+
+// newForecaster asks a cluster for what a plan needs. Without accounting nothing is
+// learned.
+func newForecaster(ctx context.Context, host, dir string) *forecaster {
+	f := &forecaster{ask: planner.New()}
+	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir}
+	var runs []forecast.Past
+	if host != "" {
+		f.err = errors.New("the cluster is on another host, where the user may be another one")
+		return f
+	}
+	if f.user, f.err = planner.Me(); f.err != nil {
+		return f
+	}
+	f.err = planner.Together(ctx, func(ctx context.Context) error { return f.plan.LoadToReplay(ctx, f.ask) }, func(ctx context.Context) (err error) {
+		runs, _, err = f.ask.Ended(ctx)
+		return err
+	})
+	f.history = forecast.NewHistory(runs)
+	return f
+}
+
+// start replaces what sbatch --test-only says by the planner's own forecast. Never is why
+// the job would wait for ever.
+func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate) (never string, err error) {
+	if f.err != nil {
+		return "", nil
+	}
+	options := map[string]string{}
+	for _, o := range a.Options {
+		options[o.Name] = o.Value
+	}
+	partitions := a.Partitions
+	if len(partitions) == 0 {
+		partitions = []string{e.partition}
+	}
+	best := int64(forecast.Forever)
+	for _, name := range partitions {
+		p := f.plan.Partition(name)
+		if p == nil {
+			continue
+		}
+		place, err := f.plan.Place(ctx, f.ask, f.user, options, p, a.QOS, f.history)
+		if err != nil {
+			return "", err
+		}
+		if never = place.Never; place.Soonest() < best {
+			best = place.Soonest()
+			e.at, e.now, e.nodes, e.partition, e.by = time.Unix(best, 0), f.plan.Now, place.Nodes, name, byLimits
+			if place.Expected > 0 {
+				e.nodes, e.by = "", byLearned
+			}
+		}
+	}
+	if best < forecast.Forever {
+		never = ""
+	}
+	return never, nil
+}
+
+// soonest returns the launcher that would start the job first; of several that
+// would at the same time, the one that the search prefers.
+func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search, r request.Request) (*launcher.Answer, *estimate, error) {
+	answers, err := search.All(c.Context, r, maxAsked)
+	if err != nil || len(answers) == 0 {
+		return nil, nil, err
+	}
+	if len(answers) == maxAsked {
+		s.note(c, "note: only the first %d launchers, partitions and QoS that match are compared", maxAsked)
+	}
+	type outcome struct {
+		start *estimate
+		err   error
+	}
+	outcomes := make([]outcome, len(answers))
+	slots := make(chan struct{}, sideBySide)
+	var wait sync.WaitGroup
+	for i, a := range answers {
+		if err := override(c, &a.Options); err != nil {
+			return nil, nil, err
+		}
+		wait.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			outcomes[i].start, outcomes[i].err = testOnly(c.Context, launcher.Hostname(f, a.Launcher.Entry.Connector), a)
+		})
+	}
+	wait.Wait()
+	// Slurm says whether it takes the job, the planner when it starts: --test-only leaves out
+	// backfill, and that jobs end before their limits.
+	clusters := map[[2]string]*forecaster{}
+	for i, a := range answers {
+		if outcomes[i].err != nil || a.Local() {
+			continue
+		}
+		at := [2]string{launcher.Hostname(f, a.Launcher.Entry.Connector), a.Launcher.Entry.Path}
+		if clusters[at] == nil {
+			if clusters[at] = newForecaster(c.Context, at[0], at[1]); clusters[at].err != nil && boolean(c, "verbose") {
+				s.note(c, "warning: starts are those of sbatch --test-only: %v", clusters[at].err)
+			}
+		}
+		never, err := clusters[at].start(c.Context, a, outcomes[i].start)
+		if err != nil {
+			return nil, nil, err
+		}
+		if never != "" {
+			outcomes[i].err = fault.Errorf(fault.Failed, "partition %s: %s", strings.Join(a.Partitions, ","), never)
+		}
+	}
+	best := -1
+	var refused error
+	for i, o := range outcomes {
+		switch {
+		case o.err != nil:
+			if refused == nil || slurm.Unreachable(o.err) {
+				refused = o.err
+			}
+		case best < 0 || o.start.at.Before(outcomes[best].start.at.Add(-time.Second)):
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, nil, refused
+	}
+	return answers[best], outcomes[best].start, nil
+}
+
+// testOnly asks when a job with the options of an answer would start.
+func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, error) {
+	now := clock.Now()
+	if a.Local() {
+		return &estimate{at: now, now: now}, nil
+	}
+	args := append([]string{"--test-only"}, a.Options.Args()...)
+	client := slurm.Client{Run: launcher.Runner(host, command.System), Dir: a.Launcher.Entry.Path}
+	var stderr bytes.Buffer
+	_, err := client.Command(ctx, command.Cmd{
+		Name: "sbatch", Args: args, Stderr: &stderr,
+		Stdin: strings.NewReader("#!/bin/sh\n:\n"),
+	})
+	if err != nil {
+		var exit *command.ExitError
+		if errors.As(err, &exit) {
+			exit.Stderr = stderr.String()
+			if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
+				return nil, err
+			}
+			words := strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; "))
+			err = fault.Wrap(fault.Unavailable, &refusal{strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
+		}
+		return nil, err
+	}
+	start, err := slurm.ParseStartEstimate(stderr.String())
+	if err != nil {
+		return nil, err
+	}
+	return &estimate{start.Start, now, start.Nodes, start.Partition, byTestOnly}, nil
+}
+
+// refusal is what sbatch --test-only says of a job that Slurm does not take.
+type refusal struct{ options, said, words string }
+
+func (r *refusal) Error() string { return "sbatch --test-only " + r.options + ": " + r.said }
+
+// program is the path of one of Slurm's commands for an answer.
+func program(a *launcher.Answer, name string) string {
+	if dir := a.Launcher.Entry.Path; dir != "" {
+		return path.Join(dir, name)
+	}
+	return name
+}

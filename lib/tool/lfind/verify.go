@@ -1,0 +1,107 @@
+package lfind
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+// maxVerified bounds how many places Slurm is asked about where it refuses the best.
+const maxVerified = 8
+
+// verifies reports whether Slurm is asked if it accepts an answer: where it was
+// asked what there is, unless the flags say otherwise.
+func verifies(c *cli.Context, a *launcher.Answer) bool {
+	switch {
+	case a.Local() || boolean(c, "no-verify"):
+		return false
+	case boolean(c, "verify"):
+		return true
+	}
+	return a.Launcher.Entry.QuerySlurm
+}
+
+// verified returns the answer if Slurm accepts it, and else the next best that it
+// does. What it refuses is a rule that the model of the cluster lacks, which is
+// noted. Options that --set names are set in what is returned.
+func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search, r request.Request, answer *launcher.Answer) (*launcher.Answer, error) {
+	if err := override(c, &answer.Options); err != nil || !verifies(c, answer) {
+		return answer, err
+	}
+	refused, err := s.accepts(c, f, answer)
+	if refused == nil {
+		return answer, err
+	}
+	if len(c.StringSlice("set")) > 0 { // what was set may be what is refused, and goes with every place
+		return nil, fault.Hint(refused, "another value for --set, or --no-verify")
+	}
+	first := refused
+	tried := []string{strings.Join(answer.Options.Args(), " ")}
+	s.noteRefused(c, answer, refused)
+	others, err := search.All(c.Context, r, maxAsked)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range others {
+		if err := override(c, &other.Options); err != nil {
+			return nil, err
+		}
+		line := strings.Join(other.Options.Args(), " ")
+		if slices.Contains(tried, line) {
+			continue
+		}
+		if len(tried) == maxVerified {
+			break
+		}
+		tried = append(tried, line)
+		if !verifies(c, other) {
+			return other, nil
+		}
+		if refused, err = s.accepts(c, f, other); err != nil {
+			return nil, err
+		}
+		if refused == nil {
+			return other, nil
+		}
+		s.noteRefused(c, other, refused)
+	}
+	return nil, fault.Hint(first, "Slurm accepts none of the places that match; --no-verify prints the best one without asking")
+}
+
+// accepts asks Slurm whether it would take a job with the options of an answer:
+// refused is its reason if not. A Slurm that does not answer refuses nothing.
+func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (refused, err error) {
+	_, err = testOnly(c.Context, launcher.Hostname(f, a.Launcher.Entry.Connector), a)
+	var no *refusal
+	switch {
+	case err == nil || c.Err() != nil:
+		return nil, err
+	case errors.As(err, &no):
+		// Of a job of several nodes of which some are reserved for others now,
+		// --test-only says that it can never be; sbatch takes it, and it waits.
+		if r := a.Reserved(); r != nil && a.Asked.Nodes > 1 && strings.Contains(no.words, "Requested node configuration is not available") {
+			s.note(c, "note: nodes of partition %s are reserved (%s) until %s: the job may wait for them", strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
+			return nil, nil
+		}
+		return err, nil
+	}
+	if boolean(c, "verbose") {
+		s.note(c, "warning: the answer could not be verified: %v", err)
+	}
+	return nil, nil
+}
+
+func (s *session) noteRefused(c *cli.Context, a *launcher.Answer, refused error) {
+	var no *refusal
+	if errors.As(refused, &no) {
+		s.note(c, "note: Slurm refuses partition %s, by a rule that is not known here: %s", strings.Join(a.Partitions, ","), no.words)
+	}
+}

@@ -1,0 +1,336 @@
+// Package list is the tool ponos-list, which shows the tasks of a spool.
+package list
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tasklist"
+)
+
+const name = "ponos-list"
+
+// Usage is what the tool does, in a line.
+const Usage = "show the tasks of the spool"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
+		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\nponos-list --state failed --group lr --ids | ponos-retry",
+		Brief:    map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
+		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
+			&cli.IntFlag{Name: "last", Usage: "only the last `N` of those"},
+			&cli.BoolFlag{Name: "attempts", Usage: "show tasks that were retried, too"},
+			&cli.BoolFlag{Name: "ids", Usage: "print ids only, a line each"},
+			&cli.BoolFlag{Name: "names", Usage: "print names only, each once"},
+			&cli.BoolFlag{Name: "groups", Usage: "count the tasks of each group"},
+			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print whole ids, and all times"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again every 2 s, until Ctrl-C"},
+			&cli.StringFlag{Name: "table", Usage: "write `FILE`: a TSV with parameters, states, times and exit codes"},
+			&cli.StringFlag{Name: "artifacts", Usage: "make links to the artifacts of the tasks in `DIR`, by their names"},
+			app.JSONFlag(),
+		),
+		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// listing is what the command line asks for.
+type listing struct {
+	c              *cli.Context
+	spool          *spool.Spool
+	filter         tasklist.Filter
+	stdout, stderr io.Writer
+}
+
+// forms exclude each other.
+var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
+
+func list(c *cli.Context, stdout, stderr io.Writer) error {
+	given := ""
+	for _, f := range forms {
+		if c.IsSet(f) && given != "" {
+			return fault.Errorf(fault.Usage, "--%s and --%s can't be combined", given, f)
+		} else if c.IsSet(f) {
+			given = f
+		}
+	}
+	if c.IsSet("last") && c.Int("last") < 1 {
+		return fault.Errorf(fault.Usage, "--last must be at least 1, not %d", c.Int("last"))
+	}
+	l := listing{c: c, stdout: stdout, stderr: stderr}
+	var err error
+	if l.filter, err = tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now()); err != nil {
+		return err
+	}
+	if l.spool, err = tasklist.Open(c.String("config"), c.String("spool")); err != nil {
+		return err
+	}
+	if c.Bool("watch") {
+		if given != "" && given != "long" && given != "groups" {
+			return fault.Errorf(fault.Usage, "--watch and --%s can't be combined", given)
+		}
+		if !app.IsTerminal(stdout) {
+			return fault.Errorf(fault.Usage, "--watch: standard output is not a terminal")
+		}
+		return l.watch()
+	}
+	return l.show(stdout, stderr, true)
+}
+
+// watch shows the list again and again.
+func (l *listing) watch() error {
+	for {
+		var text, notes strings.Builder
+		if err := l.show(&text, &notes, false); err != nil {
+			return err
+		}
+		lines := strings.SplitAfter(text.String(), "\n")
+		// As many of the newest as fit, below the names of the columns.
+		if room := max(4, app.Height(l.stdout)-strings.Count(notes.String(), "\n")-2); len(lines) > room {
+			lines = append(lines[:1:1], lines[len(lines)-room+1:]...)
+		}
+		if _, err := fmt.Fprintf(l.stdout, "\x1b[H\x1b[2J%s%s", strings.Join(lines, ""), notes.String()); err != nil {
+			return err
+		}
+		select {
+		case <-l.c.Done():
+			return context.Cause(l.c.Context)
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// show prints what is asked for once.
+func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
+	all, err := l.spool.Look()
+	if err != nil {
+		return err
+	}
+	found, errs := l.choose(all)
+	if warn {
+		old := slices.DeleteFunc(slices.Clone(all), func(s spool.Summary) bool { return clock.Since(s.Created) <= unattended })
+		if err := tasklist.Unattended(l.spool, tasklist.Agents(old)...); err != nil {
+			app.Report(stderr, name, err)
+		}
+	}
+	out, summary := bufio.NewWriterSize(stdout, 64<<10), ""
+	switch c := l.c; {
+	case c.Bool("ids"):
+		for _, s := range found {
+			_, _ = out.WriteString(string(s.ID) + "\n") // Flush tells
+		}
+	case c.Bool("names"):
+		err = printNames(out, found)
+	case c.Bool("groups"):
+		err = groups(found).PrintWithin(out, l.stdout)
+	case c.Bool("json"):
+		err = l.json(out, found)
+	case c.IsSet("table"):
+		err = l.table(c.String("table"), out, found)
+	case c.IsSet("artifacts"):
+		err = l.artifacts(c.String("artifacts"), out, found)
+	case c.Bool("long"):
+		err = long(found).PrintWithin(out, l.stdout)
+	default:
+		err = short(found, all, clock.Now()).PrintWithin(out, l.stdout)
+		if len(found) > 1 {
+			summary = tasklist.CountOf(found).String() + "\n"
+		}
+	}
+	if err := errors.Join(err, out.Flush()); err != nil {
+		return err
+	}
+	fmt.Fprint(stderr, summary)
+	return errors.Join(errs...)
+}
+
+// unattended is how old a task is before its user is told that no agent takes turns: one
+// may just have been started.
+const unattended = 10 * time.Second
+
+// choose returns the tasks that the command line means.
+func (l *listing) choose(all []spool.Summary) ([]spool.Summary, []error) {
+	var found []spool.Summary
+	var errs []error
+	if l.c.Bool("attempts") && !l.c.Args().Present() {
+		for _, s := range all {
+			if l.filter.Has(s) {
+				found = append(found, s)
+			}
+		}
+	} else {
+		found, errs = tasklist.Select(all, l.c.Args().Slice(), l.filter)
+	}
+	if n := l.c.Int("last"); n > 0 && len(found) > n {
+		found = found[len(found)-n:]
+	}
+	return found, errs
+}
+
+func printNames(out *bufio.Writer, found []spool.Summary) error {
+	seen := make(map[string]bool, len(found))
+	for _, s := range found {
+		if !seen[s.Slug] {
+			seen[s.Slug] = true
+			if _, err := fmt.Fprintln(out, task.Clean(s.Slug)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// short is the table that fits into 80 columns.
+func short(found, all []spool.Summary, now time.Time) *app.Table {
+	grouped := slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Group != found[0].Group })
+	tries := slices.ContainsFunc(found, func(s spool.Summary) bool { return s.Attempt > 1 })
+	header := []string{"task", "name"}
+	if grouped {
+		header = append(header, "group")
+	}
+	header = append(header, "state")
+	if tries {
+		header = append(header, "try")
+	}
+	t := &app.Table{Header: append(header, "age", "time", "reason"), Drop: []string{"age", "try", "time"}, Whole: []string{"task", "state"}, OneLine: true}
+	waits := names{all: all}
+	for _, s := range found {
+		cells := []string{tasklist.Short(s.ID), task.Clean(s.Slug)}
+		if grouped {
+			cells = append(cells, s.Group)
+		}
+		cells = append(cells, string(s.State))
+		if tries {
+			cells = append(cells, fmt.Sprint(s.Attempt))
+		}
+		t.Add(append(cells, brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s))...)
+	}
+	return t
+}
+
+// ran is how long a task has run; negative if it has not.
+func ran(s spool.Summary, now time.Time) time.Duration {
+	switch {
+	case s.Started.IsZero():
+		return -1
+	case !s.State.Final():
+		return max(0, now.Sub(s.Started))
+	}
+	return max(0, s.Ended.Sub(s.Started))
+}
+
+// names says what tasks wait for.
+type names struct {
+	all  []spool.Summary
+	byID map[task.ID]int
+}
+
+func (n *names) reason(s spool.Summary) string {
+	if s.Reason != "" || s.State.Final() || s.Agent != "" || s.Waits == "" {
+		return task.Clean(s.Reason)
+	}
+	if n.byID == nil {
+		n.byID = make(map[task.ID]int, len(n.all))
+		for i, s := range n.all {
+			n.byID[s.ID] = i
+		}
+	}
+	i, ok := n.byID[s.Waits]
+	switch {
+	case !ok:
+		return "waits for task " + tasklist.Short(s.Waits)
+	case n.all[i].State == task.Completed:
+		return ""
+	}
+	return fmt.Sprintf("waits for task %s (%s)", tasklist.Short(s.Waits), task.Clean(n.all[i].Slug))
+}
+
+// brief is a duration in one unit or two.
+func brief(d time.Duration) string {
+	s := int64(d / time.Second)
+	switch {
+	case d < 0:
+		return "-"
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+}
+
+// long is the table with all that a listing knows.
+func long(found []spool.Summary) *app.Table {
+	t := &app.Table{Header: []string{"task", "name", "state", "group", "try", "submitted", "started", "ended", "exit", "reason"},
+		Drop: []string{"started", "try", "exit", "group", "ended", "submitted"}, Whole: []string{"task"}}
+	for _, s := range found {
+		exit := "-"
+		if s.State == task.Completed || s.State == task.Failed {
+			exit = fmt.Sprint(s.ExitCode)
+		}
+		t.Add(string(s.ID), task.Clean(s.Slug), string(s.State), orDash(s.Group), fmt.Sprint(s.Attempt), at(s.Created), at(s.Started), at(s.Ended), exit, task.Clean(s.Reason))
+	}
+	return t
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func at(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// groups counts tasks by their groups.
+func groups(found []spool.Summary) *app.Table {
+	by, all := map[string]*tasklist.Count{}, tasklist.CountOf(found)
+	var order []string
+	for _, s := range found {
+		n := by[s.Group]
+		if n == nil {
+			n = &tasklist.Count{By: map[task.State]int{}}
+			order, by[s.Group] = append(order, s.Group), n
+		}
+		n.Total++
+		n.By[s.State]++
+	}
+	t := &app.Table{Header: []string{"group", "tasks", "pending", "running", "completed", "failed", "error", "stopped"}, Right: []int{1, 2, 3, 4, 5, 6, 7}}
+	for _, s := range []task.State{task.Stopped, task.Error, task.Running, task.Pending, task.Failed, task.Completed} {
+		if all.By[s] == 0 { // a state that no task is in
+			t.Drop = append(t.Drop, string(s))
+		}
+	}
+	for _, g := range order {
+		n := by[g]
+		cells := []string{orDash(g), fmt.Sprint(n.Total)}
+		for _, s := range []task.State{task.Pending, task.Running, task.Completed, task.Failed, task.Error, task.Stopped} {
+			cells = append(cells, fmt.Sprint(n.By[s]))
+		}
+		t.Add(cells...)
+	}
+	return t
+}

@@ -1,0 +1,241 @@
+package list
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/usage"
+)
+
+// record is a task as --json prints it: its file without secrets, and what a listing knows
+// beyond it.
+type record struct {
+	spool.Entry
+	Retried     bool     `json:"retried,omitempty"`
+	WaitSeconds *float64 `json:"wait_seconds,omitempty"`
+	RunSeconds  *float64 `json:"run_seconds,omitempty"`
+	CPUSeconds  *float64 `json:"cpu_seconds,omitempty"`
+	MaxMemory   *int64   `json:"max_memory,omitempty"` // bytes, on a node
+}
+
+// whole reads the files of tasks. One that is gone meanwhile is left out.
+func (l *listing) whole(found []spool.Summary, do func(record) error) error {
+	for _, s := range found {
+		e, err := l.spool.Read(s)
+		if err != nil {
+			continue
+		}
+		e.Env = nil // holds secrets
+		e.Source.Repository = task.CleanAddress(e.Source.Repository)
+		r := record{Entry: e, Retried: s.Retried}
+		if !e.Started.IsZero() {
+			seconds := max(0, e.Started.Sub(e.Created).Seconds())
+			r.WaitSeconds = &seconds
+			if !e.Ended.IsZero() {
+				seconds := max(0, e.Ended.Sub(e.Started).Seconds())
+				r.RunSeconds = &seconds
+			}
+		}
+		if err := do(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asked is how many tasks accounting is asked about at a time.
+const asked = 2000
+
+// batches reads the files of tasks, with what their jobs used, many at a time.
+func (l *listing) batches(found []spool.Summary, do func([]record) error) error {
+	accounting := true
+	for part := range slices.Chunk(found, asked) {
+		var rows []record
+		if err := l.whole(part, func(r record) error {
+			rows = append(rows, r)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if accounting {
+			accounting = l.used(rows)
+		}
+		if err := do(rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// used fills in what the jobs of tasks used, by one call of sacct. It reports whether
+// accounting answers; without it, that is not known.
+func (l *listing) used(rows []record) bool {
+	at := map[string]int{}
+	for i, r := range rows {
+		if strings.Trim(r.Job, "0123456789") == "" && r.Job != "" && !r.Started.IsZero() {
+			at[r.Job] = i
+		}
+	}
+	if len(at) == 0 {
+		return true
+	}
+	client := &slurm.Client{Timeout: accountingTimeout}
+	err := client.EachConsumed(l.c.Context, slices.Sorted(maps.Keys(at)), slurm.Period{}, func(c *slurm.Consumed) error {
+		i, ok := at[c.ID]
+		// Ids are used again: the job is the task's by when it was submitted, and by its mark.
+		if !ok || !marked(c.Record, rows[i].ID) || slurm.Time(c.Submit).Before(rows[i].Created.Truncate(time.Second)) {
+			return nil
+		}
+		u := usage.Of(c)
+		if u.CPUSeconds != usage.Unknown {
+			rows[i].CPUSeconds = &u.CPUSeconds
+		}
+		if u.PeakMB != usage.Unknown {
+			bytes := int64(u.PeakMB * (1 << 20))
+			rows[i].MaxMemory = &bytes
+		}
+		return nil
+	})
+	return err == nil
+}
+
+// marked reports whether a job has the mark of a task: its comment, where the cluster stores
+// comments, or the beginning of its name.
+func marked(r slurm.Record, id task.ID) bool {
+	if r.Comment != "" {
+		return r.Comment == "PONOS_TASK="+string(id)
+	}
+	return strings.HasPrefix(r.Name, "ponos-")
+}
+
+// accountingTimeout bounds a call of sacct.
+const accountingTimeout = 15 * time.Second
+
+func (l *listing) json(out io.Writer, found []spool.Summary) error {
+	return l.batches(found, func(rows []record) error {
+		for _, r := range rows {
+			if err := app.PrintJSONLine(out, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// columns of a table in front of those of the parameters, and behind them.
+var columns = []string{"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds", "exit_code", "reason"}
+var moreColumns = []string{"job", "cpu_seconds", "max_memory"}
+
+// table writes a table for programs: a header, and a line for each task.
+func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) error {
+	var rows []record
+	parameters := map[string]bool{}
+	if err := l.batches(found, func(part []record) error {
+		for _, r := range part {
+			for name := range r.Parameters {
+				parameters[name] = true
+			}
+		}
+		rows = append(rows, part...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	sorted := slices.Sorted(maps.Keys(parameters))
+	if path == "-" {
+		return writeTable(stdout, sorted, rows)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
+	if err != nil {
+		var of *fs.PathError
+		if errors.As(err, &of) {
+			err = of.Err // the file has a name that the user does not know
+		}
+		return fault.Errorf(fault.Usage, "--table: %q: %w", path, err)
+	}
+	defer f.Cleanup()
+	out := bufio.NewWriter(f)
+	if err = writeTable(out, sorted, rows); err == nil {
+		if err = out.Flush(); err == nil {
+			err = f.CloseAtomicallyReplace()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--table: %w", err)
+	}
+	return nil
+}
+
+func writeTable(out io.Writer, parameters []string, rows []record) error {
+	header := slices.Clone(columns)
+	for _, p := range parameters {
+		if slices.Contains(columns, p) || slices.Contains(moreColumns, p) {
+			p = "parameter." + p
+		}
+		header = append(header, p)
+	}
+	header = append(header, moreColumns...)
+	if err := line(out, header); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		exit := ""
+		if r.State == task.Completed || r.State == task.Failed {
+			exit = fmt.Sprint(r.ExitCode)
+		}
+		memory := ""
+		if r.MaxMemory != nil {
+			memory = fmt.Sprint(*r.MaxMemory)
+		}
+		cells := []string{string(r.ID), r.Slug, r.Group, string(r.State), fmt.Sprint(r.Tries()),
+			stamp(r.Created), stamp(r.Started), stamp(r.Ended), seconds(r.WaitSeconds), seconds(r.RunSeconds), exit, r.Reason}
+		for _, p := range parameters {
+			cells = append(cells, r.Parameters[p])
+		}
+		cells = append(cells, r.Job, seconds(r.CPUSeconds), memory)
+		if err := line(out, cells); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escape keeps a cell on its line and in its column.
+var escape = strings.NewReplacer("\\", `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`)
+
+func line(out io.Writer, cells []string) error {
+	for i, c := range cells {
+		cells[i] = app.Sanitize(escape.Replace(c))
+	}
+	_, err := io.WriteString(out, strings.Join(cells, "\t")+"\n")
+	return err
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func seconds(s *float64) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", *s)
+}

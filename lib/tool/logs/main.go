@@ -1,0 +1,249 @@
+// Package logs is the tool ponos-log, which prints the logs of tasks of a spool.
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tasklist"
+)
+
+const name = "ponos-log"
+
+// Usage is what the tool does, in a line.
+const Usage = "print the logs of tasks of the spool"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
+		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. Of several, each line begins with the name of its task.",
+		Examples:    "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
+		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
+		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what is added, until the tasks are over"},
+			&cli.BoolFlag{Name: "attempts", Usage: "print the logs of earlier attempts, too"},
+			&cli.BoolFlag{Name: "plain", Usage: "begin no line with the name of its task"}),
+		Action: func(c *cli.Context) error { return show(c, stdin, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// source is the log of a task.
+type source struct {
+	task   spool.Summary
+	shown  int64
+	to     io.Writer
+	prefix *prefixed // nil: the only one
+	over   bool
+	absent task.Absence
+}
+
+func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	filter, err := tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now())
+	if err != nil {
+		return err
+	}
+	words, err := tasklist.Words(c.Args().Slice(), filter, stdin)
+	if err != nil {
+		return err
+	}
+	s, err := tasklist.Open(c.String("config"), c.String("spool"))
+	if err != nil {
+		return err
+	}
+	all, err := s.Look()
+	if err != nil || len(words) == 0 && filter.Empty() {
+		return err
+	}
+	found, errs := tasklist.Select(all, words, filter)
+	if c.Bool("attempts") {
+		found = attempts(all, found)
+	}
+	// What a task prints must not command the terminal of who looks at it.
+	text := app.Printable(stdout, app.IsTerminal(stdout))
+	sources := open(found, text, c.Bool("plain"), c.Bool("attempts"))
+	if err = follow(c, s, sources, stderr); err == nil {
+		for _, l := range sources {
+			if l.prefix != nil {
+				err = errors.Join(err, l.prefix.Close())
+			}
+		}
+	}
+	return errors.Join(append(errs, err, text.Close())...)
+}
+
+// attempts are the tasks, each behind those that it does again.
+func attempts(all, found []spool.Summary) []spool.Summary {
+	byID := make(map[task.ID]spool.Summary, len(all))
+	for _, s := range all {
+		byID[s.ID] = s
+	}
+	var out []spool.Summary
+	seen := map[task.ID]bool{}
+	for _, s := range found {
+		var chain []spool.Summary
+		for at, ok := s, true; ok && !seen[at.ID]; at, ok = byID[at.RetryOf] {
+			seen[at.ID] = true
+			chain = append(chain, at)
+		}
+		slices.Reverse(chain)
+		out = append(out, chain...)
+	}
+	return out
+}
+
+// open prepares the logs. Names that are not the only ones of their kind go with ids.
+func open(found []spool.Summary, text io.Writer, plain, attempts bool) []*source {
+	names := map[string]int{}
+	width := 0
+	for _, s := range found {
+		names[s.Slug]++
+	}
+	label := func(s spool.Summary) string {
+		l := task.Clean(s.Slug)
+		switch {
+		case l == "":
+			l = tasklist.Short(s.ID)
+		case attempts:
+			l += fmt.Sprintf(" #%d", s.Attempt)
+		case names[s.Slug] > 1:
+			l += " " + tasklist.Short(s.ID)
+		}
+		return l
+	}
+	for _, s := range found {
+		width = max(width, min(40, len([]rune(label(s)))))
+	}
+	var sources []*source
+	for _, s := range found {
+		l := &source{task: s, to: text, over: s.State.Final()}
+		if len(found) > 1 && !plain {
+			l.prefix = &prefixed{to: text, prefix: fmt.Sprintf("%-*s | ", width, label(s))}
+			l.to = l.prefix
+		}
+		sources = append(sources, l)
+	}
+	return sources
+}
+
+// follow prints what the logs have; if it is asked to, until the tasks are over.
+func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer) error {
+	printed := false
+	trouble := ""
+	for {
+		var next error
+		left := 0
+		for _, l := range sources {
+			if l.over && l.shown < 0 {
+				continue
+			}
+			// The log is published before the final state: first the state, then the log.
+			if !l.over {
+				next = errors.Join(next, l.look(s))
+			}
+			before := l.shown
+			var err error
+			if l.shown, err = tasklist.Follow(s.Log(l.task.ID), l.shown, l.to); err != nil {
+				if !c.Bool("follow") || !fault.Is(err, fault.Unavailable) {
+					return err
+				}
+				next = errors.Join(next, err)
+			}
+			printed = printed || l.shown > before
+			if l.over && err == nil {
+				l.shown = -1
+			} else {
+				left++
+			}
+		}
+		if left == 0 || !c.Bool("follow") {
+			if !printed && len(sources) > 0 {
+				fmt.Fprintf(stderr, "%s: there is no log yet\n", name)
+			}
+			return nil
+		}
+		if next != nil && next.Error() != trouble {
+			trouble = next.Error()
+			app.Report(stderr, name, next)
+		}
+		select {
+		case <-c.Done():
+			return context.Cause(c.Context)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// look asks whether the task is over.
+func (l *source) look(s *spool.Spool) error {
+	e, err := s.Find(l.task.ID)
+	if err != nil {
+		if l.absent = l.absent.Again(clock.Now()); l.absent.Fact() {
+			l.over = true
+		}
+		return fmt.Errorf("task %s: %w", l.task.ID, err)
+	}
+	l.absent = task.Absence{}
+	l.over = e.State.Final()
+	return nil
+}
+
+// prefixed begins each line with a prefix, and passes on whole lines only.
+type prefixed struct {
+	to     io.Writer
+	prefix string
+	line   []byte
+}
+
+// maxLine is how much of a line is kept back, at most.
+const maxLine = 64 << 10
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			p.line = append(p.line, b...)
+			if len(p.line) < maxLine {
+				return n, nil
+			}
+			b = nil
+		} else {
+			p.line = append(p.line, b[:i]...)
+			b = b[i+1:]
+		}
+		if err := p.flush(); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+func (p *prefixed) flush() error {
+	line := slices.Concat([]byte(p.prefix), p.line, []byte("\n"))
+	p.line = p.line[:0]
+	_, err := p.to.Write(line)
+	return err
+}
+
+// Close prints what is left of a last line without an end.
+func (p *prefixed) Close() error {
+	if len(p.line) == 0 {
+		return nil
+	}
+	return p.flush()
+}

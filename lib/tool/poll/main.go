@@ -1,0 +1,221 @@
+// Package poll is the tool ponos-poll, which is one turn of the agent, or one after the other.
+package poll
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+const name = "ponos-poll"
+
+// Usage is what the tool does, in a line.
+const Usage = "look after all jobs, and print what the queue wants done"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int {
+	// Most turns are over before their garbage matters.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	// With very many tasks, it does.
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(80 << 20)
+	}
+	return app.Main(run)
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: Usage,
+		Description: "Reports states and logs of the tasks that run, and prints the queue's actions as\n" +
+			"JSON lines: one turn, or with --every one after the other.",
+		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.StringFlag{Name: "every", Aliases: []string{"e"}, Usage: "take a turn every `DURATION`, such as 10s or 1m"},
+			app.VerboseFlag(),
+		},
+		Action: func(c *cli.Context) error { return poll(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// grace is how long a turn may go on after a signal.
+const grace = 10 * time.Second
+
+func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
+	}
+	every := time.Duration(0)
+	if c.IsSet("every") {
+		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
+			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+		}
+	}
+	line := progress.Open(stderr, name)
+	defer line.Close()
+	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	guard, err := parts.Guard(c.Context, every > 0, every)
+	if err != nil {
+		return err
+	}
+	defer guard.Release()
+
+	// A signal ends the tool between two steps of a turn, not in the middle of one.
+	turns, cancel := context.WithCancelCause(context.WithoutCancel(progress.With(c.Context, line)))
+	defer cancel(nil)
+	stop := context.AfterFunc(c.Context, func() {
+		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
+	})
+	defer stop()
+	p := poller{parts: parts, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	parts.Agent.Ended = p.ended
+	if every == 0 {
+		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily(turns))
+	}
+	err = p.loop(c.Context, turns, every)
+	last, cancelLast := context.WithTimeout(turns, grace)
+	defer cancelLast()
+	if restErr := p.rest(last); last.Err() == nil {
+		err = errors.Join(err, restErr) // else the next agent goes on with it
+	}
+	return err
+}
+
+// passed is an action that was passed on, and when.
+type passed struct {
+	kind task.Kind
+	at   time.Time
+}
+
+type poller struct {
+	parts  *assembly.Parts
+	guard  *assembly.Guard
+	out    *bufio.Writer
+	stderr io.Writer
+	// An action is passed on again after this time, if still nobody works on it.
+	repeat time.Duration
+	passed map[task.ID]passed
+	broken bool // nobody reads the actions any more
+
+	mu   sync.Mutex
+	over []task.Outcome
+}
+
+// ended takes down what a task has cost, for the end of the turn.
+func (p *poller) ended(o task.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = append(p.over, o)
+}
+
+// printOver prints what has been taken down.
+func (p *poller) printOver() error {
+	p.mu.Lock()
+	over := p.over
+	p.over = nil
+	p.mu.Unlock()
+	for _, o := range over {
+		if err := app.PrintJSONLine(p.out, o); err != nil {
+			p.broken = true
+			return fmt.Errorf("standard output: %w", err)
+		}
+	}
+	return nil
+}
+
+// rest waits for the tasks whose books the last turn has left open. The actions are
+// on their way by then, and others may take turns.
+func (p *poller) rest(ctx context.Context) error {
+	err := p.parts.Agent.WaitEnds(ctx)
+	if p.broken {
+		return err
+	}
+	err = errors.Join(err, p.printOver())
+	if flushErr := p.out.Flush(); flushErr != nil {
+		err = errors.Join(err, fmt.Errorf("standard output: %w", flushErr))
+	}
+	return err
+}
+
+// turn takes one turn and prints its actions.
+func (p *poller) turn(ctx context.Context) error {
+	actions, err := p.parts.Agent.Poll(ctx)
+	if err := p.printOver(); err != nil {
+		return err
+	}
+	now := clock.Now()
+	current := make(map[task.ID]passed, len(actions))
+	for _, a := range actions {
+		before, ok := p.passed[a.ID]
+		if ok && before.kind == a.Kind && now.Sub(before.at) < p.repeat {
+			current[a.ID] = before
+			continue
+		}
+		current[a.ID] = passed{a.Kind, now}
+		if writeErr := app.PrintJSONLine(p.out, a); writeErr != nil {
+			p.broken = true
+			return fmt.Errorf("standard output: %w", writeErr)
+		}
+	}
+	p.passed = current
+	if writeErr := p.out.Flush(); writeErr != nil {
+		p.broken = true
+		return fmt.Errorf("standard output: %w", writeErr)
+	}
+	return err
+}
+
+// loop takes turns until a signal comes. What goes wrong is told and tried again;
+// only what will not go away by itself ends the loop.
+func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
+	for {
+		err := errors.Join(p.guard.Alive(every), p.turn(turns))
+		switch {
+		case signal.Err() != nil:
+			return nil
+		case p.broken, fault.Is(err, fault.Usage), fault.Is(err, fault.Busy):
+			return err
+		case err != nil:
+			app.Report(p.stderr, name, err)
+			p.parts.Problem(err)
+		}
+		if err := p.parts.TidyDaily(turns); err != nil {
+			app.Report(p.stderr, name, err)
+		}
+		select {
+		case <-signal.Done():
+			return nil
+		case <-time.After(jitter(every)):
+		}
+	}
+}
+
+// jitter is a duration up to a tenth off, so that many agents do not ask in step.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1))
+}

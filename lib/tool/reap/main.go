@@ -1,0 +1,267 @@
+// Package reap is the tool vast-reap, which finds and destroys instances that no task wants.
+package reap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+const name = "vast-reap"
+
+// Usage is what the tool does, in a line.
+const Usage = "find instances of this agent that no task wants, and destroy them"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: Usage,
+		Description: "Shows the instances that carry this agent's label and that no task wants; with\n" +
+			"--destroy it destroys them. Exits 1 when it has found some.",
+		Examples: "vast-reap\nvast-reap --destroy --max 3\nvast-reap --agent a1b2c3d4e --older 1h\nvast-reap --account\nvast-reap --bill --since 30d",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.BoolFlag{Name: "destroy", Usage: "destroy what was found"},
+			&cli.IntFlag{Name: "max", Value: 10, Usage: "destroy at most `N` instances"},
+			&cli.StringFlag{Name: "older", Value: "10m", Usage: "leave instances alone that are younger than `DURATION`"},
+			&cli.StringFlag{Name: "agent", Usage: "look for instances of the agent `NAME`: one whose host is lost"},
+			&cli.BoolFlag{Name: "account", Usage: "look for all instances of the account with the label of any agent"},
+			&cli.BoolFlag{Name: "bill", Usage: "show what tasks were estimated to cost and what was billed"},
+			&cli.StringFlag{Name: "since", Value: "7d", Usage: "with --bill, of tasks that ended within `DURATION`"},
+			app.JSONFlag(),
+		},
+		Action: func(c *cli.Context) error { return reap(c, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// row is an instance as it is printed.
+type row struct {
+	Instance  int64   `json:"instance"`
+	Label     string  `json:"label"`
+	Status    string  `json:"status"`
+	Price     float64 `json:"dollars_per_hour"`
+	Age       float64 `json:"age_seconds"`
+	Reason    string  `json:"reason"`
+	Destroyed bool    `json:"destroyed"`
+}
+
+func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	if c.Args().Present() {
+		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
+	}
+	older, err := unit.Duration(c.String("older"))
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--older: %w", err)
+	}
+	if c.Int("max") < 1 {
+		return fault.Errorf(fault.Usage, "--max must be at least 1, not %d", c.Int("max"))
+	}
+	if c.Bool("account") && (c.IsSet("agent") || c.Bool("bill")) || c.Bool("bill") && (c.IsSet("agent") || c.Bool("destroy")) {
+		return fault.Errorf(fault.Usage, "--account, --agent and --bill exclude each other, as do --bill and --destroy")
+	}
+	since, err := unit.Duration(c.String("since"))
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--since: %w", err)
+	}
+	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	r := parts.Vast
+	if r == nil {
+		return fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", parts.Config.Mode)
+	}
+	if c.Bool("bill") {
+		return bill(c, r, clock.Now().Add(-since), stdout)
+	}
+	if c.IsSet("agent") {
+		if _, ok := vastrunner.ParseLabel("ponos:" + c.String("agent") + ":x:1"); !ok {
+			return fault.Errorf(fault.Usage, "--agent: invalid agent name %q", c.String("agent"))
+		}
+		r.Agent = c.String("agent")
+	}
+	var found []vastrunner.Unwanted
+	if c.Bool("account") {
+		found, err = r.Account(c.Context, older)
+	} else {
+		found, err = r.Unwanted(c.Context, older, func(id task.ID) (string, error) {
+			record, err := parts.Agent.Store.Task(id).Read()
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return "the agent has no such task", nil
+			case record.Foreign:
+				return "the queue does not give its task to this agent", nil
+			}
+			return "", err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if n := r.Odd(); n > 0 {
+		fmt.Fprintf(stderr, "%s: warning: %d rows of the list of instances cannot be read, and are left out\n", name, n)
+	}
+	rows := []row{}
+	var chosen []vastrunner.Unwanted
+	strangers := 0
+	for _, u := range found {
+		if u.Stranger && !c.IsSet("agent") {
+			strangers++
+		}
+		if c.Bool("destroy") && len(chosen) < c.Int("max") && (!u.Stranger || c.IsSet("agent")) {
+			chosen = append(chosen, u)
+		}
+	}
+	failed := r.Reap(c.Context, chosen)
+	for _, u := range found {
+		line := row{u.Instance.ID, u.Instance.Label, u.Instance.Actual, u.Instance.Price, u.Age.Seconds(), u.Reason, false}
+		if slices.ContainsFunc(chosen, func(other vastrunner.Unwanted) bool { return other.Instance.ID == u.Instance.ID }) {
+			line.Destroyed = failed[u.Instance.ID] == nil
+		}
+		rows = append(rows, line)
+	}
+	if err := show(c, rows, stdout); err != nil {
+		return err
+	}
+	switch {
+	case len(failed) > 0:
+		// One request may have ended several, and its error is that of each.
+		var failures []error
+		for _, id := range slices.Sorted(maps.Keys(failed)) {
+			if !slices.ContainsFunc(failures, func(err error) bool { return err.Error() == failed[id].Error() }) {
+				failures = append(failures, failed[id])
+			}
+		}
+		return errors.Join(failures...)
+	case strangers > 0 && c.Bool("destroy"):
+		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are left alone: another agent may have this one's name", strangers, len(found)),
+			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
+	case len(found) > len(chosen) && c.Bool("destroy"):
+		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))
+	case len(found) > 0, r.Odd() > 0:
+		return fault.Exit(int(fault.Failed), nil)
+	}
+	return nil
+}
+
+func show(c *cli.Context, rows []row, stdout io.Writer) error {
+	if c.Bool("json") {
+		return app.PrintJSON(stdout, rows)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	// What is needed to decide comes first: the label alone is wider than half a terminal.
+	t := app.Table{Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"}, Right: []int{0, 2, 3}, Drop: []string{"status", "age"}}
+	left, price := 0, 0.0
+	for _, i := range rows {
+		done := "no"
+		if i.Destroyed {
+			done = "yes"
+		} else {
+			left++
+			price += i.Price
+		}
+		t.Add(fmt.Sprint(i.Instance), i.Status, fmt.Sprintf("%.4f", i.Price), age(i.Age), done, i.Reason, i.Label)
+	}
+	if err := t.Print(stdout); err != nil || left == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "\n%d left, at $%.4f an hour.\n", left, price)
+	return err
+}
+
+// billed is a task as --bill prints it.
+type billed struct {
+	Task      task.ID    `json:"task"`
+	Slug      string     `json:"slug"`
+	Attempt   int        `json:"attempt"`
+	State     string     `json:"state"`
+	Instances []int64    `json:"instances"`
+	Estimated float64    `json:"estimated_dollars"`
+	Billed    *float64   `json:"billed_dollars"`
+	Ended     *time.Time `json:"ended"`
+}
+
+// bill shows estimates and bills side by side.
+func bill(c *cli.Context, r *vastrunner.Runner, after time.Time, stdout io.Writer) error {
+	list, err := r.Bills(c.Context, after)
+	if err != nil {
+		return err
+	}
+	rows := []billed{}
+	t := app.Table{Header: []string{"task", "attempt", "state", "instances", "estimated $", "billed $"}, Right: []int{1, 3, 4, 5}}
+	estimated, total, missing := 0.0, 0.0, 0
+	for _, b := range list {
+		state, cell := string(b.State), "-"
+		if state == "" {
+			state = "running"
+		}
+		line := billed{b.Task, b.Slug, b.Attempt, state, b.Instances, b.Estimated, b.Billed, nil}
+		if !b.Ended.IsZero() {
+			line.Ended = &b.Ended
+		}
+		rows = append(rows, line)
+		if b.Billed != nil {
+			cell = fmt.Sprintf("%.4f", *b.Billed)
+			total += *b.Billed
+			estimated += b.Estimated
+		} else {
+			missing++
+		}
+		label := task.Clean(b.Slug)
+		if label == "" {
+			label = string(b.Task)
+		}
+		t.Add(label, fmt.Sprint(b.Attempt), state, fmt.Sprint(len(b.Instances)), fmt.Sprintf("%.4f", b.Estimated), cell)
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(stdout, rows)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := t.Print(stdout); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(stdout, "\nBilled $%.4f for what was estimated as $%.4f.\n", total, estimated); err != nil || missing == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "Not billed yet: %d.\n", missing)
+	return err
+}
+
+// age is a time in two units at most.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d <= 0:
+		return "?"
+	case d >= 24*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}

@@ -1,0 +1,225 @@
+// Package retry is the tool ponos-retry, which submits tasks of a spool again that did not complete.
+package retry
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tasklist"
+)
+
+const name = "ponos-retry"
+
+// Usage is what the tool does, in a line.
+const Usage = "submit tasks of the spool again"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
+		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of the new tasks are printed.",
+		Examples:    "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
+		Brief:       map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
+		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
+			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`: those of a task that is over are not kept"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before more than one is submitted"}),
+		Action: func(c *cli.Context) error { return retry(c, stdin, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	filter, err := tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now())
+	if err != nil {
+		return err
+	}
+	var env map[string]string
+	if path := c.String("env-file"); path != "" {
+		if env, err = tasklist.ReadEnv(path); err != nil {
+			return err
+		}
+	}
+	words, err := tasklist.Words(c.Args().Slice(), filter, stdin)
+	if err != nil {
+		return err
+	}
+	s, err := tasklist.Open(c.String("config"), c.String("spool"))
+	if err != nil {
+		return err
+	}
+	all, err := s.Look()
+	if err != nil || len(words) == 0 && filter.Empty() {
+		return err
+	}
+	found, errs := tasklist.Select(all, words, filter)
+	if len(words) == 0 { // a filter means those that can be retried
+		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
+	}
+	again, refused := plan(s, withChildren(all, found), env)
+	if errs = append(errs, refused...); len(again) == 0 {
+		return errors.Join(errs...)
+	}
+	if len(again) > 1 && !c.Bool("yes") {
+		if err := tasklist.Ask(c.Context, stdin, stderr, name, fmt.Sprintf("submit %d tasks again?", len(again))); err != nil {
+			return err
+		}
+	}
+	made, err := submit(s, again)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(stdout)
+	for _, id := range made {
+		fmt.Fprintln(out, id)
+	}
+	if err := tasklist.Unattended(s, ""); err != nil {
+		app.Report(stderr, name, err)
+	}
+	return errors.Join(append(errs, out.Flush())...)
+}
+
+// withChildren adds the tasks that ended because one of these was not completed: they wait
+// again.
+func withChildren(all, found []spool.Summary) []spool.Summary {
+	children := map[task.ID][]spool.Summary{}
+	for _, r := range all {
+		if parent := spool.FailedParent(r); parent != "" && !r.Retried {
+			children[parent] = append(children[parent], r)
+		}
+	}
+	found = slices.Clone(found)
+	chosen := make(map[task.ID]bool, len(found))
+	for _, r := range found {
+		chosen[r.ID] = true
+	}
+	for i := 0; i < len(found); i++ {
+		for _, child := range children[found[i].ID] {
+			if !chosen[child.ID] && !found[i].Retried && found[i].State.Final() {
+				chosen[child.ID] = true
+				found = append(found, child)
+			}
+		}
+	}
+	return found
+}
+
+// plan makes the tasks that do others again, the oldest first: a parent comes before its
+// children. Errors are of tasks that cannot be retried.
+func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again []spool.Entry, errs []error) {
+	slices.SortStableFunc(found, func(a, b spool.Summary) int { return a.Created.Compare(b.Created) })
+	chosen := map[task.ID]bool{}
+	for _, r := range found {
+		e, err := s.Read(r)
+		if err == nil {
+			e, err = next(s, e, r, env, chosen)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("task %s (%s): %w", r.ID, task.Clean(r.Slug), err))
+			continue
+		}
+		chosen[r.ID] = true
+		again = append(again, e)
+	}
+	return again, errs
+}
+
+// next is the task that does another one again. That must be over: as long as its run may
+// go on, the agent does not say so.
+func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool) (spool.Entry, error) {
+	switch {
+	case !e.State.Final():
+		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it is over")
+	case e.State == task.Completed:
+		return e, errors.New("it is completed")
+	case r.Retried:
+		id, err := s.Retried(r.ID)
+		if err != nil {
+			return e, err
+		}
+		return e, fault.Hint(fmt.Errorf("it was retried already, as task %s", id), "retry that one")
+	}
+	if e.Source.Archive != "" {
+		if _, err := os.Stat(e.Source.Archive); errors.Is(err, fs.ErrNotExist) {
+			return e, errors.New("its code was removed from the spool")
+		}
+	}
+	var missing []string
+	for _, v := range e.Variables {
+		if _, ok := env[v]; !ok {
+			missing = append(missing, v)
+		}
+	}
+	if len(missing) > 0 {
+		return e, fault.Hint(fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))), "give them again with --env-file")
+	}
+	for _, parent := range e.After {
+		last, err := s.Latest(parent)
+		if err != nil {
+			return e, err
+		}
+		if p, err := s.Find(last); err == nil && p.State.Final() && p.State != task.Completed && !chosen[last] {
+			return e, fault.Hint(fmt.Errorf("the task that it waits for, %s (%s), ended as %s", last, task.Clean(p.Slug), p.State), "retry that one too")
+		}
+	}
+	e.RetryOf, e.Attempt, e.Attempts = e.ID, e.Tries()+1, nil
+	e.ID, e.State, e.Reason, e.ExitCode, e.Agent, e.Job, e.Variables = "", task.Pending, "", 0, "", "", nil
+	e.Created, e.Started, e.Ended = clock.Now().UTC(), time.Time{}, time.Time{}
+	if env != nil {
+		e.Env = env
+	}
+	return e, nil
+}
+
+// submit submits tasks again, parents before their children, and returns the ids of those
+// that are new.
+func submit(s *spool.Spool, again []spool.Entry) ([]task.ID, error) {
+	var made []task.ID
+	for len(again) > 0 {
+		// As many as wait for none of the others.
+		waiting := map[task.ID]bool{}
+		for _, e := range again {
+			waiting[e.RetryOf] = true
+		}
+		var now, later []spool.Entry
+		for _, e := range again {
+			if slices.ContainsFunc(e.After, func(id task.ID) bool { return waiting[id] }) {
+				later = append(later, e)
+				continue
+			}
+			for i, parent := range e.After {
+				last, err := s.Latest(parent)
+				if err != nil {
+					return made, err
+				}
+				e.After[i] = last
+			}
+			now = append(now, e)
+		}
+		if len(now) == 0 {
+			return made, errors.New("these tasks wait for each other")
+		}
+		b, err := s.Retry(now)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, b.IDs...)
+		again = later
+	}
+	return made, nil
+}

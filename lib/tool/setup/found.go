@@ -1,0 +1,105 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// askFor bounds how long Slurm is asked for when there may be none.
+const askFor = 10 * time.Second
+
+// found is what a first configuration needs to know of a cluster.
+type found struct {
+	account  string // "": none is needed, or none is known
+	cpu, gpu string // partitions; gpu "": none has GPUs
+	cpuTime  time.Duration
+	gpuTime  time.Duration
+}
+
+// find asks Slurm, if it is there, which partitions and account this user's tasks could go
+// to. The error says why there is none.
+func find(ctx context.Context, c *slurm.Client) (found, error) {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	if err := c.Ping(ctx); err != nil {
+		return found{}, err
+	}
+	partitions, err := c.Partitions(ctx)
+	if err != nil {
+		return found{}, err
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return found{}, err
+	}
+	account := ""
+	if me, err := user.Current(); err == nil {
+		account, _ = c.DefaultAccount(ctx, me.Username) // a cluster without accounting has none
+	}
+	return choose(partitions, nodes, account)
+}
+
+// choose takes the default partition, or the first one that is open to the account; for
+// GPUs the first of those that have some.
+func choose(partitions []slurm.Partition, nodes []slurm.Node, account string) (found, error) {
+	f := found{account: account}
+	open := slices.DeleteFunc(slices.Clone(partitions), func(p slurm.Partition) bool {
+		return p.State != "UP" || p.Hidden || p.RootOnly || p.NeedsResv || slices.Contains(p.DenyAccounts, account) ||
+			p.AllowAccounts != nil && !slices.Contains(p.AllowAccounts, account)
+	})
+	slices.SortStableFunc(open, func(a, b slurm.Partition) int {
+		switch {
+		case a.Default == b.Default:
+			return 0
+		case a.Default:
+			return -1
+		}
+		return 1
+	})
+	if len(open) == 0 {
+		return f, fmt.Errorf("no partition is open to account %q", account)
+	}
+	f.cpu, f.cpuTime = open[0].Name, limit(open[0])
+	for _, p := range open {
+		if !p.Preemptible() && slices.ContainsFunc(nodes, func(n slurm.Node) bool { return n.GPUs > 0 && n.Partitions.Has(p.Name) }) {
+			f.gpu, f.gpuTime = p.Name, limit(p)
+			break
+		}
+	}
+	return f, nil
+}
+
+// limit is the time limit of tasks: a day, or what the partition allows.
+func limit(p slurm.Partition) time.Duration {
+	const day = 24 * time.Hour
+	if p.MaxTime <= 0 || p.MaxTime == slurm.Unlimited {
+		return day
+	}
+	return min(day, p.MaxTime)
+}
+
+// section is the part of the configuration for Slurm.
+func (f found) section() string {
+	var b strings.Builder
+	b.WriteString("# Options of sbatch, for all jobs (base), and for tasks without and with a GPU.\nslurm:\n")
+	if f.account != "" {
+		fmt.Fprintf(&b, "  base: {account: %q}\n", f.account)
+	} else {
+		b.WriteString("#  base: {account: research}\n")
+	}
+	fmt.Fprintf(&b, "  cpu: {partition: %q, cpus-per-task: 1, time: %q}\n", f.cpu, unit.FormatTime(f.cpuTime))
+	if f.gpu != "" {
+		fmt.Fprintf(&b, "  gpu: {partition: %q, gres: \"gpu:1\", time: %q}\n", f.gpu, unit.FormatTime(f.gpuTime))
+	} else {
+		b.WriteString("#  gpu: {partition: gpu, gres: \"gpu:1\", time: \"20:00:00\"}\n")
+	}
+	b.WriteString("# The agent itself as a job of Slurm:\n#  daemon: {partition: " + fmt.Sprintf("%q", f.cpu) + ", time: \"1-00:00:00\"}\n")
+	return b.String()
+}

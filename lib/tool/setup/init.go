@@ -1,0 +1,100 @@
+package setup
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+)
+
+//go:embed ponos.yaml
+var example string
+
+// Parts of the example that are others where there is Slurm.
+const (
+	localWords   = "runs them on this machine."
+	localMode    = "\nmode: local\n"
+	slurmSection = "# Options of sbatch, for all jobs (base), for tasks without and with a GPU, and for\n"
+)
+
+// configuration is the example for a directory. Where it is to be for Slurm (mode), or
+// nothing is said and Slurm answers, it has a partition and an account of this cluster;
+// about says so.
+func configuration(ctx context.Context, dir, mode string) (text, about string, err error) {
+	text = strings.ReplaceAll(example, "@DIR@", dir)
+	if mode == "local" {
+		return text, "", nil
+	}
+	f, err := find(ctx, &slurm.Client{Run: command.System})
+	if err != nil {
+		if mode == "slurm" {
+			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
+		}
+		return text, "", nil
+	}
+	text = strings.Replace(text, localWords, "submits them to Slurm.", 1)
+	text = strings.Replace(text, localMode, "\nmode: slurm\n", 1)
+	before, rest, _ := strings.Cut(text, slurmSection)
+	_, after, _ := strings.Cut(rest, "\n\n")
+	text = before + f.section() + "\n" + after
+	about = fmt.Sprintf("It is for Slurm: tasks go to partition %s", f.cpu)
+	if f.gpu != "" && f.gpu != f.cpu {
+		about += fmt.Sprintf(", with --gpu to %s", f.gpu)
+	}
+	if f.account != "" {
+		about += ", of account " + f.account
+	}
+	return text, about + ". All nodes must see " + dir + ".\n", nil
+}
+
+// initialize writes the example configuration. It replaces nothing.
+func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
+	dir, err := config.Expand(dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return err
+	}
+	if strings.ContainsAny(dir, "\n\"\\%$") {
+		return fault.Errorf(fault.Usage, "--init %q: the name has a character that a configuration would have to quote", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault.Errorf(fault.Usage, "--init: %w", err)
+	}
+	path := filepath.Join(dir, "ponos.yaml")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fault.Hint(fault.Errorf(fault.Usage, "--init: %q is there already", path), "name another directory, or remove the file")
+	}
+	if err != nil {
+		return fault.Errorf(fault.Usage, "--init: %w", err)
+	}
+	defer f.Close()
+	text, about, err := configuration(ctx, dir, mode)
+	if err != nil {
+		_ = os.Remove(path)
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s is written. %sTo try it:\n\n"+
+		"  export PONOS_CONFIG=%s\n"+
+		"  ponos-setup\n"+
+		"  ponos-submit --wait -- echo 'hello, world' &\n"+
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, app.Quote(path))
+	return err
+}

@@ -1,0 +1,253 @@
+// Package setup is the tool ponos-setup, which checks a configuration and makes an agent ready to work.
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+const name = "ponos-setup"
+
+// Usage is what the tool does, in a line.
+const Usage = "check the configuration, and make the agent ready to work"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: Usage,
+		Description: "Checks configuration, programs and directories, registers with the queue, and\n" +
+			"lists the tasks that run. With slurm.daemon, submits the agent as a job.",
+		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.StringFlag{Name: "init", Usage: "write an example configuration into `DIR`, and end"},
+			app.OneOf(&cli.StringFlag{Name: "mode", Usage: "with --init: write it for `MODE`, local or slurm (slurm, if Slurm answers)"}, "local", "slurm"),
+			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
+			&cli.BoolFlag{Name: "tasks", Usage: "only list what the agent knows of its tasks, while it runs or not"},
+			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
+			&cli.StringFlag{Name: "every", Value: "10s", Usage: "let the agent's job take a turn every `DURATION`"},
+			app.JSONFlag(),
+			app.VerboseFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
+			}
+			if dir := c.String("init"); dir != "" {
+				return initialize(c.Context, dir, c.String("mode"), stdout)
+			}
+			if c.IsSet("mode") {
+				return fault.Errorf(fault.Usage, "--mode needs --init")
+			}
+			if c.Bool("tasks") {
+				return tasks(c, stdout, stderr)
+			}
+			return setup(c, stdout, stderr)
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// report is what ponos-setup prints.
+type report struct {
+	Config string           `json:"config"`
+	Mode   string           `json:"mode"`
+	Queue  string           `json:"queue"`
+	Agent  string           `json:"agent,omitempty"`
+	Checks []assembly.Check `json:"checks"`
+	Tasks  []taskRow        `json:"tasks"`
+	Daemon *daemonRow       `json:"daemon,omitempty"`
+}
+
+type taskRow struct {
+	ID     string `json:"id"`
+	Slug   string `json:"slug,omitempty"`
+	Job    string `json:"job"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+}
+
+type daemonRow struct {
+	Job string `json:"job"`
+	Log string `json:"log"`
+}
+
+func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
+	every, err := unit.Duration(c.String("every"))
+	if err != nil || every < time.Second {
+		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+	}
+	cfg, err := assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name}.Read()
+	if err != nil {
+		return err
+	}
+	if err := assembly.CheckRequests(cfg); err != nil {
+		return err
+	}
+	r := report{Config: cfg.Path, Mode: cfg.Mode, Queue: cfg.Queue, Tasks: []taskRow{}}
+	r.look(c.Context, cfg)
+	if !c.Bool("check") {
+		err = r.prepare(c, cfg, every, stderr)
+	}
+	for _, check := range r.Checks {
+		if check.Warning {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n%[1]s: hint: %[4]s\n", name, check.Name, check.Detail, check.Hint)
+		}
+	}
+	if printErr := r.print(stdout, c.Bool("json")); err == nil {
+		err = printErr
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, check := range r.Checks {
+		if !check.OK {
+			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, strings.TrimPrefix(check.Detail, check.Name+": ")), check.Hint))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// look checks what can be seen without Slurm's controller and the queue.
+func (r *report) look(ctx context.Context, cfg config.Config) {
+	r.Checks = []assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}
+	var programs, python []assembly.Check
+	var wg sync.WaitGroup
+	wg.Go(func() { programs = assembly.CheckPrograms(ctx, command.System, cfg) })
+	wg.Go(func() { python = assembly.CheckPython(ctx, command.System, cfg) })
+	wg.Wait()
+	r.Checks = slices.Concat(r.Checks, programs, python, assembly.CheckDirectories(cfg))
+}
+
+// check notes how a check went.
+func (r *report) check(what, detail string, err error) {
+	c := assembly.Check{Name: what, OK: err == nil, Detail: detail}
+	if err != nil {
+		c.Detail, c.Hint = err.Error(), fault.HintOf(err)
+	}
+	r.Checks = append(r.Checks, c)
+}
+
+// prepare makes the agent ready, or submits it as a job.
+func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration, stderr io.Writer) (err error) {
+	for _, check := range r.Checks {
+		if !check.OK {
+			return nil // told at the end; nothing is begun without what it needs
+		}
+	}
+	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
+	if err != nil {
+		return err
+	}
+	defer func() { parts.Close(err) }()
+	if _, err := parts.Guard(c.Context, false, 0); err != nil {
+		return err
+	}
+	if err := parts.CheckNoDaemon(c.Context); err != nil {
+		return err
+	}
+	if err := parts.Agent.Runner.Check(c.Context); err != nil {
+		return err
+	}
+	detail := "ready"
+	if d, ok := parts.Agent.Runner.(interface{ Detail() string }); ok {
+		detail = d.Detail()
+	}
+	r.check(parts.Agent.Runner.Name(), detail, nil)
+	if w, ok := parts.Agent.Runner.(interface{ Warnings() []string }); ok {
+		for _, warning := range w.Warnings() {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
+		}
+	}
+	for _, t := range []struct {
+		kind string
+		gpu  bool
+	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
+		if why := parts.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
+		}
+	}
+	submission, err := parts.CheckSubmission(c.Context)
+	r.Checks = append(r.Checks, submission...)
+	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
+		return err // told at the end
+	}
+	if parts.WantsDaemon() && !c.Bool("no-daemon") {
+		job, err := parts.SubmitDaemon(c.Context, every)
+		if err != nil {
+			return err
+		}
+		r.Daemon = &daemonRow{job, parts.DaemonLog()}
+		return nil
+	}
+	identity, err := parts.Agent.Queue.Register(c.Context)
+	if err != nil {
+		return err
+	}
+	r.Agent = identity.Agent
+	r.check("queue", fmt.Sprintf("registered as agent %s", identity.Agent), nil)
+	running, err := parts.Agent.Adopt(c.Context)
+	for _, k := range running {
+		r.Tasks = append(r.Tasks, row(k))
+	}
+	return errors.Join(err, parts.Tidy(c.Context))
+}
+
+func row(k agent.Running) taskRow {
+	return taskRow{ID: string(k.ID), Slug: k.Slug, Job: k.Job, State: string(k.State), Reason: k.Reason}
+}
+
+func (r *report) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return app.PrintJSON(w, r)
+	}
+	checks := app.Table{Header: []string{"check", "result", "detail"}}
+	for _, c := range r.Checks {
+		result := "ok"
+		switch {
+		case !c.OK:
+			result = "FAILED"
+		case c.Warning:
+			result = "warning"
+		}
+		checks.Add(c.Name, result, c.Detail)
+	}
+	if err := checks.Print(w); err != nil {
+		return err
+	}
+	if r.Daemon != nil {
+		_, err := fmt.Fprintf(w, "\nThe agent is job %s of Slurm; its log is %s\n", r.Daemon.Job, r.Daemon.Log)
+		return err
+	}
+	if len(r.Tasks) == 0 {
+		return nil
+	}
+	tasks := app.Table{Header: []string{"task", "slug", "job", "state", "reason"}, Whole: []string{"task"}}
+	for _, t := range r.Tasks {
+		tasks.Add(t.ID, t.Slug, t.Job, t.State, t.Reason)
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return tasks.Print(w)
+}

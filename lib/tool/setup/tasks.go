@@ -1,0 +1,45 @@
+package setup
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+)
+
+// tasks prints what the agent knows of its tasks. It takes no lock and changes nothing.
+func tasks(c *cli.Context, stdout, stderr io.Writer) error {
+	cfg, err := assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name}.Read()
+	if err != nil {
+		return err
+	}
+	view, err := assembly.View(cfg)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return app.PrintJSON(stdout, view)
+	}
+	table := app.Table{Header: []string{"task", "name", "state", "job", "node", "since", "attempts", "last error"}, Whole: []string{"task"}, Drop: []string{"attempts", "node"}}
+	for _, t := range view.Tasks {
+		since := ""
+		if !t.Since.IsZero() {
+			since = t.Since.Local().Format(time.DateTime)
+		}
+		table.Add(string(t.ID), t.Slug, string(t.State), t.Job, t.Node, since, strconv.Itoa(t.Attempts), t.Problem)
+	}
+	if err := table.Print(stdout); err != nil {
+		return err
+	}
+	for _, h := range view.Held {
+		if _, err := fmt.Fprintf(stdout, "\nSubmission of %s tasks is held: %s; the next one is tried at %s\n", h.Kind, h.Reason, h.Next.Local().Format(time.TimeOnly)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

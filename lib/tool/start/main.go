@@ -1,0 +1,98 @@
+// Package start is the tool ponos-start, which starts the tasks that the queue wants started.
+package start
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
+	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/runner/local"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-start"
+
+// Usage is what the tool does, in a line.
+const Usage = "start tasks: prepare their code and submit their jobs"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:      name,
+		Usage:     Usage,
+		ArgsUsage: "[ID...]",
+		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
+			"ids of tasks as arguments. Lines about anything else are passed on.",
+		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
+		Flags: []cli.Flag{
+			app.ConfigFlag(),
+			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 4, Usage: "prepare and submit `N` tasks at a time"},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print what would be submitted"},
+			app.VerboseFlag(),
+			&cli.StringFlag{Name: "local-worker", Hidden: true},
+		},
+		Action: func(c *cli.Context) error {
+			if dir := c.String("local-worker"); dir != "" {
+				return local.Work(dir, c.Int("jobs"))
+			}
+			do := func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
+				return parts.Agent.Start(ctx, id)
+			}
+			if c.Bool("dry-run") {
+				stdout, stderr := (*progress.Line)(nil).Writer(stdout), (*progress.Line)(nil).Writer(stderr)
+				do = func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
+					return task.Outcome{}, plan(ctx, parts, id, stdout, stderr)
+				}
+			}
+			return assembly.Actions{
+				Options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name},
+				Kind:    task.Start, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout, Do: do,
+			}.Run(c.Context)
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+// plan prints what would be submitted for a task.
+func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout, stderr io.Writer) error {
+	s, err := parts.Agent.Plan(ctx, id)
+	if err != nil {
+		return err
+	}
+	if parts.Vast != nil {
+		words, err := parts.Vast.Plan(ctx, s)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n", id, s.Label, words)
+		return err
+	}
+	script, err := os.ReadFile(s.Script)
+	if err != nil {
+		return err
+	}
+	command := "bash " + s.Script
+	if parts.SlurmRunner != nil {
+		batch, err := parts.SlurmRunner.Batch(ctx, s)
+		if err != nil {
+			return err
+		}
+		if why := parts.Refused(ctx, s.Needs); why != "" {
+			fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
+		}
+		command = "sbatch"
+		for _, arg := range batch.Argv() {
+			command += " " + app.Quote(arg)
+		}
+	}
+	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n", id, s.Label, command, strings.TrimRight(string(script), "\n"))
+	return err
+}

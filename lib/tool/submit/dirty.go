@@ -1,0 +1,109 @@
+package submit
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// git runs git in a repository, without a configuration that changes what it prints.
+func git(ctx context.Context, repository string, args ...string) (string, error) {
+	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Args: append([]string{"-c", "core.quotePath=false", "-c", "core.fsmonitor=false"}, args...), Timeout: 10 * time.Minute})
+	if err != nil {
+		return "", fault.Errorf(fault.Usage, "--repository: %w", err)
+	}
+	return string(out.Stdout), nil
+}
+
+// changes are the files of a work tree that differ from HEAD, or are new and not ignored.
+// A bare repository has none.
+func changes(ctx context.Context, repository string) ([]string, error) {
+	inside, err := git(ctx, repository, "rev-parse", "--is-inside-work-tree")
+	if err != nil || strings.TrimSpace(inside) != "true" {
+		return nil, err
+	}
+	out, err := git(ctx, repository, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
+	var names []string
+	for _, line := range strings.Split(out, "\x00") {
+		if len(line) > 3 {
+			names = append(names, line[3:])
+		}
+	}
+	return names, err
+}
+
+// someOf names a few files.
+func someOf(names []string) string {
+	const most = 3
+	var short []string
+	for _, n := range names[:min(most, len(names))] {
+		short = append(short, task.Clean(n))
+	}
+	text := strings.Join(short, ", ")
+	if n := len(names) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// dirty makes an archive of a work tree as it is: files that git knows, and new ones that
+// it does not ignore. What they differ by from HEAD is kept beside it.
+func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source, error) {
+	top, err := git(ctx, source.Repository, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return source, err
+	}
+	dir := strings.TrimSuffix(top, "\n")
+	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	if err != nil {
+		return source, err
+	}
+	names := strings.Split(strings.TrimSuffix(list, "\x00"), "\x00")
+	source.Archive, err = pack(s, "--dirty", func(t *tar.Writer) error { return packFiles(t, dir, names) })
+	if err != nil {
+		return source, err
+	}
+	// As text: git apply makes of HEAD what was submitted, but for files that are new.
+	patch, err := git(ctx, dir, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
+	if err != nil {
+		return source, err
+	}
+	source.Patch, err = keep(s, ".patch", func(w io.Writer) error {
+		_, err := io.WriteString(w, patch)
+		return err
+	})
+	return source, err
+}
+
+// packFiles packs files of a directory. Those that are not there were removed.
+func packFiles(t *tar.Writer, dir string, names []string) error {
+	for _, n := range names {
+		path := filepath.Join(dir, n)
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) || n == "" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			return fmt.Errorf("%q is a submodule or another repository, which is not taken along", task.Clean(n))
+		}
+		if err := packOne(t, dir, path, fs.FileInfoToDirEntry(info)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+// Package submit is the tool ponos-submit, which puts tasks into a spool.
+package submit
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/place"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/tasklist"
+)
+
+const name = "ponos-submit"
+
+// Usage is what the tool does, in a line.
+const Usage = "put tasks into the spool"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:      name,
+		Usage:     Usage,
+		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]",
+		StopAtArg: true,
+		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
+			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
+		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
+		Flags:  flags(),
+		Action: func(c *cli.Context) error { return submit(c, stdin, stdout, stderr) },
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func flags() []cli.Flag {
+	return append([]cli.Flag{
+		app.ConfigFlag(),
+		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put it into the spool `DIR`; read no configuration"},
+		&cli.StringFlag{Name: "each", Usage: "submit a task for each row of `FILE`: TSV, CSV or JSON lines"},
+		&cli.StringFlag{Name: "name", Aliases: []string{"slug", "n"}, Usage: "call the task `NAME`, which may have placeholders (the command's name)"},
+		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
+		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
+		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
+		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
+		&cli.BoolFlag{Name: "dirty", Usage: "take changes along that are not committed"},
+		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
+		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
+		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
+		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
+		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after `TASK`, with its artifacts; repeatable"},
+		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, a NAME=VALUE a line"},
+		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
+		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
+		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
+		app.JSONFlag(),
+	}, requestFlags()...)
+}
+
+func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() && !c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("image") {
+		return waitForGroup(c, stderr)
+	}
+	lists, words, err := combinations(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	table, err := parameters(c, lists, stdin)
+	if err != nil {
+		return err
+	}
+	s, err := openSpool(c)
+	if err != nil {
+		return err
+	}
+	e, err := entry(c, s, words, table != nil)
+	if err != nil {
+		return err
+	}
+	all := []spool.Entry{e}
+	if table != nil {
+		if all, err = expand(c, e, *table, stderr); err != nil {
+			return err
+		}
+	}
+	// Last, as it may take a while: all else is right.
+	source, err := source(c, s, stderr)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		all[i].Source = source
+	}
+	batch, err := add(s, c.String("key"), words, all)
+	if err != nil {
+		return err
+	}
+	if err := show(c, stdout, all, batch); err != nil {
+		return err
+	}
+	if table != nil || batch.New < len(all) {
+		summary(stderr, all, batch)
+	}
+	if batch.New < len(all) { // some may have been retried
+		for i := range batch.IDs {
+			if batch.IDs[i], err = s.Latest(batch.IDs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
+	if err := tasklist.Unattended(s, ""); err != nil && batch.New > 0 {
+		w.tell(err)
+	}
+	if !c.Bool("wait") {
+		return nil
+	}
+	if len(all) > 1 {
+		w.stop = stopOf(c, s, all[0].Group)
+		return w.waitForAll(c, batch.IDs)
+	}
+	if c.IsSet("spool") {
+		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", app.Quote(s.Dir), batch.IDs[0])
+	}
+	return w.wait(c.Context, stdout)
+}
+
+// add puts tasks into the spool.
+func add(s *spool.Spool, key string, words []string, all []spool.Entry) (spool.Batch, error) {
+	if key != "" || len(all) > 1 {
+		return s.AddAll(key, words, all)
+	}
+	id, err := uuid.NewV7() // grows with time, so that the oldest comes first
+	if err != nil {
+		return spool.Batch{}, err
+	}
+	all[0].ID = task.ID(id.String())
+	return spool.Batch{IDs: []task.ID{all[0].ID}, New: 1}, s.Add(all[0])
+}
+
+// show prints the tasks' ids.
+func show(c *cli.Context, stdout io.Writer, all []spool.Entry, batch spool.Batch) error {
+	out := bufio.NewWriter(stdout)
+	for i, id := range batch.IDs {
+		if !c.Bool("json") {
+			fmt.Fprintln(out, id)
+			continue
+		}
+		if err := app.PrintJSONLine(out, struct {
+			ID         task.ID           `json:"id"`
+			Slug       string            `json:"slug"`
+			Group      string            `json:"group,omitempty"`
+			Parameters map[string]string `json:"parameters,omitempty"`
+		}{id, all[i].Slug, all[i].Group, all[i].Parameters}); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// summary tells what has become of many tasks.
+func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
+	text := fmt.Sprintf("%d tasks submitted", batch.New)
+	if batch.New == 1 {
+		text = "1 task submitted"
+	}
+	if old := len(all) - batch.New; old > 0 {
+		text += fmt.Sprintf(", %d submitted before", old)
+	}
+	if group := all[0].Group; group != "" && batch.New > 0 {
+		text += ", in group " + group
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", name, text)
+}
+
+func openSpool(c *cli.Context) (*spool.Spool, error) {
+	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
+	if err != nil {
+		return nil, err
+	}
+	return spool.MakeOnce(place.Memory{Dir: config.PlacesDir()}, dir, clock.Now())
+}
+
+// entry makes the task that the command line describes, without its source and id.
+func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.Entry, error) {
+	e := spool.Entry{
+		Slug: c.String("name"), Group: c.String("group"), Key: c.String("key"), Process: c.String("process"), Worker: c.String("worker"),
+		Command: words, RequiresGPU: c.Bool("gpu"), Created: clock.Now().UTC(),
+	}
+	if err := check(c, e); err != nil {
+		return e, err
+	}
+	var err error
+	if e.Image, err = image(c); err != nil {
+		return e, err
+	}
+	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
+		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
+	}
+	if err := oneWord(e.Command); err != nil {
+		return e, err
+	}
+	switch {
+	case e.Worker != "" && len(e.Command) > 0:
+		return e, fault.Errorf(fault.Usage, "--worker can't be combined with a command: it names one of the repository's")
+	case e.Worker != "" && c.String("repository") == "" && c.String("directory") == "":
+		return e, fault.Errorf(fault.Usage, "--worker needs --repository or --directory")
+	}
+	if e.Slug == "" {
+		e.Slug = slug(e)
+		if spool.CheckName(e.Slug) != nil { // the command's word can be anything
+			e.Slug = "task"
+		}
+	}
+	if e.After, err = parents(c, s); err != nil {
+		return e, err
+	}
+	if path := c.String("env-file"); path != "" {
+		if e.Env, err = tasklist.ReadEnv(path); err != nil {
+			return e, err
+		}
+	}
+	for _, path := range c.StringSlice("file") {
+		f, err := file(path)
+		if err != nil {
+			return e, err
+		}
+		e.Files = append(e.Files, f)
+	}
+	return e, requested(c, &e, sweep)
+}
+
+// check looks at what the user calls the task.
+func check(c *cli.Context, e spool.Entry) error {
+	if c.IsSet("name") {
+		if err := spool.CheckName(e.Slug); err != nil {
+			return fault.Errorf(fault.Usage, "--name: %w", err)
+		}
+	}
+	if c.IsSet("group") && e.Group == "" {
+		return fault.Errorf(fault.Usage, "--group: the name is empty")
+	}
+	if err := spool.CheckGroup(e.Group); err != nil {
+		return fault.Errorf(fault.Usage, "--group: %w", err)
+	}
+	if c.IsSet("key") && e.Key == "" {
+		return fault.Errorf(fault.Usage, "--key: the key is empty")
+	}
+	if err := spool.CheckKey(e.Key); err != nil {
+		return fault.Errorf(fault.Usage, "--key: %w", err)
+	}
+	if e.Process != "" {
+		if _, err := task.ParseID(e.Process); err != nil {
+			return fault.Errorf(fault.Usage, "--process: %w", err)
+		}
+	}
+	return nil
+}
+
+// oneWord refuses a command that was put into quotes as a whole: no shell runs it.
+func oneWord(words []string) error {
+	if len(words) != 1 || !strings.ContainsAny(words[0], " \t\n") {
+		return nil
+	}
+	if _, err := os.Stat(words[0]); err == nil {
+		return nil
+	}
+	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with blanks in it, and runs without a shell", task.Clean(words[0])),
+		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", app.Quote(words[0])))
+}
+
+// parents are the tasks of --after.
+func parents(c *cli.Context, s *spool.Spool) ([]task.ID, error) {
+	wanted := c.StringSlice("after")
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	all, err := s.Look()
+	if err != nil {
+		return nil, err
+	}
+	var ids []task.ID
+	for _, word := range wanted {
+		found, err := tasklist.One(all, word)
+		if err != nil {
+			return nil, fault.Errorf(fault.Usage, "--after: %w", err)
+		}
+		ids = append(ids, found.ID)
+	}
+	return ids, nil
+}
+
+// image is what the task runs in. Nothing can be put into it.
+func image(c *cli.Context) (string, error) {
+	name := c.String("image")
+	if !c.IsSet("image") {
+		return "", nil
+	}
+	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fault.Errorf(fault.Usage, "--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
+	}
+	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
+		if c.IsSet(other) {
+			return "", fault.Errorf(fault.Usage, "--image can't be combined with --%s: an image is run as it is", other)
+		}
+	}
+	return name, nil
+}

@@ -1,0 +1,197 @@
+package submit
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/sweep"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// listMark begins a list of values, in front of the command.
+const listMark = ":::"
+
+// combinations takes the lists of values off the command line.
+func combinations(args []string) (lists [][]string, words []string, err error) {
+	if len(args) == 0 || args[0] != listMark {
+		return nil, args, nil
+	}
+	for i, arg := range args {
+		switch arg {
+		case listMark:
+			lists = append(lists, nil)
+		case "--":
+			return lists, args[i+1:], nil
+		default:
+			lists[len(lists)-1] = append(lists[len(lists)-1], arg)
+		}
+	}
+	return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "no command follows the lists of values"), `put it behind "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+}
+
+// parameters is the table that --each and lists of values make; nil: there is none.
+func parameters(c *cli.Context, lists [][]string, stdin io.Reader) (*sweep.Table, error) {
+	var all []sweep.Table
+	if c.IsSet("each") {
+		name := c.String("each")
+		from := stdin
+		if name != "-" {
+			f, err := os.Open(name)
+			if err != nil {
+				return nil, fault.Errorf(fault.Usage, "--each: %w", err)
+			}
+			defer f.Close()
+			from = f
+		} else if app.IsTerminal(stdin) {
+			return nil, fault.Errorf(fault.Usage, "--each -: standard input is a terminal")
+		}
+		table, err := sweep.Read(task.Clean(name), from, spool.MaxBatch, spool.CheckParameter)
+		if err != nil {
+			return nil, fault.Errorf(fault.Usage, "--each: %w", err)
+		}
+		all = append(all, table)
+	}
+	more, err := sweep.Lists(lists, spool.CheckParameter)
+	if err != nil {
+		return nil, fault.Errorf(fault.Usage, "%q: %w", listMark, err)
+	}
+	if all = append(all, more...); len(all) == 0 {
+		return nil, nil
+	}
+	table, err := sweep.Product(all, spool.MaxBatch)
+	if err != nil {
+		return nil, fault.Wrap(fault.Usage, err)
+	}
+	return &table, nil
+}
+
+// shortName is how long the name may be that is made of all parameters.
+const shortName = 60
+
+// expand makes a task of each row of a table.
+func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) ([]spool.Entry, error) {
+	var words []sweep.Template
+	for _, w := range e.Command {
+		t, err := sweep.Parse(w, table.Columns, spool.CheckParameter)
+		if err != nil {
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "command: %w", err), "{{...}} is a word in braces, not a placeholder")
+		}
+		words = append(words, t)
+	}
+	names, err := nameTemplate(c, e, table)
+	if err != nil {
+		return nil, err
+	}
+	needs, err := parseRequest(e.Request, table.Columns)
+	if err != nil {
+		return nil, err
+	}
+	used := append(needs.templates(), words...)
+	var unused []string
+	for i, column := range table.Columns {
+		if !slices.ContainsFunc(used, func(t sweep.Template) bool { return t.Uses(i) }) {
+			unused = append(unused, column)
+		}
+	}
+	switch {
+	case len(unused) == len(table.Columns):
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all tasks would be the same"),
+			fmt.Sprintf("put the value of a column into it, as in --%[1]s {%[1]s}", table.Columns[0]))
+	case len(unused) > 0:
+		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", strings.Join(unused, ", ")))
+	}
+	if e.Group == "" {
+		if e.Group, err = newGroup(e.Slug, e.Key); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]spool.Entry, len(table.Rows))
+	var requests []task.Request
+	seen := map[string]bool{}
+	for n, row := range table.Rows {
+		one := e
+		one.Command = make([]string, len(words))
+		for i, w := range words {
+			one.Command[i] = w.Fill(row)
+		}
+		one.Request = needs.fill(row)
+		if key := strings.Join(append([]string{one.Request.Find}, one.Request.Sbatch...), "\n"); !seen[key] {
+			seen[key] = true
+			if err := checkRequest(one.Request); err != nil {
+				return nil, fault.Wrap(fault.KindOf(err), fmt.Errorf("row %d: %w", n+1, err))
+			}
+			requests = append(requests, one.Request)
+		}
+		one.Parameters = make(map[string]string, len(row))
+		for i, value := range row {
+			one.Parameters[table.Columns[i]] = value
+		}
+		if err := spool.CheckParameters(one.Parameters); err != nil {
+			return nil, fault.Errorf(fault.Usage, "row %d: %w", n+1, err)
+		}
+		one.Slug = names.Fill(row)
+		if err := spool.CheckName(one.Slug); err != nil {
+			if c.IsSet("name") {
+				return nil, fault.Errorf(fault.Usage, "--name: row %d: %w", n+1, err)
+			}
+			one.Slug = ""
+		}
+		if !c.IsSet("name") && (one.Slug == "" || len(one.Slug) > shortName) {
+			one.Slug = fmt.Sprintf("%s-%d", e.Slug, n+1)
+		}
+		all[n] = one
+	}
+	return all, meet(c, requests)
+}
+
+// nameTemplate is what the tasks are called: by default after their
+// parameters, in characters that may be those of a directory.
+func nameTemplate(c *cli.Context, e spool.Entry, table sweep.Table) (sweep.Template, error) {
+	text := e.Slug
+	if !c.IsSet("name") {
+		var parts []string
+		for _, column := range table.Columns {
+			parts = append(parts, column+"-{"+column+"}")
+		}
+		text = strings.Join(parts, "_")
+	}
+	t, err := sweep.Parse(text, table.Columns, spool.CheckParameter)
+	if err != nil {
+		return t, fault.Errorf(fault.Usage, "--name: %w", err)
+	}
+	return t, nil
+}
+
+// newGroup is a name for the group of a sweep: that of its key, which is the same each
+// time, or else one that is not there yet.
+func newGroup(slug, key string) (string, error) {
+	if key != "" && spool.CheckGroup(key) == nil {
+		return key, nil
+	}
+	var b [3]byte
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		copy(b[:], sum[:])
+	} else if _, err := rand.Read(b[:]); err != nil {
+		return "", err
+	}
+	group := strings.Map(func(r rune) rune {
+		if spool.CheckGroup("x"+string(r)) != nil {
+			return '-'
+		}
+		return r
+	}, slug)
+	group = strings.TrimLeft(group, "-_.")
+	return strings.TrimPrefix(group[:min(len(group), 40)]+"-"+hex.EncodeToString(b[:]), "-"), nil
+}

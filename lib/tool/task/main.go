@@ -1,0 +1,150 @@
+// Package task is the tool ponos-task, which is for job scripts and for Slurm's prolog and epilog: it
+// tells a script about its task and its run, notes how a task is, and saves the
+// work of a job that has to give way.
+package task
+
+import (
+	"context"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+const name = "ponos-task"
+
+// Usage is what the tool does, in a line.
+const Usage = "help job scripts, prologs and epilogs"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int {
+	// Slurm's signals must not end the process before anybody looks at them.
+	early := make(chan os.Signal, 8)
+	signal.Notify(early, slices.Collect(maps.Values(signalNames))...)
+	return app.Main(func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+		return run(ctx, args, stdin, stdout, stderr, early)
+	})
+}
+
+// tool is one run of ponos-task.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	slurm          *slurm.Client
+	signals        <-chan os.Signal
+	now            func() time.Time
+	save, work     []string      // the commands of checkpoint
+	timeout        time.Duration // of the first
+}
+
+// patience bounds a command of Slurm: a job script or an epilog waits for it.
+const patience = 20 * time.Second
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+	t := &tool{
+		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv, now: clock.Now,
+		slurm: &slurm.Client{Timeout: patience}, signals: signals,
+	}
+	if i := slices.Index(args, "--"); i > 1 {
+		switch args[1] {
+		case "checkpoint":
+			t.save, args = args[i+1:], args[:i]
+			if i := slices.Index(t.save, "--"); i >= 0 {
+				t.save, t.work = t.save[:i], t.save[i+1:]
+			}
+		case "run":
+			t.work, args = args[i+1:], args[:i]
+		}
+	}
+	return t.app().Run(ctx, args, stdin, stdout, stderr)
+}
+
+func (t *tool) app() app.Tool {
+	return app.Tool{
+		Name:  name,
+		Usage: Usage,
+		Description: "For scripts of jobs, and for Slurm's prolog and epilog: what a script should\n" +
+			"know of its run, notes of how a task is, and work that survives preemption.",
+		Examples: `eval "$(ponos-task env)"
+ponos-task note running "on $SLURMD_NODENAME"
+exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
+		Commands: []*cli.Command{
+			{
+				Name: "env", Usage: "print variables of the task and the run, for eval",
+				Flags:  []cli.Flag{app.VerboseFlag()},
+				Action: t.env,
+			},
+			{
+				Name: "note", Usage: "append a line about the task to a file", ArgsUsage: "STATE [REASON...]",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "append to `FILE` (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)"},
+					&cli.StringFlag{Name: "task", Usage: "`ID` of the task (default: what the job was marked with)"},
+				},
+				Action: t.note,
+			},
+			{
+				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
+				Flags: []cli.Flag{
+					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
+					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
+					app.VerboseFlag(),
+				},
+				Action: t.checkpoint,
+			},
+			{
+				Name: "run", Usage: "run a command in slices, until it is done", ArgsUsage: "-- WORK...",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "until-done", Usage: "go on in the next slice: a task of the array, or this job again"},
+					&cli.StringFlag{Name: "save", Usage: "save with the shell command `CMD` (default: send SIGTERM to WORK)"},
+					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
+					&cli.StringFlag{Name: "lead", Value: "2m", Usage: "save `TIME` before the time limit; 0: at signals only"},
+					&cli.IntFlag{Name: "again", Value: notDone, Usage: "WORK asks for another slice by exit status `N`"},
+					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					app.VerboseFlag(),
+				},
+				Action: t.run,
+			},
+			{Name: "words", Hidden: true, Action: t.words},
+		},
+	}
+}
+
+// job returns the id of the job that this runs in.
+func (t *tool) job() (string, error) {
+	id := t.getenv("SLURM_JOB_ID")
+	if id == "" {
+		return "", fault.Errorf(fault.Usage, "not in a job of Slurm: SLURM_JOB_ID is not set")
+	}
+	for _, c := range id {
+		if c < '0' || c > '9' {
+			return "", fault.Errorf(fault.Usage, "invalid SLURM_JOB_ID %q", id)
+		}
+	}
+	return id, nil
+}
+
+// taskID returns the task that the job was marked with, or "".
+func (t *tool) taskID() (task.ID, error) {
+	for _, variable := range []string{"PONOS_TASK", "SLURM_SPANK_PONOS_TASK", "SPANK_PONOS_TASK"} {
+		if s := t.getenv(variable); s != "" {
+			id, err := task.ParseID(s)
+			if err != nil {
+				return "", fault.Errorf(fault.Usage, "%s: %w", variable, err)
+			}
+			return id, nil
+		}
+	}
+	return "", nil
+}
