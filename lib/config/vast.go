@@ -88,7 +88,7 @@ type OfferFilters struct {
 
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ImageLookup: true, SwitchGrace: Duration(10 * time.Minute), SwitchEnd: "stop", ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		Disk: 40, ImageLookup: true, SwitchGrace: Duration(30 * time.Minute), SwitchEnd: "destroy", ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),

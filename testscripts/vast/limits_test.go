@@ -107,27 +107,35 @@ func TestMaxCreatesPerHour(t *testing.T) {
 	})
 }
 
-// A task that runs too long is ended by its own instance, without the agent.
+// A task that runs too long is ended by its own instance, without the agent, which stops or
+// destroys itself then.
 func TestMaxRuntime(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
-		w := newWorld(t, options{via: via, extra: "  max_runtime: 2s\n"})
-		w.offers(1)
-		w.task("task", "echo begun; sleep 100")
-		w.until("it has run", func() bool { all := w.market.Instances(); return len(all) == 1 && all[0].Runs > 0 })
-		for start := time.Now(); time.Since(start) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
-			if _, ok := running(w); !ok {
-				break
-			}
+		for _, end := range []string{"stop", "destroy"} {
+			t.Run(end, func(t *testing.T) {
+				t.Parallel()
+				// The bill tells the end of an instance that is gone, by the clock of the tools.
+				w := newWorld(t, options{via: via, scale: 1, boot: time.Millisecond, extra: "  max_runtime: 2s\n  switch_grace: 1s\n  switch_end: " + end + "\n"})
+				w.offers(1)
+				w.task("task", "echo begun; sleep 100")
+				w.until("it has run", func() bool { all := w.market.Instances(); return len(all) == 1 && all[0].Runs > 0 })
+				for start := time.Now(); time.Since(start) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
+					if _, ok := running(w); !ok {
+						break
+					}
+				}
+				// Where the machine is busy, a turn may have come first, and destroyed it.
+				i := w.market.Instances()
+				if len(i) != 1 || end == "stop" && (i[0].Actual != "exited" || i[0].Intended != "stopped") || end == "destroy" && i[0].Destroyed.IsZero() || !strings.HasSuffix(w.container(i[0].ID), " late\n") {
+					t.Errorf("%+v", i)
+				}
+				w.settled("task")
+				if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "longer than max_runtime") {
+					t.Errorf("task is %s\n%s", w.state("task"), log)
+				}
+				w.check("task")
+			})
 		}
-		// Where the machine is busy, a turn may have come first, and destroyed it.
-		if i := w.market.Instances(); len(i) != 1 || i[0].Actual != "exited" || i[0].Intended != "stopped" || !strings.HasSuffix(w.container(i[0].ID), " late\n") {
-			t.Errorf("%+v", i)
-		}
-		w.settled("task")
-		if log := string(w.queue.Log("task")); w.state("task") != "error" || !strings.Contains(log, "begun\n") || !strings.Contains(log, "longer than max_runtime") {
-			t.Errorf("task is %s\n%s", w.state("task"), log)
-		}
-		w.check("task")
 	})
 }
 

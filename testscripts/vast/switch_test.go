@@ -179,6 +179,7 @@ func TestSwitch(t *testing.T) {
 		extra             string // of the configuration
 		deaf              bool   // stops have no effect
 		waits             bool   // it is not stopped
+		mute              bool   // the key may not write the label
 		unarmed           bool
 	}{
 		{name: "busybox only", applets: small},
@@ -186,7 +187,8 @@ func TestSwitch(t *testing.T) {
 		{name: "curl", applets: small[:6], programs: []string{"curl"}},
 		{name: "curl, stops do nothing", applets: small[:6], programs: []string{"curl"}, extra: "  switch_grace: 1s\n", deaf: true},
 		{name: "alpine", applets: busybox(t)},
-		{name: "it waits for the agent", applets: small, extra: "  switch_grace: 1s\n  switch_end: destroy\n", waits: true},
+		{name: "it waits for the agent", applets: small, extra: "  switch_grace: 1s\n", waits: true},
+		{name: "its label cannot be written", applets: small, extra: "  switch_grace: 1h\n", mute: true},
 		{name: "curl without certificates", applets: small, curl: "exit 60"},
 		{name: "curl without certificates fetches", applets: small[:7], curl: `while [ $# -gt 0 ]; do
  case $1 in -fsSkL) k=1;; -o) shift; o=$1;; http*) u=$1;; esac; shift
@@ -204,13 +206,18 @@ busybox wget -q -O "$o" "$u"`},
 			if len(extra) == 64 {
 				extra, hash = "", extra
 			}
+			if !c.waits && !c.mute {
+				extra += "  switch_end: stop\n"
+			}
 			w := newWorld(t, options{via: "api", fake: true, scale: 1, boot: time.Millisecond, extra: extra + fmt.Sprintf("  switch_url: %s/vast-switch\n  switch_sha256: %q\n", web.URL, hash)})
 			w.offers(1)
 			w.task("task", "echo hello; exit 3")
 			w.until("it runs", func() bool { _, ok := running(w); return ok })
-			if c.deaf {
-				w.market.Do(func() { w.market.DeafStops = 1 << 30 })
-			}
+			w.market.Do(func() {
+				if w.market.StopOnlyKeys = c.mute; c.deaf {
+					w.market.DeafStops = 1 << 30
+				}
+			})
 			i, _ := running(w)
 			output, end := w.contain(i, tree(t, c.applets, c.programs, c.curl))
 			defer end()
@@ -219,7 +226,7 @@ busybox wget -q -O "$o" "$u"`},
 					return strings.Contains(output.String(), "PONOS-EXIT "+i.Env["PONOS_NONCE"]+" unarmed\n")
 				}
 				gone := c.deaf || c.waits
-				return strings.HasSuffix(i.Label, ":end=3") && (gone && !i.Destroyed.IsZero() || !gone && i.Intended == "stopped")
+				return strings.HasSuffix(i.Label, ":end=3") != c.mute && (gone && !i.Destroyed.IsZero() || !gone && i.Intended == "stopped")
 			}
 			for start := time.Now(); !over(w.market.Instances()[0]); time.Sleep(20 * time.Millisecond) {
 				if time.Since(start) > 3*time.Minute {

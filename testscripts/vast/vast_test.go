@@ -285,14 +285,14 @@ func (w *world) check(slugs ...string) {
 
 // checkMeter holds what was spent on tasks against what it would have been, had each
 // had one instance, destroyed as soon as it was of no more use. There may be one
-// attempt more, and the time that a turn takes to see that there is something to do.
+// attempt more, and the time of the turn in which a task ends and of the next one, which sees it.
 func (w *world) checkMeter(tasks int) {
 	w.t.Helper()
 	if n := len(w.market.Instances()) - w.others; n > tasks+1 {
 		w.t.Errorf("%d instances were ordered, %d are enough", n, tasks)
 	}
 	ideal, attempt := w.market.Ideal("ponos:", tasks)
-	reaction := float64(max(1, tasks)) * 0.4 * w.market.Hours(2*w.slowest+1500*time.Millisecond)
+	reaction := float64(max(1, tasks)) * 0.4 * w.market.Hours(4*w.slowest+1500*time.Millisecond)
 	if cost := w.market.Meter("ponos:"); cost > ideal+attempt+reaction {
 		w.t.Errorf("the meter shows $%.3f; ideal are $%.3f, an attempt is $%.3f, the time of a reaction is $%.3f", cost, ideal, attempt, reaction)
 	}

@@ -112,21 +112,29 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 
 // toldByBill looks up in the bill how the task of an instance that is gone has ended: rows of
 // the bill have the label of their instance, to which the container adds the end. An instance
-// that has destroyed itself is in no list any more.
-func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) {
+// that has destroyed itself is in no list any more. It reports whether the bill has all
+// that it will tell: the instance, until after a list has shown it. The first time the bill is
+// asked for at once, later by its interval.
+func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	if r.BillInterval <= 0 || o.told() != nil {
-		return
+		return false
 	}
-	from := reach(o.Created, nil)
-	list, err := r.API.Charges(ctx, from, r.now(), v.began, v.bills)
+	now, oldest := r.now(), v.began
+	if o.Absent > 2 {
+		oldest = now.Add(-r.BillInterval / 2)
+	}
+	list, err := r.API.Charges(ctx, reach(o.Created, nil), now, oldest, v.bills)
 	if err != nil {
-		return // there is no more to know
+		return errors.Is(err, vastai.ErrAuth) // such a key never learns it
 	}
+	billed := false
 	for _, c := range list {
 		if c.Instance == o.Instance {
 			o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine})
+			billed = billed || c.Until.After(o.Seen)
 		}
 	}
+	return billed
 }
 
 // enter notes bills of the order's instances, and reports whether there was anything new.

@@ -15,8 +15,8 @@ import (
 type Switch struct {
 	URL string
 	Sum string // its SHA-256, in hexadecimal
-	// Grace is how long a container asks in vain for its instance to be stopped, until it
-	// asks for it to be destroyed. With Destroy it does not ask for the former.
+	// Grace is how long after the end a container leaves its instance to the agent, until
+	// it asks for it to be destroyed. Without Destroy it asks for it to be stopped before.
 	Grace   time.Duration
 	Destroy bool
 }

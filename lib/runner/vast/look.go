@@ -573,7 +573,18 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
 			return nil
 		}
-		r.toldByBill(ctx, v, o)
+		billed := r.toldByBill(ctx, v, o)
+		if o.told() == nil && r.mayHaveEnded(o) {
+			if !billed && r.BillInterval > 0 && now.Sub(o.Missing) < billWait {
+				if o.Status != awaited {
+					o.Status = awaited
+					r.say("instance disappeared", o, "status", awaited)
+					r.remark(o, awaited)
+				}
+				return nil
+			}
+			return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared while the agent was away: whether its task had ended, and how, is not known"})
+		}
 		if o.Ran.IsZero() { // between two looks, the task may have run
 			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
@@ -581,6 +592,9 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	}
 	i := v.all[at]
 	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
+	if now.Sub(o.Seen) >= r.Switch.Grace/3 || now.Before(o.Seen) {
+		o.Seen = now
+	}
 	o.fill(i)
 	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
 		bad, whole := r.All(o.wish()).Differing(i)
@@ -631,6 +645,19 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		why += " since before the task was seen running, and whether it has run is not known"
 	}
 	return r.lose(ctx, v, o, why, instances)
+}
+
+// billWait is how long a task whose instance may have destroyed itself waits for the bill: the
+// market bills by days, and lags.
+const (
+	billWait = 36 * time.Hour
+	awaited  = "the instance has disappeared, maybe after the end of its task: the bill is awaited, which tells the exit code"
+)
+
+// mayHaveEnded reports whether an instance that has disappeared may have destroyed itself, a
+// grace after the end of its task. Such a task is not started again.
+func (r *Runner) mayHaveEnded(o *order) bool {
+	return r.Switch.Destroy && o.Missing.Sub(latest(o.Seen, o.Created)) >= r.Switch.Grace
 }
 
 func latest(a, b time.Time) time.Time {

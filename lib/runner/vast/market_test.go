@@ -69,6 +69,7 @@ type fake struct {
 	create    func(offer int64) error // nil: it is made
 	account   error
 	charged   []vastai.Charge
+	noBill    error
 	// chargedFrom is since when charges were asked for last.
 	chargedFrom time.Time
 	// chargesPage is how many charges a page has; 0: all.
@@ -215,6 +216,9 @@ func (f *fake) Charges(ctx context.Context, from, _ time.Time, after string) ([]
 	_ = f.ask(ctx, "charges")
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.noBill != nil {
+		return nil, "", f.noBill
+	}
 	f.chargedFrom = from
 	page, next := f.charged, ""
 	if f.chargesPage > 0 {
@@ -1613,5 +1617,74 @@ func TestOneListIsOneLook(t *testing.T) {
 	s.clock.pass(time.Minute)
 	if _, err := s.Start(t.Context(), sub); err != nil || len(s.market.instances) != 1 {
 		t.Errorf("%v, %+v", err, s.market.instances)
+	}
+}
+
+// An instance that has disappeared while the agent was away may have destroyed itself after the
+// end of its task. The bill tells how that was; without it the task is not started again.
+func TestDestroyedItself(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		seen   bool          // running, by the agent
+		away   time.Duration // of the agent, before the instance has disappeared
+		billed string        // the end of the label in the bill, 2 h later
+		never  bool          // it is never billed
+		noBill error         // of requests for it
+		want   string
+	}{
+		{"the bill tells the end", true, time.Hour, ":end=7", false, nil, "exit code 7"},
+		{"not seen before", false, time.Hour, ":end=7", false, nil, "exit code 7"},
+		{"the bill does not tell", true, time.Hour, "", false, nil, "whether its task had ended, and how, is not known"},
+		{"not billed", true, time.Hour, "", true, nil, "whether its task had ended, and how, is not known"},
+		{"the key may not read it", true, time.Hour, "", true, vastai.ErrAuth, "whether its task had ended, and how, is not known"},
+		{"the agent was there", true, 0, "", true, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStand(t, 2)
+			s.Retries, s.BillInterval, s.Limits.Runtime = 1, time.Hour, 0
+			s.Switch = Switch{Grace: 30 * time.Minute, Destroy: true}
+			i := s.begin(1)
+			for range 60 {
+				if c.seen {
+					s.turn()
+				}
+			}
+			s.clock.pass(c.away)
+			label := i.label
+			s.market.mu.Lock()
+			s.market.instances, s.market.noBill = nil, c.noBill
+			s.market.mu.Unlock()
+			s.market.count()
+			for range 120 {
+				s.turn()
+			}
+			if c.want == "" {
+				if n := s.market.count()["order"]; n != 1 {
+					t.Errorf("%d orders", n)
+				}
+				return
+			}
+			const awaited = "maybe after the end of its task: the bill is awaited, which tells the exit code"
+			if j := s.turn()[s.job(1)]; j.State.Final() != (c.noBill != nil) || c.noBill == nil && (strings.Count(s.output(1), awaited) != 1 || strings.Count(s.said.String(), awaited) != 1) {
+				t.Errorf("%+v\n%s\n%s", j, s.output(1), s.said)
+			}
+			s.market.mu.Lock()
+			if !c.never {
+				s.market.charged = []vastai.Charge{{Instance: i.id, Label: label + c.billed, Amount: 0.01, Until: s.clock.Now()}}
+			}
+			s.market.mu.Unlock()
+			for range 60 {
+				s.turn()
+			}
+			if c.never {
+				s.clock.pass(36 * time.Hour)
+			}
+			if j := s.turn()[s.job(1)]; !j.State.Final() || !strings.Contains(j.Reason, c.want) {
+				t.Errorf("%+v", j)
+			}
+			if n := s.market.count(); n["order"] != 0 || n["charges"] > 12 { // in three hours
+				t.Errorf("%v", n)
+			}
+		})
 	}
 }

@@ -63,6 +63,7 @@ type order struct {
 	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
 	Missing  time.Time `json:"missing,omitzero"`   // since when lists do not show it
+	Seen     time.Time `json:"seen,omitzero"`      // when a list has shown it, to within a third of the grace
 	Nameless int       `json:"nameless,omitempty"` // how many rows without a label the list had that has shown it last
 	LogAt    time.Time `json:"log_at,omitzero"`    // when its log was last read
 	LogFrom  int64     `json:"log_from,omitempty"` // where the output of this instance begins in the task's
@@ -418,7 +419,7 @@ func (o *order) part(now time.Time) {
 	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
 	o.Spent += cost
 	o.doom(o.Instance)
-	o.Instance, o.Ran, o.Odd, o.Missing, o.Absent, o.Dead, o.DeadAt, o.Checked = 0, time.Time{}, time.Time{}, time.Time{}, 0, 0, time.Time{}, false
+	o.Instance, o.Ran, o.Odd, o.Missing, o.Seen, o.Absent, o.Dead, o.DeadAt, o.Checked = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}, 0, 0, time.Time{}, false
 	o.Number++
 }
 
@@ -451,7 +452,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 // rewind mends times that lie ahead, as after the clock was set back: nothing would be
 // done about the order until then.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.LogAt, &o.LookedAt, &o.Held} {
+	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.LookedAt, &o.Held} {
 		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
 			*t = now.Add(-time.Millisecond)
 		}

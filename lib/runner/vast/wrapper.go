@@ -14,7 +14,7 @@ const (
 	limitEnv  = "PONOS_MAX_RUNTIME" // seconds
 	labelEnv  = "PONOS_LABEL"
 	graceEnv  = "PONOS_GRACE"      // seconds until the instance is destroyed
-	endEnv    = "PONOS_END"        // not empty: until then it is not stopped
+	endEnv    = "PONOS_END"        // not empty: it is not stopped before, if its label tells the end
 	switchEnv = "PONOS_SWITCH"     // address of the program vast-switch
 	sumEnv    = "PONOS_SWITCH_SUM" // its SHA-256
 	marker    = "PONOS-EXIT"
@@ -38,9 +38,11 @@ const (
 // wrapper runs the task's command, which is its arguments. Vast.ai reports no exit
 // code and restarts a container that has ended, so the wrapper reports the code twice:
 // behind a nonce in the log, and in the label of the instance, which lists show. It
-// leaves it in a file for its next start, and stops the instance with the instance's
-// own key. If that has no effect within a grace, it destroys the instance; or it waits for
-// the agent until then, and does not stop it. A start that
+// leaves it in a file for its next start. Then it leaves the instance to the agent for a
+// grace, and destroys it with the instance's own key. If the label cannot be written, or if
+// that is asked for, it stops the instance at once, and destroys it after the grace where
+// that has no effect: a stopped container runs nothing that could, but an instance that were
+// destroyed then might take the only word of the task's end along. A start that
 // finds traces of another start but no end does not run the task a second time. The
 // task sees neither the nonce nor the key: with the key, a worker would stop the
 // instance before its exit code is reported.
@@ -71,7 +73,12 @@ arm() {
 }
 halt() {
  printf '\nPONOS-EXIT %s %s\n' "$n" "$1"
- [ "$l" ] && for e in 1 2; do ask PUT "{\"label\":\"$l:end=$1\"}" && break; sleep 2; done
+ e=0
+ until [ "$l" ] && ask PUT "{\"label\":\"$l:end=$1\"}"; do
+  e=$((e+1))
+  [ $e -lt 2 ] || { y=; break; }
+  sleep 2
+ done
  e=0
  while sleep 1; do
   if [ $e -ge "$g" ] && ask DELETE '{}'; then :; elif [ $e -ge "$g" ] || [ ! "$y" ]; then ask PUT '{"state":"stopped"}'; fi
