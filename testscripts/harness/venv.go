@@ -110,6 +110,7 @@ func behind(name string) (string, error) {
 	}
 	return "", exec.ErrNotFound
 }
+
 // HyperQueue is the release that benchmarks compare with.
 const HyperQueue = "hyperqueue==0.27.0"
 
