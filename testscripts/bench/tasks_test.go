@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,14 +39,14 @@ func timed(tb testing.TB, env []string, name string, args ...string) (time.Durat
 }
 
 // BenchmarkSubmit submits sweeps, beside one job array of as many held tasks on a real
-// cluster, and one of HyperQueue, if its program hq is there.
+// cluster, and a job of as many tasks that is made and handed to a server of HyperQueue.
 func BenchmarkSubmit(b *testing.B) {
 	env := []string{"PATH=" + harness.Bin + ":" + os.Getenv("PATH"), "HOME=" + b.TempDir()}
 	cluster := os.Environ()
 	for name, value := range harness.Cluster(b) {
 		cluster = append(cluster, name+"="+os.Expand(value, os.Getenv))
 	}
-	hq := hyperQueue(b)
+	peer := harness.Pip(b, harness.HyperQueue)
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
 			dir := b.TempDir()
@@ -68,39 +69,34 @@ func BenchmarkSubmit(b *testing.B) {
 			b.ReportMetric(ms(took), "ms")
 			b.ReportMetric(float64(memory)/(1<<20), "peak-MiB")
 			b.ReportMetric(ms(array), "sbatch-array-ms")
-			if hq != "" {
-				peer, _, _ := timed(b, os.Environ(), "hq", "--server-dir", hq, "submit", "--array", fmt.Sprintf("1-%d", n), "--stdout=none", "--stderr=none", "--", "true")
-				b.ReportMetric(ms(peer), "hq-submit-ms")
+			if peer != "" {
+				_, _, out := timed(b, append(os.Environ(), "PYTHONPATH="+peer), "python3", "-c", hyperqueue, strconv.Itoa(n))
+				seconds, err := strconv.ParseFloat(strings.TrimSpace(out), 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(seconds*1000, "hq-submit-ms")
 			}
 		})
 	}
 }
 
-// hyperQueue starts a server of HyperQueue without workers, and returns its directory; "" if
-// hq is not installed.
-func hyperQueue(b *testing.B) string {
-	if _, err := exec.LookPath("hq"); err != nil {
-		fmt.Println("BenchmarkSubmit: without HyperQueue:", err) // a log of a benchmark with parts is not printed
-		return ""
-	}
-	dir := b.TempDir()
-	server := exec.Command("hq", "--server-dir", dir, "server", "start")
-	if err := server.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	for range 600 {
-		if exec.Command("hq", "--server-dir", dir, "server", "info").Run() == nil {
-			return dir
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	b.Fatal("the server of HyperQueue does not answer")
-	return ""
-}
+// hyperqueue submits tasks to a server of HyperQueue without workers, and prints how long that
+// took, without the start of Python and of the server.
+const hyperqueue = `
+import os, sys, time
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+from hyperqueue import LocalCluster, Job
+with LocalCluster() as cluster:
+    client = cluster.client()
+    began = time.perf_counter()
+    job = Job()
+    for i in range(int(sys.argv[1])):
+        job.program(["./train", "--lr", "0.%d" % (i % 7), "--seed", str(i)], name="g-%d" % i, stdout=None, stderr=None)
+    client.submit(job)
+    print(time.perf_counter() - began, file=out)
+`
 
 // BenchmarkList lists a spool of 100,000 tasks that are over, without and with the index.
 func BenchmarkList(b *testing.B) {

@@ -110,3 +110,19 @@ func behind(name string) (string, error) {
 	}
 	return "", exec.ErrNotFound
 }
+
+// HyperQueue is the release that benchmarks compare with.
+const HyperQueue = "hyperqueue==0.27.0"
+
+// Pip installs packages for Python and returns the directory that has them; "" where they cannot
+// be had: a benchmark goes on without its peers.
+func Pip(tb testing.TB, packages ...string) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	out, err := exec.Command("python3", append([]string{"-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target", dir}, packages...)...).CombinedOutput()
+	if err != nil {
+		tb.Logf("without %v: %v: %s", packages, err, out)
+		return ""
+	}
+	return dir
+}

@@ -152,7 +152,7 @@ func BenchmarkThroughput(b *testing.B) {
 			})
 		}
 	}
-	if peers := installPeers(b); peers != "" {
+	if peers := harness.Pip(b, harness.HyperQueue, "disbatch==3.0"); peers != "" {
 		python := append(os.Environ(), "PYTHONPATH="+peers)
 		add("disBatch", 20, func(n int) *exec.Cmd {
 			lines(dir, n)
@@ -218,18 +218,6 @@ func BenchmarkThroughput(b *testing.B) {
 	ratio("jobpool srun", "jobpool local", "srun/local")
 	ratio("jobpool ssh", "GNU parallel ControlMaster", "ssh/parallel-master")
 	b.ReportMetric(0, "ns/op")
-}
-
-// installPeers installs HyperQueue and disBatch by pip, and returns where they are; ""
-// if they cannot be had.
-func installPeers(b *testing.B) string {
-	dir := b.TempDir()
-	out, err := exec.Command("python3", "-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target", dir, "hyperqueue==0.27.0", "disbatch==3.0").CombinedOutput()
-	if err != nil {
-		b.Logf("without HyperQueue and disBatch: %v: %s", err, out)
-		return ""
-	}
-	return dir
 }
 
 // sideBySide runs commands in turns, and returns the median time of each in seconds.
