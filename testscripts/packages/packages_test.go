@@ -89,7 +89,7 @@ func TestInstall(t *testing.T) {
 
 func needs(t *testing.T) {
 	t.Helper()
-	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static")
+	harness.Programs(t, "make", "dpkg-deb=dpkg", "rpm", "busybox=busybox-static", "zsh")
 	// Building nfpm has things to say, which "make dist" has not.
 	run(t, "make", "-s", "-C", harness.Root(), filepath.Join(harness.Root(), "bin/dev/nfpm"))
 	if os.Geteuid() != 0 {
@@ -238,9 +238,43 @@ func names(t *testing.T, root string, tools []os.DirEntry) {
 	}
 }
 
+// zsh looks for the completions in the place that Debian's zsh has for packages.
+func zsh(t *testing.T, root string) {
+	t.Helper()
+	place := "/usr/share/zsh/vendor-completions"
+	script := `[[ $fpath == *"$1"* ]] || exit 9; fpath=(${fpath/#$1/$2$1}); autoload -U compinit; compinit -u -D; print -r -- $_comps[jobpool] $_comps[ponos] $_comps[ponos-list]`
+	if got := strings.TrimSpace(run(t, "zsh", "-f", "-c", script, "zsh", place, root)); got != "_jobpool _ponos _ponos-list" {
+		t.Errorf("zsh has the completions %q", got)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+// links follows the links of the installed documents to other files.
+func links(t *testing.T, root string) {
+	t.Helper()
+	found := 0
+	for _, name := range []string{"README.md", "CHANGELOG.md", "examples/README.md"} {
+		file := filepath.Join(root, "usr/share/doc/ponos", name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s links %s: %v", name, m[1], err)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d links were found", found)
+	}
+}
+
 var some = []string{
 	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task", "usr/share/doc/ponos/examples/mpi/pi.c",
-	"usr/share/zsh/site-functions/_ponos-task", "usr/share/fish/vendor_completions.d/ponos-task.fish",
+	"usr/share/fish/vendor_completions.d/ponos-task.fish",
 	"usr/lib/systemd/system/ponos@.service", "usr/lib/systemd/system/ponos-poll@.service", "usr/lib/systemd/system/ponos-poll@.timer",
 	"usr/lib/systemd/system/vast-reap@.service", "usr/lib/systemd/system/vast-reap@.timer",
 	"usr/lib/sysusers.d/ponos.conf", "usr/lib/tmpfiles.d/ponos.conf", "usr/share/man/man7/ponos.7.gz", "usr/share/man/man5/ponos.yaml.5.gz", "usr/share/licenses/ponos/LICENSE",
@@ -279,6 +313,10 @@ func TestPackages(t *testing.T) {
 		}
 		names(t, root, entries)
 		exists(t, root, true, some...)
+		exists(t, root, true, "usr/share/zsh/vendor-completions/_ponos-task")
+		exists(t, root, false, "usr/share/zsh/site-functions")
+		zsh(t, root)
+		links(t, root)
 		exists(t, root, true, "etc/ponos", "etc/cron.d/ponos", "etc/logrotate.d/ponos")
 		exists(t, root, false, "usr/lib/ponos/ponos.so")
 		dpkg("--install", only(t, whole+"/ponos-spank_1.0.0*_amd64.deb"))
@@ -331,7 +369,7 @@ func TestPackages(t *testing.T) {
 		rpm("--upgrade", "--oldpackage", slurm(t, found[1]+".8"))
 		rpm("--install", spank)
 		version(t, root, "ponos-task", "v1.0.0")
-		exists(t, root, true, some...)
+		exists(t, root, true, append([]string{"usr/share/zsh/site-functions/_ponos-task"}, some...)...)
 		exists(t, root, true, "usr/lib/ponos/ponos.so")
 		cron := filepath.Join(root, "etc/cron.d/ponos")
 		if err := os.WriteFile(cron, []byte("mine\n"), 0o644); err != nil {
