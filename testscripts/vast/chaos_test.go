@@ -96,6 +96,9 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 		}
 	},
 	"offers that cannot be read": func(c *chaos, _ *server.Instance) {
+		if c.faults["offers that cannot be read"] > 15 { // a search brings 64 offers: nothing else would be seen
+			return
+		}
 		for n := range int64(3) {
 			c.market.AddOffer(32000000+c.rand.Int64N(1e6)+n*1e6, map[string]any{"dph_base": 0.01, "dph_total": []any{nil, "cheap", -1}[n]})
 		}
