@@ -48,10 +48,14 @@ type Agent struct {
 	Retry string
 	// Ended is told of each task that is over and has cost something.
 	Ended func(task.Outcome)
+	// Places bounds how many tasks are prepared and submitted at the same time, by its
+	// capacity; nil: nothing does. Tasks that wait to be submitted with others take none.
+	Places chan struct{}
 	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.
 	Patience time.Duration
 
 	ends        ends
+	batches     batches
 	lookingBack sync.Mutex
 }
 

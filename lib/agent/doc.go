@@ -13,4 +13,5 @@
 //	known.jsonl     the tasks that have jobs, and what was reported of them
 //	tasks/ID/       a task that is not over (Dir)
 //	done/ID/        one that is
+//	arrays/         links by which elements of job arrays find the directory of their task
 package agent

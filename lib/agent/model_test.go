@@ -66,6 +66,8 @@ type modelJob struct {
 	Unable  bool // it is over because its node could not begin it
 	Shown   int8 // turns that have seen it as over: after the second one, slurmctld has saved that
 	Account int8 // what accounting shows of it, by the numbers of accountStates
+	Element bool // of an array
+	Erased  bool // it was cancelled while it waited, of which Slurm keeps nothing
 }
 
 // accountStates are the states in which accounting shows a job; nothing, to begin with.
@@ -172,6 +174,7 @@ func (w world) starter(i int, add modelAdd) {
 			next.Starters[i] = modelStarter{int8(t), 1}
 			add(false, next, "starter %d sees no job of task %d", i, t)
 		}
+		w.array(i, add)
 	case 1:
 		for j, job := range w.Jobs {
 			if job.State != none {
@@ -201,6 +204,39 @@ func (w world) starter(i int, add modelAdd) {
 	}
 }
 
+// array is a starter that submits both tasks as one job array. Once that is done, the elements
+// are jobs of their own; only its death right after it leaves both at once without a record.
+func (w world) array(i int, add modelAdd) {
+	next, made := w, [modelTasks]int8{}
+	for t, k := range w.Tasks {
+		if k.Job != 0 || k.Final != 0 || k.Away || k.Intent {
+			return // what may have a job is started by itself
+		}
+		next.Tasks[t].Intent = true
+		for j, job := range next.Jobs {
+			if job.State == none && made[t] == 0 {
+				next.Jobs[j] = modelJob{Task: int8(t), State: pending, Element: true}
+				made[t] = int8(j + 1)
+			}
+		}
+		if made[t] == 0 {
+			return
+		}
+	}
+	dead := next
+	w.fault(dead, add, "starter %d is killed right after it submitted an array", i)
+	for j := range dead.Jobs {
+		if dead.Jobs[j].Element {
+			dead.Jobs[j].Hidden = 2
+		}
+	}
+	w.fault(dead, add, "the same, and the array is listed late")
+	for t := range next.Tasks {
+		next.Tasks[t].Job, next.Tasks[t].Looks = made[t], 0
+	}
+	add(false, next, "starter %d submits an array and records its elements", i)
+}
+
 func (w world) fault(next world, add modelAdd, format string, args ...any) {
 	if w.Faults == 0 {
 		return
@@ -226,6 +262,10 @@ func (w world) slurm(j int, add modelAdd) {
 		next = w
 		next.Jobs[j].State = unknownJob
 		w.fault(next, add, "Slurm forgets job %d before it began", j)
+		if job.Element && job.Restart == 0 {
+			next.Jobs[j].Erased = true
+			w.fault(next, add, "job %d, an element of an array, is cancelled while it waits", j)
+		}
 		next = w
 		next.Jobs[j].State, next.Jobs[j].Unable = over, true
 		w.fault(next, add, "a node cannot begin job %d", j)
@@ -451,6 +491,12 @@ func (w world) turn(t int, sacct string) (world, string) {
 		}
 		return &r
 	}
+	if k.Job != 0 && w.Jobs[k.Job-1].Erased {
+		// Another element is still listed, perhaps.
+		for _, job := range w.Jobs {
+			sight.Siblings = sight.Siblings || w.Accounts && job.Element && job.listed()
+		}
+	}
 	sight.Run = func(id string) (last runner.Run) {
 		j := number(id)
 		for r, n := range w.Journals[j-1] {
@@ -663,7 +709,7 @@ func (w world) ordered() world {
 	for j := range w.Jobs {
 		job := &w.Jobs[j]
 		if job.State == unknownJob {
-			*job = modelJob{Task: job.Task, State: unknownJob, Account: job.Account}
+			*job = modelJob{Task: job.Task, State: unknownJob, Account: job.Account, Element: job.Element, Erased: job.Erased}
 		}
 		if job.State != running {
 			job.Asked, job.Heard = false, false

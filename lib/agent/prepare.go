@@ -30,19 +30,19 @@ func (e *taskError) Unwrap() error { return e.err }
 
 func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf(format, args...)} }
 
-// prepare puts into a task's directory all that its job needs. An error of the
+// prepare puts into a task's directory all that its job needs, but for its environment. An error of the
 // task itself is a taskError.
-func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, log *taskLog) error {
+func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, log *taskLog) (s script, err error) {
 	// Before the code, as a variable may hold what pip needs; and it is quick.
 	variables, err := checkEnv(t.Env)
 	if err != nil {
-		return err
+		return s, err
 	}
 	if remote, ok := a.Runner.(runner.Remote); ok {
-		return placeRemote(ctx, d, t, variables, remote)
+		return s, placeRemote(ctx, d, t, variables, remote)
 	}
 	if t.ImageOnly {
-		return taskErrorf("the task is to run in image %q, and only mode vast runs images", task.Clean(t.Image))
+		return s, taskErrorf("the task is to run in image %q, and only mode vast runs images", task.Clean(t.Image))
 	}
 	spec := environment.Spec{Source: t.Source, PIPFlags: a.PIPFlags, Python: a.Python, Local: a.LocalCode}
 	if t.Source.Repository != "" {
@@ -52,16 +52,16 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	if err != nil {
 		var build *environment.BuildError
 		if errors.As(err, &build) && ctx.Err() == nil {
-			return &taskError{err}
+			return s, &taskError{err}
 		}
-		return err
+		return s, err
 	}
 	command, err := commandOf(t, env.Source)
 	if err != nil {
-		return &taskError{err}
+		return s, &taskError{err}
 	}
 	if err := a.view(ctx, d, t, log); err != nil {
-		return err
+		return s, err
 	}
 	variables["PONOS_TASK"] = string(t.ID)
 	variables["PONOS_DATA"] = d.file(viewDir)
@@ -73,24 +73,21 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	if t.RequiresGPU {
 		more, err := a.offline(ctx, d, t, variables)
 		if err != nil {
-			return err
+			return s, err
 		}
 		command = append(command, more...)
 	}
-	for _, f := range []struct {
-		name string
-		b    []byte
-		mode os.FileMode
-	}{
-		{envFile, zeroEnded(assignments(variables)), 0o600},
-		{commandFile, zeroEnded(command), 0o600},
-		{scriptFile, script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}.text(), 0o700},
-	} {
-		if err := d.replace(f.name, f.b, f.mode); err != nil {
-			return err
-		}
+	if err := d.replace(envFile, zeroEnded(assignments(variables)), 0o600); err != nil {
+		return s, err
 	}
-	return nil
+	if err := d.replace(commandFile, zeroEnded(command), 0o600); err != nil {
+		return s, err
+	}
+	s = script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}
+	if _, ok := a.Runner.(runner.Batcher); ok {
+		return s, nil // it may run with others, by another script
+	}
+	return s, s.write()
 }
 
 // placeRemote puts into a task's directory what a remote runner needs.
@@ -188,8 +185,11 @@ func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[s
 func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) error {
 	view := d.file(viewDir)
 	own := a.artifacts(t.Process, t.ID)
-	for _, dir := range []string{own, filepath.Join(view, "extra_files")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(own, 0o700); err != nil {
+		return err
+	}
+	for _, dir := range []string{view, filepath.Join(view, "extra_files")} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -233,6 +233,12 @@ func isPlain(slug string) bool {
 // link makes symbolic links, or replaces them.
 func link(to string, names ...string) error {
 	for _, name := range names {
+		if err := os.Symlink(to, name); !errors.Is(err, fs.ErrExist) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if old, err := os.Readlink(name); err == nil && old == to {
 			continue
 		}

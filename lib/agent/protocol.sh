@@ -158,7 +158,10 @@ fi
 shopt -s lastpipe
 exec 6>&1
 (
-	unset variables command
+	unset variables command "${!SLURM_ARRAY_@}"
+	# An element of an array runs one task, and the others are none of its business. What acts on its own job does so by
+	# this: of one element, the raw id is that of the array.
+	export PONOS_JOB="$job" PONOS_JOB_ID="${SLURM_JOB_ID:-}"
 	echo "$BASHPID"
 	export -- "${@:3:$2}"
 	if [ -n "$1" ]; then export VIRTUAL_ENV="$1" PATH="$1/bin:$PATH"; fi

@@ -3,6 +3,8 @@ package agent
 import (
 	_ "embed"
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/environment"
@@ -29,22 +31,38 @@ type script struct {
 var protocol string
 
 func (s script) text() []byte {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("#!/bin/bash")
-	line("# Job script of task %s (%s), made by ponos-start.", s.Task.ID, s.Task.Label())
-	line("# The command: %s", task.Clean(strings.Join(s.Command, " ")))
-	line("")
-	line("dir=%s", quote(s.Dir.Path))
-	line("source=%s", quote(s.Env.Source))
-	line("venv=%s", quote(s.Env.Venv))
-	line("job=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}")
-	line("restart=${SLURM_RESTART_COUNT:-0}")
-	line("owner=$dir/%s", runner.Owner(s.Attempt))
-	line("task=%s", s.Task.ID)
-	line("tried=%d", s.Tried)
-	b.WriteString(protocol)
-	return []byte(b.String())
+	head := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n", s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
+	return job(head, "task="+string(s.Task.ID)+"\ndir="+quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
+}
+
+func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
+
+// job is a job script: head are comments, and which sets task, dir and job.
+func job(head, which string, env environment.Environment, attempt, tried int) []byte {
+	return []byte("#!/bin/bash\n" + head + "\n" + which +
+		"source=" + quote(env.Source) + "\n" +
+		"venv=" + quote(env.Venv) + "\n" +
+		"restart=${SLURM_RESTART_COUNT:-0}\n" +
+		"owner=$dir/" + runner.Owner(attempt) + "\n" +
+		"tried=" + strconv.Itoa(tried) + "\n" + protocol)
+}
+
+// shared is how a task runs as an element of a job array.
+func (a *Agent) shared(s script) *runner.Shared {
+	return &runner.Shared{
+		Like: strings.Join([]string{s.Env.Source, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried)}, "\x00"),
+		Script: func(ids []task.ID) []byte {
+			words := make([]string, len(ids))
+			for i, id := range ids {
+				words[i] = string(id)
+			}
+			return job(fmt.Sprintf("# Job script of %d tasks, made by ponos-start.\n", len(ids)),
+				"tasks=("+strings.Join(words, " ")+")\ntask=${tasks[${SLURM_ARRAY_TASK_ID:?this script is run by Slurm}]:?}\n"+
+					"dir="+quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n", s.Env, s.Attempt, s.Tried)
+		},
+		Alone: s.write,
+		Links: a.Store.links(),
+	}
 }
 
 // quote quotes a path of ours for the shell.

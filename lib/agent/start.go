@@ -19,6 +19,11 @@ import (
 // that nothing is settled and the next turn tries again; what is the task's own
 // fault is an outcome, and reported to the queue.
 func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
+	p, err := a.placeOf(ctx)
+	if err != nil {
+		return task.Outcome{}, err
+	}
+	defer p.leave()
 	if err := a.lookBack(ctx); err != nil {
 		return task.Outcome{}, err
 	}
@@ -34,7 +39,7 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return task.Outcome{}, err
 	}
 	defer held.Close()
-	o, err := a.start(ctx, d, held)
+	o, err := a.start(ctx, d, held, p)
 	if err != nil {
 		return o, fmt.Errorf("task %s: %w", id, err)
 	}
@@ -46,7 +51,7 @@ func (a *Agent) outcome(event string, r Record, reason string) task.Outcome {
 }
 
 // start does the work of Start under the task's lock.
-func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome, error) {
+func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (task.Outcome, error) {
 	record, err := a.open(d)
 	if err != nil {
 		return task.Outcome{}, err
@@ -104,7 +109,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchStop(working, d, cancel)
-	err = a.prepare(working, d, t, record, log)
+	script, err := a.prepare(working, d, t, record, log)
 	if errors.Is(context.Cause(working), errStopped) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
@@ -134,8 +139,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 		return task.Outcome{}, err
 	}
 	submission := a.submission(d, t, record, held)
-	submission.Again = again
-	job, err := a.Runner.Start(ctx, submission)
+	submission.Again, submission.Shared = again, a.shared(script)
+	job, err := a.startJob(ctx, submission, p)
 	switch {
 	case record.needs().Own() && errors.Is(err, runner.ErrRefused):
 		return a.fail(ctx, d, record, err)
@@ -154,7 +159,9 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock) (task.Outcome
 	case err != nil:
 		return task.Outcome{}, err
 	}
-	if err := a.Store.breakers(func(all map[string]breaker) bool {
+	if _, refused := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !refused {
+		// The usual case takes no lock.
+	} else if err := a.Store.breakers(func(all map[string]breaker) bool {
 		b, known := all[kindOf(t.RequiresGPU)]
 		if !known || record.needs().Own() && !b.Full {
 			return false // what one task needs says nothing of the others
@@ -421,7 +428,11 @@ func (a *Agent) Plan(ctx context.Context, id task.ID) (runner.Submission, error)
 	}
 	defer log.Close()
 	a.describe(&record, t)
-	if err := a.prepare(ctx, d, t, record, log); err != nil {
+	script, err := a.prepare(ctx, d, t, record, log)
+	if err == nil {
+		err = script.write()
+	}
+	if err != nil {
 		return runner.Submission{}, fmt.Errorf("task %s: %w", id, err)
 	}
 	return a.submission(d, t, record, nil), nil

@@ -35,6 +35,12 @@ const (
 	recoveredFile = "recovered"
 )
 
+// linksDir has links to the directories of tasks, by which the elements of a job array find
+// where their output goes: NAME.INDEX.
+const linksDir = "arrays"
+
+func (s *Store) links() string { return filepath.Join(s.Dir, linksDir) }
+
 // identity is what identifyFile holds.
 type identity struct {
 	ID   string    `json:"id"`
@@ -43,7 +49,7 @@ type identity struct {
 
 // OpenStore opens a state directory. It makes the directories that are missing.
 func OpenStore(dir string, now time.Time) (*Store, error) {
-	for _, d := range []string{"tasks", "done"} {
+	for _, d := range []string{"tasks", "done", linksDir} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
@@ -279,7 +285,7 @@ const leftoverAge = 24 * time.Hour
 // the agent itself writes to.
 func (s *Store) removeLeftovers(before time.Time) error {
 	var errs []error
-	errs = append(errs, s.removeUnbegun(before))
+	errs = append(errs, s.removeUnbegun(before), s.removeLinks(before))
 	dirs := []string{s.Dir, filepath.Join(s.Dir, "local")}
 	for _, name := range []string{"tasks", "done", "local"} {
 		entries, err := os.ReadDir(filepath.Join(s.Dir, name))
@@ -305,6 +311,28 @@ func (s *Store) removeLeftovers(before time.Time) error {
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeLinks removes the links from before a time to tasks that are over.
+func (s *Store) removeLinks(before time.Time) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.links())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		path := filepath.Join(s.links(), e.Name())
+		if info, err := e.Info(); err != nil || !clock.Modified(info).Before(before) {
+			continue
+		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.Remove(path))
 		}
 	}
 	return errors.Join(errs...)
@@ -403,6 +431,15 @@ func (d Dir) Note(r Record) error {
 // replace replaces a file at once, under the task's lock. It does not wait for the
 // disk: after a power failure the file may be empty, which who reads it must see.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
+	// One that is new has no reader before the task is submitted.
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err == nil {
+		_, err = f.Write(b)
+		return errors.Join(err, f.Close())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	temporary := d.file("." + name + ".new")
 	if err := os.WriteFile(temporary, b, mode); err != nil {
 		return err

@@ -17,8 +17,11 @@ import (
 // action that was done goes its outcome. Only what is about a task at which this
 // stream works waits until that is done.
 type Stream struct {
-	Kind    task.Kind
-	Jobs    int // at the same time
+	Kind task.Kind
+	Jobs int // at the same time
+	// Enter, if there is one, is called for each action in order, and gives the context in
+	// which it is done.
+	Enter   func(context.Context) (context.Context, error)
 	Do      func(context.Context, task.ID) (task.Outcome, error)
 	Out     io.Writer
 	Problem func(error) // is told of each failure as it happens
@@ -100,11 +103,29 @@ func (s *Stream) workers(ctx context.Context) (work chan task.ID, wait func()) {
 	s.working = map[task.ID]*held{}
 	work = make(chan task.ID, ahead)
 	var wg sync.WaitGroup
+	var order sync.Mutex
+	next := func() (task.ID, context.Context, bool) {
+		order.Lock()
+		defer order.Unlock()
+		id, ok := <-work
+		if !ok || s.Enter == nil {
+			return id, ctx, ok
+		}
+		entered, err := s.Enter(ctx)
+		if err != nil { // the stream ends
+			return id, ctx, true
+		}
+		return id, entered, true
+	}
 	for range max(1, s.Jobs) {
 		wg.Go(func() {
-			for id := range work {
+			for {
+				id, entered, ok := next()
+				if !ok {
+					return
+				}
 				if ctx.Err() == nil {
-					s.do(ctx, id)
+					s.do(entered, id)
 				}
 			}
 		})

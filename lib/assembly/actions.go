@@ -24,6 +24,10 @@ type Actions struct {
 	Do func(context.Context, *Parts, task.ID) (task.Outcome, error)
 }
 
+// waiting is how many tasks there may be for each that is prepared or submitted: enough for a
+// job array each.
+const waiting = 32
+
 // Run does the actions. Failures are told as they happen; the error says how it went.
 func (a Actions) Run(ctx context.Context) (err error) {
 	if a.Jobs < 1 {
@@ -53,6 +57,11 @@ func (a Actions) Run(ctx context.Context) (err error) {
 			app.Report(a.Stderr, a.Tool, err)
 			parts.Problem(err)
 		},
+	}
+	if a.Kind == task.Start && parts.SlurmRunner != nil && parts.Config.Slurm.Arrays {
+		// Those that are ready wait for others, to be submitted with them.
+		parts.Agent.Places = make(chan struct{}, a.Jobs)
+		s.Jobs, s.Enter = a.Jobs*waiting, parts.Agent.Enter
 	}
 	if len(ids) > 0 {
 		return s.RunIDs(ctx, ids)

@@ -89,6 +89,7 @@ type Slurm struct {
 	// Learn is the risk at which tasks that do not say it get a time limit and memory as
 	// runs of their name needed them; "": they do not.
 	Learn      string   `yaml:"learn"`
+	Arrays     bool     `yaml:"arrays"`      // tasks that are alike are submitted together
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
 }

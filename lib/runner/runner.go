@@ -62,6 +62,34 @@ type Submission struct {
 	Again   bool     // an earlier try may have started a job
 	// Before are the jobs of earlier attempts, which are not to be adopted.
 	Before []string
+	// Shared is how the task runs in a job array; nil: it does not.
+	Shared *Shared
+}
+
+// Shared is how a task runs as an element of a job array.
+type Shared struct {
+	// Like is equal for tasks whose scripts differ in nothing but the task.
+	Like string
+	// Script is the job script of an array whose element with index i is task i.
+	Script func(ids []task.ID) []byte
+	// Alone makes the job script of the task by itself, which is not there before.
+	Alone func() error
+	Links string // directory for links to the directories of tasks
+}
+
+// Started is what has become of one of several submissions: as of Start.
+type Started struct {
+	Job Job
+	Err error
+}
+
+// A Batcher starts several tasks by one call of its scheduler.
+type Batcher interface {
+	// Alike is equal for tasks that can be started together, and at most how many of them;
+	// "" if the task is started by itself.
+	Alike(ctx context.Context, s Submission) (key string, most int)
+	// StartAll is Start for tasks that are alike.
+	StartAll(ctx context.Context, all []Submission) []Started
 }
 
 // Needs are the resources of a task, beside those of the configuration.

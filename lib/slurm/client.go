@@ -55,13 +55,15 @@ func (c *Client) environ() []string {
 	if env == nil {
 		env = os.Environ()
 	}
-	clean := make([]string, 0, len(env)+1)
+	clean := make([]string, 0, len(env)+2)
 	for _, v := range env {
 		if name, _, _ := strings.Cut(v, "="); !changesOutput(name) {
 			clean = append(clean, v)
 		}
 	}
-	return append(clean, "LC_ALL=C")
+	// The length is the default one. Where it is not said, squeue cuts an id such as
+	// 12_[0,2,4-7] off after 31 characters.
+	return append(clean, "LC_ALL=C", "SLURM_BITSTR_LEN=64")
 }
 
 // Command runs a command of Slurm. Env of cmd, if any, is used as it is. What goes

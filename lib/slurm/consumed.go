@@ -112,14 +112,15 @@ func parseMost(s string) (TRES, bool) {
 	return t, true
 }
 
-// EachConsumed reads jobs with their steps: those of ids, or all that a period tells.
+// EachConsumed reads jobs with their steps: those of ids, or all that a period tells. Of an
+// element of an array, such as 12_3, there may be the others too.
 func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each func(*Consumed) error) error {
 	args := []string{
 		"--noheader", "--parsable", "--delimiter=" + string(endLayout.separator), "--duplicates", "--noconvert",
 		"--format=" + strings.Join(columnNames(consumedColumns), ","),
 	}
 	if len(ids) > 0 {
-		args = append(args, "--allusers", "--jobs="+strings.Join(ids, ","))
+		args = append(args, "--allusers", "--jobs="+strings.Join(arraysOf(ids), ","))
 	} else {
 		args = append(args, "--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout))
 		if len(p.Users) > 0 {

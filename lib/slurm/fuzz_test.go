@@ -29,6 +29,7 @@ func FuzzListings(f *testing.F) {
 	for _, text := range []string{
 		"NodeName=a Gres=gpu:4(S:0,1),gpu:b:2 CPUTot=4\n", "|~" + capturedMark + "\n", "0\x1f+\x1f0\x1f\x1f\x1f\x1f0\n", "root||||0.0|0||1.0|||||\n", "alice|physics|\n",
 		"LicenseName=x@y Total=-1 Remote=yes\n", "JobId=1 Nodes=a CPU_IDs=0 Nodes=b Mem=1 GRES=gpu\n",
+		"9_[0-2,5%2]\x1fCANCELLED by 0\x1f0:0\x1f\x1f\x1f\x1fponos-t\x1fsbatch --comment=PONOS_TASK=a,b --array=0-1\x1f\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -74,10 +75,12 @@ func FuzzListings(f *testing.F) {
 		}); err != nil && !strings.Contains(err.Error(), "sacct") {
 			t.Error(err)
 		}
-		records, err := ParseAccount(in())
-		for id, r := range records {
-			if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {
-				t.Errorf("%q: %+v, %v", id, r, err)
+		for _, asked := range [][]column[Record]{endColumns, partColumns} {
+			records, err := parseAccount(in(), asked)
+			for id, r := range records {
+				if err != nil || !strings.HasPrefix(r.ID, id) || r.State == "" {
+					t.Errorf("%q: %+v, %v", id, r, err)
+				}
 			}
 		}
 		own := 0
@@ -98,10 +101,13 @@ func FuzzListings(f *testing.F) {
 			}
 		}
 		_, _ = parseReport(in())
-		past, err := parsePast(in())
-		for _, r := range past {
-			if err != nil || r.ID == "" || r.State == "" {
-				t.Errorf("%+v, %v", r, err)
+		for _, asked := range [][]column[Record]{pastColumns, lineColumns} {
+			var past []Record
+			err := rows(in(), endLayout, asked, collect(&past))
+			for _, r := range past {
+				if ids := Elements(r.ID); err == nil && (r.ID == "" || r.State == "" || len(ids) > maxElements) {
+					t.Errorf("%+v, %q", r, ids)
+				}
 			}
 		}
 		_ = rows(in(), barLayout("sacct"), usageColumns, func(*Record) error { return nil })

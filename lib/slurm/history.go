@@ -3,7 +3,9 @@ package slurm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +14,7 @@ import (
 // Record is a job, or a run of one, as the accounting knows it. Of what was not
 // asked for, it has nothing.
 type Record struct {
-	ID                                  string // the raw id
+	ID                                  string // the raw id, or that of an element of an array, such as 12_3
 	Name, User, Account, Partition, QOS string
 	Limit                               time.Duration // Unlimited, or 0: not known
 	Nodes                               int64
@@ -22,6 +24,8 @@ type Record struct {
 	TRES                                TRES
 	Comment                             string // empty unless the cluster stores comments, and until the end
 	WorkDir                             string
+	SubmitLine                          string // the command; empty before Slurm 21.08
+	Listed                              bool   // one of several elements of an array that accounting shows as one
 	Batch                               Exit
 	Steps                               []Step // in the order they were started, without the batch step
 }
@@ -52,6 +56,11 @@ var recordColumns = []column[Record]{
 		c.check(len(b) > 0 && b[0] >= '0' && b[0] <= '9', i, "a job id")
 		r.ID = string(b)
 	}},
+	{"JobID", func(c *columns, i int, r *Record) {
+		b := c.cells[i]
+		c.check(len(b) > 0 && b[0] >= '0' && b[0] <= '9', i, "a job id")
+		r.ID = string(b)
+	}},
 	{"User", func(c *columns, i int, r *Record) { r.User = c.text(i) }},
 	{"Account", func(c *columns, i int, r *Record) { r.Account = c.text(i) }},
 	{"Partition", func(c *columns, i int, r *Record) { r.Partition = c.text(i) }},
@@ -70,6 +79,7 @@ var recordColumns = []column[Record]{
 	{"Comment", func(c *columns, i int, r *Record) { r.Comment = string(c.cells[i]) }},
 	{"JobName", func(c *columns, i int, r *Record) { r.Name = c.recent(i) }},
 	{"WorkDir", func(c *columns, i int, r *Record) { r.WorkDir = string(c.cells[i]) }},
+	{"SubmitLine", func(c *columns, i int, r *Record) { r.SubmitLine = string(c.cells[i]) }},
 }
 
 // usageColumns are asked of the jobs of a period, runColumns of those that teach how long
@@ -79,8 +89,10 @@ var (
 	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
 	runColumns   = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End", "Timelimit", "NNodes", "AllocTRES", "JobName")
 	startColumns = pick(recordColumns, "JobIDRaw", "Submit", "Start", "End")
-	endColumns   = pick(recordColumns, "JobIDRaw", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
-	pastColumns  = pick(recordColumns, "JobIDRaw", "State", "Submit", "Comment", "WorkDir")
+	endColumns   = pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
+	pastColumns  = pick(recordColumns, "JobID", "State", "Submit", "Comment", "WorkDir")
+	lineColumns  = append(slices.Clip(pastColumns), pick(recordColumns, "SubmitLine")...)
+	partColumns  = append(slices.Clip(endColumns), pick(recordColumns, "SubmitLine")...)
 )
 
 // Names and comments may have bars and newlines in them, but not this.
@@ -90,23 +102,33 @@ var endLayout = layout{"sacct", '\x1f', "\x1f"}
 const maxAccount = 10000
 
 // Account returns what accounting knows of the last run of jobs; those it does not
-// know are left out. Of more than 10,000 jobs, only the first 10,000 are asked for.
+// know are left out. Of more than 10,000 jobs, only the first 10,000 are asked for. Of an
+// element of an array, such as 12_3, there may be the others too. If there is one among ids,
+// records have a SubmitLine.
 func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return stream(ctx, c, ParseAccount, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","),
-		"--format="+strings.Join(columnNames(endColumns), ","))
+	asked := endColumns
+	if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(id, "_") }) {
+		asked = partColumns
+	}
+	return stream(ctx, c, func(r io.Reader) (map[string]Record, error) { return parseAccount(r, asked) }, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","),
+		"--format="+strings.Join(columnNames(asked), ","))
 }
 
-// ParseAccount reads what sacct prints for Account.
-func ParseAccount(r io.Reader) (map[string]Record, error) {
+// parseAccount reads what sacct prints for Account.
+func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error) {
 	records := map[string]Record{}
-	err := rows(r, endLayout, endColumns, func(row *Record) error {
+	err := rows(r, endLayout, asked, func(row *Record) error {
 		id, step, isStep := strings.Cut(row.ID, ".")
 		if !isStep {
-			records[id] = *row
+			for _, id := range Elements(id) {
+				record := *row
+				record.Listed, record.ID = id != row.ID, id
+				records[id] = record
+			}
 			return nil
 		}
 		job, known := records[id]
@@ -144,20 +166,28 @@ func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, e
 }
 
 // Past returns the jobs of a user that accounting has known since a time, without their
-// steps.
+// steps. Elements of an array that wait are one record, such as 12_[0-3].
 func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, error) {
-	return stream(ctx, c, parsePast, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--user="+strconv.Itoa(uid),
-		"--starttime="+since.Local().Format(timeLayout), "--format="+strings.Join(columnNames(pastColumns), ","))
+	ask := func(asked []column[Record]) ([]Record, error) {
+		read := func(r io.Reader) ([]Record, error) {
+			var jobs []Record
+			err := rows(r, endLayout, asked, collect(&jobs))
+			return jobs, err
+		}
+		return stream(ctx, c, read, "sacct",
+			"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--user="+strconv.Itoa(uid),
+			"--starttime="+since.Local().Format(timeLayout), "--format="+strings.Join(columnNames(asked), ","))
+	}
+	jobs, err := ask(lineColumns)
+	var e *Error
+	if errors.As(err, &e) && e.Says(unknownField) {
+		return ask(pastColumns)
+	}
+	return jobs, err
 }
 
-func parsePast(r io.Reader) ([]Record, error) {
-	var jobs []Record
-	if err := rows(r, endLayout, pastColumns, collect(&jobs)); err != nil {
-		return nil, err
-	}
-	return jobs, nil
-}
+// unknownField is what sacct says of a column that its version does not have.
+const unknownField = "Invalid field requested"
 
 // EarlierRuns returns how the runs of a job have ended before it was requeued,
 // the first one first, as accounting tells it: PREEMPTED, REQUEUED, NODE_FAIL.

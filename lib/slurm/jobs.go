@@ -95,7 +95,16 @@ var jobColumns = []column[Job]{
 }
 
 // ownColumns are what an agent asks of its jobs.
-var ownColumns = append(pick(jobColumns, "JobID", "State", "Reason", "SubmitTime", "StartTime"),
+var ownColumns = append(append([]column[Job]{
+	// The id as the other commands take it, of an element of an array too. The raw id of an
+	// element changes when it starts.
+	{"JobArrayID", func(c *columns, i int, j *Job) {
+		j.Label = string(c.cells[i])
+		e, ok := parseElements(j.Label)
+		c.check(ok, i, "a job id")
+		j.ID, j.ArrayID, j.Tasks = e.id, e.array, e.indices
+	}},
+}, pick(jobColumns, "State", "Reason", "SubmitTime", "StartTime")...),
 	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
 	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
 	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
@@ -131,7 +140,8 @@ func (c *Client) EachJob(ctx context.Context, each func(*Job) error, states ...s
 
 // Queue returns all jobs of a user that the controller knows, ended ones included
 // for as long as it remembers them (MinJobAge). They have no more than
-// ID, State, Reason, Submit, Start, Exit, Derived, Restarts and Comment.
+// Label, State, Reason, Submit, Start, Exit, Derived, Restarts and Comment; ID is that of the
+// array if they are of one, which ArrayID and Tasks tell then.
 func (c *Client) Queue(ctx context.Context, uid int) ([]Job, error) {
 	var jobs []Job
 	if err := c.squeue(ctx, ownColumns, collect(&jobs), "--states=all", "--user="+strconv.Itoa(uid)); err != nil {
@@ -147,8 +157,13 @@ func (j *Job) request(what, list string) {
 	}
 }
 
-// Number is the raw id as the commands take it.
-func (j *Job) Number() string { return strconv.FormatUint(j.ID, 10) }
+// Number is the id as the commands take it: 12, 12_3 of an element of an array.
+func (j *Job) Number() string {
+	if j.Label != "" {
+		return j.Label
+	}
+	return strconv.FormatUint(j.ID, 10)
+}
 
 // Pending reports whether the job waits to be started.
 func (j *Job) Pending() bool { return j.State == "PENDING" }

@@ -42,20 +42,20 @@ func TestQueue(t *testing.T) {
 	}
 	before, submit := at("16:37:33"), at("16:37:34")
 	want := []Job{
-		{ID: 7, State: "CANCELLED", Reason: "None", Submit: submit, Start: submit, Exit: Exit{Signal: 15}, Comment: "PONOS_TASK=abc-9"},
-		{ID: 1, State: "COMPLETED", Reason: "None", Submit: before, Start: submit, Derived: Exit{Code: 1}, Comment: "PONOS_TASK=abc-1"},
-		{ID: 8, State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 6, State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
-		{ID: 2, State: "FAILED", Reason: "NonZeroExitCode", Submit: before, Start: submit, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2"},
-		{ID: 5, State: "PENDING", Reason: "JobHeldUser", Submit: submit, Comment: "a|b"},
-		{ID: 3, State: "RUNNING", Reason: "None", Submit: submit, Start: submit, Comment: "PONOS_TASK=abc-3"},
-		{ID: 4, State: "PENDING", Reason: "BeginTime", Submit: submit, Start: at("17:37:34")},
+		{ID: 7, Label: "7", State: "CANCELLED", Reason: "None", Submit: submit, Start: submit, Exit: Exit{Signal: 15}, Comment: "PONOS_TASK=abc-9"},
+		{ID: 1, Label: "1", State: "COMPLETED", Reason: "None", Submit: before, Start: submit, Derived: Exit{Code: 1}, Comment: "PONOS_TASK=abc-1"},
+		{ID: 8, Label: "8", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
+		{ID: 6, Label: "6", State: "COMPLETED", Reason: "None", Submit: submit, Start: submit},
+		{ID: 2, Label: "2", State: "FAILED", Reason: "NonZeroExitCode", Submit: before, Start: submit, Exit: Exit{Code: 3}, Comment: "PONOS_TASK=abc-2"},
+		{ID: 5, Label: "5", State: "PENDING", Reason: "JobHeldUser", Submit: submit, Comment: "a|b"},
+		{ID: 3, Label: "3", State: "RUNNING", Reason: "None", Submit: submit, Start: submit, Comment: "PONOS_TASK=abc-3"},
+		{ID: 4, Label: "4", State: "PENDING", Reason: "BeginTime", Submit: submit, Start: at("17:37:34")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	asked := markPattern.ReplaceAllString(strings.Join(append([]string{a.asked[0].Name}, a.asked[0].Args...), " "), "MARK")
-	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~MARK --states=all --user=1000" {
+	if asked != "squeue --noheader --all --local --priority --noconvert --Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~MARK --states=all --user=1000" {
 		t.Errorf("asked %s", asked)
 	}
 }
@@ -83,7 +83,7 @@ func TestAccount(t *testing.T) {
 	if f := seven.FirstFailure(); f.Status() != 143 {
 		t.Errorf("the signal of job 7 is not seen: %+v", f)
 	}
-	if want := "--noheader --parsable --delimiter=\x1f --allusers --jobs=1,7 --format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName"; strings.Join(a.asked[0].Args, " ") != want {
+	if want := "--noheader --parsable --delimiter=\x1f --allusers --jobs=1,7 --format=JobID,State,ExitCode,Submit,End,Comment,JobName"; strings.Join(a.asked[0].Args, " ") != want {
 		t.Errorf("asked %q", a.asked[0].Args)
 	}
 }
@@ -97,7 +97,7 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"words", queue + "slurm_load_jobs error\n", "squeue: line 9"},
 		{"html", "<html>\n", "squeue: line 1"},
 		{"time", strings.Replace(queue, "2026-11-21T16:37:34", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday" is not a time`},
-		{"id", strings.Replace(queue, "7|", "x|", 1), `JobID: "x" is not a number`},
+		{"id", strings.Replace(queue, "7|", "x|", 1), `JobArrayID: "x" is not a job id`},
 		{"state", strings.Replace(queue, "|RUNNING|", "|?|", 1), `State: "?" is not a state`},
 	} {
 		var jobs []Job
@@ -110,7 +110,7 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"step first", "1.0\x1fCOMPLETED\x1f0:0\x1f\x1f\x1f\x1f\x1f\n", "comes before its job"},
 		{"words", "Slurm accounting storage is down\n", "cut short"},
 	} {
-		if jobs, err := ParseAccount(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
+		if jobs, err := parseAccount(strings.NewReader(tt.text), endColumns); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {
 			t.Errorf("%s: %d jobs, %v; want %q", tt.name, len(jobs), err, tt.want)
 		}
 	}

@@ -21,6 +21,8 @@ type Placement struct {
 // JobDetail is what only scontrol show job tells of a job.
 type JobDetail struct {
 	ID         uint64
+	ArrayID    uint64 // 0: it is not of an array
+	Indices    string // of the elements of the array that the record stands for
 	State      string
 	Exit       Exit
 	WholeNodes bool // it wants its nodes for itself
@@ -34,6 +36,14 @@ type JobDetail struct {
 	Evaluated   int64         // when the scheduler last looked at it; 0: never
 	StdOut      string
 	Comment     string
+}
+
+// Numbers are the ids of the jobs that the record stands for, as the commands take them.
+func (j *JobDetail) Numbers() []string {
+	if j.ArrayID == 0 {
+		return []string{strconv.FormatUint(j.ID, 10)}
+	}
+	return Elements(strconv.FormatUint(j.ArrayID, 10) + "_[" + j.Indices + "]")
 }
 
 // JobDetails returns the details of a job, or of all jobs if none is named. Of a job
@@ -63,6 +73,12 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
 			case "JobId":
 				if j.ID == 0 {
 					j.ID = uint64(s.number(key, value))
+				}
+			case "ArrayJobId":
+				j.ArrayID = uint64(s.number(key, value))
+			case "ArrayTaskId":
+				if j.Indices == "" {
+					j.Indices = s.word(value)
 				}
 			case "UserId": // alice(1001)
 				if _, id, ok := strings.Cut(strings.TrimSuffix(string(value), ")"), "("); ok && j.UserID == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -14,12 +15,13 @@ import (
 // Batch is a batch job to submit.
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
-	Script  string   // path; "" with --wrap
+	Script  string   // path; "" with --wrap or Text
+	Text    []byte   // of the script, where it is no file
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
-	// Hold stays open in sbatch, so that a lock on it lasts until sbatch has ended
+	// Hold stay open in sbatch, so that locks on them last until sbatch has ended
 	// even if this process is killed meanwhile.
-	Hold *os.File
+	Hold []*os.File
 }
 
 // Argv are the arguments of sbatch.
@@ -35,9 +37,14 @@ func (b Batch) Argv() []string {
 // id, whatever its exit status: it may have been killed right after. With an error, the
 // job was refused (RefusedJob), or it is not known whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
-	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true}
-	if b.Hold != nil {
-		cmd.ExtraFiles = []*os.File{b.Hold}
+	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true, ExtraFiles: b.Hold}
+	if b.Text != nil {
+		script, err := whole(b.Text)
+		if err != nil {
+			return "", fmt.Errorf("sbatch: its script: %w", err)
+		}
+		defer script.Close()
+		cmd.Stdin = script
 	}
 	out, err := c.Command(ctx, cmd)
 	id, parseErr := parseSubmitted(out)
@@ -48,6 +55,23 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 		return "", err
 	}
 	return "", parseErr
+}
+
+// whole is a file without a name from which a text can be read. Of what comes through a pipe,
+// sbatch would submit the first part if this process is killed before it has written the rest.
+func whole(text []byte) (*os.File, error) {
+	f, err := unnamed()
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(text); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // TestOnly asks the controller whether it would take a job, and submits none. An error may

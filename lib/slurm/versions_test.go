@@ -64,9 +64,9 @@ func TestVersions(t *testing.T) {
 				}
 			}
 
-			account, err := ParseAccount(open("sacct.txt"))
+			account, err := parseAccount(open("sacct.txt"), endColumns)
 			if err != nil || len(account) != 8 {
-				t.Fatalf("ParseAccount: %d jobs, %v", len(account), err)
+				t.Fatalf("parseAccount: %d jobs, %v", len(account), err)
 			}
 			for _, r := range account {
 				want := map[string]struct {
@@ -77,7 +77,7 @@ func TestVersions(t *testing.T) {
 				}
 				w, ok := want[r.Name]
 				if ok && (r.State != w.state || r.By != w.by || r.Comment != w.comment || r.Submit == 0 || r.End == 0 || r.FirstFailure().Status() != w.status) {
-					t.Errorf("ParseAccount: %+v", r)
+					t.Errorf("parseAccount: %+v", r)
 				}
 			}
 

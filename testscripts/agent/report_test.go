@@ -110,7 +110,7 @@ func TestFakesAreTrue(t *testing.T) {
 	}
 	defer run("", real, "scancel", id)
 	args := []string{"--noheader", "--all", "--local", "--priority", "--noconvert",
-		"--Format=JobID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~0123456789abcdef", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
+		"--Format=JobArrayID:|,State:|,Reason:|,SubmitTime:|,StartTime:|,exit_code:|,DerivedEC:|,RestartCnt:|,Comment:|~0123456789abcdef", "--states=all", fmt.Sprintf("--user=%d", os.Getuid())}
 	var want string
 	for line := range strings.Lines(first(run("", real, "squeue", args...))) {
 		if strings.Contains(line, comment) {
@@ -147,7 +147,7 @@ func TestFakesAreTrue(t *testing.T) {
 			t.Errorf("%s --version prints %q, its fake %q", name, want, got)
 		}
 	}
-	sacct := []string{"--noheader", "--parsable", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobIDRaw,State,ExitCode,Submit,End,Comment,JobName"}
+	sacct := []string{"--noheader", "--parsable", "--delimiter=\x1f", "--allusers", "--jobs=" + id, "--format=JobID,State,ExitCode,Submit,End,Comment,JobName"}
 	if err := os.WriteFile(filepath.Join(work, "accounts"), []byte(id+"|PENDING|0:0|NOW|Unknown||wrap\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

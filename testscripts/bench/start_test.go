@@ -20,6 +20,8 @@ const (
 	startTasks  = 200
 	startRounds = 5
 	manyStarts  = 2000 // once, with eight at a time
+	arrayStarts = 1000
+	arrayRounds = 3
 )
 
 // BenchmarkStart starts tasks of one prepared commit on a real cluster, with one
@@ -47,6 +49,34 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
+// BenchmarkStartArrays starts equal tasks as job arrays, beside our own way without them and a
+// shell's loop with one sbatch for each.
+func BenchmarkStartArrays(b *testing.B) {
+	s := newStarter(b)
+	text, err := os.ReadFile(s.config())
+	s.must(err)
+	arrays := func(on bool) {
+		s.must(os.WriteFile(s.config(), []byte(strings.Replace(string(text), "arrays: false", fmt.Sprintf("arrays: %v", on), 1)), 0o600))
+	}
+	var together, single, bare []time.Duration
+	var ofBare, ofSingle []float64
+	for range arrayRounds {
+		loop := s.bare(arrayStarts)
+		arrays(true)
+		one := s.start(4, arrayStarts)
+		arrays(false)
+		each := s.start(4, arrayStarts)
+		together, single, bare = append(together, one), append(single, each), append(bare, loop)
+		ofBare, ofSingle = append(ofBare, float64(loop)/float64(one)), append(ofSingle, float64(each)/float64(one))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(ofBare), "x-rate-of-bare")
+	b.ReportMetric(median(ofSingle), "x-rate-of-single")
+	b.ReportMetric(ms(median(together)), "ms")
+	b.ReportMetric(ms(median(single)), "single-ms")
+	b.ReportMetric(ms(median(bare)), "bare-sbatch-ms")
+}
+
 type starter struct {
 	tb     testing.TB
 	dir    string
@@ -63,7 +93,7 @@ func newStarter(b *testing.B) *starter {
 	for name, value := range cluster {
 		s.env = append(s.env, name+"="+value)
 	}
-	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\nslurm:\n  base:\n    hold: true\n    time: 10\n    mem: 100M\n", s.dir)
+	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\nslurm:\n  arrays: false\n  base:\n    hold: true\n    time: 10\n    mem: 100M\n", s.dir)
 	s.must(os.WriteFile(filepath.Join(s.dir, "ponos.yaml"), []byte(config), 0o600))
 	var err error
 	s.spool, err = spool.Make(filepath.Join(s.dir, "spool"), clock.Now())

@@ -68,7 +68,7 @@ func (w *world) newAgents() {
 		text := fmt.Sprintf(`%sdata_dir: %s
 pid_file: %s
 logging: {path: %s, task_format: "[agent %%(levelname)s %%(asctime)s] %%(message)s"}
-slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, config_flag: ""}
+slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, arrays: true, config_flag: ""}
 `, queue, a.mount.sub, w.file("log", a.name+".pid"), w.file("log", a.name+".log"))
 		w.must(os.WriteFile(a.config, []byte(text), 0o600))
 		a.env = append(w.env[:len(w.env):len(w.env)], "PONOS_CONFIG="+a.config, "SLURM_CONF="+w.slurmConf(a.accounting))

@@ -61,15 +61,18 @@ func TestChaos(t *testing.T) {
 	tasksRandom := rand.New(rand.NewPCG(*seed, 23))
 	load.Go(func() {
 		pause := time.Duration(float64(*lasting) * 0.8 / float64(number))
-		for n := range number {
-			w.tasks.submit(tasksRandom, n)
-			if tasksRandom.IntN(12) == 0 {
+		for n := 0; n < number; {
+			for _, i := range newItems(tasksRandom, n, number-n) {
+				w.tasks.submit(tasksRandom, i)
+				n++
+			}
+			if tasksRandom.IntN(4) == 0 {
 				stopped := time.Now()
 				if detail, ok := w.tasks.stop(tasksRandom); ok {
 					w.record.add(event{Kind: "task-stop-asked", Began: stopped, Ended: time.Now(), Detail: detail})
 				}
 			}
-			time.Sleep(time.Until(began.Add(time.Duration(n+1) * pause)))
+			time.Sleep(time.Until(began.Add(time.Duration(n) * pause)))
 		}
 	})
 	w.inject(random, began.Add(*lasting))
@@ -231,12 +234,16 @@ func (w *world) report(left []*item) {
 	for _, problem := range w.problems {
 		t.Errorf("%s", problem)
 	}
+	arrays, elements := arraysOf(events)
+	if arrays == 0 {
+		t.Errorf("no job array was submitted")
+	}
 	text := table(events, broken)
 	starts := 0
 	for _, a := range w.agents {
 		starts += a.starts
 	}
-	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), starts)
+	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, starts)
 	_ = os.WriteFile(w.dir+".result", []byte(counts+"\n"+text), 0o644)
 	t.Logf("%s\n%s", counts, text)
 	if *keep && !t.Failed() {

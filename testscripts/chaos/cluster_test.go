@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -204,7 +205,7 @@ type job struct{ id, state, partition, task, reason string }
 
 // jobs are the jobs of tasks, as Slurm itself says.
 func (w *world) jobs() ([]job, error) {
-	out, err := w.slurm("squeue", "-h", "-o", "%i|%T|%P|%k|%r")
+	out, err := w.slurm("squeue", "-h", "-r", "-o", "%i|%T|%P|%k|%r")
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +215,13 @@ func (w *world) jobs() ([]job, error) {
 		if len(f) != 5 {
 			continue
 		}
-		if id, ok := strings.CutPrefix(f[3], "PONOS_TASK="); ok {
-			all = append(all, job{f[0], f[1], f[2], id, f[4]})
+		ids := task.Marked(f[3])
+		index := 0
+		if _, text, isElement := strings.Cut(f[0], "_"); isElement {
+			index, _ = strconv.Atoi(text)
+		}
+		if index < len(ids) {
+			all = append(all, job{f[0], f[1], f[2], string(ids[index]), f[4]})
 		}
 	}
 	return all, nil

@@ -452,7 +452,7 @@ func (w *world) cancel(j job) error {
 
 // listed reports whether Slurm knows a job, as far as that can be asked.
 func (w *world) listed(job string) bool {
-	out, err := w.slurm("squeue", "-h", "-o", "%i")
+	out, err := w.slurm("squeue", "-h", "-r", "-o", "%i")
 	if err != nil {
 		return true
 	}

@@ -206,7 +206,7 @@ func scancel(dir string) int {
 // work is the command of a task: work NUMBER LINES MILLISECONDS CODE. It writes
 // down what becomes of it, where no fault reaches:
 //
-//	S JOB RESTART    it began
+//	S JOB RESTART RAW  it began; RAW is the id by which slurmstepd calls the job
 //	E CODE           it ends with that code
 //	T                it was asked to end
 //	L                its output could not be written
@@ -231,11 +231,11 @@ func work(dir string) int {
 	if err != nil || syscall.Flock(int(alone.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		say("O")
 	}
-	job, restart := os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURM_RESTART_COUNT")
+	job, restart := os.Getenv("PONOS_JOB"), os.Getenv("SLURM_RESTART_COUNT")
 	if restart == "" {
 		restart = "0"
 	}
-	say("S %s %s", job, restart)
+	say("S %s %s %s", job, restart, os.Getenv("SLURM_JOB_ID"))
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	lost := false

@@ -100,3 +100,15 @@ func table(events []event, broken []span) string {
 
 // span is the life of a task.
 type span struct{ from, to time.Time }
+
+// arraysOf counts the job arrays that were submitted, and their elements.
+func arraysOf(events []event) (arrays, elements int) {
+	for _, e := range events {
+		f := strings.Fields(e.Detail) // task ID,ID job JOB status 0
+		if e.Kind == "submitted" && len(f) == 6 && strings.Contains(f[1], ",") {
+			arrays++
+			elements += 1 + strings.Count(f[1], ",")
+		}
+	}
+	return arrays, elements
+}

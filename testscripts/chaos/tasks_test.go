@@ -60,13 +60,27 @@ func (s *tasks) byID(id string) *item {
 	return nil
 }
 
-// submit submits a task of a random kind: one in three to Arkindex, one in four
-// with a parent, one in six that fails.
-func (s *tasks) submit(random *rand.Rand, number int) {
-	i := &item{number: number, lines: 2 + random.IntN(8), millis: 200 + random.IntN(6000), ark: random.IntN(3) == 0, gpu: random.IntN(4) == 0}
-	if random.IntN(6) == 0 {
-		i.code = 1 + random.IntN(100)
+// newItems are the next tasks, at most so many: one, or in half of the cases several at once
+// that are alike, which go to Slurm as a job array. One task in three is of Arkindex, one in
+// four takes a GPU, one in six fails.
+func newItems(random *rand.Rand, number, most int) []*item {
+	size := 1
+	if number == 0 || random.IntN(2) == 0 {
+		size = min(3+random.IntN(6), most)
 	}
+	list := make([]*item, size)
+	ark, gpu := random.IntN(3) == 0, random.IntN(4) == 0
+	for n := range list {
+		list[n] = &item{number: number + n, lines: 2 + random.IntN(8), millis: 200 + random.IntN(6000), ark: ark, gpu: gpu}
+		if random.IntN(6) == 0 {
+			list[n].code = 1 + random.IntN(100)
+		}
+	}
+	return list
+}
+
+// submit submits a task, one in four with a parent.
+func (s *tasks) submit(random *rand.Rand, i *item) {
 	var candidates []*item
 	for _, other := range s.all() {
 		if other.ark == i.ark {
@@ -77,7 +91,7 @@ func (s *tasks) submit(random *rand.Rand, number int) {
 		i.parent = candidates[max(0, len(candidates)-1-random.IntN(10))]
 	}
 	work := []string{s.w.file("bin/work"), strconv.Itoa(i.number), strconv.Itoa(i.lines), strconv.Itoa(i.millis), strconv.Itoa(i.code)}
-	slug := fmt.Sprintf("t%03d", number)
+	slug := fmt.Sprintf("t%03d", i.number)
 	i.at = time.Now()
 	if i.ark {
 		command, err := json.Marshal(work)
@@ -214,6 +228,7 @@ type effect struct {
 type run struct {
 	began        time.Time
 	job, restart string
+	raw          string    // the raw id of the job
 	ended        time.Time // zero: it did not come to its end
 	code         int
 	asked        bool // it got SIGTERM
@@ -243,8 +258,8 @@ func parseEffect(text string) effect {
 			continue
 		}
 		at, _ := time.Parse(time.RFC3339Nano, f[0])
-		if f[1] == "S" && len(f) == 4 {
-			e.runs = append(e.runs, run{began: at, job: f[2], restart: f[3]})
+		if f[1] == "S" && len(f) == 5 {
+			e.runs = append(e.runs, run{began: at, job: f[2], restart: f[3], raw: f[4]})
 			continue
 		}
 		if f[1] == "O" { // before the line of its beginning
@@ -354,7 +369,7 @@ func (w *world) endedAsAsked(i *item, r run, log string) bool {
 	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
 		// Slurm's time is that of the second in which it sent the signals.
 		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[2], time.Local)
-		if cut && err == nil && m[1] == r.job && at.Add(time.Second).After(r.began) && !at.After(r.ended.Add(late)) {
+		if cut && err == nil && m[1] == r.raw && at.Add(time.Second).After(r.began) && !at.After(r.ended.Add(late)) {
 			return true
 		}
 	}

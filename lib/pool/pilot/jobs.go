@@ -82,7 +82,7 @@ func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	}
 	var out []string
 	for range min(want, j.Pool.MaxJobs) - len(have) {
-		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: hold})
+		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: []*os.File{hold}})
 		if err != nil {
 			return out, err
 		}

@@ -39,14 +39,16 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		return nil
 	}
 	err := r.client.EachConsumed(ctx, ids, slurm.Period{}, func(c *slurm.Consumed) error {
-		i, ok := at[c.ID]
+		i, ok := at[c.Label]
 		run := usage.Of(c)
+		record := c.Record
+		record.ID = c.Label
 		// While the start of a job is on its way to the accounting, there is a record with its
 		// end, and without what it had asked for.
-		if !ok || !all[i].matches(c.Record) || run.End == 0 || run.Limit == 0 {
+		if !ok || !all[i].matches(record) || run.End == 0 || run.Limit == 0 {
 			return nil
 		}
-		delete(at, c.ID)
+		delete(at, c.Label)
 		j := &jobs[i]
 		j.Had = runner.Had{Memory: int64(run.MemMB * (1 << 20)), Nodes: c.Hosts}
 		if run.Limit != slurm.Unlimited {

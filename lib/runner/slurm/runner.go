@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,9 +19,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// mark begins the comment of a task's job.
-const mark = "PONOS_TASK="
-
 // Runner runs tasks on a Slurm cluster.
 type Runner struct {
 	client   *slurm.Client
@@ -31,12 +27,17 @@ type Runner struct {
 	now      func() time.Time
 	listing  listing
 	options  *options
+	arrays   arrays
 }
 
 // New returns a runner for the jobs of this user.
 func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 	r := &Runner{client: client, uid: os.Geteuid(), stopWait: time.Duration(c.StopWait), now: clock.Now}
-	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) { return client.Queue(ctx, r.uid) }
+	r.listing.list = func(ctx context.Context) ([]slurm.Job, error) {
+		rows, _, err := r.queue(ctx)
+		return rows, err
+	}
+	r.arrays.off = !c.Arrays
 	r.options = &options{client: client, config: c, find: find, now: r.now, uid: r.uid}
 	return r
 }
@@ -49,23 +50,23 @@ func (r *Runner) Check(ctx context.Context) error { return r.client.Ping(ctx) }
 
 // taskOf returns the task whose job a comment marks.
 func taskOf(comment string) (task.ID, bool) {
-	rest, ok := strings.CutPrefix(comment, mark)
-	if !ok {
+	ids := task.Marked(comment)
+	if len(ids) != 1 {
 		return "", false
 	}
-	id, err := task.ParseID(strings.TrimSpace(rest))
-	return id, err == nil
+	return ids[0], true
 }
 
 // Jobs asks squeue once, and sacct at most twice: for the ends of jobs, and for what those
 // had that have failed and may be tried again.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	var rows []slurm.Job
+	var arrays map[string]string
 	var err error
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		rows, err = r.client.Queue(ctx, r.uid)
+		rows, arrays, err = r.queue(ctx)
 	}()
 	known, knownErr := remembered()
 	all := make([]evidence, len(known), len(known)+16)
@@ -120,7 +121,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		all[i].now = now
 	}
 
-	if err := r.account(ctx, all); err != nil {
+	if err := r.account(ctx, all, arrays); err != nil {
 		return nil, err
 	}
 	jobs := make([]runner.Job, len(all))
@@ -190,8 +191,9 @@ func Alive(job *slurm.Job) bool {
 	return !ok || !s.Final()
 }
 
-// account adds what accounting knows of the jobs that have ended or vanished.
-func (r *Runner) account(ctx context.Context, all []evidence) error {
+// account adds what accounting knows of the jobs that have ended or vanished. Arrays are the
+// comments of those that squeue shows.
+func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
 	var ids []string
 	for i := range all {
 		if all[i].queue == nil || !Alive(all[i].queue) {
@@ -203,6 +205,11 @@ func (r *Runner) account(ctx context.Context, all []evidence) error {
 	none := errors.Is(err, slurm.ErrNoAccounting) || errors.As(err, &missing)
 	if err != nil && ctx.Err() != nil {
 		return err
+	}
+	shown := map[string]bool{} // arrays, by their ids
+	for id := range records {
+		array, _, _ := strings.Cut(id, "_")
+		shown[array] = true
 	}
 	// Accounting that does not answer is like accounting that lags.
 	for i := range all {
@@ -219,8 +226,18 @@ func (r *Runner) account(ctx context.Context, all []evidence) error {
 			e.readJournal()
 		}
 		record, ok := records[e.ref.Job]
+		// Slurm, restarted after a crash, uses ids again: by its comment, it is the same array.
+		array, _, isElement := strings.Cut(e.ref.Job, "_")
+		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
+		if isElement && record.Comment == "" {
+			record.Comment = submitted(record)
+			ok = ok && record.Comment != ""
+		}
 		if !ok || !e.matches(record) {
 			continue
+		}
+		if known, ok := state(record.State); record.Listed && (!ok || !known.Final()) {
+			continue // of an element that waits accounting has nothing of its own
 		}
 		e.account = &record
 	}
@@ -243,9 +260,10 @@ func (e *evidence) readJournal() {
 // the end of a job.
 func (e *evidence) matches(r slurm.Record) bool {
 	if r.Comment != "" {
-		return r.Comment == mark+string(e.ref.Task)
+		return commentOf(r.ID, r.Comment) == task.Marks(e.ref.Task)
 	}
-	if !strings.HasPrefix(r.Name, namePrefix) || e.ref.Label != "" && r.Name != jobName(e.ref.Label) {
+	_, isElement := index(e.ref.Job)
+	if !strings.HasPrefix(r.Name, namePrefix) || e.ref.Label != "" && !isElement && r.Name != jobName(e.ref.Label) {
 		return false
 	}
 	return e.ref.Submitted.IsZero() || r.Submit == 0 || slurm.Time(r.Submit).Sub(e.ref.Submitted).Abs() < 5*time.Minute
@@ -308,7 +326,7 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	var found *slurm.Job
 	for i := range rows {
 		row := &rows[i]
-		if row.Comment != mark+string(s.Task) || slices.Contains(s.Before, row.Number()) {
+		if row.Comment != task.Marks(s.Task) || slices.Contains(s.Before, row.Number()) {
 			continue
 		}
 		if found == nil || better(row, found) {
@@ -341,6 +359,7 @@ func (e *unsureError) Unwrap() []error { return []error{e.err, runner.ErrUnsure}
 
 // Stop cancels all jobs of the task, and waits until squeue shows none of them as alive.
 func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
+	mark := task.Marks(ref.Task)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
 		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
 	defer cancel()
@@ -355,7 +374,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		for i := range rows {
 			row := &rows[i]
 			seen = seen || row.Number() == ref.Job
-			if row.Comment == mark+string(ref.Task) && Alive(row) {
+			if row.Comment == mark && Alive(row) {
 				alive = append(alive, row.Number())
 			}
 		}
@@ -366,8 +385,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				return err
 			}
 			for _, job := range shown {
-				if number := strconv.FormatUint(job.ID, 10); number == ref.Job && job.Comment == mark+string(ref.Task) && Alive(&slurm.Job{State: job.State}) {
-					alive = append(alive, number)
+				if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark && Alive(&slurm.Job{State: job.State}) {
+					alive = append(alive, ref.Job)
 				}
 			}
 		}
@@ -402,7 +421,8 @@ func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 }
 
 // Past asks accounting once for the user's jobs since a time. A job is a task's by its
-// comment, where the cluster stores comments, or by the directory that it was given.
+// comment, where the cluster stores comments, or by the directory that it was given; an
+// element of an array by the comment that is part of the command, and the directory.
 func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
 	records, err := r.client.Past(ctx, r.uid, since)
 	var missing *command.NotFoundError
@@ -415,20 +435,19 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	last := map[task.ID]slurm.Record{}
 	var order []task.ID
 	for _, record := range records {
-		id, ok := taskOf(record.Comment)
-		if !ok && record.Comment == "" {
-			parsed, err := task.ParseID(filepath.Base(record.WorkDir))
-			id, ok = parsed, err == nil && dir(parsed) == record.WorkDir
-		}
-		if !ok || strings.Trim(record.ID, "0123456789") != "" {
-			continue
-		}
-		former, found := last[id]
-		if !found {
-			order = append(order, id)
-		}
-		if !found || record.Submit >= former.Submit {
-			last[id] = record
+		for _, job := range slurm.Elements(record.ID) {
+			id, ok := pastTask(job, record, dir)
+			if !ok {
+				continue
+			}
+			record.ID = job
+			former, found := last[id]
+			if !found {
+				order = append(order, id)
+			}
+			if !found || record.Submit >= former.Submit {
+				last[id] = record
+			}
 		}
 	}
 	jobs := make([]runner.Job, 0, len(order))
@@ -451,16 +470,18 @@ func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, e
 	if err != nil {
 		return slurm.Batch{}, err
 	}
-	own := []string{
-		"--job-name=" + jobName(s.Label),
-		"--comment=" + mark + string(s.Task),
-		"--output=" + filepath.Join(s.Dir, runner.Output),
-		"--open-mode=append",
-		"--chdir=" + s.Dir,
+	b := batch(given, jobName(s.Label), task.Marks(s.Task), s.Dir, s.Dir)
+	b.Script = s.Script
+	if s.Hold != nil {
+		b.Hold = []*os.File{s.Hold}
 	}
-	b := slurm.Batch{Options: append(given, own...), Script: s.Script, Env: Environ(os.Environ())}
-	b.Hold = s.Hold
 	return b, nil
+}
+
+// batch is a job with these options whose output goes to a directory, and which begins in one.
+func batch(given []string, name, comment, output, dir string) slurm.Batch {
+	return slurm.Batch{Options: append(given, "--job-name="+name, "--comment="+comment,
+		"--output="+filepath.Join(output, runner.Output), "--open-mode=append", "--chdir="+dir), Env: Environ(os.Environ())}
 }
 
 const namePrefix = "ponos-"

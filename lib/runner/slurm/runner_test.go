@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +28,10 @@ type cluster struct {
 	sacct string
 	slow  time.Duration
 	asked map[string]int
+	most  int    // elements of an array; 0: any number
+	lost  bool   // sbatch is killed right after it submitted an array
+	words string // of a refusal of all but arrays
+	texts []string
 }
 
 func row(id, state, comment string) string {
@@ -46,11 +52,37 @@ func (c *cluster) Run(_ context.Context, cmd command.Cmd) (command.Result, error
 		_, err := io.WriteString(cmd.Stdout, c.sacct)
 		return command.Result{}, err
 	case "sbatch":
+		if cmd.Args[0] == "--version" {
+			return command.Result{Stdout: []byte("slurm 22.05.8\n")}, nil
+		}
 		id := fmt.Sprint(200 + c.asked["sbatch"])
+		label, array := id, false
+		for _, arg := range cmd.Args {
+			if last, ok := strings.CutPrefix(arg, "--array=0-"); ok {
+				label, array = id+"_[0-"+last+"]", true
+				if n, err := strconv.Atoi(last); err != nil || c.most > 0 && n >= c.most {
+					return command.Result{}, &command.ExitError{Name: "sbatch", Code: 1, Stderr: "sbatch: error: Batch job submission failed: Invalid job array specification"}
+				}
+				if _, ok := cmd.Stdin.(*os.File); !ok { // of a pipe, half a script may be read
+					return command.Result{}, fmt.Errorf("the script comes from %T", cmd.Stdin)
+				}
+				text, err := io.ReadAll(cmd.Stdin)
+				if err != nil {
+					return command.Result{}, err
+				}
+				c.texts = append(c.texts, string(text))
+			}
+		}
+		if !array && c.words != "" {
+			return command.Result{}, &command.ExitError{Name: "sbatch", Code: 1, Stderr: c.words}
+		}
 		for _, arg := range cmd.Args {
 			if comment, ok := strings.CutPrefix(arg, "--comment="); ok {
-				c.rows = append(c.rows, row(id, "PENDING", comment))
+				c.rows = append(c.rows, row(label, "PENDING", comment))
 			}
+		}
+		if array && c.lost {
+			return command.Result{}, &command.ExitError{Name: "sbatch", Code: -1, Signal: 9}
 		}
 		return command.Result{Stdout: []byte(id + "\n")}, nil
 	case "scontrol":

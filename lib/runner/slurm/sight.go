@@ -15,15 +15,17 @@ type Sight struct {
 	Account func(job string) *slurm.Record // what accounting shows of a job; nil: nothing
 	// NoAccounting says that the cluster keeps no accounts.
 	NoAccounting bool
-	Owner        string                      // the job that owns the task; "" if none does
-	Run          func(job string) runner.Run // the journal of a job
-	Now          time.Time
+	// Siblings says that squeue and accounting show other elements of the array of the job.
+	Siblings bool
+	Owner    string                      // the job that owns the task; "" if none does
+	Run      func(job string) runner.Run // the journal of a job
+	Now      time.Time
 }
 
 // Judge says which job of a task counts, and in what state it is: the decisions of Jobs for
 // a task whose directory can be read, without a scheduler and without files.
 func Judge(s Sight) runner.Job {
-	e := evidence{ref: s.Ref, now: s.Now}
+	e := evidence{ref: s.Ref, now: s.Now, siblings: s.Siblings}
 	var more []*slurm.Job
 	for i := range s.Queue {
 		if row := &s.Queue[i]; row.Number() == s.Ref.Job {

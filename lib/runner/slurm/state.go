@@ -63,6 +63,7 @@ type evidence struct {
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
 	unanswered   bool // accounting was asked, and did not answer
+	siblings     bool // squeue and accounting show other elements of the array that the job is of
 	// What the job script has written down, if journal says that it was read.
 	journal bool
 	run     runner.Run
@@ -260,6 +261,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// it: the command has not failed by itself.
 		job.State = task.Error
 		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
+		return job
+	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
+		// Of an element that is cancelled while it waits, Slurm keeps nothing. What has ended in
+		// another way is in accounting, and what Slurm forgets is the whole array.
+		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
 	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // whatever accounting knows
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"

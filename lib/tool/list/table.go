@@ -87,7 +87,7 @@ func (l *listing) batches(found []spool.Summary, do func([]record) error) error 
 func (l *listing) used(rows []record) bool {
 	at := map[string]int{}
 	for i, r := range rows {
-		if strings.Trim(r.Job, "0123456789") == "" && r.Job != "" && !r.Started.IsZero() {
+		if strings.Trim(r.Job, "0123456789_") == "" && r.Job != "" && !r.Started.IsZero() {
 			at[r.Job] = i
 		}
 	}
@@ -96,9 +96,9 @@ func (l *listing) used(rows []record) bool {
 	}
 	client := &slurm.Client{Timeout: accountingTimeout}
 	err := client.EachConsumed(l.c.Context, slices.Sorted(maps.Keys(at)), slurm.Period{}, func(c *slurm.Consumed) error {
-		i, ok := at[c.ID]
+		i, ok := at[c.Label]
 		// Ids are used again: the job is the task's by when it was submitted, and by its mark.
-		if !ok || !marked(c.Record, rows[i].ID) || slurm.Time(c.Submit).Before(rows[i].Created.Truncate(time.Second)) {
+		if !ok || !marked(c, rows[i].ID) || slurm.Time(c.Submit).Before(rows[i].Created.Truncate(time.Second)) {
 			return nil
 		}
 		u := usage.Of(c)
@@ -116,11 +116,11 @@ func (l *listing) used(rows []record) bool {
 
 // marked reports whether a job has the mark of a task: its comment, where the cluster stores
 // comments, or the beginning of its name.
-func marked(r slurm.Record, id task.ID) bool {
-	if r.Comment != "" {
-		return r.Comment == "PONOS_TASK="+string(id)
+func marked(c *slurm.Consumed, id task.ID) bool {
+	if c.Comment != "" {
+		return slices.Contains(task.Marked(c.Comment), id)
 	}
-	return strings.HasPrefix(r.Name, "ponos-")
+	return strings.HasPrefix(c.Name, "ponos-")
 }
 
 // accountingTimeout bounds a call of sacct.

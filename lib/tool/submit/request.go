@@ -1,10 +1,12 @@
 package submit
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -75,6 +77,9 @@ func meet(c *cli.Context, requests []task.Request) error {
 	cfg, err := config.Load(c.String("config"))
 	if err != nil {
 		return err
+	}
+	if cfg.Mode != "slurm" && slices.ContainsFunc(requests, func(r task.Request) bool { return len(r.Sbatch) > 0 }) {
+		app.Report(c.App.ErrWriter, name, fault.Hint(fmt.Errorf("warning: options of sbatch mean nothing in mode %s", cfg.Mode), "say what the task needs with --find"))
 	}
 	for _, r := range requests[:min(len(requests), maxMeet)] {
 		if err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r}); err != nil {

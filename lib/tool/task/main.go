@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"time"
 
@@ -132,8 +133,15 @@ func (t *tool) job() (string, error) {
 			return "", fault.Errorf(fault.Usage, "invalid SLURM_JOB_ID %q", id)
 		}
 	}
+	// A task of the agent may share a job array with others, and what is done to the raw id is
+	// done to all of them.
+	if element := t.getenv("PONOS_JOB"); t.getenv("PONOS_JOB_ID") == id && elementID.MatchString(element) {
+		return element, nil
+	}
 	return id, nil
 }
+
+var elementID = regexp.MustCompile(`^[0-9]+_[0-9]+$`)
 
 // taskID returns the task that the job was marked with, or "".
 func (t *tool) taskID() (task.ID, error) {

@@ -143,10 +143,8 @@ func columns(text string, n int) []string {
 func marked(text string) []string {
 	var ids []string
 	for line := range strings.Lines(text) {
-		if s, ok := strings.CutPrefix(strings.TrimSpace(line), "PONOS_TASK="); ok {
-			if id, err := task.ParseID(s); err == nil {
-				ids = append(ids, string(id))
-			}
+		for _, id := range task.Marked(strings.TrimSpace(line)) {
+			ids = append(ids, string(id))
 		}
 	}
 	return ids

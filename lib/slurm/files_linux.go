@@ -11,3 +11,12 @@ import (
 func widen(pipe *os.File) {
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 }
+
+// unnamed is a file in memory.
+func unnamed() (*os.File, error) {
+	fd, err := unix.MemfdCreate("ponos", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	return os.NewFile(uintptr(fd), "script"), nil
+}

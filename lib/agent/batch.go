@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/runner"
+)
+
+// batches collects tasks that are alike and ready to be started, so that one call of the
+// scheduler starts many. A task waits for others only while some are being prepared, and
+// not for long.
+type batches struct {
+	mu        sync.Mutex
+	preparing int // tasks that may yet become ready
+	waiting   map[string]*batch
+}
+
+// batch are tasks that are alike.
+type batch struct {
+	ready []*ready
+	timer *time.Timer
+}
+
+// ready is a task that is to be started.
+type ready struct {
+	submission runner.Submission
+	result     chan runner.Started
+}
+
+// linger is how long a task waits for others that are alike.
+const linger = 200 * time.Millisecond
+
+// place is one of those at which tasks are worked on at the same time, while a task has it.
+type place struct{ leave func() }
+
+// placeKey is that of the place in a context.
+type placeKey struct{}
+
+// Enter waits for one of Places, and returns a context with which Start has it. A task that
+// waits for one may become ready to be started with others.
+func (a *Agent) Enter(ctx context.Context) (context.Context, error) {
+	b := &a.batches
+	b.mu.Lock()
+	b.preparing++
+	b.mu.Unlock()
+	ready := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.preparing--; b.preparing == 0 {
+			for key := range b.waiting {
+				a.flush(ctx, key)
+			}
+		}
+	}
+	if a.Places == nil {
+		return context.WithValue(ctx, placeKey{}, place{sync.OnceFunc(ready)}), nil
+	}
+	select {
+	case a.Places <- struct{}{}:
+		return context.WithValue(ctx, placeKey{}, place{sync.OnceFunc(func() { <-a.Places; ready() })}), nil
+	case <-ctx.Done():
+		ready()
+		return ctx, context.Cause(ctx)
+	}
+}
+
+// placeOf is the place of a context; without one, it is waited for.
+func (a *Agent) placeOf(ctx context.Context) (place, error) {
+	p, ok := ctx.Value(placeKey{}).(place)
+	if ok {
+		return p, nil
+	}
+	ctx, err := a.Enter(ctx)
+	p, _ = ctx.Value(placeKey{}).(place)
+	return p, err
+}
+
+// startJob has the runner start a task: with others that are alike, where it can. The place
+// is free while the task waits for them.
+func (a *Agent) startJob(ctx context.Context, s runner.Submission, p place) (runner.Job, error) {
+	batcher, ok := a.Runner.(runner.Batcher)
+	if !ok {
+		return a.Runner.Start(ctx, s)
+	}
+	key, most := batcher.Alike(ctx, s)
+	if key == "" {
+		if err := s.Shared.Alone(); err != nil {
+			return runner.Job{}, err
+		}
+		return a.Runner.Start(ctx, s)
+	}
+	r := &ready{s, make(chan runner.Started, 1)}
+	a.join(ctx, key, most, r)
+	p.leave()
+	started := <-r.result // as long as the call lasts, which holds the lock of the task
+	return started.Job, started.Err
+}
+
+// join has a task started with others of its key: when there are enough of them, when no
+// other task is being prepared, and after a while anyway.
+func (a *Agent) join(ctx context.Context, key string, most int, r *ready) {
+	b := &a.batches
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	group := b.waiting[key]
+	if group == nil {
+		group = &batch{}
+		group.timer = time.AfterFunc(linger, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.waiting[key] == group {
+				a.flush(ctx, key)
+			}
+		})
+		if b.waiting == nil {
+			b.waiting = map[string]*batch{}
+		}
+		b.waiting[key] = group
+	}
+	if group.ready = append(group.ready, r); len(group.ready) >= most {
+		a.flush(ctx, key)
+	}
+}
+
+// flush starts the tasks of a key. The lock of batches is held.
+func (a *Agent) flush(ctx context.Context, key string) {
+	group := a.batches.waiting[key]
+	delete(a.batches.waiting, key)
+	group.timer.Stop()
+	slices.SortFunc(group.ready, func(a, b *ready) int { return strings.Compare(string(a.submission.Task), string(b.submission.Task)) })
+	go func() {
+		if a.Places != nil { // a call of the scheduler takes one, as the preparation of a task does
+			a.Places <- struct{}{}
+			defer func() { <-a.Places }()
+		}
+		all := make([]runner.Submission, len(group.ready))
+		for i, r := range group.ready {
+			all[i] = r.submission
+		}
+		for i, started := range a.Runner.(runner.Batcher).StartAll(ctx, all) {
+			group.ready[i].result <- started
+		}
+	}()
+}

@@ -1,0 +1,264 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/usage"
+)
+
+// Tasks that are alike are submitted as one job array. Its comment names them all, in the
+// order of the elements, so that nothing but Slurm itself says which element is for which
+// task. From the rows of squeue and sacct on, an element is a job like any other: its id is
+// 12_3, and its comment that of its task.
+
+// maxComment is how many bytes a comment may have. Slurm refuses more than 1024.
+const maxComment = 1000
+
+// maxElements is how many elements an array of tasks may have: whichever of them wait, squeue
+// and sacct show them in a list of less than 64 characters, which they do not shorten.
+const maxElements = 30
+
+// arrays says whether arrays may be submitted.
+type arrays struct {
+	off  bool
+	once sync.Once
+}
+
+// queue is what squeue shows, with a row for each element of an array of tasks. Arrays are the
+// comments of these arrays by their ids.
+func (r *Runner) queue(ctx context.Context) (rows []slurm.Job, arrays map[string]string, err error) {
+	if rows, err = r.client.Queue(ctx, r.uid); err != nil {
+		return nil, nil, err
+	}
+	return elements(rows)
+}
+
+// elements puts a row for each of its elements in the place of a row of an array of tasks.
+func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err error) {
+	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && task.MarkOf(row.Comment, 1) != "" }
+	first := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ArrayID != 0 })
+	if first < 0 {
+		return rows, nil, nil
+	}
+	arrays = map[string]string{}
+	all = append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
+	for _, row := range rows[first:] {
+		if !isArray(row) {
+			if strings.Contains(row.Label, "[") { // of an array of the user's own
+				row.Label = strconv.FormatUint(row.ArrayID, 10)
+			}
+			all = append(all, row)
+			continue
+		}
+		indices, ok := slurm.Indices(row.Tasks)
+		if !ok {
+			return nil, nil, fault.Errorf(fault.Unavailable, "squeue: the elements of array %s cannot be read", row.Label)
+		}
+		comment, id := row.Comment, strconv.FormatUint(row.ArrayID, 10)
+		arrays[id] = comment
+		for _, index := range indices {
+			if row.Comment = task.MarkOf(comment, index); row.Comment != "" {
+				row.Label, row.Tasks = slurm.Element(id, index), strconv.Itoa(index)
+				all = append(all, row)
+			}
+		}
+	}
+	return all, arrays, nil
+}
+
+// index is that of an element of an array, by its id.
+func index(job string) (int, bool) {
+	_, text, ok := strings.Cut(job, "_")
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil
+}
+
+// commentOf is the comment of a job: of an element of an array, that of its own task.
+func commentOf(job, comment string) string {
+	if i, ok := index(job); ok && task.MarkOf(comment, 1) != "" {
+		return task.MarkOf(comment, i)
+	}
+	return comment
+}
+
+// pastTask is the task of a job that accounting shows. Dir is the directory of a task.
+func pastTask(job string, r slurm.Record, dir func(task.ID) string) (task.ID, bool) {
+	if r.Comment != "" {
+		return taskOf(commentOf(job, r.Comment))
+	}
+	if id, err := task.ParseID(filepath.Base(r.WorkDir)); err == nil && dir(id) == r.WorkDir {
+		return id, true
+	}
+	id, ok := taskOf(commentOf(job, submitted(r)))
+	return id, ok && filepath.Dir(dir(id)) == r.WorkDir
+}
+
+// submitted is the comment with which a job was submitted, by its command.
+func submitted(r slurm.Record) string {
+	_, rest, _ := strings.Cut(r.SubmitLine, " --comment=")
+	comment, _, _ := strings.Cut(rest, " ")
+	return comment
+}
+
+// Alike is equal for tasks that can be elements of one array: with the same options of
+// sbatch, and the same script but for the task. Only a first try is submitted so, as what
+// may be there from an earlier one is looked for by itself.
+func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, most int) {
+	most = min(maxElements, (maxComment-len(task.Marks()))/(len(s.Task)+1))
+	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 || !r.takesArrays(ctx) {
+		return "", 1
+	}
+	given, err := r.options.forTask(ctx, s.Needs, s.Label)
+	if err != nil || slices.ContainsFunc(given, func(o string) bool { return strings.HasPrefix(o, "--array") }) {
+		return "", 1
+	}
+	if r.options.config.Learn != "" { // by the names of jobs
+		given = append(given, stem(s.Label))
+	}
+	return strings.Join(append(given, strconv.Itoa(len(s.Task)), s.Shared.Like), "\x00"), most
+}
+
+// stem is what a job of any task with such a label is called.
+func stem(label string) string { return usage.ByName(&usage.Run{Name: jobName(label)}) }
+
+// takesArrays reports whether arrays are submitted at all. Before 21.08, accounting does not
+// keep what its elements are for, unless it stores comments.
+func (r *Runner) takesArrays(ctx context.Context) bool {
+	r.arrays.once.Do(func() {
+		if r.arrays.off {
+			return
+		}
+		version, err := r.client.Version(ctx, "sbatch")
+		var year, month int
+		_, scanErr := fmt.Sscanf(version, "%d.%d", &year, &month)
+		r.arrays.off = err != nil || scanErr != nil || year < 21 || year == 21 && month < 8
+	})
+	return !r.arrays.off
+}
+
+// StartAll starts tasks that are alike by one job array, but for those that have a job.
+func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner.Started {
+	results := make([]runner.Started, len(all))
+	rows, err := r.listing.recent(ctx)
+	var at []int // those that are to be submitted
+	for i, s := range all {
+		switch row := r.existing(rows, s); {
+		case err != nil:
+			results[i].Err = err
+		case row != nil:
+			results[i].Job = r.adopted(s, row)
+		default:
+			at = append(at, i)
+		}
+	}
+	if len(at) > 1 {
+		subs := make([]runner.Submission, len(at))
+		for k, i := range at {
+			subs[k] = all[i]
+		}
+		array, err := r.submitArray(ctx, subs)
+		if err == nil {
+			for k, i := range at {
+				results[i].Job = runner.Job{Task: all[i].Task, ID: slurm.Element(array, k), State: task.Pending, Submitted: r.now()}
+			}
+			return results
+		}
+		if !settled(err) {
+			for k, started := range r.uncertain(ctx, subs, err) {
+				results[at[k]] = started
+			}
+			return results
+		}
+	}
+	// What is refused to one of them is refused to those behind it.
+	var refused error
+	for _, i := range at {
+		if refused != nil {
+			results[i].Err = refused
+			continue
+		}
+		if err = all[i].Shared.Alone(); err == nil {
+			results[i].Job, err = r.Start(ctx, all[i])
+		}
+		if results[i].Err = err; settled(err) {
+			refused = err
+		}
+	}
+	return results
+}
+
+// settled reports whether an error of a submission says that there is no job.
+func settled(err error) bool {
+	return errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrFull) || errors.Is(err, runner.ErrUnmet)
+}
+
+// uncertain is what has become of tasks whose submission has failed in a way that leaves open
+// whether there are jobs.
+func (r *Runner) uncertain(ctx context.Context, all []runner.Submission, err error) []runner.Started {
+	results := make([]runner.Started, len(all))
+	var rows []slurm.Job
+	if errors.Is(err, runner.ErrUnsure) && ctx.Err() == nil {
+		rows, _ = r.listing.fresh(ctx)
+	}
+	for i, s := range all {
+		if row := r.existing(rows, s); row != nil {
+			results[i].Job = r.adopted(s, row)
+		} else {
+			results[i].Err = err
+		}
+	}
+	return results
+}
+
+// submitArray submits an array, and returns its id.
+func (r *Runner) submitArray(ctx context.Context, all []runner.Submission) (id string, err error) {
+	first := all[0]
+	given, err := r.options.forTask(ctx, first.Needs, first.Label)
+	if err != nil {
+		return "", err
+	}
+	// Each element writes to the directory of its own task, by a link whose name Slurm can
+	// make of the index.
+	links := filepath.Join(first.Shared.Links, uuid.NewString())
+	ids, name := make([]task.ID, len(all)), stem(first.Label)
+	var hold []*os.File
+	defer func() {
+		if err != nil && !errors.Is(err, runner.ErrUnsure) && ctx.Err() == nil { // no job needs them
+			for i := range all {
+				_ = os.Remove(links + "." + strconv.Itoa(i))
+			}
+		}
+	}()
+	for i, s := range all {
+		if ids[i] = s.Task; stem(s.Label) != name {
+			name = namePrefix + "tasks"
+		}
+		if s.Hold != nil {
+			hold = append(hold, s.Hold)
+		}
+		if err := os.Symlink(s.Dir, links+"."+strconv.Itoa(i)); err != nil {
+			return "", err
+		}
+	}
+	b := batch(given, name, task.Marks(ids...), links+".%a", filepath.Dir(first.Dir))
+	b.Options = append(b.Options, "--array=0-"+strconv.Itoa(len(all)-1))
+	b.Text, b.Hold = first.Shared.Script(ids), hold
+	if id, err = r.client.Submit(ctx, b); err == nil || ctx.Err() != nil {
+		return id, err
+	}
+	return "", submitError(err)
+}

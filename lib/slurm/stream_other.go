@@ -1,7 +1,0 @@
-//go:build !linux
-
-package slurm
-
-import "os"
-
-func widen(*os.File) {}
