@@ -30,7 +30,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist wheel demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -164,6 +164,12 @@ uninstall: ## remove what install has installed
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
+
+recipes: ## fill the recipes for Spack, EasyBuild, conda, containers and modules in for the tarballs in dist/ (OUT, PREFIX)
+	recipes/fill '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes'
+
+recipes-check: recipes ## check the recipes by the tools that they are for, which pip installs
+	recipes/check '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes' $(TOOLDIR)/recipes
 
 wheel: build ## make the Python wheel of jobpool for this machine in dist/ (VERSION, OUT)
 	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool '$(or $(OUT),dist)'
