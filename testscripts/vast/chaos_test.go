@@ -148,7 +148,9 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 		}
 	},
 	"machine at fault": func(c *chaos, _ *server.Instance) {
-		c.market.Machine(1+c.rand.Int64N(40), server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
+		id := 1 + c.rand.Int64N(40)
+		c.market.Machine(id, server.Machine{Stuck: true, Status: "Error response from daemon: no space left on device"})
+		time.AfterFunc(2*time.Second, func() { c.market.Machine(id, server.Machine{}) }) // or all of them would be so in the end
 	},
 	"credit gone": func(c *chaos, _ *server.Instance) {
 		c.market.SetCredit(0.1)
