@@ -131,7 +131,9 @@ func TestReapBill(t *testing.T) {
 			if rows = nil; json.Unmarshal([]byte(out), &rows) != nil || code != 0 || errs != "" {
 				t.Fatalf("%d %s%s", code, out, errs)
 			}
-			return len(rows) == 2 && rows[0].Billed != nil && rows[1].Billed != nil
+			// vast-reap asks for itself; turns write down what they have asked.
+			journal, _ := os.ReadFile(filepath.Join(w.dir, "data/state/vast/journal.jsonl"))
+			return len(rows) == 2 && rows[0].Billed != nil && rows[1].Billed != nil && strings.Count(string(journal), `"event":"billed"`) >= 2
 		})
 		billed := 0.0
 		for _, r := range rows {
@@ -147,9 +149,6 @@ func TestReapBill(t *testing.T) {
 		want := fmt.Sprintf("\nBilled $%.4f for what was estimated as $%.4f.\n", billed, rows[0].Estimated+rows[1].Estimated)
 		if code != 0 || errs != "" || !strings.HasSuffix(out, want) || !strings.Contains(out, "good  ") {
 			t.Errorf("%d %s\n%swant\n%s", code, errs, out, want)
-		}
-		if journal, err := os.ReadFile(filepath.Join(w.dir, "data/state/vast/journal.jsonl")); err != nil || strings.Count(string(journal), `"event":"billed"`) < 2 {
-			t.Errorf("%s, %v", journal, err)
 		}
 		w.check("good", "bad")
 	})
