@@ -51,16 +51,15 @@ func tree(t *testing.T, applets, programs []string, curl string) string {
 			t.Fatal(err)
 		}
 	}
+	// Another program copies: where this one has a program open for writing, a process that it
+	// starts meanwhile has it so as well for a moment, and it cannot be run.
 	put := func(from, to string) {
-		b, err := os.ReadFile(from)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(root, to), b, 0o755)
-		}
-		if err != nil {
+		to = filepath.Join(root, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "--dereference", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
 	}
 	// A busybox that is linked against glibc wants to be told where names are looked up.
@@ -82,9 +81,11 @@ func tree(t *testing.T, applets, programs []string, curl string) string {
 		}
 	}
 	if curl != "" {
-		if err := os.WriteFile(filepath.Join(root, "usr/bin/curl"), []byte("#!/bin/sh\n"+curl), 0o755); err != nil {
+		script := filepath.Join(t.TempDir(), "curl")
+		if err := os.WriteFile(script, []byte("#!/bin/sh\n"+curl), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		put(script, "usr/bin/curl")
 	}
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
