@@ -113,25 +113,31 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 // toldByBill looks up in the bill how the task of an instance that is gone has ended: rows of
 // the bill have the label of their instance, to which the container adds the end. An instance
 // that has destroyed itself is in no list any more. It reports whether the bill has all
-// that it will tell: the instance, until after a list has shown it. The first time the bill is
-// asked for at once, later by its interval.
+// that it will tell: an instance that has destroyed itself was there for a grace after a list
+// has shown it, and a time that lies ahead is the end of a day or of a contract. A bill from
+// before the instance was missed does not tell. All orders of a turn ask for the same bill as
+// reconcile, which may have many pages; where it cannot be read, one of them asks.
 func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	if r.BillInterval <= 0 || o.told() != nil {
 		return false
 	}
-	now, oldest := r.now(), v.began
-	if o.Absent > 2 {
-		oldest = now.Add(-r.BillInterval / 2)
+	now := r.now()
+	if v.billFrom.IsZero() {
+		done, _ := r.recent(now.Add(-billTime)) // without those it is only another bill
+		v.billFrom = reach(now.Add(-billTime), v.open, done)
 	}
-	list, err := r.API.Charges(ctx, reach(o.Created, nil), now, oldest, v.bills)
-	if err != nil {
-		return errors.Is(err, vastai.ErrAuth) // such a key never learns it
+	var list []vastai.Charge
+	if v.billErr == nil {
+		list, v.billErr = r.API.Charges(ctx, v.billFrom, now, latest(o.Missing, now.Add(-r.BillInterval/2)), v.bills)
+	}
+	if v.billErr != nil {
+		return errors.Is(v.billErr, vastai.ErrAuth) // such a key never learns it
 	}
 	billed := false
 	for _, c := range list {
 		if c.Instance == o.Instance {
 			o.fill(vastai.Instance{ID: c.Instance, Label: c.Label, Machine: o.Machine})
-			billed = billed || c.Until.After(o.Seen)
+			billed = billed || c.Until.After(latest(o.Seen, o.Created).Add(r.grace(o))) && !c.Until.After(now)
 		}
 	}
 	return billed

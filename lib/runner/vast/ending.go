@@ -30,9 +30,33 @@ func (r *Runner) arm(env map[string]string, o *order) {
 	if r.Switch.Destroy {
 		env[endEnv] = "destroy"
 	}
+	o.Grace = armed(env[graceEnv], env[endEnv])
 	if r.Switch.URL != "" {
 		env[switchEnv], env[sumEnv] = r.Switch.URL, r.Switch.Sum
 	}
+}
+
+// armed is an order's Grace by what its container was given.
+func armed(grace, end string) time.Duration {
+	if end == "" {
+		return -1
+	}
+	n, err := strconv.Atoi(grace)
+	if err != nil || n <= 0 {
+		n = 600 // as the wrapper has it
+	}
+	return time.Duration(n) * time.Second
+}
+
+// grace is an order's Grace, or what the configuration has where that is not known.
+func (r *Runner) grace(o *order) time.Duration {
+	switch {
+	case o.Grace != 0:
+		return o.Grace
+	case r.Switch.Destroy:
+		return r.Switch.Grace
+	}
+	return -1
 }
 
 // told is how the task has ended by the label of its instance, or nil.

@@ -118,6 +118,8 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 		e = o.unless(e)
 	} else if said != nil && !e.Cancelled {
 		e = verdict(*said)
+	} else {
+		e = o.unless(e)
 	}
 	return r.finish(o, e)
 }
@@ -149,6 +151,9 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 		}
 		i := v.all[at]
 		ended := i.Actual == "exited" || (i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen") && (i.Actual == "running" || !o.Ran.IsZero())
+		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
+			ended = true // and its container leaves the instance to the agent
+		}
 		mute[o.Instance] = o.Mute >= deadLooks
 		switch {
 		case ended:

@@ -44,6 +44,9 @@ type view struct {
 	dooms    int
 	ordering bool // an order was made in this turn
 	read     map[int64]logText
+	open     []*order       // orders, as they were when the turn began
+	billFrom time.Time      // since when the bill is asked for
+	billErr  error          // why it could not be read in this turn
 	bills    int            // how many pages of the bill may be read
 	doomed   []int64        // instances that have to be destroyed
 	destroys sync.WaitGroup // that go on beside the turn
@@ -96,6 +99,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		orders = append(orders, o)
 	}
 	slices.SortStableFunc(orders, func(a, b *order) int { return a.LogAt.Compare(b.LogAt) })
+	v.open = orders
 	r.prefetch(ctx, v, orders)
 	var jobs []runner.Job
 	seen := map[string]bool{}
@@ -496,6 +500,9 @@ func (r *Runner) finish(o *order, e end) error {
 
 // fault gives up an instance whose machine is at fault.
 func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
+	if said := o.told(); said != nil {
+		return r.finish(o, verdict(*said)) // its task was over already
+	}
 	o.Status = why
 	if err := errors.Join(r.journal(o, "fault", 0), r.shun(ctx, o.Machine)); err != nil {
 		return err
@@ -592,10 +599,10 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	}
 	i := v.all[at]
 	o.Absent, o.Missing, o.Nameless = 0, time.Time{}, v.list.Nameless()
-	if now.Sub(o.Seen) >= r.Switch.Grace/3 || now.Before(o.Seen) {
-		o.Seen = now
-	}
 	o.fill(i)
+	if grace := r.grace(o); grace >= 0 && v.began.Sub(o.Seen) >= grace/3 || v.began.Before(o.Seen) {
+		o.Seen = v.began
+	}
 	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
 		bad, whole := r.All(o.wish()).Differing(i)
 		if bad != nil {
@@ -655,9 +662,10 @@ const (
 )
 
 // mayHaveEnded reports whether an instance that has disappeared may have destroyed itself, a
-// grace after the end of its task. Such a task is not started again.
+// grace after the end of its task. Such a task is not started again. Lists lag.
 func (r *Runner) mayHaveEnded(o *order) bool {
-	return r.Switch.Destroy && o.Missing.Sub(latest(o.Seen, o.Created)) >= r.Switch.Grace
+	grace := r.grace(o)
+	return grace >= 0 && o.Missing.Sub(latest(o.Seen, o.Created))+r.Settle >= grace
 }
 
 func latest(a, b time.Time) time.Time {

@@ -1688,3 +1688,46 @@ func TestDestroyedItself(t *testing.T) {
 		})
 	}
 }
+
+// An end that only the label tells counts where a limit ends the task, even if the log can be
+// read: its last lines may not be the container's last word.
+func TestLimitAfterTheEnd(t *testing.T) {
+	s := newStand(t, 1)
+	s.Limits.Runtime = time.Hour
+	i := s.begin(1)
+	s.turn()
+	i.log = "more of a child's words\n"
+	i.label += ":end=0"
+	s.clock.pass(2 * time.Hour)
+	if j := s.turn()[s.job(1)]; j.State != task.Completed {
+		t.Errorf("%+v", j)
+	}
+}
+
+// The logs of tasks that have ended are read side by side, though their instances run on.
+func TestManyEndsByLabel(t *testing.T) {
+	s := newStand(t, 20)
+	s.LogInterval = 24 * time.Hour
+	var all []*rented
+	for n := range 20 {
+		all = append(all, s.begin(n))
+	}
+	for range 3 { // all logs have been read of late
+		s.turn()
+	}
+	for _, i := range all {
+		i.log += fmt.Sprintf("\nPONOS-EXIT %s 0\n", i.env[nonceEnv])
+		i.label += ":end=0"
+		i.logTime = 300 * time.Millisecond
+	}
+	began := time.Now()
+	jobs := s.turn()
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("the turn took %v", took)
+	}
+	for _, j := range jobs {
+		if j.State != task.Completed {
+			t.Errorf("%+v", j)
+		}
+	}
+}

@@ -62,17 +62,20 @@ type order struct {
 	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
 	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
-	Missing  time.Time `json:"missing,omitzero"`   // since when lists do not show it
-	Seen     time.Time `json:"seen,omitzero"`      // when a list has shown it, to within a third of the grace
-	Nameless int       `json:"nameless,omitempty"` // how many rows without a label the list had that has shown it last
-	LogAt    time.Time `json:"log_at,omitzero"`    // when its log was last read
-	LogFrom  int64     `json:"log_from,omitempty"` // where the output of this instance begins in the task's
-	Mute     int       `json:"mute,omitempty"`     // how often its log could not be read since then
-	Told     string    `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
-	ToldBy   int64     `json:"told_by,omitempty"`
-	Checked  bool      `json:"checked,omitempty"` // it is the machine that was asked for
-	Losses   int       `json:"losses,omitempty"`  // machines that were lost while the task ran
-	Status   string    `json:"status,omitempty"`
+	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
+	Seen     time.Time `json:"seen,omitzero"`    // when a list has shown it, to within a third of the grace
+	// Grace is how long after the end its container destroys the instance; negative: it stops
+	// it instead; 0: it is not known, as of orders of older releases.
+	Grace    time.Duration `json:"grace,omitempty"`
+	Nameless int           `json:"nameless,omitempty"` // how many rows without a label the list had that has shown it last
+	LogAt    time.Time     `json:"log_at,omitzero"`    // when its log was last read
+	LogFrom  int64         `json:"log_from,omitempty"` // where the output of this instance begins in the task's
+	Mute     int           `json:"mute,omitempty"`     // how often its log could not be read since then
+	Told     string        `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
+	ToldBy   int64         `json:"told_by,omitempty"`
+	Checked  bool          `json:"checked,omitempty"` // it is the machine that was asked for
+	Losses   int           `json:"losses,omitempty"`  // machines that were lost while the task ran
+	Status   string        `json:"status,omitempty"`
 
 	End    *end     `json:"end,omitempty"`
 	Doomed []doomed `json:"doomed,omitempty"`
@@ -395,6 +398,7 @@ func (o *order) cost(now time.Time) float64 {
 	if o.Instance == 0 {
 		return spent
 	}
+	now = o.there(now)
 	b, ok := o.Bills[o.Instance]
 	switch {
 	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is not told
@@ -407,8 +411,20 @@ func (o *order) cost(now time.Time) float64 {
 
 // estimate is what the present instance is thought to have cost, whatever was billed.
 func (o *order) estimate(now time.Time) float64 {
-	return hours(now.Sub(o.Created))*o.Price + o.Traffic
+	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
 }
+
+// there is until when the present instance may have been there: what lists do not show any
+// more costs nothing.
+func (o *order) there(now time.Time) time.Time {
+	if !o.Missing.IsZero() && o.Missing.Before(now) {
+		return o.Missing
+	}
+	return now
+}
+
+// awaits reports whether an order has no more than the bill to wait for.
+func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
 
 // part notes what the present instance has cost, and has it destroyed.
 func (o *order) part(now time.Time) {
@@ -468,6 +484,9 @@ func (o *order) fill(i vastai.Instance) {
 	}
 	if nonce := i.Env(nonceEnv); nonce != "" {
 		o.Nonce = nonce
+	}
+	if grace := i.Env(graceEnv); grace != "" {
+		o.Grace = armed(grace, i.Env(endEnv))
 	}
 	if l, ok := ParseLabel(i.Label); ok && l.End != "" && l.Task == o.Task && l.Attempt == o.Attempt {
 		o.Told, o.ToldBy = l.End, i.ID

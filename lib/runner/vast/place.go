@@ -231,7 +231,7 @@ func (r *Runner) room(own string, m market) error {
 		if err != nil {
 			continue // just closed
 		}
-		if other.Instance != 0 || !other.Intent.IsZero() {
+		if other.Instance != 0 && !other.awaits() || !other.Intent.IsZero() {
 			n++
 		}
 	}

@@ -113,7 +113,7 @@ func (r *Runner) prepare() error {
 }
 
 // Kept are the variables of instances that have to be known of others' lists.
-func Kept() []string { return []string{nonceEnv} }
+func Kept() []string { return []string{nonceEnv, graceEnv, endEnv} }
 
 // Wish is what decides on the machines for a task: its slug, by which the configuration
 // has a request for it, and a request of its own, which counts instead.

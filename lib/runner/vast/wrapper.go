@@ -40,9 +40,10 @@ const (
 // behind a nonce in the log, and in the label of the instance, which lists show. It
 // leaves it in a file for its next start. Then it leaves the instance to the agent for a
 // grace, and destroys it with the instance's own key. If the label cannot be written, or if
-// that is asked for, it stops the instance at once, and destroys it after the grace where
-// that has no effect: a stopped container runs nothing that could, but an instance that were
-// destroyed then might take the only word of the task's end along. A start that
+// that is asked for, it stops the instance at once. Where that has no effect, it destroys it
+// after the grace, when it has tried to write the label again: a stopped container runs nothing
+// that could, but an instance that were destroyed then might take the only word of the task's
+// end along. A start that
 // finds traces of another start but no end does not run the task a second time. The
 // task sees neither the nonce nor the key: with the key, a worker would stop the
 // instance before its exit code is reported.
@@ -71,17 +72,18 @@ arm() {
  [ "$w" ] && { wget -q -O "$f.x" "$w" || curl -fsSkL -o "$f.x" "$w"; } && echo "$s  $f.x" | sha256sum -c - && chmod 700 "$f.x" && "$f.x" && return
  has python3 || { has curl && { curl -s -m 20 "$u"; e=$?; [ $e != 60 ] && [ $e != 77 ]; }; }
 }
+tell() { [ "$l" ] && ask PUT "{\"label\":\"$l:end=$1\"}"; }
 halt() {
  printf '\nPONOS-EXIT %s %s\n' "$n" "$1"
  e=0
- until [ "$l" ] && ask PUT "{\"label\":\"$l:end=$1\"}"; do
+ until tell $1; do
   e=$((e+1))
   [ $e -lt 2 ] || { y=; break; }
   sleep 2
  done
  e=0
  while sleep 1; do
-  if [ $e -ge "$g" ] && ask DELETE '{}'; then :; elif [ $e -ge "$g" ] || [ ! "$y" ]; then ask PUT '{"state":"stopped"}'; fi
+  [ $e -ge "$g" ] && { y=; tell $1; ask DELETE '{}'; } || [ "$y" ] || ask PUT '{"state":"stopped"}'
   sleep 9
   e=$((e+10))
  done

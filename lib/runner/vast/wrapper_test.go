@@ -2,9 +2,17 @@ package vast
 
 import (
 	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
@@ -85,4 +93,56 @@ func FuzzMerge(f *testing.F) {
 			t.Errorf("read twice, %q is added", again)
 		}
 	})
+}
+
+// A container that could not write its label for a grace tries again before it destroys the
+// instance: the log goes with it.
+func TestLastWord(t *testing.T) {
+	_, noCurl := exec.LookPath("curl")
+	if _, err := exec.LookPath("python3"); err != nil && noCurl != nil {
+		t.Skip("neither curl nor python3")
+	}
+	var mu sync.Mutex
+	var asked []string
+	stops, over := 0, make(chan struct{})
+	market := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b, _ := io.ReadAll(q.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(string(b), "stopped") {
+			stops++
+		}
+		switch {
+		case q.Method == http.MethodGet:
+		case stops < 3 || strings.Contains(string(b), "stopped"):
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			if asked = append(asked, q.Method+" "+string(b)); len(asked) == 2 {
+				close(over)
+			}
+		}
+	}))
+	defer market.Close()
+	dir := t.TempDir()
+	sleep := "#!/bin/sh\ncase $1 in 60) exec /bin/sleep 60; esac\nexec /bin/sleep 0.05\n"
+	if err := os.WriteFile(filepath.Join(dir, "sleep"), []byte(sleep), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "/bin/sh", arguments([]string{"sh", "-c", "exit 3"})...)
+	c.Env = append(c.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "VAST_URL="+market.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=k",
+		nonceEnv+"=n1", labelEnv+"=L", graceEnv+"=5", limitEnv+"=60", endEnv+"=destroy")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) < 2 || asked[0] != `PUT {"label":"L:end=3"}` || asked[1] != "DELETE {}" {
+		t.Errorf("%q", asked)
+	}
 }
