@@ -307,6 +307,11 @@ func eventually(t *testing.T, what string, is func() bool) {
 // tries the environment that --format env sets.
 func TestSoonestOnSlurm(t *testing.T) {
 	s := as(t, "alice")
+	eventually(t, "the jobs of other tests are gone from small1", func() bool {
+		out, errs, status := s.run("squeue", "-h", "-w", "small1", "-o", "%i %T")
+		state, _, _ := s.run("sinfo", "-h", "-n", "small1", "-p", "gpu_small", "-o", "%T")
+		return status == 0 && out+errs == "" && strings.TrimSpace(state) == "idle"
+	})
 	out, errs, status := s.run("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--gpus-per-node=4", "--time=60", "--wrap", "sleep 300")
 	if status != 0 {
 		t.Fatal(errs)
