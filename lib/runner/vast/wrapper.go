@@ -39,11 +39,11 @@ const (
 // code and restarts a container that has ended, so the wrapper reports the code twice:
 // behind a nonce in the log, and in the label of the instance, which lists show. It
 // leaves it in a file for its next start. Then it leaves the instance to the agent for a
-// grace, and destroys it with the instance's own key. If the label cannot be written, or if
-// that is asked for, it stops the instance at once. Where that has no effect, it destroys it
-// after the grace, when it has tried to write the label again: a stopped container runs nothing
-// that could, but an instance that were destroyed then might take the only word of the task's
-// end along. A start that
+// grace, and destroys it with the instance's own key, after which only the bill has the label.
+// If the label cannot be written, or if the configuration says so, it stops the instance
+// instead, at once, which keeps the log. A stopped container runs nothing and destroys nothing.
+// If stopping has no effect for the grace, it tries to write the label again and destroys the
+// instance all the same. A start that
 // finds traces of another start but no end does not run the task a second time. The
 // task sees neither the nonce nor the key: with the key, a worker would stop the
 // instance before its exit code is reported.
