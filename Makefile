@@ -85,9 +85,9 @@ fmt: ## format the source
 SEED ?= 1
 TIME ?= 75s
 PROBES ?= 300
-CHAOS ?= ./testscripts/chaos ./testscripts/vast
+CHAOS ?= ./testscripts/chaos ./testscripts/vast ./testscripts/jobpool
 
-chaos: ## break everything around agents for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
+chaos: ## break everything around agents and pools for TIME, by the choices of SEED: on a real Slurm, and on the market of the tests
 	PONOS_TEST_SLURM=require $(GO) test -count=1 -v -timeout 60m -run '^(TestChaos|TestKilledAtEachSystemCall)$$' $(CHAOS) -seed=$(SEED) -time=$(TIME)
 
 forecast: ## measure how good the forecasts of fairshare are: PROBES jobs on a real Slurm, about 5 s each

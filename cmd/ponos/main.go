@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/tool/cancel"
 	"github.com/ponos-tools/ponos/lib/tool/fairshare"
@@ -62,6 +63,7 @@ func main() {
 	if called != "jobpool" {
 		runtime.UnlockOSThread()
 	}
+	command.AllTools = true
 	for _, t := range tools {
 		if t.name == called {
 			os.Args = args

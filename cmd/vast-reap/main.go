@@ -1,4 +1,4 @@
-// Command vast-reap finds and destroys instances that no task wants.
+// Command vast-reap finds and destroys orphaned instances.
 package main
 
 import (

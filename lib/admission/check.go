@@ -246,7 +246,7 @@ func (k *checker) partitionLimits() {
 	// That of the partition does not free a job from the partition's own limits.
 	own := func(flag string) bool { q := k.c.qos(k.qosName); return q != nil && q.Is(flag) }
 	if !p.MaxNodes.Allows(j.Nodes) && !own("PartitionMaxNodes") {
-		k.enforced("nodes", "%d nodes asked for, the partition allows %d", j.Nodes, p.MaxNodes.Max)
+		k.enforced("nodes", "%d nodes requested, the partition allows %d", j.Nodes, p.MaxNodes.Max)
 	}
 	if j.Nodes < p.MinNodes && !own("PartitionMinNodes") {
 		k.enforced("nodes", "the partition takes jobs of %d nodes or more", p.MinNodes)
@@ -300,9 +300,9 @@ func (k *checker) setTime() {
 // asked says how long the job is.
 func (k *checker) asked() string {
 	if k.j.Time == 0 {
-		return "a job that names no time asks for " + slurm.FormatDuration(k.time)
+		return "a job without a time limit requests " + slurm.FormatDuration(k.time)
 	}
-	return slurm.FormatDuration(k.time) + " asked for"
+	return slurm.FormatDuration(k.time) + " requested"
 }
 
 func (k *checker) licenses() {
@@ -316,7 +316,7 @@ func (k *checker) licenses() {
 		case i < 0:
 			k.no("license", "license "+name, "no such license %s", name)
 		case n > k.c.Licenses[i].Total:
-			k.no("license", "license "+name, "%d of the license %s asked for, there are %d", n, name, k.c.Licenses[i].Total)
+			k.no("license", "license "+name, "%d of the license %s requested, there are %d", n, name, k.c.Licenses[i].Total)
 		}
 	}
 }

@@ -55,9 +55,9 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 		value, counted := has[name]
 		switch {
 		case counted && value > limit:
-			k.limit(code, whose, "%s asked for, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
+			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case name == "cpu" && k.whole() && limit < 1<<40:
-			k.unknown(code, whose, "whole nodes have more CPUs than are asked for; %s allows %s %s", whose, amount(name, limit), what)
+			k.unknown(code, whose, "whole nodes have more CPUs than requested; %s allows %s %s", whose, amount(name, limit), what)
 		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 && float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
 		case name == "mem" && has[withGPUs] > limit:
@@ -132,12 +132,12 @@ func (k *checker) qosLimits() {
 				if strings.HasPrefix(name, "gres/gpu") {
 					code = "min_gpu"
 				}
-				k.limit(code, whose, "%s asked for, the QoS %s wants %s or more", amount(name, has[name]), q.Name, amount(name, least))
+				k.limit(code, whose, "%s requested, the QoS %s requires %s or more", amount(name, has[name]), q.Name, amount(name, least))
 			}
 			done[name] = true
 		}
 		if q.MaxSubmitPerUser.Set && q.MaxSubmitPerUser.Max == 0 || q.MaxSubmitPerAccount.Set && q.MaxSubmitPerAccount.Max == 0 || q.Grp.Submit.Set && q.Grp.Submit.Max == 0 {
-			k.no("qos_limit", whose, "the QoS %s takes no jobs", q.Name)
+			k.no("qos_limit", whose, "the QoS %s accepts no jobs", q.Name)
 		} else if q.MaxJobsPerUser.Set && q.MaxJobsPerUser.Max == 0 || q.MaxJobsPerAccount.Set && q.MaxJobsPerAccount.Max == 0 || q.Grp.Jobs.Set && q.Grp.Jobs.Max == 0 {
 			k.waits("qos_limit", whose, "the QoS %s starts no jobs", q.Name)
 		}
@@ -197,7 +197,7 @@ func (k *checker) accountLimits() {
 	submitByQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxSubmitPerUser.Set })
 	jobsByQOS := slices.ContainsFunc(k.inOrder(), func(q *slurm.QOS) bool { return q.MaxJobsPerUser.Set })
 	if a.MaxSubmit.Set && a.MaxSubmit.Max == 0 && !submitByQOS {
-		k.no("account_limit", whose, "the account %s takes no jobs of %s", a.Account, k.c.User)
+		k.no("account_limit", whose, "the account %s accepts no jobs of %s", a.Account, k.c.User)
 	} else if a.MaxJobs.Set && a.MaxJobs.Max == 0 && !jobsByQOS {
 		k.waits("account_limit", whose, "the account %s starts no jobs of %s", a.Account, k.c.User)
 	}
@@ -217,7 +217,7 @@ func (k *checker) groupLimits(a *slurm.Association) {
 		k.most("account_limit", whose, "at a time", k.tres(k.j.Nodes), a.Grp.TRES, maps.Clone(done))
 		k.minutes("account_limit", whose, a.Grp.TRESMins)
 		if a.Grp.Submit.Set && a.Grp.Submit.Max == 0 {
-			k.no("account_limit", whose, "the account %s takes no jobs", a.Account)
+			k.no("account_limit", whose, "the account %s accepts no jobs", a.Account)
 		} else if a.Grp.Jobs.Set && a.Grp.Jobs.Max == 0 {
 			k.waits("account_limit", whose, "the account %s starts no jobs", a.Account)
 		}

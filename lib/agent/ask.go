@@ -7,7 +7,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/lock"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -15,7 +14,7 @@ import (
 // asks reports whether it is time to ask the queue what it thinks of a task whose job
 // costs money: somebody may have decided that it is over.
 func (a *Agent) asks(k *Known, job *runner.Job) bool {
-	if _, ok := a.Queue.(queue.Stated); !ok || a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Unknown {
+	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Unknown {
 		return false
 	}
 	info, err := os.Stat(a.Store.Task(k.ID).file(askedFile))
@@ -24,7 +23,7 @@ func (a *Agent) asks(k *Known, job *runner.Job) bool {
 
 // ask asks the queue for the state of a task, and ends its job if the task is over.
 func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <-chan struct{}) (after *Known, settled bool, err error) {
-	state, err := a.Queue.(queue.Stated).State(ctx, k.ID)
+	state, err := a.Queue.State(ctx, k.ID)
 	if forgotten(err) {
 		after, err = a.absent(d, k, listed)
 		return after, true, err
@@ -52,7 +51,7 @@ func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <
 		return &k, true, err
 	}
 	r := task.Report{State: state, Reason: "the queue says that the task is over"}
-	if priced, ok := a.Runner.(runner.Priced); ok {
+	if priced := a.Runner.Can().Price; priced != nil {
 		r.Cost = priced.Cost(ref)
 	}
 	after, err = a.closeBooks(ctx, d, k, r, listed, patience)

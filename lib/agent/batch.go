@@ -31,8 +31,12 @@ type ready struct {
 	result     chan runner.Started
 }
 
-// linger is how long a task waits for others that are alike.
-const linger = 200 * time.Millisecond
+// linger is how long a task waits for others that are alike, and settle how long where none is
+// being prepared: the next ones may not have been taken up yet.
+const (
+	linger = time.Second
+	settle = 100 * time.Millisecond
+)
 
 // place is one of those at which tasks are worked on at the same time, while a task has it.
 type place struct{ leave func() }
@@ -50,10 +54,16 @@ func (a *Agent) Enter(ctx context.Context) (context.Context, error) {
 	ready := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.preparing--; b.preparing == 0 {
-			for key := range b.waiting {
-				a.flush(ctx, key)
-			}
+		if b.preparing--; b.preparing == 0 && len(b.waiting) > 0 {
+			time.AfterFunc(settle, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				for key := range b.waiting {
+					if b.preparing == 0 {
+						a.flush(ctx, key)
+					}
+				}
+			})
 		}
 	}
 	if a.Places == nil {
@@ -82,8 +92,8 @@ func (a *Agent) placeOf(ctx context.Context) (place, error) {
 // startJob has the runner start a task: with others that are alike, where it can. The place
 // is free while the task waits for them.
 func (a *Agent) startJob(ctx context.Context, s runner.Submission, p place) (runner.Job, error) {
-	batcher, ok := a.Runner.(runner.Batcher)
-	if !ok {
+	batcher := a.Runner.Can().Batch
+	if batcher == nil {
 		return a.Runner.Start(ctx, s)
 	}
 	key, most := batcher.Alike(ctx, s)
@@ -141,7 +151,7 @@ func (a *Agent) flush(ctx context.Context, key string) {
 		for i, r := range group.ready {
 			all[i] = r.submission
 		}
-		for i, started := range a.Runner.(runner.Batcher).StartAll(ctx, all) {
+		for i, started := range a.Runner.Can().Batch.StartAll(ctx, all) {
 			group.ready[i].result <- started
 		}
 	}()

@@ -15,21 +15,20 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // slowQueue takes its time for artifacts.
 type slowQueue struct {
-	queue.Queue
+	plainQueue
 	goOn     chan error
 	puts     atomic.Int32
 	beats    atomic.Int32
 	reported chan task.Report
 }
 
-func (q *slowQueue) Actions(context.Context) ([]task.Action, error) {
+func (q *slowQueue) Actions(context.Context, func(task.ID) bool) ([]task.Action, error) {
 	q.beats.Add(1)
 	return []task.Action{{Kind: task.Start, ID: "ended"}, {Kind: task.Start, ID: "new"}}, nil
 }
@@ -52,7 +51,7 @@ func (q *slowQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
 }
 
 // overRunner says that all jobs are over.
-type overRunner struct{ runner.Runner }
+type overRunner struct{ plainRunner }
 
 func (overRunner) Name() string { return "over" }
 
@@ -118,9 +117,11 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 }
 
 // brokenQueue fails in the same way whatever task it is asked about.
-type brokenQueue struct{ queue.Queue }
+type brokenQueue struct{ plainQueue }
 
-func (brokenQueue) Actions(context.Context) ([]task.Action, error) { return nil, nil }
+func (brokenQueue) Actions(context.Context, func(task.ID) bool) ([]task.Action, error) {
+	return nil, nil
+}
 
 func (brokenQueue) PutLog(_ context.Context, id task.ID, _ io.ReadSeeker) error {
 	if id == "own" {

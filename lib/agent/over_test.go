@@ -15,7 +15,6 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -23,11 +22,11 @@ import (
 // overQueue knows that a task is completed, and tells so to those who ask for its state.
 // Nothing may be published for it any more.
 type overQueue struct {
-	queue.Queue
+	plainQueue
 	t *testing.T
 }
 
-func (overQueue) Actions(context.Context) ([]task.Action, error) { return nil, nil }
+func (overQueue) Actions(context.Context, func(task.ID) bool) ([]task.Action, error) { return nil, nil }
 
 func (overQueue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return task.Task{ID: id}, nil
@@ -47,7 +46,7 @@ func (q overQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
 
 // shownRunner shows a job of the task still, in a state.
 type shownRunner struct {
-	runner.Runner
+	plainRunner
 	t     *testing.T
 	state task.State
 	look  func()
@@ -238,6 +237,8 @@ type pastRunner struct {
 	shownRunner
 	looks *atomic.Int32
 }
+
+func (r pastRunner) Can() runner.Abilities { return runner.Abilities{Past: r} }
 
 func (r pastRunner) Past(context.Context, time.Time, func(task.ID) string) ([]runner.Job, error) {
 	r.looks.Add(1)

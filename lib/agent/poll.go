@@ -46,7 +46,10 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		actions, queueErr = a.actions(ctx, remember)
+		actions, queueErr = a.Queue.Actions(ctx, func(id task.ID) bool {
+			m, err := remember()
+			return err == nil && m.has(id) // the turn fails by the error; the heartbeat does not
+		})
 	}()
 	jobs, err := a.Runner.Jobs(ctx, a.refs(remember))
 	<-answered
@@ -61,10 +64,8 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	// After a listing that failed, a task that the queue does not have is no evidence.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
-	if q, ok := a.Queue.(queue.Explaining); ok {
-		if err := q.Explain(waiting(jobs)); err != nil {
-			a.Log.Warn("why tasks wait is not shown", "error", err)
-		}
+	if err := a.Queue.Explain(waiting(jobs)); err != nil {
+		a.Log.Warn("why tasks wait is not shown", "error", err)
 	}
 	if recoverErr != nil {
 		failures = append(failures, recoverErr)
@@ -122,19 +123,6 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 		}
 	}
 	return actions
-}
-
-// actions are what the queue wants done.
-func (a *Agent) actions(ctx context.Context, remember func() (*memory, error)) ([]task.Action, error) {
-	q, ok := a.Queue.(queue.Sparing)
-	if !ok {
-		return a.Queue.Actions(ctx)
-	}
-	m, err := remember()
-	if err != nil {
-		return a.Queue.Actions(ctx) // the turn fails by it; the heartbeat does not
-	}
-	return q.ActionsBut(ctx, m.has)
 }
 
 // hasJob reports whether a job was recorded since the turn began, or may have been.
@@ -327,7 +315,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 			return a.changeJob(d, k, owner, time.Time{})
 		}
 	}
-	if trimmer, ok := a.Runner.(runner.Trimmer); ok && len(job.Spare) > 0 {
+	if trimmer := a.Runner.Can().Trim; trimmer != nil && len(job.Spare) > 0 {
 		a.Log.Info("jobs that wait although another one runs the task are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
 		if err := trimmer.Trim(ctx, k.ID, job.Spare); err != nil {
 			return &k, err
@@ -342,7 +330,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 	if s.again {
 		return a.submitAgain(ctx, d, k, job.Reason, patience)
 	}
-	if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.Stale {
+	if trimmer := a.Runner.Can().Trim; trimmer != nil && job.Stale {
 		a.Log.Info("a job whose command has ended is cancelled", "task", k.ID, "job", k.Job)
 		if err := trimmer.Trim(ctx, k.ID, []string{k.Job}); err != nil {
 			return &k, err
@@ -526,7 +514,7 @@ func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 // this agent, it is ended.
 func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
 	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
-	if _, ok := a.Runner.(runner.Remote); !over && (!ok || job.ID == "" || job.Unknown) {
+	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Unknown) {
 		missing := task.Absence{}
 		if job.Lost {
 			missing = k.Missing.Again(a.now())
@@ -583,7 +571,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		// Fully processed. Slurm may have lost the end of the job, and keep its nodes.
-		if trimmer, ok := a.Runner.(runner.Trimmer); ok && job.State == task.Running && finished.Final != "" && !finished.Foreign && a.now().Sub(finished.Ended) > pastEnd {
+		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Foreign && a.now().Sub(finished.Ended) > pastEnd {
 			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
 			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
 		}
@@ -628,10 +616,12 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	a.describe(&record, t)
 	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
-		record.Intent, record.Lost = a.now(), true
+		record.Intent = a.now()
+		// A job that has never started has written nothing that could be lost.
+		record.Lost = job.Unknown || job.Past || job.State != task.Pending || job.Restarts > 0
 	}
 	// The user's other agents have jobs too, and the queue says whose task it is.
-	_, costs := a.Runner.(runner.Remote)
+	costs := a.Runner.Can().Price != nil
 	record.Foreign = !costs && errors.Is(err, queue.ErrNotMine)
 	if err := d.Write(record); err != nil {
 		return nil, err
@@ -658,9 +648,9 @@ const pastEnd = 15 * time.Minute
 // trim cancels a job that waits although its task is over, or that runs although its task
 // was stopped.
 func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
-	trimmer, ok := a.Runner.(runner.Trimmer)
+	trimmer := a.Runner.Can().Trim
 	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
-	if !ok || job.State != task.Pending && !running || job.Stranger || job.Past {
+	if trimmer == nil || job.State != task.Pending && !running || job.Stranger || job.Past {
 		return nil
 	}
 	a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
@@ -675,8 +665,8 @@ const pastTime = 14 * 24 * time.Hour
 // directory is new: a former one may have been lost. What has ended is reported so, and
 // not run again.
 func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]runner.Job, error) {
-	h, ok := a.Runner.(runner.Historian)
-	if !ok || a.Store.recovered() {
+	h := a.Runner.Can().Past
+	if h == nil || a.Store.recovered() {
 		return jobs, nil
 	}
 	born, err := a.Store.born()

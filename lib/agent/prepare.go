@@ -38,7 +38,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	if err != nil {
 		return s, err
 	}
-	if remote, ok := a.Runner.(runner.Remote); ok {
+	if remote := a.Runner.Can().Remote; remote != nil {
 		return s, placeRemote(ctx, d, t, variables, remote)
 	}
 	if t.ImageOnly {
@@ -84,7 +84,7 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 		return s, err
 	}
 	s = script{Task: t, Dir: d, Env: env, Attempt: record.Attempt, Tried: len(record.Attempts), Command: command}
-	if _, ok := a.Runner.(runner.Batcher); ok {
+	if a.Runner.Can().Batch != nil {
 		return s, nil // it may run with others, by another script
 	}
 	return s, s.write()
@@ -193,7 +193,8 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 			return err
 		}
 	}
-	if err := link(own, filepath.Join(view, "current"), filepath.Join(view, string(t.ID))); err != nil {
+	// The second by the first: a short link takes no block on most file systems.
+	if err := errors.Join(link(own, filepath.Join(view, "current")), link("current", filepath.Join(view, string(t.ID)))); err != nil {
 		return err
 	}
 	for _, parent := range t.Parents {

@@ -15,7 +15,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -195,11 +194,7 @@ func (a *Agent) keepAttempt(ctx context.Context, d Dir, r Record, attempt task.A
 			output = io.NewSectionReader(f, min(r.LogFrom, size), max(0, size-r.LogFrom))
 		}
 	}
-	q, ok := a.Queue.(queue.Trying)
-	if !ok {
-		return size, nil
-	}
-	return size, q.PutAttempt(ctx, d.id, attempt, output)
+	return size, a.Queue.PutAttempt(ctx, d.id, attempt, output)
 }
 
 // seal makes sure that no job of an earlier attempt runs the command again, should the

@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/need"
-	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // tryingQueue keeps attempts, by their numbers.
 type tryingQueue struct {
-	queue.Queue
+	plainQueue
 	state    task.State
 	err      error // of Task
 	down     error // of Report

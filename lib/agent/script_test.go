@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 // jobDir is the directory of a task whose command adds a line to a file, and whose jobs
@@ -49,9 +50,7 @@ func (j *jobDir) program(name string, failures int, words string) {
 	}
 	text := fmt.Sprintf("#!/bin/bash\nn=$(cat %[1]s 2>/dev/null || echo 0)\nif [ \"$n\" -lt %[2]d ]; then echo $((n+1)) >%[1]s; echo '%[3]s' >&2; exit 1; fi\nexec %[4]s \"$@\"\n",
 		filepath.Join(j.bin, name+".count"), failures, words, real)
-	if err := os.WriteFile(filepath.Join(j.bin, name), []byte(text), 0o700); err != nil {
-		j.t.Fatal(err)
-	}
+	executable.Write(j.t, filepath.Join(j.bin, name), text)
 }
 
 // run begins a job and returns its exit status and what it printed.
@@ -165,9 +164,7 @@ func TestACommandThatHasEndedIsNotRunAgain(t *testing.T) {
 func TestAJobThatIsKilledRightAfterItsCommand(t *testing.T) {
 	t.Parallel()
 	j := newJobDir(t, count...)
-	if err := os.WriteFile(filepath.Join(j.bin, "sleep"), []byte("#!/bin/sh\nkill -KILL $PPID\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(j.bin, "sleep"), "#!/bin/sh\nkill -KILL $PPID\n")
 	if code, out := j.run("5", 0); code != -1 {
 		t.Fatalf("exit %d, %q", code, out)
 	}
@@ -189,9 +186,7 @@ func TestTheDirectoryIsMovedRightAfterTheCommand(t *testing.T) {
 	t.Parallel()
 	j := newJobDir(t, count...)
 	away := t.TempDir()
-	if err := os.WriteFile(filepath.Join(j.bin, "sleep"), []byte("#!/bin/sh\nmv "+j.Path+" "+away+"/done\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(j.bin, "sleep"), "#!/bin/sh\nmv "+j.Path+" "+away+"/done\n")
 	if code, out := j.run("5", 0); code != 7 {
 		t.Errorf("exit %d, %q", code, out)
 	}
@@ -263,9 +258,7 @@ func TestAJobThatIsAskedToEndBeforeItsCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf("#!/bin/bash\nif ! [ -e %[1]s ]; then touch %[1]s; kill -TERM $PPID; fi\nexec %[2]s \"$@\"\n", filepath.Join(j.bin, "asked"), real)
-		if err := os.WriteFile(filepath.Join(j.bin, step), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, filepath.Join(j.bin, step), text)
 		if code, out := j.run("5", 0); code != 143 || j.runs() != 0 {
 			t.Errorf("%s: exit %d, %d runs, %q", step, code, j.runs(), out)
 		}

@@ -186,18 +186,17 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 
 // stateOf is the state of a task, which is asked for where its definition does not tell.
 func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
-	stated, ok := a.Queue.(queue.Stated)
-	if !ok || t.State != "" {
+	if t.State != "" {
 		return t.State, nil
 	}
-	return stated.State(ctx, t.ID)
+	return a.Queue.State(ctx, t.ID)
 }
 
 // lookBack makes sure that jobs from before the state directory was made were looked for.
 // ponos-poll does that first of all; a task that somebody starts by name may come before.
 // One look is enough for all who start tasks together.
 func (a *Agent) lookBack(ctx context.Context) error {
-	if _, ok := a.Runner.(runner.Historian); !ok || a.Store.recovered() {
+	if a.Runner.Can().Past == nil || a.Store.recovered() {
 		return nil
 	}
 	a.lookingBack.Lock()
@@ -322,7 +321,7 @@ func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) r
 		Task: t.ID, Label: t.Label(), Dir: d.Path, Script: d.file(scriptFile), Needs: record.needs(),
 		Attempt: record.Attempt, Before: record.Before,
 	}
-	if _, ok := a.Runner.(runner.Remote); ok {
+	if a.Runner.Can().Remote != nil {
 		s.Script, s.Image = "", t.Image
 	}
 	if held != nil {

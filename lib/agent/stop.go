@@ -89,7 +89,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		}
 		process = record.Process
 		record.Job = ref.Job
-		if priced, ok := a.Runner.(runner.Priced); ok {
+		if priced := a.Runner.Can().Price; priced != nil {
 			report.Cost = priced.Cost(ref)
 		}
 	}

@@ -18,14 +18,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/progress"
 )
 
-// Version is set by the build; without it the version of the module is told.
+// Version is set by the build; without it, Version is that of the module.
 var Version string
 
 // Tool is a program: its command line and what it does.
 type Tool struct {
-	Name        string
-	Usage       string // one line, lower case
-	ArgsUsage   string // such as "[ID...]"
+	Name  string
+	Usage string // one line, lower case
+	// ArgsUsage are the arguments, such as "[ID...]": as many as there are words, or any
+	// number if one ends with "...". More than these are refused, for commands likewise.
+	ArgsUsage   string
 	Description string // a few lines for --help
 	Examples    string // lines for the end of --help
 	// Brief names the options that --help shows where not all fit on one screen: by
@@ -142,6 +144,8 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			c.Flags = help.all
 			if c.Action == nil {
 				c.Action = t.unknownCommand
+			} else if len(c.Subcommands) == 0 && !c.Hidden {
+				c.Action = counted(c.ArgsUsage, c.Action)
 			}
 			prepare(path, c.Subcommands)
 		}
@@ -151,6 +155,8 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	action := t.Action
 	if action == nil {
 		action = t.unknownCommand
+	} else if len(t.Commands) == 0 {
+		action = counted(t.ArgsUsage, action)
 	}
 	return &cli.App{
 		Name: t.Name, Usage: t.Usage, ArgsUsage: t.ArgsUsage, Description: t.Description,
@@ -167,6 +173,16 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			}
 			return help.show(c)
 		},
+	}
+}
+
+// counted is an action that refuses more arguments than there are words in usage.
+func counted(usage string, action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if most := len(strings.Fields(usage)); c.NArg() > most && !strings.Contains(usage, "...") {
+			return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().Get(most))
+		}
+		return action(c)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -105,7 +106,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 		}
 	}
 	many.Brief = map[string][]string{"": {"flag29", "num"}}
-	if _, short, _ = runTool(many, "--help"); !strings.Contains(short, "most used options:\n      --flag29  does it\n  -n, --num N   at most N\n\nmore: ") {
+	if _, short, _ = runTool(many, "--help"); !strings.Contains(short, "common options:\n      --flag29  does it\n  -n, --num N   at most N\n\nmore: ") {
 		t.Errorf("got\n%s", short)
 	}
 	_, description, _ := runTool(many, "--describe")
@@ -126,9 +127,9 @@ func TestOneOf(t *testing.T) {
 		"":                   "",
 		"--kind small":       "",
 		"--where here,there": "",
-		"--kind smal":        "sq: --kind: \"smal\" is none of big, small\nsq: hint: did you mean \"small\"?\n",
-		"--where here,x":     "sq: --where: \"x\" is none of here, there\n",
-		"--kind=":            "sq: --kind: \"\" is none of big, small\n",
+		"--kind smal":        "sq: --kind: \"smal\" is not one of big, small\nsq: hint: did you mean \"small\"?\n",
+		"--where here,x":     "sq: --where: \"x\" is not one of here, there\n",
+		"--kind=":            "sq: --kind: \"\" is not one of big, small\n",
 	} {
 		code, _, stderr := runTool(with, strings.Fields(args)...)
 		if stderr != want || (code == 2) != (want != "") {
@@ -175,7 +176,7 @@ func TestErrorsBecomeStatusAndMessage(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	with := Tool{Name: "sq", Usage: "lists", Commands: []*cli.Command{{
-		Name: "explain", Usage: "says why", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}},
+		Name: "explain", Usage: "says why", ArgsUsage: "WORD...", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}},
 		Action: func(c *cli.Context) error {
 			_, err := fmt.Fprintf(c.App.Writer, "json=%v args=%q\n", c.Bool("json"), c.Args().Slice())
 			return err
@@ -232,7 +233,7 @@ func TestTableFitsATerminal(t *testing.T) {
 		if !strings.Contains(text, "01a1faf1-7e44-7767-b4cb-443504a8c347") {
 			t.Errorf("%d columns: the id is cut:\n%s", room, text)
 		}
-		if left := strings.Contains(text, "too narrow for has"); left != (room < 120) || left == strings.Contains(text, "a100") {
+		if left := strings.Contains(text, "narrow terminal: has"); left != (room < 120) || left == strings.Contains(text, "a100") {
 			t.Errorf("%d columns: left out: %v\n%s", room, left, text)
 		}
 		for word := range strings.FieldsSeq(why) {
@@ -287,7 +288,23 @@ func TestTableLeavesOutItsLastNumber(t *testing.T) {
 	if err := table.printWithin(&out, 28); err != nil {
 		t.Fatal(err)
 	}
-	if want := "GROUP        TASKS  FAILED\na-long-name     12       3\ntoo narrow for stopped: a wider terminal has more\n"; out.String() != want {
+	if want := "GROUP        TASKS  FAILED\na-long-name     12       3\ncolumns hidden on this narrow terminal: stopped\n"; out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestTooManyArguments(t *testing.T) {
+	done := func(*cli.Context) error { return nil }
+	tool := Tool{Name: "tool", Commands: []*cli.Command{
+		{Name: "none", Action: done}, {Name: "one", ArgsUsage: "[FILE]", Action: done}, {Name: "any", ArgsUsage: "FILE...", Action: done},
+	}}
+	for args, want := range map[string]string{
+		"none": "", "one a": "", "any a b c": "", "none a": `tool: unexpected argument "a"`, "one a b": `tool: unexpected argument "b"`,
+	} {
+		var stderr strings.Builder
+		code := tool.Run(t.Context(), append([]string{"tool"}, strings.Fields(args)...), nil, io.Discard, &stderr)
+		if got := strings.TrimSpace(stderr.String()); got != want || (code == 2) != (want != "") {
+			t.Errorf("%s: %d %q, want %q", args, code, got, want)
+		}
 	}
 }

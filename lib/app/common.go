@@ -9,7 +9,7 @@ func ConfigFlag() cli.Flag {
 
 // VerboseFlag is the flag that says more on standard error.
 func VerboseFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell on standard error what is done"}
+	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report each step on standard error"}
 }
 
 // JSONFlag is the flag for output for programs.
@@ -17,19 +17,16 @@ func JSONFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print JSON instead of a table"}
 }
 
-// SpoolFlag is the flag that names a spool, the same in all tools that look at one.
-func SpoolFlag() cli.Flag {
-	return &cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "look at the spool `DIR`; read no configuration"}
-}
-
-// FilterFlags are the flags that say which tasks of a spool are meant; states are the words
-// that --state takes.
-func FilterFlags(states []string) []cli.Flag {
-	return []cli.Flag{
+// TaskFlags are the flags that name a spool and filter its tasks, the same in all tools that
+// look at them, and more; states are the words that --state takes.
+func TaskFlags(states []string, more ...cli.Flag) []cli.Flag {
+	return append([]cli.Flag{
+		ConfigFlag(),
+		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "use the spool `DIR`, without a configuration file"},
 		SomeOf(&cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE[,STATE...]`"}, states...),
 		&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "only tasks of the group `GROUP`, which may be a pattern"},
-		&cli.StringFlag{Name: "name", Aliases: []string{"n"}, Usage: "only tasks called `TASK`, which may be a pattern"},
-		&cli.StringFlag{Name: "since", Usage: "only tasks submitted within the last `DURATION`, or since a time"},
-		&cli.StringFlag{Name: "until", Usage: "only tasks submitted more than `DURATION` ago, or before a time"},
-	}
+		&cli.StringFlag{Name: "name", Aliases: []string{"n"}, Usage: "only tasks with the name `TASK`, which may be a pattern"},
+		&cli.StringFlag{Name: "since", Usage: "only tasks submitted in the last `DURATION`, or since a date"},
+		&cli.StringFlag{Name: "until", Usage: "only tasks submitted more than `DURATION` ago, or before a date"},
+	}, more...)
 }

@@ -120,7 +120,7 @@ func (p page) screen() string {
 	tool, _, _ := strings.Cut(p.name, " ")
 	more := fmt.Sprintf("\nmore: %s --help-all, man %s\n", p.name, tool)
 	description, _, _ := strings.Cut(p.description, "\n\n")
-	top := p.head(description) + p.commandList() + "\nmost used options:\n"
+	top := p.head(description) + p.commandList() + "\ncommon options:\n"
 	flags := p.flags
 	if len(p.brief) > 0 {
 		flags = nil

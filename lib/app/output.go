@@ -57,7 +57,7 @@ func (t *Table) printWithin(w io.Writer, room int) error {
 	if err := fitted.print(w); err != nil || len(dropped) == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "too narrow for %s: a wider terminal has more\n", strings.Join(dropped, ", "))
+	_, err := fmt.Fprintf(w, "columns hidden on this narrow terminal: %s\n", strings.Join(dropped, ", "))
 	return err
 }
 

@@ -26,9 +26,9 @@ type Actions struct {
 
 // waiting is how many tasks there may be for each that is prepared or submitted: enough for a
 // job array each.
-const waiting = 32
+const waiting = 48
 
-// Run does the actions. Failures are told as they happen; the error says how it went.
+// Run does the actions. Failures are reported as they happen; the error is the overall result.
 func (a Actions) Run(ctx context.Context) (err error) {
 	if a.Jobs < 1 {
 		return fault.Errorf(fault.Usage, "--jobs must be at least 1, not %d", a.Jobs)
@@ -39,7 +39,7 @@ func (a Actions) Run(ctx context.Context) (err error) {
 	}
 	if len(ids) == 0 && app.IsTerminal(a.Stdin) {
 		return fault.Hint(fault.Errorf(fault.Usage, "no task is named, and standard input is a terminal"),
-			`"ponos-poll | `+a.Tool+`" does what the queue wants`)
+			`"ponos-poll | `+a.Tool+`" carries out the actions of the queue`)
 	}
 	line := progress.Open(a.Stderr, a.Tool)
 	defer line.Close()

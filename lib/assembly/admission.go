@@ -92,7 +92,7 @@ func hopelessNow(ctx context.Context, options []string, world launcher.World) st
 		case !slices.ContainsFunc(snapshot.Groups, func(g asked.Group) bool {
 			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job)
 		}):
-			why = fmt.Sprintf("Slurm would refuse the job: partition %s: it has no node with the CPUs, the memory and the GPUs that are asked for on each", name)
+			why = fmt.Sprintf("Slurm would refuse the job: partition %s: it has no node with the requested CPUs, memory and GPUs on each", name)
 		default:
 			return ""
 		}

@@ -126,14 +126,14 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 		}
 		run = p.Vast
 	default:
-		worker, err := Sibling("ponos-start")
+		worker, err := command.Sibling("ponos-start")
 		if err != nil {
 			return nil, err
 		}
 		dir := filepath.Join(c.StateDir(), "local")
 		run = &local.Runner{
 			Dir: dir, MaxJobs: c.Local.MaxJobs, Has: machine(c), StopWait: time.Duration(c.Local.StopWait),
-			Worker: []string{worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)},
+			Worker: append(worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)),
 		}
 	}
 	var q queue.Queue = sp
@@ -311,15 +311,4 @@ func cluster(ctx context.Context, p *Parts, host string) (string, error) {
 	// Without the file the next tool asks again.
 	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
 	return name, nil
-}
-
-// Sibling is the path of another tool of the suite: beside this one, else in PATH.
-func Sibling(name string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		path := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
-			return path, nil
-		}
-	}
-	return command.Path(name)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -110,9 +111,12 @@ func (p *Parts) daemonScript(every time.Duration) ([]byte, error) {
 	line("")
 	var errs []error
 	for _, tool := range []string{"setup", "poll", "stop", "start"} {
-		path, err := Sibling("ponos-" + tool)
+		words, err := command.Sibling("ponos-" + tool)
 		errs = append(errs, err)
-		line("%s=%s", tool, app.Quote(path))
+		for i := range words {
+			words[i] = app.Quote(words[i])
+		}
+		line("%s=(%s)", tool, strings.Join(words, " "))
 	}
 	line("export PONOS_CONFIG=%s", app.Quote(p.Config.Path))
 	line("pid_file=%s", app.Quote(p.Config.PIDFile))
@@ -142,9 +146,9 @@ trap requeue USR1
 trap 'log "ending"; end; exit 143' TERM
 
 log "starting (restart ${SLURM_RESTART_COUNT:-0})"
-"$setup" --no-daemon || exit
+"${setup[@]}" --no-daemon || exit
 while :; do
-	("$poll" --every "$every" | "$stop" | "$start" >/dev/null; exit "${PIPESTATUS[0]}") &
+	("${poll[@]}" --every "$every" | "${stop[@]}" | "${start[@]}" >/dev/null; exit "${PIPESTATUS[0]}") &
 	agent=$!
 	wait "$agent"
 	code=$?

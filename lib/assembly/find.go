@@ -35,7 +35,7 @@ func Find(ctx context.Context, spec string, learned usage.Learned) (config.Optio
 	return options, nil
 }
 
-// CheckRequests reports the resource requests of a configuration that are no good.
+// CheckRequests reports the invalid resource requests of a configuration.
 func CheckRequests(c config.Config) error {
 	var errs []error
 	for _, s := range []struct {

@@ -70,7 +70,7 @@ const agentFile = "agent.json"
 // place until Release; it takes a turn every so often.
 //
 // A PID file that was left behind names whatever process has its number by now, so the
-// number alone keeps nobody away.
+// number alone does not stop another agent.
 func (p *Parts) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
 	path := p.Config.PIDFile
 	self := filepath.Join(p.Config.StateDir(), agentFile)

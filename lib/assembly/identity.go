@@ -59,7 +59,7 @@ func (p *Parts) identifyData(was spool.Beat, create bool) (string, error) {
 		before, err = p.places.Identity(dir)
 	}
 	if err == nil && before != "" && id != before && !create {
-		what := "it is empty, or not mounted"
+		what := "it is empty or not mounted"
 		if id != "" {
 			what = "it is data_dir " + id
 		}
@@ -69,7 +69,7 @@ func (p *Parts) identifyData(was spool.Beat, create bool) (string, error) {
 		}
 		return "", fault.Hint(
 			fault.Errorf(fault.Unavailable, "data_dir %q: %s; this agent has worked with data_dir %s%s", dir, what, before, when),
-			"mount it; if it is lost, ponos-setup takes what is there, and finds the tasks again")
+			"mount it; if it is lost, ponos-setup accepts this one and finds the tasks again")
 	}
 	if err == nil && id == "" {
 		id, err = makeDataID(dir)
@@ -114,7 +114,7 @@ func (p *Parts) findState(create bool) error {
 	case id != "":
 		return fault.Hint(
 			fault.Errorf(fault.Unavailable, "state directory %q: it is %s; this agent has worked with %s", state, id, was),
-			"bring that one back; ponos-setup takes what is there")
+			"restore that one; ponos-setup accepts this one")
 	}
 	var a task.Absence
 	b, err = os.ReadFile(counted)
@@ -136,8 +136,8 @@ func (p *Parts) findState(create bool) error {
 	if a.Fact() {
 		return nil
 	}
-	return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", state),
-		"if it is lost, ponos-setup makes a new one and finds the tasks again; so does a turn in some minutes")
+	return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is missing or not mounted", state),
+		"if it is lost, ponos-setup creates a new one and finds the tasks again; so does a turn after some minutes")
 }
 
 // rememberState notes which state directory is in the data_dir.
@@ -196,7 +196,7 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 func View(c config.Config) (agent.View, error) {
 	v, err := agent.ReadView(c.StateDir())
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fault.Hint(fmt.Errorf("state directory %q: it is not there, or not mounted", c.StateDir()), "ponos-setup makes it")
+		err = fault.Hint(fmt.Errorf("state directory %q: it does not exist or is not mounted", c.StateDir()), "ponos-setup makes it")
 	}
 	return v, fault.Wrap(fault.Unavailable, err)
 }

@@ -75,7 +75,7 @@ func hostname() string {
 // flush bounds how long a tool waits for Sentry before it ends.
 const flush = 3 * time.Second
 
-// close reports an error, unless it only says that somebody ended the tool, or what its
+// close reports an error, unless it only says that a signal ended the tool, or what its
 // exit status is to be.
 func (l *logging) close(err error) {
 	var interrupted app.Interrupted

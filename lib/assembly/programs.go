@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
 )
 
 // Check is something that ponos-setup has looked at.
@@ -26,7 +27,7 @@ type Check struct {
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
-	// Warning says that the agent works all the same, though not for all tasks.
+	// Warning says that the agent still works, but not for all tasks.
 	Warning bool `json:"warning,omitempty"`
 }
 
@@ -99,14 +100,14 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	case errors.As(err, &missing):
 		check.Detail, check.Hint = err.Error(), fmt.Sprintf("install %s, or put it into PATH", p.name)
 	case err != nil && p.slurm:
-		check.Detail, check.Hint = err.Error(), "Slurm's programs need a good slurm.conf: SLURM_CONF is not set"
+		check.Detail, check.Hint = err.Error(), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
-			check.Hint = fmt.Sprintf("Slurm's programs need a good slurm.conf: SLURM_CONF is %q", conf)
+			check.Hint = fmt.Sprintf("Slurm's programs need a valid slurm.conf: SLURM_CONF is %q", conf)
 		}
 	case err != nil:
-		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`see what "%s --version" says`, p.name)
+		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`check the output of "%s --version"`, p.name)
 	case match == nil:
-		check.Detail = fmt.Sprintf("it does not tell its version but %.60q", text)
+		check.Detail = fmt.Sprintf("it does not print its version but %.60q", text)
 	default:
 		var version [3]int
 		for i := range version {
@@ -158,7 +159,7 @@ func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Che
 func CheckDirectories(c config.Config) []Check {
 	checks := []Check{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
 	if dir := c.SpoolDir(); dir != "" {
-		checks = append(checks, checkDirectory("spool", dir, nil))
+		checks = append(checks, checkDirectory("spool", dir, spool.CheckOwner(dir)))
 	}
 	return append(checks, checkDirectory("pid_file", c.PIDFile, nil))
 }
@@ -228,7 +229,7 @@ func (p *Parts) CheckSubmission(ctx context.Context) ([]Check, error) {
 		if fault.Is(err, fault.Unavailable) {
 			return checks, err
 		}
-		check := Check{Name: key, OK: err == nil, Detail: "sbatch takes " + strings.Join(options, " ")}
+		check := Check{Name: key, OK: err == nil, Detail: "sbatch accepts " + strings.Join(options, " ")}
 		if err != nil {
 			check.Detail, check.Hint = err.Error(), fault.HintOf(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// newVast puts the runner of rented machines together. It asks nobody yet.
+// newVast creates the runner of rented machines. It sends no request yet.
 func newVast(ctx context.Context, p *Parts) (*vastrunner.Runner, error) {
 	r, err := NewVast(p.Config, p.log.Logger)
 	if err != nil {
@@ -33,7 +33,7 @@ func newVast(ctx context.Context, p *Parts) (*vastrunner.Runner, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Its hash: labels are short, and host names nobody's business.
+		// Its hash: labels are short, and host names are private.
 		r.Agent, _, _ = strings.Cut(name, "-")
 	}
 	return r, nil

@@ -36,7 +36,7 @@ const (
 var offset = mustOffset(os.Getenv(Variable), os.Getenv(DayVariable), time.Now())
 
 // Now returns the time. As that of [time.Now], it has a monotonic reading, so that
-// a duration between two of them is not changed by a clock that somebody sets.
+// a duration between two of them does not change when the system clock is set.
 func Now() time.Time {
 	if offset == 0 {
 		return time.Now()

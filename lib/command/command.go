@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -166,6 +167,26 @@ func Path(name string) (string, error) {
 		return "", fault.Hint(&NotFoundError{name, err}, fmt.Sprintf("is %q installed and in PATH?", name))
 	}
 	return path, nil
+}
+
+// AllTools is set by the program that is all tools of the suite, which its first argument
+// names.
+var AllTools bool
+
+// Sibling is how another tool of the suite is run: the program beside this one, or this one
+// if it is all tools, or else the one in PATH.
+func Sibling(name string) ([]string, error) {
+	if self, err := os.Executable(); err == nil {
+		path := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return []string{path}, nil
+		}
+		if AllTools {
+			return []string{self, name}, nil
+		}
+	}
+	path, err := Path(name)
+	return []string{path}, err
 }
 
 // tail keeps the last maxStderr bytes written to it.

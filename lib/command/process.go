@@ -21,7 +21,7 @@ type Process struct {
 }
 
 // StartProcess starts c; Stdin and Stdout of c are ignored, Timeout too. Its
-// standard error goes to c.Stderr, which must be a file so that nobody has to
+// standard error goes to c.Stderr, which must be a file so that no goroutine has to
 // copy, or nil for none.
 func StartProcess(c Cmd) (*Process, error) {
 	p := &Process{name: c.Name, cmd: c.program()}

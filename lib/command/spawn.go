@@ -34,7 +34,7 @@ type SpawnEvent struct {
 	Usage  syscall.Rusage
 }
 
-// Handler is told of every event, by the thread that has seen it: several may call
+// Handler is called with every event, by the thread that has seen it: several may call
 // it at once. What it returns, if anything, is started by that thread at once: the
 // end of a program leads to the start of the next without waking up another thread,
 // which takes longer than to start a program.
@@ -92,7 +92,7 @@ func (s *Spawner) newLane() *lane {
 	return l
 }
 
-// Start queues l; what becomes of it is told to the handler.
+// Start queues l; the handler gets the events of its process.
 func (s *Spawner) Start(l Launch) {
 	to := s.lanes[0]
 	if len(l.CPUs) > 0 {

@@ -60,11 +60,11 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		}
 	case "slurm", "local", "vast":
 	default:
-		problem("mode", `%q is none of "slurm", "vast" and "local"`, c.Mode)
+		problem("mode", `%q is not one of "slurm", "vast" and "local"`, c.Mode)
 	}
 	c.finishVast(problem, path)
 	if level := strings.ToUpper(c.Logging.Level); !slices.Contains(levels, level) {
-		problem("logging.level", "%q is none of %s", c.Logging.Level, strings.Join(levels, ", "))
+		problem("logging.level", "%q is not one of %s", c.Logging.Level, strings.Join(levels, ", "))
 	} else {
 		c.Logging.Level = level
 	}

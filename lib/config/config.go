@@ -183,7 +183,7 @@ func Find(flag string) (string, error) {
 	}
 	return "", fault.Hint(
 		fault.Errorf(fault.Usage, "no configuration: PONOS_CONFIG is not set, and there is no %s", strings.Join(candidates, " and no ")),
-		`make one with "ponos-setup --init DIR", or name one with --config FILE`)
+		`create one with "ponos-setup --init DIR", or name one with --config FILE`)
 }
 
 // Expand replaces a leading ~ and environment variables in a path.
@@ -204,7 +204,11 @@ func Load(flag string) (Config, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return Config{}, fault.Hint(fault.Errorf(fault.Usage, "reading the configuration: %w", err), `"ponos-setup --init DIR" makes one`)
+		hint := `create one with "ponos-setup --init DIR"`
+		if errors.Is(err, fs.ErrPermission) {
+			hint = "run the tool as the user of the agent, or name another configuration with --config FILE"
+		}
+		return Config{}, fault.Hint(fault.Errorf(fault.Usage, "reading the configuration: %w", err), hint)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
@@ -244,6 +248,8 @@ func (c *Config) SpoolDir() string {
 	return ""
 }
 
+const ownDataDir = "run the tool as the user of the agent, or set another data_dir in "
+
 // CheckDataDir reports whether tools can work in the data directory; it makes
 // nothing.
 func (c *Config) CheckDataDir() error {
@@ -254,11 +260,15 @@ func (c *Config) CheckDataDir() error {
 			return fault.Errorf(fault.Usage, "data_dir %q: %q is not a directory", c.DataDir, dir)
 		case err == nil:
 			if !writable(dir) {
-				return fault.Hint(fault.Errorf(fault.Usage, "data_dir %q: %q may not be written to", c.DataDir, dir), "set data_dir in "+c.Path)
+				return fault.Hint(fault.Errorf(fault.Usage, "data_dir %q: %q is not writable", c.DataDir, dir), ownDataDir+c.Path)
 			}
 			return nil
 		case !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir):
-			return fault.Errorf(fault.Usage, "data_dir %q: %w", c.DataDir, err)
+			err = fault.Errorf(fault.Usage, "data_dir %q: %w", c.DataDir, err)
+			if errors.Is(err, fs.ErrPermission) {
+				err = fault.Hint(err, ownDataDir+c.Path)
+			}
+			return err
 		}
 	}
 }

@@ -117,7 +117,7 @@ mode: cloud
 		`ponos.yaml:3: farm_id: want a string`,
 		`ponos.yaml:4: sed: unknown key; did you mean "seed"?`,
 		`ponos.yaml:6: logging.levle: unknown key; did you mean "level"?`,
-		`ponos.yaml:7: logging.level: "LOUD" is none of NOTSET,`,
+		`ponos.yaml:7: logging.level: "LOUD" is not one of NOTSET,`,
 		`ponos.yaml:8: logging.task_format: it has no %(message)s`,
 		`ponos.yaml:10: slurm.base.comment: the agent marks its jobs by the comment`,
 		`slurm.base.Bad Key: not a long option of sbatch: "Bad Key"`,
@@ -125,7 +125,7 @@ mode: cloud
 		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
 		`ponos.yaml:16: local.max_jobs: want a whole number`,
 		`ponos.yaml:17: retention: "soon" is not a duration`,
-		`ponos.yaml:18: mode: "cloud" is none of "slurm", "vast" and "local"`,
+		`ponos.yaml:18: mode: "cloud" is not one of "slurm", "vast" and "local"`,
 		`ponos.yaml: seed: it is missing`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -142,7 +142,7 @@ func TestBrokenFiles(t *testing.T) {
 		"- 1":                    "not a mapping",
 		"just text":              "not a mapping",
 		arkindex + "seed: x":     "twice",
-		arkindex + "slurm: {cpu: {time_limit: 1, time: 2}}": "option --time is there twice",
+		arkindex + "slurm: {cpu: {time_limit: 1, time: 2}}": "option --time is given twice",
 		"queue: 'spool:'": "lacks its directory",
 	} {
 		if _, err := parse(t, text); err == nil || !strings.Contains(err.Error(), want) || !fault.Is(err, fault.Usage) {

@@ -202,7 +202,7 @@ func (d *decoder) mapping(node *yaml.Node, v reflect.Value, key string) {
 				d.at(k.Line, full, "unknown key; known are %s", strings.Join(known, ", "))
 			}
 		case seen[k.Value]:
-			d.at(k.Line, full, "the key is there twice")
+			d.at(k.Line, full, "the key is given twice")
 		default:
 			d.decode(value, field, full)
 		}

@@ -84,7 +84,7 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 			continue
 		}
 		if _, twice := target.Get(name); twice {
-			d.at(k.Line, full, "option --%s is there twice", name)
+			d.at(k.Line, full, "option --%s is given twice", name)
 		}
 		o := Option{Key: k.Value, Name: name}
 		yes, isBool := boolean(v)

@@ -27,7 +27,7 @@ type Vast struct {
 	ImageLookup  bool              `yaml:"image_lookup"` // ask the registry what an image runs by itself
 
 	// Where containers without curl and python3 fetch vast-switch, and how long they ask for
-	// a stop in vain before they ask to be destroyed.
+	// a stop without effect before they ask to be destroyed.
 	SwitchURL   string   `yaml:"switch_url"`
 	SwitchSum   string   `yaml:"switch_sha256"`
 	SwitchGrace Duration `yaml:"switch_grace"`

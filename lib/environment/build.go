@@ -20,7 +20,7 @@ import (
 // InstallScript is the file at the root of a repository that installs it.
 const InstallScript = "install_ponos_slurm.sh"
 
-// check refuses sources that are no good, or that could be taken for options.
+// check refuses sources that are invalid, or that look like options.
 func (s Spec) check() error {
 	src := s.Source
 	if src.Repository == "" {

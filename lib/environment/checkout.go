@@ -29,7 +29,7 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 	env := append(gitEnviron(os.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	safe := []string{
 		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false", "-c", "safe.directory=*",
-		// Checkouts borrow the objects of the kept repository, and nobody may be at work
+		// Checkouts borrow the objects of the kept repository, and no other process may be at work
 		// on it when this call has ended.
 		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
 	}

@@ -34,7 +34,7 @@ type Spec struct {
 	Local bool
 }
 
-// Environment is a prepared environment. It is shared: nobody may write to it.
+// Environment is a prepared environment. It is shared and must not be written to.
 type Environment struct {
 	Source string // directory of the checkout
 	Venv   string // directory of the virtual environment; "" if the code needs none
@@ -94,7 +94,7 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if env, ok := find(dir); ok { // somebody else has built it meanwhile
 		return env, nil
 	}
-	// What killed builds have left behind is nobody's.
+	// Files of killed builds belong to no environment.
 	if err := s.sweep(dir); err != nil {
 		return Environment{}, err
 	}
@@ -171,7 +171,7 @@ func remove(dir string) (err error) {
 	return err
 }
 
-// Prune removes environments that nobody has asked for since a time, and kept
+// Prune removes environments that were not requested since a time, and kept
 // repositories that no environment borrows from. What a living task uses must be
 // younger.
 func (s *Store) Prune(before time.Time) error {
@@ -198,7 +198,7 @@ func (s *Store) Prune(before time.Time) error {
 }
 
 // PruneUnused removes the directories within a directory that were last touched
-// before a time, and that nobody has locked. Hidden ones stay.
+// before a time, and that are not locked. Hidden ones stay.
 func PruneUnused(parent string, before time.Time, lockOf func(dir string) string) error {
 	entries, err := os.ReadDir(parent)
 	if errors.Is(err, fs.ErrNotExist) {

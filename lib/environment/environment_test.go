@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 // counting counts how often each program is run.
@@ -48,12 +49,7 @@ func repository(t *testing.T, files map[string]string) (path, commit string) {
 	t.Helper()
 	path = t.TempDir()
 	for name, text := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(path, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, filepath.Join(path, name), text)
 	}
 	git := func(args ...string) string {
 		out, err := command.System.Run(t.Context(), command.Cmd{Name: "git", Args: append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...), Dir: path})
@@ -175,7 +171,7 @@ func TestWhatCannotBePrepared(t *testing.T) {
 func TestHooksAreNotRun(t *testing.T) {
 	repo, commit := repository(t, map[string]string{"x": "y"})
 	ran := filepath.Join(t.TempDir(), "ran")
-	hook := []byte("#!/bin/sh\ntouch " + ran + "\n")
+	hook := "#!/bin/sh\ntouch " + ran + "\n"
 	template := t.TempDir()
 	t.Setenv("GIT_TEMPLATE_DIR", template)
 	for _, dir := range []string{filepath.Join(repo, ".git/hooks"), filepath.Join(template, "hooks")} {
@@ -183,9 +179,7 @@ func TestHooksAreNotRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"post-checkout", "post-merge", "reference-transaction", "pre-receive", "update"} {
-			if err := os.WriteFile(filepath.Join(dir, name), hook, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			executable.Write(t, filepath.Join(dir, name), hook)
 		}
 	}
 	s, _ := store(t)

@@ -37,16 +37,16 @@ func TestLimits(t *testing.T) {
 		job  slurm.Job
 		want string
 	}{
-		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 3}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 3: it will never start like this"},
-		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 2}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 2"},
-		{job("bob", "high", slurm.TRES{"cpu": 2}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job asks for 2"},
+		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 3}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job requests 3: it will never start like this"},
+		{job("alice", "high", slurm.TRES{"cpu": 1, "gres/gpu": 2}, time.Hour), "QoS high: 2 GPUs allowed in all, 1 in use, the job requests 2"},
+		{job("bob", "high", slurm.TRES{"cpu": 2}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job requests 2"},
 		// The limit of the QoS on jobs of a user takes the place of that of the association.
 		{job("bob", "high", slurm.TRES{"cpu": 1}, time.Hour), ""},
-		{job("bob", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user bob: 1 running jobs allowed in all, 1 in use, the job asks for 1"},
-		{job("bob", "high", slurm.TRES{"cpu": 1, "mem": 9001}, time.Hour), "account lab for user bob, each job: 9000 MiB of memory allowed, the job asks for 9001: it will never start like this"},
-		{job("bob", "high", slurm.TRES{"cpu": 1}, 11*time.Hour), "account lab for user bob, each job: 600 minutes allowed, the job asks for 660: it will never start like this"},
-		{job("bob", "high", slurm.TRES{"cpu": 7}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job asks for 7: it will never start like this"},
-		{job("alice", "normal", slurm.TRES{"cpu": 7}, time.Hour), "account lab: 6 CPUs allowed in all, 2 in use, the job asks for 7: it will never start like this"},
+		{job("bob", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user bob: 1 running jobs allowed in all, 1 in use, the job requests 1"},
+		{job("bob", "high", slurm.TRES{"cpu": 1, "mem": 9001}, time.Hour), "account lab for user bob, each job: 9000 MiB of memory allowed, the job requests 9001: it will never start like this"},
+		{job("bob", "high", slurm.TRES{"cpu": 1}, 11*time.Hour), "account lab for user bob, each job: 600 minutes allowed, the job requests 660: it will never start like this"},
+		{job("bob", "high", slurm.TRES{"cpu": 7}, time.Hour), "QoS high for user bob: 4 CPUs allowed in all, 3 in use, the job requests 7: it will never start like this"},
+		{job("alice", "normal", slurm.TRES{"cpu": 7}, time.Hour), "account lab: 6 CPUs allowed in all, 2 in use, the job requests 7: it will never start like this"},
 		{job("alice", "normal", slurm.TRES{"cpu": 1}, time.Hour), "account lab for user alice: 1 CPU minutes allowed in all, 5 in use"},
 	} {
 		records.Jobs = []slurm.Job{c.job}
@@ -74,7 +74,7 @@ func TestLimitsThatAreMetLater(t *testing.T) {
 	copied := *w
 	j := filled(waiting(1, 1, 10), 0)
 	j.QOS, j.Need.GPUs = "high", 2
-	const want = "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 2"
+	const want = "QoS high: 2 GPUs allowed in all, 1 in use, the job requests 2"
 	j = w.Bound(j)
 	if _, why := plan.Last(j); why != want {
 		t.Errorf("%q", why)

@@ -315,8 +315,8 @@ func TestLastHasLimits(t *testing.T) {
 	w := world(1)
 	w.Limits = []Limit{{Whose: "QoS high", What: "GPUs", Resource: "gres/gpu", Max: 2, Used: 1}}
 	for gpus, want := range map[float64]string{
-		1: "", 2: "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 2",
-		3: "QoS high: 2 GPUs allowed in all, 1 in use, the job asks for 3: it will never start like this",
+		1: "", 2: "QoS high: 2 GPUs allowed in all, 1 in use, the job requests 2",
+		3: "QoS high: 2 GPUs allowed in all, 1 in use, the job requests 3: it will never start like this",
 	} {
 		j := filled(waiting(1, 1, 10), 0)
 		j.Limits = []Ask{{0, gpus}}

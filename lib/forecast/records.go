@@ -374,7 +374,7 @@ func licenses(text string) map[string]int64 {
 	return all
 }
 
-// unseen accounts for what is taken on a node by nobody we see, such as the jobs of
+// unseen accounts for what is allocated on a node to jobs that are not visible, such as the jobs of
 // others on a cluster that keeps them private. Nobody knows until when.
 func (b *builder) unseen() {
 	sums := map[string]Resources{}

@@ -293,7 +293,7 @@ func (r *replay) block(blocked map[*Partition]bool, part *Partition) {
 	}
 }
 
-// started books a start of one task of a row.
+// started records the start of one task of a row.
 func (r *replay) started(row int, nodes []int32) {
 	j := &r.w.Jobs[row]
 	if r.w.course != nil {

@@ -135,7 +135,7 @@ func (s *space) block(n int32, b block) {
 	p.blocks = slices.Insert(p.blocks, at, b)
 }
 
-// preemption is the class of a row; 0 preempts nobody.
+// preemption is the class of a row; 0 preempts no job.
 func (s *space) preemption(row int) int {
 	if !s.w.Scheduler.PreemptByQOS && !s.w.Scheduler.PreemptByTier {
 		return 0

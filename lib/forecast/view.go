@@ -107,14 +107,14 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 	for _, row := range p.Order {
 		r, j := &p.Results[row], &p.World.Jobs[row]
 		if r.Told && p.space.parts[row].Tier >= part.Tier && p.stale(row, nodes) {
-			return Likely, fmt.Sprintf("job %s comes first, and may start sooner than Slurm has told", j.Label)
+			return Likely, fmt.Sprintf("job %s comes first, and may start sooner than Slurm has planned", j.Label)
 		}
 		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.parts[row] == nil || p.space.parts[row].Tier < part.Tier {
 			continue
 		}
 		for _, n := range p.space.nodesFor(row).nodes {
 			if slices.Contains(nodes, p.World.Nodes[n].Name) && p.space.couldFit(row, n) {
-				return Likely, fmt.Sprintf("job %s comes first, and Slurm has told no plan for it", j.Label)
+				return Likely, fmt.Sprintf("job %s comes first, and Slurm has published no plan for it", j.Label)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (p *Plan) outOfReach(user string, part *Partition) string {
 	return ""
 }
 
-// Last is what becomes of a job that comes after all others of its partition, as far as
+// Last is the plan for a job that comes after all others of its partition, as far as
 // the others go as they do in this turn. why says in words what keeps it from starting,
 // where that is not that others come first.
 func (p *Plan) Last(j Job) (result Result, why string) {
@@ -282,7 +282,7 @@ func (p *Plan) Explain(row int) string {
 		if !strings.HasPrefix(l.Resource, "job ") {
 			what += fmt.Sprintf(" in all, %s in use", plainNumber(p.used[r.Limit]))
 		}
-		ask := ", the job asks for " + plainNumber(amount)
+		ask := ", the job requests " + plainNumber(amount)
 		if amount < 1e-6 {
 			ask = ""
 		}
@@ -293,9 +293,9 @@ func (p *Plan) Explain(row int) string {
 	}
 	switch r.Verdict {
 	case NoLicense:
-		return fmt.Sprintf("license %s: %d free, the job asks for %d", r.License, p.free[r.License], j.Licenses[r.License])
+		return fmt.Sprintf("license %s: %d free, the job requests %d", r.License, p.free[r.License], j.Licenses[r.License])
 	case NeverFits:
-		return "no node of partition " + j.Partition + " has what it asks for: it will never start there"
+		return "no node of partition " + j.Partition + " has what it requests: it will never start there"
 	case NotReached:
 		return fmt.Sprintf("the scheduler has not come so far: it tries %d jobs a turn (bf_max_job_test)", p.World.Scheduler.MaxTest)
 	case Beyond:

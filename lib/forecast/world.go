@@ -20,7 +20,7 @@ type World struct {
 
 	asks func(*Job) []Ask
 	// origin is the world of which this one is a copy, or itself: its limits grow when
-	// jobs are bound by ones that nobody has met before.
+	// jobs are bound by limits that no other job has met.
 	origin *World
 	course *course // of the fair share, in a replay
 }

@@ -96,7 +96,7 @@ type attempt struct {
 	gpus       string
 }
 
-var notSeparable = Reason{"not_separable", "no option tells its nodes from others of the partition that do not match"}
+var notSeparable = Reason{"not_separable", "no option distinguishes its nodes from others of the partition that do not match"}
 
 // build makes the best answer of the matching candidates, best first, and marks
 // those that are in it. Without one, each has the reason why.
@@ -131,7 +131,7 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 			}
 		}
 		if began {
-			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be asked for at once"})
+			first.reasons = append(first.reasons, Reason{"nodes", "too few nodes can be requested at once"})
 		} else {
 			first.reasons = append(first.reasons, notSeparable)
 		}
@@ -160,7 +160,7 @@ func (b *builder) complete(matching []*candidate) bool {
 			c.verdict, c.reasons = Spare, c.reasons[:before[i]]
 		case c.verdict == Yes && !slices.Contains(b.partitions, c.group.partition):
 			c.verdict = Spare
-			c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be asked for at once"})
+			c.reasons = append(c.reasons, Reason{"nodes", "too few nodes of the partition can be requested at once"})
 		}
 	}
 	return enough
@@ -390,13 +390,13 @@ func (b *builder) add(c *candidate) *Reason {
 	case c.class != b.first.class:
 		return &Reason{"lower_class", "better partitions can take the job"}
 	case b.way.nodelist:
-		return &Reason{"nodelist", "the node found is asked for by its name"}
+		return &Reason{"nodelist", "the node found is requested by name"}
 	case b.l.cores(g, b.a) != b.l.cores(b.first.group, b.a):
 		return &Reason{"other_cores", "its memory would need another number of CPUs"}
 	case b.way.typed && (!typed || !slices.Equal(types, b.types)):
-		return &Reason{"other_type", "its GPUs would have to be asked for by another type"}
+		return &Reason{"other_type", "its GPUs would have to be requested by another type"}
 	case b.ambiguous(g):
-		return &Reason{"other_type", "its GPUs would have to be asked for by their type"}
+		return &Reason{"other_type", "its GPUs would have to be requested by their type"}
 	case c.choice.maxDuration > 0 != (b.first.choice.maxDuration > 0):
 		return &Reason{"other_qos", "its time limit comes from elsewhere"}
 	}

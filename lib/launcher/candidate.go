@@ -42,7 +42,7 @@ const (
 )
 
 // candidates evaluates all candidates of a Slurm launcher. It returns those that
-// match, the best first. With all, each is told with the reasons against it, in
+// match, the best first. With all, each has the reasons against it, in
 // the order of the file; without, one reason is enough and none is written down.
 func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
 	var matching []*candidate
@@ -177,7 +177,7 @@ func enough(matching []*candidate, start int, count map[*choice]int, a *request.
 	kept := matching[:start]
 	for _, c := range matching[start:] {
 		if n := count[c.choice]; n < max(1, a.Nodes) {
-			c.reasons = append(c.reasons, Reason{"nodes", fmt.Sprintf("%d nodes asked for, %d of the partition match", a.Nodes, n)})
+			c.reasons = append(c.reasons, Reason{"nodes", fmt.Sprintf("%d nodes requested, %d of the partition match", a.Nodes, n)})
 			continue
 		}
 		kept = append(kept, c)
@@ -204,7 +204,7 @@ func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
 	}
 	if nodes := max(1, a.Nodes); p.maxNodes > 0 && nodes > p.maxNodes {
-		no("nodes", "%d nodes asked for, the partition allows %d", nodes, p.maxNodes)
+		no("nodes", "%d nodes requested, the partition allows %d", nodes, p.maxNodes)
 	} else if nodes < p.minNodes {
 		no("nodes", "the partition takes jobs of %d nodes or more", p.minNodes)
 	}
@@ -285,9 +285,9 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gp
 		args         []any
 	}{
 		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
-		{!g.allowed(a.Where), "condition", "its features or hosts are not those asked for", nil},
+		{!g.allowed(a.Where), "condition", "its features or hosts are not the requested ones", nil},
 		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
-		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is asked for by CPUs here, and mem_per_cpu is not set", nil},
+		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set", nil},
 		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
 	} {
 		if !f.bad {
@@ -366,10 +366,10 @@ func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 		no(r.Code, "%s", r.Text)
 	}
 	if wanted := a.GPUCount(); wanted < c.minGPU {
-		no("min_gpu", "%s asked for, the QoS wants %d or more", countGPUs(wanted), c.minGPU)
+		no("min_gpu", "%s requested, the QoS requires %d or more", countGPUs(wanted), c.minGPU)
 	}
 	if limit := c.longest(g); limit > 0 && a.Duration > limit {
-		no("duration", "%s asked for, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
+		no("duration", "%s requested, %s allowed", unit.FormatDuration(a.Duration), unit.FormatDuration(limit))
 	}
 	if !holds(a.Where, "qos", c.isQOS) {
 		no("qos", "the request rules the QoS out")

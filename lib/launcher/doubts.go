@@ -84,7 +84,7 @@ func (d *doubts) gpus(at file.Pos, whose string, gpus []gpuSet) {
 			d.warn(at, `set "memory"`, "%sthe %s have %s or %s: a request for more than the smaller does not find them", whose, what, unit.FormatSize(g.least), unit.FormatSize(g.most))
 		}
 		if len(gpus) > 1 && g.gres == "" {
-			d.warn(at, `set "gres" to the types that Slurm has`, "%sseveral kinds of GPUs, without the types by which Slurm tells them apart: a job may get any of them", whose)
+			d.warn(at, `set "gres" to the types that Slurm has`, "%sseveral kinds of GPUs, without the types by which Slurm distinguishes them: a job may get any of them", whose)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type World struct {
 	Run     command.Runner      // nil: command.System
 	Now     func() time.Time    // nil: that of lib/clock
 	Refresh bool                // ask Slurm again, whatever is in the cache
-	// Warn is told what could not be asked; nil: nobody is.
+	// Warn is called with what could not be queried, unless it is nil.
 	Warn func(text string)
 }
 
@@ -96,7 +96,7 @@ func loadFile(path string) (*file.File, error) {
 }
 
 // Search makes a search of the launchers of a file. A file without any is a
-// cluster that nobody has described: Slurm is asked.
+// cluster without a description: Slurm is queried.
 func (w World) Search(f *file.File) (*Search, error) {
 	catalogue, err := gpu.Load(w.env)
 	if err != nil {

@@ -34,10 +34,10 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 		code, format string
 		args         []any
 	}{
-		{g.cores > 0 && cores > g.cores, "cores", "%d cores asked for, %d there", []any{cores, g.cores}},
-		{g.memory > 0 && a.Memory > g.memory, "memory", "%s of memory asked for, %s there", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
-		{g.disk > 0 && a.Disk > g.disk, "disk", "%s of local disk asked for, %s there", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
-		{g.disk == 0 && a.Disk > 0 && g.complete, "disk", "%s of local disk asked for, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
+		{g.cores > 0 && cores > g.cores, "cores", "%d cores requested, %d available", []any{cores, g.cores}},
+		{g.memory > 0 && a.Memory > g.memory, "memory", "%s of memory requested, %s available", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
+		{g.disk > 0 && a.Disk > g.disk, "disk", "%s of local disk requested, %s available", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
+		{g.disk == 0 && a.Disk > 0 && g.complete, "disk", "%s of local disk requested, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
 	} {
 		if !f.bad {
 			continue
@@ -52,7 +52,7 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 			if is = gpu.No; why == nil {
 				return is
 			}
-			why("gres", "%d of gres %s asked for, %d there", x.Count, x.Name, have)
+			why("gres", "%d of gres %s requested, %d available", x.Count, x.Name, have)
 		}
 	}
 	return is
@@ -85,7 +85,7 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	}
 	if there < wanted {
 		if why != nil {
-			why("gpu_count", "%s asked for, %s there", countGPUs(wanted), countGPUs(there))
+			why("gpu_count", "%s requested, %s available", countGPUs(wanted), countGPUs(there))
 		}
 		return gpu.No
 	}
@@ -171,7 +171,7 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 		}
 		if sum > g.gpus[i].most {
 			if why != nil {
-				why("memory", "%s of memory asked for with that of the GPU, %s there, which they share", unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
+				why("memory", "%s of memory requested with that of the GPU, %s available, which they share", unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
 			}
 			return false
 		}
@@ -347,7 +347,7 @@ func augment(have []gpuSet, want []request.GPU, fit fitting, flow [][]int, taken
 // explainGPU says why too few of the GPUs there fit.
 func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 	if fitting > 0 {
-		why("gpu_memory", "%s like %s asked for, only %d of %s there", countGPUs(w.Count), oneGPU(w), fitting, describeGPUs(have))
+		why("gpu_memory", "%s like %s requested, only %d of %s available", countGPUs(w.Count), oneGPU(w), fitting, describeGPUs(have))
 		return
 	}
 	for i := range have {
@@ -355,23 +355,23 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 		name := firstOf(g.model, g.gres, g.is.Label())
 		switch {
 		case w.Kind != request.AnyGPU && string(w.Kind) != g.kind:
-			why("gpu_kind", "%s asked for, the GPU is of kind %s", w.Kind, g.kind)
+			why("gpu_kind", "%s requested, the GPU is of kind %s", w.Kind, g.kind)
 		case len(w.Models) > 0 && g.isOneOf(w.Models) == gpu.No:
-			why("gpu_model", "model %s asked for, the GPU is %s", strings.Join(w.Models, " or "), name)
+			why("gpu_model", "model %s requested, the GPU is %s", strings.Join(w.Models, " or "), name)
 		case len(w.NotModels) > 0 && g.isOneOf(w.NotModels) == gpu.Yes:
 			why("gpu_model", "the model %s is ruled out", name)
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No && g.least == g.most:
-			why("gpu_memory", "%s of GPU memory asked for, %s there", unit.ShortSize(w.Memory), unit.ShortSize(g.most))
+			why("gpu_memory", "%s of GPU memory requested, %s available", unit.ShortSize(w.Memory), unit.ShortSize(g.most))
 		case w.Memory > 0 && g.hasAtLeast(w.Memory) == gpu.No:
-			why("gpu_memory", "%s of GPU memory asked for, a %s has at most %s", unit.ShortSize(w.Memory), name, unit.ShortSize(g.most))
+			why("gpu_memory", "%s of GPU memory requested, a %s has at most %s", unit.ShortSize(w.Memory), name, unit.ShortSize(g.most))
 		case w.MaxMemory > 0 && g.hasAtMost(w.MaxMemory) == gpu.No:
-			why("gpu_memory", "at most %s of GPU memory asked for, %s there", unit.ShortSize(w.MaxMemory), unit.ShortSize(g.least))
+			why("gpu_memory", "at most %s of GPU memory requested, %s available", unit.ShortSize(w.MaxMemory), unit.ShortSize(g.least))
 		case (w.CC > 0 || w.MaxCC > 0) && g.hasCapability(w.CC, w.MaxCC) == gpu.No:
-			why("gpu_cc", "compute capability %s asked for, %s", capabilities(w.CC, w.MaxCC), g.capability(name))
+			why("gpu_cc", "compute capability %s requested, %s", capabilities(w.CC, w.MaxCC), g.capability(name))
 		case w.Memory < g.floor && g.floor == g.minMemory:
-			why("gpu_min_memory", "%s of GPU memory asked for, it takes requests from %s on (min_memory)", unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
+			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_memory)", unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
 		case w.Memory < g.floor:
-			why("gpu_min_memory", "%s of GPU memory asked for, it takes requests from %s on (min_mem_ratio %v of %s)",
+			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_mem_ratio %v of %s)",
 				unit.ShortSize(w.Memory), unit.ShortSize(g.floor), g.ratio, unit.ShortSize(g.most))
 		}
 	}

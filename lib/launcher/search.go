@@ -33,9 +33,9 @@ func (s *Search) skips(l *Launcher) *Reason {
 	case l.Entry.Disabled:
 		return &Reason{"disabled", "the launcher is disabled in the file"}
 	case s.Kind != "" && l.Entry.Kind != s.Kind:
-		return &Reason{"kind", fmt.Sprintf("only launchers of kind %s are wanted", s.Kind)}
+		return &Reason{"kind", fmt.Sprintf("only launchers of kind %s are allowed", s.Kind)}
 	case len(s.Tags) > 0 && !slices.ContainsFunc(l.Entry.Tags, func(t string) bool { return slices.Contains(s.Tags, t) }):
-		return &Reason{"tags", "it has none of the tags asked for"}
+		return &Reason{"tags", "it has none of the requested tags"}
 	}
 	return nil
 }
@@ -121,18 +121,18 @@ func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) 
 	unknown = matchNode(&l.machine.figures, a, why) == gpu.Unknown
 	known := len(all)
 	if a.Nodes > 1 {
-		why("nodes", "%d nodes asked for, this is one machine", a.Nodes)
+		why("nodes", "%d nodes requested, this is one machine", a.Nodes)
 	}
 	for _, c := range a.Where {
 		if !c.Not {
-			why("condition", "a %s is asked for, and it has none", c.Field)
+			why("condition", "a %s is requested, and it has none", c.Field)
 		}
 	}
 	for _, x := range a.GRES {
-		why("gres", "gres %s is asked for, and it has none", x.Name)
+		why("gres", "gres %s is requested, and it has none", x.Name)
 	}
 	for _, x := range a.Licenses {
-		why("license", "license %s is asked for, and it has none", x.Name)
+		why("license", "license %s is requested, and it has none", x.Name)
 	}
 	if l.misses(a, a.Duration) {
 		why("deadline", "it cannot end by the deadline")

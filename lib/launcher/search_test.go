@@ -152,12 +152,12 @@ func TestExplainDocumented(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s/%s/%s %s: %s", r.Launcher, r.Partition, r.QOS, r.Verdict, strings.Join(texts, "; ")))
 	}
 	want := []string{
-		"local#1// no: gpu_count: 2 GPUs asked for, no GPU there",
-		"local#2// no: gpu_count: 2 GPUs asked for, 1 GPU there",
-		"manual/biggpus/ no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 33.6G on (min_mem_ratio 0.7 of 48G)",
-		"manual/biggpus/ no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
-		"manual/smallgpus/ no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
-		"manual/gpu_p4/qos_gpu-t3,qos_gpu-t4 no: gpu_min_memory: 4G of GPU memory asked for, it takes requests from 28GiB on (min_mem_ratio 0.7 of 40GiB)",
+		"local#1// no: gpu_count: 2 GPUs requested, no GPU available",
+		"local#2// no: gpu_count: 2 GPUs requested, 1 GPU available",
+		"manual/biggpus/ no: gpu_min_memory: 4G of GPU memory requested, it accepts requests from 33.6G on (min_mem_ratio 0.7 of 48G)",
+		"manual/biggpus/ no: gpu_min_memory: 4G of GPU memory requested, it accepts requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
+		"manual/smallgpus/ no: gpu_min_memory: 4G of GPU memory requested, it accepts requests from 16.8G on (min_mem_ratio 0.7 of 24G)",
+		"manual/gpu_p4/qos_gpu-t3,qos_gpu-t4 no: gpu_min_memory: 4G of GPU memory requested, it accepts requests from 28GiB on (min_mem_ratio 0.7 of 40GiB)",
 		"auto// no: unreachable: Slurm could not be asked: scontrol: no controller",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

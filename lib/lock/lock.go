@@ -1,9 +1,9 @@
 // Package lock locks files between processes with flock(2).
 //
 // The lock belongs to the open file, not to the process: a child that inherits it
-// keeps the lock for as long as it runs, which gofrs/flock does not offer. On NFS
-// and Lustre it depends on the mount whether other hosts see a lock, so it is a
-// courtesy there; what must hold, holds by rename, O_EXCL and looking first.
+// keeps the lock for as long as it runs. On NFS and Lustre it depends on the mount
+// whether other hosts see a lock, so it is a courtesy there; what must hold, holds by
+// rename, O_EXCL and looking first.
 package lock
 
 import (
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that somebody else has the lock.
+// ErrHeld says that another process holds the lock.
 var ErrHeld = errors.New("locked by another process")
 
 // Lock is a lock that is held.
@@ -29,21 +29,44 @@ func Try(path string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := File(f, false); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Lock{f}, nil
+}
+
+// File takes the lock of a file that is open: shared with others that do so, or alone. It
+// fails with ErrHeld.
+func File(f *os.File, shared bool) error {
+	if shared {
+		return take(f, unix.LOCK_SH|unix.LOCK_NB)
+	}
+	return take(f, unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// Share shares the lock of a file that was held alone. It waits for those who get it in
+// between.
+func Share(f *os.File) error { return take(f, unix.LOCK_SH) }
+
+func take(f *os.File, how int) error {
 	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
+		switch err := unix.Flock(int(f.Fd()), how); {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrHeld
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("locking %q: %w", f.Name(), err)
 		}
 	}
-	if err == nil {
-		return &Lock{f}, nil
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrHeld
-	} else {
-		err = fmt.Errorf("locking %q: %w", path, err)
-	}
-	return nil, errors.Join(err, f.Close())
+}
+
+// Unlock releases the lock of a file that stays open.
+func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
+// Missing reports whether an error says that a file system has no locks.
+func Missing(err error) bool {
+	return errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 // Wait takes the lock as soon as it is free. It asks again and again, at most ten
@@ -73,7 +96,7 @@ func TryFor(path string, d time.Duration) (*Lock, error) {
 	}
 }
 
-// Held reports whether somebody has the lock; a file that is not there is not
+// Held reports whether a process holds the lock; a file that is not there is not
 // locked. For the moment of the look, the lock is taken.
 func Held(path string) (bool, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -79,3 +79,37 @@ func TestChildKeepsTheLock(t *testing.T) {
 		t.Errorf("Held = %v, %v; want false", held, err)
 	}
 }
+
+func TestSharedLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	open := func() *os.File {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	a, b := open(), open()
+	if err := File(a, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := File(b, true); !errors.Is(err, ErrHeld) {
+		t.Errorf("beside one who has it alone: %v", err)
+	}
+	if err := Share(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := File(b, true); err != nil {
+		t.Errorf("beside one who shares it: %v", err)
+	}
+	if err := File(open(), false); !errors.Is(err, ErrHeld) {
+		t.Errorf("alone beside two: %v", err)
+	}
+	if err := errors.Join(Unlock(a), Unlock(b)); err != nil {
+		t.Fatal(err)
+	}
+	if err := File(open(), false); err != nil {
+		t.Errorf("after all have released it: %v", err)
+	}
+}

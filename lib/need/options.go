@@ -82,7 +82,7 @@ func Check(r task.Request) error {
 			return err
 		}
 		if seen[name] {
-			return fmt.Errorf("option %q is there twice", name)
+			return fmt.Errorf("option %q is given twice", name)
 		}
 		seen[name] = true
 	}

@@ -45,7 +45,7 @@ type Rule struct {
 	Exclude bool // the nodes that failed
 }
 
-// Growth is what becomes of a limit with each try: it is multiplied, but not beyond a
+// Growth is how a limit changes with each try: it is multiplied, but not beyond a
 // bound. Factor 0: it stays as it is; Most 0: there is no bound.
 type Growth[T int64 | time.Duration] struct {
 	Factor float64
@@ -125,14 +125,14 @@ func (r *Rule) step(s string) error {
 			return fmt.Errorf("%d tries: want 1 to %d", n, maxTries)
 		}
 		if r.Tries != 0 {
-			return errors.New("the number of tries is there twice")
+			return errors.New("the number of tries is given twice")
 		}
 		r.Tries = n
 		return nil
 	}
 	if s == "exclude" {
 		if r.Exclude {
-			return errors.New("exclude is there twice")
+			return errors.New("exclude is given twice")
 		}
 		r.Exclude = true
 		return nil
@@ -148,7 +148,7 @@ func (r *Rule) step(s string) error {
 		return fmt.Errorf("%s: want a factor of more than 1, and at most %d", what, maxFactor)
 	case what == "mem":
 		if r.Memory.Factor != 0 {
-			return errors.New("mem is there twice")
+			return errors.New("mem is given twice")
 		}
 		r.Memory.Factor = f
 		if bounded {
@@ -158,7 +158,7 @@ func (r *Rule) step(s string) error {
 		}
 	default:
 		if r.Time.Factor != 0 {
-			return errors.New("time is there twice")
+			return errors.New("time is given twice")
 		}
 		r.Time.Factor = f
 		if bounded {

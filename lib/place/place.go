@@ -1,6 +1,6 @@
 // Package place remembers which directory was where: a spool, or the data_dir of an
 // agent. A tool that finds an empty directory where there was one, or another one, has
-// found a mount point without its file system, and must not begin anew there.
+// found a mount point without its file system, and must not start a new one there.
 package place
 
 import (

@@ -94,7 +94,7 @@ func (f *Kept) Save() error {
 	return renameio.WriteFile(f.file, b.Bytes(), 0o600)
 }
 
-// forgotten, in seconds, is after what time nobody will know any more of a job that is
+// forgotten, in seconds, is the time after which no records remain of a job that is
 // neither in the queue nor in accounting.
 const forgotten = 86400
 

@@ -8,7 +8,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Place is what becomes of a job in a partition and QoS.
+// Place is the plan for a job in a partition and QoS.
 type Place struct {
 	Start    int64  // as it is planned with time limits, after the jobs that come first; 0: not planned
 	Expected int64  // as jobs really run; 0: nothing was learned, or it starts now

@@ -28,9 +28,10 @@ type Node struct {
 	cpus    []CPU  // by NUMA node, cache, core
 	busy    []bool // by index into cpus
 	gpus    []GPU
-	gpuBusy []bool
+	gpuFree []int32 // by index into gpus, in thousandths
 	total   Need
 	free    Need
+	shared  Named   // resources of the pool, which are none of the node's
 	groups  []group // caches, then NUMA nodes, then all: where to look, in order
 	closed  bool    // takes nothing new
 	gone    bool    // is not in the pool
@@ -55,15 +56,33 @@ type Slot struct {
 	Number int
 	End    int64 // when it will be over at the latest, in the caller's unit; 0: not known
 
+	// Others are the parts of other nodes, if the task runs on several.
+	Others []*Slot
+
 	need    Need
+	local   Need  // of that, what the node gives
+	shared  Named // and the pool
 	cpuAt   []int
 	gpuAt   []int
-	beside  *reservation
+	beside  *reservation // that the part of the node leaves room for
+	sharing *reservation // and the part of what is shared
 	release bool
+}
+
+// Nodes are the nodes of the slot, its own first.
+func (s *Slot) Nodes() []*Node {
+	nodes := []*Node{s.Node}
+	for _, o := range s.Others {
+		nodes = append(nodes, o.Node)
+	}
+	return nodes
 }
 
 // SetEnd notes when the slot will be over at the latest.
 func (s *Slot) SetEnd(at int64) {
+	for _, o := range s.Others {
+		o.SetEnd(at)
+	}
 	n := s.Node
 	n.forgetEnd(s)
 	if s.End = at; at > 0 {
@@ -90,11 +109,11 @@ func (n *Node) forgetEnd(s *Slot) {
 func (s *Slot) Need() Need { return s.need }
 
 // NewNode describes a node. Order of cpus does not matter.
-func NewNode(name string, cpus []CPU, gpus []GPU, mem int64) *Node {
+func NewNode(name string, cpus []CPU, gpus []GPU, mem int64, more Named) *Node {
 	n := &Node{
 		Name: name, cpus: slices.Clone(cpus), gpus: slices.Clone(gpus),
-		busy: make([]bool, len(cpus)), gpuBusy: make([]bool, len(gpus)),
-		total:   Need{len(cpus), len(gpus), mem},
+		busy: make([]bool, len(cpus)), gpuFree: slices.Repeat([]int32{WholeGPU}, len(gpus)),
+		total:   Need{CPUs: len(cpus), GPUs: len(gpus), Mem: mem, Named: more},
 		running: map[*Slot]struct{}{},
 	}
 	n.free = n.total
@@ -164,7 +183,10 @@ func (n *Node) Closed() bool { return n.closed || n.gone }
 // take gives part of the node to t. The caller has checked that it fits.
 func (n *Node) take(t *Task) *Slot {
 	need := t.Spec.Need
-	s := &Slot{Node: n, Task: t, need: need}
+	s := &Slot{Node: n, Task: t, need: need, local: need}
+	if need.Named != (Named{}) {
+		s.local = n.local(need)
+	}
 	s.cpuAt = n.pickCPUs(need.CPUs)
 	s.CPUs = make([]int, 0, need.CPUs)
 	for _, i := range s.cpuAt {
@@ -172,14 +194,14 @@ func (n *Node) take(t *Task) *Slot {
 		s.CPUs = append(s.CPUs, n.cpus[i].ID)
 	}
 	slices.Sort(s.CPUs)
-	if need.GPUs > 0 {
+	if need.GPUs > 0 || need.Share > 0 {
 		numa := -1
 		if len(s.cpuAt) > 0 {
 			numa = n.cpus[s.cpuAt[0]].NUMA
 		}
-		s.gpuAt = n.pickGPUs(need.GPUs, numa)
+		s.gpuAt = n.pickGPUs(need, numa)
 		for _, i := range s.gpuAt {
-			n.gpuBusy[i] = true
+			n.gpuFree[i] -= s.perGPU()
 			s.GPUs = append(s.GPUs, n.gpus[i].ID)
 		}
 	}
@@ -191,12 +213,44 @@ func (n *Node) take(t *Task) *Slot {
 	}
 	n.numbers[s.Number] = true
 	s.Number++
-	n.free = n.free.minus(need)
+	n.free = n.free.minus(s.local)
+	n.countGPUs(s)
 	n.running[s] = struct{}{}
 	if t.Company > 0 {
 		n.limited++
 	}
 	return s
+}
+
+// perGPU is how much of each of its GPUs the slot has.
+func (s *Slot) perGPU() int32 {
+	if s.need.Share > 0 {
+		return s.need.Share
+	}
+	return WholeGPU
+}
+
+// countGPUs corrects what is free after a slot that has some has come or gone.
+func (n *Node) countGPUs(s *Slot) {
+	if len(s.gpuAt) == 0 {
+		return
+	}
+	n.free.GPUs, n.free.Share = 0, 0
+	for _, free := range n.gpuFree {
+		if free == WholeGPU {
+			n.free.GPUs++
+		} else {
+			n.free.Share = max(n.free.Share, free)
+		}
+	}
+}
+
+// local is what the node gives of a need.
+func (n *Node) local(need Need) Need {
+	if need.Named != (Named{}) && n.shared != (Named{}) {
+		_, need.Named = need.Named.split(n.shared)
+	}
+	return need
 }
 
 // pickCPUs chooses want free CPUs: from the smallest group of neighbours that has
@@ -245,11 +299,25 @@ func (n *Node) pickCPUs(want int) []int {
 	return picked
 }
 
-func (n *Node) pickGPUs(want, numa int) []int {
-	picked := make([]int, 0, want)
+// pickGPUs chooses GPUs, near the CPUs if it can: for a part, the one of which least is
+// free that suffices.
+func (n *Node) pickGPUs(need Need, numa int) []int {
+	if need.Share > 0 {
+		best := -1
+		for i, free := range n.gpuFree {
+			if free < need.Share || best >= 0 && free > n.gpuFree[best] {
+				continue
+			}
+			if best < 0 || free < n.gpuFree[best] || n.gpus[i].NUMA == numa && n.gpus[best].NUMA != numa {
+				best = i
+			}
+		}
+		return []int{best}
+	}
+	picked := make([]int, 0, need.GPUs)
 	for _, near := range []bool{true, false} {
 		for i, g := range n.gpus {
-			if len(picked) < want && !n.gpuBusy[i] && (g.NUMA == numa) == near {
+			if len(picked) < need.GPUs && n.gpuFree[i] == WholeGPU && (g.NUMA == numa) == near {
 				picked = append(picked, i)
 			}
 		}
@@ -262,10 +330,11 @@ func (n *Node) put(s *Slot) {
 		n.busy[i] = false
 	}
 	for _, i := range s.gpuAt {
-		n.gpuBusy[i] = false
+		n.gpuFree[i] += s.perGPU()
 	}
 	n.numbers[s.Number-1] = false
-	n.free = n.free.plus(s.need)
+	n.free = n.free.plus(s.local)
+	n.countGPUs(s)
 	delete(n.running, s)
 	n.forgetEnd(s)
 	if s.Task.Company > 0 {
@@ -274,4 +343,4 @@ func (n *Node) put(s *Slot) {
 }
 
 // HasRoom reports whether a task with that need could start there now.
-func (n *Node) HasRoom(need Need) bool { return need.Fits(n.free) }
+func (n *Node) HasRoom(need Need) bool { return n.local(need).Fits(n.free) }

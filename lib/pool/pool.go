@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -21,23 +22,53 @@ type Pool struct {
 	// Late reports that a task would not end in time at a node: it does not start there,
 	// and where it is late at all nodes it does not stand in the way of others. May be nil.
 	Late func(*Task, *Node) bool
-	// Now is in the unit of Slot.End; it is only used to guess which node is free
-	// soonest. May be nil.
-	Now func() int64
+	// Ends tells when a task that starts now will be over at the latest, in the unit of
+	// Slot.End; 0: not known. What is over before the task that nodes are kept free for can
+	// start may use them until then. May be nil.
+	Ends func(*Task) int64
+	// Shared are amounts of what the tasks of all nodes share. It is set first of all.
+	Shared Named
+	// Hold keeps what needs some of it from starting, as not all of its users are known.
+	Hold bool
 
 	nodes    []*Node
 	buckets  [][]*Node // open nodes by free CPUs
 	lines    map[class]*line
 	order    []*line // those with tasks, by the order of their heads
 	waiting  int
-	widths   map[int]int // how many lines want so many CPUs
+	widths   map[[2]int]int // how many lines want so many CPUs on so many nodes
 	reserved *reservation
+	given    Named // of Shared
 }
 
+// reservation keeps nodes free for the first task that cannot start.
 type reservation struct {
 	task   *Task
+	places []place // none while it waits for what all nodes share
+	shared Named
+	beside Named // of what is shared, what started since
+	at     int64 // when it can start, as far as is known; 0: not known
+}
+
+// place is a node of a reservation.
+type place struct {
 	node   *Node
-	beside Need // what started on the node since, and is to leave room for task
+	beside Need // what started there since, and is to leave room for the task
+}
+
+// place is the one at a node, or nil.
+func (r *reservation) place(n *Node) *place {
+	for i := range r.places {
+		if r.places[i].node == n {
+			return &r.places[i]
+		}
+	}
+	return nil
+}
+
+// room is what tasks that start after the reservation may have of a place.
+func (r *reservation) room(at *place) Need {
+	return at.node.total.minus(at.node.local(r.task.Spec.Need)).minus(at.beside)
 }
 
 // Nodes are the nodes of the pool, in the order they came.
@@ -48,7 +79,7 @@ func (p *Pool) Waiting() int { return p.waiting }
 
 // AddNode takes a node in.
 func (p *Pool) AddNode(n *Node) {
-	n.gone = false
+	n.gone, n.shared = false, p.Shared
 	p.nodes = append(p.nodes, n)
 	p.link(n)
 }
@@ -70,8 +101,8 @@ func (p *Pool) Open(n *Node) {
 	}
 }
 
-// RemoveNode takes a node out and returns the slots that were in use. They are
-// not to be released.
+// RemoveNode takes a node out and returns the slots that were in use. To release them
+// gives back what else they have: parts of other nodes, and of the pool.
 func (p *Pool) RemoveNode(n *Node) []*Slot {
 	if n.gone {
 		return nil
@@ -91,7 +122,7 @@ func (p *Pool) RemoveNode(n *Node) []*Slot {
 }
 
 func (p *Pool) forget(n *Node) {
-	if p.reserved != nil && p.reserved.node == n {
+	if p.reserved != nil && p.reserved.place(n) != nil {
 		p.reserved = nil
 	}
 }
@@ -115,13 +146,16 @@ func (p *Pool) unlink(n *Node) {
 func (p *Pool) Push(t *Task) {
 	key := t.class()
 	if p.lines == nil {
-		p.lines, p.widths = map[class]*line{}, map[int]int{}
+		p.lines, p.widths = map[class]*line{}, map[[2]int]int{}
 	}
 	l := p.lines[key]
 	if l == nil {
-		l = &line{class: key}
+		l = &line{class: key, local: key.need}
+		if key.need.Named != (Named{}) {
+			l.shared, l.local.Named = key.need.Named.split(p.Shared)
+		}
 		p.lines[key] = l
-		p.widths[key.need.CPUs]++
+		p.widths[l.width()]++
 	}
 	before := l.len()
 	var oldHead *Task
@@ -157,8 +191,8 @@ func (p *Pool) shrunk(i int) {
 	if l.len() == 0 {
 		p.order = slices.Delete(p.order, i, i+1)
 		delete(p.lines, l.class)
-		if p.widths[l.need.CPUs]--; p.widths[l.need.CPUs] == 0 {
-			delete(p.widths, l.need.CPUs)
+		if p.widths[l.width()]--; p.widths[l.width()] == 0 {
+			delete(p.widths, l.width())
 		}
 		return
 	}
@@ -235,21 +269,13 @@ func (p *Pool) Next() *Slot {
 		if !blocked || held == nil || held.task == t {
 			held = nil
 		}
-		if n := p.find(l, held); n != nil {
-			t = p.pop(i)
-			p.unlink(n)
-			s := n.take(t)
-			if held != nil && held.node == n && p.reserved == held {
-				held.beside = held.beside.plus(s.need)
-				s.beside = held
-			}
-			p.link(n)
+		if s := p.try(i, held); s != nil {
 			return s
 		}
 		if !blocked && p.could(l) {
 			blocked = true
-			if len(p.order) > 1 && (p.reserved == nil || p.reserved.task != t) {
-				p.reserved = &reservation{task: t, node: p.soonest(l)}
+			if len(p.order) > 1 || p.reserved != nil {
+				p.reserve(l)
 			}
 		}
 	}
@@ -259,87 +285,230 @@ func (p *Pool) Next() *Slot {
 	return nil
 }
 
+// try starts the first task of a line, if there is room for it beside a reservation.
+func (p *Pool) try(i int, held *reservation) *Slot {
+	l := p.order[i]
+	if l.shared != (Named{}) {
+		if p.Hold || !l.shared.Fits(p.Shared.Minus(p.given)) || held != nil && !l.shared.Fits(p.Shared.Minus(held.shared).Minus(held.beside)) {
+			return nil
+		}
+	}
+	if l.need.Nodes > 1 {
+		nodes := p.findMany(l, held)
+		if nodes == nil {
+			return nil
+		}
+		t := p.pop(i)
+		s := p.give(t, nodes[0], held)
+		for _, n := range nodes[1:] {
+			s.Others = append(s.Others, p.give(t, n, held))
+		}
+		p.share(s, l.shared, held)
+		return s
+	}
+	n := p.find(l, held)
+	if n == nil {
+		return nil
+	}
+	s := p.give(p.pop(i), n, held)
+	p.share(s, l.shared, held)
+	return s
+}
+
+// give gives part of a node to a task.
+func (p *Pool) give(t *Task, n *Node, held *reservation) *Slot {
+	p.unlink(n)
+	s := n.take(t)
+	p.link(n)
+	if held != nil && p.reserved == held {
+		if at := held.place(n); at != nil && s.local.Fits(held.room(at)) {
+			at.beside = at.beside.plus(s.local)
+			s.beside = held
+		}
+	}
+	return s
+}
+
+// share gives a slot its part of what all nodes share.
+func (p *Pool) share(s *Slot, shared Named, held *reservation) {
+	if shared == (Named{}) {
+		return
+	}
+	s.shared = shared
+	p.given = p.given.Plus(shared)
+	if held != nil && p.reserved == held {
+		held.beside = held.beside.Plus(shared)
+		s.sharing = held
+	}
+}
+
+// unshare takes it back.
+func (p *Pool) unshare(s *Slot) {
+	if s.shared == (Named{}) {
+		return
+	}
+	p.given = p.given.Minus(s.shared)
+	if s.sharing != nil && s.sharing == p.reserved {
+		p.reserved.beside = p.reserved.beside.Minus(s.shared)
+	}
+	s.shared = Named{}
+}
+
+// Claim gives a task its part of what all nodes share, though it may be given already: it
+// may run somewhere. The slot has no part of a node.
+func (p *Pool) Claim(t *Task) *Slot {
+	shared, _ := t.Spec.Need.Named.split(p.Shared)
+	s := &Slot{Task: t, need: t.Spec.Need, release: true}
+	p.share(s, shared, nil)
+	return s
+}
+
+// reserve keeps what the first task of a line needs free for it.
+func (p *Pool) reserve(l *line) {
+	r := p.reserved
+	if r == nil || r.task != l.head() {
+		r = &reservation{task: l.head(), shared: l.shared}
+		p.reserved = r
+	}
+	if len(r.places) == 0 && !p.Hold && l.shared.Fits(p.Shared.Minus(p.given)) {
+		r.places, r.at = p.soonest(l)
+	}
+}
+
 // find returns an open node with room for the line's tasks. A node they had
 // better avoid is taken only when no other could ever do.
-func (p *Pool) find(l *line, held *reservation) *Node {
-	ok := func(n *Node) bool {
-		if !l.need.Fits(n.free) || !n.tolerates(l.company) || p.late(l, n) {
-			return false
+func (p *Pool) find(l *line, held *reservation) (found *Node) {
+	p.scan(l, held, func(n *Node) bool {
+		found = n
+		return false
+	})
+	return found
+}
+
+// findMany returns as many nodes as the line's tasks need, or nil.
+func (p *Pool) findMany(l *line, held *reservation) []*Node {
+	nodes := make([]*Node, 0, l.need.Nodes)
+	p.scan(l, held, func(n *Node) bool {
+		nodes = append(nodes, n)
+		return len(nodes) < cap(nodes)
+	})
+	if len(nodes) < int(l.need.Nodes) {
+		return nil
+	}
+	return nodes
+}
+
+// scan goes through the open nodes with room for the line's tasks, until take returns
+// false.
+func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
+	more := func(n *Node) bool {
+		if !l.local.Fits(n.free) || !n.tolerates(l.company) || p.late(l, n) {
+			return true
 		}
-		if held != nil && held.node == n {
-			if held.task.Company > 0 { // it waits for the node to be empty enough
-				return false
-			}
-			room := n.total.minus(held.task.Spec.Need).minus(held.beside)
-			if !l.need.Fits(room) {
-				return false
+		if held != nil {
+			if at := held.place(n); at != nil && !p.beside(l, held, at) {
+				return true
 			}
 		}
-		return !l.avoids(n) || !p.another(l)
+		return l.avoids(n) && p.another(l) || take(n)
 	}
 	pack := p.Place == Pack || p.Place == Auto && len(p.widths) > 1
 	if pack {
 		for c := l.need.CPUs; c < len(p.buckets); c++ {
 			for _, n := range p.buckets[c] {
-				if ok(n) {
-					return n
+				if !more(n) {
+					return
 				}
 			}
 		}
-		return nil
+		return
 	}
 	for c := len(p.buckets) - 1; c >= l.need.CPUs && c >= 0; c-- {
 		for _, n := range p.buckets[c] {
-			if ok(n) {
-				return n
+			if !more(n) {
+				return
 			}
 		}
 	}
-	return nil
 }
 
-// another reports whether a node other than the one to avoid could take the
+// beside reports whether the first task of a line can start at a place without delaying
+// the task that this is kept for.
+func (p *Pool) beside(l *line, held *reservation, at *place) bool {
+	if held.task.Company > 0 { // it waits for the node to be empty enough
+		return false
+	}
+	if l.local.Fits(held.room(at)) {
+		return true
+	}
+	if held.at == 0 || p.Ends == nil {
+		return false
+	}
+	end := p.Ends(l.head())
+	return end > 0 && end <= held.at
+}
+
+// another reports whether nodes other than the one to avoid could take the
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
+	return p.enough(l.need, func(n *Node) bool { return !l.avoids(n) && l.local.Fits(n.total) })
+}
+
+// enough reports whether so many open nodes are as a task needs.
+func (p *Pool) enough(need Need, is func(*Node) bool) bool {
+	left := need.Width()
 	for _, n := range p.nodes {
-		if !l.avoids(n) && !n.Closed() && l.need.Fits(n.total) {
-			return true
+		if !n.Closed() && is(n) {
+			if left--; left == 0 {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// soonest chooses the node where the line's first task will probably start first.
-func (p *Pool) soonest(l *line) *Node {
-	var best *Node
-	var bestTime int64
-	var bestShort int
+// soonest chooses the nodes where the line's first task will probably start first, and
+// tells when; 0: that is not known.
+func (p *Pool) soonest(l *line) ([]place, int64) {
+	type choice struct {
+		n     *Node
+		at    int64
+		short int
+	}
+	var all []choice
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !l.need.Fits(n.total) || another && l.avoids(n) || p.late(l, n) {
+		if n.Closed() || !l.local.Fits(n.total) || another && l.avoids(n) || p.late(l, n) {
 			continue
 		}
-		at, known := n.freeAt(l.need)
+		at, known := n.freeAt(l.local)
 		if !known {
-			at = 1<<63 - 1
+			at = math.MaxInt64
 		}
-		short := l.need.CPUs - n.free.CPUs
-		if best == nil || at < bestTime || at == bestTime && short < bestShort {
-			best, bestTime, bestShort = n, at, short
-		}
+		all = append(all, choice{n, at, l.need.CPUs - n.free.CPUs})
 	}
-	return best
+	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Or(cmp.Compare(a.at, b.at), a.short-b.short) })
+	places := make([]place, 0, l.need.Width())
+	at := int64(0)
+	for _, c := range all[:min(len(all), cap(places))] {
+		places = append(places, place{node: c.n})
+		at = max(at, c.at)
+	}
+	if at == math.MaxInt64 {
+		at = 0
+	}
+	return places, at
 }
 
 // freeAt tells when the node will have room by what is known of the ends of the
-// tasks there.
+// tasks there; 0: now.
 func (n *Node) freeAt(need Need) (int64, bool) {
 	free := n.free
+	if need.Fits(free) {
+		return 0, true
+	}
 	for _, s := range n.ending {
-		if need.Fits(free) {
-			break
-		}
-		free = free.plus(s.need)
+		free = free.plus(s.local)
 		if need.Fits(free) {
 			return s.End, true
 		}
@@ -347,27 +516,39 @@ func (n *Node) freeAt(need Need) (int64, bool) {
 	return 0, false
 }
 
-// Fits reports whether an open node is large enough, busy or not.
+// Fits reports whether open nodes are large enough, busy or not, and the pool has what all
+// of them share.
 func (p *Pool) Fits(need Need) bool {
-	for _, n := range p.nodes {
-		if !n.Closed() && need.Fits(n.total) {
-			return true
-		}
-	}
-	return false
+	shared, _ := need.Named.split(p.Shared)
+	return shared.Fits(p.Shared) && p.enough(need, func(n *Node) bool { return n.FitsNode(need) })
 }
 
-// could reports whether an open node could take the line's first task, now or when others
+// could reports whether open nodes could take the line's first task, now or when others
 // have ended.
 func (p *Pool) could(l *line) bool {
-	return slices.ContainsFunc(p.nodes, func(n *Node) bool { return !n.Closed() && l.need.Fits(n.total) && !p.late(l, n) })
+	return p.enough(l.need, func(n *Node) bool { return l.local.Fits(n.total) && !p.late(l, n) })
+}
+
+// SharedFree is what nobody has of what all nodes share.
+func (p *Pool) SharedFree() Named { return p.Shared.Minus(p.given) }
+
+// Kept is the task that nodes are kept free for, and these; nil if there is none.
+func (p *Pool) Kept() (*Task, []*Node) {
+	if p.reserved == nil {
+		return nil, nil
+	}
+	var nodes []*Node
+	for _, at := range p.reserved.places {
+		nodes = append(nodes, at.node)
+	}
+	return p.reserved.task, nodes
 }
 
 func (p *Pool) late(l *line, n *Node) bool { return p.Late != nil && p.Late(l.head(), n) }
 
 // Occupy gives part of a node to a task that runs there already; nil if there is no room.
 func (p *Pool) Occupy(n *Node, t *Task) *Slot {
-	if n.gone || !t.Spec.Need.Fits(n.free) {
+	if n.gone || !n.HasRoom(t.Spec.Need) {
 		return nil
 	}
 	if n.closed {
@@ -380,7 +561,7 @@ func (p *Pool) Occupy(n *Node, t *Task) *Slot {
 }
 
 // FitsNode reports whether n is large enough, busy or not.
-func (n *Node) FitsNode(need Need) bool { return need.Fits(n.total) }
+func (n *Node) FitsNode(need Need) bool { return n.local(need).Fits(n.total) }
 
 // Misfits takes all waiting tasks out of the queue whose need is not possible.
 func (p *Pool) Misfits(possible func(Need) bool) []*Task {
@@ -411,27 +592,34 @@ func (p *Pool) TakeAll() []*Task {
 }
 
 // Follower takes out of the queue the task that is to follow on a slot of n with
-// that need: the one at the very front, if it wants exactly this. Call it only
-// after Next returned nil.
+// that need: the one at the very front, if it wants exactly this, and nothing that nodes
+// share. Call it only after Next returned nil.
 func (p *Pool) Follower(n *Node, need Need) *Task {
 	if len(p.order) == 0 || n.Closed() {
 		return nil
 	}
 	l := p.order[0]
-	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || p.late(l, n) {
+	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || l.shared != (Named{}) || need.Nodes > 1 || p.late(l, n) {
 		return nil
 	}
 	return p.pop(0)
 }
 
-// Release gives the part of a node back.
+// Release gives everything back: of a node that was removed, what other nodes gave, and
+// the pool.
 func (p *Pool) Release(s *Slot) {
+	p.unshare(s)
+	for _, o := range s.Others {
+		p.Release(o)
+	}
+	s.Others = nil
 	if s.release {
 		return
 	}
 	s.release = true
 	if s.beside != nil && s.beside == p.reserved {
-		p.reserved.beside = p.reserved.beside.minus(s.need)
+		at := p.reserved.place(s.Node)
+		at.beside = at.beside.minus(s.local)
 	}
 	n := s.Node
 	if n.Closed() {
@@ -447,7 +635,7 @@ func (p *Pool) Release(s *Slot) {
 func (p *Pool) Follow(s *Slot, t *Task) *Slot {
 	next := &Slot{
 		Node: s.Node, Task: t, CPUs: s.CPUs, GPUs: s.GPUs, Number: s.Number,
-		need: s.need, cpuAt: s.cpuAt, gpuAt: s.gpuAt, beside: s.beside, release: s.release,
+		need: s.need, local: s.local, cpuAt: s.cpuAt, gpuAt: s.gpuAt, beside: s.beside, release: s.release,
 	}
 	s.release = true
 	if !next.release {

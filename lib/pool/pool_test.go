@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -45,8 +46,8 @@ func drain(p *Pool) []*Slot {
 
 func TestWideTaskIsNotStarved(t *testing.T) {
 	p := &Pool{}
-	p.AddNode(NewNode("a", cpus(4), nil, 0))
-	p.AddNode(NewNode("b", cpus(2), nil, 0))
+	p.AddNode(NewNode("a", cpus(4), nil, 0, Named{}))
+	p.AddNode(NewNode("b", cpus(2), nil, 0, Named{}))
 	for i := range int64(3) {
 		p.Push(&Task{Seq: i + 1, Spec: spec(1)})
 	}
@@ -74,7 +75,7 @@ func TestWideTaskIsNotStarved(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	p := &Pool{}
-	p.AddNode(NewNode("a", cpus(1), nil, 0))
+	p.AddNode(NewNode("a", cpus(1), nil, 0, Named{}))
 	urgent := &Spec{Need: Need{CPUs: 1}, Priority: 5}
 	p.Push(&Task{Seq: 1, Spec: spec(1)})
 	p.Push(&Task{Seq: 3, Spec: spec(1)})
@@ -96,8 +97,8 @@ func TestSpreadAndPack(t *testing.T) {
 		Auto: " 1@a[0] 2@b[0]", Spread: " 1@a[0] 2@b[0]", Pack: " 1@b[0] 2@b[1]",
 	} {
 		p := &Pool{Place: place}
-		p.AddNode(NewNode("b", cpus(2), nil, 0))
-		p.AddNode(NewNode("a", cpus(3), nil, 0))
+		p.AddNode(NewNode("b", cpus(2), nil, 0, Named{}))
+		p.AddNode(NewNode("a", cpus(3), nil, 0, Named{}))
 		p.Push(&Task{Seq: 1, Spec: spec(1)})
 		a := p.Next()
 		q := []*Slot{a}
@@ -118,7 +119,7 @@ func TestNeighbouringCPUs(t *testing.T) {
 		core := id % 8
 		topology = append(topology, CPU{ID: id, Core: core, Cache: core / 4, NUMA: core / 4})
 	}
-	n := NewNode("a", topology, []GPU{{"x", 0}, {"y", 1}}, 0)
+	n := NewNode("a", topology, []GPU{{"x", 0}, {"y", 1}}, 0, Named{})
 	p := &Pool{}
 	p.AddNode(n)
 	take := func(seq int64, need Need) *Slot {
@@ -141,7 +142,7 @@ func TestNeighbouringCPUs(t *testing.T) {
 
 func TestMisfits(t *testing.T) {
 	p := &Pool{}
-	p.AddNode(NewNode("a", cpus(2), gpus(1), 1<<30))
+	p.AddNode(NewNode("a", cpus(2), gpus(1), 1<<30, Named{}))
 	p.Push(&Task{Seq: 1, Spec: spec(3)})
 	p.Push(&Task{Seq: 2, Spec: &Spec{Need: Need{CPUs: 1, GPUs: 2}}})
 	p.Push(&Task{Seq: 3, Spec: &Spec{Need: Need{CPUs: 1, Mem: 2 << 30}}})
@@ -156,7 +157,7 @@ func TestMisfits(t *testing.T) {
 
 func TestAvoidedNode(t *testing.T) {
 	p := &Pool{}
-	a, b := NewNode("a", cpus(1), nil, 0), NewNode("b", cpus(1), nil, 0)
+	a, b := NewNode("a", cpus(1), nil, 0, Named{}), NewNode("b", cpus(1), nil, 0, Named{})
 	p.AddNode(a)
 	p.AddNode(b)
 	p.Push(&Task{Seq: 1, Spec: spec(1), Avoid: a})
@@ -172,7 +173,7 @@ func TestAvoidedNode(t *testing.T) {
 
 func TestLateTasksAreLeft(t *testing.T) {
 	p := &Pool{Late: func(t *Task, _ *Node) bool { return t.Spec.Time > time.Minute }}
-	p.AddNode(NewNode("a", cpus(2), nil, 0))
+	p.AddNode(NewNode("a", cpus(2), nil, 0, Named{}))
 	p.Push(&Task{Seq: 1, Spec: &Spec{Need: Need{CPUs: 2}, Time: time.Hour}})
 	p.Push(&Task{Seq: 2, Spec: spec(1)})
 	if got := started(drain(p)); got != " 2@a[0]" || p.Waiting() != 1 {
@@ -182,7 +183,7 @@ func TestLateTasksAreLeft(t *testing.T) {
 
 func TestFollower(t *testing.T) {
 	p := &Pool{}
-	n := NewNode("a", cpus(2), nil, 0)
+	n := NewNode("a", cpus(2), nil, 0, Named{})
 	p.AddNode(n)
 	for i := range int64(4) {
 		p.Push(&Task{Seq: i + 1, Spec: spec(1)})
@@ -226,10 +227,15 @@ type simulation struct {
 	// claim is the reservation seen last, and what ran there then.
 	claim  *reservation
 	before map[*Slot]bool
+	placed bool // the reservation had its nodes then
+}
+
+func amounts(r *rand.Rand, name string, most int) Named {
+	return Named{}.With(name, Amount(500*r.IntN(2*most+1)))
 }
 
 func simulate(t *testing.T, r *rand.Rand, tasks int) {
-	s := simulation{T: t, pool: &Pool{Place: Place(r.IntN(3))}, running: map[*Slot]int{}}
+	s := simulation{T: t, pool: &Pool{Place: Place(r.IntN(3)), Shared: amounts(r, "licence", 4)}, running: map[*Slot]int{}}
 	p := s.pool
 	widest := 0
 	addNode := func(i int) {
@@ -239,7 +245,7 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 			c[j].Core, c[j].Cache, c[j].NUMA = j/2, j/4, j/8
 		}
 		widest = max(widest, n)
-		p.AddNode(NewNode(fmt.Sprint("n", i), c, gpus(r.IntN(4)), int64(r.IntN(64))))
+		p.AddNode(NewNode(fmt.Sprint("n", i), c, gpus(r.IntN(4)), int64(r.IntN(64)), amounts(r, "scratch", 3)))
 	}
 	for i := range 1 + r.IntN(4) {
 		addNode(i)
@@ -255,8 +261,20 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 				width = 1 + r.IntN(widest)
 			}
 			need := Need{CPUs: width}
-			if r.IntN(5) == 0 {
+			switch r.IntN(10) {
+			case 0, 1:
 				need.GPUs = r.IntN(3)
+			case 2:
+				need.Share = int32(1 + r.IntN(WholeGPU-1))
+			}
+			if r.IntN(6) == 0 {
+				need.Nodes = int32(1 + r.IntN(3))
+			}
+			if r.IntN(6) == 0 {
+				need.Named = amounts(r, "licence", 2)
+			}
+			if r.IntN(6) == 0 {
+				need.Named = need.Named.Plus(amounts(r, "scratch", 2))
 			}
 			if r.IntN(5) == 0 {
 				need.Mem = int64(r.IntN(48))
@@ -289,9 +307,14 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 		}
 		if r.IntN(60) == 0 { // a node is lost, another comes
 			n := p.Nodes()[r.IntN(len(p.Nodes()))]
-			for _, slot := range p.RemoveNode(n) {
-				delete(s.running, slot)
-				p.Push(slot.Task)
+			for _, part := range p.RemoveNode(n) {
+				for slot := range s.running {
+					if slot.Task == part.Task {
+						delete(s.running, slot)
+						p.Release(slot)
+						p.Push(slot.Task)
+					}
+				}
 			}
 			addNode(100 + now)
 		}
@@ -303,6 +326,9 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 		if n.Free() != n.Total() {
 			t.Errorf("node %s: %v of %v is free at the end", n.Name, n.Free(), n.Total())
 		}
+	}
+	if p.SharedFree() != p.Shared {
+		t.Errorf("%v of %v is free at the end", p.SharedFree(), p.Shared)
 	}
 }
 
@@ -317,42 +343,76 @@ func (s *simulation) check() {
 		id string
 	}
 	owner := map[thing]int64{}
+	gpu := map[thing]int32{}
 	used := map[*Node]Need{}
-	for slot := range s.running {
-		if len(slot.CPUs) != slot.Task.Spec.Need.CPUs || len(slot.GPUs) != slot.Task.Spec.Need.GPUs {
-			s.Errorf("task %d has CPUs %v, GPUs %v of %v", slot.Task.Seq, slot.CPUs, slot.GPUs, slot.Task.Spec.Need)
+	var licences, free Amount
+	for first := range s.running {
+		licences += first.Task.Spec.Need.Named.Get("licence")
+		if nodes := first.Nodes(); len(nodes) != first.Task.Spec.Need.Width() {
+			s.Errorf("task %d has %d nodes of %v", first.Task.Seq, len(nodes), first.Task.Spec.Need)
 		}
-		for _, id := range slot.CPUs {
-			k := thing{slot.Node, fmt.Sprint("cpu", id)}
-			if owner[k] != 0 {
-				s.Errorf("%s: CPU %d given to %d and %d", slot.Node.Name, id, owner[k], slot.Task.Seq)
+		for _, slot := range append([]*Slot{first}, first.Others...) {
+			need := slot.Task.Spec.Need
+			if len(slot.CPUs) != need.CPUs || len(slot.GPUs) != need.GPUs+min(1, int(need.Share)) {
+				s.Errorf("task %d has CPUs %v, GPUs %v of %v", slot.Task.Seq, slot.CPUs, slot.GPUs, need)
 			}
-			owner[k] = slot.Task.Seq
-		}
-		for _, id := range slot.GPUs {
-			k := thing{slot.Node, "gpu" + id}
-			if owner[k] != 0 {
-				s.Errorf("%s: GPU %s given to %d and %d", slot.Node.Name, id, owner[k], slot.Task.Seq)
+			for _, id := range slot.CPUs {
+				k := thing{slot.Node, fmt.Sprint("cpu", id)}
+				if owner[k] != 0 {
+					s.Errorf("%s: CPU %d given to %d and %d", slot.Node.Name, id, owner[k], slot.Task.Seq)
+				}
+				owner[k] = slot.Task.Seq
 			}
-			owner[k] = slot.Task.Seq
+			for _, id := range slot.GPUs {
+				k := thing{slot.Node, id}
+				if gpu[k] += slot.perGPU(); gpu[k] > WholeGPU {
+					s.Errorf("%s: %d of 1000 parts of GPU %s given, also to %d", slot.Node.Name, gpu[k], id, slot.Task.Seq)
+				}
+			}
+			need.GPUs, need.Share = 0, 0
+			used[slot.Node] = used[slot.Node].plus(slot.Node.local(need))
 		}
-		used[slot.Node] = used[slot.Node].plus(slot.need)
 	}
 	for _, n := range p.Nodes() {
-		if n.free.plus(used[n]) != n.total || !(Need{}).Fits(n.free) {
-			s.Errorf("%s: free %v, used %v, total %v", n.Name, n.free, used[n], n.total)
+		is, want := n.free, n.total.minus(used[n])
+		want.GPUs, want.Share = 0, 0
+		for _, g := range n.gpus {
+			switch part := WholeGPU - gpu[thing{n, g.ID}]; part {
+			case WholeGPU:
+				want.GPUs++
+			default:
+				want.Share = max(want.Share, part)
+			}
 		}
+		if is != want || !(Need{}).Fits(is) {
+			s.Errorf("%s: free %v, want %v, total %v", n.Name, is, want, n.total)
+		}
+	}
+	total := p.Shared.Get("licence")
+	if free = p.SharedFree().Get("licence"); free+licences != total || free < 0 {
+		s.Errorf("%v licences are given, %v free, of %v", licences, free, total)
 	}
 	claim := p.reserved
 	p.Each(func(t *Task) bool {
+		need := t.Spec.Need
+		mine := need.Named.Get("licence")
+		if mine > free || claim != nil && mine > 0 && mine > total-claim.shared.Get("licence")-claim.beside.Get("licence") {
+			return true
+		}
+		room := 0
 		for _, n := range p.Nodes() {
-			if !t.Spec.Need.Fits(n.free) {
+			if !n.HasRoom(need) {
 				continue
 			}
-			if claim != nil && n == claim.node && !t.Spec.Need.Fits(n.total.minus(claim.task.Spec.Need).minus(claim.beside)) {
-				continue
+			if claim != nil {
+				if at := claim.place(n); at != nil && !n.local(need).Fits(claim.room(at)) {
+					continue
+				}
 			}
-			s.Errorf("%s has %v free, task %d wants %v and waits", n.Name, n.free, t.Seq, t.Spec.Need)
+			room++
+		}
+		if room >= need.Width() {
+			s.Errorf("%d nodes have room, task %d wants %v and waits", room, t.Seq, need)
 		}
 		return true
 	})
@@ -360,10 +420,10 @@ func (s *simulation) check() {
 		s.claim = nil
 		return
 	}
-	if s.claim != claim {
-		s.claim, s.before = claim, map[*Slot]bool{}
+	if s.claim != claim || s.placed != (len(claim.places) > 0) {
+		s.claim, s.before, s.placed = claim, map[*Slot]bool{}, len(claim.places) > 0
 		for slot := range s.running {
-			if slot.Node == claim.node {
+			if slot.shared != (Named{}) && claim.shared != (Named{}) || slices.ContainsFunc(slot.Nodes(), func(n *Node) bool { return claim.place(n) != nil }) {
 				s.before[slot] = true
 			}
 		}
@@ -376,6 +436,169 @@ func (s *simulation) check() {
 		}
 	}
 	if !waits && len(s.before) > 0 {
-		s.Errorf("task %d starves: all that ran on %s before has ended", claim.task.Seq, claim.node.Name)
+		s.Errorf("task %d starves: all that was in its way has ended", claim.task.Seq)
 	}
+}
+
+func named(t *testing.T, s string) Named {
+	t.Helper()
+	n, err := ParseNamed(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestGPUsAreShared(t *testing.T) {
+	p := &Pool{}
+	p.AddNode(NewNode("a", cpus(8), gpus(2), 0, Named{}))
+	half := &Spec{Need: Need{CPUs: 1, Share: 500}}
+	for i := range int64(3) {
+		p.Push(&Task{Seq: i + 1, Spec: half})
+	}
+	p.Push(&Task{Seq: 4, Spec: &Spec{Need: Need{CPUs: 1, GPUs: 1}}})
+	slots := drain(p)
+	if len(slots) != 3 || slots[0].GPUs[0] != slots[1].GPUs[0] || slots[1].GPUs[0] == slots[2].GPUs[0] {
+		t.Fatalf("started%s; want two on one GPU, one on the other, and 4 to wait", started(slots))
+	}
+	p.Release(slots[0])
+	p.Push(&Task{Seq: 5, Spec: &Spec{Need: Need{CPUs: 1, Share: 501}}})
+	if got := started(drain(p)); got != "" {
+		t.Errorf("started%s; no GPU has so much free", got)
+	}
+	p.Release(slots[2])
+	if got := drain(p); len(got) != 1 || got[0].Task.Seq != 4 {
+		t.Errorf("started%s; want 4 on the GPU that is free now", started(got))
+	}
+}
+
+func TestSharedResourceIsNotStarved(t *testing.T) {
+	p := &Pool{Shared: named(t, "licence=3")}
+	p.AddNode(NewNode("a", cpus(8), nil, 0, Named{}))
+	one, all := &Spec{Need: Need{CPUs: 1, Named: named(t, "licence=1")}}, &Spec{Need: Need{CPUs: 1, Named: named(t, "licence=3")}}
+	p.Push(&Task{Seq: 1, Spec: one})
+	first := drain(p)
+	p.Push(&Task{Seq: 2, Spec: all})
+	p.Push(&Task{Seq: 3, Spec: one})
+	p.Push(&Task{Seq: 4, Spec: spec(8)})
+	p.Push(&Task{Seq: 5, Spec: spec(1)})
+	if got := started(drain(p)); got != " 5@a[1]" {
+		t.Errorf("started%s; want only 5, which needs no licence", got)
+	}
+	p.Release(first[0])
+	if got := drain(p); len(got) != 1 || got[0].Task.Seq != 2 {
+		t.Errorf("started%s; want 2", started(got))
+	}
+}
+
+// TestWideTaskGetsItsNodes has a task of two nodes behind others: nodes are kept free for
+// it, and used meanwhile by what is over in time.
+func TestWideTaskGetsItsNodes(t *testing.T) {
+	now := int64(100)
+	p := &Pool{Ends: func(t *Task) int64 {
+		if t.Spec.Time == 0 {
+			return 0
+		}
+		return now + int64(t.Spec.Time)
+	}}
+	for _, name := range []string{"a", "b", "c"} {
+		p.AddNode(NewNode(name, cpus(2), nil, 0, Named{}))
+	}
+	for i := range int64(3) {
+		p.Push(&Task{Seq: i + 1, Spec: spec(2)})
+	}
+	first := drain(p)
+	for i, s := range first {
+		s.SetEnd(now + 10*int64(i+1))
+	}
+	p.Push(&Task{Seq: 4, Spec: &Spec{Need: Need{CPUs: 2, Nodes: 2}}})
+	p.Push(&Task{Seq: 5, Spec: spec(1)})
+	p.Push(&Task{Seq: 6, Spec: &Spec{Need: Need{CPUs: 1}, Time: 10}})
+	p.Push(&Task{Seq: 7, Spec: &Spec{Need: Need{CPUs: 1}, Time: 11}})
+	if got := started(drain(p)); got != "" {
+		t.Fatalf("started%s on nodes that have no room", got)
+	}
+	if task, nodes := p.Kept(); task.Seq != 4 || len(nodes) != 2 || nodes[0] != first[0].Node || nodes[1] != first[1].Node {
+		t.Fatalf("for task %d, %v are kept; want those that are free first", task.Seq, nodes)
+	}
+	now = 110
+	p.Release(first[0])
+	got := drain(p)
+	if len(got) != 1 || got[0].Task.Seq != 6 {
+		t.Fatalf("started%s; want 6, which ends when the second node is free", started(got))
+	}
+	now = 120
+	p.Release(first[1])
+	p.Release(got[0])
+	got = drain(p)
+	if len(got) != 1 || got[0].Task.Seq != 4 || len(got[0].Nodes()) != 2 {
+		t.Fatalf("started%s; want 4", started(got))
+	}
+	p.Release(first[2])
+	drain(p)
+	p.RemoveNode(got[0].Others[0].Node)
+	if n := got[0].Node; n.Free().CPUs != 0 {
+		t.Errorf("%v is free while the task is not known to have ended", n.Free())
+	}
+	p.Release(got[0])
+	if n := got[0].Node; n.Free() != n.Total() {
+		t.Errorf("%v is free of %v", n.Free(), n.Total())
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for text, want := range map[string]string{
+		"licence=1,scratch=50G": "licence=1,scratch=50G", "b=0.5,a=1.250": "a=1.25,b=0.5", "x=0": "", "x=1024": "x=1024", "x=10MiB": "x=10MiB", "x=5000000": "x=5M",
+	} {
+		if got := named(t, text).String(); got != want {
+			t.Errorf("%s is read as %s", text, got)
+		}
+	}
+	for _, text := range []string{"", "x", "x=", "x=-1", "x=.", "x=1.", "x=1.2345", "x=1e3", "1x=1", "x=1,x=2", "x=9999999999999999999", "cpus=2", "x=2P", "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1"} {
+		if n, err := ParseNamed(text); err == nil {
+			t.Errorf("%q is read as %v", text, n)
+		}
+	}
+}
+
+func FuzzNamed(f *testing.F) {
+	for _, s := range []string{"licence=1,scratch=50G", "a=0.125", "a=1,a=2", "x=1.5MiB"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := ParseNamed(s)
+		if err != nil || n == (Named{}) {
+			return
+		}
+		again, err := ParseNamed(n.String())
+		if err != nil || again != n {
+			t.Errorf("%q is %v, and that %v: %v", s, n, again, err)
+		}
+		b, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Named
+		if err := json.Unmarshal(b, &read); err != nil || read != n {
+			t.Errorf("%s is read as %v: %v", b, read, err)
+		}
+	})
+}
+
+func FuzzAmount(f *testing.F) {
+	for _, s := range []string{"0.5", "50G", "1.250", "2MiB", "007"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseAmount(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseAmount(a.String()); err != nil || again != a || a < 0 || a > maxAmount {
+			t.Errorf("%q is %v, and that %v: %v", s, a, again, err)
+		}
+		if again, err := ParseAmount(a.Number()); err != nil || again != a {
+			t.Errorf("%q is %s, and that %v: %v", s, a.Number(), again, err)
+		}
+	})
 }

@@ -1,45 +1,6 @@
 package pool
 
-import (
-	"strconv"
-	"time"
-
-	"github.com/ponos-tools/ponos/lib/unit"
-)
-
-// Need is what a task takes from its node while it runs.
-type Need struct {
-	CPUs int
-	GPUs int
-	Mem  int64 // bytes
-}
-
-// Fits reports whether so much is no more than what is free.
-func (n Need) Fits(free Need) bool {
-	return n.CPUs <= free.CPUs && n.GPUs <= free.GPUs && n.Mem <= free.Mem
-}
-
-// String names what is needed: "2 CPUs, 1 GPU, 4G".
-func (n Need) String() string {
-	s := count(n.CPUs, "CPU")
-	if n.GPUs > 0 {
-		s += ", " + count(n.GPUs, "GPU")
-	}
-	if n.Mem > 0 {
-		s += ", " + unit.ShortSize(n.Mem)
-	}
-	return s
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return strconv.Itoa(n) + " " + what
-}
-
-func (n Need) plus(o Need) Need  { return Need{n.CPUs + o.CPUs, n.GPUs + o.GPUs, n.Mem + o.Mem} }
-func (n Need) minus(o Need) Need { return Need{n.CPUs - o.CPUs, n.GPUs - o.GPUs, n.Mem - o.Mem} }
+import "time"
 
 // Spec is what many tasks have in common. Tasks share one Spec, which keeps a
 // million of them small.
@@ -113,10 +74,15 @@ func (t *Task) class() class {
 // always come in order; those that come back go to the front part.
 type line struct {
 	class
-	tasks []*Task // tasks[first:] wait, in order
-	first int
-	back  []*Task // came back, in order; usually empty
+	local  Need    // what a node gives of the need
+	shared Named   // and the pool
+	tasks  []*Task // tasks[first:] wait, in order
+	first  int
+	back   []*Task // came back, in order; usually empty
 }
+
+// width is by what it is told whether all tasks are alike in size.
+func (l *line) width() [2]int { return [2]int{l.need.CPUs, int(l.need.Nodes)} }
 
 func (l *line) len() int { return len(l.tasks) - l.first + len(l.back) }
 

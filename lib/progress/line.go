@@ -12,6 +12,8 @@ import (
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/ponos-tools/ponos/lib/lock"
 )
 
 const (
@@ -176,7 +178,7 @@ func (l *Line) clear() {
 		l.shown = 0
 	}
 	if l.locked {
-		_ = unix.Flock(int(l.lock.Fd()), unix.LOCK_UN)
+		_ = lock.Unlock(l.lock)
 		l.locked = false
 	}
 }
@@ -186,7 +188,7 @@ func (l *Line) take() bool {
 	if l.lock == nil || l.locked {
 		return true
 	}
-	l.locked = unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	l.locked = lock.File(l.lock, false) == nil
 	return l.locked
 }
 

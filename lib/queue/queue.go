@@ -16,13 +16,13 @@ import (
 var (
 	ErrGone    = errors.New("the queue has no such task")
 	ErrNotMine = errors.New("the task is assigned to another agent")
-	// ErrBroken is for what can never be: a task whose definition is no good, or that
+	// ErrBroken is for permanent errors: a task whose definition is invalid, or that
 	// needs what is not there; an artifact that the queue refuses. To try again does
 	// not help.
 	ErrBroken = errors.New("this can never be done")
 )
 
-// A Queue hands out work and is told how it went. An error is of kind
+// A Queue hands out tasks and accepts reports about them. An error is of kind
 // fault.Unavailable if the queue cannot be reached or refuses, and wraps one of the
 // above where that is what it says. It does not name the task, which the caller knows.
 type Queue interface {
@@ -31,13 +31,17 @@ type Queue interface {
 	Register(ctx context.Context) (Identity, error)
 
 	// Actions is what the queue wants done by this agent, the oldest wish first.
-	// It is also the heartbeat. An action is repeated until the queue is told of a
-	// state that answers it. Actions beside an error are good all the same: the
-	// error tells of others that are not.
-	Actions(ctx context.Context) ([]task.Action, error)
+	// It is also the heartbeat. An action is repeated until the agent reports a
+	// state that answers it. Actions returned with an error are still valid: the
+	// error tells of others that are not. Starts of tasks that have jobs may be left
+	// out, which saves a look at each: there may be many, and they may wait for hours. nil:
+	// none has a job.
+	Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error)
 
 	// Task is the definition of a task that is assigned to this agent.
 	Task(ctx context.Context, id task.ID) (task.Task, error)
+	// State is what the queue takes a task's state for.
+	State(ctx context.Context, id task.ID) (task.State, error)
 
 	// Claim takes a task before it is started, where several agents share a
 	// queue. ErrNotMine: another one was faster.
@@ -46,6 +50,13 @@ type Queue interface {
 	// Report tells the queue how a task is. To report the same again does no
 	// harm.
 	Report(ctx context.Context, id task.ID, r task.Report) error
+
+	// PutAttempt notes an attempt that is followed by another one, and keeps its output,
+	// if the queue has a place for that. To do so again does no harm.
+	PutAttempt(ctx context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error
+	// Explain shows why tasks wait that have jobs, if the queue has a place for that. It
+	// replaces what this agent has said before.
+	Explain(why map[task.ID]string) error
 
 	// PutLog replaces the published log of a task.
 	PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
@@ -61,34 +72,6 @@ type Queue interface {
 
 	// Offline is what a task needs that will have no network.
 	Offline(ctx context.Context, t task.Task) (Offline, error)
-}
-
-// A Stated queue tells the state of a task by itself.
-type Stated interface {
-	// State is what the queue takes a task's state for.
-	State(ctx context.Context, id task.ID) (task.State, error)
-}
-
-// A Trying queue keeps what became of earlier attempts of a task.
-type Trying interface {
-	// PutAttempt notes an attempt that is followed by another one, and keeps its output.
-	// To do so again does no harm.
-	PutAttempt(ctx context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error
-}
-
-// An Explaining queue shows why tasks wait that have jobs.
-type Explaining interface {
-	// Explain replaces what this agent has said before.
-	Explain(why map[task.ID]string) error
-}
-
-// A Sparing queue can leave out the starts of tasks that have jobs, and does not
-// look at those tasks then. There may be many, and they may wait for hours.
-type Sparing interface {
-	Queue
-
-	// ActionsBut is Actions without the starts of tasks that have jobs.
-	ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error)
 }
 
 // Identity is who this agent is to the queue.

@@ -124,7 +124,7 @@ func (v *view) found() []string {
 // layer calls a function with the name of each file of a layer.
 func (s *session) layer(ctx context.Context, digest string, file func(name string)) error {
 	if !versionPattern.MatchString(digest) {
-		return fault.Errorf(fault.Unavailable, "registry %s: it names a digest that is none", s.ref.host)
+		return fault.Errorf(fault.Unavailable, "registry %s: it has an invalid digest", s.ref.host)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address("blobs/"+digest), nil)
 	if err != nil {

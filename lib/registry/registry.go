@@ -19,7 +19,7 @@ import (
 )
 
 // ErrRefused says that the registry has no such image, or does not give it to this user.
-var ErrRefused = errors.New("the registry does not give the image")
+var ErrRefused = errors.New("the registry does not provide the image")
 
 // Image is what an image runs by itself, and which programs it has.
 type Image struct {
@@ -200,7 +200,7 @@ func (s *session) address(what string) string {
 // get reads a JSON document of the image.
 func (s *session) get(ctx context.Context, what, accept string, into any) error {
 	if _, version, _ := strings.Cut(what, "/"); !versionPattern.MatchString(version) {
-		return fault.Errorf(fault.Unavailable, "registry %s: it names a digest that is none", s.ref.host)
+		return fault.Errorf(fault.Unavailable, "registry %s: it has an invalid digest", s.ref.host)
 	}
 	address := s.address(what)
 	for try := 0; ; try++ {
@@ -222,7 +222,7 @@ func (s *session) get(ctx context.Context, what, accept string, into any) error 
 		}
 		if _, digest, ok := strings.Cut(what, "sha256:"); ok {
 			if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != digest {
-				return fault.Errorf(fault.Unavailable, "registry %s: an answer is not what was asked for", s.ref.host)
+				return fault.Errorf(fault.Unavailable, "registry %s: unexpected type of answer", s.ref.host)
 			}
 		}
 		if err := json.Unmarshal(body, into); err != nil {
@@ -253,7 +253,7 @@ func (s *session) ask(ctx context.Context, address, accept, auth string) (body [
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil || len(body) > maxAnswer {
-		return nil, "", 0, fault.Errorf(fault.Unavailable, "registry %s: the answer broke off", s.ref.host)
+		return nil, "", 0, fault.Errorf(fault.Unavailable, "registry %s: the answer was cut off", s.ref.host)
 	}
 	return body, resp.Header.Get("WWW-Authenticate"), resp.StatusCode, nil
 }
@@ -271,7 +271,7 @@ func (s *session) authorize(ctx context.Context, challenge string) (string, erro
 	kind, rest, _ := strings.Cut(challenge, " ")
 	if !strings.EqualFold(kind, "bearer") {
 		if basic == "" {
-			return "", fmt.Errorf("%w: %s wants a login", ErrRefused, s.ref.host)
+			return "", fmt.Errorf("%w: %s requires a login", ErrRefused, s.ref.host)
 		}
 		return basic, nil
 	}
@@ -282,7 +282,7 @@ func (s *session) authorize(ctx context.Context, challenge string) (string, erro
 	realm, err := url.Parse(parameters["realm"])
 	local := err == nil && (realm.Hostname() == "127.0.0.1" || realm.Hostname() == "localhost")
 	if err != nil || realm.Host == "" || realm.Scheme != "https" && !local {
-		return "", fault.Errorf(fault.Unavailable, "registry %s: it names no place for a token", s.ref.host)
+		return "", fault.Errorf(fault.Unavailable, "registry %s: it names no server for tokens", s.ref.host)
 	}
 	query := realm.Query()
 	if parameters["service"] != "" {

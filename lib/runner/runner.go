@@ -31,13 +31,19 @@ type Runner interface {
 	Name() string
 
 	// Check reports whether jobs can be run now, with a hint if they cannot.
-	Check(ctx context.Context) error
+	Check(ctx context.Context) (Checked, error)
+
+	// Can is what the runner can do that not all can. It is the same at any time.
+	Can() Abilities
 
 	// Jobs is the state of all jobs of this agent: those that the runner finds by
 	// itself, and each known one, whatever became of it. It takes a fixed number of
 	// calls, however many jobs there are. An incomplete list is an error. Known is
 	// called once, perhaps while the runner asks already.
 	Jobs(ctx context.Context, known func() ([]Ref, error)) ([]Job, error)
+
+	// Preview is what Start would do for a submission.
+	Preview(ctx context.Context, s Submission) (Preview, error)
 
 	// Start makes a job run the script. It is idempotent: a task that already has a
 	// job is adopted. The error wraps ErrUnsure if there may be one all the same;
@@ -47,6 +53,27 @@ type Runner interface {
 	// Stop ends all jobs of a task and waits for their end within the bound of the
 	// configuration. Jobs already gone are success.
 	Stop(ctx context.Context, r Ref) error
+}
+
+// Preview is what would be submitted, for people: a command that runs the script, or a text.
+type Preview struct {
+	Argv []string
+	Text string
+}
+
+// Checked is what a check has found that is of interest to people.
+type Checked struct {
+	Detail   string // "": nothing but that jobs can be run
+	Warnings []string
+}
+
+// Abilities are what a runner can do that not all can; nil: this one cannot.
+type Abilities struct {
+	Batch  Batcher
+	Trim   Trimmer
+	Past   Historian
+	Remote Remote
+	Price  Priced
 }
 
 // Submission is a job to be started.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,10 @@ type Client struct {
 // DefaultTimeout bounds a command of Slurm. The commands themselves give up on a
 // controller that does not answer after MessageTimeout, 10 to 100 seconds.
 const DefaultTimeout = 2 * time.Minute
+
+// ListLength is how many characters squeue and sacct are to print of the elements of an array
+// that wait, before they shorten the list.
+const ListLength = 256
 
 // accountingTimeout bounds sacctmgr: accounting can be done without.
 const accountingTimeout = 15 * time.Second
@@ -61,9 +66,9 @@ func (c *Client) environ() []string {
 			clean = append(clean, v)
 		}
 	}
-	// The length is the default one. Where it is not said, squeue cuts an id such as
-	// 12_[0,2,4-7] off after 31 characters.
-	return append(clean, "LC_ALL=C", "SLURM_BITSTR_LEN=64")
+	// How long the elements in an id such as 12_[0,2,4-7] may be. Unless it is said, that are
+	// 64 characters, and squeue cuts the id off after 31.
+	return append(clean, "LC_ALL=C", "SLURM_BITSTR_LEN="+strconv.Itoa(ListLength))
 }
 
 // Command runs a command of Slurm. Env of cmd, if any, is used as it is. What goes

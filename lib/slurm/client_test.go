@@ -49,7 +49,7 @@ func TestOutputKeepsTheUsersFormatsAway(t *testing.T) {
 	if _, err := c.Output(t.Context(), 0, "squeue", "--noheader"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := a.asked[0].Env, []string{"PATH=/bin", "SLURM_CONF=/etc/slurm.conf", "LC_ALL=C", "SLURM_BITSTR_LEN=64"}; !slices.Equal(got, want) {
+	if got, want := a.asked[0].Env, []string{"PATH=/bin", "SLURM_CONF=/etc/slurm.conf", "LC_ALL=C", "SLURM_BITSTR_LEN=256"}; !slices.Equal(got, want) {
 		t.Errorf("environment %q; want %q", got, want)
 	}
 	if a.asked[0].Timeout != DefaultTimeout {

@@ -108,7 +108,7 @@ var ownColumns = append(append([]column[Job]{
 	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
 	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
 	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
-	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(string(c.cells[i])) }},
+	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }}, // the elements of an array share it
 )
 
 // jobsLayout and jobsArgs ask squeue for rows that end with mark, which must not be

@@ -18,8 +18,8 @@ var reasons = map[string]Explanation{
 
 	"Dependency":                  {"waits for another job", "wait for what it depends on, or change that with scontrol update job=ID dependency="},
 	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or take the dependency away with scontrol update job=ID dependency="},
-	"BeginTime":                   {"is to start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
-	"JobHeldUser":                 {"held by its owner", "let it go with scontrol release ID"},
+	"BeginTime":                   {"will start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
+	"JobHeldUser":                 {"held by its owner", "release it with scontrol release ID"},
 	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
 	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
 	"SystemFailure":               {"a failure of Slurm, a file system or the network", "scontrol release ID once that is repaired; tell the administrators"},
@@ -30,30 +30,30 @@ var reasons = map[string]Explanation{
 
 	"PartitionDown":            {"the partition is down", "wait, or choose another partition (fairshare where)"},
 	"PartitionInactive":        {"the partition takes jobs but starts none", "wait, or choose another partition (fairshare where)"},
-	"PartitionNodeLimit":       {"asks for more nodes, or fewer, than the partition allows", "change the number of nodes with scontrol update job=ID numnodes=, or choose another partition"},
-	"PartitionTimeLimit":       {"asks for more time than the partition allows", "lower the limit with scontrol update job=ID timelimit=, or choose another partition"},
-	"PartitionConfig":          {"asks for something the partition does not offer", "choose another partition (fairshare where)"},
+	"PartitionNodeLimit":       {"requests more nodes, or fewer, than the partition allows", "change the number of nodes with scontrol update job=ID numnodes=, or choose another partition"},
+	"PartitionTimeLimit":       {"requests more time than the partition allows", "lower the limit with scontrol update job=ID timelimit=, or choose another partition"},
+	"PartitionConfig":          {"requests something that the partition does not offer", "choose another partition (fairshare where)"},
 	"AccountNotAllowed":        {"its account may not use the partition", "use another account or partition (fairshare where)"},
 	"QOSNotAllowed":            {"its QoS may not be used there", "use another QoS or partition (fairshare where)"},
 	"ReservationDeleted":       {"its reservation was deleted", "scontrol update job=ID reservationname="},
-	"Reservation":              {"waits for its reservation to begin", "wait; scontrol show reservation tells when"},
-	"ReqNodeNotAvail":          {"nodes it needs are down, drained or reserved", "wait, or do not ask for nodes by name; the reservation may end before its time limit does: a shorter limit may help"},
-	"NodeDown":                 {"a node it needs is down", "wait, or do not ask for nodes by name"},
+	"Reservation":              {"waits for its reservation to begin", "wait; scontrol show reservation shows when"},
+	"ReqNodeNotAvail":          {"nodes it needs are down, drained or reserved", "wait, or do not request nodes by name; the reservation may end before its time limit does: a shorter limit may help"},
+	"NodeDown":                 {"a node it needs is down", "wait, or do not request nodes by name"},
 	"BadConstraints":           {"no node can fulfil its constraints", "it will never start: change or cancel it"},
 	"InvalidAccount":           {"its account is not valid", "change it with scontrol update job=ID account="},
 	"InvalidQOS":               {"its QoS is not valid", "change it with scontrol update job=ID qos="},
 	"InactiveLimit":            {"reached the limit of inactivity", "cancel it and submit it again"},
-	"Licenses":                 {"waits for licenses", "wait until others give theirs back"},
-	"NodeList":                 {"nodes it needs are in use or missing", "wait, or do not ask for nodes by name"},
+	"Licenses":                 {"waits for licenses", "wait until others release theirs"},
+	"NodeList":                 {"nodes it needs are in use or missing", "wait, or do not request nodes by name"},
 	"FrontEndDown":             {"no front end can run it", "wait; tell the administrators"},
 	"NonZeroExitCode":          {"its last run failed", "see its output"},
-	"OutOfMemory":              {"its last run ran out of memory", "ask for more with --mem"},
+	"OutOfMemory":              {"its last run ran out of memory", "request more with --mem"},
 	"Prolog":                   {"its prolog is still running", "wait"},
 	"DeadLine":                 {"cannot meet its deadline", "it will never start: submit it with a later --deadline"},
 	"BurstBufferResources":     {"waits for space in the burst buffer", "wait"},
 	"BurstBufferStageIn":       {"its data is being staged in", "wait"},
 	"BurstBufferOperation":     {"the burst buffer failed", "tell the administrators"},
-	"SchedDefer":               {"was asked to start at once, which is put off on this cluster", "wait"},
+	"SchedDefer":               {"was asked to start immediately, which this cluster delays", "wait"},
 	"FedJobLock":               {"another cluster of the federation looks at it", "wait"},
 	"PowerNotAvail":            {"not enough power", "wait"},
 	"PowerReserved":            {"the power is reserved", "wait"},
@@ -117,7 +117,7 @@ func explainLimit(code string) (Explanation, bool) {
 	} else if rest, ok = strings.CutPrefix(code, "Assoc"); ok {
 		whose, advice = "its account", "wait for jobs of the account to end, or use another account"
 	} else if rest, ok = strings.CutPrefix(code, "Max"); ok {
-		rest, whose, advice = "Max"+rest, "its account", "wait for jobs of the account to end, or ask for less"
+		rest, whose, advice = "Max"+rest, "its account", "wait for jobs of the account to end, or request less"
 	} else {
 		return Explanation{}, false
 	}
@@ -133,13 +133,13 @@ func explainLimit(code string) (Explanation, bool) {
 	}
 	switch {
 	case strings.HasPrefix(rest, "Min"):
-		return Explanation{"asks for less " + what + " than " + whose + " demands", "ask for more: it will not start like this"}, true
+		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: it will not start like this"}, true
 	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
-		return Explanation{"asks for more " + what + " than " + whose + " allows a job", "ask for less: it will not start like this"}, true
+		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: it will not start like this"}, true
 	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
 		return Explanation{"its user is at the limit that " + whose + " sets for one: " + what, advice}, true
 	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
-		return Explanation{"asks for more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
+		return Explanation{"requests more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
 	}
 	return Explanation{whose + " is at its limit: " + what, advice}, true
 }

@@ -304,7 +304,7 @@ func TestTRES(t *testing.T) {
 func TestExplainReason(t *testing.T) {
 	for reason, want := range map[string]string{
 		"Priority":                               "jobs with a higher priority come first",
-		"QOSMaxWallDurationPerJobLimit":          "asks for more time than its QoS allows a job",
+		"QOSMaxWallDurationPerJobLimit":          "requests more time than its QoS allows a job",
 		"QOSMaxGRESPerUser":                      "its user is at the limit that its QoS sets for one: GPUs",
 		"QOSGrpCpuLimit":                         "its QoS is at its limit: CPUs",
 		"AssocGrpCPUMinutesLimit":                "its account is at its limit: CPU minutes",

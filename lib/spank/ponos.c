@@ -583,7 +583,7 @@ static void configure(int argc, char *argv[])
 		else if (strncmp(argv[i], "timeout=", 8) == 0 && number(argv[i] + 8, 3600) > 0)
 			settings.timeout = number(argv[i] + 8, 3600);
 		else
-			slurm_error("ponos: plugstack.conf: \"%.80s\" is none of lfind=/PATH, config=/PATH, timeout=SECONDS", argv[i]);
+			slurm_error("ponos: plugstack.conf: \"%.80s\" is not one of lfind=/PATH, config=/PATH, timeout=SECONDS", argv[i]);
 	}
 }
 

@@ -231,7 +231,7 @@ func (r *reading) object(number int, line string) error {
 			return r.fail(number, "invalid JSON: %w", broken(err))
 		}
 		if _, twice := values[name]; twice {
-			return r.fail(number, "%q is there twice", name)
+			return r.fail(number, "%q is given twice", name)
 		}
 		switch v := value.(type) {
 		case string:

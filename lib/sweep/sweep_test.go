@@ -39,7 +39,7 @@ func TestRead(t *testing.T) {
 		{"p.jsonl", "{\"a\":1}\n{\"a\":1\n", "error p.jsonl:2: invalid JSON: unexpected EOF"},
 		{"p.jsonl", "{\"a\":1}\n{\"b\":1}\n", "error p.jsonl:2: \"a\" is missing"},
 		{"p.jsonl", "{\"a\":1}\n{\"a\":1,\"b\":1}\n", "error p.jsonl:2: \"b\" is not in the first line, which has a"},
-		{"p.jsonl", "{\"a\":1,\"a\":2}\n", "error p.jsonl:1: \"a\" is there twice"},
+		{"p.jsonl", "{\"a\":1,\"a\":2}\n", "error p.jsonl:1: \"a\" is given twice"},
 		{"p.jsonl", "{\"a\":null}\n", "error p.jsonl:1: \"a\": want a string, a number, true or false"},
 		{"p.jsonl", "{\"a\":{}}\n", "error p.jsonl:1: \"a\": want a string, a number, true or false"},
 		{"p.jsonl", "{\"a\":1} x\n", "error p.jsonl:1: something follows the object"},

@@ -55,15 +55,15 @@ type Outcome struct {
 const MaxLine = 1 << 20
 
 // Line is a line as it was read. Action is nil if the line is none, and then
-// belongs to somebody else.
+// belongs to another tool.
 type Line struct {
 	Raw    []byte
 	Action *Action
 }
 
 // ParseLine reads a line without its newline. A JSON object without "action"
-// (an outcome, say) and a blank line are nobody's error and have no Action; an
-// object whose action or id is no good is an error, as is what is not JSON.
+// (an outcome, say) and a blank line are not errors and have no Action; an
+// object whose action or id is invalid is an error, as is what is not JSON.
 func ParseLine(raw []byte) (Line, error) {
 	line := Line{Raw: raw}
 	trimmed := bytes.TrimSpace(raw)

@@ -4,10 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -16,10 +21,50 @@ import (
 // pipeline is what starts an agent.
 const pipeline = "ponos-poll --every 10s | ponos-stop | ponos-start"
 
+// Start says how the agent of the configuration that a command line names is started: as a
+// job of Slurm, by a unit of systemd, or in a shell. The spool is "" or that of the command
+// line, of whose agent nothing is known.
+func Start(configFile, spoolDir string) string {
+	if spoolDir != "" {
+		return pipeline
+	}
+	cfg, err := config.Load(configFile)
+	if err != nil {
+		return pipeline
+	}
+	if cfg.Mode == "slurm" && len(cfg.Slurm.Daemon) > 0 {
+		setup := "ponos-setup"
+		if configFile != "" {
+			setup += " --config " + app.Quote(configFile)
+		}
+		return setup + " submits it as a job of Slurm"
+	}
+	if path, err := config.Expand("~/.config/systemd/user/" + userTimer); err == nil && exists(path) {
+		return "systemctl --user enable --now " + userTimer
+	}
+	if dir, file := filepath.Split(cfg.Path); filepath.Clean(dir) == unitConfigs && exists(unitFile) {
+		return "systemctl enable --now ponos@" + strings.TrimSuffix(file, ".yaml")
+	}
+	return pipeline
+}
+
+// What ponos(7) calls the timer of a user, and what the packages install.
+const (
+	userTimer   = "ponos.timer"
+	unitConfigs = "/etc/ponos"
+	unitFile    = "/usr/lib/systemd/system/ponos@.service"
+)
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // Unattended is a warning if tasks wait for an agent that takes no turns, or nil. Agents
 // are those that have taken the tasks, once for each task; "" stands for a task that none
-// has taken: any agent will do for it, and for the others only their own.
-func Unattended(s *spool.Spool, agents ...string) error {
+// has taken: any agent will do for it, and for the others only their own. How one is started
+// is asked for a hint.
+func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 	beats, err := s.Agents()
 	if err != nil {
 		return nil // what is wrong with the spool is told elsewhere
@@ -48,9 +93,9 @@ func Unattended(s *spool.Spool, agents ...string) error {
 		b := by[agent]
 		switch {
 		case agent == "" && last.Seen.IsZero():
-			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+pipeline)
+			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+start())
 		case agent == "":
-			err = fault.Hint(fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)", moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)), "start it: "+pipeline)
+			err = fault.Hint(fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)", moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)), "start it: "+start())
 		case b.Seen.IsZero():
 			err = fmt.Errorf("warning: agent %s, which has %s, has never taken a turn", task.Clean(agent), tasks(count[agent]))
 		default:

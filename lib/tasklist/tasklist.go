@@ -49,7 +49,7 @@ func Open(configFile, dir string) (*spool.Spool, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "new")); errors.Is(err, fs.ErrNotExist) && named {
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is not a spool", dir), "the first task that is submitted makes it")
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "--spool: %q is not a spool", dir), "the first submission creates it")
 	}
 	return spool.Open(dir)
 }
@@ -79,23 +79,23 @@ type Filter struct {
 	Until  time.Time // submitted before; zero: any
 }
 
-// NewFilter reads a filter as the command line has it: states with commas between, and
-// times that are durations before now, dates, or dates and times.
-func NewFilter(states, group, name, since, until string, now time.Time) (Filter, error) {
-	f := Filter{Group: group, Name: name}
-	if states != "" {
+// NewFilter reads a filter from the values of the flags state (states with commas between),
+// group, name, since and until (durations before now, dates, or dates and times).
+func NewFilter(flag func(name string) string, now time.Time) (Filter, error) {
+	f := Filter{Group: flag("group"), Name: flag("name")}
+	if states := flag("state"); states != "" {
 		f.States = strings.Split(states, ",")
 	}
-	for flag, pattern := range map[string]string{"--group": group, "--name": name} {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return f, fault.Errorf(fault.Usage, "%s: invalid pattern %q", flag, pattern)
+	for _, name := range []string{"group", "name"} {
+		if _, err := path.Match(flag(name), ""); err != nil {
+			return f, fault.Errorf(fault.Usage, "--%s: invalid pattern %q", name, flag(name))
 		}
 	}
 	var err error
-	if f.Since, err = instant(since, now); err != nil {
+	if f.Since, err = instant(flag("since"), now); err != nil {
 		return f, fault.Errorf(fault.Usage, "--since: %w", err)
 	}
-	if f.Until, err = instant(until, now); err != nil {
+	if f.Until, err = instant(flag("until"), now); err != nil {
 		return f, fault.Errorf(fault.Usage, "--until: %w", err)
 	}
 	return f, nil

@@ -52,7 +52,7 @@ func TestSelect(t *testing.T) {
 		{until: "90min", want: "1d831b5c dddd0000"},
 		{since: "2026-11-20T13:30:00Z", until: "90min", want: "dddd0000"},
 	} {
-		f, err := NewFilter(tt.states, tt.group, tt.name, tt.since, tt.until, noon.Add(4*time.Hour))
+		f, err := NewFilter(flags("state", tt.states, "group", tt.group, "name", tt.name, "since", tt.since, "until", tt.until), noon.Add(4*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,8 +74,8 @@ func TestSelect(t *testing.T) {
 	if got := CountOf(all).String(); got != "5 tasks: 1 pending, 1 running, 1 completed, 1 failed, 1 error" {
 		t.Error(got)
 	}
-	for _, bad := range [][5]string{{"", "[", "", "", ""}, {"", "", "[", "", ""}, {"", "", "", "soon", ""}, {"", "", "", "", "2026-13-01"}} {
-		if _, err := NewFilter(bad[0], bad[1], bad[2], bad[3], bad[4], noon); !fault.Is(err, fault.Usage) {
+	for _, bad := range [][2]string{{"group", "["}, {"name", "["}, {"since", "soon"}, {"until", "2026-13-01"}} {
+		if _, err := NewFilter(flags(bad[:]...), noon); !fault.Is(err, fault.Usage) || !strings.HasPrefix(err.Error(), "--"+bad[0]+": ") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -94,4 +94,16 @@ func FuzzReadWords(f *testing.F) {
 			}
 		}
 	})
+}
+
+// flags are the values of flags, each behind its name.
+func flags(pairs ...string) func(name string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
 }

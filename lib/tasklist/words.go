@@ -8,13 +8,47 @@ import (
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue/spool"
 )
 
-// Words are the tasks that a command line names: its arguments; or, where there are none
+// Choice are the tasks of a spool that a command line means.
+type Choice struct {
+	Spool *spool.Spool
+	All   []spool.Summary // the tasks of the spool; none if none is meant
+	Words []string        // what names tasks; nil: the filter does
+	Found []spool.Summary
+	Errs  []error // of words that name no task
+}
+
+// Choose finds the tasks that flags, as of app.TaskFlags, and arguments mean; without both,
+// those whose ids are on standard input.
+func Choose(flag func(name string) string, args []string, stdin io.Reader) (c Choice, err error) {
+	filter, err := NewFilter(flag, clock.Now())
+	if err != nil {
+		return c, err
+	}
+	if c.Words, err = words(args, filter, stdin); err != nil {
+		return c, err
+	}
+	if c.Spool, err = Open(flag("config"), flag("spool")); err != nil {
+		return c, err
+	}
+	if len(c.Words) == 0 && filter.Empty() {
+		return c, nil
+	}
+	if c.All, err = c.Spool.Summaries(); err != nil {
+		return c, err
+	}
+	c.Found, c.Errs = Select(c.All, c.Words, filter)
+	return c, nil
+}
+
+// words are the tasks that a command line names: its arguments; or, where there are none
 // and no filter either, the ids on standard input. They are nil if the filter says it all,
 // or standard input is empty.
-func Words(args []string, f Filter, stdin io.Reader) ([]string, error) {
+func words(args []string, f Filter, stdin io.Reader) ([]string, error) {
 	if len(args) > 0 || !f.Empty() {
 		return args, nil
 	}

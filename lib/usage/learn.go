@@ -21,7 +21,7 @@ type Learned struct {
 	MemMB int64
 	CPUs  int64 // fewer than it had; 0: as many as before
 	// Cut is that too many runs ended at their time limit, Killed that too many ran out of
-	// memory: they need more than they had, and nobody knows how much.
+	// memory: they need more than they had, and the amount is unknown.
 	Cut, Killed bool
 	// Few is that there are fewer runs than the risk takes: the most that was seen is
 	// raised by half.

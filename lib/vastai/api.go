@@ -27,7 +27,7 @@ var (
 	ErrRejected = errors.New("the market rejects the order")
 	ErrCredit   = errors.New("the account lacks credit")
 	ErrAuth     = errors.New("the key is not accepted")
-	// ErrUnknown says that nobody can tell whether the request had an effect.
+	// ErrUnknown says that it is unknown whether the request had an effect.
 	ErrUnknown = errors.New("the outcome is unknown")
 	ErrInvalid = errors.New("the request is refused")
 	// ErrMore says that there are more pages than were to be read at a time.
@@ -75,7 +75,7 @@ type Search struct {
 	Filters Filters
 	Disk    float64 // GB that will be ordered: part of the price
 	Limit   int     // 0: the market's own
-	// Bid asks for what can be had for a bid: machines that are lost to whoever pays more.
+	// Bid asks for what can be had for a bid: machines that can be lost to a higher bid.
 	Bid bool
 }
 
@@ -89,7 +89,7 @@ type Found struct {
 type Listing struct {
 	Instances []Instance `json:"instances"`
 	// Odd is how many rows could not be read. What is missing from a list that has some
-	// may be there all the same.
+	// may still exist.
 	Odd int `json:"odd,omitempty"`
 	// OddLabels are the labels of those that have one, or are known to have none ("").
 	OddLabels []string `json:"odd_labels,omitempty"`

@@ -163,7 +163,7 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 		return nil, "", errors.New("the answer is not a page of charges")
 	}
 	if answer.Success != nil && !*answer.Success {
-		return nil, "", errors.New("the answer does not say success: " + answer.Msg)
+		return nil, "", errors.New("the answer does not report success: " + answer.Msg)
 	}
 	if answer.Results == nil {
 		return nil, "", errors.New("the answer has no list of charges")

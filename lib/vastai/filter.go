@@ -210,7 +210,7 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 	list, isList := value.([]any)
 	if wants := operator == "in" || operator == "notin"; wants != isList {
 		if wants {
-			return Condition{}, fmt.Errorf("%s: operator %s wants a list", field, operator)
+			return Condition{}, fmt.Errorf("%s: operator %s requires a list", field, operator)
 		}
 		return Condition{}, fmt.Errorf("%s: operator %s does not take a list", field, operator)
 	}

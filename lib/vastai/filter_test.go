@@ -54,7 +54,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"gpu_ram>=24 || gpu_name=x":     "invalid comparison",
 		"gpu_ram>=200000":               "in a query the unit is GB",
 		"gpu_ram = [1,2]":               "does not take a list",
-		"gpu_name in RTX_4090":          "wants a list",
+		"gpu_name in RTX_4090":          "requires a list",
 		"gpu_name=\"a\"b":               "a blank is missing",
 		"gpu_name=A gpu_name=B":         "contradict each other",
 		"verified=true verified=false":  "contradict each other",

@@ -105,7 +105,7 @@ type ledger struct {
 var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrUnknown}
 
 // In Units: how long a lock is waited for. Whoever holds one longer may have been suspended,
-// and nobody must wait for a user to resume it; without the lock, some requests are made twice.
+// and no process must wait for a user to resume it; without the lock, some requests are made twice.
 const (
 	bookPatience  = 1
 	cachePatience = maxSlot
@@ -129,7 +129,7 @@ func release(held *lock.Lock) {
 	}
 }
 
-// book changes the ledger under its lock. A ledger that cannot be read is begun anew: what
+// book changes the ledger under its lock. An unreadable ledger is started again: what
 // it holds is a courtesy to the market, and no promise stands on it. One that cannot be
 // written is kept in memory, for this process.
 func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
@@ -184,7 +184,7 @@ func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
 	return nil
 }
 
-// replace writes a file, of which nobody sees a half.
+// replace writes a file as a whole.
 func replace(path string, b []byte) error {
 	part := path + ".part"
 	if err := os.WriteFile(part, b, 0o600); err != nil {
@@ -296,7 +296,7 @@ func writeCached[T any](path string, c cached[T]) {
 	_ = replace(path, b) // without it, the market is asked again
 }
 
-// shared returns an answer that somebody has had, if it is good enough, else asks for one.
+// shared returns an answer that another process has had, if it is recent enough, else requests one.
 // Those who come meanwhile wait for it.
 func shared[T any](ctx context.Context, g *Governor, name, file string, enough func(c cached[T]) bool, ask func() (T, error)) (cached[T], error) {
 	path := filepath.Join(g.Dir, file+".json")
@@ -358,7 +358,7 @@ func (g *Governor) Account(ctx context.Context, since time.Time) (Account, error
 }
 
 // Search returns the offers of a search without those that were tried of late. One that
-// is patient makes do with what somebody else has found, and for longer if that was of no
+// is patient accepts what another process has found, and for longer if that was of no
 // use; else it is of now.
 func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, error) {
 	now := g.Now()

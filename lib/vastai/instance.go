@@ -53,11 +53,11 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		}
 		switch {
 		case p.Success == nil || !*p.Success:
-			return Listing{}, failed("list of instances", nil, 0, "the answer does not say success")
+			return Listing{}, failed("list of instances", nil, 0, "the answer does not report success")
 		case p.Instances == nil:
 			return Listing{}, failed("list of instances", nil, 0, "the answer has no list of instances")
 		case p.Total == nil:
-			return Listing{}, failed("list of instances", nil, 0, "the answer does not say how many there are")
+			return Listing{}, failed("list of instances", nil, 0, "the answer does not have the number of instances")
 		}
 		here := map[string]int{}
 		for _, row := range p.Instances {

@@ -57,7 +57,7 @@ func TestLocal(t *testing.T) {
 func TestFake(t *testing.T) {
 	t.Parallel()
 	harness.Run(t, harness.Options{Dir: "fake", Cmds: cmds, Setup: func(env *testscript.Env) error {
-		env.Setenv("PATH", filepath.Join(harness.Root(), "testscripts/agent/fakebin")+":"+env.Getenv("PATH"))
+		env.Setenv("PATH", filepath.Join(harness.Root(), "testscripts/fakeslurm")+":"+env.Getenv("PATH"))
 		env.Setenv("SLURM_CONF", filepath.Join(env.WorkDir, "slurm/slurm.conf"))
 		if err := os.Mkdir(filepath.Join(env.WorkDir, "slurm"), 0o700); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -59,7 +60,7 @@ func TestSentry(t *testing.T) {
 		}
 		c := exec.Command("ponos-poll", "-c", path)
 		c.Env = append(os.Environ(), "HOME="+dir, "SLURM_CONF="+filepath.Join(dir, "slurm/slurm.conf"),
-			"PATH="+filepath.Join(harness.Root(), "testscripts/agent/fakebin")+":"+os.Getenv("PATH"))
+			"PATH="+filepath.Join(harness.Root(), "testscripts/fakeslurm")+":"+os.Getenv("PATH"))
 		if out, err := c.CombinedOutput(); c.ProcessState.ExitCode() != 3 {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -99,7 +100,7 @@ func TestFakesAreTrue(t *testing.T) {
 		real = append(real, name+"="+value)
 	}
 	work := t.TempDir()
-	fakes := filepath.Join(harness.Root(), "testscripts/agent/fakebin")
+	fakes := filepath.Join(harness.Root(), "testscripts/fakeslurm")
 	fake := []string{"SLURM_CONF=" + filepath.Join(work, "slurm.conf")}
 
 	comment := "PONOS_TASK=held-against-the-fake"
@@ -126,13 +127,44 @@ func TestFakesAreTrue(t *testing.T) {
 	if len(g) != 10 || len(w) != 10 || g[0] != w[0] || g[1] != w[1] || !slices.Equal(g[5:], w[5:]) {
 		t.Errorf("squeue prints\n%qits fake\n%q", want, got)
 	}
+	// What a job asks of itself.
+	for name, text := range map[string]string{"left": first(run("", real, "squeue", "--noheader", "--jobs="+id, "--format=%L")), "rows": id + " PENDING N/A\n"} {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, words := range []string{
+		"squeue --noheader --jobs=ID --format=%L", "squeue --noheader --states=all --jobs=ID --format=%T", "squeue --noheader --states=all --jobs=999999 --format=%T",
+		"squeue --noheader --states=all --jobs=ID --format=%A_%T_%S", "scontrol requeue ID",
+	} {
+		args := strings.Fields(strings.ReplaceAll(words, "ID", id))
+		args[len(args)-1] = strings.ReplaceAll(args[len(args)-1], "_", " ")
+		want, wantErr := run("", real, args[0], args[1:]...)
+		got, gotErr := run(fakes, fake, args[0], args[1:]...)
+		if got != want || gotErr != wantErr || want+wantErr == "" {
+			t.Errorf("%s prints %q %q, its fake %q %q", words, want, wantErr, got, gotErr)
+		}
+	}
+	fixed := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--no-requeue", "--output=/dev/null", "--wrap", "sleep 1000")))
+	defer run("", real, "scancel", fixed)
+	for range 600 {
+		if strings.TrimSpace(first(run("", real, "squeue", "--noheader", "--states=all", "--jobs="+fixed, "--format=%T"))) == "RUNNING" {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := os.WriteFile(filepath.Join(work, "requeue.mode"), []byte("refuse"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, want = run("", real, "scontrol", "requeue", fixed)
+	if _, got = run(fakes, fake, "scontrol", "requeue", fixed); got != want || want == "" {
+		t.Errorf("scontrol requeue of a job that is not to be requeued prints %q, its fake %q", want, got)
+	}
 	if err := os.WriteFile(filepath.Join(work, "sbatch.mode"), []byte("reject"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	script := filepath.Join(work, "job.sh")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, script, "#!/bin/sh\n")
 	refused := []string{"--parsable", "--partition=cpu", script}
 	_, got = run(fakes, fake, "sbatch", refused...)
 	refused[1] = "--partition=nowhere"

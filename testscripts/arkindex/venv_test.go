@@ -1,13 +1,13 @@
 package arkindex
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -42,9 +42,7 @@ func repository(t *testing.T, bare string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(script, bytes.ReplaceAll(text, []byte("@SITE@"), []byte(site(t))), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, script, strings.ReplaceAll(string(text), "@SITE@", site(t)))
 	git := func(args ...string) string {
 		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"}, args...)...)
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")

@@ -133,7 +133,7 @@ func python(t *testing.T, env []string, module string, args ...string) string {
 // the agent does.
 func runParent(t *testing.T, q *arkindex.Queue) {
 	t.Helper()
-	actions, err := q.Actions(t.Context())
+	actions, err := q.Actions(t.Context(), nil)
 	if err != nil || len(actions) != 1 {
 		t.Fatalf("actions %+v, %v", actions, err)
 	}
@@ -187,7 +187,7 @@ func readReport(t *testing.T, data string) report {
 func TestRealWorkerOnlineAndOffline(t *testing.T) {
 	s, web, q := scene(t, false)
 	runParent(t, q)
-	actions, err := q.Actions(t.Context())
+	actions, err := q.Actions(t.Context(), nil)
 	if err != nil || len(actions) != 1 || !actions[0].RequiresGPU {
 		t.Fatalf("actions %+v, %v", actions, err)
 	}
@@ -251,7 +251,7 @@ func TestRealWorkerOnlineAndOffline(t *testing.T) {
 func TestRealWorkerOfflineOfOlderInstance(t *testing.T) {
 	_, web, q := scene(t, true)
 	runParent(t, q)
-	actions, err := q.Actions(t.Context())
+	actions, err := q.Actions(t.Context(), nil)
 	if err != nil || len(actions) != 1 {
 		t.Fatalf("actions %+v, %v", actions, err)
 	}

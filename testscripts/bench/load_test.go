@@ -30,7 +30,7 @@ func BenchmarkMemory(b *testing.B) {
 	base := map[string]float64{} // of 1,000 tasks
 	for _, tasks := range []int{1000, 2000, 5000, 10000} {
 		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) {
-			w := newWorld(b, tasks)
+			w := newWorld(b, tasks, 1)
 			first := w.poll(true)
 			quiet := w.poll(true)
 			peak := max(first.memory, quiet.memory)
@@ -55,7 +55,7 @@ func BenchmarkMemory(b *testing.B) {
 // with the bare calls of squeue and sacct, and a quiet turn.
 func BenchmarkManyEnds(b *testing.B) {
 	const ends = 2000
-	w := newWorld(b, manyTasks)
+	w := newWorld(b, manyTasks, 1)
 	w.poll(true)
 	quiet := w.poll(false)
 	w.calls()
@@ -79,7 +79,7 @@ func BenchmarkManyEnds(b *testing.B) {
 // BenchmarkLargeLog publishes a log of 1 GB, compared with cp of that file, and then
 // one more line of it, compared with a turn without one.
 func BenchmarkLargeLog(b *testing.B) {
-	w := newWorld(b, 1)
+	w := newWorld(b, 1, 1)
 	w.poll(true)
 	quiet := w.poll(true)
 	f, err := os.OpenFile(w.output(0), os.O_WRONLY|os.O_APPEND, 0)
@@ -122,8 +122,14 @@ type instant struct {
 	next int
 }
 
-func (r *instant) Name() string                { return "instant" }
-func (r *instant) Check(context.Context) error { return nil }
+func (r *instant) Name() string { return "instant" }
+func (r *instant) Preview(context.Context, runner.Submission) (runner.Preview, error) {
+	return runner.Preview{}, nil
+}
+
+func (r *instant) Can() runner.Abilities { return runner.Abilities{} }
+
+func (r *instant) Check(context.Context) (runner.Checked, error) { return runner.Checked{}, nil }
 
 func (r *instant) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	refs, err := known()

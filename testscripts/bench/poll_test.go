@@ -17,8 +17,13 @@ const (
 
 // BenchmarkPoll takes turns of ponos-poll, the whole process, over many running
 // tasks, and compares them with the bare calls of squeue and sacct that they make.
-func BenchmarkPoll(b *testing.B) {
-	w := newWorld(b, manyTasks)
+func BenchmarkPoll(b *testing.B) { benchmarkPoll(b, 1) }
+
+// BenchmarkPollArrays does so where the tasks are elements of the largest job arrays.
+func BenchmarkPollArrays(b *testing.B) { benchmarkPoll(b, 44) }
+
+func benchmarkPoll(b *testing.B, size int) {
+	w := newWorld(b, manyTasks, size)
 	w.poll(true) // reports all as running, and publishes their first lines
 	next := 0
 	for _, c := range []struct {
@@ -75,8 +80,13 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // A turn asks squeue once and sacct at most once, however many tasks there are.
 func TestOneCallEach(t *testing.T) {
+	t.Run("jobs", func(t *testing.T) { testOneCallEach(t, 1) })
+	t.Run("arrays", func(t *testing.T) { testOneCallEach(t, 44) })
+}
+
+func testOneCallEach(t *testing.T, size int) {
 	const tasks = 100
-	w := newWorld(t, tasks)
+	w := newWorld(t, tasks, size)
 	count := func() map[string]int {
 		n := map[string]int{}
 		w.poll(true)

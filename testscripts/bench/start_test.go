@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -60,16 +61,19 @@ func BenchmarkStartArrays(b *testing.B) {
 	}
 	var together, single, bare []time.Duration
 	var ofBare, ofSingle []float64
+	calls := 0
 	for range arrayRounds {
 		loop := s.bare(arrayStarts)
 		arrays(true)
 		one := s.start(4, arrayStarts)
+		calls = s.calls
 		arrays(false)
 		each := s.start(4, arrayStarts)
 		together, single, bare = append(together, one), append(single, each), append(bare, loop)
 		ofBare, ofSingle = append(ofBare, float64(loop)/float64(one)), append(ofSingle, float64(each)/float64(one))
 	}
 	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(calls), "sbatch-calls")
 	b.ReportMetric(median(ofBare), "x-rate-of-bare")
 	b.ReportMetric(median(ofSingle), "x-rate-of-single")
 	b.ReportMetric(ms(median(together)), "ms")
@@ -84,7 +88,11 @@ type starter struct {
 	spool  *spool.Spool
 	source task.Source
 	tasks  int
+	calls  int // of sbatch that the last start has made
 }
+
+// startedJob finds the id of the job or the array of a task.
+var startedJob = regexp.MustCompile(`"event":"started".*"job":"(\d+)`)
 
 func newStarter(b *testing.B) *starter {
 	cluster := harness.Cluster(b)
@@ -100,7 +108,7 @@ func newStarter(b *testing.B) *starter {
 	s.must(err)
 	repository := filepath.Join(s.dir, "repository")
 	s.must(os.MkdirAll(repository, 0o755))
-	s.must(os.WriteFile(filepath.Join(repository, "run.sh"), []byte("echo hello\n"), 0o755))
+	s.must(os.WriteFile(filepath.Join(repository, "run.sh"), []byte("echo hello\n"), 0o644))
 	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=bench", "-c", "user.email=bench@example.org", "commit", "-qm", "code"}} {
 		s.run("git", append([]string{"-C", repository}, args...)...)
 	}
@@ -153,14 +161,19 @@ func (s *starter) add(n int) []string {
 }
 
 // start starts new tasks, and cancels their jobs afterwards.
-func (s *starter) start(jobs, tasks int) time.Duration {
-	args := append([]string{"--config", s.config(), "--jobs", fmt.Sprint(jobs)}, s.add(tasks)...)
+func (s *starter) start(parallel, tasks int) time.Duration {
+	args := append([]string{"--config", s.config(), "--jobs", fmt.Sprint(parallel)}, s.add(tasks)...)
 	began := time.Now()
 	out := s.run("ponos-start", args...)
 	took := time.Since(began)
 	if n := strings.Count(out, `"event":"started"`); n != tasks {
 		s.tb.Fatalf("%d of %d tasks were started", n, tasks)
 	}
+	jobs := map[string]bool{}
+	for _, found := range startedJob.FindAllStringSubmatch(out, -1) {
+		jobs[found[1]] = true
+	}
+	s.calls = len(jobs)
 	s.run("scancel", "--user=root")
 	return took
 }

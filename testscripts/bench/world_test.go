@@ -28,14 +28,17 @@ type world struct {
 	store *agent.Store
 	spool *spool.Spool
 	tasks int
+	size  int // elements of a job array; 1: each task has a job by itself
 	ended map[int]bool
 }
 
-func newWorld(tb testing.TB, tasks int) *world { return newWorldIn(tb, tasks, tb.TempDir()) }
+func newWorld(tb testing.TB, tasks, size int) *world {
+	return newWorldIn(tb, tasks, size, tb.TempDir())
+}
 
-func newWorldIn(tb testing.TB, tasks int, dir string) *world {
+func newWorldIn(tb testing.TB, tasks, size int, dir string) *world {
 	tb.Helper()
-	w := &world{tb: tb, dir: dir, tasks: tasks, ended: map[int]bool{}}
+	w := &world{tb: tb, dir: dir, tasks: tasks, size: size, ended: map[int]bool{}}
 	w.path = installFakes(tb) + string(os.PathListSeparator) + os.Getenv("PATH")
 	config := fmt.Sprintf("mode: slurm\nqueue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[1]s/pid\n", w.dir)
 	w.must(os.WriteFile(w.file("ponos.yaml"), []byte(config), 0o600))
@@ -79,7 +82,22 @@ func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
 
 func id(i int) task.ID { return task.ID(fmt.Sprintf("019ab6c5-4d2e-7c61-9f0a-%012d", i)) }
 
-func job(i int) string { return strconv.Itoa(4000000 + i) }
+// job is the id of a task's job.
+func (w *world) job(i int) string {
+	if w.size == 1 {
+		return strconv.Itoa(4000000 + i)
+	}
+	return fmt.Sprintf("%d_%d", 4000000+i/w.size*w.size, i%w.size)
+}
+
+// comment is that of a task's job: of an element of an array, that of the array.
+func (w *world) comment(i int) string {
+	var ids []task.ID
+	for k := i / w.size * w.size; k < min(w.tasks, i/w.size*w.size+w.size); k++ {
+		ids = append(ids, id(k))
+	}
+	return task.Marks(ids...)
+}
 
 var submitted = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
@@ -93,12 +111,12 @@ func (w *world) add(i int) {
 	}))
 	d, err := w.store.Create(id(i))
 	w.must(err)
-	w.must(os.WriteFile(filepath.Join(d.Path, "head.log"), []byte("[agent INFO 2026-03-01 12:00:00,000] started as slurm job "+job(i)+"\n"), 0o600))
+	w.must(os.WriteFile(filepath.Join(d.Path, "head.log"), []byte("[agent INFO 2026-03-01 12:00:00,000] started as slurm job "+w.job(i)+"\n"), 0o600))
 	w.must(d.Write(agent.Record{
 		ID: id(i), Slug: slug, Process: "3f0cf6c1-0000-4000-8000-000000000001", Attempt: 1, Runner: "slurm",
-		Intent: submitted, Job: job(i), Submitted: submitted,
+		Intent: submitted, Job: w.job(i), Submitted: submitted,
 	}))
-	w.must(os.Symlink(job(i), filepath.Join(d.Path, runner.Owner(1))))
+	w.must(os.Symlink(w.job(i), filepath.Join(d.Path, runner.Owner(1))))
 	w.must(os.WriteFile(w.output(i), []byte(strings.Repeat("a line of the task's own output\n", 20)), 0o600))
 }
 
@@ -118,17 +136,19 @@ func (w *world) slurm() {
 	var squeue, sacct bytes.Buffer
 	for i := range w.tasks {
 		if !w.ended[i] {
-			fmt.Fprintf(&squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|PONOS_TASK=%s|~MARK\n", job(i), id(i))
+			fmt.Fprintf(&squeue, "%s|RUNNING|None|2026-03-01T12:00:00|2026-03-01T12:00:05|0|0|0|%s|~MARK\n", w.job(i), w.comment(i))
 			continue
 		}
 		for _, step := range []string{"", ".batch"} {
-			comment, name := "PONOS_TASK="+string(id(i)), fmt.Sprintf("ponos-worker-%d", i)
+			comment, name := w.comment(i), fmt.Sprintf("ponos-worker-%d", i)
 			if step != "" {
 				comment, name = "", "batch"
 			}
-			fmt.Fprintln(&sacct, strings.Join([]string{
-				job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name, "",
-			}, "\x1f"))
+			fields := []string{w.job(i) + step, "COMPLETED", "0:0", "2026-03-01T12:00:00", "2026-03-01T12:10:00", comment, name}
+			if w.size > 1 {
+				fields = append(fields, "sbatch") // the SubmitLine, which is asked for elements of arrays
+			}
+			fmt.Fprintln(&sacct, strings.Join(append(fields, ""), "\x1f"))
 		}
 	}
 	w.must(os.WriteFile(w.file("squeue"), squeue.Bytes(), 0o600))

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // standIns are the programs that this test binary is, under their names in the
@@ -85,12 +88,18 @@ func status(err error) int {
 	return 1
 }
 
-// commentOf is the task that an sbatch is for.
+// commentOf is the task that an sbatch is for, or those.
 func commentOf() string {
 	for _, arg := range os.Args {
-		if _, id, ok := strings.Cut(arg, "PONOS_TASK="); ok {
-			return id
+		comment, ok := strings.CutPrefix(arg, "--comment=")
+		if !ok {
+			continue
 		}
+		var ids []string
+		for _, id := range task.Marked(comment) {
+			ids = append(ids, string(id))
+		}
+		return cmp.Or(strings.Join(ids, ","), "-")
 	}
 	return "-"
 }

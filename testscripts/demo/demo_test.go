@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -66,9 +67,7 @@ if [[ "$*" == "-m venv "* && "$*" != *--without-pip* ]]; then
 fi
 exec %s "$@"
 `, python)
-	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(bin, "python3"), script)
 	out := demo(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")})
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "local ok ready") {
 		t.Errorf("it did not run here:\n%s", out)

@@ -84,4 +84,7 @@ func TestExamplesOfConfigurationsAreRead(t *testing.T) {
 			}
 		}
 	}
+	if _, err := config.Parse(strings.NewReader(read(t, "examples/site/ponos.yaml")), "examples/site/ponos.yaml"); err != nil {
+		t.Error(err)
+	}
 }

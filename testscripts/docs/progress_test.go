@@ -12,6 +12,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -74,12 +75,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		"code/install_ponos_slurm.sh": "true\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, text)
 	}
 	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}
 	setUp := "ponos-setup --init ~/p >/dev/null && ponos-submit -d ~/code -- true >/dev/null && "

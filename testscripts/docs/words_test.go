@@ -65,7 +65,7 @@ func TestWords(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	names := []string{"README.md", "SECURITY.md"}
+	names := []string{"README.md", "SECURITY.md", "CHANGELOG.md", "examples/README.md", "recipes/README.md"}
 	for _, page := range pages {
 		names = append(names, filepath.Join("man", filepath.Base(page)))
 	}

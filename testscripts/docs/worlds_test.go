@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
@@ -42,9 +43,7 @@ var crontab = regexp.MustCompile(`(?m)^[*/0-9]+ [*] [*] [*] [*]  ?`)
 func play(t *testing.T, dir, user string, env []string, block string) (string, int) {
 	t.Helper()
 	script := filepath.Join(dir, "example")
-	if err := os.WriteFile(script, []byte("set -o pipefail\n"+block+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, script, "set -o pipefail\n"+block+"\n")
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	words := append(append([]string{"env", "-i"}, env...), "bash", script)
@@ -79,12 +78,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, text)
 	}
 }
 

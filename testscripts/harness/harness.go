@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
@@ -159,6 +160,7 @@ func Run(t *testing.T, o Options) {
 				env.Setenv(name, value)
 			}
 			env.Vars = append(env.Vars, Clock()...)
+			executable.Settle() // The script may run the files that have just been written for it.
 			if err := os.MkdirAll(home, 0o755); err != nil {
 				return err
 			}

@@ -37,6 +37,7 @@ type record struct {
 	Exit    int     `json:"exit"`
 	Tasks   string  `json:"tasks"`
 	Session string  `json:"session"`
+	Time    float64 `json:"t"`
 	Start   float64 `json:"start"`
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error"`

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -246,9 +247,7 @@ func (p *pool) through(program string) (lose, back func()) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		p.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, program), []byte(text), 0o755); err != nil {
-		p.Fatal(err)
-	}
+	executable.Write(p, filepath.Join(dir, program), text)
 	p.env = append(p.env, "PATH="+dir+":"+os.Getenv("PATH"))
 	return func() {
 			if err := os.WriteFile(lost, nil, 0o644); err != nil {

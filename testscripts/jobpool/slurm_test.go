@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -50,9 +51,7 @@ func (p *pool) batch(script string, options ...string) string {
 	p.Helper()
 	name := filepath.Join(p.dir, "job.sh")
 	script = "#!/bin/bash\nPATH=" + harness.Bin + ":$PATH\n" + script
-	if err := os.WriteFile(name, []byte(script), 0o755); err != nil {
-		p.Fatal(err)
-	}
+	executable.Write(p, name, script)
 	out := p.slurm("sbatch", append(append([]string{"--parsable", "--output=job.out", "--open-mode=append"}, options...), name)...)
 	return strings.Split(out, ";")[0]
 }
@@ -130,9 +129,7 @@ func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
 	}
 	// The example as it is, on the nodes there are and for the shortest time there is.
 	small := strings.NewReplacer("--nodes=4", "--nodes=2 --open-mode=append --partition=cpu", " --exclusive", "", "04:00:00", "1", "pool.%j.log", "job.out").Replace(string(example))
-	if err := os.WriteFile(filepath.Join(p.dir, "resubmit.sbatch"), []byte(small), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(p.dir, "resubmit.sbatch"), small)
 	p.env = append(p.env, "PATH="+harness.Bin+":"+os.Getenv("PATH"), "POOL_OPTIONS=--end-margin 45s --time-per-task 4s")
 	p.slurm("sbatch", "resubmit.sbatch")
 	p.eventually("all tasks have ended", func() bool {

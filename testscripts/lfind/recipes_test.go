@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -22,6 +23,7 @@ func TestRecipes(t *testing.T) {
 			s.write("srun", "#!/bin/sh\nSLURM_CONF="+conf+" exec /usr/bin/srun \"$@\"\n")
 		}
 	}
+	executable.Settle()
 	if err := os.Chmod(filepath.Join(s.dir, "srun"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -275,14 +275,27 @@ func live(t *testing.T, whole string) {
 	m.sh("grep -q " + second + " /var/log/ponos/main/agent.log")
 	m.sh("systemd-tmpfiles --clean ponos.conf; test -e /var/lib/ponos/main/tmp/mine; systemd-tmpfiles --remove --boot ponos.conf; ! test -e /var/lib/ponos/main/tmp/mine")
 
-	// An agent for another user, as the tutorial has it; there is no Slurm here.
+	// An agent for a user, as the tutorial has it; there is no Slurm here.
 	blocks := harness.Blocks(t, "ponos-tutorial.7.md", "THE AGENT FOR A SITE")
-	m.sh("useradd --create-home --shell /bin/bash visitor") // this machine may have an alice
-	m.sh(strings.Replace(regexp.MustCompile(`(?m)^slurm:\n(  .*\n)+`).ReplaceAllString(blocks[0], "mode: local\n"), "alice", "visitor", 1))
+	m.sh("useradd --create-home --shell /bin/bash visitor; useradd --create-home --shell /bin/bash other") // this machine may have an alice
+	m.sh(blocks[0])
+	m.sh(`sed -i -e 's/^mode: slurm$/mode: local/' -e '/^slurm:$/,/^$/d' /etc/ponos/ponos.yaml`)
+	m.sh(strings.ReplaceAll(blocks[1], "alice", "visitor"))
 	within(t, "the agent makes its spool", func() bool { return m.command("test", "-d", "/home/visitor/ponos/spool/new").Run() == nil })
-	if said := m.run("runuser", "--login", "visitor", "-c", blocks[1]); !strings.Contains(said, "\n"+m.run("hostname")+"\n") {
+	if said := m.run("runuser", "--login", "visitor", "-c", blocks[2]); !strings.Contains(said, "\n"+m.run("hostname")+"\n") {
 		t.Errorf("the task of the visitor said %s", said)
 	}
+	// The agent runs as the user; what belongs to the user, others cannot read or change.
+	if owner := m.sh(`ps -o user= -p "$(systemctl show --value --property=MainPID ponos@visitor)"; stat -c '%U %a' /home/visitor/ponos /home/visitor/ponos/spool /home/visitor/ponos/data/state`); owner != "visitor\nvisitor 700\nvisitor 700\nvisitor 700" {
+		t.Errorf("owners and modes:\n%s", owner)
+	}
+	for user, who := range map[string]string{"other": "\"/home/visitor/ponos\" belongs to user visitor", "root": "and this is user root"} {
+		out, err := m.command("runuser", "-u", user, "--", "ponos-submit", "--spool", "/home/visitor/ponos/spool", "--", "true").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), who) {
+			t.Errorf("%s submits to the spool of visitor: %v\n%s", user, err, out)
+		}
+	}
+	m.sh("runuser --login other -c 'ponos-submit --spool ~/spool -- true'")
 	m.sh("systemctl disable -q --now ponos@visitor")
 
 	// Removed: nothing runs, what was configured stays, until it is purged.

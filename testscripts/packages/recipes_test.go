@@ -3,7 +3,6 @@ package packages
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -58,9 +58,7 @@ func TestRecipes(t *testing.T) {
 	dist, tree, out := t.TempDir(), filepath.Join(t.TempDir(), "ponos-1.2.3"), filepath.Join(t.TempDir(), "recipes")
 	write := func(file, text string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, file, text)
 	}
 	write(tree+"/bin/lfind", "#!/bin/sh\necho lfind v1.2.3\n")
 	write(tree+"/share/man/man1/lfind.1.gz", "")

@@ -12,7 +12,13 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m, nil, "ponos-task") }
 
-func TestTask(t *testing.T) { harness.Run(t, harness.Options{}) }
+func TestTask(t *testing.T) {
+	harness.Run(t, harness.Options{Setup: func(env *testscript.Env) error {
+		env.Setenv("PATH", filepath.Join(harness.Root(), "testscripts/fakeslurm")+":"+env.Getenv("PATH"))
+		env.Setenv("SLURM_CONF", filepath.Join(env.WorkDir, "slurm/slurm.conf"))
+		return nil
+	}})
+}
 
 func TestSlurm(t *testing.T) {
 	cluster := harness.Cluster(t)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ var update = flag.Bool("update", false, "write the rules of the linter")
 var pure = []string{
 	"bytes", "cmp", "container/heap", "container/list", "encoding", "encoding/binary", "encoding/hex", "encoding/json",
 	"errors", "fmt", "hash", "hash/fnv", "iter", "maps", "math", "math/big", "math/bits", "math/rand/v2", "regexp", "slices",
-	"sort", "strconv", "strings", "time", "unicode", "unicode/utf8",
+	"sort", "strconv", "strings", "time", "unicode", "unicode/utf8", "unique",
 }
 
 // A room is a package, with what it may import besides the standard library.
@@ -290,4 +291,25 @@ func imports(t *testing.T, file string) []string {
 		paths = append(paths, imported)
 	}
 	return paths
+}
+
+// A test that writes a program and runs it can meet "text file busy": testscripts/executable is for that.
+func TestProgramsOfTestsAreWrittenWhole(t *testing.T) {
+	t.Parallel()
+	direct := regexp.MustCompile(`os\.WriteFile\(.*, 0o[1357][0-7][0-7]\)`)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for n, line := range strings.Split(string(text), "\n") {
+			if direct.MatchString(line) {
+				t.Errorf("%s:%d: use executable.Write: %s", path, n+1, strings.TrimSpace(line))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

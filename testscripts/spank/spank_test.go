@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -30,7 +31,7 @@ func TestPlugin(t *testing.T) {
 	}
 	built, err := os.ReadFile(filepath.Join(harness.Root(), "bin/spank/ponos.so"))
 	if err == nil {
-		err = os.WriteFile(plugin, built, 0o755)
+		err = os.WriteFile(plugin, built, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -87,9 +88,7 @@ func hooks(t *testing.T, conf, text string) {
 	for _, hook := range []struct{ name, key, state string }{{"prolog", "Prolog", "running"}, {"epilog", "Epilog", "completed"}} {
 		script := fmt.Sprintf("#!/bin/sh\n%s/ponos-task note --file %s/notes %s %s || true\n", harness.Bin, dir, hook.state, hook.name)
 		path := filepath.Join(dir, hook.name)
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, script)
 		text += fmt.Sprintf("%s=%s\n", hook.key, path)
 	}
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {

@@ -105,7 +105,7 @@ func TestReapOddRow(t *testing.T) {
 		}
 		w.market.Change(w.market.Alive()[0].ID, map[string]any{"id": nil})
 		w.forget("instances")
-		if out, errs, code := w.run("vast-reap --account --older 0s"); code != 1 || out != "" || errs != "vast-reap: warning: 1 rows of the list of instances cannot be read, and are left out\n" {
+		if out, errs, code := w.run("vast-reap --account --older 0s"); code != 1 || out != "" || errs != "vast-reap: warning: 1 rows of the list of instances cannot be read, and are omitted\n" {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
 	})

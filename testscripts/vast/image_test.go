@@ -76,7 +76,7 @@ func TestImageRunsWhatItWould(t *testing.T) {
 	w.settled("bare", "own", "named-x", "missing")
 	for slug, want := range map[string]string{
 		"bare": "by entrypoint and command\n", "own": "own by entrypoint\n", "named-x": "by configuration\n",
-		"missing": "image " + host + "/team/worker:2: the registry does not give the image: " + host + ": status 404",
+		"missing": "image " + host + "/team/worker:2: the registry does not provide the image: " + host + ": status 404",
 	} {
 		if log := string(w.queue.Log(slug)); !strings.Contains(log, want) {
 			t.Errorf("%s is %s\n%s", slug, w.state(slug), log)

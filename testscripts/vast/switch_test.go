@@ -20,6 +20,7 @@ import (
 	"time"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
@@ -82,9 +83,7 @@ func tree(t *testing.T, applets, programs []string, curl string) string {
 	}
 	if curl != "" {
 		script := filepath.Join(t.TempDir(), "curl")
-		if err := os.WriteFile(script, []byte("#!/bin/sh\n"+curl), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, script, "#!/bin/sh\n"+curl)
 		put(script, "usr/bin/curl")
 	}
 	for _, name := range programs {

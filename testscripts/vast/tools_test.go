@@ -11,6 +11,7 @@ import (
 	"time"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -135,9 +136,7 @@ func TestOldProgram(t *testing.T) {
 	}
 	for version, ok := range map[string]bool{"1.0.2": false, "1.0.12": false, "0.5.0": false, "1.0.13": true, "1.10.0": true} {
 		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo %s; else exit 9; fi\n", version)
-		if err := os.WriteFile(filepath.Join(w.dir, "old/vastai"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, filepath.Join(w.dir, "old/vastai"), script)
 		out, errs, code := w.run("PATH=$PWD/old:$PATH ponos-setup")
 		if refused := strings.Contains(out+errs, "at least version 1.0.13 is needed"); refused == ok || code == 0 {
 			t.Errorf("%s: %d\n%s%s", version, code, out, errs)

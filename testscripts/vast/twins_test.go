@@ -14,7 +14,8 @@ func TestTwins(t *testing.T) {
 		one := newWorld(t, options{via: via, scale: 1})
 		other := newWorld(t, options{via: via, beside: one})
 		one.offers(3)
-		one.task("task", "echo begun; echo; echo more; sleep 2; echo done")
+		goOn := filepath.Join(one.dir, "go-on") // it must not be over before the other has looked
+		one.task("task", "echo begun; echo; echo more; until [ -e "+goOn+" ]; do sleep 0.1; done; echo done")
 		one.until("log", func() bool { return strings.Contains(string(one.queue.Log("task")), "begun") })
 		for range 4 {
 			if out, errs, code := other.run(turn); code != 0 || out != "" || errs != "" {
@@ -22,12 +23,15 @@ func TestTwins(t *testing.T) {
 			}
 		}
 		out, errs, code := other.run("vast-reap --older 0s --destroy")
-		if code != 1 || !strings.Contains(out, "not ordered from this data_dir") || !strings.Contains(errs, "1 of 1 instances were not ordered from this data_dir, and are left alone") {
+		if code != 1 || !strings.Contains(out, "not ordered from this data_dir") || !strings.Contains(errs, "1 of 1 instances were not ordered from this data_dir, and are not touched") {
 			t.Errorf("vast-reap of the other: %d %s%s", code, out, errs)
 		}
 		log, err := os.ReadFile(filepath.Join(other.dir, "agent.log"))
 		if err != nil || !strings.Contains(string(log), "it is left alone") {
 			t.Errorf("%s, %v", log, err)
+		}
+		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 		// The other one's own tasks go on beside.
 		other.task("mine", "echo mine")

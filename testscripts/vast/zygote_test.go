@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -69,12 +70,10 @@ func (w *world) quickClient() error {
 	if err == nil {
 		err = os.Mkdir(bin, 0o755)
 	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(bin, "vastai"), []byte("#!"+python+"\n"), 0o755)
-	}
 	if err != nil {
 		return err
 	}
+	executable.Write(w.t, filepath.Join(bin, "vastai"), "#!"+python+"\n")
 	w.env = append(w.env, "VASTAI_ZYGOTE="+socket, "PATH="+bin+":"+os.Getenv("PATH"))
 	base.once.Do(func() { base.err = startBase(client(w.t)) })
 	if base.err != nil {

@@ -72,7 +72,7 @@ func read(path string) (*Snapshot, error) {
 	return s, gob.NewDecoder(f).Decode(s)
 }
 
-// write replaces the file in one step, so that nobody reads half of it.
+// write replaces the file in one step, so that no process reads half of it.
 func write(path string, s *Snapshot) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

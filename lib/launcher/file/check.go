@@ -56,7 +56,7 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 		}
 	}
 	if !e.UseMemory && !perCPU && !e.QuerySlurm {
-		d.warn(n, "%s: without use_memory_contraint, memory is asked for by mem_per_cpu, which is not set", name(e))
+		d.warn(n, "%s: without use_memory_contraint, memory is requested by mem_per_cpu, which is not set", name(e))
 	}
 	if !e.QuerySlurm {
 		for _, f := range e.Features {
@@ -128,7 +128,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 			case !ok:
 				d.fail(at, "no token %q in tokens.yaml", t.ID)
 			case t.Count > total:
-				d.fail(at, "%d of the token %q are wanted, but tokens.yaml has %d", t.Count, t.ID, total)
+				d.fail(at, "%d of the token %q are needed, but tokens.yaml has %d", t.Count, t.ID, total)
 			}
 		}
 	}

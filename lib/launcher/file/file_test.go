@@ -78,7 +78,7 @@ func TestProblems(t *testing.T) {
 		{"local: [{tags: [\"a\\e[31m\"]}]", "tags has control characters"},
 		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (it goes into connectors.yaml beside the file)`},
 		{"local: [{connector: gat}]", `no connector "gat" (did you mean "gate"?)`},
-		{"local: [{tokens: {a: 3}}]", `3 of the token "a" are wanted, but tokens.yaml has 2`},
+		{"local: [{tokens: {a: 3}}]", `3 of the token "a" are needed, but tokens.yaml has 2`},
 		{"local: [{tokens: {b: 1}}]", `no token "b" in tokens.yaml`},
 		{"a: &a [*a]", "has no key"},
 		{"local: &l [{cpu: *l}]", "cpu must be a mapping"},

@@ -195,7 +195,7 @@ func (p *parser) term() (Alternative, error) {
 		return p.perGPU(start, word)
 	case "":
 		if unicode.IsDigit(p.peek()) {
-			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "the number of GPUs stands behind: cuda(mem=4G) * 2")
+			return Alternative{}, p.fail(start, "unexpected number", wantTerm, "write the number of GPUs at the end: cuda(mem=4G) * 2")
 		}
 		return Alternative{}, p.unexpected(wantTerm)
 	}

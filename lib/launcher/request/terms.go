@@ -134,7 +134,7 @@ func (p *parser) models(g *GPU) error {
 			return err
 		}
 		if model, n, found := strings.Cut(name, ":"); found && isNumber(n) && p.text[start] != '"' && p.text[start] != '\'' {
-			return p.fail(start, fmt.Sprintf("%q is not a model", name), "a model", fmt.Sprintf("the number stands behind: cuda(model=%s) * %s", model, n))
+			return p.fail(start, fmt.Sprintf("%q is not a model", name), "a model", fmt.Sprintf("write the number at the end: cuda(model=%s) * %s", model, n))
 		}
 		names = []string{name}
 	}
@@ -169,7 +169,7 @@ func (p *parser) amount(word string) (Alternative, error) {
 		return Alternative{}, err
 	}
 	if x.Name == "gpu" && kind == "gres" || strings.HasPrefix(x.Name, "gpu:") {
-		return Alternative{}, p.fail(start, "GPUs are asked for by themselves", "another name", "write gpu(), or gpu(model=a100) * 2")
+		return Alternative{}, p.fail(start, "GPUs are requested separately", "another name", "write gpu(), or gpu(model=a100) * 2")
 	}
 	if name, n, found := strings.Cut(x.Name, ":"); found && isNumber(n) {
 		return Alternative{}, p.fail(start, fmt.Sprintf("%q has a number in it", x.Name), "a name", fmt.Sprintf("write %s(%s) * %s", kind, name, n))

@@ -12,5 +12,5 @@
 // one.
 //
 // The files lie in a directory of the machine, not of a network file system, whose
-// locks may be another machine's or nobody's.
+// locks may be those of another machine, or have no effect.
 package token

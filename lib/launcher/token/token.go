@@ -72,7 +72,7 @@ func Take(ctx context.Context, dir string, wants []Want, wait bool) ([]*os.File,
 	return files, nil
 }
 
-// prepare makes the directory, and refuses one that somebody else could have made
+// prepare makes the directory, and refuses one that another user could have made
 // to read along or to be in the way.
 func prepare(dir string) error {
 	err := os.Mkdir(dir, 0o700)
@@ -91,7 +91,7 @@ func prepare(dir string) error {
 
 func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err error) {
 	if w.Count > w.Total {
-		return nil, fmt.Errorf("%d are wanted, and there are only %d", w.Count, w.Total)
+		return nil, fmt.Errorf("%d are needed, and there are only %d", w.Count, w.Total)
 	}
 	if f, err = open(path); err != nil {
 		return nil, err

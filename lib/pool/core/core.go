@@ -109,7 +109,17 @@ type Config struct {
 	Past     []PastWorker
 	Names    Names // for the ids of tasks that have ended; nil: in memory
 	Requests bool  // tasks come by request only
+	// Shared are the named resources that the tasks of all nodes share, and Resources those
+	// that nodes have.
+	Shared    pool.Named
+	Resources []Resources
 	Policy
+}
+
+// Resources are the named resources of nodes.
+type Resources struct {
+	Nodes []string // nil: all, but for names that another entry has for a node
+	Named pool.Named
 }
 
 // Phase is how far the end of a run has come.
@@ -146,6 +156,9 @@ type attempt struct {
 	beside *pool.Slot
 	// before: it is one of a run before, of which no more is known.
 	before bool
+	// claim is what such an attempt has of what all nodes share.
+	claim *pool.Slot
+	lost  string // which of its nodes was lost, and why
 }
 
 func (a *attempt) key() wire.Key { return wire.Key{Seq: a.task.Seq, Attempt: a.task.Attempt} }
@@ -156,21 +169,23 @@ type Core struct {
 	now time.Time
 	out []Effect
 
-	pool     *pool.Pool
-	attempts map[int64]*attempt // at workers that are connected
-	onHold   map[int64]*pending
-	trials   map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
-	limbo    []*limbo
-	deps     dependencies
-	nodes    []*Node
-	workers  []*Worker // that are connected
-	orphans  []*Worker
-	prior    map[uint16]*Worker // orphans of runs before
-	results  map[int64]spooledResult
-	opening  int // workers that are to be ready, and are not yet
-	doubts   int // attempts at orphans
-	hist     map[pool.Need]*histogram
-	stats    stats
+	pool      *pool.Pool
+	attempts  map[int64]*attempt // at workers that are connected
+	onHold    map[int64]*pending
+	trials    map[int64]*Node // tasks that failed at a node on trial, and are tried elsewhere
+	undecided []*undecided
+	deps      dependencies
+	nodes     []*Node
+	workers   []*Worker // that are connected
+	orphans   []*Worker
+	prior     map[uint16]*Worker // orphans of runs before
+	results   map[int64]spooledResult
+	opening   int // workers that are to be ready, and are not yet
+	doubts    int // attempts at orphans
+	hist      map[pool.Need]*histogram
+	stats     stats
+	sweeps    []*sweeping
+	wides     map[int64]*attempt // of several nodes
 
 	eof       bool
 	lastSeq   int64
@@ -207,26 +222,33 @@ type pending struct {
 	output Output
 }
 
-// limbo is an attempt of which it is not yet clear why it has ended.
-type limbo struct {
+// undecided is an attempt of which it is not yet clear why it has ended.
+type undecided struct {
 	pending
 	worker *Worker
 	until  time.Time
+	wide   *attempt // nil: of one node
+	others []*Worker
 }
 
 // New makes a core, which first of all opens its nodes: the effects are those of
 // the first Tick.
 func New(cfg Config, now time.Time) *Core {
 	c := &Core{
-		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place}, attempts: map[int64]*attempt{},
-		onHold: map[int64]*pending{}, trials: map[int64]*Node{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
+		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}, attempts: map[int64]*attempt{},
+		onHold: map[int64]*pending{}, trials: map[int64]*Node{}, wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
 		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.TrackSeq, cfg.Names), eof: cfg.Requests,
 	}
 	c.pool.Late = c.lateAt
-	c.pool.Now = func() int64 { return c.now.UnixMicro() }
+	c.pool.Ends = func(t *pool.Task) int64 {
+		if d := lasts(t); d > 0 {
+			return c.now.Add(d).UnixMicro()
+		}
+		return 0
+	}
 	c.takeOver()
 	for _, spec := range cfg.Nodes {
-		n := &Node{Spec: spec, trust: trust{limit: unproven}}
+		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
 		c.nodes = append(c.nodes, n)
 		c.plan(n, now, cfg.ConnectTimeout)
 	}
@@ -353,7 +375,7 @@ func (c *Core) isFinished() bool {
 			return false
 		}
 	}
-	if len(c.limbo) > 0 {
+	if len(c.undecided)+len(c.sweeps) > 0 {
 		return false
 	}
 	c.handed()
@@ -492,7 +514,7 @@ func (c *Core) tick(e Tick) {
 	}
 	c.ticked = c.now
 	c.checkWorkers()
-	c.checkLimbo()
+	c.checkUndecided()
 	c.checkTrials()
 	c.checkEnd()
 	c.checkNodeEnds()
@@ -502,7 +524,7 @@ func (c *Core) tick(e Tick) {
 	} else if c.phase == Killing && c.now.After(c.killAt) {
 		// Whoever does not answer now is given up.
 		for _, w := range slices.Clone(c.workers) {
-			if len(w.attempts) > 0 {
+			if len(w.attempts) > 0 || c.clears(w) {
 				c.do(Close{w})
 				c.connectionLost(w, "it did not answer", Unknown)
 			}

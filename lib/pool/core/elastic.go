@@ -27,7 +27,7 @@ func (c *Core) addNodes(specs []NodeSpec) {
 			c.nodes[i].Spec.End = spec.End
 			continue
 		}
-		n := &Node{Spec: spec, trust: trust{limit: unproven}}
+		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}
 		if i >= 0 {
 			c.nodes[i] = n
 		} else {
@@ -99,6 +99,12 @@ func (c *Core) end(w *Worker, immediately bool) {
 	for _, a := range sorted(w.attempts) {
 		c.kill(a, wire.Stopped, immediately)
 	}
+	for _, a := range sorted(w.parts) {
+		c.loseNode(a, w, "it is taken away")
+		if immediately {
+			c.kill(a, wire.Lost, true)
+		}
+	}
 }
 
 // endOf is when the job of a node ends, and how long before what runs there is ended;
@@ -114,11 +120,7 @@ func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
 func (c *Core) checkNodeEnds() {
 	if c.handing && c.now.After(c.killAt) {
 		c.killAt = c.now.Add(5 * time.Second)
-		for _, w := range c.workers {
-			if w.Node.Spec.Own {
-				c.end(w, true)
-			}
-		}
+		c.endOwn(true)
 	}
 	for _, n := range c.nodes {
 		if n.Spec.End.IsZero() || n.released || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
@@ -145,15 +147,22 @@ func (c *Core) handOver() {
 	c.handing = true
 	c.stop(Draining, "the time of the scheduler's job is over", ExitLeft)
 	c.killAt = c.now.Add(c.TermGrace)
-	for _, w := range c.workers {
-		if w.Node.Spec.Own {
-			c.end(w, false)
+	c.endOwn(false)
+}
+
+// endOwn ends what the next scheduler would not take over.
+func (c *Core) endOwn(immediately bool) {
+	for _, a := range sorted(c.attempts) {
+		if !c.keptRunning(a) {
+			c.kill(a, wire.Stopped, immediately)
 		}
 	}
 }
 
 // keptRunning reports whether an attempt goes on when the scheduler has handed over.
-func (c *Core) keptRunning(a *attempt) bool { return c.handing && !a.worker.Node.Spec.Own }
+func (c *Core) keptRunning(a *attempt) bool {
+	return c.handing && !a.worker.Node.Spec.Own && !a.wide() // the next one would not know the other nodes
+}
 
 // Keeps reports whether a worker is to go on when the scheduler ends.
 func (c *Core) Keeps(w *Worker) bool { return c.handing && w.Node != nil && !w.Node.Spec.Own }
@@ -181,12 +190,15 @@ func (c *Core) occupy(o *Worker) {
 	}
 }
 
-// vacate gives back what occupy took.
+// vacate gives back what an attempt at an orphan has: what occupy took, and what is not of
+// the node that was lost.
 func (c *Core) vacate(a *attempt) {
-	if a.beside != nil {
-		c.pool.Release(a.beside)
-		a.beside = nil
+	for _, s := range []*pool.Slot{a.beside, a.claim, a.slot} {
+		if s != nil {
+			c.pool.Release(s)
+		}
 	}
+	a.beside, a.claim = nil, nil
 }
 
 // awaited reports whether nodes may come that are not there yet.

@@ -46,7 +46,7 @@ func (p *process) given() (runs, kills int) {
 func TestNodesComeAndGo(t *testing.T) {
 	one := pool.Need{CPUs: 1}
 	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3}}, []pool.Need{one, one})
-	w.readAll()
+	w.readMore()
 	w.advance(time.Hour)
 	if w.core.Finished() {
 		t.Fatal("a pool whose nodes are to come has ended")
@@ -74,7 +74,7 @@ func TestNodesComeAndGo(t *testing.T) {
 
 func TestTaskThatOutlastsItsNode(t *testing.T) {
 	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3, TimePerTask: 5 * time.Minute}}, []pool.Need{{CPUs: 1}})
-	w.readAll()
+	w.readMore()
 	w.add("short", 1, 4*time.Minute, false)
 	if runs, _ := w.at("short").given(); runs != 0 {
 		t.Fatal("a task began at a node whose job ends before it")
@@ -93,11 +93,33 @@ func TestTaskThatOutlastsItsNode(t *testing.T) {
 	}
 }
 
+// The next scheduler knows from the tasks of the ones before how long others take.
+func TestTaskLikeOthersThatOutlastsItsNode(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	needs := make([]pool.Need, 21)
+	for i := range needs {
+		needs[i] = one
+	}
+	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3}}, needs)
+	for seq := range int64(20) {
+		*w.record(seq + 1) = record{state: Succeeded, seconds: 300, attempt: 1}
+	}
+	w.readMore()
+	w.add("short", 1, 4*time.Minute, false)
+	if runs, _ := w.at("short").given(); runs != 0 {
+		t.Fatal("a task began at a node whose job probably ends before it")
+	}
+	w.add("long", 1, 10*time.Minute, false)
+	if runs, _ := w.at("long").given(); runs != 1 {
+		t.Fatal("a task did not begin at a node whose job is long enough")
+	}
+}
+
 // The scheduler whose job ends leaves the workers of other jobs as they are.
 func TestHandOver(t *testing.T) {
 	one := pool.Need{CPUs: 1}
 	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{one, one, one})
-	w.readAll()
+	w.readMore()
 	w.add("own", 1, 100*time.Second, true)
 	w.add("other", 1, time.Hour, false)
 	w.advance(91 * time.Second)
@@ -123,7 +145,7 @@ func TestHandOver(t *testing.T) {
 func TestDetachedTasksKeepTheirCPUs(t *testing.T) {
 	one := pool.Need{CPUs: 1}
 	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, Reconnects: 3}}, []pool.Need{one, one, one}, 2)
-	w.readAll()
+	w.readMore()
 	w.connect(0)
 	first := w.nodes[0].processes[0]
 	orphan := first.worker
@@ -144,7 +166,7 @@ func TestDetachedTasksKeepTheirCPUs(t *testing.T) {
 // A task that is longer than any job is refused, and no job after the other waits for it.
 func TestTaskLongerThanAnyJob(t *testing.T) {
 	w := newWorld(Config{Policy: Policy{Elastic: true, TimePerTask: 5 * time.Minute}}, []pool.Need{{CPUs: 1}})
-	w.readAll()
+	w.readMore()
 	w.nodes = append(w.nodes, &box{name: "a", cpus: 1})
 	w.handle(AddNodes{[]NodeSpec{{Name: "a", Slots: 1, End: w.now.Add(4 * time.Minute), Life: 4 * time.Minute}}})
 	if w.outcome[1] != wire.Refused || !w.core.Finished() {

@@ -25,6 +25,8 @@ type Past struct {
 	State PastState
 	// Worker is the key of the [PastWorker] that it was handed to last; 0: none.
 	Worker uint16
+	// Seconds is how long it took, if it has succeeded; 0: not known.
+	Seconds float64
 }
 
 // PastState is how far a task has come in runs before.
@@ -232,6 +234,7 @@ type (
 	Start struct {
 		Worker *Worker
 		Run    *wire.Run
+		Others []*Worker // of the other nodes of Run.Parts
 	}
 	// Say tells the user something.
 	Say struct{ Text string }

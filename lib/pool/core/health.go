@@ -212,7 +212,7 @@ func (c *Core) endTrial(n *Node) {
 // checkTrials lets nodes on trial have another task when it is time.
 func (c *Core) checkTrials() {
 	for _, w := range c.workers {
-		if n := w.Node; n.trial && w.State == Ready && len(w.attempts) == 0 && !c.now.Before(n.next) {
+		if n := w.Node; n.trial && w.State == Ready && w.unused() && !c.now.Before(n.next) {
 			c.pool.Open(w.n)
 		}
 	}

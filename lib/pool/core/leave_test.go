@@ -17,7 +17,7 @@ func TestWorkerThatEndsGetsNothingMore(t *testing.T) {
 	for what, m := range map[string]wire.Message{"ended": {Done: &wire.Done{Key: key, What: wire.Stopped}}, "gave back": {Back: &key}} {
 		need := pool.Need{CPUs: 1}
 		w := newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3}}, []pool.Need{need, need}, 1)
-		w.readAll()
+		w.readMore()
 		w.connect(0)
 		p := w.nodes[0].processes[0]
 		w.handle(Received{p.worker, []wire.Message{m}})
@@ -58,7 +58,7 @@ func TestWorkerThatEndsGetsNothingMore(t *testing.T) {
 func TestWorkerThatEndsInAJob(t *testing.T) {
 	need := pool.Need{CPUs: 1}
 	w := newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3, Batch: true}}, []pool.Need{need, need}, 1)
-	w.readAll()
+	w.readMore()
 	w.connect(0)
 	p := w.nodes[0].processes[0]
 	w.handle(Received{p.worker, []wire.Message{
@@ -119,7 +119,7 @@ func TestQueuedTasksLoseNothing(t *testing.T) {
 		needs[i].CPUs = 1
 	}
 	w := newWorld(Config{Policy: Policy{LostRetries: 1, Reconnects: 3}}, needs, 1)
-	w.readAll()
+	w.readMore()
 	w.connect(0)
 	p := w.nodes[0].processes[0]
 	for len(p.queue) == 0 {

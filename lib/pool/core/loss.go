@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -82,7 +83,7 @@ func (c *Core) set(w *Worker, s State) {
 
 // plan has a node reached at some time, for so long if it does not answer.
 func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
-	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
+	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, parts: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
 	c.opening++
 }
 
@@ -138,7 +139,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	}
 	w.hello, w.heard, w.granted, n.up = hello, c.now, c.now, c.now
 	w.Identity = wire.Identity{Session: c.Session, Node: n.Spec.Name, Kernel: hello.Kernel, Processes: hello.Processes, Finish: c.Finish}
-	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, hello.Mem)
+	w.n = pool.NewNode(n.Spec.Name, cpus, hello.GPUs, hello.Mem, c.resources(n.Spec.Name, n.Spec.Host))
 	w.n.Data = w
 	n.size, n.known = w.n.Total(), true
 	c.refuseMisfits()
@@ -157,6 +158,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 		}
 	}
 	c.do(setup)
+	c.sweepLate(w)
 	c.do(NodeEvent{Node: n.Spec.Name, What: "up", Worker: &w.Identity, Why: fmt.Sprintf("%s, process %d of %s, version %q",
 		w.n.Total(), hello.PID, hello.Host, hello.Version)})
 	c.nextCheck(w)
@@ -164,7 +166,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 
 // admit lets a worker have tasks when those of the one before it have ended.
 func (c *Core) admit(w *Worker) {
-	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) {
+	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) || c.crowded(w) || len(w.Node.unswept) > 0 {
 		return
 	}
 	c.set(w, Ready)
@@ -246,7 +248,7 @@ func (c *Core) resumed(d time.Duration) {
 	for _, w := range c.workers {
 		w.heard = c.now
 	}
-	for _, l := range c.limbo {
+	for _, l := range c.undecided {
 		l.until = l.until.Add(d)
 	}
 }
@@ -281,6 +283,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	c.orphans = append(c.orphans, w)
 	c.reconnect(n, w, end == Died)
 	c.set(w, Orphaned)
+	c.partsLost(w, why)
 	if c.phase >= Draining {
 		c.leaveOrphans()
 	}
@@ -349,6 +352,10 @@ func (c *Core) workerGone(w *Worker) {
 		o.await = slices.DeleteFunc(o.await, func(x *Worker) bool { return x == w })
 		c.admit(o)
 	}
+	for _, a := range w.cancelled {
+		c.after(a, func() { c.vacate(a) })
+	}
+	w.cancelled = nil
 	c.rerun(w, sorted(w.attempts))
 }
 
@@ -362,32 +369,37 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 	for _, a := range lost {
 		delete(w.attempts, a.task.Seq)
-		c.vacate(a)
 		c.doubts--
-		t := a.task
-		why := "its worker is gone"
-		if w.Node != nil && w.Node.why != "" {
-			why = oneLine(w.Node.why)
+		c.after(a, func() { c.rerunOne(w, a, begun) })
+	}
+}
+
+// rerunOne decides about one of so many attempts that had begun.
+func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
+	c.vacate(a)
+	t := a.task
+	why := "its worker is gone"
+	if w.Node != nil && w.Node.why != "" {
+		why = oneLine(w.Node.why)
+	}
+	r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
+	switch {
+	case a.before: // nothing more is known of it
+		c.ready(t)
+	case !a.begun():
+		c.stats.attempts--
+		c.do(Tried{Task: t, Result: r})
+		c.push(t)
+	case w.died && begun > 1 && c.LostRetries > 0:
+		t.Company, t.Avoid = int16(max(1, begun/2)), w.n
+		c.stats.lost++
+		c.do(Tried{Task: t, Result: r})
+		c.push(t)
+	default:
+		if w.died {
+			t.Company, t.Avoid = 1, w.n
 		}
-		r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
-		switch {
-		case a.before: // nothing more is known of it
-			c.ready(t)
-		case !a.begun():
-			c.stats.attempts--
-			c.do(Tried{Task: t, Result: r})
-			c.push(t)
-		case w.died && begun > 1 && c.LostRetries > 0:
-			t.Company, t.Avoid = int16(max(1, begun/2)), w.n
-			c.stats.lost++
-			c.do(Tried{Task: t, Result: r})
-			c.push(t)
-		default:
-			if w.died {
-				t.Company, t.Avoid = 1, w.n
-			}
-			c.lose(t, r, Output{})
-		}
+		c.lose(t, r, Output{})
 	}
 }
 
@@ -418,6 +430,7 @@ func (a *attempt) begun() bool { return a.slot != nil || a.started > 0 }
 func (c *Core) leaveOrphans() {
 	for _, w := range c.orphans {
 		for _, a := range sorted(w.attempts) {
+			c.part(a)
 			c.vacate(a)
 			c.leftFor(a.task, "it may still run at "+w.Name())
 		}
@@ -473,9 +486,11 @@ func (c *Core) spooled(e Spooled) {
 		delete(w.spool.running, d.Done.Seq)
 		if a := w.attempts[d.Done.Seq]; a != nil {
 			delete(w.attempts, d.Done.Seq)
-			c.vacate(a)
 			c.doubts--
-			c.spooledEnd(a.task, spooledResult{d, w.Name()})
+			c.after(a, func() {
+				c.vacate(a)
+				c.spooledEnd(a.task, spooledResult{d, w.Name()})
+			})
 		} else {
 			c.results[d.Done.Seq] = spooledResult{d, w.Name()}
 		}
@@ -521,10 +536,21 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 	if w == nil || w.State == Detached && w.spool.running[t.Seq] != t.Attempt {
 		return false
 	}
-	w.attempts[t.Seq] = &attempt{task: t, worker: w, before: true}
+	w.attempts[t.Seq] = &attempt{task: t, worker: w, before: true, claim: c.pool.Claim(t)}
 	c.occupy(w)
 	c.doubts++
 	return true
+}
+
+// unclaimed reports whether workers of runs before may have tasks running that were not
+// read yet.
+func (c *Core) unclaimed() bool {
+	for _, w := range c.prior {
+		if w.State != Detached || slices.ContainsFunc(slices.Collect(maps.Keys(w.spool.running)), func(seq int64) bool { return w.attempts[seq] == nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Spooling are the orphans that may leave more in their files.

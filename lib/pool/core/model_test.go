@@ -48,23 +48,38 @@ func (s *step) path(start func() *world, may func(*world) (bool, bool)) (out []s
 // the scheduler, to a depth. In none does a task run twice at a time, end twice, or
 // get CPUs that another has; and from each state all tasks can end well.
 func TestModel(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	three := []pool.Need{one, one, one}
+	licensed := pool.Need{CPUs: 1, Named: pool.Named{}.With("licence", 600)}
+	wide := pool.Need{CPUs: 1, Nodes: 2}
+	shared := pool.Need{CPUs: 1, Share: 400, Named: pool.Named{}.With("scratch", 500)}
 	for _, tt := range []struct {
 		name             string
+		needs            []pool.Need
 		cpus             []int
 		losses, restarts int
 		depth, states    int
+		chunk            int
 	}{
-		{"a loss", []int{1, 1}, 1, 0, 14, 4000},
-		{"two losses", []int{1, 1}, 2, 0, 12, 4000},
-		{"two losses of a wide node", []int{2, 1}, 2, 0, 11, 4000},
-		{"a restart", []int{1, 1}, 0, 1, 13, 4000},
-		{"a loss and a restart", []int{2, 1}, 1, 1, 11, 4000},
+		{"a loss", three, []int{1, 1}, 1, 0, 14, 4000, 0},
+		{"two losses", three, []int{1, 1}, 2, 0, 12, 4000, 0},
+		{"two losses of a wide node", three, []int{2, 1}, 2, 0, 11, 4000, 0},
+		{"a restart", three, []int{1, 1}, 0, 1, 13, 4000, 0},
+		{"a loss and a restart", three, []int{2, 1}, 1, 1, 11, 4000, 0},
+		{"a loss and a restart with a licence", []pool.Need{licensed, one, licensed}, []int{1, 2}, 1, 1, 12, 4000, 2},
+		{"a loss and a restart with two nodes", []pool.Need{one, wide, one}, []int{1, 1}, 1, 1, 12, 4000, 0},
+		{"two losses with two nodes", []pool.Need{wide, one, wide}, []int{1, 2, 1}, 2, 0, 11, 4000, 0},
+		{"a loss and a restart with a part of a GPU", []pool.Need{shared, shared, shared}, []int{3}, 1, 1, 11, 3000, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			begun := time.Now()
-			need := pool.Need{CPUs: 1}
 			start := func() *world {
-				return newWorld(Config{Policy: Policy{LostRetries: 3, Reconnects: 3}}, []pool.Need{need, need, need}, tt.cpus...)
+				w := newWorld(Config{
+					Policy: Policy{LostRetries: 3, Reconnects: 3}, Shared: pool.Named{}.With("licence", 1000),
+					Resources: []Resources{{Named: pool.Named{}.With("scratch", 1000)}},
+				}, tt.needs, tt.cpus...)
+				w.chunk = tt.chunk
+				return w
 			}
 			may := func(w *world) (bool, bool) { return w.losses < tt.losses, w.restarts < tt.restarts }
 			seen := map[uint64]bool{}

@@ -12,25 +12,27 @@ import (
 
 // Status is what --status writes and jobpool ctl status shows.
 type Status struct {
-	Time      time.Time    `json:"time"`
-	Phase     string       `json:"phase"`
-	Why       string       `json:"why,omitempty"`
-	Done      int64        `json:"done"`
-	Failed    int64        `json:"failed"`
-	Cancelled int64        `json:"cancelled"`
-	Skipped   int64        `json:"skipped"`
-	Running   int          `json:"running"`
-	Waiting   int          `json:"waiting"`
-	Held      int          `json:"held"`
-	Lost      int64        `json:"lost"`
-	InputRead bool         `json:"input_read"` // to its end
-	Rate      float64      `json:"rate"`       // tasks a second
-	ETA       float64      `json:"eta,omitempty"`
-	Elapsed   float64      `json:"elapsed"`
-	EndOfJob  *time.Time   `json:"end_of_job,omitempty"`
-	CPUs      int          `json:"cpus"`
-	CPUsUsed  int          `json:"cpus_used"`
-	Nodes     []NodeStatus `json:"nodes"`
+	Time      time.Time  `json:"time"`
+	Phase     string     `json:"phase"`
+	Why       string     `json:"why,omitempty"`
+	Done      int64      `json:"done"`
+	Failed    int64      `json:"failed"`
+	Cancelled int64      `json:"cancelled"`
+	Skipped   int64      `json:"skipped"`
+	Running   int        `json:"running"`
+	Waiting   int        `json:"waiting"`
+	Held      int        `json:"held"`
+	Lost      int64      `json:"lost"`
+	InputRead bool       `json:"input_read"` // to its end
+	Rate      float64    `json:"rate"`       // tasks a second
+	ETA       float64    `json:"eta,omitempty"`
+	Elapsed   float64    `json:"elapsed"`
+	EndOfJob  *time.Time `json:"end_of_job,omitempty"`
+	CPUs      int        `json:"cpus"`
+	CPUsUsed  int        `json:"cpus_used"`
+	// Resources are those that the tasks of all nodes share.
+	Resources []ResourceStatus `json:"resources,omitempty"`
+	Nodes     []NodeStatus     `json:"nodes"`
 }
 
 // NodeStatus is a node in a Status.
@@ -46,6 +48,22 @@ type NodeStatus struct {
 	Done    int64  `json:"done"`
 	Lost    int64  `json:"lost"`
 	PID     int    `json:"pid,omitempty"` // of the worker
+
+	Resources []ResourceStatus `json:"resources,omitempty"`
+}
+
+// ResourceStatus is a named resource. Amounts are numbers, with up to three decimals.
+type ResourceStatus struct {
+	Name  string `json:"name"`
+	Total string `json:"total"`
+	Free  string `json:"free"`
+}
+
+func resourceStatus(total, free pool.Named) (out []ResourceStatus) {
+	for _, name := range total.Names() {
+		out = append(out, ResourceStatus{name, total.Get(name).Number(), free.Get(name).Number()})
+	}
+	return out
 }
 
 // Status is how things stand.
@@ -54,8 +72,11 @@ func (c *Core) Status(now time.Time) *Status {
 	s := &c.stats
 	st := &Status{
 		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost, Cancelled: s.cancelled,
-		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.doubts + len(c.limbo), Held: len(c.onHold), Lost: s.lost,
+		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.doubts + len(c.undecided) + len(c.sweeps), Held: len(c.onHold), Lost: s.lost,
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
+	}
+	if c.Shared != (pool.Named{}) {
+		st.Resources = resourceStatus(c.Shared, c.pool.SharedFree())
 	}
 	if !c.ending.IsZero() {
 		st.EndOfJob = &c.ending
@@ -75,10 +96,11 @@ func (c *Core) Status(now time.Time) *Status {
 				ns.State = "closed"
 			}
 			ns.CPUs, ns.Free, ns.GPUs = w.n.Total().CPUs, w.n.Free().CPUs, w.n.Total().GPUs
-			ns.Queued, ns.Running, ns.PID = w.queued, len(w.attempts)-w.queued, w.hello.PID
+			ns.Queued, ns.Running, ns.PID = w.queued, len(w.attempts)+len(w.parts)-w.queued, w.hello.PID
+			ns.Resources = resourceStatus(w.n.Total().Named, w.n.Free().Named)
 			st.CPUs += ns.CPUs
 			st.CPUsUsed += ns.CPUs - ns.Free
-			st.Running += ns.Running
+			st.Running += len(w.attempts) - w.queued
 			st.Waiting += ns.Queued
 		case n.released:
 			ns.State = "released"
@@ -98,7 +120,7 @@ func (c *Core) Status(now time.Time) *Status {
 // TaskInfo is a task that has not ended.
 type TaskInfo struct {
 	Task    *pool.Task
-	State   string // running, queued, judging, lost, held, depends, waiting
+	State   string // running, ending, queued, judging, lost, held, depends, waiting
 	Node    string
 	PID     int
 	Seconds float64
@@ -110,11 +132,14 @@ type TaskInfo struct {
 func (c *Core) List(most int) []TaskInfo {
 	var out []TaskInfo
 	for _, a := range sorted(c.attempts) {
-		i := TaskInfo{Task: a.task, State: "running", Node: a.worker.Name(), PID: a.pid, Seconds: c.now.Sub(a.sent).Seconds()}
+		i := TaskInfo{Task: a.task, State: "running", Node: a.nodeNames(), PID: a.pid, Seconds: c.now.Sub(a.sent).Seconds()}
 		if a.slot == nil {
 			i.State = "queued"
 		}
 		out = append(out, i)
+	}
+	for _, s := range c.sweeps {
+		out = append(out, TaskInfo{Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(), Reason: "its command has ended: what is left of it at its other nodes is being ended"})
 	}
 	for _, p := range c.onHold {
 		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})
@@ -157,6 +182,8 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 			return []string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}
 		case "queued":
 			return []string{"it is queued on " + i.Node + ", and begins when a task of the same kind ends there"}
+		case "ending":
+			return []string{i.Reason}
 		case "held":
 			return []string{i.Reason + "; it is on hold until \"jobpool ctl retry\" or \"cancel\""}
 		case "judging":
@@ -169,7 +196,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 	if t := c.pool.Find(seq); t != nil {
 		return c.explainWaiting(t)
 	}
-	for _, l := range c.limbo {
+	for _, l := range c.undecided {
 		if l.task.Seq == seq {
 			return []string{"it was ended by a signal: whether its node is being ended will be known in a moment"}
 		}
@@ -223,6 +250,16 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 	case before > 0:
 		out = append(out, plural(int64(before), "task")+" before it")
 	}
+	free := c.pool.SharedFree()
+	for _, name := range need.Named.Names() {
+		if all := c.Shared.Get(name); all > 0 && free.Get(name) < need.Named.Get(name) {
+			out = append(out, fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), all))
+		}
+	}
+	if c.pool.Hold && slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 }) {
+		out = append(out, "workers of the run before may have tasks running that use what all nodes share")
+	}
+	kept, keptNodes := c.pool.Kept()
 	for _, n := range c.nodes {
 		var why string
 		switch w := n.Worker; {
@@ -246,6 +283,8 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 			why = fmt.Sprintf("on trial after %s in a row: gets one task at a time", plural(int64(n.row), "failure"))
 		case !w.n.HasRoom(need):
 			why = "busy: free are " + w.n.Free().String()
+		case kept != nil && kept != t && slices.Contains(keptNodes, w.n):
+			why = fmt.Sprintf("kept free for task %d, which is before it", kept.Seq)
 		case t.Company > 0 && w.n.Running() >= int(t.Company):
 			why = fmt.Sprintf("has others running: a worker died when it ran, so at most %d run beside it", t.Company-1)
 		case t.Avoid != nil && t.Avoid.Name == w.n.Name:

@@ -30,9 +30,23 @@ func TestSimulator(t *testing.T) {
 		needs := make([]pool.Need, 5+r.IntN(40))
 		for i := range needs {
 			needs[i] = pool.Need{CPUs: 1 + r.IntN(widest)*r.IntN(2)}
+			if seed%3 == 0 && len(cpus) > 1 {
+				needs[i].Nodes = int32(r.IntN(2) * 2)
+				slices.Sort(cpus)
+				needs[i].CPUs = min(needs[i].CPUs, cpus[len(cpus)-2])
+			}
+			if seed%2 == 0 {
+				needs[i].Share = int32(r.IntN(2) * r.IntN(pool.WholeGPU))
+				for _, name := range []string{"licence", "scratch"} {
+					needs[i].Named = needs[i].Named.With(name, pool.Amount(r.IntN(2)*r.IntN(1001)))
+				}
+			}
 		}
 		p := Policy{LostRetries: r.IntN(2) * 1000, Reconnects: 3 + r.IntN(1000)}
-		w := newWorld(Config{Policy: p}, needs, cpus...)
+		w := newWorld(Config{
+			Policy: p, Shared: pool.Named{}.With("licence", 2000), Resources: []Resources{{Named: pool.Named{}.With("scratch", 1000)}},
+		}, needs, cpus...)
+		w.chunk = r.IntN(3) * 4
 		faults := r.Float64() * 0.1 // of all steps
 		for range 1500 {
 			all := w.actions(r.Float64() < faults, r.Float64() < faults/20)
@@ -53,7 +67,7 @@ func TestSimulator(t *testing.T) {
 			if w.broken != "" {
 				t.Fatalf("seed %d: %s", seed, w.broken)
 			}
-			if w.core.Finished() && w.read > 0 {
+			if w.core.Finished() && w.read == len(w.needs) {
 				w.kill()
 				w.boot()
 				w.restarts++

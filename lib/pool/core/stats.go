@@ -62,7 +62,7 @@ func (s *stats) leave(why string, seq, tasks int64) {
 // usage adds what an attempt has used.
 func (s *stats) usage(r *Result, t *pool.Task) {
 	s.cpu += r.User + r.System
-	s.busy += r.Seconds * float64(t.Spec.Need.CPUs)
+	s.busy += r.Seconds * float64(t.Spec.Need.CPUs*t.Spec.Need.Width())
 }
 
 // end counts the end of a task.
@@ -163,9 +163,9 @@ func (c *Core) expected(t *pool.Task) time.Duration {
 }
 
 // checkSlow ends tasks that take longer than --timeout N%: that part of the median
-// time of three or more that have succeeded.
+// time of three or more that have succeeded, in this run or before.
 func (c *Core) checkSlow() {
-	if c.TimeoutPercent == 0 || c.stats.done < 3 {
+	if c.TimeoutPercent == 0 {
 		return
 	}
 	var all histogram
@@ -174,6 +174,9 @@ func (c *Core) checkSlow() {
 			all.counts[i] += n
 		}
 		all.total += g.total
+	}
+	if all.total < 3 {
+		return
 	}
 	limit := all.quantile(0.5) * float64(c.TimeoutPercent) / 100
 	for _, a := range sorted(c.attempts) {

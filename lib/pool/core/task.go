@@ -16,6 +16,9 @@ func (c *Core) read(in Input) {
 	c.lastSeq = max(c.lastSeq, t.Seq)
 	c.stats.seen++
 	if in.Past.State == Succeeded || in.Past.State == Failed && !c.RetryFailed {
+		if in.Past.Seconds > 0 {
+			c.measure(t.Spec.Need, in.Past.Seconds)
+		}
 		c.skip(t, in.Past.State == Succeeded)
 		return
 	}
@@ -48,8 +51,8 @@ func (c *Core) submit(e *Submit) {
 	case c.phase != Running:
 		e.Refused = "the pool is " + c.phase.String()
 		return
-	case !c.couldRun(e.Task.Spec.Need):
-		e.Refused = "no node of the pool is large enough: it needs " + e.Task.Spec.Need.String()
+	}
+	if e.Refused = c.misfit(e.Task.Spec.Need); e.Refused != "" {
 		return
 	}
 	c.lastSeq = max(c.lastSeq, e.Task.Seq)
@@ -78,8 +81,8 @@ func (c *Core) ready(t *pool.Task) {
 
 // push queues a task, unless no node of the pool could ever run it.
 func (c *Core) push(t *pool.Task) {
-	if !c.couldRun(t.Spec.Need) {
-		c.refuse(t, "no node of the pool is large enough: it needs "+t.Spec.Need.String())
+	if why := c.misfit(t.Spec.Need); why != "" {
+		c.refuse(t, why)
 		return
 	}
 	if why := c.tooLong(t); why != "" {
@@ -94,6 +97,7 @@ func (c *Core) schedule() {
 	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
+	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()
 	for !c.tooSoon() {
 		s := c.pool.Next()
 		if s == nil {
@@ -112,8 +116,8 @@ func (c *Core) schedule() {
 
 // refuseMisfits refuses what waits and is now known to be too large for every node.
 func (c *Core) refuseMisfits() {
-	for _, t := range c.pool.Misfits(c.couldRun) {
-		c.refuse(t, "no node of the pool is large enough: it needs "+t.Spec.Need.String())
+	for _, t := range c.pool.Misfits(func(need pool.Need) bool { return c.misfit(need) == "" }) {
+		c.refuse(t, c.misfit(t.Spec.Need))
 	}
 }
 
@@ -184,15 +188,23 @@ func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 	if s == nil {
 		w.backlog[t.Spec.Need] = append(w.backlog[t.Spec.Need], a)
 		w.queued++
-	} else if d := cmp.Or(t.Spec.Time, t.Spec.Timeout); d > 0 {
+	} else if d := lasts(t); d > 0 {
 		s.SetEnd(c.now.Add(d).UnixMicro())
 	}
 	w.Node.given(c.now)
-	c.do(Start{w, message(a)})
+	run := Start{Worker: w, Run: message(a)}
+	if a.wide() {
+		c.join(a)
+		run.Others = a.others()
+	}
+	c.do(run)
 	if w.Node.trial {
 		c.pool.Close(w.n) // one at a time
 	}
 }
+
+// lasts is how long a task takes, as far as it says; 0: it does not.
+func lasts(t *pool.Task) time.Duration { return cmp.Or(t.Spec.Time, t.Spec.Timeout) }
 
 func message(a *attempt) *wire.Run {
 	t := a.task
@@ -201,7 +213,7 @@ func message(a *attempt) *wire.Run {
 		Env: wire.Texts(t.Spec.Env), Need: t.Spec.Need, Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
 	}
 	if a.slot != nil {
-		r.CPUs, r.GPUs, r.Slot = a.slot.CPUs, a.slot.GPUs, a.slot.Number
+		r.CPUs, r.GPUs, r.Slot, r.Parts = a.slot.CPUs, a.slot.GPUs, a.slot.Number, partsOf(a.slot)
 	}
 	if x := t.Extra; x != nil {
 		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
@@ -231,6 +243,7 @@ func (c *Core) forget(a *attempt) {
 	if a.slot == nil {
 		a.worker.unqueue(a)
 	} else {
+		c.part(a)
 		c.pool.Release(a.slot)
 	}
 }
@@ -247,11 +260,13 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	}
 	delete(w.attempts, d.Seq)
 	delete(c.attempts, d.Seq)
-	c.passSlot(w, a, d.Next)
+	if !a.wide() {
+		c.passSlot(w, a, d.Next)
+	}
 	w.average(d.Seconds)
 	r := c.newResult(w.Name(), d)
 	if r.What == wire.Stopped && a.why == "" {
-		c.leaves(w)
+		c.ends(w)
 	}
 	if r.What == wire.OK {
 		c.measure(a.task.Spec.Need, d.Seconds)
@@ -261,8 +276,12 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		out.Worker, out.Size, out.From = w, [2]int64{d.OutSize, d.ErrSize}, [2]int64{d.OutFrom, d.ErrFrom}
 		copy(out.Near[:], wire.Strings(d.Files))
 	}
+	if a.wide() {
+		c.endWide(a, w, r, out)
+		return
+	}
 	if c.mayBeStopped(d, r) {
-		c.limbo = append(c.limbo, &limbo{pending{a.task, r, out}, w, c.now.Add(doubt)})
+		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(doubt), nil, nil})
 		return
 	}
 	c.settle(a.task, w, r, out)
@@ -280,13 +299,17 @@ func (c *Core) mayBeStopped(d *wire.Done, r *Result) bool {
 	return r.What == wire.Failed && killed && (c.Batch || len(c.nodes) > 1)
 }
 
-// checkLimbo settles such tasks.
-func (c *Core) checkLimbo() {
-	for len(c.limbo) > 0 && !c.now.Before(c.limbo[0].until) {
-		l := c.limbo[0]
-		c.limbo = c.limbo[1:]
+// checkUndecided settles such tasks.
+func (c *Core) checkUndecided() {
+	for len(c.undecided) > 0 && !c.now.Before(c.undecided[0].until) {
+		l := c.undecided[0]
+		c.undecided = c.undecided[1:]
 		if c.phase >= Stopping || !l.worker.connected() || l.worker.ending {
 			l.result.What = wire.Stopped
+		}
+		if l.wide != nil {
+			c.settleWide(l.wide, l.others, l.result, l.output)
+			continue
 		}
 		c.settle(l.task, l.worker, l.result, l.output)
 	}
@@ -362,7 +385,7 @@ func (c *Core) roomElsewhere(w *Worker, need pool.Need) bool {
 func (c *Core) back(w *Worker, k wire.Key) {
 	if a := w.attempts[k.Seq]; a != nil && a.task.Attempt == k.Attempt {
 		if !a.recalled {
-			c.leaves(w)
+			c.ends(w)
 		}
 		c.takeBack(a)
 	}
@@ -442,6 +465,7 @@ func (c *Core) removeOrphaned(seq int64) *pool.Task {
 	for _, w := range c.orphans {
 		if a := w.attempts[seq]; a != nil {
 			delete(w.attempts, seq)
+			w.cancelled = append(w.cancelled, a)
 			c.doubts--
 			return a.task
 		}
@@ -464,7 +488,7 @@ func (c *Core) Knows(seq int64) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.limbo, func(l *limbo) bool { return l.task.Seq == seq }) || c.pool.Find(seq) != nil
+	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return s.attempt.task.Seq == seq }) || slices.ContainsFunc(c.undecided, func(l *undecided) bool { return l.task.Seq == seq }) || c.pool.Find(seq) != nil
 }
 
 func (c *Core) newResult(node string, d *wire.Done) *Result {

@@ -46,6 +46,7 @@ type Node struct {
 	quarantine bool
 	up         time.Time
 	done, lost int64
+	unswept    map[wire.Key]bool // attempts of several nodes that may have left something there
 	trust
 }
 
@@ -62,6 +63,7 @@ type Worker struct {
 	attempts map[int64]*attempt
 	backlog  map[pool.Need][]*attempt // sent ahead, by what they want
 	queued   int                      // in all of it
+	parts    map[int64]*attempt       // of other workers, which have a part of the node
 	until    time.Time                // Planned: when to try; orphans: when its leases end
 	deadline time.Time                // for reaching it
 	tries    int
@@ -77,9 +79,11 @@ type Worker struct {
 	measured bool
 	idle     time.Time
 	spool    spool
-	told     bool
-	died     bool // it has ended, not its connection
-	fatal    bool // it will not do better next time
+	// cancelled are attempts at an orphan whose tasks have ended; they may still run.
+	cancelled []*attempt
+	told      bool
+	died      bool // it has ended, not its connection
+	fatal     bool // it will not do better next time
 }
 
 // Name is that of its node.
@@ -124,6 +128,8 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 			}
 		case m.Data != nil:
 			c.do(Fetched{m.Data})
+		case m.Swept != nil:
+			c.swept(w, *m.Swept)
 		case m.Signal != "":
 			c.workerSignal(w, m.Signal)
 		case m.Renew != 0:
@@ -151,7 +157,7 @@ func (c *Core) workerSignal(w *Worker, name string) {
 		c.drain("drained by SIGUSR1 at node " + w.Name())
 	case "TERM":
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")
-		c.leaves(w)
+		c.ends(w)
 	}
 }
 
@@ -174,7 +180,7 @@ func (c *Core) dismiss(needed map[*Worker]bool) {
 		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout && !w.Node.released {
 			continue
 		}
-		if w.ending && !w.bye && len(w.attempts) == 0 && !needed[w] {
+		if w.ending && !w.bye && w.unused() && !needed[w] {
 			w.bye = true
 			c.send(w, &wire.Message{Bye: true})
 		}
@@ -220,23 +226,68 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	return cpus, false, warning
 }
 
-// couldRun reports whether some node of the pool could run what needs that much, if
-// it were there: by what is declared of it, until it has been there.
-func (c *Core) couldRun(need pool.Need) bool {
-	for _, n := range c.nodes {
-		switch {
-		case n.known:
-			if need.Fits(n.size) {
-				return true
-			}
-		case n.Spec.Jobs != nil:
-			return true
-		case n.Spec.Slots > 0 && need.CPUs > n.Spec.Slots, n.Spec.Slots == 0 && n.Spec.Most > 0 && need.CPUs > n.Spec.Most:
-		default:
-			return true
+// misfit says why the pool could never run what needs that much, if all of its nodes were
+// there, or nothing. A node is taken as it is declared until it has been there.
+func (c *Core) misfit(need pool.Need) string {
+	local := need
+	for _, name := range need.Named.Names() {
+		switch shared := c.Shared.Get(name); {
+		case shared > 0 && need.Named.Get(name) > shared:
+			return fmt.Sprintf("the pool has %v %s in all: it needs %v", shared, name, need)
+		case shared > 0:
+			local.Named = local.Named.With(name, 0)
+		case !slices.ContainsFunc(c.Resources, func(r Resources) bool { return r.Named.Get(name) > 0 }):
+			return fmt.Sprintf("the pool has no resource %q", name)
 		}
 	}
-	return len(c.nodes) == 0
+	if len(c.nodes) == 0 {
+		return ""
+	}
+	left := need.Width()
+	for _, n := range c.nodes {
+		if !c.holds(n, local) {
+			continue
+		}
+		if left--; left == 0 || c.Elastic {
+			return ""
+		}
+	}
+	if need.Nodes > 1 {
+		return "the pool has too few nodes that are large enough: it needs " + need.String()
+	}
+	return "no node of the pool is large enough: it needs " + need.String()
+}
+
+// holds reports whether a node is large enough, as far as is known of it.
+func (c *Core) holds(n *Node, need pool.Need) bool {
+	switch {
+	case n.known:
+		return need.Fits(n.size)
+	case !need.Named.Fits(c.resources(n.Spec.Name, n.Spec.Host)):
+		return false
+	case n.Spec.Jobs != nil:
+		return true
+	}
+	return (n.Spec.Slots == 0 || need.CPUs <= n.Spec.Slots) && (n.Spec.Slots > 0 || n.Spec.Most == 0 || need.CPUs <= n.Spec.Most)
+}
+
+// resources are those that a node has: what is said of it, else of all nodes.
+func (c *Core) resources(node, host string) pool.Named {
+	var own, all pool.Named
+	for _, r := range c.Resources {
+		for _, name := range r.Named.Names() {
+			switch {
+			case r.Nodes == nil:
+				all = all.With(name, r.Named.Get(name))
+			case slices.Contains(r.Nodes, node) || host != "" && slices.Contains(r.Nodes, host):
+				own = own.With(name, r.Named.Get(name))
+			}
+		}
+	}
+	for _, name := range own.Names() {
+		all = all.With(name, own.Get(name))
+	}
+	return all
 }
 
 // idleBefore is how long a node must have been idle to be given back.
@@ -252,7 +303,7 @@ func (c *Core) releaseIdle(needed map[*Worker]bool) {
 	keep := []string{}
 	for _, n := range c.nodes {
 		w := n.Worker
-		if w != nil && w.connected() && len(w.attempts) == 0 && len(n.held) == 0 && !n.Spec.Local && !needed[w] {
+		if w != nil && w.connected() && w.unused() && len(n.held) == 0 && !n.Spec.Local && !needed[w] {
 			if w.idle.IsZero() {
 				w.idle = c.now
 			}

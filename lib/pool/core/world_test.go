@@ -23,6 +23,7 @@ type world struct {
 	nodes   []*box
 	asked   []*Worker // connections that the core waits for
 	read    int       // tasks that this core has read
+	chunk   int       // how many are read at a time; 0: all
 
 	// The run directory.
 	past    map[int64]*record
@@ -40,6 +41,7 @@ type world struct {
 
 type record struct {
 	state   PastState
+	seconds float64
 	attempt int32
 	worker  *process
 }
@@ -49,6 +51,7 @@ type box struct {
 	name      string
 	cpus      int
 	processes []*process
+	remnants  map[wire.Key]int // CPUs of what tasks of other nodes have started here
 	down      bool
 }
 
@@ -78,7 +81,7 @@ func newWorld(cfg Config, needs []pool.Need, cpus ...int) *world {
 	w.cfg.Lease, w.cfg.NodeTimeout, w.cfg.ConnectTimeout = leaseTime, 80*time.Second, time.Minute
 	w.cfg.MinNodes, w.cfg.ReadAhead = 1, 1000
 	for i, n := range cpus {
-		w.nodes = append(w.nodes, &box{name: fmt.Sprint("n", i+1), cpus: n})
+		w.nodes = append(w.nodes, &box{name: fmt.Sprint("n", i+1), cpus: n, remnants: map[wire.Key]int{}})
 		w.cfg.Nodes = append(w.cfg.Nodes, NodeSpec{Name: fmt.Sprint("n", i+1), Slots: n})
 	}
 	w.boot()
@@ -105,24 +108,29 @@ func (w *world) boot() {
 	w.handle(Tick{})
 }
 
-// readAll hands over the input.
-func (w *world) readAll() {
+// readMore hands over the input, or its next part.
+func (w *world) readMore() {
 	var in []Input
 	for i, need := range w.needs {
+		if i < w.read || w.chunk > 0 && i >= w.read+w.chunk {
+			continue
+		}
 		seq := int64(i + 1)
 		t := &pool.Task{Seq: seq, Text: "x", Spec: &pool.Spec{Need: need}}
 		var past Past
 		if r := w.past[seq]; r != nil {
-			past.State, t.Attempt = r.state, r.attempt
+			past.State, past.Seconds, t.Attempt = r.state, r.seconds, r.attempt
 			if r.worker != nil {
 				past.Worker = uint16(r.worker.id)
 			}
 		}
 		in = append(in, Input{Task: t, Past: past})
 	}
-	w.read = len(in)
+	w.read += len(in)
 	w.handle(Tasks{in})
-	w.handle(InputEnded{})
+	if w.read == len(w.needs) {
+		w.handle(InputEnded{})
+	}
 }
 
 func (w *world) record(seq int64) *record {
@@ -229,8 +237,8 @@ func (w *world) actions(mayLose, mayRestart bool) []action {
 	add := func(do func(), format string, args ...any) {
 		out = append(out, action{format, args, do})
 	}
-	if w.read == 0 {
-		add(w.readAll, "read the input")
+	if w.read < len(w.needs) {
+		add(w.readMore, "read the input")
 	}
 	for i, x := range w.asked {
 		add(func() { w.connect(i) }, "connect %s", x.Name())
@@ -259,10 +267,10 @@ func (w *world) actions(mayLose, mayRestart bool) []action {
 				add(func() { w.end(p, k, 0) }, "end %d at %d", k.Seq, p.id)
 			}
 			if len(p.await) > 0 && !slices.ContainsFunc(p.await, func(q *process) bool { return q.alive }) {
-				add(func() { p.await = nil; p.outbox = append(p.outbox, wire.Message{Clear: true}) }, "%d sees that orphans are gone", p.id)
+				add(func() { p.await = nil; clear(p.box.remnants); p.outbox = append(p.outbox, wire.Message{Clear: true}) }, "%d sees that orphans are gone", p.id)
 			}
 			if !p.linked || p.worker == nil {
-				add(func() { p.stop() }, "%d sees that it is alone", p.id)
+				add(func() { p.stopAlone() }, "%d sees that it is alone", p.id)
 			} else if mayLose {
 				add(func() { w.losses++; w.lost(p, Unknown) }, "cut off %d", p.id)
 				add(func() { w.losses++; p.stop() }, "kill %d", p.id)
@@ -293,7 +301,7 @@ func (w *world) connect(i int) {
 	p := &process{id: w.pids, box: b, worker: x, linked: true, alive: true, running: map[wire.Key]*wire.Run{}, lease: w.now.Add(leaseTime)}
 	p.identity = wire.Identity{Session: w.cfg.Session, Node: b.name, Kernel: b.name, Processes: []wire.Process{{PID: p.id}}}
 	b.processes = append(b.processes, p)
-	hello := &wire.Hello{Mem: 1 << 30, Kernel: b.name, Processes: p.identity.Processes}
+	hello := &wire.Hello{Mem: 1 << 30, GPUs: []pool.GPU{{ID: "g", NUMA: -1}}, Kernel: b.name, Processes: p.identity.Processes}
 	for id := range b.cpus {
 		hello.CPUs = append(hello.CPUs, pool.CPU{ID: id, Core: id})
 	}
@@ -311,6 +319,15 @@ func (p *process) stop() {
 	p.alive = false
 	clear(p.running)
 	p.queue, p.inbox, p.outbox = nil, nil, nil
+}
+
+// stopAlone is the end of a worker that has lost its scheduler. If that is gone as well, nobody
+// knows what tasks of other nodes have started here: that ends with their commands.
+func (p *process) stopAlone() {
+	p.stop()
+	if p.worker == nil && !slices.ContainsFunc(p.box.processes, func(q *process) bool { return q.alive }) {
+		clear(p.box.remnants)
+	}
 }
 
 // deliver lets a worker have the next message.
@@ -332,6 +349,14 @@ func (w *world) deliver(p *process) {
 			p.queue = slices.Delete(p.queue, i, i+1)
 			p.outbox = append(p.outbox, wire.Message{Back: m.Unrun})
 		}
+	case m.Sweep != nil:
+		delete(p.box.remnants, *m.Sweep)
+		p.outbox = append(p.outbox, wire.Message{Swept: m.Sweep})
+	case m.Kill != nil && m.Kill.Why == wire.Lost: // of a task of several nodes
+		if p.running[m.Kill.Key] != nil {
+			delete(p.running, m.Kill.Key)
+			p.outbox = append(p.outbox, wire.Message{Done: &wire.Done{Key: m.Kill.Key, What: wire.Lost}})
+		}
 	case m.Bye:
 		p.stop()
 		if w.core.Finished() {
@@ -346,6 +371,16 @@ func (w *world) deliver(p *process) {
 func (w *world) begin(p *process, r *wire.Run) {
 	p.running[r.Key] = r
 	w.begun[r.Seq]++
+	if len(r.Parts) != r.Need.Width() && (r.Parts != nil || r.Need.Nodes > 1) {
+		w.broken = fmt.Sprintf("task %d needs %v, and has %v", r.Seq, r.Need, r.Parts)
+	}
+	for _, b := range w.nodes {
+		for i, part := range r.Parts {
+			if i > 0 && part.Node == b.name {
+				b.remnants[r.Key] = r.Need.CPUs
+			}
+		}
+	}
 }
 
 // end lets a task end.
@@ -370,9 +405,13 @@ func (w *world) hear(p *process) {
 	w.handle(Received{p.worker, []wire.Message{m}})
 }
 
-// kill ends the scheduler: its workers are alone.
+// kill ends the scheduler: its workers are alone. Where the worker is dead as well, nobody
+// knows what tasks of other nodes have started: that ends with their commands.
 func (w *world) kill() {
 	for _, b := range w.nodes {
+		if !slices.ContainsFunc(b.processes, func(p *process) bool { return p.alive }) {
+			clear(b.remnants)
+		}
 		for _, p := range b.processes {
 			p.linked, p.worker, p.inbox, p.outbox = false, nil, nil, nil
 		}
@@ -391,7 +430,7 @@ func (w *world) advance(d time.Duration) {
 				if p.alive && p.linked && p.worker != nil {
 					w.handle(Received{p.worker, []wire.Message{{Renew: 1}}})
 				} else if p.alive && !w.now.Before(p.lease) {
-					p.stop()
+					p.stopAlone()
 				}
 			}
 		}
@@ -405,11 +444,18 @@ func (w *world) check() {
 		return
 	}
 	at := map[int64]string{}
+	licences := pool.Amount(0)
 	for _, b := range w.nodes {
-		used := 0
+		used, shares, scratch := 0, int32(0), pool.Amount(0)
+		for _, cpus := range b.remnants {
+			used += cpus
+		}
 		for _, p := range b.processes {
 			for k, r := range p.running {
 				used += r.Need.CPUs
+				shares += r.Need.Share + int32(r.Need.GPUs)*pool.WholeGPU
+				scratch += r.Need.Named.Get("scratch")
+				licences += r.Need.Named.Get("licence")
 				if other := at[k.Seq]; other != "" {
 					w.broken = fmt.Sprintf("task %d runs at %s and %s.%d", k.Seq, other, b.name, p.id)
 				}
@@ -419,6 +465,12 @@ func (w *world) check() {
 		if used > b.cpus {
 			w.broken = fmt.Sprintf("node %s has %d CPUs, and gave %d", b.name, b.cpus, used)
 		}
+		if has := w.core.resources(b.name, "").Get("scratch"); scratch > has || shares > pool.WholeGPU {
+			w.broken = fmt.Sprintf("node %s has %v scratch and a GPU, and gave %v and %d", b.name, has, scratch, shares)
+		}
+	}
+	if has := w.cfg.Shared.Get("licence"); licences > has {
+		w.broken = fmt.Sprintf("there are %v licences, %v are used", has, licences)
 	}
 	for seq, n := range w.ended {
 		if n > 1 {
@@ -426,6 +478,29 @@ func (w *world) check() {
 		}
 	}
 	c := w.core
+	given := pool.Amount(0)
+	note := func(a *attempt) {
+		if a.slot != nil || a.claim != nil {
+			given += a.task.Spec.Need.Named.Get("licence")
+		}
+	}
+	for _, a := range c.attempts {
+		note(a)
+	}
+	for _, s := range c.sweeps {
+		note(s.attempt)
+	}
+	for _, o := range c.orphans {
+		for _, a := range append(sorted(o.attempts), o.cancelled...) {
+			note(a)
+			if a.task.Spec.Need.Named.Get("licence") > 0 && a.slot == nil && a.claim == nil {
+				w.broken = fmt.Sprintf("task %d may run without its licence", a.task.Seq)
+			}
+		}
+	}
+	if free := c.pool.SharedFree().Get("licence"); free+given != c.Shared.Get("licence") {
+		w.broken = fmt.Sprintf("%v licences are free, and %v given", free, given)
+	}
 	opening, doubts := 0, 0
 	for _, n := range c.nodes {
 		if n.Worker != nil && n.Worker.State <= Waiting {
@@ -454,7 +529,7 @@ func (w *world) fingerprint() string {
 		fmt.Fprintf(&b, "ask %s ", x.Name())
 	}
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s ", n.name)
+		fmt.Fprintf(&b, "%s %d ", n.name, len(n.remnants))
 		for _, p := range n.processes {
 			fmt.Fprintf(&b, "| %v %v %v %d %d %d ", p.alive, p.linked, p.worker != nil, rel(p.lease), len(p.await), slices.Index(w.known, p))
 			if p.worker != nil {
@@ -484,6 +559,9 @@ func (w *world) fingerprint() string {
 	}
 	for _, o := range c.orphans {
 		fmt.Fprintf(&b, "x%s %v %v %d %d ", o.Name(), o.State, o.died, rel(o.until), len(o.attempts))
+	}
+	for _, s := range c.sweeps {
+		fmt.Fprintf(&b, "s%v%d ", s.attempt.key(), len(s.left))
 	}
 	for i := range w.needs {
 		seq := int64(i + 1)
@@ -521,6 +599,10 @@ func mark(m *wire.Message) string {
 		return fmt.Sprintf("done%v%d ", m.Done.Key, m.Done.Exit)
 	case m.Back != nil:
 		return fmt.Sprintf("back%v ", *m.Back)
+	case m.Sweep != nil:
+		return fmt.Sprintf("sweep%v ", *m.Sweep)
+	case m.Swept != nil:
+		return fmt.Sprintf("swept%v ", *m.Swept)
 	}
 	return fmt.Sprintf("bye%v clear%v ", m.Bye, m.Clear)
 }
@@ -542,7 +624,7 @@ func (w *world) finish() bool {
 		if ok == len(w.needs) {
 			return true
 		}
-		if w.core.Finished() && w.read > 0 {
+		if w.core.Finished() && w.read == len(w.needs) {
 			w.kill()
 			w.boot()
 		}

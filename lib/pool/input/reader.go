@@ -419,6 +419,8 @@ type Object struct {
 	CPUs     *jsonText         `json:"cpus,omitempty"`
 	GPUs     *jsonText         `json:"gpus,omitempty"`
 	Mem      *jsonSize         `json:"mem,omitempty"`
+	Nodes    *jsonText         `json:"nodes,omitempty"`
+	Need     *jsonNamed        `json:"need,omitempty"`
 	Timeout  *jsonText         `json:"timeout,omitempty"`
 	Time     *jsonText         `json:"time,omitempty"`
 	Priority *jsonText         `json:"priority,omitempty"`
@@ -431,15 +433,22 @@ type Object struct {
 }
 
 // Set sets what is not empty.
-func (o *Object) Set(cpus, gpus, mem, timeout string) error {
+func (o *Object) Set(cpus, gpus, mem, need, nodes, timeout string) error {
 	for _, x := range []struct {
 		to   **jsonText
 		text string
-	}{{&o.CPUs, cpus}, {&o.GPUs, gpus}, {&o.Timeout, timeout}} {
+	}{{&o.CPUs, cpus}, {&o.GPUs, gpus}, {&o.Nodes, nodes}, {&o.Timeout, timeout}} {
 		if x.text != "" {
 			v := jsonText(x.text)
 			*x.to = &v
 		}
+	}
+	if need != "" {
+		named, err := pool.ParseNamed(need)
+		if err != nil {
+			return err
+		}
+		o.Need = &jsonNamed{named}
 	}
 	if mem == "" {
 		return nil
@@ -484,6 +493,30 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	*t = jsonSize(n)
 	return err
 }
+
+// jsonNamed are named resources: a string such as "licence=1,scratch=50G", or an object.
+type jsonNamed struct{ pool.Named }
+
+func (n *jsonNamed) UnmarshalJSON(b []byte) (err error) {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		n.Named, err = pool.ParseNamed(s)
+		return err
+	}
+	var object map[string]jsonText
+	if err := json.Unmarshal(b, &object); err != nil {
+		return fmt.Errorf("need: %s is neither an object nor a string", b)
+	}
+	values := map[string]string{}
+	for name, v := range object {
+		values[name] = string(v)
+	}
+	n.Named, err = pool.NamedOf(values)
+	return err
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (n *jsonNamed) MarshalJSON() ([]byte, error) { return json.Marshal(n.String()) }
 
 // jsonList is one id or a list of them.
 type jsonList []string
@@ -556,12 +589,15 @@ func (o *Object) apply(t *pool.Task, spec pool.Spec) (pool.Spec, error) {
 	for _, s := range []struct {
 		name  string
 		value *jsonText
-	}{{"cpus", o.CPUs}, {"gpus", o.GPUs}, {"timeout", o.Timeout}, {"time", o.Time}, {"priority", o.Priority}} {
+	}{{"cpus", o.CPUs}, {"gpus", o.GPUs}, {"nodes", o.Nodes}, {"timeout", o.Timeout}, {"time", o.Time}, {"priority", o.Priority}} {
 		if s.value != nil {
 			if err := Set(&spec, s.name, string(*s.value)); err != nil {
 				return spec, err
 			}
 		}
+	}
+	if o.Need != nil {
+		spec.Need.Named = o.Need.Named
 	}
 	if o.Mem != nil {
 		spec.Need.Mem = int64(*o.Mem)

@@ -18,7 +18,15 @@ const maxCount = 1 << 14
 // setters are the settings a task can have, by name.
 var setters = map[string]func(s *pool.Spec, value string) error{
 	"cpus": func(s *pool.Spec, v string) (err error) { s.Need.CPUs, err = count(v, 1); return },
-	"gpus": func(s *pool.Spec, v string) (err error) { s.Need.GPUs, err = count(v, 0); return },
+	"gpus": func(s *pool.Spec, v string) (err error) { s.Need.GPUs, s.Need.Share, err = gpus(v); return },
+	"nodes": func(s *pool.Spec, v string) error {
+		n, err := count(v, 1)
+		if s.Need.Nodes = int32(n); n == 1 {
+			s.Need.Nodes = 0
+		}
+		return err
+	},
+	"need": func(s *pool.Spec, v string) (err error) { s.Need.Named, err = pool.ParseNamed(v); return },
 	"mem":  func(s *pool.Spec, v string) (err error) { s.Need.Mem, err = unit.SizeWithUnit(v); return },
 	"timeout": func(s *pool.Spec, v string) (err error) {
 		s.Timeout, err = unit.Seconds(v)
@@ -45,6 +53,24 @@ func Set(s *pool.Spec, name, value string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+// gpus reads a number of GPUs, or a part of one in thousandths.
+func gpus(v string) (whole int, share int32, err error) {
+	if !strings.Contains(v, ".") {
+		whole, err = count(v, 0)
+		return whole, 0, err
+	}
+	switch part, err := pool.ParseAmount(v); {
+	case err != nil:
+		return 0, 0, err
+	case part%pool.WholeGPU == 0 && part <= maxCount*pool.WholeGPU:
+		return int(part / pool.WholeGPU), 0, nil
+	case part > pool.WholeGPU:
+		return 0, 0, fmt.Errorf("%q is neither a whole number nor a part of one GPU", v)
+	default:
+		return 0, int32(part), nil
+	}
 }
 
 func count(v string, least int) (int, error) {
@@ -96,7 +122,7 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 
 // add makes another one known.
 func (in *interner) add(s pool.Spec) *pool.Spec {
-	k := fmt.Sprintf("%v|%d|%d|%d|%q|%q|%v|%v", s.Need, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
+	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%d|%d|%d|%q|%q|%v|%v", s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // a feed for ever must not fill the memory
 	}

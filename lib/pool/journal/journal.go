@@ -13,13 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -127,7 +125,10 @@ func FormatHash(h uint64) string { return fmt.Sprintf("%016x", h) }
 type Journal struct {
 	Dir string
 
-	lock    *flock.Flock
+	lock    *lock.Lock // nil: the file system has no locks
+	holder  string     // what the file of the lock says while this scheduler has it
+	checked time.Time  // when that was looked at
+	taken   bool       // it says something else
 	file    *file
 	joblog  *file
 	lease   *os.File
@@ -142,26 +143,37 @@ type sendKey struct {
 	attempt int32
 }
 
+// lookTime is how long those who look whether a run goes on, by Held, may keep its lock.
+const lookTime = 200 * time.Millisecond
+
+// ErrTaken says that another scheduler has taken the run directory. That can happen where the
+// lock of a file is not seen on other hosts, or was lost with a connection to its server.
+var ErrTaken = errors.New("another scheduler has taken the run directory")
+
 // Create makes or reopens a run directory and locks it.
 func Create(dir, joblog string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fault.Errorf(fault.Usage, "run directory: %w", err)
 	}
-	j := &Journal{Dir: dir, lock: flock.New(filepath.Join(dir, "lock")), sends: map[sendKey][]int64{}}
-	ok, err := j.lock.TryLock()
+	j := &Journal{Dir: dir, sends: map[sendKey][]int64{}}
+	var err error
+	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), lookTime)
 	switch {
-	case err == nil && !ok:
+	case errors.Is(err, lock.ErrHeld):
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
-	case noLocks(err):
+	case lock.Missing(err), err == nil && heldElsewhere(dir):
 		if err := heldByLease(dir); err != nil {
+			if j.lock != nil {
+				_ = j.lock.Close()
+			}
 			return nil, err
 		}
 	case err != nil:
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
-	host, _ := os.Hostname()
-	if err := os.WriteFile(filepath.Join(dir, "lock"), fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host), 0o666); err != nil {
+	j.holder, j.checked = fmt.Sprintf("process %d on %s\n", os.Getpid(), hostname()), clock.Now()
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(j.holder), 0o666); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	if j.file, err = open(filepath.Join(dir, File)); err != nil {
@@ -184,17 +196,37 @@ func Create(dir, joblog string) (*Journal, error) {
 // Held reports whether a scheduler holds a run directory, as far as its file system can
 // tell.
 func Held(dir string) bool {
-	lock := flock.New(filepath.Join(dir, "lock"))
-	got, err := lock.TryLock()
-	if got {
-		_ = lock.Close()
-	}
-	return err == nil && !got || noLocks(err) && heldByLease(dir) != nil
+	held, err := lock.Held(filepath.Join(dir, "lock"))
+	return held || (lock.Missing(err) || heldElsewhere(dir)) && heldByLease(dir) != nil
 }
 
-// noLocks reports whether a file system has no locks.
-func noLocks(err error) bool {
-	return errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP)
+func hostname() string {
+	host, _ := os.Hostname()
+	return host
+}
+
+// heldElsewhere reports whether the scheduler that held a run directory last is, or was, on
+// another host, and its lock cannot be seen here.
+func heldElsewhere(dir string) bool {
+	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+	return len(holder) > 0 && !strings.HasSuffix(string(holder), " on "+hostname()+"\n") && localLocks(dir)
+}
+
+var localLocks = lock.Local // tests have no such file system
+
+// mine fails with ErrTaken if another scheduler has the run directory. It looks each second:
+// a scheduler that was stopped for longer than its lease, with its machine, looks before it
+// writes or hands out anything.
+func (j *Journal) mine() error {
+	if now := clock.Now(); !j.taken && now.Sub(j.checked).Abs() >= time.Second {
+		holder, err := os.ReadFile(filepath.Join(j.Dir, "lock"))
+		j.checked = now
+		j.taken = err == nil && len(holder) > 0 && string(holder) != j.holder // it is empty while it is written
+	}
+	if j.taken {
+		return ErrTaken
+	}
+	return nil
 }
 
 // heldByLease stands in for a lock: a scheduler notes leases as long as it is there, and
@@ -270,8 +302,11 @@ func cmpOr(a, b string) string {
 }
 
 // Flush writes everything out. After an error nothing is lost: the next Flush
-// goes on where this one has failed.
+// goes on where this one has failed; but after ErrTaken, nothing is written any more.
 func (j *Journal) Flush() error {
+	if err := j.mine(); err != nil {
+		return err
+	}
 	j.flushSent(float64(clock.Now().UnixMilli()) / 1e3)
 	return errors.Join(j.file.flush(), j.joblog.flush())
 }
@@ -288,8 +323,12 @@ func (j *Journal) Close() error {
 	if j.lease != nil {
 		j.lease.Close()
 	}
-	_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
-	_ = j.lock.Unlock()
+	if !j.taken {
+		_ = os.Truncate(filepath.Join(j.Dir, "lock"), 0)
+	}
+	if j.lock != nil {
+		_ = j.lock.Close()
+	}
 	return err
 }
 

@@ -2,6 +2,9 @@ package journal
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -54,9 +58,11 @@ func TestRunDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq, want := range map[int64]Entry{
-		1: {HashText("true"), 1, 0, OK}, 2: {HashText("false"), 1, 0, Ended}, 3: {0, 1, 0, Unknown}, 4: {0, 1, 0, Started}, 9: {0, 3, 0, Started}, 10: {}, 99999: {},
+		1: {Hash: HashText("true"), Attempt: 1, State: OK}, 2: {Hash: HashText("false"), Attempt: 1, State: Ended}, 3: {Attempt: 1}, 4: {Attempt: 1, State: Started},
+		9: {Attempt: 3, State: Started}, 10: {}, 99999: {},
 	} {
-		if got := h.Get(seq); got != want {
+		got := h.Get(seq)
+		if got.took = 0; got != want {
 			t.Errorf("task %d: %+v; want %+v", seq, got, want)
 		}
 	}
@@ -96,7 +102,7 @@ func TestRunDirectory(t *testing.T) {
 	if string(b) != want {
 		t.Errorf("joblog\n%s\nwant\n%s", b, want)
 	}
-	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{HashText("x"), 1, 0, OK}) || h.HashOf(task(4, `"x"`)) != HashText("x") {
+	if h, err = LoadJoblog(filepath.Join(dir, Joblog)); err != nil || h.Get(2).State != Ended || h.Get(4) != (Entry{Hash: HashText("x"), Attempt: 1, State: OK}) || h.HashOf(task(4, `"x"`)) != HashText("x") {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -199,4 +205,83 @@ func FuzzReadJoblog(f *testing.F) {
 			_, _ = ReadJoblog(bytes.NewReader(b))
 		}
 	})
+}
+
+// How long tasks took is kept to about a tenth.
+func TestSecondsOfTasks(t *testing.T) {
+	var text strings.Builder
+	want := []float64{0, 0.0001, 0.03, 1.5, 600, 86400, 30 * 86400}
+	for i, seconds := range want[1:] {
+		fmt.Fprintf(&text, `{"k":"end","t":1,"seq":%d,"attempt":1,"what":"ok","seconds":%g}`+"\n", i+1, seconds)
+	}
+	text.WriteString(`{"k":"end","t":1,"seq":7,"attempt":1,"what":"fail","seconds":5}` + "\n")
+	h, err := Read(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, seconds := range append(want, 0) {
+		if got := h.Get(int64(i)).Seconds(); math.Abs(got-seconds) > 0.1*seconds {
+			t.Errorf("task %d took %g s, want %g s", i, got, seconds)
+		}
+	}
+}
+
+// Where other hosts do not see a lock, the scheduler of another host keeps the run directory
+// until its lease is over; one that finds another's name there writes nothing more.
+func TestLocksThatOtherHostsDoNotSee(t *testing.T) {
+	localLocks = func(string) bool { return true }
+	t.Cleanup(func() { localLocks = lock.Local })
+	for holder, busy := range map[string]bool{"process 1 on elsewhere\n": true, "process 1 on " + hostname() + "\n": false, "": false} {
+		for until, over := range map[time.Duration]bool{time.Minute: false, -time.Minute: true} {
+			dir := t.TempDir()
+			j, err := Create(dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(j.Lease(clock.Now().Add(until)), j.Close(), os.WriteFile(filepath.Join(dir, "lock"), []byte(holder), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if Held(dir) != (busy && !over) {
+				t.Errorf("%q, lease for %v: held is %v", holder, until, Held(dir))
+			}
+			next, err := Create(dir, "")
+			if fault.Is(err, fault.Busy) != (busy && !over) {
+				t.Fatalf("%q, lease for %v: %v", holder, until, err)
+			}
+			if held, heldErr := lock.Held(filepath.Join(dir, "lock")); heldErr != nil || held != (err == nil) {
+				t.Errorf("%q, lease for %v: the lock is held: %v, %v", holder, until, held, heldErr)
+			}
+			if err == nil {
+				if err := next.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+
+	dir := t.TempDir()
+	j, err := Create(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Add(&Record{Kind: Begin})
+	if err := errors.Join(j.Flush(), os.WriteFile(filepath.Join(dir, "lock"), []byte("process 1 on elsewhere\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(filepath.Join(dir, File))
+	j.Add(&Record{Kind: Stop})
+	j.checked = j.checked.Add(-2 * time.Second)
+	if err := j.Flush(); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	if err := j.Lease(clock.Now().Add(time.Hour)); !errors.Is(err, ErrTaken) || !LeaseEnd(dir).IsZero() {
+		t.Errorf("%v, lease until %v", err, LeaseEnd(dir))
+	}
+	if err := j.Close(); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	after, _ := os.ReadFile(filepath.Join(dir, File))
+	if holder, _ := os.ReadFile(filepath.Join(dir, "lock")); string(after) != string(before) || string(holder) != "process 1 on elsewhere\n" {
+		t.Errorf("it has written %q, and the holder is %q", after[len(before):], holder)
+	}
 }

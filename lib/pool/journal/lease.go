@@ -19,6 +19,9 @@ const leaseFile = "lease"
 // Lease notes until when workers may have tasks running if this scheduler is gone. It
 // writes in place, which needs no room on the disk.
 func (j *Journal) Lease(until time.Time) error {
+	if err := j.mine(); err != nil {
+		return err
+	}
 	if j.lease == nil {
 		var err error
 		if j.lease, err = os.OpenFile(filepath.Join(j.Dir, leaseFile), os.O_CREATE|os.O_WRONLY, 0o666); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,27 @@ type Entry struct {
 	Attempt int32  // the last one
 	Worker  uint16 // that it was handed to last, see Orphans; 0: none
 	State   State
+	took    uint8 // class of its duration; 0: not known
+}
+
+// Durations are kept in classes a fifth apart, from a tenth of a millisecond on: there may be
+// very many tasks.
+const (
+	shortest = 1e-4 // seconds
+	apart    = 1.2
+)
+
+func (e *Entry) setSeconds(seconds float64) {
+	class := math.Log(max(seconds, shortest)/shortest) / math.Log(apart)
+	e.took = uint8(min(class, math.MaxUint8-1)) + 1
+}
+
+// Seconds is how long the task took, to about a tenth, if it ended well; 0: not known.
+func (e Entry) Seconds() float64 {
+	if e.took == 0 || e.State != OK {
+		return 0
+	}
+	return shortest * math.Pow(apart, float64(e.took)-0.5)
 }
 
 // State says how far a task has come.
@@ -196,6 +218,7 @@ func (h *History) add(r *Record) error {
 		switch {
 		case r.What == wire.OK:
 			e.State = OK
+			e.setSeconds(r.Seconds)
 		case r.What == wire.Refused, r.What == wire.Lost, r.By == ByDependency:
 			e.State = Unknown // it has not run to its end, and may now
 		default:

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/lock"
 )
 
 // How long the runs are kept that nobody has given a directory: of those that are done
@@ -93,12 +92,12 @@ func done(name string) bool {
 
 // remove removes a run that is not going on.
 func remove(dir string) {
-	lock := flock.New(filepath.Join(dir, "lock"))
-	ok, err := lock.TryLock()
-	if err != nil && !noLocks(err) || err == nil && !ok {
+	held, err := lock.Try(filepath.Join(dir, "lock"))
+	if err == nil {
+		defer held.Close()
+	} else if !lock.Missing(err) {
 		return
 	}
-	defer lock.Close()
 	if clock.Now().Before(LeaseEnd(dir)) { // perhaps by a host that does not see the lock
 		return
 	}

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -61,11 +60,11 @@ func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	// Jobs whose submission was not answered are counted here, as whoever submitted them
 	// has ended.
 	name := path(j.Run, "submit.lock")
-	lock := flock.New(name)
-	if got, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil || !got {
+	held, err := lock.Wait(ctx, name)
+	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "%s: %w", name, err)
 	}
-	defer lock.Close()
+	defer held.Close()
 	hold, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
@@ -48,6 +49,11 @@ type Config struct {
 	History *journal.History
 	Setup   wire.Setup // Node, Threads, Pin and the GPU fields are filled in
 	Version string
+	// Reach tells how nodes reach each other; may be nil.
+	Reach func() wire.Reach
+	// Shared and Resources are those of a core.
+	Shared    pool.Named
+	Resources []core.Resources
 
 	Stdout, Stderr io.Writer
 	// Message tells the user something, a line at a time.

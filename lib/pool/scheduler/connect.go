@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,9 @@ func (s *scheduler) setup(e core.Setup) {
 		setup.Env, setup.Near = nil, true
 	}
 	setup.Orphans = e.Orphans
+	if s.Reach != nil {
+		setup.Reach = s.Reach()
+	}
 	c.w.Send(&wire.Message{Setup: &setup})
 }
 
@@ -271,4 +275,16 @@ func (d *dials) end() {
 	d.ended = true
 	d.mu.Unlock()
 	d.wait.Wait()
+}
+
+// describe tells the first of several nodes what the others are.
+func describe(e core.Start) {
+	for i := range e.Run.Parts {
+		spec := e.Worker.Node.Spec
+		if i > 0 {
+			spec = e.Others[i-1].Node.Spec
+		}
+		p := &e.Run.Parts[i]
+		p.Host, p.Job, p.Most, p.Group, p.Pilot, p.Local = cmp.Or(spec.Host, spec.Name), spec.Job, spec.Most, spec.Group, spec.Socket != "", spec.Local
+	}
 }

@@ -48,7 +48,7 @@ func TestServe(t *testing.T) {
 		l.cfg.Serve, l.cfg.Requests = true, requests
 		run := func(cmd string, cpus int) *Answer {
 			o := &input.Object{Cmd: cmd}
-			if err := o.Set(strconv.Itoa(cpus), "", "", ""); err != nil {
+			if err := o.Set(strconv.Itoa(cpus), "", "", "", "", ""); err != nil {
 				t.Fatal(err)
 			}
 			return ask(requests, &Request{Op: "run", Task: o, Wait: true})

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -33,6 +34,7 @@ type scheduler struct {
 	printer *printer
 	spools  spools
 	reader  reader
+	taken   bool      // another scheduler has the run directory
 	leased  time.Time // until when the run directory says that leases run
 	paused  bool      // the journal cannot be written
 	journal error
@@ -65,12 +67,17 @@ func Run(ctx context.Context, c Config) *Result {
 	policy.ReleaseIdle = c.Release != nil
 	s.core = core.New(core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
-		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy,
+		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy, Shared: c.Shared, Resources: c.Resources,
 	}, clock.Now())
 	s.reader.start(s)
 	s.lookAtSpools()
 	s.handle(core.Tick{})
 	s.loop()
+	if s.taken {
+		// As if it had been killed: what it says or does now would be in the way of the other.
+		s.cancel()
+		return &Result{Err: fault.Wrap(fault.Busy, journal.ErrTaken)}
+	}
 	return s.finish()
 }
 
@@ -81,7 +88,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func (s *scheduler) loop() {
 	clock := time.NewTicker(200 * time.Millisecond)
 	defer clock.Stop()
-	for !s.over() {
+	for !s.taken && !s.over() {
 		in := s.reader.batches
 		if s.core.Full() {
 			in = nil
@@ -165,6 +172,9 @@ func (s *scheduler) send(e event) {
 func (s *scheduler) flush() {
 	err := s.Journal.Flush()
 	switch {
+	case errors.Is(err, journal.ErrTaken):
+		s.taken = true
+		return
 	case err == nil && s.paused:
 		s.paused = false
 		s.handle(core.JournalWorks{})
@@ -225,6 +235,7 @@ func (s *scheduler) apply(effect core.Effect) {
 	case core.Send:
 		s.message(e.Worker, e.Message)
 	case core.Start:
+		describe(e)
 		s.Journal.Sent(e.Worker.Name(), e.Run.Attempt, e.Run.Seq)
 		if c := s.conns[e.Worker]; c != nil {
 			c.runs = append(c.runs, &wire.Message{Run: e.Run})

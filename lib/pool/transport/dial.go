@@ -89,6 +89,32 @@ func start(c command.Cmd, log *os.File) (*link, error) {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// Reach is what tells workers how nodes are reached, for tasks of several nodes.
+func (d *Dialer) Reach() wire.Reach {
+	r := wire.Reach{Kind: string(d.Kind), Command: wire.Text(d.Command), Options: wire.Texts(d.Options)}
+	if d.Kind == BySrun && d.External != nil {
+		r.External = d.External()
+	}
+	return r
+}
+
+// To returns how a command is run at a node of a task of several, from the first of them:
+// the program, its arguments and its environment.
+func To(r wire.Reach, p wire.Part, env []string, command string) (string, []string, []string) {
+	options := wire.Strings(r.Options)
+	switch {
+	case p.Pilot:
+		return "srun", ToJob(options, p.Job, p.Host, command), OtherJob(env)
+	case Kind(r.Kind) == BySrun:
+		return "srun", Srun(options, p.Host, p.Most, p.Group, r.External, command), SrunEnv(env)
+	case Kind(r.Kind) == BySSH:
+		return "ssh", SSH(options, p.Host, "exec /bin/sh -c "+quote(command)), env
+	case Kind(r.Kind) == ByCmd:
+		return "/bin/sh", []string{"-c", Via(string(r.Command), p.Host, command)}, env
+	}
+	return "/bin/sh", []string{"-c", command}, env
+}
+
 // link is a child process that connects to a worker.
 type link struct {
 	p     *command.Process

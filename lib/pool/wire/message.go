@@ -94,6 +94,8 @@ type Message struct {
 	Unrun *Key   `json:"unrun,omitempty"` // give back, if it has not started
 	Get   *Get   `json:"get,omitempty"`
 	Drop  *Key   `json:"drop,omitempty"` // its output is not wanted any more
+	// Sweep ends what is left here of a task of several nodes, whose command has ended.
+	Sweep *Key `json:"sweep,omitempty"`
 	// Feed is a part of the standard input of a task, which comes before the task: see
 	// Writer.
 	Feed *Feed `json:"feed,omitempty"`
@@ -113,6 +115,7 @@ type Message struct {
 	Note    Text    `json:"note,omitempty"`   // a line for the user
 	Fatal   Text    `json:"fatal,omitempty"`  // why the worker cannot go on
 	Renew   int64   `json:"renew,omitempty"`  // its clock, at which it asks for a lease
+	Swept   *Key    `json:"swept,omitempty"`  // the answer to sweep
 	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Orphans
 	Left    bool    `json:"left,omitempty"`   // the answer to leave: nothing more comes
 }
@@ -191,6 +194,16 @@ type Setup struct {
 	// Teardown is run when the last worker of the run leaves the node, if a [Run] with
 	// Prepare has begun there.
 	Teardown Text `json:"teardown,omitempty"`
+	// Reach says how nodes reach each other, for tasks of several.
+	Reach Reach `json:"reach,omitzero"`
+}
+
+// Reach is how a node is reached: see package transport.
+type Reach struct {
+	Kind     string `json:"kind"`
+	Command  Text   `json:"command,omitempty"`
+	Options  []Text `json:"options,omitempty"`
+	External bool   `json:"external,omitempty"`
 }
 
 // LeaseSlack is how long before the end of its lease a worker has killed what runs,
@@ -228,6 +241,21 @@ type Run struct {
 	Capture bool      `json:"o,omitempty"`
 	Prepare bool      `json:"pr,omitempty"` // sets the node up: nothing is run if that was done
 	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
+	Parts   []Part    `json:"ps,omitempty"` // its nodes, if they are several: the first is this one
+}
+
+// Part is a node of a task of several nodes.
+type Part struct {
+	Node string   `json:"n"`
+	CPUs []int    `json:"p,omitempty"`
+	GPUs []string `json:"g,omitempty"`
+	Host string   `json:"h"`           // the machine
+	Job  string   `json:"j,omitempty"` // of Slurm
+	Most int      `json:"c,omitempty"` // CPUs that the job has there
+	// Group is the component of a heterogeneous job; -1: of none.
+	Group int  `json:"x"`
+	Pilot bool `json:"pi,omitempty"` // the job is another than the scheduler's
+	Local bool `json:"l,omitempty"`  // the scheduler is there
 }
 
 // Feed is a part of the standard input of the task that comes next.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -96,6 +97,11 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 		l.Dir = string(w.setup.Dir)
 	}
 	var err error
+	if r.Parts != nil {
+		if l.Env, err = w.parts(r, l.Env); err != nil {
+			return nil, err
+		}
+	}
 	if l.Argv, err = w.argv(r); err != nil {
 		return nil, err
 	}
@@ -250,9 +256,19 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 	if w.setup.HideGPUs {
 		ids := strings.Join(r.GPUs, ",")
 		env = append(env, "JOBPOOL_GPUS="+ids, w.setup.GPUVar+"="+ids)
+		if r.Need.Share > 0 {
+			env = append(env, "JOBPOOL_GPU_SHARE="+pool.Amount(r.Need.Share).Number())
+		}
+	}
+	for _, name := range r.Need.Named.Names() {
+		env = append(env, "JOBPOOL_RESOURCE_"+strings.ToUpper(name)+"="+r.Need.Named.Get(name).Number())
 	}
 	if lookup(env, "OMP_NUM_THREADS") == "" && r.Need.CPUs > 0 {
-		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(r.Need.CPUs))
+		threads := r.Need.CPUs
+		if r.Parts != nil { // a rank for each CPU
+			threads = 1
+		}
+		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(threads))
 	}
 	return env
 }
@@ -388,6 +404,9 @@ func (w *worker) end(j *job, d *wire.Done) {
 	delete(w.jobs, j.run.Key)
 	if j.stdin != nil {
 		j.stdin.Close()
+	}
+	if j.run.Parts != nil {
+		_ = os.RemoveAll(w.partsDir(j.run.Key))
 	}
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	if j.why != "" {

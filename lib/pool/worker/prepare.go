@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
@@ -40,7 +41,7 @@ func preparedPath(run, job, node string) string {
 }
 
 // hold locks the file at a path, and reports whether the one that is there is locked.
-func hold(path string, how int) (*os.File, error) {
+func hold(path string, shared bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func hold(path string, how int) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s: it belongs to another user", path)
 	}
-	if err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err == nil {
+	if err = lock.File(f, shared); err == nil {
 		there, e := os.Stat(path)
 		own, err := f.Stat()
 		if e == nil && err == nil && os.SameFile(there, own) {
@@ -57,8 +58,8 @@ func hold(path string, how int) (*os.File, error) {
 		}
 	}
 	f.Close()
-	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
-		err = unix.EWOULDBLOCK // the last one has cleared the node meanwhile
+	if err == nil {
+		err = lock.ErrHeld // the last one has cleared the node meanwhile
 	}
 	return nil, err
 }
@@ -69,9 +70,9 @@ func (p *prepared) begin() (run, ready bool, err error) {
 	if p.file != nil { // it is started once more, by a shell
 		return !p.done, true, nil
 	}
-	for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
-		f, err := hold(p.path, how)
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	for _, shared := range []bool{false, true} {
+		f, err := hold(p.path, shared)
+		if errors.Is(err, lock.ErrHeld) {
 			continue
 		}
 		if err != nil {
@@ -85,7 +86,7 @@ func (p *prepared) begin() (run, ready bool, err error) {
 		case st.Size() > 0:
 			p.file, p.done = f, true
 			return false, true, p.share()
-		case how == unix.LOCK_EX:
+		case !shared:
 			p.file = f
 			return true, true, nil
 		}
@@ -95,7 +96,7 @@ func (p *prepared) begin() (run, ready bool, err error) {
 }
 
 // share lets other workers use the node as well.
-func (p *prepared) share() error { return unix.Flock(int(p.file.Fd()), unix.LOCK_SH) }
+func (p *prepared) share() error { return lock.Share(p.file) }
 
 // end notes how the setup has ended.
 func (p *prepared) end(ok bool) error {
@@ -178,8 +179,8 @@ func clear(temp string, complaints io.Writer) {
 		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node: %v\n", err)
 		return
 	}
-	f, err := hold(c.Path, unix.LOCK_EX)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	f, err := hold(c.Path, false)
+	if errors.Is(err, lock.ErrHeld) {
 		return // another worker will
 	}
 	if err == nil {

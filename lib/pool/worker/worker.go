@@ -284,6 +284,8 @@ func (w *worker) take(batch []wire.Message) {
 			}
 		case m.Get != nil:
 			w.logs.get(*m.Get)
+		case m.Sweep != nil:
+			w.sweep(*m.Sweep)
 		case m.Drop != nil:
 			w.logs.drop(*m.Drop)
 		case m.Credit != 0:
@@ -413,8 +415,11 @@ func (w *worker) schedulerLost() {
 	w.lost.Store(true)
 	w.giveBack()
 	w.spool.begin(w.jobs)
-	if !w.setup.Finish {
-		w.stopAll(wire.Stopped, false)
+	for _, j := range w.jobs {
+		// The next scheduler does not know the other nodes of a task.
+		if !w.setup.Finish || j.run.Parts != nil {
+			w.kill(j, wire.Stopped, false)
+		}
 	}
 }
 

@@ -234,7 +234,7 @@ class Pool(concurrent.futures.Executor):
         """Has a command run, and returns the future of its Result.
 
         A string is for the shell, a list is a program with its arguments. needs are the fields of a
-        task as jobpool --jsonl has them: cpus, gpus, mem, timeout, time, priority, cwd, env, id,
+        task as jobpool --jsonl has them: cpus, gpus, mem, need, nodes, timeout, time, priority, cwd, env, id,
         after, stdin (a str). With check, a task that does not end well is a TaskFailed.
         """
         task = dict(needs, capture=True)
@@ -286,7 +286,7 @@ class Pool(concurrent.futures.Executor):
         return self._function(fn, args[2:], kwargs, {})
 
     def needs(self, **needs):
-        """An executor whose functions and commands need that: cpus, gpus, mem, timeout, time."""
+        """An executor whose functions and commands need that: cpus, gpus, mem, need, nodes, timeout, time."""
         return _Needs(self, needs)
 
     def _function(self, fn, args, kwargs, needs):

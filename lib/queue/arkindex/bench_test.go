@@ -89,7 +89,7 @@ func (b *bench) addSpec(spec server.Spec) {
 
 func (b *bench) actions() []task.Action {
 	b.Helper()
-	actions, err := b.q.Actions(b.Context())
+	actions, err := b.q.Actions(b.Context(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

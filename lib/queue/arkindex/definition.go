@@ -218,7 +218,7 @@ func parseDefinition(raw []byte) (task.Task, string, error) {
 	return t, logs, nil
 }
 
-// parseLogURL finds the URL for the log in a definition that is no good
+// parseLogURL finds the URL for the log in an invalid definition
 // otherwise; "" if even that is not to be had.
 func parseLogURL(raw []byte, id task.ID) string {
 	var d struct {
@@ -259,7 +259,7 @@ func count(n flexible) int {
 	return int(i)
 }
 
-// parseActions decodes what the instance wants done. Actions that are no good
+// parseActions decodes the actions of the instance. Invalid actions
 // are returned as errors beside the others, which stay usable.
 func parseActions(raw []byte) ([]task.Action, []error, error) {
 	type wish struct {

@@ -96,7 +96,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("refreshed %d times; want once", n)
 	}
 	// The other process finds the new token in the file.
-	if _, err := other.Actions(t.Context()); err != nil {
+	if _, err := other.Actions(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	if n := len(b.server.Requests("RefreshAgentToken")); n != 1 {
@@ -116,7 +116,7 @@ func TestTokens(t *testing.T) {
 	b.server.Forget()
 	errs := make(chan error)
 	for range 10 {
-		go func() { _, err := b.another().Actions(t.Context()); errs <- err }()
+		go func() { _, err := b.another().Actions(t.Context(), nil); errs <- err }()
 	}
 	for range 10 {
 		if err := <-errs; err != nil {

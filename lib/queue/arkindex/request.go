@@ -141,7 +141,7 @@ func (q *Queue) persist(ctx context.Context, o operation, c call, as credential,
 	return q.repeat(ctx, target.Host, func() error { return q.once(ctx, o.Method, target, body, as, into) })
 }
 
-// awayTime is how long a host is not waited for again that has been in vain. A
+// awayTime is how long a host that did not answer is not tried again. A
 // turn that has a thousand tasks to report must not wait a thousand times.
 const awayTime = 30 * time.Second
 

@@ -47,7 +47,7 @@ func TestFaults(t *testing.T) {
 			b.actions()
 			tt.fault.Operation = "RetrieveAgentActions"
 			b.server.Break(tt.fault)
-			_, err := b.q.Actions(t.Context())
+			_, err := b.q.Actions(t.Context(), nil)
 			if tt.want == "" && err != nil {
 				t.Fatal(err)
 			}
@@ -85,17 +85,17 @@ func TestPageIsNoSuccess(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	b := setup(t, server.Options{})
 	b.web.Close()
-	_, err := b.q.Actions(t.Context())
+	_, err := b.q.Actions(t.Context(), nil)
 	b.refusal(err, "connection refused")
 	// What has been waited for in vain is not waited for again so soon.
 	first := len(b.waits)
-	_, err = b.q.Actions(t.Context())
+	_, err = b.q.Actions(t.Context(), nil)
 	b.refusal(err, "connection refused")
 	if first != 5 || len(b.waits) != first {
 		t.Errorf("waited %d times, then %d", first, len(b.waits)-first)
 	}
 	b.now = b.now.Add(time.Minute)
-	_, err = b.q.Actions(t.Context())
+	_, err = b.q.Actions(t.Context(), nil)
 	b.refusal(err, "connection refused")
 	if len(b.waits) != 2*first {
 		t.Errorf("after a minute waited %d times", len(b.waits)-first)
@@ -104,7 +104,7 @@ func TestUnreachable(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.waits = nil
-	if _, err := b.q.Actions(ctx); err == nil || len(b.waits) > 0 {
+	if _, err := b.q.Actions(ctx, nil); err == nil || len(b.waits) > 0 {
 		t.Errorf("cancelled: %v after %v", err, b.waits)
 	}
 }
@@ -160,7 +160,7 @@ func TestMovedWhileRunning(t *testing.T) {
 	b.server.Do(func(w *server.World) { moved.Do(func(m *server.World) { *m = *w }) })
 	b.web.Config.Handler = moved
 	b.now = b.now.Add(time.Hour)
-	if _, err := b.q.Actions(t.Context()); err != nil {
+	if _, err := b.q.Actions(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(moved.Requests("")); n > 4 {

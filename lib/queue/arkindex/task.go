@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,7 +35,7 @@ const definitions = 8
 // Actions asks what is to be done, which is the heartbeat. A start gets its
 // task's particulars; if those cannot be had, the action is left out, as nothing
 // could choose by them, and it is repeated next time anyway.
-func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
+func (q *Queue) Actions(ctx context.Context, _ func(task.ID) bool) ([]task.Action, error) {
 	cpu, ram := q.cfg.Load()
 	number := func(x float64) string { return strconv.FormatFloat(share(x), 'f', -1, 64) }
 	query := url.Values{"cpu_load": {number(cpu)}, "ram_load": {number(ram)}}
@@ -258,7 +259,7 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if !ok {
 		return err
 	}
-	q.log.Debug("state is not taken as it is", "task", id, "queue", is, "state", r.State, "instead", steps)
+	q.log.Debug("state is not accepted unchanged", "task", id, "queue", is, "state", r.State, "instead", steps)
 	for _, step := range steps {
 		if err := q.patchState(ctx, id, step); err != nil {
 			return err
@@ -266,6 +267,12 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	}
 	return nil
 }
+
+// PutAttempt does nothing: the instance has no place for earlier attempts of a task.
+func (q *Queue) PutAttempt(context.Context, task.ID, task.Attempt, io.ReadSeeker) error { return nil }
+
+// Explain does nothing: the instance has no place for why tasks wait.
+func (q *Queue) Explain(map[task.ID]string) error { return nil }
 
 // State is what the instance takes a task's state for.
 func (q *Queue) State(ctx context.Context, id task.ID) (task.State, error) {

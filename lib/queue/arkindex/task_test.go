@@ -120,7 +120,7 @@ func TestTaskThatCannotRun(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	b.server.Break(server.Fault{Operation: "RetrieveWorkerRun", Kind: "status", Status: 503, Count: -1})
-	got, err := b.q.Actions(t.Context())
+	got, err := b.q.Actions(t.Context(), nil)
 	if len(got) != 0 {
 		t.Errorf("passed on: %+v", got)
 	}
@@ -280,7 +280,7 @@ func TestHostile(t *testing.T) {
 		if name == "half object" {
 			want = nil
 		}
-		got, err := b.q.Actions(t.Context())
+		got, err := b.q.Actions(t.Context(), nil)
 		if !slices.Equal(got, want) || (err != nil) != (name == "half object") {
 			t.Errorf("%s: passed on: %+v, %v", name, got, err)
 		}
@@ -325,7 +325,7 @@ func TestHostileAction(t *testing.T) {
 	b.server.Do(func(w *server.World) {
 		w.Tasks = append(w.Tasks, &server.Task{ID: "../../x\n", Slug: "evil", State: "pending", Agent: w.Agents[0].ID})
 	})
-	got, err := b.q.Actions(t.Context())
+	got, err := b.q.Actions(t.Context(), nil)
 	if len(got) != 1 || got[0].ID != id || err == nil {
 		t.Fatalf("got %+v, %v", got, err)
 	}

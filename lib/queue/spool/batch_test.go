@@ -24,7 +24,7 @@ func rows(values ...string) []Entry {
 // names are those of all tasks of a spool, the oldest first.
 func names(t *testing.T, s *Spool) string {
 	t.Helper()
-	all, err := s.Look()
+	all, err := s.Summaries()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestKeyAtTheSameTime(t *testing.T) {
 				return
 			}
 			for range 20 {
-				actions, err := other.Actions(t.Context())
+				actions, err := other.Actions(t.Context(), nil)
 				if err != nil {
 					t.Error(err)
 				}

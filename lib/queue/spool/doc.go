@@ -3,7 +3,7 @@
 //	new/ID.json           waits to be taken
 //	active/ID@AGENT.json  taken by an agent
 //	done/ID.json          over
-//	stop/ID               somebody wants the task stopped
+//	stop/ID               a stop of the task was requested
 //	logs/ID.log           the published log
 //	artifacts/ID/         what the task has made
 //	sources/SHA256.tar.gz directories that were submitted

@@ -110,7 +110,7 @@ func (s *Spool) write(path string, e Entry) error {
 // errBad says that a file holds no task, whenever it is read.
 var errBad = errors.New("not a task")
 
-// read reads a task file. What is in it is checked: if that is no good, the error
+// read reads a task file. The contents are checked: if they are invalid, the error
 // wraps errBad.
 func (s *Spool) read(path string) (Entry, error) {
 	info, err := os.Stat(path)
@@ -244,7 +244,7 @@ func fileParts(name string) (id task.ID, agent string) {
 	return parsed, agent
 }
 
-// RequestStop asks for a task to be stopped; one that nobody has taken yet is
+// RequestStop asks for a task to be stopped; one that no agent has taken yet is
 // stopped at once. The task must exist.
 func (s *Spool) RequestStop(id task.ID) error {
 	e, err := s.Find(id)
@@ -273,7 +273,7 @@ func (s *Spool) requestStop(e Entry) error {
 }
 
 // stopper is in the place of the agent that has taken a task, if the task was stopped
-// before. The disk may be full then, or the tool be killed: whoever sees such a task
+// before. The disk may be full then, or the tool be killed: the process that sees such a task
 // finishes it.
 const stopper = "stopped"
 

@@ -28,9 +28,12 @@ var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir,
 // Make opens a spool, and makes what is missing of it. Only those who are asked for a new
 // one may do so: the first submission, and ponos-setup.
 func Make(dir string, now time.Time) (*Spool, error) {
+	if err := CheckOwner(dir); err != nil {
+		return nil, err
+	}
 	for _, d := range directories {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+			return nil, unusable(dir, err)
 		}
 	}
 	if _, err := readIdentity(dir); errors.Is(err, fs.ErrNotExist) {
@@ -39,7 +42,7 @@ func Make(dir string, now time.Time) (*Spool, error) {
 			err = lock.WriteNew(filepath.Join(dir, identityFile), append(b, '\n'))
 		}
 		if err != nil {
-			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+			return nil, unusable(dir, err)
 		}
 	}
 	return Open(dir)
@@ -52,14 +55,14 @@ func Open(dir string) (*Spool, error) {
 		return nil, missing(dir)
 	}
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return nil, unusable(dir, err)
 	}
 	return &Spool{Dir: dir, ID: id.ID}, nil
 }
 
 func missing(dir string) error {
-	return fault.Hint(fault.Errorf(fault.Unavailable, "spool %q: it is not there, or not mounted", dir),
-		"mount it; if there has never been one, ponos-setup or the first task that is submitted makes it")
+	return fault.Hint(fault.Errorf(fault.Unavailable, "spool %q: it does not exist or is not mounted", dir),
+		"mount it; if there has never been one, ponos-setup or the first submission creates it")
 }
 
 // Check reports whether the spool is still there, and no other one in its place.
@@ -69,7 +72,7 @@ func (s *Spool) Check() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return missing(s.Dir)
 	case err != nil:
-		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return unusable(s.Dir, err)
 	case id.ID != s.ID:
 		return fault.Errorf(fault.Unavailable, "spool %q: it was spool %s, and is spool %s now", s.Dir, s.ID, id.ID)
 	}

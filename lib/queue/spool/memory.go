@@ -1,7 +1,9 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -31,10 +33,15 @@ func MakeOnce(m place.Memory, dir string, now time.Time) (*Spool, error) {
 	s, err := Open(dir)
 	hint := fmt.Sprintf("mount it; if spool %s is lost, remove %q", was, m.File(dir))
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, err
 	case err != nil:
 		return nil, fault.Hint(err, hint)
 	case s.ID != was:
 		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "spool %q: it was spool %s, and is spool %s now", dir, was, s.ID), hint)
+	}
+	if err := CheckOwner(dir); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -31,33 +31,28 @@ type Queue struct {
 	beaten time.Time
 }
 
-var (
-	_ queue.Sparing    = (*Queue)(nil)
-	_ queue.Explaining = (*Queue)(nil)
-)
+var _ queue.Queue = (*Queue)(nil)
 
-// For is the spool as an agent sees it.
+// For is the spool as an agent sees it, which must run as the owner of the spool.
 func (s *Spool) For(agent string) (*Queue, error) {
 	if _, err := task.ParseID(agent); err != nil {
 		return nil, fault.Errorf(fault.Usage, "name of the agent: %w", err)
 	}
+	if err := CheckOwner(s.Dir); err != nil {
+		return nil, err
+	}
 	return &Queue{Spool: s, Agent: agent}, nil
 }
 
-// Register needs nobody's consent.
+// Register always succeeds: a spool needs no registration.
 func (q *Queue) Register(context.Context) (queue.Identity, error) {
 	host, err := os.Hostname()
 	return queue.Identity{Agent: q.Agent, Hostname: host}, err
 }
 
-// Actions lists the tasks that are ready to start, and those of this agent that
-// are to be stopped. A task whose parent failed ends here.
-func (q *Queue) Actions(ctx context.Context) ([]task.Action, error) {
-	return q.ActionsBut(ctx, func(task.ID) bool { return false })
-}
-
-// ActionsBut is Actions without the starts of tasks that have jobs.
-func (q *Queue) ActionsBut(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error) {
+// Actions lists the tasks that are ready to start and have no jobs, and those of this
+// agent that are to be stopped. A task whose parent failed ends here.
+func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
@@ -173,7 +168,7 @@ func (q *Queue) activePath(id task.ID) string {
 }
 
 // active lists what is to be done with the tasks of this agent. The file of a task
-// that has a job is read only if somebody wants it stopped.
+// that has a job is read only if a stop was requested.
 // Problems are of files that keep no other one waiting.
 func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, problems []error, err error) {
 	names, err := q.names(activeDir)
@@ -202,7 +197,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 			}
 			continue
 		}
-		if agent != q.Agent || hasJob(id) && !stopping[id] {
+		if agent != q.Agent || hasJob != nil && hasJob(id) && !stopping[id] {
 			continue
 		}
 		if _, err := os.Stat(q.path(doneDir, string(id)+".json")); err == nil {

@@ -24,6 +24,9 @@ func retries(batch string) bool { return strings.HasPrefix(batch, "r") }
 // them or none are submitted, but for those whose RetryOf was retried before. It returns
 // the id of the task that does it again for each, and how many of them are new.
 func (s *Spool) Retry(entries []Entry) (Batch, error) {
+	if err := CheckOwner(s.Dir); err != nil {
+		return Batch{}, err
+	}
 	_ = s.Deliver()                                                    // what is wrong with the batches of others is told by the agent
 	if err := os.MkdirAll(s.path(retriedDir, ""), 0o700); err != nil { // spools of earlier versions have none
 		return Batch{}, fault.Errorf(fault.Unavailable, "spool: %w", err)

@@ -44,7 +44,7 @@ func add(t *testing.T, q *Queue, id task.ID, after ...task.ID) {
 // wishes lists what the queue wants: +id to start, -id to stop.
 func wishes(t *testing.T, q *Queue) string {
 	t.Helper()
-	actions, err := q.Actions(t.Context())
+	actions, err := q.Actions(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTheLifeOfATask(t *testing.T) {
 		t.Errorf("wishes %q; the action is repeated until the task runs", got)
 	}
 	report(t, q, "a", task.Running)
-	if actions, err := q.ActionsBut(t.Context(), func(id task.ID) bool { return id == "a" }); err != nil || len(actions) != 0 {
+	if actions, err := q.Actions(t.Context(), func(id task.ID) bool { return id == "a" }); err != nil || len(actions) != 0 {
 		t.Errorf("%+v, %v", actions, err)
 	}
 	if got := wishes(t, q); got != "+a" {
@@ -303,7 +303,7 @@ func TestOneFileDoesNotHinderTheOthers(t *testing.T) {
 	if err := unix.Mkfifo(q.path(newDir, "pipe.json"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	actions, err := q.Actions(t.Context())
+	actions, err := q.Actions(t.Context(), nil)
 	if len(actions) != 1 || actions[0].ID != "good" {
 		t.Errorf("actions %+v; want good alone", actions)
 	}
@@ -424,7 +424,7 @@ func TestASpoolThatIsNotThere(t *testing.T) {
 	check := func(what, words string) {
 		t.Helper()
 		_, find := q.Find("a")
-		_, actions := q.Actions(t.Context())
+		_, actions := q.Actions(t.Context(), nil)
 		for name, err := range map[string]error{
 			"find": find, "actions": actions, "claim": q.Claim(t.Context(), "b"), "stop": q.RequestStop("a"),
 			"report": q.Report(t.Context(), "a", task.Report{State: task.Completed}),
@@ -512,7 +512,7 @@ func TestAnotherAgentsTask(t *testing.T) {
 // any agent's turn ends it, and so does another request.
 func TestHalfStopped(t *testing.T) {
 	for name, finish := range map[string]func(*Queue) error{
-		"a turn":          func(q *Queue) error { _, err := q.Actions(t.Context()); return err },
+		"a turn":          func(q *Queue) error { _, err := q.Actions(t.Context(), nil); return err },
 		"another request": func(q *Queue) error { return q.RequestStop("a") },
 	} {
 		q := open(t, t.TempDir(), "me")
@@ -520,7 +520,7 @@ func TestHalfStopped(t *testing.T) {
 		if err := errors.Join(os.WriteFile(q.path(stopDir, "a"), nil, 0o600), os.Rename(q.path(newDir, "a.json"), q.path(activeDir, "a@stopped.json"))); err != nil {
 			t.Fatal(err)
 		}
-		all, err := q.Look()
+		all, err := q.Summaries()
 		e, findErr := q.Find("a")
 		if err != nil || findErr != nil || len(all) != 1 || all[0].State != task.Stopping || all[0].Agent != "" || e.State != task.Stopping || e.TakenBy() != "" {
 			t.Errorf("%s: before: %+v, %+v, %v, %v", name, all, e, err, findErr)

@@ -124,7 +124,7 @@ func (t *tidying) done() error {
 	return nil
 }
 
-// over reports whether a name is that of a task that waits for nobody any more.
+// over reports whether a name is that of a task that no other task waits for.
 func (t *tidying) over(name string) bool {
 	if _, err := os.Stat(t.path(newDir, name+".json")); err == nil {
 		return false

@@ -210,7 +210,7 @@ func TestAnEndThatFails(t *testing.T) {
 	if err := os.Rename(q.path(tmpDir, ""), q.path("away", "")); err != nil {
 		t.Fatal(err)
 	}
-	if actions, err := q.Actions(t.Context()); err == nil || len(actions) > 0 {
+	if actions, err := q.Actions(t.Context(), nil); err == nil || len(actions) > 0 {
 		t.Errorf("%+v, %v", actions, err)
 	}
 	if err := os.Rename(q.path("away", ""), q.path(tmpDir, "")); err != nil {

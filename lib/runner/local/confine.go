@@ -39,16 +39,20 @@ const (
 
 // An excess is what a job used that was ended for it.
 type excess struct {
-	Used  int64 `json:"used"`  // bytes
+	Used  int64 `json:"used"`  // bytes; 0: the kernel did not let it have more than the limit
 	Limit int64 `json:"limit"` // bytes
 }
 
 func (e excess) String() string {
+	if e.Used == 0 {
+		return fmt.Sprintf("out of memory: it needs more than the %s that it asked for", unit.ShortSize(e.Limit))
+	}
 	return fmt.Sprintf("out of memory: it used %s of the %s that it asked for", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
 }
 
 // watch ends the processes of a session, but not the job script that leads it, when they use
-// more memory than a limit in bytes. What they used is written down before.
+// more memory than a limit in bytes, unless they have a cgroup. What they used is written down
+// before.
 func watch(ctx context.Context, dir, job string, session int, limit int64, output io.Writer) {
 	for tick := time.NewTicker(watched); ; {
 		select {
@@ -57,21 +61,18 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 			return
 		case <-tick.C:
 		}
+		if entered(session, job) { // the kernel does it
+			tick.Stop()
+			return
+		}
 		members := machine.Members(session)
 		used := machine.Used(members, limit)
 		if used <= limit {
 			continue
 		}
-		e := excess{used, limit}
-		b, err := json.Marshal(e)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, oomFile+job), b, 0o600)
+		if !(excess{used, limit}).note(dir, job, output) {
+			continue // it is ended at the next look
 		}
-		if err != nil {
-			fmt.Fprintf(output, "job %s: %v\n", job, err) // it is ended at the next look
-			continue
-		}
-		fmt.Fprintf(output, "job %s: %s\n", job, e)
 		for _, pid := range members {
 			if pid != session && ctx.Err() == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
@@ -80,8 +81,37 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 	}
 }
 
-// exceeded is what a job used if it was ended for it.
+// note writes down that a job was ended for its memory.
+func (e excess) note(dir, job string, output io.Writer) bool {
+	b, err := json.Marshal(e)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, oomFile+job), b, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintf(output, "job %s: %v\n", job, err)
+		return false
+	}
+	fmt.Fprintf(output, "job %s: %s\n", job, e)
+	return true
+}
+
+// exceeded is what a job used if it was ended for it. Its worker notes that before it removes
+// the cgroup of the job, and may not have come to it.
 func exceeded(dir, job string) (e excess, ok bool) {
+	if e, ok = noted(dir, job); ok {
+		return e, true
+	}
+	g, ok := groupOf(dir, job)
+	if !ok {
+		return e, false
+	}
+	if g.killed() {
+		return excess{Limit: g.Limit}, true
+	}
+	return noted(dir, job)
+}
+
+func noted(dir, job string) (e excess, ok bool) {
 	b, err := os.ReadFile(filepath.Join(dir, oomFile+job))
 	return e, err == nil && json.Unmarshal(b, &e) == nil
 }

@@ -62,8 +62,19 @@ func (r *Runner) now() time.Time {
 	return clock.Now()
 }
 
-// Check makes the directories that are missing.
-func (r *Runner) Check(context.Context) error {
+// Check finds out whether the directories are there or can be made.
+func (r *Runner) Check(context.Context) (runner.Checked, error) { return runner.Checked{}, r.prepare() }
+
+// Preview is the script: it runs as it is.
+func (r *Runner) Preview(_ context.Context, s runner.Submission) (runner.Preview, error) {
+	return runner.Preview{Argv: []string{"bash", s.Script}}, nil
+}
+
+// Can do nothing beside.
+func (r *Runner) Can() runner.Abilities { return runner.Abilities{} }
+
+// prepare makes the directories that are missing.
+func (r *Runner) prepare() error {
 	for _, d := range []string{slotsDir, waitingDir, takenDir} {
 		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
 			return err
@@ -86,7 +97,7 @@ func readTicket(dir string) (ticket, error) {
 
 // Start puts the job among those that wait, and has a worker look for it.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	if err := r.Check(ctx); err != nil {
+	if err := r.prepare(); err != nil {
 		return runner.Job{}, err
 	}
 	adopted := true
@@ -135,7 +146,7 @@ func (r *Runner) wake() error {
 
 // Jobs looks at the files of each known job.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
-	if err := r.Check(ctx); err != nil {
+	if err := r.prepare(); err != nil {
 		return nil, err
 	}
 	known, err := remembered()

@@ -162,8 +162,15 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	if takes.GPUs > 0 {
 		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
 	}
+	args, confined, inGroup := []string{"--", filepath.Join(dir, "job.sh")}, group{}, false
+	if takes.Memory > 0 {
+		if confined, inGroup = makeGroup(dir, t.Job, takes.Memory); inGroup {
+			defer confined.remove()
+			args = confined.enter(args[1])
+		}
+	}
 	session, err := command.StartSession(command.Cmd{
-		Name: "bash", Args: []string{"--", filepath.Join(dir, "job.sh")}, Dir: dir,
+		Name: "bash", Args: args, Dir: dir,
 		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{alive.File(), slot.File()}, CPUs: takes.IDs,
 	}, output)
 	if err != nil {
@@ -177,6 +184,9 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	}
 	code, err := session.Wait()
 	stop()
+	if _, known := noted(dir, t.Job); inGroup && !known && confined.killed() {
+		excess{Limit: takes.Memory}.note(dir, t.Job, output)
+	}
 	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
 		// The script was killed before it could write down its end.
 		err = runner.WriteRun(dir, t.Job, 0, "cut", code)

@@ -25,12 +25,12 @@ import (
 // task. From the rows of squeue and sacct on, an element is a job like any other: its id is
 // 12_3, and its comment that of its task.
 
-// maxComment is how many bytes a comment may have. Slurm refuses more than 1024.
-const maxComment = 1000
+// maxComment is how many bytes a comment may have, in all versions of Slurm.
+const maxComment = 1024
 
-// maxElements is how many elements an array of tasks may have: whichever of them wait, squeue
-// and sacct show them in a list of less than 64 characters, which they do not shorten.
-const maxElements = 30
+// maxElements is how many elements an array of tasks may have: whichever of them wait, their
+// list is shorter than slurm.ListLength, so that squeue and sacct show it whole.
+const maxElements = 100
 
 // arrays says whether arrays may be submitted.
 type arrays struct {
@@ -49,15 +49,23 @@ func (r *Runner) queue(ctx context.Context) (rows []slurm.Job, arrays map[string
 
 // elements puts a row for each of its elements in the place of a row of an array of tasks.
 func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err error) {
-	isArray := func(row slurm.Job) bool { return row.ArrayID != 0 && task.MarkOf(row.Comment, 1) != "" }
 	first := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ArrayID != 0 })
 	if first < 0 {
 		return rows, nil, nil
 	}
 	arrays = map[string]string{}
+	named := map[string][]task.ID{} // by comments, which the elements of an array share
 	all = append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
 	for _, row := range rows[first:] {
-		if !isArray(row) {
+		var ids []task.ID
+		if row.ArrayID != 0 {
+			var known bool
+			if ids, known = named[row.Comment]; !known {
+				ids = task.Marked(row.Comment)
+				named[row.Comment] = ids
+			}
+		}
+		if len(ids) < 2 {
 			if strings.Contains(row.Label, "[") { // of an array of the user's own
 				row.Label = strconv.FormatUint(row.ArrayID, 10)
 			}
@@ -71,8 +79,8 @@ func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err 
 		comment, id := row.Comment, strconv.FormatUint(row.ArrayID, 10)
 		arrays[id] = comment
 		for _, index := range indices {
-			if row.Comment = task.MarkOf(comment, index); row.Comment != "" {
-				row.Label, row.Tasks = slurm.Element(id, index), strconv.Itoa(index)
+			if index < len(ids) {
+				row.Label, row.Tasks, row.Comment = slurm.Element(id, index), strconv.Itoa(index), task.Marks(ids[index])
 				all = append(all, row)
 			}
 		}
@@ -118,7 +126,8 @@ func submitted(r slurm.Record) string {
 // sbatch, and the same script but for the task. Only a first try is submitted so, as what
 // may be there from an earlier one is looked for by itself.
 func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, most int) {
-	most = min(maxElements, (maxComment-len(task.Marks()))/(len(s.Task)+1))
+	width := len(task.Marks(s.Task, s.Task, s.Task)) - len(task.Marks(s.Task, s.Task))
+	most = min(maxElements, (maxComment-len(task.Marks()))/width)
 	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 || !r.takesArrays(ctx) {
 		return "", 1
 	}
@@ -129,7 +138,7 @@ func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, mo
 	if r.options.config.Learn != "" { // by the names of jobs
 		given = append(given, stem(s.Label))
 	}
-	return strings.Join(append(given, strconv.Itoa(len(s.Task)), s.Shared.Like), "\x00"), most
+	return strings.Join(append(given, strconv.Itoa(width), s.Shared.Like), "\x00"), most
 }
 
 // stem is what a job of any task with such a label is called.
@@ -234,6 +243,10 @@ func (r *Runner) submitArray(ctx context.Context, all []runner.Submission) (id s
 	// Each element writes to the directory of its own task, by a link whose name Slurm can
 	// make of the index.
 	links := filepath.Join(first.Shared.Links, uuid.NewString())
+	tasks, err := filepath.Rel(first.Shared.Links, filepath.Dir(first.Dir))
+	if err != nil {
+		return "", err
+	}
 	ids, name := make([]task.ID, len(all)), stem(first.Label)
 	var hold []*os.File
 	defer func() {
@@ -250,7 +263,7 @@ func (r *Runner) submitArray(ctx context.Context, all []runner.Submission) (id s
 		if s.Hold != nil {
 			hold = append(hold, s.Hold)
 		}
-		if err := os.Symlink(s.Dir, links+"."+strconv.Itoa(i)); err != nil {
+		if err := os.Symlink(filepath.Join(tasks, filepath.Base(s.Dir)), links+"."+strconv.Itoa(i)); err != nil {
 			return "", err
 		}
 	}

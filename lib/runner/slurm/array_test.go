@@ -35,7 +35,7 @@ func equalTasks(t *testing.T, n int) []runner.Submission {
 			t.Fatal(err)
 		}
 		all[i] = runner.Submission{Task: id, Label: fmt.Sprintf("lr-%d", i), Dir: dir, Script: filepath.Join(dir, "job.sh"), Attempt: 1, Shared: &runner.Shared{
-			Like: "x", Links: filepath.Join(state, "arrays"), Alone: func() error { return os.WriteFile(filepath.Join(dir, "job.sh"), nil, 0o700) },
+			Like: "x", Links: filepath.Join(state, "arrays"), Alone: func() error { return os.WriteFile(filepath.Join(dir, "job.sh"), nil, 0o600) },
 			Script: func(ids []task.ID) []byte { return []byte(fmt.Sprint(ids)) },
 		}}
 	}
@@ -71,7 +71,7 @@ func TestEqualTasksAreOneArray(t *testing.T) {
 	}
 	for _, name := range links(t, all[0]) {
 		index := name[strings.LastIndexByte(name, '.')+1:]
-		if to, err := os.Readlink(name); err != nil || to != all[map[string]int{"0": 0, "1": 2, "2": 3}[index]].Dir {
+		if to, err := os.Readlink(name); err != nil || to != "../tasks/"+string(all[map[string]int{"0": 0, "1": 2, "2": 3}[index]].Task) {
 			t.Errorf("%s -> %s, %v", name, to, err)
 		}
 	}
@@ -132,13 +132,18 @@ func TestAlike(t *testing.T) {
 	r := newArrayRunner(c)
 	all := equalTasks(t, 2)
 	key, most := r.Alike(t.Context(), all[0])
-	if other, _ := r.Alike(t.Context(), all[1]); key == "" || other != key || most != 30 {
+	if other, _ := r.Alike(t.Context(), all[1]); key == "" || other != key || most != 100 {
 		t.Errorf("%q and %q, %d", key, other, most)
 	}
-	long := all[0]
-	long.Task = "019ab6c5-4d2e-7c61-9f0a-000000000001"
-	if _, most := r.Alike(t.Context(), long); most*(len(long.Task)+1)+len("PONOS_TASK=") > 1024 || most < 20 {
-		t.Errorf("%d ids in a comment", most)
+	for id, want := range map[string]int{
+		"019ab6c5-4d2e-7c61-9f0a-000000000001": 44, "019AB6C5-4d2e-7c61-9f0a-000000000001": 27, strings.Repeat("x", 64): 15,
+	} {
+		long := all[0]
+		long.Task = task.ID(id)
+		_, most := r.Alike(t.Context(), long)
+		if n := len(task.Marks(slices.Repeat([]task.ID{long.Task}, most)...)); most != want || n > 1024 {
+			t.Errorf("%d ids such as %s in a comment of %d bytes, want %d", most, id, n, want)
+		}
 	}
 	for what, change := range map[string]func(*runner.Submission){
 		"another script": func(s *runner.Submission) { s.Shared = &runner.Shared{Like: "y"} },
@@ -156,6 +161,30 @@ func TestAlike(t *testing.T) {
 	off := New(&slurm.Client{Run: c}, config.Slurm{}, nil)
 	if key, most := off.Alike(t.Context(), all[0]); key != "" || most != 1 {
 		t.Errorf("without arrays: %q, %d", key, most)
+	}
+}
+
+// Whichever elements of the largest array wait, Slurm does not shorten their list: where three
+// dots take the place of its end, the last three of slurm.ListLength are of them.
+func TestElementsAreShownWhole(t *testing.T) {
+	for _, waits := range []func(i int) bool{
+		func(i int) bool { return i%3 > 0 }, func(i int) bool { return i%3 < 2 }, func(i int) bool { return i%2 == 0 }, func(i int) bool { return i%4 > 0 },
+	} {
+		var parts []string
+		for i := 0; i < maxElements; i++ {
+			first := i
+			for i < maxElements && waits(i) {
+				i++
+			}
+			if i-first > 1 {
+				parts = append(parts, fmt.Sprintf("%d-%d", first, i-1))
+			} else if i > first {
+				parts = append(parts, fmt.Sprint(first))
+			}
+		}
+		if list := strings.Join(parts, ","); len(list) > slurm.ListLength-4 {
+			t.Errorf("%d characters: %s", len(list), list)
+		}
 	}
 }
 

@@ -46,7 +46,12 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 func (r *Runner) Name() string { return "slurm" }
 
 // Check asks whether Slurm's controller answers.
-func (r *Runner) Check(ctx context.Context) error { return r.client.Ping(ctx) }
+func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
+	return runner.Checked{}, r.client.Ping(ctx)
+}
+
+// Can start tasks together, cancel jobs without waiting, and find those of the past.
+func (r *Runner) Can() runner.Abilities { return runner.Abilities{Batch: r, Trim: r, Past: r} }
 
 // taskOf returns the task whose job a comment marks.
 func taskOf(comment string) (task.ID, bool) {
@@ -285,7 +290,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if row := r.existing(rows, s); row != nil {
 		return r.adopted(s, row), nil
 	}
-	batch, err := r.Batch(ctx, s)
+	batch, err := r.batch(ctx, s)
 	if err != nil {
 		if kind := fault.KindOf(err); s.Own() && (kind == fault.Usage || kind == fault.Failed) {
 			err = fmt.Errorf("%w: %w", runner.ErrRefused, err)
@@ -464,8 +469,14 @@ func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) 
 	return r.options.forTask(ctx, n, "")
 }
 
-// Batch is what would be submitted for a task.
-func (r *Runner) Batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
+// Preview is the call of sbatch.
+func (r *Runner) Preview(ctx context.Context, s runner.Submission) (runner.Preview, error) {
+	b, err := r.batch(ctx, s)
+	return runner.Preview{Argv: append([]string{"sbatch"}, b.Argv()...)}, err
+}
+
+// batch is what would be submitted for a task.
+func (r *Runner) batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
 	given, err := r.options.forTask(ctx, s.Needs, s.Label)
 	if err != nil {
 		return slurm.Batch{}, err

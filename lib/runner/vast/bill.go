@@ -218,15 +218,26 @@ func (r *Runner) bill(dir, name string, charges map[int64]charged) {
 			err = renameio.WriteFile(r.orderPath(dir, name), append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Join(r.Dir, dir)))
 		}
 	}
-	if total, ok := o.billed(); err == nil && ok && o.End != nil {
-		e := Entry{
-			Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance, State: string(o.End.State),
-			Cost: o.End.Cost, Billed: &total,
-		}
-		err = r.note(e)
-	}
 	if err != nil {
 		r.fail("a bill could not be noted", name, err)
+		return
+	}
+	r.noteBill(o)
+}
+
+// noteBill writes into the journal what was billed for an order that has ended, when all of
+// its instances have a bill.
+func (r *Runner) noteBill(o *order) {
+	total, ok := o.billed()
+	if !ok || o.End == nil {
+		return
+	}
+	err := r.note(Entry{
+		Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance, State: string(o.End.State),
+		Cost: o.End.Cost, Billed: &total,
+	})
+	if err != nil {
+		r.fail("a bill could not be noted", o.name(), err)
 	}
 }
 

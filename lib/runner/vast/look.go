@@ -495,7 +495,11 @@ func (r *Runner) finish(o *order, e end) error {
 		return err
 	}
 	r.say("task over", o, "state", e.State, "cost", dollars(e.Cost))
-	return r.save(o)
+	if err := r.save(o); err != nil {
+		return err
+	}
+	r.noteBill(o) // it may have come before the end, and change no more
+	return nil
 }
 
 // fault gives up an instance whose machine is at fault.

@@ -1212,6 +1212,10 @@ func TestBill(t *testing.T) {
 	if j := s.turn()[s.job(2)]; j.State != task.Error || !strings.Contains(j.Reason, "more than max_cost_per_task") || j.Cost < 3 {
 		t.Errorf("%+v", j)
 	}
+	// This bill was there before the end.
+	if e := s.events("billed"); len(e) != 2 || e[1].Task != s.job(2) || *e[1].Billed != 3 {
+		t.Errorf("%+v", e)
+	}
 	bills, err := s.Bills(t.Context(), s.clock.Now().Add(-24*time.Hour))
 	if err != nil || len(bills) != 2 {
 		t.Fatalf("%+v, %v", bills, err)
@@ -1443,8 +1447,8 @@ func TestAccount(t *testing.T) {
 // Check says which permission the key lacks.
 func TestScopes(t *testing.T) {
 	s := newStand(t, 1)
-	if err := s.Check(t.Context()); err != nil || !strings.Contains(s.Detail(), "credit $50.00") {
-		t.Error(err, s.Detail())
+	if found, err := s.Check(t.Context()); err != nil || !strings.Contains(found.Detail, "credit $50.00") {
+		t.Error(err, found)
 	}
 	if err := scoped(fmt.Errorf("list: %w", vastai.ErrAuth), "instance_read"); !strings.Contains(fault.HintOf(err), "instance_read") {
 		t.Error(fault.HintOf(err))

@@ -406,27 +406,27 @@ func (r *Runner) destroy(ctx context.Context, o *order, id int64) error {
 	return r.API.Destroy(ctx, id)
 }
 
-// Plan says what would be ordered for a task. Of its variables only the names are
-// told.
-func (r *Runner) Plan(ctx context.Context, s runner.Submission) (string, error) {
+// Preview is what would be ordered for a task. Of its variables it has only the names.
+func (r *Runner) Preview(ctx context.Context, s runner.Submission) (p runner.Preview, err error) {
 	env, command, err := environment(s.Dir)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	m, err := r.readMarket()
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	offers, err := r.offers(ctx, Wish{s.Label, s.Request.Find}, m)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	best := offers[0]
 	price := dollars(best.Price) + " an hour"
 	if best.bid > 0 {
 		price += fmt.Sprintf(" with a bid of $%.4f", best.bid)
 	}
-	return fmt.Sprintf("offer: %d on machine %d, %s, %s\nexpected cost: %s\nimage: %s\nlabel: %s\ncommand: %s\nvariables: %s",
+	p.Text = fmt.Sprintf("offer: %d on machine %d, %s, %s\nexpected cost: %s\nimage: %s\nlabel: %s\ncommand: %s\nvariables: %s",
 		best.ID, best.Machine, task.Clean(best.GPU), price, dollars(r.Estimate.Cost(best.Offer)), task.Clean(s.Image),
-		r.label(s.Task, s.Attempt, 1), task.Clean(strings.Join(command, " ")), strings.Join(slices.Sorted(maps.Keys(env)), " ")), nil
+		r.label(s.Task, s.Attempt, 1), task.Clean(strings.Join(command, " ")), strings.Join(slices.Sorted(maps.Keys(env)), " "))
+	return p, nil
 }

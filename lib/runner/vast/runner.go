@@ -85,9 +85,7 @@ type Runner struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 
-	detail   string
-	warnings []string
-	odd      int
+	odd int
 }
 
 // maxTries is on how many machines a task is tried.
@@ -147,41 +145,47 @@ func (r *Runner) All(w Wish) vastai.Filters {
 
 // Check asks who the account is, has the market check the filters, and finds out what the
 // key may do.
-func (r *Runner) Check(ctx context.Context) error {
+func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if err := r.prepare(); err != nil {
-		return err
+		return found, err
 	}
 	account, err := r.API.Account(ctx, r.now())
 	if vastai.LacksPermission(err) {
-		return scoped(err, "user_read") // it is known, but may not do this
+		return found, scoped(err, "user_read") // it is known, but may not do this
 	}
 	if err != nil {
-		return err
+		return found, err
 	}
 	limited := r.Searches(Wish{})[0]
 	limited.Limit = 1
-	found, err := r.API.Search(ctx, limited, false)
+	offers, err := r.API.Search(ctx, limited, false)
 	if errors.Is(err, vastai.ErrInvalid) {
-		return fault.Errorf(fault.Usage, "vast_api.offer_filters: the market rejects them: %w", err)
+		return found, fault.Errorf(fault.Usage, "vast_api.offer_filters: the market rejects them: %w", err)
 	}
 	if err != nil {
-		return scoped(err, "misc")
+		return found, scoped(err, "misc")
 	}
-	if r.warnings, err = r.doubts(ctx, found.Offers); err != nil {
-		return err
+	if found.Warnings, err = r.doubts(ctx, offers.Offers); err != nil {
+		return found, err
 	}
 	if err := r.scopes(ctx); err != nil {
-		return err
+		return found, err
 	}
-	r.detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
+	if warning := r.billing(ctx); warning != "" {
+		found.Warnings = append(found.Warnings, warning)
+	}
+	found.Detail = fmt.Sprintf("account %d by %s, credit $%.2f", account.ID, r.API.Name(), account.Credit)
 	if account.Credit < r.Limits.CreditFloor {
-		r.detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
+		found.Detail += fmt.Sprintf(", less than credit_floor $%.2f: nothing will be ordered", r.Limits.CreditFloor)
 	}
-	return nil
+	return found, nil
 }
 
-// scopes finds out whether the key may do what the agent does: it lists instances,
-// destroys one that there cannot be, and asks for charges.
+// Can run images elsewhere, which costs money.
+func (r *Runner) Can() runner.Abilities { return runner.Abilities{Remote: r, Price: r} }
+
+// scopes finds out whether the key may do what the agent does: it lists instances, and
+// destroys one that there cannot be.
 func (r *Runner) scopes(ctx context.Context) error {
 	if _, err := r.API.List(ctx, r.now()); err != nil {
 		return scoped(err, "instance_read")
@@ -189,14 +193,19 @@ func (r *Runner) scopes(ctx context.Context) error {
 	if err := r.API.Destroy(ctx, 0); errors.Is(err, vastai.ErrAuth) {
 		return scoped(err, "instance_write")
 	}
+	return nil
+}
+
+// billing is a warning if charges cannot be read, though they are to be.
+func (r *Runner) billing(ctx context.Context) string {
 	if r.BillInterval == 0 {
-		return nil
+		return ""
 	}
 	now := r.now()
 	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now, 1); err != nil && !errors.Is(err, vastai.ErrMore) {
-		r.warnings = append(r.warnings, "vast_api: what the market has billed cannot be read ("+err.Error()+"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then")
+		return "vast_api: the market's charges cannot be read (" + err.Error() + "): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then"
 	}
-	return nil
+	return ""
 }
 
 // scoped says which permission a key may lack that is good in itself.
@@ -210,13 +219,6 @@ func scoped(err error, permission string) error {
 func permissionHint(permission string) string {
 	return "give the key the permission " + permission + "; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
-
-// Detail is what the last Check has found.
-func (r *Runner) Detail() string { return r.detail }
-
-// Warnings are what the last Check has found that does not keep tasks from running,
-// or not for ever.
-func (r *Runner) Warnings() []string { return r.warnings }
 
 // reserved are variables that the market sets itself, or that mean something there.
 var reserved = []string{

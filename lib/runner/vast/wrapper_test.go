@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
 func lines(s string) [][]byte { return slices.Collect(bytes.Lines([]byte(s))) }
@@ -121,9 +122,7 @@ func TestLastWord(t *testing.T) {
 	defer market.Close()
 	dir := t.TempDir()
 	sleep := "#!/bin/sh\ncase $1 in 60) exec /bin/sleep 60; esac\nexec /bin/sleep 0.05\n"
-	if err := os.WriteFile(filepath.Join(dir, "sleep"), []byte(sleep), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(dir, "sleep"), sleep)
 	c := exec.CommandContext(t.Context(), "/bin/sh", arguments([]string{"sh", "-c", "exit 3"})...)
 	c.Env = append(c.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "VAST_URL="+market.URL, "CONTAINER_ID=7", "CONTAINER_API_KEY=k",
 		nonceEnv+"=n1", labelEnv+"=L", graceEnv+"=5", limitEnv+"=60", endEnv+"=destroy")

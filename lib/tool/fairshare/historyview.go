@@ -320,7 +320,7 @@ func (v *historyView) metrics() []metric {
 	}
 	var all []metric
 	for _, who := range v.order {
-		all = append(all, metric{"fairshare_used_seconds", "Resource-seconds used in the period asked for.",
+		all = append(all, metric{"fairshare_used_seconds", "Resource-seconds used in the period.",
 			[]string{label, who, "tres", v.tres}, v.daily.Total(who)})
 	}
 	return all

@@ -193,7 +193,7 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 			o.request = v.request(p, *o, count)
 			return
 		}
-		why = "jobs that come first need the room"
+		why = "jobs that come first need the nodes"
 	}
 	o.certainty, o.why = forecast.OutOfReach, or(why, "a job of yours would not start in it")
 }

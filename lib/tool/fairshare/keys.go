@@ -301,7 +301,7 @@ func (v *queueView) inside(ctx context.Context) (done bool, err error) {
 		return true, v.readLog(ctx)
 	case s.details != nil:
 		if err := s.details.load(ctx); fault.KindOf(err) == fault.Usage {
-			s.details, s.gone = nil, "job "+s.chosen+" is not in the queue any more"
+			s.details, s.gone = nil, "job "+s.chosen+" is no longer in the queue"
 		} else if err != nil {
 			return true, err
 		}
@@ -321,7 +321,7 @@ func (v *queueView) readLog(ctx context.Context) error {
 	s.tail, s.gone = nil, ""
 	at := slices.IndexFunc(v.jobs, func(j slurm.Job) bool { return j.Label == s.chosen })
 	if at < 0 {
-		s.log, s.gone = "", "job "+s.chosen+" is not in the queue any more"
+		s.log, s.gone = "", "job "+s.chosen+" is no longer in the queue"
 		return nil
 	}
 	details, err := v.ask.Client.JobDetails(ctx, planner.RawID(v.jobs[at].ID))
@@ -329,7 +329,7 @@ func (v *queueView) readLog(ctx context.Context) error {
 		return err
 	}
 	if len(details) == 0 || details[0].StdOut == "" {
-		s.log, s.gone = "", "Slurm names no log of job "+s.chosen
+		s.log, s.gone = "", "Slurm reports no log of job "+s.chosen
 		return nil
 	}
 	s.log = details[0].StdOut

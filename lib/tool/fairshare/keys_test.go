@@ -119,7 +119,7 @@ func TestKeys(t *testing.T) {
 	if s := typed(keyEnter, "s"); !strings.Contains(s, "[by submission, filter bO]") {
 		t.Errorf("%s", s)
 	}
-	if s := typed("/", "q", "q"); !strings.Contains(s, "no job is left by the filter") {
+	if s := typed("/", "q", "q"); !strings.Contains(s, "no job matches the filter") {
 		t.Errorf("%s", s)
 	}
 	if s := typed(keyEscape, "s", "s", "s"); !strings.Contains(s, " alice ") {

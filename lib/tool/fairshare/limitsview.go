@@ -111,7 +111,7 @@ func (v *limitsView) text(p *page) error {
 		return nil
 	}
 	if !v.Known {
-		p.line("", "Slurm does not tell what is used; only the limits are shown.")
+		p.line("", "Slurm does not report usage; only the limits are shown.")
 		p.print("\n")
 	}
 	cell := func(value func(r *planner.Bound) string) func(int, []byte) []byte {

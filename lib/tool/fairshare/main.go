@@ -20,7 +20,7 @@ import (
 )
 
 // Usage is what the tool does, in a line.
-const Usage = "who waits, why, and where the next hole is"
+const Usage = "show why jobs wait, when they start, and which gaps are free"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -46,36 +46,36 @@ func tool(a *planner.Asker, stdout, stderr io.Writer) app.Tool {
 	return app.Tool{
 		Name:  "fairshare",
 		Usage: Usage,
-		Description: `Without a command: your place in the association tree, with shares, usage and
-fair-share factor, and when usage has decayed.`,
+		Description: `Without a command, shows your place in the association tree: shares, usage and
+fair-share factor, and when the usage will have decayed.`,
 		Examples: `fairshare                        my fair share, and when it recovers
-fairshare jobs -p gpu            who waits for gpu, in order, and why
-fairshare jobs 349               the whole story of one job
-fairshare holes                  what would start right now
+fairshare jobs -p gpu            jobs that wait for gpu, in order, and why
+fairshare jobs 349               one job: why it waits, and what would help
+fairshare holes                  what would start now
 fairshare where --gpus=2 job.sh  where this job would start soonest
 fairshare when 349               when that job will start
-fairshare limits                 what I may have, and what is left
-fairshare used --since 30d       what I asked for and did not use
+fairshare limits                 my limits, and what is left
+fairshare used --since 30d       what I requested and did not use
 fairshare history --since 30d    what I used, by day`,
 		Brief: map[string][]string{
 			"":     {"user", "account", "all", "json", "watch"},
 			"jobs": {"partition", "user", "account", "me", "jobs", "format", "noheader", "first", "json", "watch", "every", "prometheus"},
 		},
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "the associations of these `USERS`, separated by commas; default: you"},
-			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` with all below them"},
-			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "the whole tree"},
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "associations of these `USERS`, separated by commas (you)"},
+			&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "these `ACCOUNTS` and all below them"},
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "show the whole tree"},
 		}, commonFlags()...),
 		Commands: []*cli.Command{
 			{
-				Name: "jobs", Usage: "pending jobs in the order of the scheduler, or the story of one", ArgsUsage: "[JOB...]",
+				Name: "jobs", Usage: "list pending jobs in the scheduler's order, or explain one job", ArgsUsage: "[JOB...]",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
 					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: userUsage},
 					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only of these `ACCOUNTS`"},
-					&cli.BoolFlag{Name: "me", Usage: "only mine"},
+					&cli.BoolFlag{Name: "me", Usage: "only your own jobs"},
 					&cli.StringFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "these `JOBS`, separated by commas, pending or running"},
-					app.SomeOf(&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, as they are"}, fieldNames()...),
+					app.SomeOf(&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, without formatting"}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
 				}, commonFlags()...),
@@ -88,20 +88,17 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "holes", Usage: "the room that running, planned and reserved jobs leave",
+				Name: "holes", Usage: "show free gaps around running, planned and reserved jobs",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "partition", Aliases: []string{"p"}, Usage: partitionUsage},
 					&cli.StringFlag{Name: "span", Usage: "look this far ahead: a `DURATION` such as 12h or 2d"},
 					&cli.StringFlag{Name: "shortest", Value: "1m", Usage: "leave out holes shorter than this `DURATION`"},
-					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` until you submit; time limits are shorter by it"},
-					&cli.BoolFlag{Name: "now", Usage: "only what is free now"},
-					&cli.BoolFlag{Name: "list", Usage: "only the list, no chart"},
-					&cli.StringFlag{Name: "svg", Usage: "write the chart to `FILE` too", TakesFile: true},
+					&cli.StringFlag{Name: "margin", Value: "1m", Usage: "the `DURATION` that you need to submit; limits are shorter by it"},
+					&cli.BoolFlag{Name: "now", Usage: "only gaps that are free now"},
+					&cli.BoolFlag{Name: "list", Usage: "print the list without the chart"},
+					&cli.StringFlag{Name: "svg", Usage: "also write the chart to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					if err := noArguments(c); err != nil {
-						return err
-					}
 					v, err := newHolesView(a, c)
 					if err != nil {
 						return err
@@ -110,7 +107,7 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "where", Usage: "the partition and QoS in which a job starts soonest", ArgsUsage: "[SBATCH-OPTION...] [SCRIPT]",
+				Name: "where", Usage: "find the partition and QoS in which a job starts soonest", ArgsUsage: "[SBATCH-OPTION...] [SCRIPT]",
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags:           []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
 				Action: func(c *cli.Context) error {
@@ -126,11 +123,11 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "when", Usage: "when a job will start, and how often that was right", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
+				Name: "when", Usage: "forecast when a job will start", ArgsUsage: "[JOB... | SBATCH-OPTION... [SCRIPT]]",
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "score", Usage: "print how good the past forecasts on this cluster were"},
-					&cli.StringFlag{Name: "replay", Usage: "forecast the jobs of a `FILE` of sacct or of a trace in SWF", TakesFile: true},
+					&cli.BoolFlag{Name: "score", Usage: "print the accuracy of past forecasts on this cluster"},
+					&cli.StringFlag{Name: "replay", Usage: "forecast the jobs in `FILE`: output of sacct, or a trace in SWF", TakesFile: true},
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: func(c *cli.Context) error {
@@ -146,23 +143,20 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "limits", Usage: "the limits that apply, what is left, and which bind", ArgsUsage: "[USER|ACCOUNT]",
+				Name: "limits", Usage: "list the limits that apply, and what is left of each", ArgsUsage: "[USER|ACCOUNT]",
 				Flags: commonFlags(),
 				Action: func(c *cli.Context) error {
-					if c.NArg() > 1 {
-						return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().Get(1))
-					}
 					return display(c, &limitsView{ask: a, name: c.Args().First()})
 				},
 			},
 			{
-				Name: "used", Usage: "what jobs used of what they asked for, and what to ask for", ArgsUsage: "[JOB...]",
+				Name: "used", Usage: "show what jobs used of what they requested", ArgsUsage: "[JOB...]",
 				Flags: append([]cli.Flag{
-					&cli.StringFlag{Name: "since", Value: "30d", Usage: "jobs that ran from this `TIME` on: a duration back such as 30d, or a date"},
-					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
-					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
-					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
-					&cli.StringFlag{Name: "risk", Value: "5%", Usage: "the `PART` of runs that may need more than is advised"},
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "jobs that ran since `TIME`: a duration such as 30d, or a date"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "only these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "all users"},
+					&cli.StringFlag{Name: "risk", Value: "5%", Usage: "the `PART` of runs that may exceed the advised values"},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
 					v, err := newUsedView(a, c)
@@ -173,23 +167,20 @@ fairshare history --since 30d    what I used, by day`,
 				},
 			},
 			{
-				Name: "history", Usage: "what was used, by day and user or account",
+				Name: "history", Usage: "show usage by day, and by user or account",
 				Flags: append([]cli.Flag{
-					&cli.StringFlag{Name: "since", Value: "30d", Usage: "from this `TIME` on: a duration back such as 30d, or a date"},
-					&cli.StringFlag{Name: "until", Usage: "to this `TIME`; default: now"},
-					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "of these `USERS`; default: you"},
-					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "of these `ACCOUNTS`"},
-					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "of everyone"},
-					app.OneOf(&cli.StringFlag{Name: "by", Value: "user", Usage: "`WHOM` to tell apart: user or account"}, "user", "account"),
+					&cli.StringFlag{Name: "since", Value: "30d", Usage: "usage since `TIME`: a duration such as 30d, or a date"},
+					&cli.StringFlag{Name: "until", Usage: "usage until `TIME`; default: now"},
+					&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "only these `USERS`; default: you"},
+					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only these `ACCOUNTS`"},
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "all users"},
+					app.OneOf(&cli.StringFlag{Name: "by", Value: "user", Usage: "group by `WHOM`: user or account"}, "user", "account"),
 					&cli.StringFlag{Name: "tres", Value: "cpu", Usage: "the `RESOURCE` to add up: cpu, gpu, mem, node, billing, …"},
 					app.OneOf(&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)"}, "sacct", "sreport"),
-					&cli.StringFlag{Name: "top", Value: "6", Usage: "tell the first `N` apart; the others are one"},
-					&cli.StringFlag{Name: "svg", Usage: "write the plot to `FILE` too", TakesFile: true},
+					&cli.StringFlag{Name: "top", Value: "6", Usage: "show the first `N`, and the others as one"},
+					&cli.StringFlag{Name: "svg", Usage: "also write the plot to `FILE`", TakesFile: true},
 				}, commonFlags()...),
 				Action: func(c *cli.Context) error {
-					if err := noArguments(c); err != nil {
-						return err
-					}
 					v, err := newHistoryView(a, c)
 					if err != nil {
 						return err
@@ -218,13 +209,6 @@ func commonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "every", Value: "15s", Usage: "refresh after this `DURATION`, at least 5s"},
 		&cli.StringFlag{Name: "prometheus", Usage: "write metrics to `FILE`, for node_exporter's textfile collector", TakesFile: true},
 	}
-}
-
-func noArguments(c *cli.Context) error {
-	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
-	}
-	return nil
 }
 
 // list splits a flag's value at its commas.

@@ -227,7 +227,7 @@ func (v *queueView) metrics() []metric {
 		all = append(all, metric{"fairshare_jobs_pending", pendingHelp,
 			[]string{"partition", k.partition, "user", k.user, "reason", k.reason}, jobs[k]})
 	}
-	// A partition in which nobody waits has zeros: an empty queue is a fact, too.
+	// A partition without waiting jobs has zeros: an empty queue is a fact, too.
 	pending := map[string]bool{}
 	for k := range jobs {
 		pending[k.partition] = true

@@ -171,7 +171,7 @@ func (v *queueView) list(p *page) {
 		return plain
 	})})
 	if p.table(len(v.rows)+offset, columns) > 0 {
-		p.line("", "too narrow for all columns: a wider terminal has them, and fairshare jobs JOB")
+		p.line("", "columns hidden on this narrow terminal; fairshare jobs JOB has all")
 	}
 	v.footnotes(p)
 }

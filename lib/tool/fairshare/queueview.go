@@ -124,7 +124,7 @@ func (v *queueView) load(ctx context.Context) error {
 	}
 	v.at = v.ask.Now()
 	if v.config.Multifactor() && v.factors.At == nil && v.noFactors == "" {
-		v.noFactors = "sprio says nothing"
+		v.noFactors = "sprio printed nothing"
 	}
 	v.weights = planner.Weights(v.config)
 	v.sort()
@@ -449,7 +449,7 @@ func (v *queueView) text(p *page) error {
 	case len(v.ids) > 0 && sameJob(v.jobs, v.rows):
 		return v.story(p)
 	case len(v.rows) == 0 && v.screen != nil && len(v.screen.all) > 0:
-		p.line("", "no job is left by the filter")
+		p.line("", "no job matches the filter")
 		return nil
 	case len(v.rows) == 0:
 		p.line("", "no job waits%s", v.whose())

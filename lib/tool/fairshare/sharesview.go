@@ -244,7 +244,7 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	}
 	switch {
 	case r.RawUsage == 0:
-		p.line("  ", "nothing used lately: the factor is as good as it gets for this account")
+		p.line("  ", "no recent usage: the factor is at its maximum for this account")
 	case resets && (halfLife == 0 || reset.Before(v.at.Add(halfLife))):
 		p.line("  ", "usage %s %s is set to nothing on %s, with that of all others", number(r.RawUsage, 0), v.usageUnit(), reset.Format("2006-01-02 15:04"))
 	case halfLife == 0:
@@ -261,7 +261,7 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	case r.FairShare > 0.5:
 		p.line("  ", "the factor is above 0.5")
 	case o.Recovers:
-		p.line("  ", "factor back to 0.5 by %s (in %s) if %s runs nothing and the others go on as now",
+		p.line("  ", "factor back to 0.5 by %s (in %s) if %s runs nothing and the others continue as now",
 			v.at.Add(o.Recovery).Format("2006-01-02 15:04"), span(o.Recovery), app.Sanitize(r.User))
 	default:
 		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, have the say",

@@ -16,7 +16,7 @@ func (v *queueView) story(p *page) error {
 	j := &v.jobs[v.rows[0]]
 	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
 	p.line("  ", "user %s, account %s, QoS %s, submitted %s", or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
-	p.line("  ", "asks for %s", request(j))
+	p.line("  ", "requests %s", request(j))
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
 	}
@@ -130,7 +130,7 @@ func (v *queueView) obstacle(i int) (text string, never bool) {
 // startText is when a row is expected to start.
 func (v *queueView) startText(i int) string {
 	if _, never := v.obstacle(i); never {
-		return "never as it is"
+		return "never"
 	}
 	return when(v.jobs[i].Start, v.at)
 }
@@ -146,7 +146,7 @@ func (v *queueView) rankText(i int) string {
 func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 	p.print("\n")
 	if j.Start > 0 {
-		p.line("", "it does not wait: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
+		p.line("", "it is not pending: %s since %s on %s", strings.ToLower(j.State), shortTime(j.Start, v.at), or(j.NodeList, "its nodes"))
 	}
 	if j.End > 0 {
 		p.line("", "its time limit ends %s", when(j.End, v.at))
@@ -322,7 +322,7 @@ func (v *queueView) remedy(name string, i int) string {
 	case "qos":
 		return "A QoS of higher priority would raise it: scontrol update job=" + j.Label + " qos="
 	case "tres":
-		return "Jobs that ask for more are favoured there: ask for what the job needs, not for more"
+		return "Jobs that request more are favoured there: request only what the job needs"
 	case "nice":
 		return "The job was made nice: an owner may only lower a priority further; submit it again without --nice"
 	case "site":

@@ -102,7 +102,7 @@ func (v *usedView) load(ctx context.Context) error {
 	}
 	for _, id := range v.ids {
 		if !known[id] {
-			return fault.Errorf(fault.Usage, "accounting does not know job %s", id)
+			return fault.Errorf(fault.Usage, "accounting has no job %s", id)
 		}
 	}
 	key := usage.ByName
@@ -234,13 +234,13 @@ func (v *usedView) text(p *page) error {
 	for i := range v.groups {
 		lost, lostGPU = lost+max(0, v.groups[i].sum.WastedCPU), lostGPU+max(0, v.groups[i].sum.WastedGPU)
 	}
-	text := fmt.Sprintf("given and not used: %s CPU hours", hours(lost))
+	text := fmt.Sprintf("allocated and not used: %s CPU hours", hours(lost))
 	if lostGPU > 0 {
 		text += fmt.Sprintf(", at least %s GPU hours", hours(lostGPU))
 	}
 	p.line("", "%s", text)
 	if v.unchecked != "" {
-		p.line("", "no advice: the planner cannot check it: %s", v.unchecked)
+		p.line("", "no recommendation: the planner cannot check it: %s", v.unchecked)
 	}
 	for i := range v.groups {
 		v.advice(p, &v.groups[i])
@@ -273,9 +273,9 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 	}
 	basis := fmt.Sprintf("enough for %s of such runs, by %s", percentText(1-v.risk), plural(max(l.Runs, l.Peaks), "run", "runs"))
 	if l.Few {
-		basis = fmt.Sprintf("half as much again as the most that was used in %s", plural(max(l.Runs, l.Peaks), "run", "runs"))
+		basis = fmt.Sprintf("1.5 times the highest use in %s", plural(max(l.Runs, l.Peaks), "run", "runs"))
 	}
-	p.line("", "%s: ask for %s (%s)", name, strings.Join(words, ", "), basis)
+	p.line("", "%s: request %s (%s)", name, strings.Join(words, ", "), basis)
 	p.command("    ", g.Options)
 	if now := v.at.Unix(); g.After > 0 {
 		switch {
@@ -389,8 +389,8 @@ func (v *usedView) metrics() []metric {
 	}
 	for _, user := range sortedKeys(byUser, func(a, b string) bool { return a < b }) {
 		all = append(all,
-			metric{"fairshare_lost_cpu_seconds", "CPU seconds that jobs were given and did not use, in the period asked for.", []string{"user", user}, byUser[user][0]},
-			metric{"fairshare_lost_gpu_seconds", "GPU seconds that jobs were given and did not use, in the period asked for.", []string{"user", user}, byUser[user][1]})
+			metric{"fairshare_lost_cpu_seconds", "CPU seconds that were allocated to jobs and not used, in the period.", []string{"user", user}, byUser[user][0]},
+			metric{"fairshare_lost_gpu_seconds", "GPU seconds that were allocated to jobs and not used, in the period.", []string{"user", user}, byUser[user][1]})
 	}
 	return all
 }

@@ -27,7 +27,7 @@ type watcher struct {
 	height int
 }
 
-// run refreshes until the context ends, or until q is typed. A turn that fails is told and
+// run refreshes until the context ends, or until q is typed. A refresh that fails is reported and
 // tried again, as Slurm may be restarting; wrong usage is not. A turn that does not ask
 // draws what is known.
 func (w *watcher) run(ctx context.Context, every time.Duration, turn func(ctx context.Context, ask bool) ([]byte, error)) error {

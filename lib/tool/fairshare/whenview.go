@@ -16,19 +16,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-const whenHelp = `fairshare when - when a job will start, and how often that was right
+const whenHelp = `fairshare when - forecast when a job will start
 
 usage: fairshare when [--json] JOB...
        fairshare when [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
        fairshare when --score [--json]
        fairshare when --replay FILE [--json]
 
-Replays the queue many times, with run times and arrivals drawn from jobs that
-have ended. Nothing is submitted.
+Simulates the queue many times, with run times and arrivals drawn from past
+jobs. Nothing is submitted.
 
 options:
-  --score        print how good the past forecasts on this cluster were
-  --replay FILE  forecast the jobs of a file of sacct or of a trace in SWF
+  --score        print the accuracy of past forecasts on this cluster
+  --replay FILE  forecast the jobs in FILE: output of sacct, or a trace in SWF
   --json         print JSON
   --help, -h     show help
 
@@ -116,7 +116,7 @@ func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err e
 		return v, false, nil
 	}
 	if len(rest) == 0 {
-		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no option of sbatch is given"), "fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
+		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no sbatch option is given"), "fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
 	}
 	v.where, _, err = newWhereView(a, rest)
 	return v, false, err
@@ -235,7 +235,7 @@ func (v *whenView) never(p *forecast.Plan, rows []int) string {
 		case forecast.NeverAsks, forecast.NeverFits:
 			text = p.Explain(row)
 		case forecast.Held:
-			text = "it is held, or can never start as it is"
+			text = "it is held, or can never start as submitted"
 		case forecast.PartitionDown:
 			text = "partition " + p.World.Jobs[row].Partition + " starts no jobs"
 		default:
@@ -368,7 +368,7 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 		return err
 	}
 	if test.refusal != "" {
-		return fault.Errorf(fault.Failed, "Slurm would not take the job: %s", test.refusal)
+		return fault.Errorf(fault.Failed, "Slurm would not accept the job: %s", test.refusal)
 	}
 	answer.never = v.never(forecast.NewPlan(&w, true), rows)
 	v.forecast(&answer, &w, rows, test.start)
@@ -411,7 +411,7 @@ func (v *whenView) text(p *page) {
 			p.line("", "%s will not start: %s", jobName(a.label), a.never)
 			continue
 		case e.Median == forecast.Forever:
-			p.line("", "%s does not start within 30 days, as far as can be seen", jobName(a.label))
+			p.line("", "%s does not start within 30 days, according to the forecast", jobName(a.label))
 		default:
 			wait := float64(max(0, e.Median-v.at.Unix()))
 			when := "in about " + about(wait)
@@ -419,7 +419,7 @@ func (v *whenView) text(p *page) {
 				when = "now"
 			}
 			if a.runs == 0 {
-				p.line("", "%s starts %s, if jobs run as long as they may", jobName(a.label), when)
+				p.line("", "%s starts %s, if all jobs run to their time limits", jobName(a.label), when)
 				break
 			}
 			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
@@ -433,7 +433,7 @@ func (v *whenView) text(p *page) {
 		case v.noRuns != "":
 			p.line("  ", "run times: as long as the time limits, for %s", v.noRuns)
 		case a.runs == 0:
-			p.line("  ", "run times: as long as the time limits, for no job has ended here in 30 days")
+			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
 		default:
 			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s", plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
 		}

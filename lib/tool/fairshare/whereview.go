@@ -17,13 +17,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-const whereHelp = `fairshare where - the partition and QoS in which a job starts soonest
+const whereHelp = `fairshare where - find the partition and QoS in which a job starts soonest
 
 usage: fairshare where [--json] [SBATCH-OPTION...] [SCRIPT [ARG...]]
 
-Asks "sbatch --test-only" for each partition and QoS whether it takes the job,
-and plans it there. With --partition or --qos only those are tried. Nothing is
-submitted. Without SCRIPT and --wrap an empty script stands for the job.
+Asks "sbatch --test-only" for each partition and QoS whether it accepts the job,
+and plans the job there. With --partition or --qos, tries only these. Nothing is
+submitted. Without SCRIPT and --wrap, the job is an empty script.
 
 options:
   --json      print JSON
@@ -375,7 +375,7 @@ func (v *whereView) try(ctx context.Context, a *planner.Asker) error {
 			return nil // each has its own reason: the table shows them
 		}
 	}
-	return fault.Errorf(fault.Failed, "no partition takes the job: %s", v.answers[0].refusal)
+	return fault.Errorf(fault.Failed, "no partition accepts the job: %s", v.answers[0].refusal)
 }
 
 // sort puts what starts soonest first.

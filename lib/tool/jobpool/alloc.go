@@ -168,7 +168,7 @@ func refill(c *cli.Context, run string) error {
 	}
 	ids, err := jobsOf(run, p).Fill(c.Context, 1)
 	if err == nil && len(ids) == 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s goes on: \"jobpool ctl status\" tells how far it is\n", run)
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s is still running: \"jobpool ctl status\" shows its progress\n", run)
 	}
 	return told(c, run, ids, err)
 }
@@ -177,11 +177,11 @@ func refill(c *cli.Context, run string) error {
 func allocation(c *cli.Context) ([]string, error) {
 	var out []string
 	if c.IsSet("alloc") {
-		lfind := "lfind"
-		if self, err := os.Executable(); err == nil && isProgram(filepath.Join(filepath.Dir(self), lfind)) {
-			lfind = filepath.Join(filepath.Dir(self), lfind)
+		lfind, err := command.Sibling("lfind")
+		if err != nil {
+			return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
 		}
-		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind, Args: []string{"--format", "args0", "--", c.String("alloc")}, Timeout: 2 * time.Minute})
+		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: append(lfind[1:], "--format", "args0", "--", c.String("alloc")), Timeout: 2 * time.Minute})
 		var exit *command.ExitError
 		if errors.As(err, &exit) && exit.Code > 0 {
 			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))))
@@ -231,7 +231,7 @@ func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy
 	return tasks, err
 }
 
-// countTasks reads all of the input once, so that what is wrong with it is told before a job
+// countTasks reads all of the input once, so that its errors are reported before a job
 // is submitted.
 func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (int, error) {
 	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)

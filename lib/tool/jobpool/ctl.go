@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,45 +16,47 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 )
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
-	return append([]cli.Flag{&cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "speak to the run in `DIR` (the last one)"}}, more...)
+	return append([]cli.Flag{&cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "control the run in `DIR` (the last run)"}}, more...)
 }
 
 var jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
 
 func ctlCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ctl", Usage: "look at a run, and direct it",
+		Name: "ctl", Usage: "inspect and control a run",
 		Subcommands: []*cli.Command{
-			{Name: "status", Usage: "print how far it is", Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line each `TIME`, until the run has ended"}), Action: ctlStatus},
+			{Name: "status", Usage: "show progress", Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line every `TIME` until the run has ended"}), Action: ctlStatus},
 			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
-			{Name: "explain", Usage: "tell what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
+			{Name: "explain", Usage: "explain what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
 			{
 				Name: "add", Usage: "add tasks: the commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
-				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has a JSON object a line"})...), Action: ctlAdd,
+				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...), Action: ctlAdd,
 			},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
-			{Name: "cancel", Usage: "end tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
-			{Name: "drain", Usage: "start nothing new, and end when what runs has ended", Flags: ctlFlags(), Action: ctlDrain},
+			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
+			{Name: "drain", Usage: "start no more tasks, and exit when running tasks have ended", Flags: ctlFlags(), Action: ctlDrain},
 			{
-				Name: "nodes", Usage: "list nodes, add and remove them", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
+				Name: "nodes", Usage: "list, add and remove nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes,
 				Subcommands: []*cli.Command{
 					{Name: "list", Usage: "list the nodes", Flags: ctlFlags(jsonFlag), Action: ctlNodes},
 					{Name: "add", Usage: "add nodes, named as for --nodes", ArgsUsage: "HOST...", Flags: ctlFlags(), Action: ctlNodesAdd},
 					{
 						Name: "remove", Usage: "remove nodes when their tasks have ended", ArgsUsage: "NODE...", Action: ctlNodesRemove,
-						Flags: ctlFlags(&cli.BoolFlag{Name: "now", Usage: "end their tasks, which run again elsewhere"}),
+						Flags: ctlFlags(&cli.BoolFlag{Name: "now", Usage: "end their tasks at once; they run again on other nodes"}),
 					},
 				},
 			},
 			{
-				Name: "usage", Usage: "draw how many tasks ran at each node over time", Action: ctlUsage,
+				Name: "usage", Usage: "draw the number of running tasks per node over time", Action: ctlUsage,
 				Flags: ctlFlags(&cli.BoolFlag{Name: "svg", Usage: "print a picture in SVG"}),
 			},
 		},
@@ -96,17 +99,7 @@ func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 	return client.Receive()
 }
 
-func noArgs(c *cli.Context) error {
-	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "%s: unexpected argument %q", c.Command.Name, c.Args().First())
-	}
-	return nil
-}
-
 func ctlStatus(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
-		return err
-	}
 	if c.IsSet("watch") {
 		return watchStatus(c)
 	}
@@ -124,14 +117,39 @@ func ctlStatus(c *cli.Context) error {
 	if s.EndOfJob != nil {
 		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
 	}
+	if len(s.Resources) > 0 {
+		fmt.Fprintf(w, "free of the resources of all nodes: %s\n", freeOf(s.Resources))
+	}
 	return nodeTable(w, s)
+}
+
+// freeOf says how much is free: "licence 1 of 4, board 0 of 1".
+func freeOf(resources []core.ResourceStatus) string {
+	var out []string
+	for _, r := range resources {
+		out = append(out, fmt.Sprintf("%s %s of %s", r.Name, amount(r.Free), amount(r.Total)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// amount writes the number of a status as people write it.
+func amount(number string) string {
+	a, err := pool.ParseAmount(number)
+	if err != nil {
+		return number
+	}
+	return a.String()
 }
 
 func nodeTable(w io.Writer, s *scheduler.Status) error {
 	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
+	if slices.ContainsFunc(s.Nodes, func(n core.NodeStatus) bool { return len(n.Resources) > 0 }) {
+		t.Header = append(t.Header, "free of its resources")
+	}
 	for _, n := range s.Nodes {
-		t.Add(n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
-			strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10))
+		row := []string{n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
+			strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10)}
+		t.Add(append(row, freeOf(n.Resources))[:len(t.Header)]...)
 	}
 	return t.Print(w)
 }
@@ -139,9 +157,6 @@ func nodeTable(w io.Writer, s *scheduler.Status) error {
 func seconds(s float64) string { return input.Seconds(time.Duration(s * float64(time.Second))) }
 
 func ctlList(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
-		return err
-	}
 	a, err := ask(c, &scheduler.Request{Op: "list"})
 	if err != nil {
 		return err
@@ -248,9 +263,6 @@ func resolve(c *cli.Context, r *scheduler.Request, ids []string) error {
 }
 
 func ctlDrain(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
-		return err
-	}
 	_, err := ask(c, &scheduler.Request{Op: "drain"})
 	return err
 }
@@ -260,14 +272,14 @@ func needFlags() []cli.Flag {
 	str := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
-	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("timeout", "end it after `TIME`")}
+	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("need", "named resources: `LIST`"), str("task-nodes", "run it on `N` nodes"), str("timeout", "end it after `TIME`")}
 }
 
 func callCommand() *cli.Command {
 	return &cli.Command{
-		Name: "call", Usage: "have a task run by jobpool serve, and wait for it", ArgsUsage: "COMMAND [ARG...]",
+		Name: "call", Usage: "run a task in jobpool serve, and wait for it", ArgsUsage: "COMMAND [ARG...]",
 		Flags: ctlFlags(append(needFlags(),
-			&cli.BoolFlag{Name: "raw", Usage: "send requests from standard input as they are, print the answers"},
+			&cli.BoolFlag{Name: "raw", Usage: "send requests from standard input unchanged, and print the answers"},
 			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"}, jsonFlag,
 		)...),
 		Action: call,
@@ -296,7 +308,7 @@ func call(c *cli.Context) error {
 	if c.NArg() == 1 {
 		o.Argv, o.Cmd = nil, c.Args().First()
 	}
-	if err := o.Set(c.String("cpus"), c.String("gpus"), c.String("mem"), c.String("timeout")); err != nil {
+	if err := o.Set(c.String("cpus"), c.String("gpus"), c.String("mem"), c.String("need"), c.String("task-nodes"), c.String("timeout")); err != nil {
 		return fault.Wrap(fault.Usage, err)
 	}
 	if c.Bool("stdin") {
@@ -355,7 +367,7 @@ func call(c *cli.Context) error {
 
 func logCommand() *cli.Command {
 	return &cli.Command{
-		Name: "log", Usage: "print the output of tasks that files or merged logs hold", ArgsUsage: "[TASK...]",
+		Name: "log", Usage: "print the output of tasks from output files or merged logs", ArgsUsage: "[TASK...]",
 		Flags: ctlFlags(), Action: printLogs,
 	}
 }
@@ -399,7 +411,7 @@ func printLogs(c *cli.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("no log of task %s: it has printed nothing, or has not run", strings.Join(missing, ", "))
+		return fmt.Errorf("no log of task %s: it printed nothing, or did not run", strings.Join(missing, ", "))
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type elastic struct {
 	own     string // the job of this scheduler
 	changes chan core.Event
 	states  chan *scheduler.Status
+	done    chan struct{} // closed when watch has ended
 
 	nodes   map[string]pilot.Node // by their names in the pool
 	perJob  int                   // CPUs
@@ -40,7 +41,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		return nil, err
 	}
 	return &elastic{
-		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"), changes: make(chan core.Event), states: make(chan *scheduler.Status, 1),
+		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"), changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, pending: map[string]bool{},
 	}, nil
 }
@@ -58,6 +59,7 @@ const count = 15 * time.Second
 
 // watch follows pilots and backlog until the context ends.
 func (e *elastic) watch(ctx context.Context) {
+	defer close(e.done)
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	for {
@@ -147,7 +149,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		if now.Sub(e.idle[job]).Seconds() >= e.jobs.Pool.Linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
 			if err := pilot.Dismiss(e.run, job); err != nil {
-				e.runner.talk.message("job %s, which is idle, cannot be dismissed: %v", job, err)
+				e.runner.talk.message("job %s, which is idle, cannot be ended: %v", job, err)
 			}
 		}
 	}
@@ -171,18 +173,23 @@ func (e *elastic) fill(ctx context.Context) {
 		if !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == id }) {
 			delete(e.pending, id)
 			if e.failed++; e.failed == mostFailures {
-				e.runner.talk.message("the last %d jobs have ended without a word, see %s: no more are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
+				e.runner.talk.message("the last %d jobs ended without a message, see %s: no more jobs are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
 			}
 		}
 	}
 	if e.failed >= mostFailures {
 		return
 	}
-	b := pilot.Backlog{Waiting: e.status.Waiting, PerTask: e.runner.base.Need.CPUs, PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob)}
+	e.submit(ctx, e.wanted())
+}
+
+// wanted is how many jobs the backlog justifies.
+func (e *elastic) wanted() int {
+	b := pilot.Backlog{Waiting: e.status.Waiting, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(), PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob)}
 	if s := e.status; s.Rate > 0 {
 		b.Mean = float64(max(1, s.CPUsUsed)) / float64(max(1, b.PerTask)) / s.Rate
 	}
-	e.submit(ctx, pilot.Wanted(b))
+	return pilot.Wanted(b)
 }
 
 func (e *elastic) submit(ctx context.Context, want int) {
@@ -203,6 +210,7 @@ func (e *elastic) submit(ctx context.Context, want int) {
 func (e *elastic) end(s *core.Summary) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	<-e.done
 	if !s.HandedOver {
 		if s.Exit <= 2 || s.Exit == core.ExitLeft || e.jobs.Pool.Here {
 			err := pilot.SetOver(e.run, s.Exit)
@@ -217,14 +225,46 @@ func (e *elastic) end(s *core.Summary) {
 		e.runner.talk.message("jobs cannot be counted: %v", err)
 		return
 	}
-	if slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID != e.own }) {
+	life, lasting := e.lasting(jobs)
+	if lasting {
 		return
 	}
-	if s.Done+s.Failed+s.Cancelled == 0 {
+	// A scheduler that was there for a part of its job's time proves nothing.
+	if s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2 {
 		e.runner.talk.message("no task has ended in the time of the job: no other job is submitted")
 		return
 	}
-	// The own job still runs, and counts.
-	e.jobs.Pool.MaxJobs++
-	e.submit(ctx, 2)
+	// The jobs that end now still run, and count.
+	next := 1
+	if e.status != nil {
+		next = min(max(1, e.wanted()), e.jobs.Pool.MaxJobs)
+	}
+	e.jobs.Pool.MaxJobs += len(jobs)
+	e.submit(ctx, len(jobs)+next)
+}
+
+// takeover is how much longer than that of this scheduler a job must last to go on for it.
+const takeover = 15 * time.Second
+
+// lasting reports whether a job is there, or will be, that can go on when the own one ends,
+// and how long the own one is in all. Jobs that began together end together.
+func (e *elastic) lasting(jobs []pilot.Job) (life time.Duration, found bool) {
+	nodes, err := pilot.Nodes(e.run)
+	if err != nil {
+		e.runner.talk.message("%v", err)
+	}
+	ends := map[string]time.Time{}
+	for _, n := range nodes {
+		ends[n.Job] = n.End
+		if n.Job == e.own {
+			life = time.Duration(n.Life * float64(time.Second))
+		}
+	}
+	for _, j := range jobs {
+		end, known := ends[j.ID]
+		if j.ID != e.own && (!known || end.IsZero() || end.After(ends[e.own].Add(takeover))) {
+			return life, true
+		}
+	}
+	return life, false
 }

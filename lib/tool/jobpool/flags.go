@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -33,25 +34,25 @@ func runFlags() []cli.Flag {
 	}
 	return []cli.Flag{
 		// Input.
-		list("arg-file", "read from `FILE` instead of standard input; several are combined", "a"),
-		flag("null", "input ends with NUL instead of newline", "0"),
-		str("delimiter", "input ends with the character `C` instead of newline", "d"),
+		list("arg-file", "read arguments from `FILE` instead of standard input; repeatable", "a"),
+		flag("null", "input items end with NUL instead of newline", "0"),
+		str("delimiter", "input items end with the character `C` instead of newline", "d"),
 		flag("jsonl", "input is JSON lines"),
 		str("colsep", "split each line at the regular expression `RE` into {1}, {2}, …", "C"),
 		str("header", "the first line names the columns, for {NAME}: `:`"),
-		oneOf("trim", "cut blanks off arguments: `HOW` is n, l, r, lr or rl", "n", "l", "r", "lr", "rl"),
-		str("eof", "the argument `TEXT` ends its source", "E"),
-		flag("no-run-if-empty", "leave blank arguments out"),
-		flag("link", "take arguments of all sources together instead of combining them", "xapply"),
+		oneOf("trim", "strip blanks from arguments: `HOW` is n, l, r, lr or rl", "n", "l", "r", "lr", "rl"),
+		str("eof", "the argument `TEXT` ends the input", "E"),
+		flag("no-run-if-empty", "skip blank arguments"),
+		flag("link", "pair the arguments of all sources instead of combining them", "xapply"),
 		str("max-args", "put `N` arguments into each command", "n"),
 		str("max-replace-args", "put `N` arguments into each command, as {1} to {N}", "N"),
 		str("max-lines", "put `N` lines into each command", "L"),
-		flag("X", "as many arguments as fit; words with {} in them are repeated"),
+		flag("X", "as many arguments as fit; repeat words that contain {}"),
 		flag("m", "as many arguments as fit into each command"),
-		flag("xargs", "as -m, but not shared out over the slots"),
+		flag("xargs", "like -m, but not distributed evenly over the slots"),
 		str("max-chars", "with -X, -m and --xargs, commands of at most `N` bytes", "s"),
 		str("replace", "`TEXT` stands for the argument instead of {}", "I"),
-		flag("plus", "refuse what GNU parallel's --plus has and jobpool has not"),
+		flag("plus", "for GNU parallel; placeholders that jobpool lacks are errors"),
 		flag("shuf", "start the tasks in random order"),
 		flag("pipe", "cut standard input into blocks, each the input of a command", "spreadstdin"),
 		str("block", "with --pipe, blocks of about `SIZE` (1M)"),
@@ -60,71 +61,75 @@ func runFlags() []cli.Flag {
 		str("read-ahead", "keep at most `N` tasks in memory (1000000)"),
 		// What a task needs.
 		str("cpus", "CPUs for each task: `N`", "c"),
-		str("gpus", "GPUs for each task: `N`"),
+		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4G"),
-		str("timeout", "end a task after `TIME`, or N% of the median"),
+		str("need", "named resources for each task: `LIST`, such as licence=1"),
+		str("task-nodes", "run each task on `N` nodes, which give the above each"),
+		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
 		str("cwd", "run tasks in `DIR`", "D"),
 		str("shell", "run commands with `SHELL`, or none (/bin/sh)"),
 		// Where.
-		str("jobs", "run at most `N` CPUs' worth of tasks on each node; +N, -N, N%, 0", "j", "P"),
+		str("jobs", "use at most `N` CPUs on each node; also +N, -N, N%, 0", "j", "P"),
 		str("delay", "wait `TIME` between the starts of two tasks"),
-		str("load", "start tasks where fewer than `N` processes are runnable; N% of the CPUs"),
-		str("memfree", "start tasks where `SIZE` of memory is available"),
+		str("load", "start tasks only on nodes with fewer than `N` runnable processes; also N%"),
+		str("memfree", "start tasks only on nodes with `SIZE` of available memory"),
 		str("nice", "run tasks with niceness `N`"),
 		list("nodes", "use these hosts: `[N/]HOST,...`, : is this machine", "S"),
 		oneOf("via", "reach nodes by `HOW`: auto, srun, ssh or local (auto)", "auto", "srun", "ssh", "local"),
-		str("via-cmd", "reach nodes by `CMD` with {host} and {worker} in it"),
-		list("ssh-opt", "give `OPTION` to ssh"),
-		list("srun-opt", "give `OPTION` to srun"),
-		str("worker", "the program at the nodes is `PATH`"),
-		str("connect-timeout", "try to reach a node for `TIME` (60s)"),
-		str("node-timeout", "give a node up that is silent for `TIME` (2m)"),
-		str("min-nodes", "end unless `N` nodes can be reached (1)"),
+		str("via-cmd", "reach nodes with `CMD`, which contains {host} and {worker}"),
+		list("ssh-opt", "pass `OPTION` to ssh"),
+		list("srun-opt", "pass `OPTION` to srun"),
+		str("worker", "`PATH` of the jobpool program on the nodes"),
+		str("connect-timeout", "give up connecting to a node after `TIME` (60s)"),
+		str("node-timeout", "treat a node as lost after `TIME` without a message (2m)"),
+		str("min-nodes", "exit unless `N` nodes can be reached (1)"),
+		list("resource", "all nodes together have these named resources: `LIST`"),
+		list("node-resource", "each node, or each of HOSTS:, has these named resources: `LIST`"),
 		oneOf("place", "choose nodes by `RULE`: auto, spread or pack (auto)", "auto", "spread", "pack"),
 		oneOf("bind", "bind tasks to CPUs: `HOW` is auto, core or none (auto)", "auto", "core", "none"),
-		flag("release-idle", "give nodes back to Slurm that are not needed any more"),
+		flag("release-idle", "return nodes to Slurm that are no longer needed"),
 		// Jobs of its own.
-		str("alloc", "submit jobs for the tasks, with what lfind finds for `REQUEST`"),
-		list("alloc-sbatch", "submit jobs for the tasks, with `OPTION` of sbatch"),
-		str("max-jobs", "with --alloc, have at most `N` jobs pending or running (1)"),
-		str("linger", "with --alloc, keep a job that is idle for `TIME` (5m)"),
-		oneOf("head", "with --alloc, the scheduler runs `WHERE`: job or here (job)", "job", "here"),
+		str("alloc", "submit jobs for the tasks, for the lfind request `REQUEST`"),
+		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTION`"),
+		str("max-jobs", "with --alloc, keep at most `N` jobs pending or running (1)"),
+		str("linger", "with --alloc, end a job that is idle for `TIME` (5m)"),
+		oneOf("head", "with --alloc, run the scheduler `WHERE`: job or here (job)", "job", "here"),
 		&cli.BoolFlag{Name: "elastic", Hidden: true},
 		// Output.
-		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output of tasks goes to `WHERE`: print, files, merged, none; several with commas (print)"}, "print", "files", "merged", "none"),
+		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "where output goes: `WHERE` is print, files, merged, none, or a list (print)"}, "print", "files", "merged", "none"),
 		flag("keep-order", "print output in the order of the input", "k"),
-		flag("line-buffer", "print lines as they come, those of different tasks mixed", "lb", "linebuffer"),
-		flag("ungroup", "print output as it comes, even within lines", "u"),
+		flag("line-buffer", "print each line at once, mixing the lines of tasks", "lb", "linebuffer"),
+		flag("ungroup", "print output at once, even parts of lines", "u"),
 		flag("tag", "print the argument before each line of output"),
-		str("tagstring", "print `TEXT`, with {} and the like in it, before each line"),
+		str("tagstring", "print `TEXT`, which may contain {}, before each line of output"),
 		str("results", "write the output of each task to files below `DIR`"),
 		flag("quiet", "print neither progress nor summary", "q"),
-		flag("verbose", "print the summary even if all went well", "v"),
+		flag("verbose", "print the summary even if all tasks succeeded", "v"),
 		oneOf("progress", "show progress: `HOW` is auto, terminal, lines or none (auto)", "auto", "terminal", "lines", "none"),
 		str("status", "write the state of the run to `FILE`, each second"),
 		flag("dry-run", "print the commands and run nothing", "dryrun"),
 		// The run directory.
 		str("run", "keep journal and logs in `DIR`", "r"),
 		str("joblog", "write the job log to `FILE`"),
-		flag("resume", "go on with a run: what has ended is left out"),
-		flag("retry-failed", "as --resume, and run again what has failed", "resume-failed"),
-		oneOf("resume-by", "know tasks of the run before by `KEY`: seq or text (seq)", "seq", "text"),
-		flag("force-resume", "go on although commands have changed"),
+		flag("resume", "continue a run: skip tasks that have ended"),
+		flag("retry-failed", "like --resume, and run failed tasks again", "resume-failed"),
+		oneOf("resume-by", "match tasks of the earlier run by `KEY`: seq or text (seq)", "seq", "text"),
+		flag("force-resume", "resume even if commands have changed"),
 		// Failures.
-		str("retries", "run a task that fails `N` times more (0)"),
-		str("lost-retries", "run a task that is lost with its node `N` times more (3)"),
-		str("node-setup", "run `CMD` once at each node before everything else"),
-		str("node-teardown", "run `CMD` at each node at the end"),
-		str("probe", "run `CMD` at each node first, and use only those where it succeeds"),
-		str("halt", "give up: `WHEN` is now|soon,fail|success|done=N[%]"),
-		flag("hold", "keep tasks that have failed until jobpool ctl retries or cancels them"),
-		oneOf("on-head-lost", "workers without scheduler `DO`: kill or finish (kill)", "kill", "finish"),
-		oneOf("leftovers", "what tasks leave running: `DO` is kill or keep (kill)", "kill", "keep"),
+		str("retries", "retry a failed task up to `N` times (0)"),
+		str("lost-retries", "retry a task whose node was lost up to `N` times (3)"),
+		str("node-setup", "run `CMD` once on each node before any task"),
+		str("node-teardown", "run `CMD` on each node at the end"),
+		str("probe", "run `CMD` on each node first, and use only nodes where it succeeds"),
+		str("halt", "stop the run: `WHEN` is now|soon,fail|success|done=N[%]"),
+		flag("hold", "hold failed tasks until jobpool ctl retries or cancels them"),
+		oneOf("on-head-lost", "workers that lose the scheduler `DO`: kill or finish (kill)", "kill", "finish"),
+		oneOf("leftovers", "processes that tasks leave running: `DO` is kill or keep (kill)", "kill", "keep"),
 		// Time.
-		str("time-per-task", "start no task that may take `TIME` when less is left of the job"),
-		str("end-margin", "end `TIME` before the job does"),
-		str("term-grace", "wait `TIME` when the job is ended before killing tasks (20s)"),
+		str("time-per-task", "do not start a task unless `TIME` is left of the job"),
+		str("end-margin", "end the run `TIME` before the job ends"),
+		str("term-grace", "when the job is ended, wait `TIME` before killing tasks (20s)"),
 		&cli.BoolFlag{Name: "noop", Hidden: true},
 	}
 }
@@ -175,7 +180,7 @@ func (v *values) oneOf(name string, words ...string) int {
 			return i
 		}
 	}
-	err := fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+	err := fmt.Errorf("%q is not one of %s", s, strings.Join(words, ", "))
 	if near := app.Nearest(s, words); near != "" {
 		err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 	}
@@ -186,14 +191,62 @@ func (v *values) oneOf(name string, words ...string) int {
 // base is what tasks need unless they say more.
 func (v *values) base() pool.Spec {
 	s := pool.Spec{Need: pool.Need{CPUs: 1}}
-	for _, name := range []string{"cpus", "gpus", "mem", "timeout"} {
+	for _, name := range []string{"cpus", "gpus", "mem", "need", "timeout"} {
 		if v.c.IsSet(name) && (name != "timeout" || !strings.HasSuffix(v.c.String(name), "%")) {
 			if err := input.Set(&s, name, v.c.String(name)); err != nil && v.err == nil {
 				v.err = fault.Errorf(fault.Usage, "--%w", err)
 			}
 		}
 	}
+	if v.c.IsSet("task-nodes") {
+		if err := input.Set(&s, "nodes", v.c.String("task-nodes")); err != nil && v.err == nil {
+			v.err = fault.Errorf(fault.Usage, "--task-%w", err)
+		}
+	}
 	return s
+}
+
+// resources reads what the pool and its nodes have besides CPUs, GPUs and memory.
+func (v *values) resources() (shared pool.Named, nodes []core.Resources) {
+	declared := map[string]bool{}
+	add := func(flag, text string) (n pool.Named) {
+		n, err := pool.ParseNamed(text)
+		for _, name := range n.Names() {
+			if declared[name] = true; shared.Get(name) > 0 {
+				err = fmt.Errorf("resource %q is that of the pool already", name)
+			}
+		}
+		if err == nil && strings.Count(text, "=") > len(n.Names()) {
+			err = fmt.Errorf("%q: the amount of a resource cannot be 0", text)
+		}
+		if err == nil && len(declared) > pool.MaxNamed {
+			err = fmt.Errorf("more than %d resources", pool.MaxNamed)
+		}
+		if err != nil {
+			v.fail(flag, err)
+		}
+		return n
+	}
+	for _, text := range v.c.StringSlice("resource") {
+		if n := add("resource", text); v.err == nil {
+			shared = shared.Plus(n)
+		}
+	}
+	for _, text := range v.c.StringSlice("node-resource") {
+		var r core.Resources
+		end := strings.IndexByte(text, '=')
+		if i := strings.LastIndexByte(text[:max(0, end)], ':'); i >= 0 {
+			var err error
+			if r.Nodes, err = hostlist.Expand(text[:i]); err != nil || len(r.Nodes) == 0 {
+				v.fail("node-resource", fmt.Errorf("%q is not a list of hosts", text[:i]))
+			}
+			text = text[i+1:]
+		}
+		if r.Named = add("node-resource", text); v.err == nil {
+			nodes = append(nodes, r)
+		}
+	}
+	return shared, nodes
 }
 
 func (v *values) output() wire.Output {
@@ -211,7 +264,7 @@ func (v *values) output() wire.Output {
 			o.Merged = true
 		case "none":
 		default:
-			v.fail("output", fmt.Errorf("%q is none of print, files, merged, none", word))
+			v.fail("output", fmt.Errorf("%q is not one of print, files, merged, none", word))
 		}
 	}
 	if o.Files && o.Merged {

@@ -23,10 +23,13 @@ const maxAdd = 3 << 20
 // ctlAdd adds tasks to a run.
 func ctlAdd(c *cli.Context) error {
 	a := &input.Addition{JSON: c.Bool("jsonl"), Set: map[string]string{}}
-	for _, name := range []string{"cpus", "gpus", "mem", "timeout"} {
+	for _, name := range []string{"cpus", "gpus", "mem", "need", "timeout"} {
 		if c.IsSet(name) {
 			a.Set[name] = c.String(name)
 		}
+	}
+	if c.IsSet("task-nodes") {
+		a.Set["nodes"] = c.String("task-nodes")
 	}
 	switch {
 	case c.Args().Present() && a.JSON:
@@ -70,9 +73,6 @@ func plural(n int, word string) string {
 }
 
 func ctlNodes(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
-		return err
-	}
 	a, err := ask(c, &scheduler.Request{Op: "status"})
 	if err != nil {
 		return err

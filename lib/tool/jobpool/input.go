@@ -198,7 +198,7 @@ func (in *taskInput) commands(o input.Options) (input.Tasks, error) {
 // announce tells who types what is expected.
 func (in *taskInput) announce() {
 	if in.stdin && app.IsTerminal(in.c.App.Reader) {
-		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one a line; Ctrl-D ends them")
+		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one per line; Ctrl-D ends them")
 	}
 }
 

@@ -41,9 +41,9 @@ func tool() app.Tool {
 		Name:      "jobpool",
 		Usage:     Usage,
 		ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]",
-		Description: `Reads commands from standard input, one a line, and runs them on the CPUs of the
-Slurm job it is in, on those of other hosts, or of this machine. With a
-template, the lines are arguments that take the place of {}.`,
+		Description: `Reads commands from standard input, one per line, and runs them on the CPUs of
+the Slurm job in which it runs, of other hosts, or of this machine. With a
+TEMPLATE, each line is an argument that replaces {}.`,
 		Examples: `jobpool < commands.txt
 ls *.gz | jobpool -k 'zcat {} | wc -l'
 jobpool --cpus 4 --resume --run run1 simulate --seed {} ::: 1 2 3
@@ -56,13 +56,14 @@ jobpool ctl status`,
 		Flags:  runFlags(),
 		Action: runAction(false),
 		Commands: []*cli.Command{
-			{Name: "run", Usage: "run commands, which is what jobpool does without a command", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]", Flags: runFlags(), Action: runAction(false)},
-			{Name: "serve", Usage: "keep the pool open for programs that send tasks", Flags: runFlags(), Action: runAction(true)},
+			{Name: "run", Usage: "run commands (the default)", ArgsUsage: "[TEMPLATE [WORD...]] [::: ARG...]", Flags: runFlags(), Action: runAction(false)},
+			{Name: "serve", Usage: "keep a pool running for programs that submit tasks", Flags: runFlags(), Action: runAction(true)},
 			callCommand(),
 			ctlCommand(),
 			logCommand(),
 			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
 			{Name: "pilot", Hidden: true, Action: pilotAction, Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}}},
+			{Name: "reach", Hidden: true, Action: reachAction, SkipFlagParsing: true},
 			{Name: "bridge", Hidden: true, Action: bridgeAction, SkipFlagParsing: true},
 		},
 	}

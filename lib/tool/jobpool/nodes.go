@@ -62,7 +62,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	case via == "cmd" && len(named) == 0 && job == "":
 		return nil, fault.Errorf(fault.Usage, "--via-cmd needs --nodes outside a Slurm job")
 	case via == "srun" && job == "":
-		return nil, fault.Errorf(fault.Usage, "--via srun needs a Slurm job, and this is none")
+		return nil, fault.Errorf(fault.Usage, "--via srun needs a Slurm job, and this is not one")
 	case len(named) > 0:
 		if err := p.name(named, slots); err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (p *place) name(lists []string, slots int) error {
 					return fault.Errorf(fault.Usage, "--nodes: invalid host name %q", host)
 				}
 				if seen[host] {
-					return fault.Errorf(fault.Usage, "--nodes: %q is there twice", host)
+					return fault.Errorf(fault.Usage, "--nodes: %q is given twice", host)
 				}
 				seen[host] = true
 				p.nodes = append(p.nodes, scheduler.NodeSpec{Name: host, Slots: n, Jobs: jobs, Group: -1})
@@ -280,7 +280,7 @@ func ends(ctx context.Context, client *slurm.Client, id string, out chan<- time.
 // release gives back the nodes of the job that are not to be kept.
 func release(client *slurm.Client, job, dir string) func(context.Context, []string) error {
 	return func(ctx context.Context, keep []string) error {
-		// scontrol writes a script that sets the environment anew, where it runs.
+		// scontrol writes a script that sets the environment where it runs.
 		_, err := client.Command(ctx, command.Cmd{
 			Name: "scontrol", Args: []string{"update", "JobId=" + job, "NodeList=" + hostlist.Compress(keep)}, Dir: dir,
 		})

@@ -37,7 +37,7 @@ func bridgeAction(c *cli.Context) error {
 }
 
 // pilotAction is what a job of a pool does: it starts workers at its nodes for the
-// scheduler, and runs the scheduler if nobody else does.
+// scheduler, and runs the scheduler if no other pilot does.
 func pilotAction(c *cli.Context) error {
 	p := &pilotJob{out: c.App.Writer, complaints: c.App.ErrWriter, run: c.String("run"), job: os.Getenv("SLURM_JOB_ID"), program: filepath.Join(c.String("run"), "bin", "jobpool")}
 	if p.run == "" || p.job == "" {
@@ -169,8 +169,8 @@ func (p *pilotJob) others(own string) (*command.Work, error) {
 	return command.StartWork(command.Cmd{Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints})
 }
 
-// schedule looks after the scheduler that this pilot runs, or becomes the one that does
-// if nobody else is. It reports whether the pilot is to end.
+// schedule supervises the scheduler that this pilot runs, or starts one
+// if no other pilot runs one. It reports whether the pilot is to end.
 func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 	if p.head != nil {
 		select {

@@ -22,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/control"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
@@ -50,11 +51,9 @@ func runAction(serve bool) cli.ActionFunc {
 		setup.Output.Live = policy.Live != scheduler.LiveNone
 		setup.Lease = policy.NodeTimeout.Seconds() + setup.Grace + wire.LeaseSlack
 		progress := v.oneOf("progress", "auto", "terminal", "lines", "none")
+		shared, resources := v.resources()
 		if v.err != nil {
 			return v.err
-		}
-		if serve && c.Args().Present() {
-			return fault.Errorf(fault.Usage, "serve takes no arguments")
 		}
 		if err := shellOf(c, &setup); err != nil {
 			return err
@@ -82,7 +81,7 @@ func runAction(serve bool) cli.ActionFunc {
 		default:
 			policy.Progress = scheduler.ProgressLines
 		}
-		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base, stdin: in.stdin}
+		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base, stdin: in.stdin, shared: shared, resources: resources}
 		return r.run(c.Context, source)
 	}
 }
@@ -152,7 +151,7 @@ func dryRun(source input.Tasks, w io.Writer) error {
 	}
 }
 
-// talk is what the user is told on standard error, and the line of progress.
+// talk writes the messages on standard error, and the line of progress.
 type talk struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -197,9 +196,12 @@ type runner struct {
 	setup  wire.Setup
 	base   pool.Spec
 	stdin  bool // tasks come from standard input
+	// Named resources of the pool and of its nodes.
+	shared    pool.Named
+	resources []core.Resources
 }
 
-func (r *runner) run(ctx context.Context, source input.Tasks) error {
+func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	dir, err := runDir(r.c, os.Getenv)
 	if err != nil {
 		return err
@@ -237,7 +239,11 @@ func (r *runner) run(ctx context.Context, source input.Tasks) error {
 		r.talk.message("control socket: %v: jobpool ctl will not work", err)
 		server = &control.Server{}
 	} else {
-		defer server.Close()
+		defer func() {
+			if !errors.Is(err, journal.ErrTaken) { // else the socket is the other scheduler's
+				server.Close()
+			}
+		}()
 	}
 	dialer, err := r.dialer(dir)
 	if err != nil {
@@ -257,7 +263,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) error {
 	cfg := scheduler.Config{
 		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
 		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.talk.message, Line: r.talk.line,
-		Signals: signals, Requests: server.Requests, Policy: r.policy,
+		Signals: signals, Requests: server.Requests, Policy: r.policy, Shared: r.shared, Resources: r.resources, Reach: sync.OnceValue(dialer.Reach),
 	}
 	if growing != nil {
 		cfg.Add = growing.Add
@@ -299,6 +305,9 @@ func (r *runner) run(ctx context.Context, source input.Tasks) error {
 		r.talk.message("serving in %s", dir)
 	}
 	result := scheduler.Run(ctx, cfg)
+	if errors.Is(result.Err, journal.ErrTaken) {
+		return result.Err // the pilots are the other scheduler's
+	}
 	if pilots != nil {
 		cancel()
 		pilots.end(&result.Summary)
@@ -418,5 +427,5 @@ func resumeCommand(args []string, dir string) string {
 	return command
 }
 
-// maxResume bounds a command line that is told.
+// maxResume bounds a command line in a message.
 const maxResume = 1000

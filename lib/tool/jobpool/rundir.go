@@ -115,14 +115,14 @@ func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
 	}
 	switch {
 	case h.Sessions > 0 && !resume && !serve:
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q has a run in it", dir), "go on with it with --resume, or choose another with --run")
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q has a run in it", dir), "resume it with --resume, or choose another with --run")
 	case h.Sessions == 0 && joblog != "":
 		st, err := os.Stat(joblog)
 		if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
 			return h, nil
 		}
 		if !resume {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q has a run in it", joblog), "go on with it with --resume, or choose another")
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q has a run in it", joblog), "resume it with --resume, or choose another")
 		}
 		return journal.LoadJoblog(joblog)
 	}

@@ -24,9 +24,6 @@ const (
 
 // ctlUsage draws the use of the nodes, from the journal: no scheduler is asked.
 func ctlUsage(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
-		return err
-	}
 	// Beside the bars, a row has the name of the node, its peak and its tasks.
 	parts := max(10, min(mostText, app.Width(c.App.Writer)-45))
 	if c.Bool("svg") {

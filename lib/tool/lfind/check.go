@@ -29,9 +29,6 @@ type problem struct {
 // check tells every problem of a file. Problems are what was asked for, so they go
 // to the standard output.
 func (s *session) check(c *cli.Context) error {
-	if c.NArg() > 1 {
-		return usage("check takes one file, not %d", c.NArg())
-	}
 	path := c.Args().First()
 	if path == "" {
 		path = text(c, "config")

@@ -18,9 +18,6 @@ import (
 // convert writes launchers.yaml: from a file, from a pipe, or else from what Slurm
 // says when it is asked.
 func (s *session) convert(c *cli.Context) error {
-	if c.NArg() > 1 {
-		return usage("convert takes one file, not %d", c.NArg())
-	}
 	snapshot, err := s.nodes(c, c.Args().First())
 	if err != nil {
 		return err
@@ -58,7 +55,7 @@ func (s *session) nodes(c *cli.Context, path string) (*cluster.Snapshot, error) 
 	return snapshot, fault.Wrap(fault.Usage, err)
 }
 
-// isDevice reports whether a reader is a terminal, or /dev/null as in cron: nobody
+// isDevice reports whether a reader is a terminal, or /dev/null as in cron: no program
 // sends anything.
 func isDevice(r io.Reader) bool {
 	f, ok := r.(*os.File)

@@ -169,9 +169,6 @@ type listed struct {
 // list prints the launchers in the order in which they are tried. Those that ask
 // Slurm are listed with what it said.
 func (s *session) list(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return usage("list takes no arguments, not %q", c.Args().First())
-	}
 	f, search, err := s.load(c)
 	if err != nil {
 		return err

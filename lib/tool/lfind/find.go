@@ -23,7 +23,7 @@ func (s *session) find(c *cli.Context) error {
 		format = "json"
 	}
 	if !slices.Contains(launcher.Formats, format) {
-		err := usage("--format: %q is none of %s", format, strings.Join(launcher.Formats, ", "))
+		err := usage("--format: %q is not one of %s", format, strings.Join(launcher.Formats, ", "))
 		if near := spelling.Nearest(format, launcher.Formats); near != "" {
 			err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 		}
@@ -72,7 +72,7 @@ func (s *session) find(c *cli.Context) error {
 	}
 	switch {
 	case answer.Local():
-		s.note(c, "note: launcher %q is local and takes no options of sbatch; these are what a job would need (see \"lfind run\", --kind slurm)", answer.Launcher.Name)
+		s.note(c, "note: launcher %q is local and does not use sbatch options; a job would need these (see \"lfind run\", --kind slurm)", answer.Launcher.Name)
 	case host != "":
 		s.note(c, "note: launcher %q is on %s: run sbatch there (see \"lfind run\")", answer.Launcher.Name, host)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // Usage is what the tool does, in a line.
-const Usage = "find the launcher for a resource request"
+const Usage = "find the sbatch options for a resource request"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int {
@@ -47,12 +47,12 @@ func (s *session) tool() app.Tool {
 		Name:      "lfind",
 		Usage:     Usage,
 		ArgsUsage: "REQUEST... | @FILE | -",
-		Description: `Prints the options of sbatch with which a job gets what a request asks for, such
-as 'cuda(mem=14G) * 2 & duration=4 days'. Launchers are described in
-launchers.yaml; without one, Slurm is asked.
+		Description: `Prints sbatch options that satisfy a resource request, such as
+'cuda(mem=14G) * 2 & duration=4 days'. Reads the launchers (partitions and
+nodes) from launchers.yaml; without such a file, asks Slurm.
 
-A request joins with "&" what must hold, and separates alternatives by "|":
-  cuda(mem=14G) * 2      GPUs with at least that memory; gpu() is any kind
+In a request, "&" joins conditions, and "|" separates alternatives:
+  cuda(mem=14G) * 2      GPUs with at least that memory; gpu(): any GPU
   cuda(model=[a100, h100], mem=24G..80G, cc>=8.0)
   cpu(mem=16G, cores=8)  main memory and CPUs of each node
   duration=4 days        time limit; also: deadline=18:00
@@ -71,8 +71,8 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 		Action: s.find,
 		Commands: []*cli.Command{
 			{
-				Name: "explain", Usage: "say of each launcher, partition and QoS why it matches or not", ArgsUsage: "REQUEST...",
-				Flags:  append(searchFlags(), jsonFlag, &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "a row for every group of nodes, QoS and account"}),
+				Name: "explain", Usage: "explain why each launcher, partition and QoS matches or not", ArgsUsage: "REQUEST...",
+				Flags:  append(searchFlags(), jsonFlag, &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "print a row for each group of nodes, QoS and account"}),
 				Action: s.explain,
 			},
 			{
@@ -80,11 +80,11 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Flags: append(searchFlags(), jsonFlag), Action: s.list,
 			},
 			{
-				Name: "check", Usage: "check a file, and tell every problem with its line and column", ArgsUsage: "[FILE]",
+				Name: "check", Usage: "check a file, and report each problem with its position", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{configFlag, jsonFlag}, Action: s.check,
 			},
 			{
-				Name: "convert", Usage: "write launchers.yaml from what scontrol show nodes prints", ArgsUsage: "[FILE]",
+				Name: "convert", Usage: "write launchers.yaml from the output of scontrol show nodes", ArgsUsage: "[FILE]",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "id", Usage: "`ID` of the launcher", Value: "slurm"},
 					&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "`TAGS` of the launcher"},
@@ -93,11 +93,11 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Action: s.convert,
 			},
 			{
-				Name: "run", Usage: "run a command through the launcher found", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
+				Name: "run", Usage: "run a command with the launcher that matches", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
 				Flags: append(searchFlags(),
 					setFlag, verifyFlag, noVerifyFlag,
-					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; output and exit status are the command's"},
-					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run it with srun, on this terminal"},
+					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; pass on output and exit status"},
+					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run with srun on this terminal"},
 					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
 					&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be run"},
 				),
@@ -110,12 +110,12 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 var (
 	configFlag = &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory"}
 	jsonFlag   = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
-	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set an option of what was found, `NAME=VALUE`; an empty value takes it away"}
+	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set or replace the option `NAME=VALUE`; an empty value removes it"}
 )
 
 // Whether Slurm is asked if it accepts what was found.
 var (
-	verifyFlag   = &cli.BoolFlag{Name: "verify", Usage: "ask Slurm whether it accepts the answer (the default where Slurm was asked what there is)"}
+	verifyFlag   = &cli.BoolFlag{Name: "verify", Usage: "ask Slurm whether it accepts the answer (default without launchers.yaml)"}
 	noVerifyFlag = &cli.BoolFlag{Name: "no-verify", Usage: "do not ask Slurm whether it accepts the answer"}
 )
 
@@ -123,14 +123,14 @@ var (
 func searchFlags() []cli.Flag {
 	return []cli.Flag{
 		configFlag,
-		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS` (commas between)"},
+		&cli.StringSliceFlag{Name: "tags", Aliases: []string{"t"}, Usage: "only launchers with one of these `TAGS`"},
 		app.OneOf(&cli.StringFlag{Name: "kind", Usage: "only launchers of this `KIND`: slurm or local"}, "slurm", "local"),
-		&cli.StringFlag{Name: "learn", Usage: "what the request does not say of time and memory is taken from your own runs of the job `NAME`"},
-		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may need more than was learned", Value: "5%"},
-		&cli.BoolFlag{Name: "allow-unknown", Usage: "where nothing else matches, take nodes that may: their GPUs are not known"},
-		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, whatever was asked in the last minutes"},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no warnings and notes"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report the warnings of the file too, and what could not be verified"},
+		&cli.StringFlag{Name: "learn", Usage: "take missing time and memory from your earlier runs of the job `NAME`"},
+		&cli.StringFlag{Name: "risk", Usage: "the `PART` of runs that may exceed the learned values", Value: "5%"},
+		&cli.BoolFlag{Name: "allow-unknown", Usage: "if nothing else matches, take nodes whose GPUs are not known"},
+		&cli.BoolFlag{Name: "refresh", Usage: "ask Slurm again, without the cache of the last minutes"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no warnings or notes"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also report warnings about the file, and what was not verified"},
 	}
 }
 
@@ -141,6 +141,6 @@ func findFlags() []cli.Flag {
 		setFlag,
 		verifyFlag,
 		noVerifyFlag,
-		&cli.BoolFlag{Name: "soonest", Usage: "of all that match, the one that Slurm would start first"},
+		&cli.BoolFlag{Name: "soonest", Usage: "of all matches, choose the one that would start first"},
 	}
 }

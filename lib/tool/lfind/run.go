@@ -22,7 +22,7 @@ import (
 // the terminal are its own.
 func (s *session) runCommand(c *cli.Context) error {
 	if len(s.command) == 0 {
-		return fault.Hint(usage("a command is missing"), `it stands behind "--": lfind run 'cuda()' -- python train.py`)
+		return fault.Hint(usage("a command is missing"), `put it after "--": lfind run 'cuda()' -- python train.py`)
 	}
 	if boolean(c, "wait") && boolean(c, "attach") {
 		return usage("-w/--wait cannot be combined with -a/--attach")

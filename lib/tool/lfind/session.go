@@ -114,7 +114,7 @@ func fileError(err error) error {
 		return fault.Hint(err, fmt.Sprintf("%q tells all there is", "lfind check "+launcher.Quote(problems.Problems[0].File)))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Hint(err, "without --config and LFIND_CONFIG, launchers.yaml is looked for in ~/.config/ponos, and Slurm is asked if there is none")
+		return fault.Hint(err, "without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func nothing(s *launcher.Search, r request.Request) error {
 	switch n := s.Unknown(); {
 	case hint != "":
 	case n > 0 && !s.AllowUnknown:
-		hint = `there are nodes of which it is not known whether their GPUs match: --allow-unknown takes them, "lfind explain" lists them, gpus.yaml can describe them`
+		hint = `for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
 	default:
 		hint = `"lfind explain" says why`
 	}
@@ -233,7 +233,7 @@ func nothing(s *launcher.Search, r request.Request) error {
 // noteUnknown says what is not known of the nodes of an answer.
 func (s *session) noteUnknown(c *cli.Context, a *launcher.Answer) {
 	for _, text := range a.Unknown {
-		s.note(c, "note: taken although not known to match: %s", text)
+		s.note(c, "note: used although not known to match: %s", text)
 	}
 	for _, text := range a.Notes {
 		s.note(c, "note: %s", text)

@@ -73,7 +73,7 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 		}
 		s.noteRefused(c, other, refused)
 	}
-	return nil, fault.Hint(first, "Slurm accepts none of the places that match; --no-verify prints the best one without asking")
+	return nil, fault.Hint(first, "Slurm accepts none of the candidates that match; --no-verify prints the best one without asking")
 }
 
 // accepts asks Slurm whether it would take a job with the options of an answer:
@@ -102,6 +102,6 @@ func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (ref
 func (s *session) noteRefused(c *cli.Context, a *launcher.Answer, refused error) {
 	var no *refusal
 	if errors.As(refused, &no) {
-		s.note(c, "note: Slurm refuses partition %s, by a rule that is not known here: %s", strings.Join(a.Partitions, ","), no.words)
+		s.note(c, "note: Slurm refuses partition %s, by a rule that lfind does not know: %s", strings.Join(a.Partitions, ","), no.words)
 	}
 }

@@ -52,7 +52,7 @@ func (l *listing) artifacts(dir string, out *bufio.Writer, found []spool.Summary
 func link(from, path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
-		return fmt.Errorf("%s is there, and is not a link", path)
+		return fmt.Errorf("%s exists and is not a link", path)
 	}
 	if err == nil {
 		if to, err := os.Readlink(path); err == nil && to == from {

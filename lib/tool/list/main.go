@@ -24,7 +24,7 @@ import (
 const name = "ponos-list"
 
 // Usage is what the tool does, in a line.
-const Usage = "show the tasks of the spool"
+const Usage = "list the tasks of the spool"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -34,16 +34,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
 		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\nponos-list --state failed --group lr --ids | ponos-retry",
 		Brief:    map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
-		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
-			&cli.IntFlag{Name: "last", Usage: "only the last `N` of those"},
-			&cli.BoolFlag{Name: "attempts", Usage: "show tasks that were retried, too"},
-			&cli.BoolFlag{Name: "ids", Usage: "print ids only, a line each"},
-			&cli.BoolFlag{Name: "names", Usage: "print names only, each once"},
+		Flags: app.TaskFlags(tasklist.States,
+			&cli.IntFlag{Name: "last", Usage: "only the last `N` tasks that match"},
+			&cli.BoolFlag{Name: "attempts", Usage: "also list earlier attempts of retried tasks"},
+			&cli.BoolFlag{Name: "ids", Usage: "print only ids, one per line"},
+			&cli.BoolFlag{Name: "names", Usage: "print only names, each once"},
 			&cli.BoolFlag{Name: "groups", Usage: "count the tasks of each group"},
-			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print whole ids, and all times"},
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again every 2 s, until Ctrl-C"},
-			&cli.StringFlag{Name: "table", Usage: "write `FILE`: a TSV with parameters, states, times and exit codes"},
-			&cli.StringFlag{Name: "artifacts", Usage: "make links to the artifacts of the tasks in `DIR`, by their names"},
+			&cli.BoolFlag{Name: "long", Aliases: []string{"l"}, Usage: "print full ids and all times"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "refresh every 2 s, until Ctrl-C"},
+			&cli.StringFlag{Name: "table", Usage: "write parameters, states, times and exit codes to `FILE` (TSV)"},
+			&cli.StringFlag{Name: "artifacts", Usage: "create links in `DIR` to the artifacts of the tasks, by name"},
 			app.JSONFlag(),
 		),
 		Action: func(c *cli.Context) error { return list(c, stdout, stderr) },
@@ -65,7 +65,7 @@ func list(c *cli.Context, stdout, stderr io.Writer) error {
 	given := ""
 	for _, f := range forms {
 		if c.IsSet(f) && given != "" {
-			return fault.Errorf(fault.Usage, "--%s and --%s can't be combined", given, f)
+			return fault.Errorf(fault.Usage, "--%s and --%s cannot be combined", given, f)
 		} else if c.IsSet(f) {
 			given = f
 		}
@@ -75,7 +75,7 @@ func list(c *cli.Context, stdout, stderr io.Writer) error {
 	}
 	l := listing{c: c, stdout: stdout, stderr: stderr}
 	var err error
-	if l.filter, err = tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now()); err != nil {
+	if l.filter, err = tasklist.NewFilter(c.String, clock.Now()); err != nil {
 		return err
 	}
 	if l.spool, err = tasklist.Open(c.String("config"), c.String("spool")); err != nil {
@@ -83,7 +83,7 @@ func list(c *cli.Context, stdout, stderr io.Writer) error {
 	}
 	if c.Bool("watch") {
 		if given != "" && given != "long" && given != "groups" {
-			return fault.Errorf(fault.Usage, "--watch and --%s can't be combined", given)
+			return fault.Errorf(fault.Usage, "--watch and --%s cannot be combined", given)
 		}
 		if !app.IsTerminal(stdout) {
 			return fault.Errorf(fault.Usage, "--watch: standard output is not a terminal")
@@ -118,14 +118,14 @@ func (l *listing) watch() error {
 
 // show prints what is asked for once.
 func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
-	all, err := l.spool.Look()
+	all, err := l.spool.Summaries()
 	if err != nil {
 		return err
 	}
 	found, errs := l.choose(all)
 	if warn {
 		old := slices.DeleteFunc(slices.Clone(all), func(s spool.Summary) bool { return clock.Since(s.Created) <= unattended })
-		if err := tasklist.Unattended(l.spool, tasklist.Agents(old)...); err != nil {
+		if err := tasklist.Unattended(l.spool, func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }, tasklist.Agents(old)...); err != nil {
 			app.Report(stderr, name, err)
 		}
 	}
@@ -160,7 +160,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	return errors.Join(errs...)
 }
 
-// unattended is how old a task is before its user is told that no agent takes turns: one
+// unattended is the age of a task from which its user is warned that no agent takes turns: one
 // may just have been started.
 const unattended = 10 * time.Second
 

@@ -31,13 +31,13 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. Of several, each line begins with the name of its task.",
+		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\nstandard input. With several tasks, each line begins with the name of its task.",
 		Examples:    "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
 		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
-		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what is added, until the tasks are over"},
-			&cli.BoolFlag{Name: "attempts", Usage: "print the logs of earlier attempts, too"},
-			&cli.BoolFlag{Name: "plain", Usage: "begin no line with the name of its task"}),
+		Flags: app.TaskFlags(tasklist.States,
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new lines until the tasks have ended"},
+			&cli.BoolFlag{Name: "attempts", Usage: "also print the logs of earlier attempts"},
+			&cli.BoolFlag{Name: "plain", Usage: "do not prefix lines with the name of the task"}),
 		Action: func(c *cli.Context) error { return show(c, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
@@ -53,37 +53,25 @@ type source struct {
 }
 
 func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	filter, err := tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now())
+	chosen, err := tasklist.Choose(c.String, c.Args().Slice(), stdin)
 	if err != nil {
 		return err
 	}
-	words, err := tasklist.Words(c.Args().Slice(), filter, stdin)
-	if err != nil {
-		return err
-	}
-	s, err := tasklist.Open(c.String("config"), c.String("spool"))
-	if err != nil {
-		return err
-	}
-	all, err := s.Look()
-	if err != nil || len(words) == 0 && filter.Empty() {
-		return err
-	}
-	found, errs := tasklist.Select(all, words, filter)
+	found := chosen.Found
 	if c.Bool("attempts") {
-		found = attempts(all, found)
+		found = attempts(chosen.All, found)
 	}
 	// What a task prints must not command the terminal of who looks at it.
 	text := app.Printable(stdout, app.IsTerminal(stdout))
 	sources := open(found, text, c.Bool("plain"), c.Bool("attempts"))
-	if err = follow(c, s, sources, stderr); err == nil {
+	if err = follow(c, chosen.Spool, sources, stderr); err == nil {
 		for _, l := range sources {
 			if l.prefix != nil {
 				err = errors.Join(err, l.prefix.Close())
 			}
 		}
 	}
-	return errors.Join(append(errs, err, text.Close())...)
+	return errors.Join(append(chosen.Errs, err, text.Close())...)
 }
 
 // attempts are the tasks, each behind those that it does again.

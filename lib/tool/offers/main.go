@@ -19,7 +19,7 @@ import (
 const name = "vast-offers"
 
 // Usage is what the tool does, in a line.
-const Usage = "show what machines a task would be started on now, the best first"
+const Usage = "show the offers on which a task could start now, best first"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -92,7 +92,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if odd > 0 {
-		fmt.Fprintf(stderr, "%s: warning: %d offers have no id or no price, and are left out\n", name, odd)
+		fmt.Fprintf(stderr, "%s: warning: %d offers have no id or no price, and are omitted\n", name, odd)
 	}
 	rows := []row{}
 	for i, o := range good {

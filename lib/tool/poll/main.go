@@ -27,7 +27,7 @@ import (
 const name = "ponos-poll"
 
 // Usage is what the tool does, in a line.
-const Usage = "look after all jobs, and print what the queue wants done"
+const Usage = "report job states to the queue, and print its actions"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int {
@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:  name,
 		Usage: Usage,
-		Description: "Reports states and logs of the tasks that run, and prints the queue's actions as\n" +
+		Description: "Reports states and logs of running tasks, and prints the queue's actions as\n" +
 			"JSON lines: one turn, or with --every one after the other.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll --every 10s | ponos-stop | ponos-start",
 		Flags: []cli.Flag{
@@ -62,9 +62,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 const grace = 10 * time.Second
 
 func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
-	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
-	}
 	every := time.Duration(0)
 	if c.IsSet("every") {
 		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
@@ -117,7 +114,7 @@ type poller struct {
 	guard  *assembly.Guard
 	out    *bufio.Writer
 	stderr io.Writer
-	// An action is passed on again after this time, if still nobody works on it.
+	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
 	broken bool // nobody reads the actions any more
@@ -148,7 +145,7 @@ func (p *poller) printOver() error {
 	return nil
 }
 
-// rest waits for the tasks whose books the last turn has left open. The actions are
+// rest waits for uploads that the last turn left running. The actions are
 // on their way by then, and others may take turns.
 func (p *poller) rest(ctx context.Context) error {
 	err := p.parts.Agent.WaitEnds(ctx)
@@ -190,7 +187,7 @@ func (p *poller) turn(ctx context.Context) error {
 	return err
 }
 
-// loop takes turns until a signal comes. What goes wrong is told and tried again;
+// loop takes turns until a signal comes. Errors are reported and retried;
 // only what will not go away by itself ends the loop.
 func (p *poller) loop(signal, turns context.Context, every time.Duration) error {
 	for {

@@ -1,4 +1,4 @@
-// Package reap is the tool vast-reap, which finds and destroys instances that no task wants.
+// Package reap is the tool vast-reap, which finds and destroys orphaned instances.
 package reap
 
 import (
@@ -25,7 +25,7 @@ import (
 const name = "vast-reap"
 
 // Usage is what the tool does, in a line.
-const Usage = "find instances of this agent that no task wants, and destroy them"
+const Usage = "find and destroy orphaned instances of this agent"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -34,18 +34,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return app.Tool{
 		Name:  name,
 		Usage: Usage,
-		Description: "Shows the instances that carry this agent's label and that no task wants; with\n" +
-			"--destroy it destroys them. Exits 1 when it has found some.",
+		Description: "Lists instances with the label of this agent that belong to no running task.\n" +
+			"With --destroy, destroys them. Exits with 1 if there are any.",
 		Examples: "vast-reap\nvast-reap --destroy --max 3\nvast-reap --agent a1b2c3d4e --older 1h\nvast-reap --account\nvast-reap --bill --since 30d",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.BoolFlag{Name: "destroy", Usage: "destroy what was found"},
+			&cli.BoolFlag{Name: "destroy", Usage: "destroy the instances that were found"},
 			&cli.IntFlag{Name: "max", Value: 10, Usage: "destroy at most `N` instances"},
-			&cli.StringFlag{Name: "older", Value: "10m", Usage: "leave instances alone that are younger than `DURATION`"},
-			&cli.StringFlag{Name: "agent", Usage: "look for instances of the agent `NAME`: one whose host is lost"},
-			&cli.BoolFlag{Name: "account", Usage: "look for all instances of the account with the label of any agent"},
-			&cli.BoolFlag{Name: "bill", Usage: "show what tasks were estimated to cost and what was billed"},
-			&cli.StringFlag{Name: "since", Value: "7d", Usage: "with --bill, of tasks that ended within `DURATION`"},
+			&cli.StringFlag{Name: "older", Value: "10m", Usage: "ignore instances younger than `DURATION`"},
+			&cli.StringFlag{Name: "agent", Usage: "find instances of the agent `NAME`, whose host is lost"},
+			&cli.BoolFlag{Name: "account", Usage: "find all instances of the account with the label of any agent"},
+			&cli.BoolFlag{Name: "bill", Usage: "compare the estimated cost of each task with the bill"},
+			&cli.StringFlag{Name: "since", Value: "7d", Usage: "with --bill, tasks that ended in the last `DURATION`"},
 			app.JSONFlag(),
 		},
 		Action: func(c *cli.Context) error { return reap(c, stdout, stderr) },
@@ -64,9 +64,6 @@ type row struct {
 }
 
 func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
-	if c.Args().Present() {
-		return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
-	}
 	older, err := unit.Duration(c.String("older"))
 	if err != nil {
 		return fault.Errorf(fault.Usage, "--older: %w", err)
@@ -109,7 +106,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 			case errors.Is(err, fs.ErrNotExist):
 				return "the agent has no such task", nil
 			case record.Foreign:
-				return "the queue does not give its task to this agent", nil
+				return "the queue does not assign its task to this agent", nil
 			}
 			return "", err
 		})
@@ -118,7 +115,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if n := r.Odd(); n > 0 {
-		fmt.Fprintf(stderr, "%s: warning: %d rows of the list of instances cannot be read, and are left out\n", name, n)
+		fmt.Fprintf(stderr, "%s: warning: %d rows of the list of instances cannot be read, and are omitted\n", name, n)
 	}
 	rows := []row{}
 	var chosen []vastrunner.Unwanted
@@ -153,7 +150,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 		return errors.Join(failures...)
 	case strangers > 0 && c.Bool("destroy"):
-		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are left alone: another agent may have this one's name", strangers, len(found)),
+		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name", strangers, len(found)),
 			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
 	case len(found) > len(chosen) && c.Bool("destroy"):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))

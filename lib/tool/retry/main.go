@@ -26,7 +26,7 @@ import (
 const name = "ponos-retry"
 
 // Usage is what the tool does, in a line.
-const Usage = "submit tasks of the spool again"
+const Usage = "submit failed or stopped tasks again"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -34,44 +34,33 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Tasks are named by ids, short ids, names, or filters; without any of these, by\nids on standard input. The ids of the new tasks are printed.",
+		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\nstandard input. Prints the ids of the new tasks.",
 		Examples:    "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
 		Brief:       map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
-		Flags: append(append([]cli.Flag{app.ConfigFlag(), app.SpoolFlag()}, app.FilterFlags(tasklist.States)...),
-			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`: those of a task that is over are not kept"},
-			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before more than one is submitted"}),
+		Flags: app.TaskFlags(tasklist.States,
+			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before submitting more than one task"}),
 		Action: func(c *cli.Context) error { return retry(c, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
 func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	filter, err := tasklist.NewFilter(c.String("state"), c.String("group"), c.String("name"), c.String("since"), c.String("until"), clock.Now())
-	if err != nil {
-		return err
-	}
 	var env map[string]string
 	if path := c.String("env-file"); path != "" {
+		var err error
 		if env, err = tasklist.ReadEnv(path); err != nil {
 			return err
 		}
 	}
-	words, err := tasklist.Words(c.Args().Slice(), filter, stdin)
+	chosen, err := tasklist.Choose(c.String, c.Args().Slice(), stdin)
 	if err != nil {
 		return err
 	}
-	s, err := tasklist.Open(c.String("config"), c.String("spool"))
-	if err != nil {
-		return err
-	}
-	all, err := s.Look()
-	if err != nil || len(words) == 0 && filter.Empty() {
-		return err
-	}
-	found, errs := tasklist.Select(all, words, filter)
-	if len(words) == 0 { // a filter means those that can be retried
+	s, found, errs := chosen.Spool, chosen.Found, chosen.Errs
+	if len(chosen.Words) == 0 { // a filter means those that can be retried
 		found = slices.DeleteFunc(slices.Clone(found), func(r spool.Summary) bool { return !r.State.Final() || r.State == task.Completed })
 	}
-	again, refused := plan(s, withChildren(all, found), env)
+	again, refused := plan(s, withChildren(chosen.All, found), env)
 	if errs = append(errs, refused...); len(again) == 0 {
 		return errors.Join(errs...)
 	}
@@ -88,7 +77,7 @@ func retry(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	for _, id := range made {
 		fmt.Fprintln(out, id)
 	}
-	if err := tasklist.Unattended(s, ""); err != nil {
+	if err := tasklist.Unattended(s, func() string { return tasklist.Start(c.String("config"), c.String("spool")) }, ""); err != nil {
 		app.Report(stderr, name, err)
 	}
 	return errors.Join(append(errs, out.Flush())...)
@@ -144,7 +133,7 @@ func plan(s *spool.Spool, found []spool.Summary, env map[string]string) (again [
 func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string, chosen map[task.ID]bool) (spool.Entry, error) {
 	switch {
 	case !e.State.Final():
-		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it is over")
+		return e, fault.Hint(fmt.Errorf("it is %s", e.State), "ponos-cancel stops it; it can be retried when it has ended")
 	case e.State == task.Completed:
 		return e, errors.New("it is completed")
 	case r.Retried:
@@ -152,7 +141,7 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		if err != nil {
 			return e, err
 		}
-		return e, fault.Hint(fmt.Errorf("it was retried already, as task %s", id), "retry that one")
+		return e, fault.Hint(fmt.Errorf("it has already been retried, as task %s", id), "retry that one")
 	}
 	if e.Source.Archive != "" {
 		if _, err := os.Stat(e.Source.Archive); errors.Is(err, fs.ErrNotExist) {
@@ -166,7 +155,7 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		}
 	}
 	if len(missing) > 0 {
-		return e, fault.Hint(fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))), "give them again with --env-file")
+		return e, fault.Hint(fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))), "pass them again with --env-file")
 	}
 	for _, parent := range e.After {
 		last, err := s.Latest(parent)

@@ -76,7 +76,7 @@ func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
 	path := filepath.Join(dir, "ponos.yaml")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.Hint(fault.Errorf(fault.Usage, "--init: %q is there already", path), "name another directory, or remove the file")
+		return fault.Hint(fault.Errorf(fault.Usage, "--init: %q already exists", path), "name another directory, or remove the file")
 	}
 	if err != nil {
 		return fault.Errorf(fault.Usage, "--init: %w", err)

@@ -2,6 +2,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ import (
 const name = "ponos-setup"
 
 // Usage is what the tool does, in a line.
-const Usage = "check the configuration, and make the agent ready to work"
+const Usage = "check the configuration, and register the agent"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -40,19 +41,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Examples: "ponos-setup --init ~/ponos\nponos-setup --config ~/ponos/ponos.yaml\nponos-setup --check",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
-			&cli.StringFlag{Name: "init", Usage: "write an example configuration into `DIR`, and end"},
-			app.OneOf(&cli.StringFlag{Name: "mode", Usage: "with --init: write it for `MODE`, local or slurm (slurm, if Slurm answers)"}, "local", "slurm"),
-			&cli.BoolFlag{Name: "check", Usage: "only look, change nothing"},
-			&cli.BoolFlag{Name: "tasks", Usage: "only list what the agent knows of its tasks, while it runs or not"},
-			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a job of Slurm"},
-			&cli.StringFlag{Name: "every", Value: "10s", Usage: "let the agent's job take a turn every `DURATION`"},
+			&cli.StringFlag{Name: "init", Usage: "write an example configuration to `DIR`, and exit"},
+			app.OneOf(&cli.StringFlag{Name: "mode", Usage: "with --init, the `MODE` to write: local or slurm (slurm if Slurm answers)"}, "local", "slurm"),
+			&cli.BoolFlag{Name: "check", Usage: "check only, change nothing"},
+			&cli.BoolFlag{Name: "tasks", Usage: "only list the tasks of the agent, from its state directory"},
+			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a Slurm job"},
+			&cli.StringFlag{Name: "every", Value: "10s", Usage: "the job of the agent takes a turn every `DURATION`"},
 			app.JSONFlag(),
 			app.VerboseFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return fault.Errorf(fault.Usage, "unexpected argument %q", c.Args().First())
-			}
 			if dir := c.String("init"); dir != "" {
 				return initialize(c.Context, dir, c.String("mode"), stdout)
 			}
@@ -166,18 +164,13 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 	if err := parts.CheckNoDaemon(c.Context); err != nil {
 		return err
 	}
-	if err := parts.Agent.Runner.Check(c.Context); err != nil {
+	checked, err := parts.Agent.Runner.Check(c.Context)
+	if err != nil {
 		return err
 	}
-	detail := "ready"
-	if d, ok := parts.Agent.Runner.(interface{ Detail() string }); ok {
-		detail = d.Detail()
-	}
-	r.check(parts.Agent.Runner.Name(), detail, nil)
-	if w, ok := parts.Agent.Runner.(interface{ Warnings() []string }); ok {
-		for _, warning := range w.Warnings() {
-			fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
-		}
+	r.check(parts.Agent.Runner.Name(), cmp.Or(checked.Detail, "ready"), nil)
+	for _, warning := range checked.Warnings {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 	}
 	for _, t := range []struct {
 		kind string

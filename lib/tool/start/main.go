@@ -31,12 +31,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     Usage,
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
-			"ids of tasks as arguments. Lines about anything else are passed on.",
+			"ids of tasks as arguments. Other lines are passed on unchanged.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 4, Usage: "prepare and submit `N` tasks at a time"},
-			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print what would be submitted"},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print the jobs without submitting them"},
 			app.VerboseFlag(),
 			&cli.StringFlag{Name: "local-worker", Hidden: true},
 		},
@@ -67,32 +67,24 @@ func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout, stderr
 	if err != nil {
 		return err
 	}
-	if parts.Vast != nil {
-		words, err := parts.Vast.Plan(ctx, s)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n", id, s.Label, words)
+	p, err := parts.Agent.Runner.Preview(ctx, s)
+	if err != nil {
 		return err
+	}
+	if why := parts.Refused(ctx, s.Needs); why != "" {
+		fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
+	}
+	if p.Argv == nil {
+		_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n", id, s.Label, p.Text)
+		return err
+	}
+	for i := range p.Argv {
+		p.Argv[i] = app.Quote(p.Argv[i])
 	}
 	script, err := os.ReadFile(s.Script)
 	if err != nil {
 		return err
 	}
-	command := "bash " + s.Script
-	if parts.SlurmRunner != nil {
-		batch, err := parts.SlurmRunner.Batch(ctx, s)
-		if err != nil {
-			return err
-		}
-		if why := parts.Refused(ctx, s.Needs); why != "" {
-			fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
-		}
-		command = "sbatch"
-		for _, arg := range batch.Argv() {
-			command += " " + app.Quote(arg)
-		}
-	}
-	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n", id, s.Label, command, strings.TrimRight(string(script), "\n"))
+	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n", id, s.Label, strings.Join(p.Argv, " "), strings.TrimRight(string(script), "\n"))
 	return err
 }

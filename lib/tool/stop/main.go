@@ -15,7 +15,7 @@ import (
 const name = "ponos-stop"
 
 // Usage is what the tool does, in a line.
-const Usage = "stop tasks: cancel their jobs, and wait for their end"
+const Usage = "stop tasks: cancel their jobs, and wait until they end"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -26,7 +26,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     Usage,
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
-			"ids of tasks as arguments. Lines about anything else are passed on.",
+			"ids of tasks as arguments. Other lines are passed on unchanged.",
 		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-stop ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),

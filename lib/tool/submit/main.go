@@ -25,7 +25,7 @@ import (
 const name = "ponos-submit"
 
 // Usage is what the tool does, in a line.
-const Usage = "put tasks into the spool"
+const Usage = "submit tasks to the spool"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int { return app.Main(run) }
@@ -119,8 +119,8 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	w := waiting{spool: s, id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
-	if err := tasklist.Unattended(s, ""); err != nil && batch.New > 0 {
+	w := waiting{spool: s, start: starter(c), id: batch.IDs[0], stop: "ponos-cancel " + string(batch.IDs[0]), stderr: stderr}
+	if err := tasklist.Unattended(s, w.start, ""); err != nil && batch.New > 0 {
 		w.tell(err)
 	}
 	if !c.Bool("wait") {
@@ -286,7 +286,7 @@ func parents(c *cli.Context, s *spool.Spool) ([]task.ID, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	all, err := s.Look()
+	all, err := s.Summaries()
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,9 @@ func checkRequest(r task.Request) error {
 		}
 		return fault.Wrap(fault.Usage, &flagError{name, err})
 	}
+	if err := need.CheckValues(r); err != nil {
+		return fault.Wrap(fault.Usage, &flagError{"--sbatch", err})
+	}
 	return nil
 }
 

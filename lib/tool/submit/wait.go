@@ -28,12 +28,18 @@ const unattended = 10 * time.Second
 type waiting struct {
 	spool  *spool.Spool
 	id     task.ID
-	stop   string // what stops the task
+	stop   string        // what stops the task
+	start  func() string // how the agent is started
 	stderr io.Writer
 
 	shown   int64        // bytes of the log
 	absent  task.Absence // of the task
 	trouble string       // what was told last
+}
+
+// starter is how the agent that takes the tasks is started.
+func starter(c *cli.Context) func() string {
+	return func() string { return tasklist.Start(c.String("config"), c.String("spool")) }
 }
 
 // wait follows a task: it prints the log as it is published, and ends with the
@@ -87,7 +93,7 @@ func (w *waiting) look(stdout io.Writer) (spool.Entry, error) {
 
 // attended tells when the agents of the tasks, or all of them, take no turns.
 func (w *waiting) attended(began time.Time, agents ...string) {
-	err := tasklist.Unattended(w.spool, agents...)
+	err := tasklist.Unattended(w.spool, w.start, agents...)
 	if err != nil && clock.Since(began) < unattended {
 		return
 	}
@@ -133,7 +139,7 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Look()
+	all, err := s.Summaries()
 	if err != nil {
 		return err
 	}
@@ -146,7 +152,7 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("no task is in the group %q", c.String("group"))
 	}
-	w := waiting{spool: s, stop: stopOf(c, s, c.String("group")), stderr: stderr}
+	w := waiting{spool: s, start: starter(c), stop: stopOf(c, s, c.String("group")), stderr: stderr}
 	return w.waitForAll(c, ids)
 }
 
@@ -171,7 +177,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 	var seen tasklist.Count
 	for {
 		looked := time.Now() //nolint:forbidigo // how long a look takes on this machine
-		all, err := w.spool.Look()
+		all, err := w.spool.Summaries()
 		switch {
 		case err == nil:
 			all = slices.DeleteFunc(all, func(r spool.Summary) bool { return !wanted[r.ID] })

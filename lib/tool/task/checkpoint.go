@@ -29,7 +29,7 @@ const lastWords = 10 * time.Second
 
 func (t *tool) checkpoint(c *cli.Context) error {
 	if len(t.save) == 0 || c.NArg() > 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "the command that saves is missing"), `write it behind "--": ponos-task checkpoint -- SAVE... [-- WORK...]`)
+		return fault.Hint(fault.Errorf(fault.Usage, "the command SAVE is missing"), `put it after "--": ponos-task checkpoint -- SAVE... [-- WORK...]`)
 	}
 	job, err := t.job()
 	if err != nil {
@@ -177,7 +177,7 @@ func parseSignals(names []string) (map[os.Signal]bool, error) {
 	for _, n := range names {
 		s, ok := signalNames[strings.TrimPrefix(strings.ToUpper(n), "SIG")]
 		if !ok {
-			problems = append(problems, fault.Errorf(fault.Usage, "--signal: %q is none of %s", n, strings.Join(signalList, ", ")))
+			problems = append(problems, fault.Errorf(fault.Usage, "--signal: %q is not one of %s", n, strings.Join(signalList, ", ")))
 		}
 		wanted[s] = true
 	}

@@ -15,9 +15,6 @@ import (
 // env prints what a script should know of its run. A failure leaves nothing on
 // standard output, so that a script does not go on with half of it.
 func (t *tool) env(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return fault.Errorf(fault.Usage, "env takes no arguments")
-	}
 	job, err := t.job()
 	if err != nil {
 		return err
@@ -36,7 +33,7 @@ func (t *tool) env(c *cli.Context) error {
 		switch {
 		case err != nil || len(runs) == 0:
 			if preempted = "unknown"; c.Bool("verbose") {
-				app.Report(t.stderr, name, errors.Join(errors.New("accounting does not tell why the job was requeued"), err))
+				app.Report(t.stderr, name, errors.Join(errors.New("accounting does not show why the job was requeued"), err))
 			}
 		case runs[len(runs)-1] == "PREEMPTED":
 			preempted = "yes"

@@ -25,7 +25,7 @@ import (
 const name = "ponos-task"
 
 // Usage is what the tool does, in a line.
-const Usage = "help job scripts, prologs and epilogs"
+const Usage = "helper for job scripts, prologs and epilogs"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int {
@@ -75,14 +75,14 @@ func (t *tool) app() app.Tool {
 	return app.Tool{
 		Name:  name,
 		Usage: Usage,
-		Description: "For scripts of jobs, and for Slurm's prolog and epilog: what a script should\n" +
-			"know of its run, notes of how a task is, and work that survives preemption.",
+		Description: "For job scripts, and for Slurm's prolog and epilog. Sets variables about the\n" +
+			"task and its run, writes notes, and saves and resumes preempted work.",
 		Examples: `eval "$(ponos-task env)"
 ponos-task note running "on $SLURMD_NODENAME"
 exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 		Commands: []*cli.Command{
 			{
-				Name: "env", Usage: "print variables of the task and the run, for eval",
+				Name: "env", Usage: "print variables about the task and the run, for eval",
 				Flags:  []cli.Flag{app.VerboseFlag()},
 				Action: t.env,
 			},
@@ -90,7 +90,7 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 				Name: "note", Usage: "append a line about the task to a file", ArgsUsage: "STATE [REASON...]",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "append to `FILE` (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)"},
-					&cli.StringFlag{Name: "task", Usage: "`ID` of the task (default: what the job was marked with)"},
+					&cli.StringFlag{Name: "task", Usage: "`ID` of the task (default: the mark of the job)"},
 				},
 				Action: t.note,
 			},
@@ -99,7 +99,7 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 				Flags: []cli.Flag{
 					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
 					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
-					&cli.BoolFlag{Name: "no-requeue", Usage: "save only"},
+					&cli.BoolFlag{Name: "no-requeue", Usage: "save without requeueing the job"},
 					app.VerboseFlag(),
 				},
 				Action: t.checkpoint,
@@ -107,11 +107,11 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 			{
 				Name: "run", Usage: "run a command in slices, until it is done", ArgsUsage: "-- WORK...",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "until-done", Usage: "go on in the next slice: a task of the array, or this job again"},
+					&cli.BoolFlag{Name: "until-done", Usage: "continue in the next slice: an array task, or this job requeued"},
 					&cli.StringFlag{Name: "save", Usage: "save with the shell command `CMD` (default: send SIGTERM to WORK)"},
 					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
 					&cli.StringFlag{Name: "lead", Value: "2m", Usage: "save `TIME` before the time limit; 0: at signals only"},
-					&cli.IntFlag{Name: "again", Value: notDone, Usage: "WORK asks for another slice by exit status `N`"},
+					&cli.IntFlag{Name: "again", Value: notDone, Usage: "exit status `N` of WORK requests another slice"},
 					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
 					app.VerboseFlag(),
 				},

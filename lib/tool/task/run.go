@@ -47,7 +47,7 @@ type slice struct {
 
 func (t *tool) run(c *cli.Context) error {
 	if len(t.work) == 0 || c.NArg() > 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "the command to run is missing"), `write it behind "--": ponos-task run --until-done --save "cp state saved" -- ./train --resume`)
+		return fault.Hint(fault.Errorf(fault.Usage, "the command to run is missing"), `put it after "--": ponos-task run --until-done --save "cp state saved" -- ./train --resume`)
 	}
 	s := &slice{tool: t, c: c, save: c.String("save"), again: c.Int("again")}
 	var err error
@@ -81,7 +81,7 @@ func (t *tool) run(c *cli.Context) error {
 			s.verbose("the work has ended in an earlier slice")
 			return fault.Exit(code, nil)
 		}
-		if err := s.former(ctx); err != nil {
+		if err := s.awaitPrevious(ctx); err != nil {
 			return err
 		}
 	}
@@ -137,9 +137,9 @@ func (s *slice) readMark() (code int, over bool, err error) {
 	return code, true, nil
 }
 
-// former waits until no slice that began before this one has processes left: Slurm begins
+// awaitPrevious waits until no slice that began before this one has processes left: Slurm begins
 // the next task of an array while it still ends those of the one before.
-func (s *slice) former(ctx context.Context) error {
+func (s *slice) awaitPrevious(ctx context.Context) error {
 	told := false
 	for began := clock.Now(); ; time.Sleep(time.Second) {
 		others, err := s.slurm.Before(ctx, s.array, s.job)
@@ -268,7 +268,7 @@ func (s *slice) saved(ctx context.Context, work *command.Work) error {
 // ended is the end of work that ended by itself.
 func (s *slice) ended(ctx context.Context, code int, err error) error {
 	if err == nil && code == s.again {
-		s.verbose("the work asks for another slice")
+		s.verbose("WORK requests another slice")
 		return s.goOn(ctx)
 	}
 	if s.array == "" || err != nil {
@@ -281,7 +281,7 @@ func (s *slice) ended(ctx context.Context, code int, err error) error {
 		err = errors.Join(err, os.Rename(f.Name(), s.mark))
 	}
 	if err != nil {
-		app.Report(s.stderr, name, fmt.Errorf("no mark for the other slices that the work is over: %w", err))
+		app.Report(s.stderr, name, fmt.Errorf("cannot tell the other slices that the work is done: %w", err))
 	}
 	// Those that are left find the mark; without them the queue is shorter.
 	var missing *command.NotFoundError
@@ -299,7 +299,7 @@ func (s *slice) goOn(ctx context.Context) error {
 	case !s.c.Bool("until-done") || s.job == "":
 		return fault.Exit(notDone, nil)
 	case s.array != "" && !s.last:
-		s.verbose("the next task of the array goes on")
+		s.verbose("the next array task continues")
 		return nil
 	}
 	state, err := s.slurm.State(ctx, s.job)

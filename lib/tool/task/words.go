@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,18 +16,31 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // The completions of the shells ask "ponos-task words KIND" for what there is at
-// the moment. A person waits with a finger on the key, so there is an answer at
-// once or none, and no word about why.
-const atOnce = 80 * time.Millisecond
+// the moment. A person waits with a finger on the key, so there is an answer within
+// this time or none, and no word about why.
+const (
+	atOnce      = 80 * time.Millisecond
+	patienceEnv = "PONOS_COMPLETION_TIMEOUT"
+)
 
 // source is a command that knows words.
 type source struct {
 	name  string
 	args  []string
 	parse func(string) []string
+}
+
+// program is how the command is run: one of Slurm is in PATH, the others are tools of the suite.
+func (s source) program() ([]string, error) {
+	switch s.name {
+	case "sinfo", "sshare", "squeue":
+		return []string{s.name}, nil
+	}
+	return command.Sibling(s.name)
 }
 
 var sources = map[string][]source{
@@ -55,12 +67,21 @@ func (t *tool) words(c *cli.Context) error {
 	if !ok || c.NArg() != 1 {
 		return fault.Errorf(fault.Usage, "words wants one of %s", strings.Join(slices.Sorted(maps.Keys(sources)), ", "))
 	}
-	ctx, cancel := context.WithTimeout(c.Context, atOnce)
+	limit, err := unit.Duration(os.Getenv(patienceEnv))
+	if err != nil || limit <= 0 {
+		limit = atOnce
+	}
+	ctx, cancel := context.WithTimeout(c.Context, limit)
 	defer cancel()
 	answers := make(chan []string, len(of))
 	for _, s := range of {
 		go func() {
-			result, err := command.System.Run(ctx, command.Cmd{Name: beside(s.name), Args: s.args})
+			program, err := s.program()
+			if err != nil {
+				answers <- nil
+				return
+			}
+			result, err := command.System.Run(ctx, command.Cmd{Name: program[0], Args: append(program[1:], s.args...)})
 			if err != nil {
 				answers <- nil
 				return
@@ -86,19 +107,8 @@ wait:
 	for _, w := range slices.Sorted(maps.Keys(found)) {
 		out.WriteString(w + "\n")
 	}
-	_, err := fmt.Fprint(t.stdout, out.String())
+	_, err = fmt.Fprint(t.stdout, out.String())
 	return err
-}
-
-// beside prefers a tool of ours from the directory of this one.
-func beside(name string) string {
-	if own, err := os.Executable(); err == nil {
-		path := filepath.Join(filepath.Dir(own), name)
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	return name
 }
 
 // named returns the strings of a field in lines or lists of JSON objects.

@@ -37,7 +37,7 @@ func Main(args []string, stdout io.Writer) error {
 	case "post":
 		return ask(http.MethodPost, args[1:], stdout)
 	}
-	return fmt.Errorf("%q is none of serve, get and post", args[0])
+	return fmt.Errorf("%q is not one of serve, get and post", args[0])
 }
 
 func serve(args []string) error {

@@ -298,7 +298,7 @@ func (c cluster) where() {
 		}
 	}
 	_, errs, code := c.as("alice", "fairshare", "where", "--mem=900G")
-	if code != 1 || !strings.Contains(errs, "no partition takes the job") {
+	if code != 1 || !strings.Contains(errs, "no partition accepts the job") {
 		c.t.Errorf("exit status %d, %q", code, errs)
 	}
 }
@@ -513,7 +513,7 @@ func (c cluster) when() {
 	})
 	c.must("root", "sacctmgr", "-Qi", "modify", "qos", "high", "set", "GrpTRES=gres/gpu=2")
 	out := decode[doc](c.t, c.must("alice", "fairshare", "when", "--json", "--partition=gpu", "--qos=high", "--gpus=3", "--time=30"))
-	if len(out.Jobs) != 1 || out.Jobs[0].Never == nil || *out.Jobs[0].Never != "QoS high: 2 GPUs allowed in all, 0 in use, the job asks for 3: it will never start like this" {
+	if len(out.Jobs) != 1 || out.Jobs[0].Never == nil || *out.Jobs[0].Never != "QoS high: 2 GPUs allowed in all, 0 in use, the job requests 3: it will never start like this" {
 		c.t.Errorf("%+v", out.Jobs)
 	}
 	if text := c.must("alice", "fairshare", "when", "-p", "gpu", "--gpus=1", "-t", "30"); !strings.Contains(text, "this job starts now") {
@@ -589,7 +589,7 @@ func (c cluster) used() {
 	if text := c.must("bob", "fairshare", "used", "--since", "1h"); !regexp.MustCompile(`(?m)^fold +3 +\d+% `).MatchString(text) {
 		c.t.Error(text)
 	}
-	if _, errs, code := c.as("bob", "fairshare", "used", "99999"); code != 2 || !strings.Contains(errs, "accounting does not know job 99999") {
+	if _, errs, code := c.as("bob", "fairshare", "used", "99999"); code != 2 || !strings.Contains(errs, "accounting has no job 99999") {
 		c.t.Errorf("exit status %d, %s", code, errs)
 	}
 }

@@ -57,9 +57,9 @@ const indexFile = "index"
 // indexMagic begins an index of this form.
 const indexMagic = "ponos index 1\n"
 
-// Look returns the tasks of the spool, the oldest first. Files that are no tasks are left
+// Summaries returns the tasks of the spool, the oldest first. Files that are no tasks are left
 // out.
-func (s *Spool) Look() ([]Summary, error) {
+func (s *Spool) Summaries() ([]Summary, error) {
 	// A task moves forward only: in this order of looks, none is missed.
 	dirs := []string{newDir, activeDir, doneDir}
 	lists, total := make([][]string, len(dirs)), 0
@@ -193,7 +193,7 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 			misses++
 		}
 	}
-	if misses < refreshFiles || misses*refreshShare < len(all) {
+	if misses < refreshFiles || misses*refreshShare < len(all) || CheckOwner(s.Dir) != nil {
 		return
 	}
 	b := []byte(indexMagic)

@@ -18,7 +18,7 @@ import (
 // shown is a look, as text.
 func shown(t *testing.T, s *Spool) string {
 	t.Helper()
-	all, err := s.Look()
+	all, err := s.Summaries()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func shown(t *testing.T, s *Spool) string {
 }
 
 // A look with an index shows what one without it shows, whatever has happened since.
-func TestLook(t *testing.T) {
+func TestSummaries(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	var entries []Entry
 	for i := range 3 * refreshFiles {
@@ -113,7 +113,7 @@ func FuzzIndex(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
-	if _, err := q.Look(); err != nil {
+	if _, err := q.Summaries(); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(q.Dir + "/" + indexFile)
@@ -214,7 +214,7 @@ func TestRequestStops(t *testing.T) {
 	}
 	report(t, q, "running", task.Running)
 	report(t, q, "over", task.Completed)
-	all, err := q.Look()
+	all, err := q.Summaries()
 	if err != nil {
 		t.Fatal(err)
 	}

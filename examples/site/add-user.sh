@@ -1,0 +1,15 @@
+#!/bin/sh
+# Gives a user an agent: sh add-user.sh USER, as root on the host from which jobs are
+# submitted. Run it again after a change of user.conf.
+set -eu
+user=${1:?usage: sh add-user.sh USER}
+id "$user" >/dev/null
+here=$(dirname "$0")
+home=$(getent passwd "$user" | cut -d : -f 6)
+install -d -m 700 -o "$user" -g "$(id -g "$user")" "$home/ponos"
+ln -sfn ponos.yaml "/etc/ponos/$user.yaml"
+drop=/etc/systemd/system/ponos@$user.service.d
+mkdir -p "$drop"
+sed "s,/home/%i,$home," "$here/user.conf" >"$drop/user.conf"
+systemctl daemon-reload
+systemctl enable --now "ponos@$user"

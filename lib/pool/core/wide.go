@@ -1,0 +1,210 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// Tasks of several nodes. The command runs at the first of them, and starts what it wants at
+// the others by itself, as MPI does. All nodes give their part, or none. When one is lost,
+// the attempt is: its command is ended. When the command has ended, the workers of the other
+// nodes end what is left of it there; before they have said so, the parts are not given to
+// others, and the task neither ends nor runs again. Where a node is not there, it is cleared
+// before it gets other tasks, unless both it and the scheduler are lost: then what is there
+// ends with the command that has started it.
+
+// wide reports whether the attempt is one of several nodes.
+func (a *attempt) wide() bool { return a.slot != nil && len(a.slot.Others) > 0 }
+
+// others are the workers of the other nodes.
+func (a *attempt) others() []*Worker {
+	var out []*Worker
+	for _, s := range a.slot.Others {
+		out = append(out, s.Node.Data.(*Worker))
+	}
+	return out
+}
+
+// unused reports whether a worker has no part in any task.
+func (w *Worker) unused() bool { return len(w.attempts)+len(w.parts) == 0 }
+
+// join notes the attempt at the other nodes.
+func (c *Core) join(a *attempt) {
+	c.wides[a.task.Seq] = a
+	for _, w := range a.others() {
+		w.parts[a.task.Seq] = a
+		w.Node.given(c.now)
+		if w.Node.trial {
+			c.pool.Close(w.n)
+		}
+	}
+}
+
+// part takes it off there.
+func (c *Core) part(a *attempt) {
+	if !a.wide() {
+		return
+	}
+	delete(c.wides, a.task.Seq)
+	for _, w := range a.others() {
+		delete(w.parts, a.task.Seq)
+	}
+}
+
+// crowded reports whether an attempt has a part of a node as the worker before had it: what
+// it has started there may still run.
+func (c *Core) crowded(w *Worker) bool {
+	for _, a := range c.wides {
+		if slices.ContainsFunc(a.others(), func(o *Worker) bool { return o != w && o.Node == w.Node }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweeping is an attempt whose command has ended, and that others clear away.
+type sweeping struct {
+	attempt *attempt
+	left    []*Worker
+	then    func()
+}
+
+// after goes on when nothing is left of an attempt that was lost with its worker.
+func (c *Core) after(a *attempt, then func()) {
+	if a.wide() {
+		c.sweep(a, then)
+		return
+	}
+	then()
+}
+
+// sweep has the other nodes of an attempt end what is left of it. Then it gives back what
+// the attempt has, and goes on.
+func (c *Core) sweep(a *attempt, then func()) {
+	s := &sweeping{attempt: a, then: then}
+	for _, o := range a.others() {
+		o.Node.unswept[a.key()] = true
+		if w := o.Node.Worker; w != nil && w.connected() { // it, or the one that came after
+			s.left = append(s.left, w)
+			c.sendSweep(w, a.key())
+		}
+	}
+	c.sweeps = append(c.sweeps, s)
+	c.swept(nil, wire.Key{})
+}
+
+func (c *Core) sendSweep(w *Worker, k wire.Key) { c.send(w, &wire.Message{Sweep: &k}) }
+
+// sweepLate has a worker end what the one before it was not there for.
+func (c *Core) sweepLate(w *Worker) {
+	for _, k := range slices.SortedFunc(maps.Keys(w.Node.unswept), func(a, b wire.Key) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		c.sendSweep(w, k)
+	}
+}
+
+// swept takes that nothing of an attempt is left at a worker; of none that is gone.
+func (c *Core) swept(w *Worker, k wire.Key) {
+	if w != nil {
+		delete(w.Node.unswept, k)
+		c.admit(w)
+	}
+	for _, s := range slices.Clone(c.sweeps) {
+		s.left = slices.DeleteFunc(s.left, func(o *Worker) bool { return !o.connected() || o == w && s.attempt.key() == k })
+		if len(s.left) > 0 || !slices.Contains(c.sweeps, s) {
+			continue
+		}
+		c.sweeps = slices.DeleteFunc(c.sweeps, func(o *sweeping) bool { return o == s })
+		c.part(s.attempt)
+		c.pool.Release(s.attempt.slot)
+		for _, o := range slices.Clone(c.workers) {
+			c.admit(o)
+		}
+		s.then()
+	}
+}
+
+// clears reports whether a worker is waited for to end what is left of an attempt.
+func (c *Core) clears(w *Worker) bool {
+	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return slices.Contains(s.left, w) })
+}
+
+// partsLost ends the attempts that have a part at a worker which is not there any more.
+func (c *Core) partsLost(w *Worker, why string) {
+	for _, a := range sorted(w.parts) {
+		c.loseNode(a, w, why)
+	}
+	clear(w.parts)
+	c.swept(nil, wire.Key{})
+}
+
+// loseNode ends an attempt, as one of its nodes is lost, or is about to be.
+func (c *Core) loseNode(a *attempt, w *Worker, why string) {
+	if a.lost == "" {
+		a.lost = "node " + w.Name() + ": " + oneLine(why)
+	}
+	if c.attempts[a.task.Seq] == a {
+		c.kill(a, wire.Lost, false)
+	}
+}
+
+// endWide handles the end of the command of such an attempt.
+func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output) {
+	others := a.others()
+	c.sweep(a, func() {
+		if r.What == wire.Failed && c.phase < Stopping {
+			// It fails sooner than it is known that one of its nodes is lost.
+			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(doubt), a, others})
+			return
+		}
+		c.settleWide(a, others, r, out)
+	})
+}
+
+// settleWide settles the end of an attempt, which is lost if one of its nodes is.
+func (c *Core) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
+	for _, o := range others {
+		if a.lost == "" && (!o.connected() || o.ending) {
+			a.lost = "node " + o.Name() + ": it was lost"
+		}
+	}
+	if r.What == wire.Lost || a.lost != "" && r.What == wire.Failed {
+		r.What, r.Error = wire.Lost, wire.Text(a.lost)
+	}
+	c.settle(a.task, nil, r, out)
+}
+
+// ends is called when a worker ends by itself, and what it runs, as after SIGTERM: attempts
+// that have a part of its node are lost.
+func (c *Core) ends(w *Worker) {
+	c.leaves(w)
+	for _, a := range sorted(w.parts) {
+		c.loseNode(a, w, "it is being ended")
+	}
+}
+
+// partsOf describes the nodes of an attempt for the first of them.
+func partsOf(s *pool.Slot) []wire.Part {
+	if len(s.Others) == 0 {
+		return nil
+	}
+	parts := []wire.Part{{Node: s.Node.Name, CPUs: s.CPUs, GPUs: s.GPUs}}
+	for _, o := range s.Others {
+		parts = append(parts, wire.Part{Node: o.Node.Name, CPUs: o.CPUs, GPUs: o.GPUs})
+	}
+	return parts
+}
+
+// nodeNames are the names of an attempt's nodes, with commas.
+func (a *attempt) nodeNames() string {
+	name := a.worker.Name()
+	if a.wide() {
+		for _, o := range a.slot.Others {
+			name += "," + o.Node.Name
+		}
+	}
+	return name
+}

@@ -1,0 +1,124 @@
+package jobpool
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// pi compiles the example, a program of MPI.
+func (p *pool) pi() {
+	p.Helper()
+	harness.Programs(p.T, "mpicc.mpich=libmpich-dev", "gcc", "mpirun.mpich=mpich")
+	c := exec.Command("mpicc.mpich", "-O2", "-o", filepath.Join(p.dir, "pi"), filepath.Join(harness.Root(), "examples/mpi/pi.c"))
+	if out, err := c.CombinedOutput(); err != nil {
+		p.Fatalf("%v: %s", err, out)
+	}
+}
+
+// ranks fails unless so many tasks have printed pi, each by so many ranks.
+func ranks(t *testing.T, status int, stdout, stderr string, tasks, ranks int) {
+	t.Helper()
+	want := strings.Repeat(fmt.Sprintf("pi is 3.141593, by %d ranks\n", ranks), tasks)
+	if status != 0 || stdout != want {
+		t.Errorf("exit %d, printed %q; want %q: %s", status, stdout, want, stderr)
+	}
+}
+
+// A program of MPI runs on two nodes of a job, started by mpirun and by srun.
+func TestMPIOnNodesOfAJob(t *testing.T) {
+	t.Parallel()
+	p := inSlurm(t, []string{"salloc", "--quiet", "--partition=cpu", "--nodes=2", "--ntasks-per-node=1"}, "--run", "run", "--task-nodes", "2")
+	p.pi()
+	status, stdout, stderr := p.run("mpirun.mpich ./pi 100000\nsrun --mpi=pmi2 ./pi 100000\nmpirun.mpich ./pi 100000\n")
+	ranks(t, status, stdout, stderr, 3, 2)
+	p.endsOnce(3)
+	p.noneLeft()
+}
+
+// It runs on all four nodes of a heterogeneous job, beside tasks of one node.
+func TestMPIOnFourNodes(t *testing.T) {
+	t.Parallel()
+	p := inSlurm(t, fourNodes, "--run", "run", "--min-nodes", "4", "-k")
+	p.pi()
+	status, stdout, stderr := p.run("#JOBPOOL nodes=4\nmpirun.mpich ./pi 100000\nmpirun.mpich ./pi 100000\n#JOBPOOL reset\ntrue\n#JOBPOOL nodes=4\nmpirun.mpich ./pi 100000\n")
+	ranks(t, status, stdout, stderr, 3, 4)
+	p.endsOnce(4)
+	p.noneLeft()
+}
+
+func TestMPIOverSSH(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, append([]string{"--run", "run", "--task-nodes", "2", "-k", "--nodes", "1/n[1-2]", "--min-nodes", "2"}, sshd(t)...)...)
+	p.pi()
+	status, stdout, stderr := p.run("mpirun.mpich ./pi 100000\nmpirun.mpich ./pi 100000\n")
+	ranks(t, status, stdout, stderr, 2, 2)
+	p.noneLeft()
+}
+
+// Tasks of two of three nodes, each with a program at the other one, while workers are
+// killed, and the scheduler: each ends once, and never has two attempts at a time.
+func TestNodesOfTasksAreKilled(t *testing.T) {
+	t.Parallel()
+	const tasks = 8
+	p := newPool(t, "--run", "run", "--task-nodes", "2", "--lost-retries", "1000", "--nodes", "1/n1,1/n2,1/n3", "--min-nodes", "2",
+		"--via-cmd", "env SLURMD_NODENAME={host} {worker}")
+	script := `echo $JOBPOOL_SEQ >>ran
+mkdir task.$JOBPOOL_SEQ 2>/dev/null || until ! kill -0 $(cat task.$JOBPOOL_SEQ/pid) 2>/dev/null; do echo $JOBPOOL_SEQ >>twice; sleep 0.1; done
+echo $$ >task.$JOBPOOL_SEQ/pid
+$JOBPOOL_RSH ${JOBPOOL_NODELIST#*,} 'sleep 1; echo at $JOBPOOL_NODE' >>at || exit
+test -e go || sleep 1
+`
+	if err := os.WriteFile(filepath.Join(p.dir, "task.sh"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Repeat("sh task.sh\n", tasks)
+	ended := func() (n int) {
+		for _, r := range p.journal() {
+			if r.Kind == "end" {
+				n++
+			}
+		}
+		return n
+	}
+	start := func(more ...string) *exec.Cmd {
+		c := p.command(more...)
+		c.Stdin = strings.NewReader(lines)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.eventually("the pool answers", func() bool { return p.status() != nil })
+		return c
+	}
+	c := start()
+	for i := range 4 {
+		p.eventually("a task runs", func() bool { st := p.status(); return st == nil || st["running"].(float64) > 0 })
+		if pids := p.workers(); len(pids) > 0 {
+			kill(pids[i%len(pids)])
+		}
+		before := ended()
+		p.eventually("a task ends, or the pool", func() bool { return ended() > before || p.status() == nil })
+	}
+	kill(c.Process.Pid)
+	_ = c.Wait()
+	status := 0
+	for range 10 {
+		if status, _, _ = p.run(lines, "--resume"); status == 0 {
+			break
+		}
+	}
+	if status != 0 {
+		t.Errorf("exit %d", status)
+	}
+	p.endsOnce(tasks)
+	p.runsExplained()
+	if b, err := os.ReadFile(filepath.Join(p.dir, "twice")); err == nil {
+		t.Errorf("two attempts ran at a time: %q", b)
+	}
+	p.noneLeft()
+}
