@@ -217,7 +217,17 @@ func newFollowed() (*followed, error) {
 }
 
 func (f *followed) path(name string) string { return filepath.Join(f.dir, name) }
-func (f *followed) remove()                 { _ = os.RemoveAll(f.dir) }
+
+// remove tries again for a while: a job that was cancelled while it began may still
+// create its files, between the removal of the others and that of the directory.
+func (f *followed) remove() {
+	for range 20 {
+		if os.RemoveAll(f.dir) == nil {
+			return
+		}
+		time.Sleep(look / 2)
+	}
+}
 
 // look is how often the files are looked at.
 const look = 100 * time.Millisecond
