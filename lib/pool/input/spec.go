@@ -36,7 +36,7 @@ var setters = map[string]func(s *pool.Spec, value string) error{
 	"priority": func(s *pool.Spec, v string) (err error) {
 		s.Priority, err = strconv.Atoi(v)
 		if err != nil || s.Priority < -1e6 || s.Priority > 1e6 {
-			err = fmt.Errorf("%q is not a whole number from -1000000 to 1000000", v)
+			err = fmt.Errorf("invalid number %q: expected a whole number from -1000000 to 1000000", v)
 		}
 		return
 	},
@@ -47,7 +47,7 @@ var setters = map[string]func(s *pool.Spec, value string) error{
 func Set(s *pool.Spec, name, value string) error {
 	set, ok := setters[name]
 	if !ok {
-		return fmt.Errorf("unknown setting %q, want one of %s", name, strings.Join(slices.Sorted(maps.Keys(setters)), ", "))
+		return fmt.Errorf("unknown setting %q: expected one of %s", name, strings.Join(slices.Sorted(maps.Keys(setters)), ", "))
 	}
 	if err := set(s, value); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -76,7 +76,7 @@ func gpus(v string) (whole int, share int32, err error) {
 func count(v string, least int) (int, error) {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > maxCount {
-		return 0, fmt.Errorf("%q is not a whole number from %d to %d", v, least, maxCount)
+		return 0, fmt.Errorf("invalid number %q: expected a whole number from %d to %d", v, least, maxCount)
 	}
 	return n, nil
 }
