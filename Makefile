@@ -27,7 +27,8 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 # All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
-TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
+# The longest first, so that the others run beside them.
+TESTSCRIPTS = $(addprefix ./testscripts/,agent jobpool lfind vast packages fairshare/cluster ponos-task) $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist recipes recipes-check wheel demo clean
@@ -52,6 +53,7 @@ test: test-unit ## run all tests; those that need Slurm use a cluster of their o
 RACE ?= -race
 test-unit: ## run the tests of the packages, with the race detector
 	$(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
+	$(if $(RACE),$(GO) test -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core # not with the race detector: each has one goroutine)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
