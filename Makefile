@@ -27,7 +27,8 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 # All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
-TESTSCRIPTS = $$($(GO) list ./testscripts/... | grep -v /chaos)
+# The longest first, so that the others run beside them.
+TESTSCRIPTS = $(addprefix ./testscripts/,agent jobpool lfind vast packages fairshare/cluster ponos-task) $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist recipes recipes-check wheel demo clean

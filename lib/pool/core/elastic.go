@@ -99,7 +99,7 @@ func (c *Core) end(w *Worker, immediately bool) {
 	for _, a := range sorted(w.attempts) {
 		c.kill(a, wire.Stopped, immediately)
 	}
-	for _, a := range sorted(w.parts) {
+	for _, a := range sorted(w.shared) {
 		c.loseNode(a, w, "it is taken away")
 		if immediately {
 			c.kill(a, wire.Lost, true)

@@ -113,9 +113,9 @@ func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 	}
 }
 
-// doubted keeps a failure from being charged to its task, if its node may be to
+// suspected keeps a failure from being charged to its task, if its node may be to
 // blame.
-func (c *Core) doubted(t *pool.Task, at *Worker, r *Result, out Output) bool {
+func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
 	tried := c.trials[t.Seq] != nil
 	c.judge(t, at, false)
 	if at == nil || tried || c.phase != Running || c.Halt != (Halt{}) {

@@ -30,7 +30,7 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 	case wire.Cancelled:
 		c.endTask(t, r, out)
 	default:
-		if !c.doubted(t, at, r, out) {
+		if !c.suspected(t, at, r, out) {
 			c.charge(t, at, r, out)
 		}
 	}

@@ -72,7 +72,7 @@ func (c *Core) Status(now time.Time) *Status {
 	s := &c.stats
 	st := &Status{
 		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost, Cancelled: s.cancelled,
-		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.doubts + len(c.undecided) + len(c.sweeps), Held: len(c.onHold), Lost: s.lost,
+		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps), Held: len(c.onHold), Lost: s.lost,
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -96,7 +96,7 @@ func (c *Core) Status(now time.Time) *Status {
 				ns.State = "closed"
 			}
 			ns.CPUs, ns.Free, ns.GPUs = w.n.Total().CPUs, w.n.Free().CPUs, w.n.Total().GPUs
-			ns.Queued, ns.Running, ns.PID = w.queued, len(w.attempts)+len(w.parts)-w.queued, w.hello.PID
+			ns.Queued, ns.Running, ns.PID = w.queued, len(w.attempts)+len(w.shared)-w.queued, w.hello.PID
 			ns.Resources = resourceStatus(w.n.Total().Named, w.n.Free().Named)
 			st.CPUs += ns.CPUs
 			st.CPUsUsed += ns.CPUs - ns.Free

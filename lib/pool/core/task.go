@@ -217,7 +217,7 @@ func message(a *attempt) *wire.Run {
 		Env: wire.Texts(t.Spec.Env), Need: t.Need(), Variant: t.Chosen(), Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
 	}
 	if a.slot != nil {
-		r.CPUs, r.GPUs, r.Slot, r.Parts = a.slot.CPUs, a.slot.GPUs, a.slot.Number, partsOf(a.slot)
+		r.CPUs, r.GPUs, r.Slot, r.Nodes = a.slot.CPUs, a.slot.GPUs, a.slot.Number, nodesOf(a.slot)
 	}
 	if x := t.Extra; x != nil {
 		r.ID, r.Stdin, r.Capture = wire.Text(x.ID), wire.Text(x.Stdin), x.Capture
@@ -285,15 +285,15 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		return
 	}
 	if c.mayBeStopped(d, r) {
-		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(doubt), nil, nil})
+		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(endNotice), nil, nil})
 		return
 	}
 	c.settle(a.task, w, r, out)
 }
 
-// doubt is how long it may take to learn that the node or the job is being ended,
+// endNotice is how long it may take to learn that the node or the job is being ended,
 // after a task was.
-const doubt = 1500 * time.Millisecond
+const endNotice = 1500 * time.Millisecond
 
 // mayBeStopped reports whether a task may have been ended by whoever ends the job:
 // Slurm signals all processes at once, and tasks end sooner than the scheduler hears
@@ -470,7 +470,7 @@ func (c *Core) removeOrphaned(seq int64) *pool.Task {
 		if a := w.attempts[seq]; a != nil {
 			delete(w.attempts, seq)
 			w.cancelled = append(w.cancelled, a)
-			c.doubts--
+			c.orphaned--
 			return a.task
 		}
 	}

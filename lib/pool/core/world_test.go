@@ -376,11 +376,11 @@ func (w *world) deliver(p *process) {
 func (w *world) begin(p *process, r *wire.Run) {
 	p.running[r.Key] = r
 	w.begun[r.Seq]++
-	if len(r.Parts) != r.Need.Width() && (r.Parts != nil || r.Need.Nodes > 1) {
-		w.broken = fmt.Sprintf("task %d needs %v, and has %v", r.Seq, r.Need, r.Parts)
+	if len(r.Nodes) != r.Need.Width() && (r.Nodes != nil || r.Need.Nodes > 1) {
+		w.broken = fmt.Sprintf("task %d needs %v, and has %v", r.Seq, r.Need, r.Nodes)
 	}
 	for _, b := range w.nodes {
-		for i, part := range r.Parts {
+		for i, part := range r.Nodes {
 			if i > 0 && part.Node == b.name {
 				b.remnants[r.Key] = r.Need.CPUs
 			}
@@ -506,17 +506,17 @@ func (w *world) check() {
 	if free := c.pool.SharedFree().Get("licence"); free+given != c.Shared.Get("licence") {
 		w.broken = fmt.Sprintf("%v licences are free, and %v given", free, given)
 	}
-	opening, doubts := 0, 0
+	opening, orphaned := 0, 0
 	for _, n := range c.nodes {
 		if n.Worker != nil && n.Worker.State <= Waiting {
 			opening++
 		}
 	}
 	for _, o := range c.orphans {
-		doubts += len(o.attempts)
+		orphaned += len(o.attempts)
 	}
-	if opening != c.opening || doubts != c.doubts {
-		w.broken = fmt.Sprintf("counted %d opening, %d doubts; there are %d, %d", c.opening, c.doubts, opening, doubts)
+	if opening != c.opening || orphaned != c.orphaned {
+		w.broken = fmt.Sprintf("counted %d opening, %d doubts; there are %d, %d", c.opening, c.orphaned, opening, orphaned)
 	}
 }
 

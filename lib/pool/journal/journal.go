@@ -145,8 +145,8 @@ type sendKey struct {
 	variant int
 }
 
-// lookTime is how long those who look whether a run goes on, by Held, may keep its lock.
-const lookTime = 200 * time.Millisecond
+// probeTime is how long those who look whether a run goes on, by Held, may keep its lock.
+const probeTime = 200 * time.Millisecond
 
 // ErrTaken says that another scheduler has taken the run directory. That can happen where the
 // lock of a file is not seen on other hosts, or was lost with a connection to its server.
@@ -159,7 +159,7 @@ func Create(dir, joblog string) (*Journal, error) {
 	}
 	j := &Journal{Dir: dir, sends: map[sendKey][]int64{}}
 	var err error
-	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), lookTime)
+	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))

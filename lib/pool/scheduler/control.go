@@ -27,7 +27,7 @@ type Request struct {
 	Nodes []string        `json:"nodes,omitempty"` // addnodes, as of --nodes; removenodes
 	Now   bool            `json:"now,omitempty"`   // removenodes: what runs there is ended
 
-	// Answer is called once for each answer, by the goroutine of the head.
+	// Answer is called once for each answer, by the goroutine of the scheduler.
 	Answer func(*Answer) `json:"-"`
 	// Base is what tasks of this connection need unless they say more.
 	Base *pool.Spec `json:"-"`

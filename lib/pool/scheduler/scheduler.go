@@ -70,7 +70,7 @@ func Run(ctx context.Context, c Config) *Result {
 		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy, Shared: c.Shared, Resources: c.Resources,
 	}, clock.Now())
 	s.reader.start(s)
-	s.lookAtSpools()
+	s.readSpools()
 	s.handle(core.Tick{})
 	s.loop()
 	if s.taken {
