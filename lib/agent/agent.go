@@ -51,12 +51,12 @@ type Agent struct {
 	// Places bounds how many tasks are prepared and submitted at the same time, by its
 	// capacity; nil: nothing does. Tasks that wait to be submitted with others take none.
 	Places chan struct{}
-	// Patience is how long a turn waits for tasks whose books it closes; 0: 5 seconds.
+	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
 
-	ends        ends
-	batches     batches
-	lookingBack sync.Mutex
+	uploads    uploads
+	batches    batches
+	recovering sync.Mutex
 }
 
 func (a *Agent) now() time.Time {
@@ -124,9 +124,9 @@ func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// end closes the books on a task that has no job, or whose job is over: log,
+// publishEnd publishes the end of a task that has no job, or whose job is over: log,
 // artifacts, state, and its directory out of the way. Each step may be repeated.
-func (a *Agent) end(ctx context.Context, d Dir, process string, r task.Report) error {
+func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Report) error {
 	// Artifacts first: their failures belong into the log, and a state that is
 	// final lets children start.
 	if process != noArtifacts {

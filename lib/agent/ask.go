@@ -54,6 +54,6 @@ func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <
 	if priced := a.Runner.Can().Price; priced != nil {
 		r.Cost = priced.Cost(ref)
 	}
-	after, err = a.closeBooks(ctx, d, k, r, listed, patience)
+	after, err = a.upload(ctx, d, k, r, listed, patience)
 	return after, true, err
 }

@@ -63,10 +63,10 @@ type work struct {
 
 // wanted says which of the queue's actions are to be passed on: a start unless the
 // task has a job or somebody works on it, a stop unless somebody is at it already.
-func wanted(actions []task.Action, look func(task.ID) work) []task.Action {
+func wanted(actions []task.Action, workOf func(task.ID) work) []task.Action {
 	var out []task.Action
 	for _, a := range actions {
-		w := look(a.ID)
+		w := workOf(a.ID)
 		if a.Kind == task.Start && (w.hasJob || w.busy) || a.Kind == task.Stop && w.busy && w.stopping {
 			continue
 		}

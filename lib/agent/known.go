@@ -39,8 +39,8 @@ type Known struct {
 	LogSize     int64        `json:"log_size,omitempty"` // bytes of the log that are published
 	Output      int64        `json:"output,omitempty"`   // how many of them are the job's output
 	Restarts    int          `json:"restarts,omitempty"`
-	Foreign     bool         `json:"foreign,omitempty"` // not ours, by the queue's word
-	Rules       string       `json:"rules,omitempty"`   // by which it is tried again
+	Reassigned  bool         `json:"reassigned,omitempty"` // not ours, by the queue's word
+	Rules       string       `json:"rules,omitempty"`      // by which it is tried again
 
 	output int64 // size of the job's output now
 	cached bool  // it was in the cache
@@ -50,7 +50,7 @@ const knownFile = "known.jsonl"
 
 // known is a task as its record has it.
 func (r Record) known() Known {
-	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Foreign: r.Foreign, Lost: r.Lost, Rules: r.Rules}
+	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost, Rules: r.Rules}
 }
 
 // cache is what is known of known.jsonl: it holds a line for each change, of which
@@ -175,13 +175,13 @@ func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
 	return errors.Join(err, f.Close())
 }
 
-// lookers is how many outputs are looked at the same time: a network file system
+// statters is how many outputs are looked at the same time: a network file system
 // takes its time for each.
-const lookers = 16
+const statters = 16
 
-// lookAtOutputs notes how large the output of each running task is: one system call
+// measureOutputs notes how large the output of each running task is: one system call
 // each, for all that a quiet turn needs to know of a task's files.
-func (s *Store) lookAtOutputs(known []Known) error {
+func (s *Store) measureOutputs(known []Known) error {
 	tasks, err := os.Open(filepath.Join(s.Dir, "tasks"))
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *Store) lookAtOutputs(known []Known) error {
 	defer tasks.Close()
 	dir := int(tasks.Fd())
 	var wg sync.WaitGroup
-	for part := range slices.Chunk(known, max(1, (len(known)+lookers-1)/lookers)) {
+	for part := range slices.Chunk(known, max(1, (len(known)+statters-1)/statters)) {
 		wg.Go(func() {
 			var info unix.Stat_t
 			for i := range part {

@@ -40,7 +40,7 @@ func scanKnown(object string) (k Known, ok bool) {
 		switch name {
 		case "attempt", "log_size", "output", "restarts":
 			number, rest, ok = scanNumber(rest)
-		case "foreign", "lost":
+		case "reassigned", "lost":
 			rest, is = strings.CutPrefix(rest, "true")
 			ok = is
 		default:
@@ -72,8 +72,8 @@ func scanKnown(object string) (k Known, ok bool) {
 			k.Output = number
 		case "restarts":
 			k.Restarts = int(number)
-		case "foreign":
-			k.Foreign = is
+		case "reassigned":
+			k.Reassigned = is
 		case "lost":
 			k.Lost = is
 		default:

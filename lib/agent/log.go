@@ -94,12 +94,12 @@ type wholeLog struct {
 	at    int64
 }
 
-var logParts = []string{headFile, runner.Output, tailFile}
+var logFiles = []string{headFile, runner.Output, tailFile}
 
 // logSize is the size of a task's log in bytes, and that of the job's output
 // within it.
 func logSize(d Dir) (total, output int64) {
-	for _, name := range logParts {
+	for _, name := range logFiles {
 		if info, err := os.Lstat(d.file(name)); err == nil && info.Mode().IsRegular() {
 			total += info.Size()
 			if name == runner.Output {
@@ -114,7 +114,7 @@ func logSize(d Dir) (total, output int64) {
 // and neither is what a link in the place of a part leads to.
 func openWhole(d Dir) (*wholeLog, error) {
 	w := &wholeLog{}
-	for _, name := range logParts {
+	for _, name := range logFiles {
 		// A fifo must not keep the agent waiting for somebody to write into it.
 		f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {

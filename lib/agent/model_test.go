@@ -83,7 +83,7 @@ type modelTask struct {
 	Owner    int8 // number of a job, from 1
 	Intent   bool
 	Job      int8 // recorded; from 1
-	Looks    int8 // of the absence of the job
+	Misses   int8 // of the absence of the job
 	Seen     bool // accounting has shown it in one of them
 	Tries    int8
 	Reported int8 // 0 pending, 1 running
@@ -168,7 +168,7 @@ func (w world) starter(i int, add modelAdd) {
 			next.Tasks[t].Intent = true
 			for j, job := range w.Jobs {
 				if int(job.Task) == t && job.listed() && (job.State == pending || job.State == running) {
-					next.Tasks[t].Job, next.Tasks[t].Looks = int8(j+1), 0
+					next.Tasks[t].Job, next.Tasks[t].Misses = int8(j+1), 0
 					add(false, next, "starter %d adopts job %d of task %d", i, j, t)
 					return
 				}
@@ -200,7 +200,7 @@ func (w world) starter(i int, add modelAdd) {
 			return // it cannot write that down; a later look finds the job
 		}
 		next := w
-		next.Tasks[s.Task].Job, next.Tasks[s.Task].Looks = w.Made[i].Job, 0
+		next.Tasks[s.Task].Job, next.Tasks[s.Task].Misses = w.Made[i].Job, 0
 		next.Starters[i], next.Made[i] = modelStarter{}, starterJob{}
 		add(false, next, "starter %d records job %d", i, w.Made[i].Job-1)
 	}
@@ -234,7 +234,7 @@ func (w world) array(i int, add modelAdd) {
 	}
 	w.fault(dead, add, "the same, and the array is listed late")
 	for t := range next.Tasks {
-		next.Tasks[t].Job, next.Tasks[t].Looks = made[t], 0
+		next.Tasks[t].Job, next.Tasks[t].Misses = made[t], 0
 	}
 	add(false, next, "starter %d submits an array and records its elements", i)
 }
@@ -442,9 +442,9 @@ func (w world) turn(t int, sacct string) (world, string) {
 	next, k := w, w.Tasks[t]
 	sight := slurmrunner.Sight{NoAccounting: !w.Accounts, Now: modelStart}
 	sight.Ref = runner.Ref{Task: "a", Job: strconv.Itoa(int(k.Job))}
-	if k.Looks > 0 { // a turn in three minutes
-		since := modelStart.Add(-time.Duration(k.Looks) * 3 * time.Minute)
-		sight.Ref.Missing = task.Absence{Since: since, Last: modelStart.Add(-3 * time.Minute), Looks: int(k.Looks)}
+	if k.Misses > 0 { // a turn in three minutes
+		since := modelStart.Add(-time.Duration(k.Misses) * 3 * time.Minute)
+		sight.Ref.Missing = task.Absence{Since: since, Last: modelStart.Add(-3 * time.Minute), Misses: int(k.Misses)}
 		if !k.Seen {
 			sight.Ref.Unaccounted = sight.Ref.Missing
 		}
@@ -510,11 +510,11 @@ func (w world) turn(t int, sacct string) (world, string) {
 	}
 	job := slurmrunner.Judge(sight)
 	if job.Instead != "" {
-		next.Tasks[t].Job, next.Tasks[t].Looks = int8(number(job.ID)), 4
+		next.Tasks[t].Job, next.Tasks[t].Misses = int8(number(job.ID)), 4
 		return next, "job " + job.ID + " counts"
 	}
 	if job.State.Final() && k.Owner != 0 && k.Owner != k.Job { // settleOne
-		next.Tasks[t].Job, next.Tasks[t].Looks = k.Owner, 4
+		next.Tasks[t].Job, next.Tasks[t].Misses = k.Owner, 4
 		return next, "the owner is another job"
 	}
 	reported := task.State("")
@@ -522,20 +522,20 @@ func (w world) turn(t int, sacct string) (world, string) {
 		reported = task.Running
 	}
 	s := decide(Known{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted, Reported: reported}, job, false, modelStart)
-	next.Tasks[t].Seen = w.Accounts && s.missing.Looks > 0 && s.unaccounted.Looks < s.missing.Looks
+	next.Tasks[t].Seen = w.Accounts && s.missing.Misses > 0 && s.unaccounted.Misses < s.missing.Misses
 	// Of the looks in a row that do not show the job, the first, the one that makes it a fact,
 	// and one after an hour are told apart.
-	switch looks := s.missing.Looks; {
-	case looks > 5 && w.Accounts:
-		next.Tasks[t].Looks = 30
-	case looks > 0:
-		next.Tasks[t].Looks = int8(max(4, min(looks, 5)))
+	switch misses := s.missing.Misses; {
+	case misses > 5 && w.Accounts:
+		next.Tasks[t].Misses = 30
+	case misses > 0:
+		next.Tasks[t].Misses = int8(max(4, min(misses, 5)))
 	default:
-		next.Tasks[t].Looks = 0
+		next.Tasks[t].Misses = 0
 	}
 	switch {
 	case s.again:
-		next.Tasks[t].Job, next.Tasks[t].Looks = 0, 0
+		next.Tasks[t].Job, next.Tasks[t].Misses = 0, 0
 		if next.Tasks[t].Tries++; k.Owner == k.Job {
 			next.Tasks[t].Owner = 0
 		}

@@ -47,17 +47,17 @@ func (q overQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
 // shownRunner shows a job of the task still, in a state.
 type shownRunner struct {
 	plainRunner
-	t     *testing.T
-	state task.State
-	look  func()
+	t      *testing.T
+	state  task.State
+	onJobs func()
 }
 
 func (shownRunner) Name() string { return "shown" }
 
 func (r shownRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	_, err := known()
-	if r.look != nil {
-		r.look()
+	if r.onJobs != nil {
+		r.onJobs()
 	}
 	return []runner.Job{{Task: "over", ID: "7", State: r.state}}, err
 }
@@ -101,7 +101,7 @@ func TestAJobWhoseTaskIsOver(t *testing.T) {
 func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
 	store := finished(t)
 	away := store.Dir + ".away"
-	r := shownRunner{t: t, state: task.Completed, look: func() {
+	r := shownRunner{t: t, state: task.Completed, onJobs: func() {
 		if err := os.Rename(store.Dir, away); err != nil {
 			t.Error(err)
 		}
@@ -116,7 +116,7 @@ func TestTheStateDirectoryGoesAwayInATurn(t *testing.T) {
 	if err := os.Rename(away, store.Dir); err != nil {
 		t.Fatal(err)
 	}
-	r.look = nil
+	r.onJobs = nil
 	a.Runner = r
 	if _, err := a.Poll(t.Context()); err != nil {
 		t.Error(err)
@@ -235,13 +235,13 @@ func TestDirectoriesInWhichNothingWasBegun(t *testing.T) {
 // pastRunner looks for jobs of the past, which takes it a moment.
 type pastRunner struct {
 	shownRunner
-	looks *atomic.Int32
+	calls *atomic.Int32
 }
 
 func (r pastRunner) Can() runner.Abilities { return runner.Abilities{Past: r} }
 
 func (r pastRunner) Past(context.Context, time.Time, func(task.ID) string) ([]runner.Job, error) {
-	r.looks.Add(1)
+	r.calls.Add(1)
 	time.Sleep(50 * time.Millisecond)
 	return nil, nil
 }
@@ -249,19 +249,19 @@ func (r pastRunner) Past(context.Context, time.Time, func(task.ID) string) ([]ru
 // Many tasks are started by name before the first turn: jobs of the past are looked for
 // once, and none of the tasks fails by it.
 func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
-	var looks atomic.Int32
-	a := &Agent{Queue: overQueue{t: t}, Runner: pastRunner{shownRunner{t: t, state: task.Completed}, &looks}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
+	var calls atomic.Int32
+	a := &Agent{Queue: overQueue{t: t}, Runner: pastRunner{shownRunner{t: t, state: task.Completed}, &calls}, Store: testStore(t), Log: slog.New(slog.DiscardHandler), TaskFormat: "%(message)s"}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if err := a.lookBack(t.Context()); err != nil {
+			if err := a.recoverJobs(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if looks.Load() != 1 {
-		t.Errorf("%d looks", looks.Load())
+	if calls.Load() != 1 {
+		t.Errorf("%d looks", calls.Load())
 	}
 	// Another process may be at it.
 	again := &Agent{Queue: a.Queue, Runner: a.Runner, Store: testStore(t), Log: a.Log, TaskFormat: a.TaskFormat}
@@ -270,7 +270,7 @@ func TestManyStartsBeforeTheFirstTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(300*time.Millisecond, func() { _ = turn.Close() })
-	if err := again.lookBack(t.Context()); err != nil {
+	if err := again.recoverJobs(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -96,7 +96,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		// what had a job when the turn began is not to be started by that answer.
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
-	return actions, errors.Join(append(failures, together(unlocked)...)...)
+	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)
 }
 
 // waiting is why jobs wait, where that is known.
@@ -166,7 +166,7 @@ func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, err
 		if err != nil {
 			return nil, err
 		}
-		return m.refs, a.Store.lookAtOutputs(m.known)
+		return m.refs, a.Store.measureOutputs(m.known)
 	}
 }
 
@@ -189,7 +189,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	for i := range jobOf {
 		jobOf[i] = none
 	}
-	var strangers []*runner.Job
+	var untracked []*runner.Job
 	for at := range jobs {
 		job := &jobs[at]
 		// A runner mostly answers in the order in which it was told.
@@ -200,16 +200,16 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		if i, ok := m.index[job.Task]; ok && (known[i].Job == job.ID || known[i].Job == job.Instead) {
 			jobOf[i] = job
 		} else if !ok {
-			strangers = append(strangers, job)
+			untracked = append(untracked, job)
 		}
 	}
 	var mu sync.Mutex
 	var missed atomic.Bool
-	failed := append(a.late(), m.cache.unread...)
+	failed := append(a.uploadFailures(), m.cache.unread...)
 	patience, stop := a.patience()
 	defer stop()
-	after := make([]*Known, len(known), len(known)+len(strangers))
-	adopted := make([]*Known, len(strangers))
+	after := make([]*Known, len(known), len(known)+len(untracked))
+	adopted := make([]*Known, len(untracked))
 	limit := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
 	each := func(id task.ID, store **Known, do func() (*Known, error)) {
@@ -226,18 +226,18 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	for i := range known {
-		if k := &known[i]; !k.Foreign && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
+		if k := &known[i]; !k.Reassigned && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
 		k, job := known[i], *jobOf[i]
-		if k.Foreign {
-			each(k.ID, &after[i], func() (*Known, error) { return a.watchForeign(ctx, k, job, listed) })
+		if k.Reassigned {
+			each(k.ID, &after[i], func() (*Known, error) { return a.watchReassigned(ctx, k, job, listed) })
 			continue
 		}
 		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
-	for i, job := range strangers {
+	for i, job := range untracked {
 		each(job.Task, &adopted[i], func() (*Known, error) {
 			k, err := a.adopt(ctx, *job, listed, patience)
 			if err != nil {
@@ -247,7 +247,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	wg.Wait()
-	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: together(failed)}
+	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: joinFailures(failed)}
 	var changes []Known
 	for i, k := range after {
 		switch {
@@ -340,7 +340,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 		if after, again, err := a.tryAgain(ctx, d, k, job, &s.report, listed); again || err != nil {
 			return after, err
 		}
-		return a.closeBooks(ctx, d, k, s.report, listed, patience)
+		return a.upload(ctx, d, k, s.report, listed, patience)
 	}
 	if a.asks(&k, &job) {
 		if after, settled, err := a.ask(ctx, d, k, listed, patience); settled {
@@ -400,7 +400,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 	}
 	if r.Tries++; r.Tries >= maxSubmissions {
 		held.Close()
-		return a.closeBooks(ctx, d, k, task.Report{State: task.Error, Reason: fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)}, true, patience)
+		return a.upload(ctx, d, k, task.Report{State: task.Error, Reason: fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)}, true, patience)
 	}
 	// The queue offers the start of a task that waits.
 	if k.Reported == task.Running {
@@ -436,11 +436,11 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 	return nil, nil
 }
 
-// closeBooks begins to close the books on a task whose job has ended. It returns nil
-// if that was soon done.
-func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, listed bool, patience <-chan struct{}) (*Known, error) {
+// upload starts to publish the end of a task whose job has ended. It returns nil if that
+// was done within patience.
+func (a *Agent) upload(ctx context.Context, d Dir, k Known, r task.Report, listed bool, patience <-chan struct{}) (*Known, error) {
 	var gone atomic.Bool // the queue does not have the task
-	over, err := a.begin(ctx, k.ID, patience, func() (bool, error) { return a.settleEnd(ctx, d, k, r, listed, &gone) })
+	over, err := a.runUpload(ctx, k.ID, patience, func() (bool, error) { return a.publishUnlessHeld(ctx, d, k, r, listed, &gone) })
 	if over {
 		return nil, err
 	}
@@ -450,9 +450,9 @@ func (a *Agent) closeBooks(ctx context.Context, d Dir, k Known, r task.Report, l
 	return &k, err
 }
 
-// settleEnd closes the books on a task whose job has ended, unless ponos-stop is
-// at it. It reports whether the task is over.
-func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
+// publishUnlessHeld publishes the end of a task whose job has ended, unless ponos-stop holds
+// its lock. It reports whether the task is over.
+func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Known, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return false, nil
@@ -464,7 +464,7 @@ func (a *Agent) settleEnd(ctx context.Context, d Dir, k Known, r task.Report, li
 		return false, err
 	}
 	defer held.Close()
-	err = a.end(ctx, d, k.Process, r)
+	err = a.publishEnd(ctx, d, k.Process, r)
 	if forgotten(err) {
 		if listed && k.Absent.Again(a.now()).Fact() {
 			return true, a.Store.Finish(k.ID)
@@ -502,17 +502,16 @@ func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 	if !k.Absent.Fact() {
 		return &k, nil
 	}
-	k.Foreign = true
+	k.Reassigned = true
 	a.Log.Warn("the queue does not give this task to this agent; its job is left alone", "task", k.ID, "job", k.Job)
-	return &k, a.updateRecord(d, func(r *Record) { r.Foreign = true })
+	return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
 }
 
-// watchForeign keeps a foreign job in mind for as long as the runner shows it. When it
-// has ended, the queue is asked once more: a task that it gives to this agent again is
-// not foreign.
+// watchReassigned tracks the job of a reassigned task for as long as the runner lists it. When it
+// has ended, the queue is asked once more: it may have given the task back to this agent.
 // One that costs money is not left alone: if the queue still does not give its task to
 // this agent, it is ended.
-func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
+func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
 	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
 	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Unknown) {
 		missing := task.Absence{}
@@ -525,8 +524,8 @@ func (a *Agent) watchForeign(ctx context.Context, k Known, job runner.Job, liste
 	d := a.Store.Task(k.ID)
 	_, err := a.Queue.Task(ctx, k.ID)
 	if err == nil {
-		k.Foreign, k.Absent = false, task.Absence{}
-		return &k, a.updateRecord(d, func(r *Record) { r.Foreign = false })
+		k.Reassigned, k.Absent = false, task.Absence{}
+		return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = false })
 	}
 	if !forgotten(err) {
 		return &k, nil
@@ -571,7 +570,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		// Fully processed. Slurm may have lost the end of the job, and keep its nodes.
-		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Foreign && a.now().Sub(finished.Ended) > pastEnd {
+		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
 			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
 			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
 		}
@@ -609,7 +608,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if err != nil && job.Past {
 		return nil, a.abandon(d, record)
 	}
-	if err != nil && job.Stranger {
+	if err != nil && job.Untracked {
 		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
@@ -622,11 +621,11 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	// The user's other agents have jobs too, and the queue says whose task it is.
 	costs := a.Runner.Can().Price != nil
-	record.Foreign = !costs && errors.Is(err, queue.ErrNotMine)
+	record.Reassigned = !costs && errors.Is(err, queue.ErrNotMine)
 	if err := d.Write(record); err != nil {
 		return nil, err
 	}
-	if record.Foreign {
+	if record.Reassigned {
 		k := record.known()
 		return &k, nil
 	}
@@ -650,19 +649,19 @@ const pastEnd = 15 * time.Minute
 func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
 	trimmer := a.Runner.Can().Trim
 	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
-	if trimmer == nil || job.State != task.Pending && !running || job.Stranger || job.Past {
+	if trimmer == nil || job.State != task.Pending && !running || job.Untracked || job.Past {
 		return nil
 	}
 	a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
 	return trimmer.Trim(ctx, job.Task, []string{job.ID})
 }
 
-// pastTime is how long before the state directory was made jobs are looked for that may
-// have been of a former one.
+// pastTime is how long before the state directory was created a job may have been submitted
+// that recover still finds.
 const pastTime = 14 * 24 * time.Hour
 
 // recover adds to the jobs that the runner shows those that it shows no more, if the state
-// directory is new: a former one may have been lost. What has ended is reported so, and
+// directory is new: an older one may have been lost. What has ended is reported so, and
 // not run again.
 func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]runner.Job, error) {
 	h := a.Runner.Can().Past
@@ -733,7 +732,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	}
 	var running []Running
 	for _, k := range append(after.known, after.adopted...) {
-		if k.Foreign {
+		if k.Reassigned {
 			continue
 		}
 		job := seen[k.ID]

@@ -31,15 +31,15 @@ type script struct {
 var protocol string
 
 func (s script) text() []byte {
-	head := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n", s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
-	return job(head, "task="+string(s.Task.ID)+"\ndir="+quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
+	header := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n", s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
+	return job(header, "task="+string(s.Task.ID)+"\ndir="+quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
 }
 
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
 
 // job is a job script: head are comments, and which sets task, dir and job.
-func job(head, which string, env environment.Environment, attempt, tried int) []byte {
-	return []byte("#!/bin/bash\n" + head + "\n" + which +
+func job(header, which string, env environment.Environment, attempt, tried int) []byte {
+	return []byte("#!/bin/bash\n" + header + "\n" + which +
 		"source=" + quote(env.Source) + "\n" +
 		"venv=" + quote(env.Venv) + "\n" +
 		"restart=${SLURM_RESTART_COUNT:-0}\n" +

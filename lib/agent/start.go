@@ -24,7 +24,7 @@ func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 		return task.Outcome{}, err
 	}
 	defer p.leave()
-	if err := a.lookBack(ctx); err != nil {
+	if err := a.recoverJobs(ctx); err != nil {
 		return task.Outcome{}, err
 	}
 	d, err := a.Store.Create(id)
@@ -192,15 +192,15 @@ func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
 	return a.Queue.State(ctx, t.ID)
 }
 
-// lookBack makes sure that jobs from before the state directory was made were looked for.
+// recoverJobs makes sure that jobs from before the state directory was made were looked for.
 // ponos-poll does that first of all; a task that somebody starts by name may come before.
 // One look is enough for all who start tasks together.
-func (a *Agent) lookBack(ctx context.Context) error {
+func (a *Agent) recoverJobs(ctx context.Context) error {
 	if a.Runner.Can().Past == nil || a.Store.recovered() {
 		return nil
 	}
-	a.lookingBack.Lock()
-	defer a.lookingBack.Unlock()
+	a.recovering.Lock()
+	defer a.recovering.Unlock()
 	for try := 0; ; try++ {
 		if a.Store.recovered() {
 			return nil
@@ -209,7 +209,7 @@ func (a *Agent) lookBack(ctx context.Context) error {
 		if a.Store.recovered() {
 			return nil // whatever else went wrong is for ponos-poll to report
 		}
-		if !fault.Is(err, fault.Busy) || try == lookBackTries {
+		if !fault.Is(err, fault.Busy) || try == recoverTries {
 			return err
 		}
 		select { // ponos-poll is at it
@@ -220,8 +220,8 @@ func (a *Agent) lookBack(ctx context.Context) error {
 	}
 }
 
-// lookBackTries bounds how long a turn of another process is waited for: about 30 s.
-const lookBackTries = 150
+// recoverTries bounds how long a turn of another process is waited for: about 30 s.
+const recoverTries = 150
 
 // heldBack says why a task is not to be tried now, or "".
 func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error) {
@@ -367,7 +367,7 @@ func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task
 		return task.Outcome{}, err
 	}
 	reason := why.Error()
-	err := a.end(ctx, d, noArtifacts, task.Report{State: task.Error, Reason: reason})
+	err := a.publishEnd(ctx, d, noArtifacts, task.Report{State: task.Error, Reason: reason})
 	if forgotten(err) && record.Intent.IsZero() {
 		err = a.abandon(d, record)
 	}

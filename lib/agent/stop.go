@@ -14,7 +14,7 @@ import (
 
 // Stop stops a task and reports it as stopped. A job already gone is success.
 func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
-	if err := a.lookBack(ctx); err != nil {
+	if err := a.recoverJobs(ctx); err != nil {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
 	}
 	d, held, err := a.lockForStop(ctx, id)
@@ -93,7 +93,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 			report.Cost = priced.Cost(ref)
 		}
 	}
-	err = a.end(ctx, d, process, report)
+	err = a.publishEnd(ctx, d, process, report)
 	if forgotten(err) {
 		if record.Job == "" && record.Intent.IsZero() {
 			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)

@@ -141,19 +141,19 @@ type Record struct {
 	Attempt     int     `json:"attempt"`
 	// What the task needs, the rules by which it is tried again, and what earlier attempts
 	// in this directory have come to.
-	Request   task.Request   `json:"request,omitzero"`
-	Rules     string         `json:"rules,omitempty"`
-	Changed   []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
-	Attempts  []task.Attempt `json:"attempts,omitempty"`
-	LogFrom   int64          `json:"log_from,omitempty"` // where this attempt's output begins
-	Runner    string         `json:"runner,omitempty"`
-	Intent    time.Time      `json:"intent,omitzero"` // a job may exist from this time on
-	Job       string         `json:"job,omitempty"`
-	Submitted time.Time      `json:"submitted,omitzero"`
-	Before    []string       `json:"before,omitempty"` // jobs of earlier attempts
-	Final     string         `json:"final,omitempty"`  // the final state that was reported
-	Ended     time.Time      `json:"ended,omitzero"`   // when it was
-	Foreign   bool           `json:"foreign,omitempty"`
+	Request    task.Request   `json:"request,omitzero"`
+	Rules      string         `json:"rules,omitempty"`
+	Changed    []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
+	Attempts   []task.Attempt `json:"attempts,omitempty"`
+	LogFrom    int64          `json:"log_from,omitempty"` // where this attempt's output begins
+	Runner     string         `json:"runner,omitempty"`
+	Intent     time.Time      `json:"intent,omitzero"` // a job may exist from this time on
+	Job        string         `json:"job,omitempty"`
+	Submitted  time.Time      `json:"submitted,omitzero"`
+	Before     []string       `json:"before,omitempty"` // jobs of earlier attempts
+	Final      string         `json:"final,omitempty"`  // the final state that was reported
+	Ended      time.Time      `json:"ended,omitzero"`   // when it was
+	Reassigned bool           `json:"reassigned,omitempty"`
 	// Lost says that the record was made of a job that was found: what was in the task's
 	// directory before is lost, the journals of the job's starts included.
 	Lost bool `json:"lost,omitempty"`

@@ -92,7 +92,7 @@ func TestTheViewNeedsNoLock(t *testing.T) {
 func TestKnownLines(t *testing.T) {
 	for _, k := range []Known{
 		{ID: "a", Job: "7", Attempt: 1},
-		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Foreign: true, Lost: true},
+		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true, Lost: true},
 	} {
 		s := testStore(t)
 		if _, err := s.Create(k.ID); err != nil {
@@ -146,7 +146,7 @@ func TestDamagedCache(t *testing.T) {
 }
 
 func FuzzParseKnown(f *testing.F) {
-	f.Add(`{"id":"a","slug":"x","job":"7","attempt":1,"submitted":"2026-11-20T18:00:00.5Z","reported":"running","log_size":5,"foreign":true}` + "\n")
+	f.Add(`{"id":"a","slug":"x","job":"7","attempt":1,"submitted":"2026-11-20T18:00:00.5Z","reported":"running","log_size":5,"reassigned":true}` + "\n")
 	f.Add(`{"id":"a","job":"` + "\\u0041" + `"}` + "\n")
 	f.Add("{}\n")
 	f.Fuzz(func(t *testing.T, line string) {

@@ -17,7 +17,7 @@ import (
 type TaskView struct {
 	ID       task.ID    `json:"id"`
 	Slug     string     `json:"slug"`
-	State    task.State `json:"state"` // "preparing", "waiting", pending, running, "unknown" or "foreign"
+	State    task.State `json:"state"` // "preparing", "waiting", pending, running, "unknown" or "reassigned"
 	Job      string     `json:"job"`   // the runner's name of it; "" without one
 	Node     string     `json:"node"`  // where the last start of the job began; "" if none did
 	Since    time.Time  `json:"since"` // of the state; zero if it is not known
@@ -68,8 +68,8 @@ func ReadView(dir string) (View, error) {
 		case record.Job == "" && !record.Retry.IsZero():
 			t.State = "waiting"
 		case record.Job == "":
-		case record.Foreign:
-			t.State = "foreign"
+		case record.Reassigned:
+			t.State = "reassigned"
 		default:
 			t.State, t.Since = task.Pending, record.Submitted
 			if ok && known[i].Job == record.Job {

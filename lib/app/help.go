@@ -104,7 +104,7 @@ func (p page) text() string {
 func (p page) shortened() bool { return strings.Count(p.full(), "\n") > height }
 
 func (p page) full() string {
-	text := p.head(p.description) + p.commandList()
+	text := p.header(p.description) + p.commandList()
 	if len(p.flags) > 0 {
 		text += "\noptions:\n" + list(p.flags)
 	}
@@ -120,7 +120,7 @@ func (p page) screen() string {
 	tool, _, _ := strings.Cut(p.name, " ")
 	more := fmt.Sprintf("\nmore: %s --help-all, man %s\n", p.name, tool)
 	description, _, _ := strings.Cut(p.description, "\n\n")
-	top := p.head(description) + p.commandList() + "\ncommon options:\n"
+	top := p.header(description) + p.commandList() + "\ncommon options:\n"
 	flags := p.flags
 	if len(p.brief) > 0 {
 		flags = nil
@@ -135,10 +135,10 @@ func (p page) screen() string {
 			return text
 		}
 	}
-	return p.head("") + more
+	return p.header("") + more
 }
 
-func (p page) head(description string) string {
+func (p page) header(description string) string {
 	text := p.name + " - " + p.usage + "\n\nusage: " + p.name
 	if len(p.flags) > 0 {
 		text += " [OPTION...]"

@@ -65,11 +65,11 @@ func Zstd(file, dir string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	head := make([]byte, len(magic))
-	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+	start := make([]byte, len(magic))
+	if _, err := f.ReadAt(start, 0); err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
-	if !bytes.Equal(head, magic) {
+	if !bytes.Equal(start, magic) {
 		return false, nil
 	}
 	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))

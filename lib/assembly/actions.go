@@ -21,7 +21,7 @@ type Actions struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	// Do does the action for one task.
-	Do func(context.Context, *Parts, task.ID) (task.Outcome, error)
+	Do func(context.Context, *System, task.ID) (task.Outcome, error)
 }
 
 // waiting is how many tasks there may be for each that is prepared or submitted: enough for a
@@ -45,23 +45,23 @@ func (a Actions) Run(ctx context.Context) (err error) {
 	defer line.Close()
 	a.Stdout, a.Stderr = line.Writer(a.Stdout), line.Writer(a.Stderr)
 	ctx = progress.With(ctx, line)
-	parts, err := Load(ctx, a.Options)
+	system, err := Load(ctx, a.Options)
 	if err != nil {
 		return err
 	}
-	defer func() { parts.Close(err) }()
+	defer func() { system.Close(err) }()
 	s := &agent.Stream{
 		Kind: a.Kind, Jobs: a.Jobs, Out: a.Stdout,
-		Do: func(ctx context.Context, id task.ID) (task.Outcome, error) { return a.Do(ctx, parts, id) },
+		Do: func(ctx context.Context, id task.ID) (task.Outcome, error) { return a.Do(ctx, system, id) },
 		Problem: func(err error) {
 			app.Report(a.Stderr, a.Tool, err)
-			parts.Problem(err)
+			system.Problem(err)
 		},
 	}
-	if a.Kind == task.Start && parts.SlurmRunner != nil && parts.Config.Slurm.Arrays {
+	if a.Kind == task.Start && system.SlurmRunner != nil && system.Config.Slurm.Arrays {
 		// Those that are ready wait for others, to be submitted with them.
-		parts.Agent.Places = make(chan struct{}, a.Jobs)
-		s.Jobs, s.Enter = a.Jobs*waiting, parts.Agent.Enter
+		system.Agent.Places = make(chan struct{}, a.Jobs)
+		s.Jobs, s.Enter = a.Jobs*waiting, system.Agent.Enter
 	}
 	if len(ids) > 0 {
 		return s.RunIDs(ctx, ids)

@@ -21,7 +21,7 @@ import (
 // Refused is why Slurm would refuse the jobs of tasks with the options that their needs
 // give them, or accept and never start them; "" if nothing is known to speak against them.
 // It is advice: Slurm itself decides.
-func (p *Parts) Refused(ctx context.Context, n runner.Needs) string {
+func (p *System) Refused(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
 	}
@@ -43,7 +43,7 @@ func (p *Parts) Refused(ctx context.Context, n runner.Needs) string {
 
 // Hopeless is why a job with a task's needs can never start, whatever becomes free or is
 // repaired; "" if that is not known.
-func (p *Parts) Hopeless(ctx context.Context, n runner.Needs) string {
+func (p *System) Hopeless(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
 	}

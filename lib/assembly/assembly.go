@@ -34,8 +34,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Parts is an agent with what it is made of.
-type Parts struct {
+// System is an agent with what it is made of.
+type System struct {
 	Config config.Config
 	Agent  *agent.Agent
 	Slurm  *slurm.Client // nil in local mode
@@ -76,7 +76,7 @@ func (o Options) Read() (config.Config, error) {
 
 // Load reads the configuration and puts the agent together. It makes the state
 // directory.
-func Load(ctx context.Context, o Options) (*Parts, error) {
+func Load(ctx context.Context, o Options) (*System, error) {
 	c, err := o.Read()
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Load(ctx context.Context, o Options) (*Parts, error) {
 }
 
 // New puts an agent together. It makes the state directory.
-func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
+func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err := errors.Join(c.CheckDataDir(), CheckRequests(c)); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func New(ctx context.Context, c config.Config, o Options) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Parts{Config: c, log: log, places: place.Memory{Dir: config.PlacesDir()}}
+	p := &System{Config: c, log: log, places: place.Memory{Dir: config.PlacesDir()}}
 	if c.Mode == "slurm" {
 		p.Slurm = &slurm.Client{}
 	}
@@ -180,11 +180,11 @@ func machine(c config.Config) local.Resources {
 
 // Close ends the logs. Err is what the tool ends with; it is reported where the
 // configuration says.
-func (p *Parts) Close(err error) { p.log.close(err) }
+func (p *System) Close(err error) { p.log.close(err) }
 
 // openSpool opens the spool of the configuration, and returns what it remembers of an agent
 // of this one's name; a nil spool if the queue is another one.
-func openSpool(ctx context.Context, p *Parts, o Options) (*spool.Queue, spool.Beat, error) {
+func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, spool.Beat, error) {
 	dir := p.Config.SpoolDir()
 	if dir == "" {
 		return nil, spool.Beat{}, nil
@@ -243,7 +243,7 @@ func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode st
 	return q.Remember()
 }
 
-func openArkindex(p *Parts) (queue.Queue, error) {
+func openArkindex(p *System) (queue.Queue, error) {
 	c := p.Config
 	return arkindex.New(arkindex.Config{
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
@@ -256,7 +256,7 @@ func openArkindex(p *Parts) (queue.Queue, error) {
 // agentName names this agent in a spool: the same for as long as its jobs can be
 // found by it, even if its state directory is lost. Jobs of Slurm are found on
 // every host of the cluster, processes only on this one.
-func agentName(ctx context.Context, p *Parts) (string, error) {
+func agentName(ctx context.Context, p *System) (string, error) {
 	cache := filepath.Join(p.Config.StateDir(), "agent."+p.Config.Mode)
 	if b, err := os.ReadFile(cache); err == nil {
 		if id, err := task.ParseID(strings.TrimSpace(string(b))); err == nil {
@@ -266,7 +266,7 @@ func agentName(ctx context.Context, p *Parts) (string, error) {
 	return deriveName(ctx, p)
 }
 
-func deriveName(ctx context.Context, p *Parts) (string, error) {
+func deriveName(ctx context.Context, p *System) (string, error) {
 	place, err := os.Hostname()
 	if err != nil {
 		return "", err
@@ -295,7 +295,7 @@ func deriveName(ctx context.Context, p *Parts) (string, error) {
 
 // cluster is the name of the cluster. A host stays with its cluster, so the
 // controller is asked once and not at each turn.
-func cluster(ctx context.Context, p *Parts, host string) (string, error) {
+func cluster(ctx context.Context, p *System, host string) (string, error) {
 	path := filepath.Join(p.Config.StateDir(), "cluster")
 	asked := host + " " + os.Getenv("SLURM_CONF") + " "
 	if b, err := os.ReadFile(path); err == nil {

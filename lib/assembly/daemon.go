@@ -26,7 +26,7 @@ const daemonMark = "PONOS_AGENT="
 
 // daemonComment marks the job of the agent of this configuration: there may be
 // several agents, with a data directory each.
-func (p *Parts) daemonComment() string {
+func (p *System) daemonComment() string {
 	comment := daemonMark + p.Config.DataDir
 	if len(comment) > 79 { // squeue is asked for 80 bytes
 		comment = comment[:20] + "..." + comment[len(comment)-56:]
@@ -35,7 +35,7 @@ func (p *Parts) daemonComment() string {
 }
 
 // otherDaemon returns the job of another agent of this configuration, or "".
-func (p *Parts) otherDaemon(ctx context.Context) (string, error) {
+func (p *System) otherDaemon(ctx context.Context) (string, error) {
 	if p.Slurm == nil || len(p.Config.Slurm.Daemon) == 0 {
 		return "", nil
 	}
@@ -52,13 +52,13 @@ func (p *Parts) otherDaemon(ctx context.Context) (string, error) {
 }
 
 // WantsDaemon reports whether this agent is to become a job of Slurm.
-func (p *Parts) WantsDaemon() bool {
+func (p *System) WantsDaemon() bool {
 	return p.Slurm != nil && len(p.Config.Slurm.Daemon) > 0 && os.Getenv("SLURM_JOB_ID") == ""
 }
 
 // SubmitDaemon submits the agent as a job that requeues itself, and returns its
 // id.
-func (p *Parts) SubmitDaemon(ctx context.Context, every time.Duration) (string, error) {
+func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string, error) {
 	script := filepath.Join(p.Config.StateDir(), "daemon.sh")
 	text, err := p.daemonScript(every)
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *Parts) SubmitDaemon(ctx context.Context, every time.Duration) (string, 
 }
 
 // DaemonLog is the file that the agent's job appends to.
-func (p *Parts) DaemonLog() string {
+func (p *System) DaemonLog() string {
 	if output, ok := p.Config.Slurm.Daemon.Get("output"); ok {
 		return output
 	}
@@ -103,7 +103,7 @@ func (p *Parts) DaemonLog() string {
 }
 
 // daemonScript is the batch script of the agent's job.
-func (p *Parts) daemonScript(every time.Duration) ([]byte, error) {
+func (p *System) daemonScript(every time.Duration) ([]byte, error) {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("#!/bin/bash")
@@ -163,7 +163,7 @@ done
 }
 
 // TidyDaily is Tidy, at most once a day: for those who take one turn at a time.
-func (p *Parts) TidyDaily(ctx context.Context) error {
+func (p *System) TidyDaily(ctx context.Context) error {
 	mark := filepath.Join(p.Config.StateDir(), "tidied")
 	if info, err := os.Stat(mark); err == nil && clock.Since(clock.Modified(info)) < 24*time.Hour {
 		return nil
@@ -175,7 +175,7 @@ func (p *Parts) TidyDaily(ctx context.Context) error {
 }
 
 // Tidy removes what has not been needed for a while.
-func (p *Parts) Tidy(ctx context.Context) error {
+func (p *System) Tidy(ctx context.Context) error {
 	err := p.Agent.Tidy(ctx, time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
 	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
 		err = errors.Join(err, q.Tidy(time.Duration(p.Config.SpoolRetention)))

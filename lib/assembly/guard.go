@@ -71,7 +71,7 @@ const agentFile = "agent.json"
 //
 // A PID file that was left behind names whatever process has its number by now, so the
 // number alone does not stop another agent.
-func (p *Parts) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
+func (p *System) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
 	path := p.Config.PIDFile
 	self := filepath.Join(p.Config.StateDir(), agentFile)
 	if err := otherAgent(path, self); err != nil {
@@ -144,7 +144,7 @@ func (g *Guard) Alive(every time.Duration) error {
 }
 
 // CheckNoDaemon makes sure that no other agent is a job of Slurm.
-func (p *Parts) CheckNoDaemon(ctx context.Context) error {
+func (p *System) CheckNoDaemon(ctx context.Context) error {
 	job, err := p.otherDaemon(ctx)
 	if err == nil && job != "" {
 		err = fault.Hint(

@@ -51,7 +51,7 @@ func makeDataID(dir string) (string, error) {
 // identifyData returns the identity of the agent's data_dir. Was is what the spool
 // remembers of an agent of this name. Create allows a new data_dir in place of one that
 // is remembered.
-func (p *Parts) identifyData(was spool.Beat, create bool) (string, error) {
+func (p *System) identifyData(was spool.Beat, create bool) (string, error) {
 	dir := p.Config.DataDir
 	id, err := dataID(dir)
 	before := was.Data
@@ -91,7 +91,7 @@ const (
 // findState makes sure that the state directory is the one that was in the data_dir before,
 // or that there was none. Create allows a new one at once; without it, one is made in place
 // of another only after several looks over some minutes that have not shown that.
-func (p *Parts) findState(create bool) error {
+func (p *System) findState(create bool) error {
 	dir, state := p.Config.DataDir, p.Config.StateDir()
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,7 @@ func (p *Parts) findState(create bool) error {
 }
 
 // rememberState notes which state directory is in the data_dir.
-func (p *Parts) rememberState(store *agent.Store) error {
+func (p *System) rememberState(store *agent.Store) error {
 	path := filepath.Join(p.Config.DataDir, stateFile)
 	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == store.ID() {
 		return nil

@@ -99,7 +99,7 @@ func (l *logging) end() error {
 }
 
 // Problem notes a failure that does not end the tool.
-func (p *Parts) Problem(err error) {
+func (p *System) Problem(err error) {
 	p.log.Error(err.Error())
 	if p.log.sentry {
 		sentry.CaptureException(err)

@@ -213,7 +213,7 @@ func fileSystem(path string) string {
 
 // CheckSubmission asks Slurm whether it would take a job of each kind of task, and submits
 // none. An error says that Slurm has not answered.
-func (p *Parts) CheckSubmission(ctx context.Context) ([]Check, error) {
+func (p *System) CheckSubmission(ctx context.Context) ([]Check, error) {
 	if p.SlurmRunner == nil {
 		return nil, nil
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // newVast creates the runner of rented machines. It sends no request yet.
-func newVast(ctx context.Context, p *Parts) (*vastrunner.Runner, error) {
+func newVast(ctx context.Context, p *System) (*vastrunner.Runner, error) {
 	r, err := NewVast(p.Config, p.log.Logger)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 		},
 		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss, Checkpoints: vastrunner.Checkpoints{Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval)},
 		BillInterval: time.Duration(v.BillInterval),
-		Shun:         time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
+		Avoid:        time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,
 	}, nil
 }

@@ -252,7 +252,7 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 		for i := range jobs {
 			jobs[i] = w.Bound(jobs[i])
 		}
-		replayStarts, looks := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: func(j *Job) int64 {
+		replayStarts, visits := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: func(j *Job) int64 {
 			if s, ok := seconds[j.ID]; ok {
 				return s
 			}
@@ -262,7 +262,7 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 			}
 			return h.Draw(j, elapsed, random)
 		}})
-		work += max(1, looks)
+		work += max(1, visits)
 		first := int64(Forever)
 		for _, s := range replayStarts {
 			if s > 0 {
@@ -356,7 +356,7 @@ type score struct {
 
 // quantiles are those of scores of which some are lower bounds only; beyond what is known,
 // the highest.
-func quantiles(scores []score, parts ...float64) []float64 {
+func quantiles(scores []score, levels ...float64) []float64 {
 	scores = slices.Clone(scores)
 	slices.SortFunc(scores, func(a, b score) int {
 		if a.value == b.value && a.open != b.open { // known ones first
@@ -367,8 +367,8 @@ func quantiles(scores []score, parts ...float64) []float64 {
 		}
 		return cmp.Compare(a.value, b.value)
 	})
-	list := make([]float64, len(parts))
-	for i, part := range parts {
+	list := make([]float64, len(levels))
+	for i, part := range levels {
 		list[i] = scores[len(scores)-1].value
 		beyond := 1.0
 		for k, s := range scores {

@@ -178,7 +178,7 @@ const (
 	maxAmounts      = 256
 	maxAmountsLarge = 48 // on more than largeCluster nodes
 	largeCluster    = 256
-	maxLooks        = 20_000_000
+	maxVisits       = 20_000_000
 	maxLengths      = 16 // of holes with the same amount and start
 )
 
@@ -186,7 +186,7 @@ const (
 // are sorted by start, then those with more GPUs, CPUs and time first. Only holes
 // of at least shortest seconds that start before until count.
 func Holes(lines []Timeline, shortest, until int64) []Hole {
-	looks := 0
+	visits := 0
 	frees := amounts(lines, until)
 	place := make(map[string]int, len(lines))
 	for i, line := range lines {
@@ -196,14 +196,14 @@ func Holes(lines []Timeline, shortest, until int64) []Hole {
 	for _, start := range starts(lines, until) {
 		var here []Hole
 		for _, free := range frees {
-			for _, h := range fill(lines, place, start, free, &looks) {
+			for _, h := range fill(lines, place, start, free, &visits) {
 				if h.End-h.Start >= shortest {
 					here = append(here, h)
 				}
 			}
 		}
 		holes = append(holes, largest(here)...)
-		if looks > maxLooks {
+		if visits > maxVisits {
 			break
 		}
 	}
@@ -282,7 +282,7 @@ func amounts(lines []Timeline, until int64) []Resources {
 
 // fill finds the holes of one size that begin at start: the fewer nodes, the
 // longer. Those that could begin earlier are left out.
-func fill(lines []Timeline, place map[string]int, start int64, free Resources, looks *int) []Hole {
+func fill(lines []Timeline, place map[string]int, start int64, free Resources, visits *int) []Hole {
 	type room struct {
 		end   int64
 		early bool // free before, too
@@ -296,10 +296,10 @@ func fill(lines []Timeline, place map[string]int, start int64, free Resources, l
 		at := sort.Search(len(line.Spans), func(i int) bool { return line.Spans[i].End > start })
 		r := room{name: line.Name, early: at > 0 && line.Spans[at].Start == start && line.Spans[at-1].Free.Covers(free) || at < len(line.Spans) && line.Spans[at].Start < start}
 		for ; at < len(line.Spans) && line.Spans[at].Free.Covers(free); at++ {
-			*looks++
+			*visits++
 			r.end = line.Spans[at].End
 		}
-		*looks++
+		*visits++
 		if r.end > start {
 			rooms = append(rooms, r)
 		}

@@ -61,7 +61,7 @@ func (b *builder) asks(row *Job) []Ask {
 	a := asking{b: b, row: row, done: map[string]bool{}}
 	own := b.limits.qos[row.QOS]
 	var first *slurm.QOS
-	if p := b.parts[row.Partition]; p != nil && p.QOS != "" {
+	if p := b.partitionOf[row.Partition]; p != nil && p.QOS != "" {
 		first = b.limits.qos[p.QOS]
 	}
 	order := []*slurm.QOS{first, own}

@@ -105,7 +105,7 @@ func TestOddSnapshots(t *testing.T) {
 					t.Errorf("seed %d: row %d: verdict %v at %d", seed, row, r.Verdict, r.Start-now)
 				}
 				_ = p.Explain(row)
-				if !w.Jobs[row].Running && p.space.parts[row] != nil {
+				if !w.Jobs[row].Running && p.space.partitions[row] != nil {
 					p.ShorterLimit(row, 60)
 				}
 			}

@@ -89,7 +89,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 	p.tried = counters{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}}
 	p.planned, p.started, p.kept, p.through = map[string]int{}, map[uint64]bool{}, map[uint64]bool{}, map[int64]int{}
 	p.toldOf = map[uint64]bool{}
-	p.space.looks += len(w.Jobs) / 4 // to go through the rows is work, too
+	p.space.visits += len(w.Jobs) / 4 // to go through the rows is work, too
 	p.Tried, p.Cut = 0, false
 	p.Order = p.Order[:0]
 	for i := range w.Jobs {
@@ -99,7 +99,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 		}
 	}
 	w.order(p.Order, now)
-	starts, looked := 0, 0
+	starts, tested := 0, 0
 	blocked := map[string]bool{} // partitions in which no more starts, without backfill
 	for _, row := range p.Order {
 		j, r := &w.Jobs[row], &p.Results[row]
@@ -107,12 +107,12 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 			continue
 		}
 		s := &w.Scheduler
-		if s.MaxTest > 0 && p.Tried >= s.MaxTest || depth > 0 && looked >= depth || s.MaxStart > 0 && starts >= s.MaxStart {
+		if s.MaxTest > 0 && p.Tried >= s.MaxTest || depth > 0 && tested >= depth || s.MaxStart > 0 && starts >= s.MaxStart {
 			p.Cut = true
-			p.through[p.space.parts[row].Tier] = p.Tried
+			p.through[p.space.partitions[row].Tier] = p.Tried
 			break
 		}
-		looked++
+		tested++
 		if p.bounded(j) || !s.Backfill && blocked[j.Partition] {
 			continue
 		}
@@ -121,7 +121,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 		if r.Verdict != StartsNow {
 			blocked[j.Partition] = true
 		}
-		p.through[p.space.parts[row].Tier] = p.Tried
+		p.through[p.space.partitions[row].Tier] = p.Tried
 	}
 	p.rank()
 }
@@ -129,7 +129,7 @@ func (p *Plan) turn(now int64, told bool, depth int) {
 // idle decides on rows that take no part in the turn.
 func (p *Plan) idle(row int, now int64) bool {
 	j, r := &p.World.Jobs[row], &p.Results[row]
-	part := p.space.parts[row]
+	part := p.space.partitions[row]
 	switch {
 	case part == nil || !part.Up:
 		r.Verdict = PartitionDown
@@ -299,7 +299,7 @@ func (p *Plan) tell(row int, now int64) bool {
 	nodes := make([]int32, 0, len(j.Planned))
 	for _, name := range j.Planned {
 		n, ok := p.space.index[name]
-		if !ok || !slices.Contains(p.space.parts[row].Nodes, name) {
+		if !ok || !slices.Contains(p.space.partitions[row].Nodes, name) {
 			return false // the plan is for another of its partitions
 		}
 		nodes = append(nodes, n)
@@ -332,7 +332,7 @@ func (p *Plan) keep(row int, start int64, nodes []int32, first bool) bool {
 	}
 	p.kept[j.ID] = true
 	p.planned[j.Partition]++
-	b := block{start - start%max(1, s.Resolution), roundUp(after(start, j.length()), max(1, s.Resolution)), p.space.parts[row].Tier, row}
+	b := block{start - start%max(1, s.Resolution), roundUp(after(start, j.length()), max(1, s.Resolution)), p.space.partitions[row].Tier, row}
 	for _, n := range nodes {
 		p.space.block(n, b)
 	}

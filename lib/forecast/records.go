@@ -35,21 +35,21 @@ type Records struct {
 // builder makes a world of records.
 type builder struct {
 	Records
-	w        *World
-	now      int64
-	details  map[uint64]*slurm.JobDetail
-	parts    map[string]*slurm.Partition
-	memory   bool
-	running  map[uint64]int    // tasks of arrays that run
-	users    map[string]uint32 // numbers of users
-	limits   limitIndex
-	enforced bool
+	w           *World
+	now         int64
+	details     map[uint64]*slurm.JobDetail
+	partitionOf map[string]*slurm.Partition
+	memory      bool
+	running     map[uint64]int    // tasks of arrays that run
+	users       map[string]uint32 // numbers of users
+	limits      limitIndex
+	enforced    bool
 }
 
 // NewWorld makes a world of records. The rows of its jobs are those of the records, in
 // their order; what takes nodes without being seen comes after them.
 func NewWorld(r Records) *World {
-	b := &builder{Records: r, now: r.Now.Unix(), details: map[uint64]*slurm.JobDetail{}, parts: map[string]*slurm.Partition{}, running: map[uint64]int{}, users: map[string]uint32{}}
+	b := &builder{Records: r, now: r.Now.Unix(), details: map[uint64]*slurm.JobDetail{}, partitionOf: map[string]*slurm.Partition{}, running: map[uint64]int{}, users: map[string]uint32{}}
 	b.w = &World{Now: b.now, Scheduler: schedulerOf(r.Config)}
 	b.memory = strings.Contains(strings.ToUpper(r.Config.Get("SelectTypeParameters")), "MEMORY")
 	for i := range r.Details {
@@ -155,7 +155,7 @@ func (b *builder) partitions() {
 	}
 	for i := range b.Partitions {
 		p := &b.Partitions[i]
-		b.parts[p.Name] = p
+		b.partitionOf[p.Name] = p
 		mode := p.PreemptMode
 		if mode == "" {
 			mode = b.Config.Get("PreemptMode")
@@ -204,7 +204,7 @@ func (b *builder) reservations() {
 
 // job makes a row of one of squeue's.
 func (b *builder) job(j *slurm.Job) Job {
-	d, p := b.details[j.ID], b.parts[j.Partition]
+	d, p := b.details[j.ID], b.partitionOf[j.Partition]
 	row := Job{
 		ID: j.ID, ArrayID: j.ArrayID, Label: j.Label, Name: j.Name, User: j.User, Account: j.Account, QOS: j.QOS, Partition: j.Partition,
 		Priority: float64(j.Priority), Submit: j.Submit, Accrue: j.Accrue, Reservation: j.Reservation,

@@ -29,11 +29,11 @@ func Replay(w *World, rows []int, c Course) []int64 {
 }
 
 // replayed is Replay, and how much work it was: how often a node was looked at.
-func replayed(w *World, rows []int, c Course) (starts []int64, looks int) {
+func replayed(w *World, rows []int, c Course) (starts []int64, visits int) {
 	r := newReplay(w, rows, c)
 	for r.left > 0 && r.step() {
 	}
-	return r.starts, r.p.space.looks
+	return r.starts, r.p.space.visits
 }
 
 type replay struct {
@@ -230,7 +230,7 @@ func (r *replay) backfill(at int64) {
 	r.p.skip = r.gone
 	if c := r.w.course; c != nil && c.due(at) {
 		c.compute(at)
-		r.p.space.looks += 8 * len(c.nodes) // that is work, too
+		r.p.space.visits += 8 * len(c.nodes) // that is work, too
 		for i := range r.w.Jobs {
 			if j := &r.w.Jobs[i]; c.rising && !r.gone[i] {
 				j.floor = r.w.PriorityAt(j, at)
@@ -243,7 +243,7 @@ func (r *replay) backfill(at int64) {
 	every := max(1, r.w.Scheduler.Interval)
 	coarse := r.turns / r.c.Turns
 	if r.c.Work > 0 {
-		coarse = max(coarse, 4*r.p.space.looks/r.c.Work)
+		coarse = max(coarse, 4*r.p.space.visits/r.c.Work)
 	}
 	for range min(coarse, 12) {
 		every *= 2 // far ahead it need not be so exact
@@ -258,13 +258,13 @@ func (r *replay) main(at int64) {
 	p.space.reserve()
 	clear(p.started)
 	blocked := map[*Partition]bool{}
-	looked := 0
+	tested := 0
 	for _, row := range p.Order {
-		part := p.space.parts[row]
+		part := p.space.partitions[row]
 		if part == nil || r.gone[row] || blocked[part] {
 			continue
 		}
-		if looked++; r.w.Scheduler.QueueDepth > 0 && looked > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {
+		if tested++; r.w.Scheduler.QueueDepth > 0 && tested > r.w.Scheduler.QueueDepth || len(blocked) == len(r.w.Partitions) {
 			return
 		}
 		p.Results[row] = Result{Limit: -1}
@@ -386,7 +386,7 @@ func (r *replay) arrive(j Job) {
 	r.w.Jobs = append(r.w.Jobs, j)
 	r.gone = append(r.gone, false)
 	r.p.Results = append(r.p.Results, Result{Limit: -1})
-	r.p.space.parts = append(r.p.space.parts, r.w.Partition(j.Partition))
+	r.p.space.partitions = append(r.p.space.partitions, r.w.Partition(j.Partition))
 	r.same[j.ID] = append(r.same[j.ID], row)
 	r.alive[j.ID]++
 	// Where it comes in the order, as far as that is sorted by priority.

@@ -82,7 +82,7 @@ func BenchmarkReplay(b *testing.B) {
 	w := large(5000, 10000)
 	rows := []int{len(w.Jobs) - 1}
 	for b.Loop() {
-		_, looks := replayed(w, rows, Course{Run: func(j *Job) int64 { return j.length() / 10 }, Until: now + 7*86400, Turns: 50, Work: 8_000_000})
-		b.ReportMetric(float64(looks), "looks")
+		_, visits := replayed(w, rows, Course{Run: func(j *Job) int64 { return j.length() / 10 }, Until: now + 7*86400, Turns: 50, Work: 8_000_000})
+		b.ReportMetric(float64(visits), "visits")
 	}
 }

@@ -16,13 +16,13 @@ type space struct {
 	index map[string]int32
 	sets  map[string]*nodeSet
 	// partition and preemption class of each job's row, by index
-	parts   []*Partition
-	rowSets []*nodeSet
-	classes map[string]int
-	who     []class
-	owned   bool   // some nodes are a user's alone
-	spans   []span // scratch
-	looks   int    // how often a node was looked at
+	partitions []*Partition
+	rowSets    []*nodeSet
+	classes    map[string]int
+	who        []class
+	owned      bool   // some nodes are a user's alone
+	spans      []span // scratch
+	visits     int    // how often a node was looked at
 }
 
 // class is who preempts whom: jobs of one class see the same.
@@ -84,14 +84,14 @@ func newSpace(w *World) *space {
 		next++
 		s.nodes[i] = place{total: n.Total, usable: n.Usable}
 	}
-	parts := map[string]*Partition{}
+	partitions := map[string]*Partition{}
 	for i := range w.Partitions {
-		parts[w.Partitions[i].Name] = &w.Partitions[i]
+		partitions[w.Partitions[i].Name] = &w.Partitions[i]
 	}
-	s.parts = make([]*Partition, len(w.Jobs))
+	s.partitions = make([]*Partition, len(w.Jobs))
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
-		if s.parts[i] = parts[j.Partition]; j.Running {
+		if s.partitions[i] = partitions[j.Partition]; j.Running {
 			for name, use := range j.Uses {
 				s.put(i, name, use, j.End)
 			}
@@ -140,7 +140,7 @@ func (s *space) preemption(row int) int {
 	if !s.w.Scheduler.PreemptByQOS && !s.w.Scheduler.PreemptByTier {
 		return 0
 	}
-	c := class{s.parts[row], s.w.Jobs[row].QOS}
+	c := class{s.partitions[row], s.w.Jobs[row].QOS}
 	key := c.qos
 	if s.w.Scheduler.PreemptByTier {
 		key = c.p.Name
@@ -167,7 +167,7 @@ func (s *space) steps(n int32, class int) []step {
 	for _, r := range p.runs {
 		if class > 0 && r.row >= 0 {
 			c := s.who[class-1]
-			if other := s.parts[r.row]; s.w.Preempts(c.p, c.qos, other, s.w.Jobs[r.row].QOS) {
+			if other := s.partitions[r.row]; s.w.Preempts(c.p, c.qos, other, s.w.Jobs[r.row].QOS) {
 				if !other.PreemptSuspended {
 					continue
 				}
@@ -219,7 +219,7 @@ func (s *space) makeSet(row int) *nodeSet {
 	}
 	set := &nodeSet{}
 	s.sets[key] = set
-	names := s.parts[row].Nodes
+	names := s.partitions[row].Nodes
 	if j.Reservation != "" {
 		for _, r := range s.w.Reservations {
 			if r.Name == j.Reservation && !r.Flexible {
@@ -260,7 +260,7 @@ func (s *space) makeSet(row int) *nodeSet {
 
 // asked is what a row takes of a node: need, or all of it.
 func (s *space) asked(row int, n int32) (need Resources, whole bool) {
-	j, p := &s.w.Jobs[row], s.parts[row]
+	j, p := &s.w.Jobs[row], s.partitions[row]
 	if j.Whole || p.Exclusive || s.w.Scheduler.WholeNodes {
 		return s.nodes[n].total, true
 	}
@@ -269,7 +269,7 @@ func (s *space) asked(row int, n int32) (need Resources, whole bool) {
 
 // couldFit reports whether a node has what a row asks for if nothing else runs there.
 func (s *space) couldFit(row int, n int32) bool {
-	j, p := &s.w.Jobs[row], s.parts[row]
+	j, p := &s.w.Jobs[row], s.partitions[row]
 	total := s.nodes[n].total
 	if p.MaxCPUs > 0 {
 		total.CPUs = min(total.CPUs, float64(p.MaxCPUs))
@@ -287,7 +287,7 @@ func (s *space) couldFit(row int, n int32) bool {
 // before from, and until when it could begin then. ok is false if that is never.
 func (s *space) window(row int, n int32, from, length int64, class int) (start, last int64, ok bool) {
 	p := &s.nodes[n]
-	s.looks++
+	s.visits++
 	if !p.usable || !s.couldFit(row, n) {
 		return 0, 0, false
 	}
@@ -301,7 +301,7 @@ func (s *space) window(row int, n int32, from, length int64, class int) (start, 
 		return 0, 0, false
 	}
 	start = max(from, steps[at].at)
-	tier := s.parts[row].Tier
+	tier := s.partitions[row].Tier
 	for _, b := range p.blocks {
 		if b.end <= start || b.tier < tier || b.row < 0 && s.mayUse(row, -1-b.row) {
 			continue

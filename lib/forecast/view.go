@@ -106,10 +106,10 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 	}
 	for _, row := range p.Order {
 		r, j := &p.Results[row], &p.World.Jobs[row]
-		if r.Told && p.space.parts[row].Tier >= part.Tier && p.stale(row, nodes) {
+		if r.Told && p.space.partitions[row].Tier >= part.Tier && p.stale(row, nodes) {
 			return Likely, fmt.Sprintf("job %s comes first, and may start sooner than Slurm has planned", j.Label)
 		}
-		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.parts[row] == nil || p.space.parts[row].Tier < part.Tier {
+		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.partitions[row] == nil || p.space.partitions[row].Tier < part.Tier {
 			continue
 		}
 		for _, n := range p.space.nodesFor(row).nodes {
@@ -172,7 +172,7 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	w := *p.World
 	w.Jobs = append(slices.Clip(w.Jobs), j)
 	space := *p.space
-	space.w, space.parts, space.rowSets = &w, append(slices.Clip(space.parts), w.Partition(j.Partition)), nil
+	space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
 	space.spans = nil
 	q := Plan{World: &w, space: &space, used: slices.Clone(p.used), free: p.free, started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{}}
 	row := len(w.Jobs) - 1
@@ -214,7 +214,7 @@ func (p *Plan) Longest(row int) (end int64, ok bool) {
 		until := int64(Forever)
 		for _, b := range place.blocks {
 			own := b.row == row || b.row < 0 && p.space.mayUse(row, -1-b.row) || b.row >= 0 && p.World.Jobs[b.row].ID == j.ID
-			if !own && b.tier >= p.space.parts[row].Tier && b.end > p.World.Now {
+			if !own && b.tier >= p.space.partitions[row].Tier && b.end > p.World.Now {
 				until = min(until, b.start)
 			}
 		}

@@ -470,7 +470,7 @@ func (b *builder) answer() *Answer {
 	if b.first.class&classUnknown != 0 {
 		answer.Unknown = []string{fmt.Sprintf("partition %s: %s", b.partitions[0].name, unknownGPU(b.first.group.gpus, b.a.GPUs))}
 	}
-	for _, d := range b.first.doubts {
+	for _, d := range b.first.uncertain {
 		to := &answer.Unknown
 		if d.Code == "reservation" {
 			to = &answer.Notes

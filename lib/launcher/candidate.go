@@ -14,20 +14,20 @@ import (
 
 // candidate is a group of nodes of a partition with a QoS and an account.
 type candidate struct {
-	group    *group
-	choice   *choice
-	priority int
-	class    int
-	order    int
-	reasons  []Reason // why it does not match, or is not used
-	doubts   []Reason // why Slurm may refuse it
-	verdict  Verdict
+	group     *group
+	choice    *choice
+	priority  int
+	class     int
+	order     int
+	reasons   []Reason // why it does not match, or is not used
+	uncertain []Reason // why Slurm may refuse it
+	verdict   Verdict
 }
 
 // admitted is what Slurm says of a request with a QoS and an account.
 type admitted struct {
-	refused, doubts []Reason
-	need            admission.Need
+	refused, uncertain []Reason
+	need               admission.Need
 }
 
 // Verdict is what has become of a candidate.
@@ -67,7 +67,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		ways := make([]admitted, len(p.choices))
 		for i := range p.choices {
 			c := &p.choices[i]
-			ways[i].refused, ways[i].doubts, ways[i].need = l.admits(p, c, a)
+			ways[i].refused, ways[i].uncertain, ways[i].need = l.admits(p, c, a)
 		}
 		for _, g := range p.groups {
 			var reasons []Reason
@@ -100,12 +100,12 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if lacks := g.lacks(a, ways[i].need); len(lacks) > 0 {
 					ok, reasons = false, append(reasons, lacks...)
 				}
-				doubts := ways[i].doubts
+				uncertain := ways[i].uncertain
 				if g.reserved != "" {
-					doubts = append(slices.Clone(doubts), Reason{"reservation", g.reserved})
+					uncertain = append(slices.Clone(uncertain), Reason{"reservation", g.reserved})
 				}
 				if ok {
-					reasons = append(reasons, doubts...)
+					reasons = append(reasons, uncertain...)
 				}
 				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
 				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
@@ -114,8 +114,8 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if is == gpu.Unknown {
 					cand.class |= classUnknown
 				}
-				if cand.doubts = doubts; len(doubts) > 0 {
-					cand.class |= classDoubtful
+				if cand.uncertain = uncertain; len(uncertain) > 0 {
+					cand.class |= classUncertain
 				}
 				order++
 				if all != nil {
@@ -130,7 +130,7 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 		matching = enough(matching, start, count, a)
 	}
 	slices.SortStableFunc(matching, func(x, y *candidate) int {
-		if d := x.class&(classUnknown|classDoubtful) - y.class&(classUnknown|classDoubtful); d != 0 {
+		if d := x.class&(classUnknown|classUncertain) - y.class&(classUnknown|classUncertain); d != 0 {
 			return d
 		}
 		if x.priority != y.priority {
@@ -243,7 +243,7 @@ func (l *Launcher) job(p *partition, c *choice, a *request.Alternative) admissio
 // admits is what Slurm says of a request in a partition with a QoS and an account:
 // the reasons against it, whether they are only doubts, and what is needed of each
 // node.
-func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refused, doubts []Reason, need admission.Need) {
+func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refused, uncertain []Reason, need admission.Need) {
 	if l.admission == nil || p.slurm == nil {
 		return nil, nil, need
 	}
@@ -256,10 +256,10 @@ func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refu
 		case !l.allowUnknown && slices.Contains([]string{"account", "qos", "group"}, f.Code):
 			refused = append(refused, Reason{f.Code, f.Text})
 		default:
-			doubts = append(doubts, Reason{f.Code, f.Text})
+			uncertain = append(uncertain, Reason{f.Code, f.Text})
 		}
 	}
-	return refused, doubts, l.admission.Need(p.slurm, job)
+	return refused, uncertain, l.admission.Need(p.slurm, job)
 }
 
 // lacks is why nodes have too little for what the partition's defaults and limits

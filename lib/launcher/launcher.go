@@ -56,7 +56,7 @@ type partition struct {
 const (
 	classPreemptible = 1 // its jobs may be ended for others
 	classWasteful    = 2 // it has GPUs and the request none
-	classDoubtful    = 8 // whether Slurm takes the job is not known; comes behind all others
+	classUncertain   = 8 // whether Slurm takes the job is not known; comes behind all others
 	classUnknown     = 4 // what its GPUs are is not known; comes behind all others
 )
 

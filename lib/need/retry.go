@@ -85,10 +85,10 @@ func parseRule(s string) (Rule, error) {
 	fail := func(format string, args ...any) (Rule, error) {
 		return Rule{}, fmt.Errorf("%q: "+format, append([]any{task.Clean(s)}, args...)...)
 	}
-	head, steps, hasSteps := strings.Cut(s, ":")
-	head = strings.TrimSpace(head)
-	r := Rule{Reason: head}
-	if code, ok := strings.CutPrefix(head, Exit); ok {
+	reason, steps, hasSteps := strings.Cut(s, ":")
+	reason = strings.TrimSpace(reason)
+	r := Rule{Reason: reason}
+	if code, ok := strings.CutPrefix(reason, Exit); ok {
 		r.Reason = Exit
 		number, ok := strings.CutPrefix(strings.TrimSpace(code), "=")
 		n, err := strconv.Atoi(strings.TrimSpace(number))

@@ -18,8 +18,8 @@ var errNoTrace = errors.New("it is neither a listing of sacct nor a trace in the
 // Workload Format.
 func ReadTrace(r io.Reader) ([]forecast.Past, error) {
 	text := bufio.NewReaderSize(r, 64<<10)
-	head, _ := text.Peek(4096)
-	first := strings.TrimSpace(string(head))
+	start, _ := text.Peek(4096)
+	first := strings.TrimSpace(string(start))
 	if strings.HasPrefix(first, ";") || len(strings.Fields(strings.SplitN(first, "\n", 2)[0])) == swfFields {
 		return readSWF(text)
 	}

@@ -35,11 +35,11 @@ type Part struct {
 // weighted one as a whole number.
 type Reading struct{ Factor, Weighted float64 }
 
-// Parts joins what sprio printed with the weights. Each share is the product,
+// Components joins what sprio printed with the weights. Each share is the product,
 // which is finer than sprio's whole number; where the digits of the factor do not
 // suffice (huge weights) the product is held to what rounds to that number.
-func Parts(w Weights, age, assoc, fairShare, jobSize, partition, qos Reading, tres map[string]Reading, site, nice float64) []Part {
-	parts := []Part{
+func Components(w Weights, age, assoc, fairShare, jobSize, partition, qos Reading, tres map[string]Reading, site, nice float64) []Part {
+	components := []Part{
 		part("age", w.Age, age), part("fairshare", w.FairShare, fairShare), part("jobsize", w.JobSize, jobSize),
 		part("partition", w.Partition, partition), part("qos", w.QOS, qos), part("assoc", w.Assoc, assoc),
 	}
@@ -49,9 +49,9 @@ func Parts(w Weights, age, assoc, fairShare, jobSize, partition, qos Reading, tr
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		parts = append(parts, part("tres:"+name, w.TRES[name], tres[name]))
+		components = append(components, part("tres:"+name, w.TRES[name], tres[name]))
 	}
-	return append(parts,
+	return append(components,
 		Part{Name: "site", Factor: site, Weight: 1, Share: site},
 		Part{Name: "nice", Factor: nice, Weight: -1, Share: 0 - nice})
 }
@@ -67,9 +67,9 @@ func Refine(exact, printed float64) float64 {
 
 // Sum is the priority the parts make: never below 1, as 0 is for held jobs, and
 // never above 32 bits.
-func Sum(parts []Part) float64 {
+func Sum(components []Part) float64 {
 	var sum float64
-	for _, p := range parts {
+	for _, p := range components {
 		sum += p.Share
 	}
 	return math.Min(math.Max(1, sum), math.MaxUint32)

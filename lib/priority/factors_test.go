@@ -7,13 +7,13 @@ import (
 )
 
 // Job 7 of the captured queue, in gpu: what sprio printed, and squeue's priority.
-func TestParts(t *testing.T) {
+func TestComponents(t *testing.T) {
 	w := Weights{Age: 1000, FairShare: 10000, JobSize: 500, Partition: 1000, QOS: 2000, TRES: map[string]float64{"cpu": 100, "mem": 100, "gres/gpu": 500}}
-	parts := Parts(w, Reading{0, 0}, Reading{}, Reading{1, 10000}, Reading{0.2357143, 118}, Reading{0.5, 500}, Reading{0.1, 200},
+	components := Components(w, Reading{0, 0}, Reading{}, Reading{1, 10000}, Reading{0.2357143, 118}, Reading{0.5, 500}, Reading{0.1, 200},
 		map[string]Reading{"cpu": {0.125, 12}, "mem": {0.03125, 3}, "gres/gpu": {1, 500}}, 0, 50)
-	near(t, "sum", Sum(parts), 11283, 1)
-	near(t, "job size", parts[2].Share, 117.857, 0.001)
-	if !parts[6].IsTRES() || parts[0].IsTRES() {
+	near(t, "sum", Sum(components), 11283, 1)
+	near(t, "job size", components[2].Share, 117.857, 0.001)
+	if !components[6].IsTRES() || components[0].IsTRES() {
 		t.Error("which are TRES")
 	}
 	if (Weights{}).Zero() != true || w.Zero() {

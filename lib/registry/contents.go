@@ -153,20 +153,20 @@ func (s *session) layer(ctx context.Context, digest string, file func(name strin
 // names reads a layer: a tar archive, as it is or compressed with gzip or zstd.
 func names(r io.Reader, file func(name string)) error {
 	buffered := bufio.NewReader(io.LimitReader(r, maxLayers))
-	head, err := buffered.Peek(4)
+	start, err := buffered.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	var plain io.Reader = buffered
 	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+	case bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(buffered)
 		if err != nil {
 			return err
 		}
 		defer z.Close()
 		plain = z
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case bytes.HasPrefix(start, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(buffered, zstd.WithDecoderMaxMemory(256<<20), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return err

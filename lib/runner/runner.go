@@ -170,9 +170,9 @@ type Job struct {
 	// was itself.
 	Cancelled bool
 	Adopted   bool // Start has found it, not made it
-	// Stranger says that somebody else may have made the job, though it has this agent's
+	// Untracked says that somebody else may have made the job, though it has this agent's
 	// name: unless the queue gives its task to this agent, it is not to be touched.
-	Stranger bool
+	Untracked bool
 	// Instead is the job that was recorded, if it is another one of the task's that counts.
 	Instead string
 	// Stale says that the scheduler shows the job as running, though its command has ended

@@ -11,7 +11,7 @@ import (
 // Template is a word with placeholders: {NAME} is the value of a column, {{ and }} around
 // a name are braces of the word itself. Braces around anything else stay as they are.
 type Template struct {
-	parts []part
+	segments []part
 }
 
 // part is a text, or the column whose value takes its place.
@@ -25,10 +25,10 @@ type part struct {
 func Parse(word string, columns []string, check func(column string) error) (Template, error) {
 	var t Template
 	text := func(s string) {
-		if n := len(t.parts); n > 0 && t.parts[n-1].column < 0 {
-			t.parts[n-1].text += s
+		if n := len(t.segments); n > 0 && t.segments[n-1].column < 0 {
+			t.segments[n-1].text += s
 		} else if s != "" {
-			t.parts = append(t.parts, part{s, -1})
+			t.segments = append(t.segments, part{s, -1})
 		}
 	}
 	for rest := word; ; {
@@ -62,17 +62,17 @@ func Parse(word string, columns []string, check func(column string) error) (Temp
 			}
 			return t, fmt.Errorf("{%s}: there is no such column; there are %s", name, strings.Join(columns, ", "))
 		}
-		t.parts = append(t.parts, part{column: column})
+		t.segments = append(t.segments, part{column: column})
 	}
 }
 
 // Fill puts the values of a row into the template.
 func (t Template) Fill(row []string) string {
-	if len(t.parts) == 1 && t.parts[0].column < 0 {
-		return t.parts[0].text
+	if len(t.segments) == 1 && t.segments[0].column < 0 {
+		return t.segments[0].text
 	}
 	var s strings.Builder
-	for _, p := range t.parts {
+	for _, p := range t.segments {
 		if p.column < 0 {
 			s.WriteString(p.text)
 		} else {
@@ -84,5 +84,5 @@ func (t Template) Fill(row []string) string {
 
 // Uses reports whether the template has a placeholder for a column.
 func (t Template) Uses(column int) bool {
-	return slices.ContainsFunc(t.parts, func(p part) bool { return p.column == column })
+	return slices.ContainsFunc(t.segments, func(p part) bool { return p.column == column })
 }

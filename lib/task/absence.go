@@ -7,48 +7,48 @@ import "time"
 // be short, a file system not mounted, a cache old. The zero value is the absence of
 // something that is there.
 type Absence struct {
-	Since time.Time `json:"since"` // the first look that did not show it
-	Last  time.Time `json:"last"`  // the last one that counts
-	Looks int       `json:"looks"`
+	Since  time.Time `json:"since"` // the first look that did not show it
+	Last   time.Time `json:"last"`  // the last one that counts
+	Misses int       `json:"misses"`
 }
 
 // An absence is a fact after this many looks, none of which counts if it follows the
 // last one too soon. Together that is longer than NFS keeps the absence of a name
 // (60 s), and no single jump of the clock makes it shorter.
 const (
-	absenceLooks = 5
-	absencePace  = 45 * time.Second
+	absenceMisses = 5
+	absencePace   = 45 * time.Second
 )
 
 // Again is the absence after one more look that did not show the thing.
 func (a Absence) Again(now time.Time) Absence {
 	switch {
-	case a.Looks == 0:
-		return Absence{Since: now, Last: now, Looks: 1}
+	case a.Misses == 0:
+		return Absence{Since: now, Last: now, Misses: 1}
 	case now.Before(a.Last): // the clock was set back
 		a.Last = now
 		if now.Before(a.Since) {
 			a.Since = now
 		}
 	case now.Sub(a.Last) >= absencePace:
-		a.Looks++
+		a.Misses++
 		a.Last = now
 	}
 	return a
 }
 
 // IsZero reports whether the thing was there at the last look.
-func (a Absence) IsZero() bool { return a.Looks == 0 }
+func (a Absence) IsZero() bool { return a.Misses == 0 }
 
 // Fact reports whether the thing was absent in so many looks, over so long a time,
 // that what cannot be taken back may follow.
-func (a Absence) Fact() bool { return a.Looks >= absenceLooks }
+func (a Absence) Fact() bool { return a.Misses >= absenceMisses }
 
 // For is how long the thing has been absent, by the looks that count: with few of
 // them, or after a jump of the clock, it is short.
 func (a Absence) For(now time.Time) time.Duration {
-	if a.Looks == 0 {
+	if a.Misses == 0 {
 		return 0
 	}
-	return min(max(0, now.Sub(a.Since)), time.Duration(a.Looks)*3*absencePace)
+	return min(max(0, now.Sub(a.Since)), time.Duration(a.Misses)*3*absencePace)
 }

@@ -8,9 +8,9 @@ import (
 func TestAbsence(t *testing.T) {
 	start := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
-		name  string
-		looks []time.Duration // after the start
-		fact  bool
+		name   string
+		misses []time.Duration // after the start
+		fact   bool
 	}{
 		{"no look", nil, false},
 		{"one", []time.Duration{0}, false},
@@ -21,10 +21,10 @@ func TestAbsence(t *testing.T) {
 		{"the clock is set back", []time.Duration{0, -time.Hour, -time.Hour + 60e9, -time.Hour + 120e9, -time.Hour + 180e9, -time.Hour + 240e9}, true},
 	} {
 		var a Absence
-		for _, d := range tt.looks {
+		for _, d := range tt.misses {
 			a = a.Again(start.Add(d))
 		}
-		if a.Fact() != tt.fact || a.IsZero() != (len(tt.looks) == 0) {
+		if a.Fact() != tt.fact || a.IsZero() != (len(tt.misses) == 0) {
 			t.Errorf("%s: %+v; want fact %v", tt.name, a, tt.fact)
 		}
 	}

@@ -262,9 +262,9 @@ func (c *CLI) interpreter() (string, error) {
 		return refuse("it cannot be read")
 	}
 	defer f.Close()
-	head := make([]byte, 512)
-	n, _ := io.ReadFull(f, head)
-	line, _, _ := strings.Cut(string(head[:n]), "\n")
+	start := make([]byte, 512)
+	n, _ := io.ReadFull(f, start)
+	line, _, _ := strings.Cut(string(start[:n]), "\n")
 	python, ok := strings.CutPrefix(line, "#!")
 	python = strings.TrimSpace(python)
 	if !ok || !strings.HasPrefix(python, "/") || strings.ContainsAny(python, " \t") || !strings.Contains(python[strings.LastIndexByte(python, '/'):], "python") {

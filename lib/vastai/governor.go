@@ -35,7 +35,7 @@ type Governor struct {
 	mu    sync.Mutex
 	batch *batch // destroys that wait for their turn
 
-	booking   sync.Mutex
+	updating  sync.Mutex
 	unwritten *ledger // the ledger, where it could not be written
 }
 
@@ -107,8 +107,8 @@ var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrU
 // In Units: how long a lock is waited for. Whoever holds one longer may have been suspended,
 // and no process must wait for a user to resume it; without the lock, some requests are made twice.
 const (
-	bookPatience  = 1
-	cachePatience = maxSlot
+	ledgerPatience = 1
+	cachePatience  = maxSlot
 )
 
 // hold takes a lock, but does without after a while, and where none can be had, as on a full
@@ -129,19 +129,19 @@ func release(held *lock.Lock) {
 	}
 }
 
-// book changes the ledger under its lock. An unreadable ledger is started again: what
+// updateLedger changes the ledger under its lock. An unreadable ledger is started again: what
 // it holds is a courtesy to the market, and no promise stands on it. One that cannot be
 // written is kept in memory, for this process.
-func (g *Governor) book(ctx context.Context, change func(l *ledger)) error {
+func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) error {
 	_ = os.MkdirAll(g.Dir, 0o700)
 	path := filepath.Join(g.Dir, "requests.json")
-	held, err := g.hold(ctx, path, bookPatience)
+	held, err := g.hold(ctx, path, ledgerPatience)
 	if err != nil {
 		return err
 	}
 	defer release(held)
-	g.booking.Lock()
-	defer g.booking.Unlock()
+	g.updating.Lock()
+	defer g.updating.Unlock()
 	was, l := []byte(nil), ledger{}
 	if g.unwritten != nil {
 		l = *g.unwritten
@@ -198,7 +198,7 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 	name := class(op)
 	var wait time.Duration
 	var refused *callError
-	err := g.book(ctx, func(l *ledger) {
+	err := g.updateLedger(ctx, func(l *ledger) {
 		now, c := g.Now(), l.Courses[name]
 		if now.Before(c.Until) {
 			refused = &callError{op: op, kind: kinds[c.Kind], words: c.Words, until: c.Until, held: true}
@@ -240,7 +240,7 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 		return
 	}
 	// Without the ledger the next request finds out by itself.
-	_ = g.book(ctx, func(l *ledger) {
+	_ = g.updateLedger(ctx, func(l *ledger) {
 		now, c := g.Now(), l.Courses[name]
 		if kind == "" {
 			if c.Kind != "" || c.Pause != 0 {
@@ -376,7 +376,7 @@ func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, e
 		return Found{}, err
 	}
 	found := c.Value
-	_ = g.book(ctx, func(l *ledger) { // else they are tried again
+	_ = g.updateLedger(ctx, func(l *ledger) { // else they are tried again
 		found.Offers = slices.DeleteFunc(slices.Clone(found.Offers), func(o Offer) bool {
 			_, tried := l.Tried[o.ID]
 			return tried
@@ -395,7 +395,7 @@ func (g *Governor) searchFile(s Search) string {
 // after a pause, which grows for as long as that is so.
 func (g *Governor) Idle(ctx context.Context, s Search) {
 	path := filepath.Join(g.Dir, g.searchFile(s)+".json")
-	held, err := g.hold(ctx, path, bookPatience)
+	held, err := g.hold(ctx, path, ledgerPatience)
 	if err != nil {
 		return
 	}
@@ -413,7 +413,7 @@ func (g *Governor) Create(ctx context.Context, offer int64, o Order) (Created, e
 	created, err := g.API.Create(ctx, offer, o)
 	g.learn(ctx, "order", err)
 	if err == nil || created.ID > 0 || errors.Is(err, ErrOfferGone) || errors.Is(err, ErrRejected) && !LacksPermission(err) {
-		_ = g.book(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // else it is tried again
+		_ = g.updateLedger(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // else it is tried again
 	}
 	return created, err
 }

@@ -213,7 +213,7 @@ func BenchmarkWeek(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		must(a.WaitEnds(b.Context()))
+		must(a.WaitUploads(b.Context()))
 		for id, left := range jobs.left {
 			if left <= 0 {
 				delete(jobs.left, id)

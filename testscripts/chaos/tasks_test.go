@@ -214,7 +214,7 @@ func (w *world) has(a *agent, i *item) bool {
 		return i.ark && a.name == "c"
 	}
 	b, err := os.ReadFile(filepath.Join(a.mount.sub, "state/tasks", i.id, "task.json"))
-	return err != nil || !strings.Contains(string(b), `"foreign":true`)
+	return err != nil || !strings.Contains(string(b), `"reassigned":true`)
 }
 
 // effect is what the command of a task did.

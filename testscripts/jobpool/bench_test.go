@@ -394,7 +394,7 @@ func BenchmarkDispatch(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkMillionQueued measures the memory of a head that has a million tasks
+// BenchmarkMillionQueued measures the memory of a scheduler that has a million tasks
 // waiting.
 func BenchmarkMillionQueued(b *testing.B) {
 	const n = 1000000

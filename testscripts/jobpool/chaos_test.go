@@ -42,8 +42,8 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- c.Wait() }()
-		heads := killed["head"]
-		victims := []string{"worker", connection, "supervisor", connection, "head"}
+		schedulers := killed["scheduler"]
+		victims := []string{"worker", connection, "supervisor", connection, "scheduler"}
 		if start > 2 {
 			victims = nil // let it end
 		}
@@ -64,9 +64,9 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 			}
 			var pids []int
 			switch victim {
-			case "head":
+			case "scheduler":
 				if st := p.status(); st != nil {
-					pids = p.matching(p.headName())
+					pids = p.matching(p.schedulerName())
 				}
 			case "worker", "supervisor":
 				if st := p.status(); st != nil {
@@ -89,7 +89,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		}
 		err := <-done
 		// salloc reports success when what it runs is killed.
-		if c.ProcessState.ExitCode() == 0 && killed["head"] == heads {
+		if c.ProcessState.ExitCode() == 0 && killed["scheduler"] == schedulers {
 			break
 		}
 		t.Logf("start %d: %v\n%s", start, err, log.String())
@@ -99,7 +99,7 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 	p.endsOnce(n)
 	p.neverTwice()
 	t.Logf("killed %v; %d tasks ran more than once", killed, p.runsExplained())
-	for _, victim := range []string{"worker", "supervisor", connection, "head"} {
+	for _, victim := range []string{"worker", "supervisor", connection, "scheduler"} {
 		if killed[victim] == 0 {
 			t.Errorf("no %s was killed", victim)
 		}
@@ -120,8 +120,8 @@ func parents(pids []int) (out []int) {
 	return out
 }
 
-// headName is how the command line of the head begins.
-func (p *pool) headName() string {
+// schedulerName is how the command line of the scheduler begins.
+func (p *pool) schedulerName() string {
 	c := p.command()
 	return strings.Join(c.Args[len(p.wrap):], " ")
 }
@@ -154,9 +154,9 @@ func TestChaosOverAnyCommand(t *testing.T) {
 	}
 }
 
-// Workers that let their tasks end when the head is gone hand the results to the
+// Workers that let their tasks end when the scheduler is gone hand the results to the
 // next run: nothing runs twice.
-func TestHeadLostAndTasksFinish(t *testing.T) {
+func TestSchedulerLostAndTasksFinish(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "--on-head-lost", "finish", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-2]", "-k")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
@@ -194,7 +194,7 @@ func TestHeadLostAndTasksFinish(t *testing.T) {
 	}
 }
 
-// The keys of a terminal reach the head only, which ends what runs in order.
+// The keys of a terminal reach the scheduler only, which ends what runs in order.
 func TestInterruptedTwice(t *testing.T) {
 	p := newPool(t, "-j2")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
@@ -316,7 +316,7 @@ func TestManyTasks(t *testing.T) {
 		}
 	}
 	if used < 1 || used > 100 {
-		t.Errorf("the head took %.0f MiB", used)
+		t.Errorf("the scheduler took %.0f MiB", used)
 	}
 	f, err := os.Open(filepath.Join(p.dir, "run", "joblog"))
 	if err != nil {

@@ -66,9 +66,9 @@ func TestFrozenWorker(t *testing.T) {
 	p.noneLeft()
 }
 
-// A head that goes on with the run of one that was killed waits for what that one's
+// A scheduler that goes on with the run of one that was killed waits for what that one's
 // workers are still ending.
-func TestNextHeadWaits(t *testing.T) {
+func TestNextSchedulerWaits(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "-j2", "--run", "run", "--resume", "--kill-after", "3s")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)

@@ -148,7 +148,7 @@ func (p *pool) processes(text string) (pids []int) {
 
 // The scheduler may be where the pool is called: the jobs are nodes and nothing else.
 func TestPilotsHereOverSlurm(t *testing.T) {
-	p := pilots(t, "--alloc", "cpu(cores=2) & duration=10m", "--max-jobs", "2", "--head", "here", "-k")
+	p := pilots(t, "--alloc", "cpu(cores=2) & duration=10m", "--max-jobs", "2", "--scheduler", "here", "-k")
 	status, stdout, stderr := p.run("a\nb\nc\nd\n", "echo {} $SLURM_JOB_ID; sleep 0.5")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if status != 0 || len(lines) != 6 {
@@ -211,7 +211,7 @@ func TestPilotsRefuse(t *testing.T) {
 		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it\n"},
 		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: \"0\" is not a whole number from 1 on\n"},
 		{[]string{"--max-jobs", "2"}, "jobpool: --max-jobs goes with --alloc or --alloc-sbatch only\n"},
-		{[]string{"--alloc-sbatch=-n1", "--head", "there"}, "jobpool: --head: \"there\" is not one of job, here\n"},
+		{[]string{"--alloc-sbatch=-n1", "--scheduler", "there"}, "jobpool: --scheduler: \"there\" is not one of job, here\n"},
 	} {
 		status, stdout, stderr := p.run("true\n", c.args...)
 		if status != 2 || stdout != "" || !strings.HasPrefix(stderr, c.want) {

@@ -17,8 +17,8 @@ func TestServeSurvivesItsClients(t *testing.T) {
 	p := newPool(t)
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	p.wrap = []string{"sh", "-c", `ulimit -n 80; exec "$@"`, "sh"}
-	head := p.command("serve", "-q", "-j2", "--run", "run")
-	if err := head.Start(); err != nil {
+	scheduler := p.command("serve", "-q", "-j2", "--run", "run")
+	if err := scheduler.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p.wrap = nil
@@ -80,7 +80,7 @@ func TestServeSurvivesItsClients(t *testing.T) {
 	if status, _, stderr := p.run("", "ctl", "drain", "--run", "run"); status != 0 {
 		t.Errorf("exit %d: %s", status, stderr)
 	}
-	if err := head.Wait(); err != nil {
+	if err := scheduler.Wait(); err != nil {
 		t.Error(err)
 	}
 	p.noneLeft()

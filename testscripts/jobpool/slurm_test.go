@@ -169,7 +169,7 @@ func TestPreemption(t *testing.T) {
 	p.noneLeft()
 }
 
-// Signals that Slurm sends to the steps come to the head by way of the workers.
+// Signals that Slurm sends to the steps come to the scheduler by way of the workers.
 func TestSignalToTheSteps(t *testing.T) {
 	p := inSlurm(t, nil)
 	job := p.batch("for i in $(seq 40); do echo 'sleep 0.5'; done | jobpool --run run -j 2; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")

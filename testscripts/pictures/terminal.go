@@ -49,8 +49,8 @@ func (t *terminal) tmux(args ...string) error {
 
 func (t *terminal) close() { _ = t.tmux("kill-server") }
 
-// look takes down what stands there, if it is not what stood there before.
-func (t *terminal) look() (string, error) {
+// capture takes down what stands there, if it is not what stood there before.
+func (t *terminal) capture() (string, error) {
 	out, err := exec.Command("tmux", "-L", t.socket, "capture-pane", "-e", "-p").Output()
 	if err != nil {
 		return "", fmt.Errorf("tmux capture-pane: %w", err)
@@ -70,7 +70,7 @@ var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // until watches until the screen is as it is to be.
 func (t *terminal) until(want *regexp.Regexp) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(80 * time.Millisecond) {
-		text, err := t.look()
+		text, err := t.capture()
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func TestReapAccount(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via, fake: true, scale: 1})
 		w.offers(2)
-		w.strangers(1)
+		w.untracked(1)
 		w.rent(80001, "ponos:elsewhere:0e7ad96b-9e2c-4d37-b2c2-1f4ffd0c7f5b:2")
 		w.task("task", "sleep 100")
 		w.until("it runs", func() bool { _, ok := running(w); return ok })
@@ -99,7 +99,7 @@ func TestReapInVain(t *testing.T) {
 func TestReapOddRow(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via, fake: true, scale: 1})
-		w.strangers(2)
+		w.untracked(2)
 		if out, errs, code := w.run("vast-reap --account --older 0s"); code != 0 || out+errs != "" {
 			t.Errorf("%d %s%s", code, out, errs)
 		}

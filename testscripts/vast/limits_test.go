@@ -140,7 +140,7 @@ func TestMaxRuntime(t *testing.T) {
 }
 
 // A machine that was at fault is avoided for some hours, however cheap it is.
-func TestShunned(t *testing.T) {
+func TestAvoided(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{via: "api"})
 	w.offers(3)

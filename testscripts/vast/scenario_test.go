@@ -71,7 +71,7 @@ var scenarios = []scenario{
 		return true
 	}},
 	{name: "second page fails", script: "sleep 2; echo done", state: "completed", prepare: func(w *world) {
-		w.strangers(26)
+		w.untracked(26)
 		w.market.Break(server.Fault{Method: "GET", Path: lists + ".*after_token", Skip: 2, Times: 9, Status: 500, Body: "oops", Type: "text/plain"})
 	}},
 	{name: "destroy does nothing at first", state: "completed", prepare: func(w *world) {
@@ -194,8 +194,8 @@ func (w *world) later(d time.Duration) {
 	w.env = append(w.env, fmt.Sprintf("%s=%+ds", clock.Variable, int(d.Seconds())))
 }
 
-// strangers rents instances that are somebody else's.
-func (w *world) strangers(n int) {
+// untracked rents instances that are somebody else's.
+func (w *world) untracked(n int) {
 	for i := range n {
 		w.market.AddOffer(int64(90000+i), map[string]any{"verification": "unverified"})
 		req, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/api/v0/asks/%d/", w.url, 90000+i), strings.NewReader(`{"image":"x","disk":10,"label":"mine","onstart":"sleep","args":["100"]}`))

@@ -19,7 +19,7 @@ func (w *world) noSecrets() {
 	for _, i := range w.market.Instances() {
 		keys = append(keys, i.Key)
 	}
-	look := func(where, text string) {
+	check := func(where, text string) {
 		w.t.Helper()
 		for _, key := range keys {
 			if strings.Contains(text, key) {
@@ -27,7 +27,7 @@ func (w *world) noSecrets() {
 			}
 		}
 	}
-	look("what was printed", w.said.String())
+	check("what was printed", w.said.String())
 	var slugs []string
 	w.queue.Do(func(world *arkindex.World) {
 		for _, t := range world.Tasks {
@@ -35,14 +35,14 @@ func (w *world) noSecrets() {
 		}
 	})
 	for _, slug := range slugs {
-		look("the log of "+slug, string(w.queue.Log(slug)))
+		check("the log of "+slug, string(w.queue.Log(slug)))
 	}
 	for _, r := range w.market.Requests(".") {
 		query, err := url.QueryUnescape(r.Query)
 		if err != nil {
 			w.t.Error(err)
 		}
-		look("the address "+r.Path, r.Path+"?"+query)
+		check("the address "+r.Path, r.Path+"?"+query)
 		if (strings.HasPrefix(r.Path, "/logs/") || strings.HasPrefix(r.Path, "/results/")) && r.Auth != "" {
 			w.t.Errorf("%s was fetched with a key", r.Path)
 		}
@@ -63,7 +63,7 @@ func (w *world) noSecrets() {
 			return nil
 		}
 		b, _ := os.ReadFile(path)
-		look(rel, string(b))
+		check(rel, string(b))
 		return nil
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func TestReap(t *testing.T) {
 		t.Errorf("nothing to find: %d %q %q", code, out, errs)
 	}
 	// The agent forgets all, and has never had the task; other agents' are not touched.
-	w.strangers(2)
+	w.untracked(2)
 	for _, dir := range []string{"data/state/vast", "data/state/tasks/" + w.id("task")} {
 		if err := os.RemoveAll(filepath.Join(w.dir, dir)); err != nil {
 			t.Fatal(err)
@@ -258,14 +258,14 @@ func TestTaskGone(t *testing.T) {
 	w.queue.Do(func(world *arkindex.World) { world.Tasks = nil })
 	// One look that does not show a task proves nothing; it takes some minutes. The first one that
 	// counts is the first that has more of the log for the queue.
-	looks := 0
-	for ; len(w.market.Alive()) > 0 && looks < 60; looks++ {
-		w.later(time.Duration(looks) * time.Minute)
+	lists := 0
+	for ; len(w.market.Alive()) > 0 && lists < 60; lists++ {
+		w.later(time.Duration(lists) * time.Minute)
 		w.due()
 		w.run(turn)
 	}
-	if looks < 5 {
-		t.Errorf("after %d looks its instance is gone", looks)
+	if lists < 5 {
+		t.Errorf("after %d looks its instance is gone", lists)
 	}
 	w.settled()
 	w.checkMeter(1)

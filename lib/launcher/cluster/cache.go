@@ -64,8 +64,8 @@ func read(path string) (*Snapshot, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head := make([]byte, len(format))
-	if _, err := io.ReadFull(f, head); err != nil || string(head) != format {
+	start := make([]byte, len(format))
+	if _, err := io.ReadFull(f, start); err != nil || string(start) != format {
 		return nil, fmt.Errorf("%s: of another version", path)
 	}
 	s := new(Snapshot)

@@ -105,15 +105,15 @@ func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 	if len(o.Tags) > 0 {
 		line(2, "tags: %s", list(o.Tags))
 	}
-	parts := partitions(s, o)
-	writeQOS(line, parts)
-	if len(parts) == 0 {
+	partitions := partitions(s, o)
+	writeQOS(line, partitions)
+	if len(partitions) == 0 {
 		line(2, "partitions: {}")
 	} else {
 		line(2, "partitions:")
 	}
-	for i := range parts {
-		writePartition(line, &parts[i], o)
+	for i := range partitions {
+		writePartition(line, &partitions[i], o)
 	}
 	return out.Flush()
 }
@@ -121,10 +121,10 @@ func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 // writer writes a line with an indentation.
 type writer func(indent int, format string, args ...any)
 
-func writeQOS(line writer, parts []launcher.Described) {
+func writeQOS(line writer, partitions []launcher.Described) {
 	limits := map[string]launcher.DescribedQOS{}
 	var names []string
-	for _, p := range parts {
+	for _, p := range partitions {
 		for _, q := range p.QOS {
 			if _, ok := limits[q.Name]; !ok {
 				names = append(names, q.Name)

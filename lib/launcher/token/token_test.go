@@ -142,7 +142,7 @@ func TestKilledHolder(t *testing.T) {
 	held(t, must(Take(context.Background(), dir, []Want{{"a", 1, 1}}, false)), nil)
 }
 
-func TestForeignDirectory(t *testing.T) {
+func TestDirectoryOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(dir, link); err != nil {

@@ -181,7 +181,7 @@ type Core struct {
 	prior     map[uint16]*Worker // orphans of runs before
 	results   map[int64]spooledResult
 	opening   int // workers that are to be ready, and are not yet
-	doubts    int // attempts at orphans
+	orphaned  int // attempts at orphans
 	hist      map[pool.Need]*histogram
 	stats     stats
 	sweeps    []*sweeping
@@ -386,7 +386,7 @@ func (c *Core) isFinished() bool {
 		c.chargeAll()
 		return true
 	}
-	if c.Serve || len(c.onHold) > 0 || !c.eof || c.doubts > 0 {
+	if c.Serve || len(c.onHold) > 0 || !c.eof || c.orphaned > 0 {
 		return c.noNode()
 	}
 	if c.pool.Waiting() == 0 {
@@ -412,7 +412,7 @@ func (c *Core) noNode() bool {
 	if c.awaited() {
 		return false
 	}
-	if c.doubts > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
+	if c.orphaned > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
 		return false
 	}
 	if c.opening > 0 || slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) {

@@ -83,7 +83,7 @@ func (c *Core) set(w *Worker, s State) {
 
 // plan has a node reached at some time, for so long if it does not answer.
 func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
-	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, parts: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
+	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
 	c.opening++
 }
 
@@ -274,7 +274,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	for seq := range w.attempts {
 		delete(c.attempts, seq)
 	}
-	c.doubts += len(w.attempts)
+	c.orphaned += len(w.attempts)
 	w.since, w.until = c.now, c.leaseOver(w.granted)
 	n.why = why
 	if c.Finish && len(w.attempts) > 0 && c.phase < Stopping {
@@ -283,7 +283,7 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	c.orphans = append(c.orphans, w)
 	c.reconnect(n, w, end == Died)
 	c.set(w, Orphaned)
-	c.partsLost(w, why)
+	c.sharedLost(w, why)
 	if c.phase >= Draining {
 		c.leaveOrphans()
 	}
@@ -319,7 +319,7 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 		n.deaths++
 		leave = n.deaths > mostDeaths
 		if n.deaths > c.Reconnects+c.LostRetries+bits.Len(uint(n.size.CPUs)) {
-			leave = leave || c.elsewhere(n, pool.Need{})
+			leave = leave || c.elsewhere(n, &pool.Spec{})
 		}
 	}
 	if w.fatal || leave {
@@ -369,7 +369,7 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 	for _, a := range lost {
 		delete(w.attempts, a.task.Seq)
-		c.doubts--
+		c.orphaned--
 		c.after(a, func() { c.rerunOne(w, a, begun) })
 	}
 }
@@ -383,6 +383,7 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 		why = oneLine(w.Node.why)
 	}
 	r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
+	r.Variant = t.Chosen()
 	switch {
 	case a.before: // nothing more is known of it
 		c.ready(t)
@@ -434,7 +435,7 @@ func (c *Core) leaveOrphans() {
 			c.vacate(a)
 			c.leftFor(a.task, "it may still run at "+w.Name())
 		}
-		c.doubts -= len(w.attempts)
+		c.orphaned -= len(w.attempts)
 		clear(w.attempts)
 	}
 }
@@ -486,7 +487,7 @@ func (c *Core) spooled(e Spooled) {
 		delete(w.spool.running, d.Done.Seq)
 		if a := w.attempts[d.Done.Seq]; a != nil {
 			delete(w.attempts, d.Done.Seq)
-			c.doubts--
+			c.orphaned--
 			c.after(a, func() {
 				c.vacate(a)
 				c.spooledEnd(a.task, spooledResult{d, w.Name()})
@@ -538,7 +539,7 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 	}
 	w.attempts[t.Seq] = &attempt{task: t, worker: w, before: true, claim: c.pool.Claim(t)}
 	c.occupy(w)
-	c.doubts++
+	c.orphaned++
 	return true
 }
 

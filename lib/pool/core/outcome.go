@@ -12,6 +12,7 @@ import (
 // settle decides what an ended attempt means for its task. at is where it was; nil:
 // at an orphan.
 func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
+	r.Variant = t.Chosen()
 	c.stats.usage(r, t)
 	switch r.What {
 	case wire.Lost:
@@ -29,7 +30,7 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 	case wire.Cancelled:
 		c.endTask(t, r, out)
 	default:
-		if !c.doubted(t, at, r, out) {
+		if !c.suspected(t, at, r, out) {
 			c.charge(t, at, r, out)
 		}
 	}

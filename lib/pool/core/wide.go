@@ -30,13 +30,13 @@ func (a *attempt) others() []*Worker {
 }
 
 // unused reports whether a worker has no part in any task.
-func (w *Worker) unused() bool { return len(w.attempts)+len(w.parts) == 0 }
+func (w *Worker) unused() bool { return len(w.attempts)+len(w.shared) == 0 }
 
 // join notes the attempt at the other nodes.
 func (c *Core) join(a *attempt) {
 	c.wides[a.task.Seq] = a
 	for _, w := range a.others() {
-		w.parts[a.task.Seq] = a
+		w.shared[a.task.Seq] = a
 		w.Node.given(c.now)
 		if w.Node.trial {
 			c.pool.Close(w.n)
@@ -51,7 +51,7 @@ func (c *Core) part(a *attempt) {
 	}
 	delete(c.wides, a.task.Seq)
 	for _, w := range a.others() {
-		delete(w.parts, a.task.Seq)
+		delete(w.shared, a.task.Seq)
 	}
 }
 
@@ -132,12 +132,12 @@ func (c *Core) clears(w *Worker) bool {
 	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return slices.Contains(s.left, w) })
 }
 
-// partsLost ends the attempts that have a part at a worker which is not there any more.
-func (c *Core) partsLost(w *Worker, why string) {
-	for _, a := range sorted(w.parts) {
+// sharedLost ends the attempts that have a part at a worker which is not there any more.
+func (c *Core) sharedLost(w *Worker, why string) {
+	for _, a := range sorted(w.shared) {
 		c.loseNode(a, w, why)
 	}
-	clear(w.parts)
+	clear(w.shared)
 	c.swept(nil, wire.Key{})
 }
 
@@ -157,7 +157,7 @@ func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output) {
 	c.sweep(a, func() {
 		if r.What == wire.Failed && c.phase < Stopping {
 			// It fails sooner than it is known that one of its nodes is lost.
-			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(doubt), a, others})
+			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(endNotice), a, others})
 			return
 		}
 		c.settleWide(a, others, r, out)
@@ -181,21 +181,21 @@ func (c *Core) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
 // that have a part of its node are lost.
 func (c *Core) ends(w *Worker) {
 	c.leaves(w)
-	for _, a := range sorted(w.parts) {
+	for _, a := range sorted(w.shared) {
 		c.loseNode(a, w, "it is being ended")
 	}
 }
 
-// partsOf describes the nodes of an attempt for the first of them.
-func partsOf(s *pool.Slot) []wire.Part {
+// nodesOf describes the nodes of an attempt for the first of them.
+func nodesOf(s *pool.Slot) []wire.Node {
 	if len(s.Others) == 0 {
 		return nil
 	}
-	parts := []wire.Part{{Node: s.Node.Name, CPUs: s.CPUs, GPUs: s.GPUs}}
+	nodes := []wire.Node{{Node: s.Node.Name, CPUs: s.CPUs, GPUs: s.GPUs}}
 	for _, o := range s.Others {
-		parts = append(parts, wire.Part{Node: o.Node.Name, CPUs: o.CPUs, GPUs: o.GPUs})
+		nodes = append(nodes, wire.Node{Node: o.Node.Name, CPUs: o.CPUs, GPUs: o.GPUs})
 	}
-	return parts
+	return nodes
 }
 
 // nodeNames are the names of an attempt's nodes, with commas.

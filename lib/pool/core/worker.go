@@ -63,7 +63,7 @@ type Worker struct {
 	attempts map[int64]*attempt
 	backlog  map[pool.Need][]*attempt // sent ahead, by what they want
 	queued   int                      // in all of it
-	parts    map[int64]*attempt       // of other workers, which have a part of the node
+	shared   map[int64]*attempt       // of other workers, which have a part of the node
 	until    time.Time                // Planned: when to try; orphans: when its leases end
 	deadline time.Time                // for reaching it
 	tries    int
@@ -226,9 +226,23 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	return cpus, false, warning
 }
 
-// misfit says why the pool could never run what needs that much, if all of its nodes were
-// there, or nothing. A node is taken as it is declared until it has been there.
-func (c *Core) misfit(need pool.Need) string {
+// misfit says why the pool could never run such tasks in any of their ways, if all of its
+// nodes were there, or nothing.
+func (c *Core) misfit(s *pool.Spec) string {
+	var why []string
+	for i := range s.Ways() {
+		reason := c.misfitAs(s.Way(i))
+		if reason == "" {
+			return ""
+		}
+		why = append(why, reason)
+	}
+	return strings.Join(why, "; ")
+}
+
+// misfitAs is misfit for one of the ways. A node is taken as it is declared until it has been
+// there.
+func (c *Core) misfitAs(need pool.Need) string {
 	local := need
 	for _, name := range need.Named.Names() {
 		switch shared := c.Shared.Get(name); {
@@ -296,7 +310,7 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives nodes back that will not be needed any more: nothing waits,
 // and nothing runs there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.pool.Waiting() > 0 || c.deps.waiting() > 0 || len(c.onHold)+c.doubts+len(c.trials) > 0 || c.Serve || c.opening > 0 || c.now.Before(c.releaseAt) {
+	if !c.ReleaseIdle || !c.eof || c.pool.Waiting() > 0 || c.deps.waiting() > 0 || len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.Serve || c.opening > 0 || c.now.Before(c.releaseAt) {
 		return
 	}
 	var idle []*Worker

@@ -50,6 +50,7 @@ type Record struct {
 	Time    float64      `json:"t"` // seconds since 1970
 	Seq     int64        `json:"seq,omitempty"`
 	Attempt int32        `json:"attempt,omitempty"`
+	Variant int          `json:"variant,omitempty"` // of several in which it could run, from 1 on
 	Hash    string       `json:"hash,omitempty"`
 	ID      string       `json:"id,omitempty"`
 	Node    string       `json:"node,omitempty"`
@@ -141,10 +142,11 @@ type Journal struct {
 type sendKey struct {
 	node    string
 	attempt int32
+	variant int
 }
 
-// lookTime is how long those who look whether a run goes on, by Held, may keep its lock.
-const lookTime = 200 * time.Millisecond
+// probeTime is how long those who look whether a run goes on, by Held, may keep its lock.
+const probeTime = 200 * time.Millisecond
 
 // ErrTaken says that another scheduler has taken the run directory. That can happen where the
 // lock of a file is not seen on other hosts, or was lost with a connection to its server.
@@ -157,7 +159,7 @@ func Create(dir, joblog string) (*Journal, error) {
 	}
 	j := &Journal{Dir: dir, sends: map[sendKey][]int64{}}
 	var err error
-	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), lookTime)
+	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
@@ -258,9 +260,9 @@ func (j *Journal) sync() {
 	}
 }
 
-// Sent notes that a task is handed to a node.
-func (j *Journal) Sent(node string, attempt int32, seq int64) {
-	k := sendKey{node, attempt}
+// Sent notes that a task is handed to a node, and in which variant.
+func (j *Journal) Sent(node string, attempt int32, variant int, seq int64) {
+	k := sendKey{node, attempt, variant}
 	if len(j.sends[k]) == 0 {
 		j.order = append(j.order, k)
 	}
@@ -275,7 +277,7 @@ func (j *Journal) Add(r *Record) {
 
 func (j *Journal) flushSent(now float64) {
 	for _, k := range j.order {
-		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Tasks: formatSeqs(j.sends[k])})
+		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Variant: k.variant, Tasks: formatSeqs(j.sends[k])})
 		j.sends[k] = j.sends[k][:0]
 	}
 	j.order = j.order[:0]

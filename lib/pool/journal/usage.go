@@ -28,7 +28,7 @@ type NodeUsage struct {
 
 // ReadUsage reads the journal of a run directory, for so many parts of the time from the
 // begin of the first scheduler to the last record. Attempts that have not ended are not in it.
-func ReadUsage(dir string, parts int) (*Usage, error) {
+func ReadUsage(dir string, intervals int) (*Usage, error) {
 	f, err := os.Open(filepath.Join(dir, File))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fault.Errorf(fault.Unavailable, "no run in %q", dir)
@@ -57,7 +57,7 @@ func ReadUsage(dir string, parts int) (*Usage, error) {
 		return nil, err
 	}
 	u := &Usage{Begin: unix(begin), End: unix(end)}
-	part := (end - begin) / float64(parts)
+	part := (end - begin) / float64(intervals)
 	err = eachRecord(f, func(r *Record) {
 		if (r.Kind != End && r.Kind != Try) || r.Node == "" || r.Start == 0 {
 			return
@@ -65,12 +65,12 @@ func ReadUsage(dir string, parts int) (*Usage, error) {
 		i := slices.IndexFunc(u.Nodes, func(n NodeUsage) bool { return n.Node == r.Node })
 		if i < 0 {
 			i = len(u.Nodes)
-			u.Nodes = append(u.Nodes, NodeUsage{Node: r.Node, Mean: make([]float64, parts)})
+			u.Nodes = append(u.Nodes, NodeUsage{Node: r.Node, Mean: make([]float64, intervals)})
 		}
 		n := &u.Nodes[i]
 		n.Tasks++
 		from, to := max(r.Start, begin), min(r.Start+r.Seconds, end)
-		for k := max(0, int((from-begin)/part)); k < parts && begin+float64(k)*part < to; k++ {
+		for k := max(0, int((from-begin)/part)); k < intervals && begin+float64(k)*part < to; k++ {
 			a, b := begin+float64(k)*part, begin+float64(k+1)*part
 			n.Mean[k] += max(0, min(to, b)-max(from, a)) / part
 		}

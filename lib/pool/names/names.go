@@ -154,27 +154,27 @@ func write(dir string, n int, next func() (record, error)) (*run, error) {
 
 func merged(dir string, runs ...*run) (*run, error) {
 	var in [2]*bufio.Reader
-	var head [2]record
+	var first [2]record
 	var left [2]int
 	n := 0
 	for i, r := range runs {
 		in[i] = bufio.NewReaderSize(io.NewSectionReader(r.file, 0, int64(r.length)*recordSize), 1<<16)
 		left[i] = r.length
 		n += r.length
-		if _, err := io.ReadFull(in[i], head[i][:]); err != nil {
+		if _, err := io.ReadFull(in[i], first[i][:]); err != nil {
 			return nil, err
 		}
 	}
 	return write(dir, n, func() (record, error) {
 		i := 0
-		if left[0] == 0 || left[1] > 0 && compare(head[1], head[0]) < 0 {
+		if left[0] == 0 || left[1] > 0 && compare(first[1], first[0]) < 0 {
 			i = 1
 		}
-		rec := head[i]
+		rec := first[i]
 		if left[i]--; left[i] == 0 {
 			return rec, nil
 		}
-		_, err := io.ReadFull(in[i], head[i][:])
+		_, err := io.ReadFull(in[i], first[i][:])
 		return rec, err
 	})
 }

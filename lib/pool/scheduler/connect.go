@@ -196,7 +196,7 @@ func (s *scheduler) workerEnded(w *core.Worker, end core.End) {
 		return
 	}
 	s.send(func(s *scheduler) {
-		s.lookAtSpools()
+		s.readSpools()
 		s.handle(core.WorkerEnded{Worker: w, End: end})
 	})
 }
@@ -279,12 +279,12 @@ func (d *dials) end() {
 
 // describe tells the first of several nodes what the others are.
 func describe(e core.Start) {
-	for i := range e.Run.Parts {
+	for i := range e.Run.Nodes {
 		spec := e.Worker.Node.Spec
 		if i > 0 {
 			spec = e.Others[i-1].Node.Spec
 		}
-		p := &e.Run.Parts[i]
+		p := &e.Run.Nodes[i]
 		p.Host, p.Job, p.Most, p.Group, p.Pilot, p.Local = cmp.Or(spec.Host, spec.Name), spec.Job, spec.Most, spec.Group, spec.Socket != "", spec.Local
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/input"
 )
 
-// ask sends requests to a head that holds or serves.
+// ask sends requests to a scheduler that holds or serves.
 func ask(requests chan<- *Request, r *Request) *Answer {
 	got := make(chan *Answer, 1)
 	r.Answer = func(a *Answer) { got <- a }

@@ -32,7 +32,7 @@ type machine struct {
 	cpus   int
 	lab    *lab
 	cut    func() // ends the connection
-	part   func() // ends it as the head sees it; the worker hears nothing
+	part   func() // ends it as the scheduler sees it; the worker hears nothing
 	down   bool   // cannot be reached
 	broken bool   // nothing starts
 	// stubborn tasks are ended by SIGKILL only.
@@ -185,7 +185,7 @@ func (p *pipes) End() core.End { return core.Unknown }
 func (p *pipes) Abort()        { p.Close() }
 func (p *pipes) Leave()        { p.Close() }
 
-// lab is a head with nodes of that kind.
+// lab is a scheduler with nodes of that kind.
 type lab struct {
 	*testing.T
 	dir   string
@@ -247,14 +247,14 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	if m.running == nil {
 		m.running = map[int]chan syscall.Signal{}
 	}
-	toWorker, fromHead := io.Pipe()
-	toHead, fromWorker := io.Pipe()
-	p := &pipes{Reader: toHead, Writer: fromHead, done: make(chan struct{})}
+	toWorker, fromScheduler := io.Pipe()
+	toScheduler, fromWorker := io.Pipe()
+	p := &pipes{Reader: toScheduler, Writer: fromScheduler, done: make(chan struct{})}
 	var once sync.Once
 	p.close = func() {
 		once.Do(func() {
-			fromHead.Close()
-			toHead.CloseWithError(io.EOF)
+			fromScheduler.Close()
+			toScheduler.CloseWithError(io.EOF)
 			toWorker.CloseWithError(io.EOF)
 			fromWorker.Close()
 		})
@@ -262,7 +262,7 @@ func (l *lab) dial(_ context.Context, spec NodeSpec) (Link, error) {
 	m.cut = p.close
 	m.part = func() {
 		p.apart.Store(true)
-		toHead.CloseWithError(io.EOF)
+		toScheduler.CloseWithError(io.EOF)
 	}
 	var ids []pool.CPU
 	for i := range m.cpus {

@@ -60,8 +60,8 @@ func TestNewWorkerKnowsOfTheOld(t *testing.T) {
 	}
 }
 
-// A head that follows one that was killed waits for what its workers still run.
-func TestNextHeadWaitsForTheTasksOfTheOneBefore(t *testing.T) {
+// A scheduler that follows one that was killed waits for what its workers still run.
+func TestNextSchedulerWaitsForTheTasksOfTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, 2, 2)
 		signals := make(chan os.Signal, 3)

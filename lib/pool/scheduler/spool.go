@@ -56,12 +56,12 @@ func spoolIdentity(path string) (wire.Identity, bool) {
 func (p *spools) tick(s *scheduler) {
 	if t := clock.Now(); t.After(p.next) {
 		p.next = t.Add(time.Second)
-		s.lookAtSpools()
+		s.readSpools()
 	}
 }
 
-// lookAtSpools reads what is new in the files.
-func (s *scheduler) lookAtSpools() {
+// readSpools reads what is new in the files.
+func (s *scheduler) readSpools() {
 	for _, w := range s.core.Spooling() {
 		if s.spools.files == nil {
 			s.spools.files = map[*core.Worker]*spoolFile{}

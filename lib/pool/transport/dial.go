@@ -100,7 +100,7 @@ func (d *Dialer) Reach() wire.Reach {
 
 // To returns how a command is run at a node of a task of several, from the first of them:
 // the program, its arguments and its environment.
-func To(r wire.Reach, p wire.Part, env []string, command string) (string, []string, []string) {
+func To(r wire.Reach, p wire.Node, env []string, command string) (string, []string, []string) {
 	options := wire.Strings(r.Options)
 	switch {
 	case p.Pilot:

@@ -80,29 +80,29 @@ func TestTo(t *testing.T) {
 	env := []string{"A=1", "SLURM_JOB_ID=7", "SLURM_HOSTFILE=/x", "SLURM_NNODES=2", "SLURM_DISTRIBUTION=arbitrary"}
 	for _, tt := range []struct {
 		reach wire.Reach
-		part  wire.Part
+		part  wire.Node
 		want  string
 	}{
 		{
-			wire.Reach{Kind: "srun"}, wire.Part{Host: "n2", Most: 4, Group: -1},
+			wire.Reach{Kind: "srun"}, wire.Node{Host: "n2", Most: 4, Group: -1},
 			"srun --unbuffered --nodes=1 --ntasks=1 --nodelist=n2 --kill-on-bad-exit=0 --wait=0 --export=ALL --job-name=jobpool --overlap --cpu-bind=none --mem=0 --cpus-per-task=4 /bin/sh -c echo 'a b' | A=1 SLURM_JOB_ID=7",
 		},
 		{
-			wire.Reach{Kind: "srun", External: true, Options: []wire.Text{"--quiet"}}, wire.Part{Host: "n2", Group: 1},
+			wire.Reach{Kind: "srun", External: true, Options: []wire.Text{"--quiet"}}, wire.Node{Host: "n2", Group: 1},
 			"srun --unbuffered --nodes=1 --ntasks=1 --nodelist=n2 --kill-on-bad-exit=0 --wait=0 --export=ALL --job-name=jobpool --external-launcher --het-group=1 --quiet /bin/sh -c echo 'a b' | A=1 SLURM_JOB_ID=7",
 		},
 		{
-			wire.Reach{Kind: "srun"}, wire.Part{Host: "n2", Job: "9", Pilot: true},
+			wire.Reach{Kind: "srun"}, wire.Node{Host: "n2", Job: "9", Pilot: true},
 			"srun --jobid=9 --unbuffered --overlap --nodes=1 --ntasks=1 --nodelist=n2 --cpus-per-task=1 --cpu-bind=none --mem=0 --kill-on-bad-exit=0 --wait=0 --export=ALL --job-name=jobpool /bin/sh -c echo 'a b' | A=1",
 		},
-		{wire.Reach{Kind: "cmd", Command: "x {host} {worker}"}, wire.Part{Host: "n2"}, `/bin/sh -c x n2 /bin/sh -c 'echo '\''a b'\''' | ` + strings.Join(env, " ")},
+		{wire.Reach{Kind: "cmd", Command: "x {host} {worker}"}, wire.Node{Host: "n2"}, `/bin/sh -c x n2 /bin/sh -c 'echo '\''a b'\''' | ` + strings.Join(env, " ")},
 	} {
 		name, args, to := To(tt.reach, tt.part, env, "echo 'a b'")
 		if got := name + " " + strings.Join(args, " ") + " | " + strings.Join(to, " "); got != tt.want {
 			t.Errorf("%v:\n got %s\nwant %s", tt.reach, got, tt.want)
 		}
 	}
-	if name, args, _ := To(wire.Reach{Kind: "ssh"}, wire.Part{Host: "n2"}, env, "echo 'a b'"); name != "ssh" || args[len(args)-2] != "n2" || args[len(args)-1] != `exec /bin/sh -c 'echo '\''a b'\'''` {
+	if name, args, _ := To(wire.Reach{Kind: "ssh"}, wire.Node{Host: "n2"}, env, "echo 'a b'"); name != "ssh" || args[len(args)-2] != "n2" || args[len(args)-1] != `exec /bin/sh -c 'echo '\''a b'\'''` {
 		t.Errorf("%s %q", name, args)
 	}
 }

@@ -229,6 +229,7 @@ type Run struct {
 	Dir     Text      `json:"d,omitempty"`
 	Env     []Text    `json:"e,omitempty"`
 	Need    pool.Need `json:"n"`
+	Variant int       `json:"w,omitempty"` // the number of the way in which it runs, if it has several
 	CPUs    []int     `json:"p,omitempty"`
 	GPUs    []string  `json:"g,omitempty"`
 	Slot    int       `json:"k,omitempty"` // its number
@@ -241,11 +242,11 @@ type Run struct {
 	Capture bool      `json:"o,omitempty"`
 	Prepare bool      `json:"pr,omitempty"` // sets the node up: nothing is run if that was done
 	Files   []Text    `json:"fo,omitempty"` // where its output and its number go
-	Parts   []Part    `json:"ps,omitempty"` // its nodes, if they are several: the first is this one
+	Nodes   []Node    `json:"ps,omitempty"` // its nodes, if they are several: the first is this one
 }
 
-// Part is a node of a task of several nodes.
-type Part struct {
+// Node is a node of a task of several nodes.
+type Node struct {
 	Node string   `json:"n"`
 	CPUs []int    `json:"p,omitempty"`
 	GPUs []string `json:"g,omitempty"`

@@ -97,8 +97,8 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 		l.Dir = string(w.setup.Dir)
 	}
 	var err error
-	if r.Parts != nil {
-		if l.Env, err = w.parts(r, l.Env); err != nil {
+	if r.Nodes != nil {
+		if l.Env, err = w.describeNodes(r, l.Env); err != nil {
 			return nil, err
 		}
 	}
@@ -253,6 +253,9 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 	if r.ID != "" {
 		env = append(env, "JOBPOOL_ID="+string(r.ID))
 	}
+	if r.Variant > 0 {
+		env = append(env, "JOBPOOL_VARIANT="+strconv.Itoa(r.Variant))
+	}
 	if w.setup.HideGPUs {
 		ids := strings.Join(r.GPUs, ",")
 		env = append(env, "JOBPOOL_GPUS="+ids, w.setup.GPUVar+"="+ids)
@@ -265,7 +268,7 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 	}
 	if lookup(env, "OMP_NUM_THREADS") == "" && r.Need.CPUs > 0 {
 		threads := r.Need.CPUs
-		if r.Parts != nil { // a rank for each CPU
+		if r.Nodes != nil { // a rank for each CPU
 			threads = 1
 		}
 		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(threads))
@@ -405,8 +408,8 @@ func (w *worker) end(j *job, d *wire.Done) {
 	if j.stdin != nil {
 		j.stdin.Close()
 	}
-	if j.run.Parts != nil {
-		_ = os.RemoveAll(w.partsDir(j.run.Key))
+	if j.run.Nodes != nil {
+		_ = os.RemoveAll(w.nodesDir(j.run.Key))
 	}
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	if j.why != "" {

@@ -79,7 +79,7 @@ type worker struct {
 	strange bool        // there are orphans of nobody
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
-	looked  time.Time     // whether there is room for output
+	probed  time.Time     // whether there is room for output
 	closed  bool          // nothing is taken from the scheduler any more
 }
 
@@ -417,7 +417,7 @@ func (w *worker) schedulerLost() {
 	w.spool.begin(w.jobs)
 	for _, j := range w.jobs {
 		// The next scheduler does not know the other nodes of a task.
-		if !w.setup.Finish || j.run.Parts != nil {
+		if !w.setup.Finish || j.run.Nodes != nil {
 			w.kill(j, wire.Stopped, false)
 		}
 	}
@@ -428,9 +428,9 @@ func (w *worker) tick(now time.Time) {
 	w.spool.tick(now)
 	w.lease.tick(now)
 	var started []wire.Start
-	looks := now.Sub(w.looked) >= time.Second
-	if looks {
-		w.looked = now
+	probe := now.Sub(w.probed) >= time.Second
+	if probe {
+		w.probed = now
 	}
 	for _, j := range w.jobs {
 		if j.pid == 0 {
@@ -443,8 +443,8 @@ func (w *worker) tick(now time.Time) {
 		if !j.deadline.IsZero() && j.why == "" && !now.Before(j.deadline) {
 			w.kill(j, wire.Timeout, false)
 		}
-		if looks && j.out != nil && !j.out.shared {
-			looks = !w.logs.noteFull(j.out)
+		if probe && j.out != nil && !j.out.shared {
+			probe = !w.logs.noteFull(j.out)
 		}
 		if !j.killAt.IsZero() && !now.Before(j.killAt) {
 			j.killAt = now.Add(time.Second) // until it is gone

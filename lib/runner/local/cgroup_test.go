@@ -120,7 +120,7 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 			output, err := os.ReadFile(filepath.Join(dir, runner.Output))
 			must(t, err)
 			r := Runner{Dir: t.TempDir(), MaxJobs: 1, Now: clock.Now}
-			got := r.look(runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1})
+			got := r.observe(runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1})
 			if got.State != tt.want || got.Reason != tt.reason || (got.Cause == need.OOM) != (tt.want == task.Error) {
 				t.Errorf("%+v; output %s", got, output)
 			}

@@ -122,7 +122,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	// The ticket is written even for a job that was found: a killed ponos-start may
 	// not have come to it. A job that runs or has run knows by its owner file.
-	if state := r.look(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}); state.Lost {
+	if state := r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}); state.Lost {
 		if err := renameio.WriteFile(filepath.Join(r.Dir, waitingDir, t.Ticket), []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
 			return runner.Job{}, err
 		}
@@ -157,7 +157,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	isKnown := make(map[task.ID]bool, len(known))
 	for _, ref := range known {
 		isKnown[ref.Task] = true
-		jobs = append(jobs, r.look(ref))
+		jobs = append(jobs, r.observe(ref))
 	}
 	waiting := false
 	for _, place := range []string{waitingDir, takenDir} {
@@ -167,9 +167,9 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		for _, e := range entries {
 			waiting = waiting || place == waitingDir
-			if ref, ok := r.stranger(filepath.Join(r.Dir, place, e.Name())); ok && !isKnown[ref.Task] {
+			if ref, ok := r.readTicket(filepath.Join(r.Dir, place, e.Name())); ok && !isKnown[ref.Task] {
 				isKnown[ref.Task] = true
-				jobs = append(jobs, r.look(ref))
+				jobs = append(jobs, r.observe(ref))
 			}
 		}
 	}
@@ -179,8 +179,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	return jobs, err
 }
 
-// stranger is the job of a ticket.
-func (r *Runner) stranger(path string) (runner.Ref, bool) {
+// readTicket is the job of a ticket.
+func (r *Runner) readTicket(path string) (runner.Ref, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return runner.Ref{}, false
@@ -194,8 +194,8 @@ func (r *Runner) stranger(path string) (runner.Ref, bool) {
 	return runner.Ref{Task: id, Job: t.Job, Dir: dir, Submitted: t.Submitted}, err == nil
 }
 
-// look tells the state of a job by its files.
-func (r *Runner) look(ref runner.Ref) runner.Job {
+// observe tells the state of a job by its files.
+func (r *Runner) observe(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	job.Cancelled = cancelled(ref.Dir, ref.Job)
 	if finished(ref, &job, true) {
@@ -269,7 +269,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	start := clock.Now()
 	asked := false
 	for {
-		job := r.look(ref)
+		job := r.observe(ref)
 		held, err := lock.Held(filepath.Join(ref.Dir, jobLock))
 		switch {
 		case err != nil:

@@ -219,7 +219,7 @@ func TestAnElementCancelledWhileItWaited(t *testing.T) {
 		{"the array is forgotten", sacct, nil, "error not begun, Slurm has forgotten the job before it began"},
 	} {
 		dir := t.TempDir()
-		absence := task.Absence{Since: now.Add(-11 * time.Minute), Last: now, Looks: 10}
+		absence := task.Absence{Since: now.Add(-11 * time.Minute), Last: now, Misses: 10}
 		ref := runner.Ref{Task: "b", Job: "9_1", Dir: dir, Attempt: 1, Submitted: now, Missing: absence, Unaccounted: absence}
 		jobs, err := newArrayRunner(&cluster{sacct: tt.sacct, rows: tt.rows}).Jobs(t.Context(), known(ref))
 		if err != nil {

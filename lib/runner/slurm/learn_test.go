@@ -69,7 +69,7 @@ func TestLearned(t *testing.T) {
 		{"no accounting", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "train-9", errors.New("no answer"), "--time=60 --mem=1G"},
 	} {
 		sacct := &listed{text: runs, err: tt.err}
-		o := &options{client: &slurm.Client{Run: sacct}, config: tt.config, find: find, now: time.Now, uid: 1000, partsRead: true}
+		o := &options{client: &slurm.Client{Run: sacct}, config: tt.config, find: find, now: time.Now, uid: 1000, partitionsRead: true}
 		for range 2 {
 			if got, err := o.forTask(t.Context(), tt.needs, tt.name); err != nil || strings.Join(got, " ") != tt.want {
 				t.Errorf("%s: %q, %v; want %s", tt.what, got, err, tt.want)

@@ -44,7 +44,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 	if len(l.Partitions) > 0 {
 		text, given := all.Get("partition")
 		if !given {
-			list, err := o.parts(ctx)
+			list, err := o.readPartitions(ctx)
 			if err != nil {
 				return err
 			}

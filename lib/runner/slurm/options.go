@@ -30,12 +30,12 @@ type options struct {
 	uid    int // whose jobs teach
 	past   past
 
-	mu         sync.Mutex
-	made       [2]config.Options
-	isMade     [2]bool
-	found      map[asked]answer
-	partitions []slurm.Partition
-	partsRead  bool
+	mu             sync.Mutex
+	made           [2]config.Options
+	isMade         [2]bool
+	found          map[asked]answer
+	partitions     []slurm.Partition
+	partitionsRead bool
 }
 
 // asked is a request, with what was learned for it.
@@ -222,7 +222,7 @@ func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error 
 			return nil
 		}
 	}
-	list, err := o.parts(ctx)
+	list, err := o.readPartitions(ctx)
 	if err != nil {
 		return err
 	}
@@ -236,14 +236,14 @@ func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error 
 	return nil
 }
 
-// parts are the partitions, which are read once.
-func (o *options) parts(ctx context.Context) ([]slurm.Partition, error) {
-	if !o.partsRead {
+// readPartitions are the partitions, which are read once.
+func (o *options) readPartitions(ctx context.Context) ([]slurm.Partition, error) {
+	if !o.partitionsRead {
 		list, err := o.client.Partitions(ctx)
 		if err != nil {
 			return nil, err
 		}
-		o.partitions, o.partsRead = list, true
+		o.partitions, o.partitionsRead = list, true
 	}
 	return o.partitions, nil
 }

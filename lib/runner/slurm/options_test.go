@@ -41,7 +41,7 @@ func TestNeedsOfATask(t *testing.T) {
 			}
 			return opts("partition=big", "gpus-per-node=2", "time=1:00:00"), nil
 		},
-		now: time.Now, partsRead: true, partitions: []slurm.Partition{{Name: "cpu", Default: true}},
+		now: time.Now, partitionsRead: true, partitions: []slurm.Partition{{Name: "cpu", Default: true}},
 	}
 	for _, tt := range []struct {
 		needs  runner.Needs

@@ -279,11 +279,11 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	// A job of which the state directory knows nothing is from before that was lost,
 	// so tasks that are started together share a look. Where somebody was killed over
 	// a task, its submission may still have been on its way then.
-	look := r.listing.recent
+	list := r.listing.recent
 	if s.Again {
-		look = r.listing.fresh
+		list = r.listing.fresh
 	}
-	rows, err := look(ctx)
+	rows, err := list(ctx)
 	if err != nil {
 		return runner.Job{}, err
 	}
@@ -309,8 +309,8 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	// It may have been submitted: the next look tells, or one of those after it.
-	rows, lookErr := r.listing.fresh(ctx)
-	if lookErr != nil {
+	rows, listErr := r.listing.fresh(ctx)
+	if listErr != nil {
 		return runner.Job{}, err
 	}
 	if row := r.existing(rows, s); row != nil {
@@ -446,11 +446,11 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 				continue
 			}
 			record.ID = job
-			former, found := last[id]
+			latest, found := last[id]
 			if !found {
 				order = append(order, id)
 			}
-			if !found || record.Submit >= former.Submit {
+			if !found || record.Submit >= latest.Submit {
 				last[id] = record
 			}
 		}

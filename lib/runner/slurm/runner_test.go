@@ -102,7 +102,7 @@ func known(refs ...runner.Ref) func() ([]runner.Ref, error) {
 	return func() ([]runner.Ref, error) { return refs, nil }
 }
 
-func TestJobsFindsStrangers(t *testing.T) {
+func TestJobsFindsUntracked(t *testing.T) {
 	c := &cluster{rows: []string{
 		row("7", "RUNNING", "PONOS_TASK=a"), row("8", "RUNNING", "PONOS_TASK=b"), row("9", "PENDING", "PONOS_TASK=b"),
 		row("10", "COMPLETED", "PONOS_TASK=c"), row("11", "RUNNING", "PONOS_TASK=../x"), row("12", "RUNNING", "other"),
@@ -137,7 +137,7 @@ func TestJobsDoesNotBelieveAnEmptyList(t *testing.T) {
 }
 
 // Many starts at once share a look; after an earlier try, the look is newer than the question.
-func TestStartLooksFirst(t *testing.T) {
+func TestStartListsFirst(t *testing.T) {
 	c := &cluster{slow: 2 * time.Millisecond, rows: []string{row("7", "PENDING", "PONOS_TASK=t0"), row("8", "COMPLETED", "PONOS_TASK=t1")}}
 	r := newRunner(c)
 	var wg sync.WaitGroup

@@ -151,7 +151,7 @@ func (e evidence) unaccounted() bool {
 // missing reports whether the job has been without a trace for so long, in several
 // looks.
 func (e evidence) missing(d time.Duration) bool {
-	return e.ref.Missing.Looks > 2 && e.ref.Missing.For(e.now) >= d
+	return e.ref.Missing.Misses > 2 && e.ref.Missing.For(e.now) >= d
 }
 
 // notBegun reports whether the job has not run the command, as far as this host can
@@ -194,7 +194,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
 		job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
 		return job
-	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Looks < saved:
+	case unwritable(failure) && !e.elsewhere() && e.ref.Missing.Misses < saved:
 		job.Unknown, job.Lost, job.Reason = true, true, "the job could not begin"
 		return job
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):

@@ -15,11 +15,11 @@ var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 func TestJudge(t *testing.T) {
 	// A job that a turn a minute has not seen for a while.
 	ago := func(d time.Duration) runner.Ref {
-		absence := task.Absence{Since: now.Add(-d), Last: now, Looks: 1 + int(d/time.Minute)}
+		absence := task.Absence{Since: now.Add(-d), Last: now, Misses: 1 + int(d/time.Minute)}
 		return runner.Ref{Task: "a", Job: "7", Missing: absence, Unaccounted: absence}
 	}
 	// The same by the clock, which jumped between two looks.
-	jumped := runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Looks: 2}}
+	jumped := runner.Ref{Task: "a", Job: "7", Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 2}}
 	run := func(r runner.Run) evidence { return evidence{journal: true, run: r, owner: "7"} }
 	with := func(e evidence, ref runner.Ref, q *slurm.Job, a *slurm.Record) evidence {
 		e.ref, e.queue, e.account = ref, q, a
@@ -127,7 +127,7 @@ func TestBegunAgainInVain(t *testing.T) {
 		if job := e.judge(); job.NotBegun || !job.Unknown || !job.Lost {
 			t.Errorf("%+v, for the first time: %+v", r, job)
 		}
-		e.ref.Missing = task.Absence{Since: now.Add(-10 * time.Minute), Last: now, Looks: 5}
+		e.ref.Missing = task.Absence{Since: now.Add(-10 * time.Minute), Last: now, Misses: 5}
 		if job := e.judge(); !job.NotBegun {
 			t.Errorf("%+v: %+v", r, job)
 		}
@@ -145,7 +145,7 @@ func TestLostAndNotBegun(t *testing.T) {
 		if job := e.judge(); !job.Unknown || !job.Lost || job.NotBegun {
 			t.Errorf("after %d restarts, for the first time: %+v", restarts, job)
 		}
-		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Looks: 2}
+		e.ref.Missing = task.Absence{Since: now.Add(-time.Minute), Last: now, Misses: 2}
 		if job := e.judge(); job.NotBegun != want || job.State != task.Error {
 			t.Errorf("after %d restarts: %+v", restarts, job)
 		}
@@ -159,7 +159,7 @@ func TestEveryStateHasAMeaning(t *testing.T) {
 		"PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
 		"RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED", "TIMEOUT",
 	} {
-		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Looks: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Unknown || job.State == "" {
+		if job := (evidence{ref: runner.Ref{Missing: task.Absence{Since: now.Add(-time.Hour), Last: now, Misses: 60}}, queue: &slurm.Job{State: s}, now: now}).judge(); job.Unknown || job.State == "" {
 			t.Errorf("%s: %+v", s, job)
 		}
 	}

@@ -76,15 +76,15 @@ func (o *order) unless(e end) end {
 	return e
 }
 
-// muteLooks is how often a log may be unreadable in a row before the user is asked to do
+// muteReads is how often a log may be unreadable in a row before the user is asked to do
 // something about it.
-const muteLooks = 10
+const muteReads = 10
 
 // unread notes whether a log could be read. What stays unreadable is reported once, in
 // the agent's log and in the task's own.
 func (r *Runner) unread(o *order, err error) {
 	if err == nil {
-		if o.Mute >= muteLooks {
+		if o.Mute >= muteReads {
 			r.remark(o, "the log can be read again")
 		}
 		o.Mute = 0
@@ -93,7 +93,7 @@ func (r *Runner) unread(o *order, err error) {
 	if o.Mute++; o.Mute == 1 && !errors.Is(err, vastai.ErrNotReady) {
 		r.warn("the log could not be read this time", o, err)
 	}
-	if o.Mute != muteLooks {
+	if o.Mute != muteReads {
 		return
 	}
 	advice := fmt.Sprintf("try \"vastai logs %d\"; the key needs the permission group instance_read; the task itself goes on", o.Instance)

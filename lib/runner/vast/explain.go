@@ -78,9 +78,9 @@ func (e Explained) most() string {
 	return fmt.Sprintf("of %d offers, %q removes most: %d", e.Offers, best.Filter, best.Removes)
 }
 
-// doubts are what the user may want to know of the filters before anything is
+// warnings are what the user may want to know of the filters before anything is
 // ordered: found is what a search with a limit of one has found.
-func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, error) {
+func (r *Runner) warnings(ctx context.Context, found []vastai.Offer) ([]string, error) {
 	var out []string
 	for _, s := range r.Filters.Suspicions() {
 		out = append(out, "vast_api.offer_filters: "+s)
@@ -96,10 +96,10 @@ func (r *Runner) doubts(ctx context.Context, found []vastai.Offer) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	if good, _ := r.Choose(Wish{}, found, m.Shunned); len(good) > 0 {
+	if good, _ := r.Choose(Wish{}, found, m.Avoided); len(good) > 0 {
 		return out, nil
 	}
-	good, why, _, err := r.Find(ctx, Wish{}, m.Shunned, false)
+	good, why, _, err := r.Find(ctx, Wish{}, m.Avoided, false)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	}
 	if _, err := os.Stat(o.Dir); err != nil {
 		// The agent has yet to take it up, or does not want it.
-		if o.Dead++; !over || o.Dead < deadLooks {
+		if o.Dead++; !over || o.Dead < deadReads {
 			return nil
 		}
 	}
@@ -61,7 +61,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 		o.DeadAt = now
 	}
 	// It may be started again, and its log may lag behind.
-	if o.Dead < deadLooks || now.Sub(o.DeadAt) < r.Settle {
+	if o.Dead < deadReads || now.Sub(o.DeadAt) < r.Settle {
 		return nil
 	}
 	if stopped && i.Bid && o.told() == nil {
@@ -154,7 +154,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
 			ended = true // and its container leaves the instance to the agent
 		}
-		mute[o.Instance] = o.Mute >= deadLooks
+		mute[o.Instance] = o.Mute >= deadReads
 		switch {
 		case ended:
 			over = append(over, o.Instance)
@@ -224,7 +224,7 @@ func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 			return l.text, l.err
 		}
 	}
-	return r.log(ctx, o.Instance, o.Mute >= deadLooks)
+	return r.log(ctx, o.Instance, o.Mute >= deadReads)
 }
 
 // maxKnown bounds how much of the output that is there is compared.
@@ -325,7 +325,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	}
 	if o.Dir = ref.Dir; o.End == nil {
 		if o.Instance == 0 {
-			if _, err := r.lookUp(ctx, o); err != nil && !errors.Is(err, runner.ErrLater) {
+			if _, err := r.findInstance(ctx, o); err != nil && !errors.Is(err, runner.ErrLater) {
 				return err
 			}
 		}

@@ -283,7 +283,7 @@ func newStand(t *testing.T, offers int) *stand {
 	s.Runner = &Runner{
 		Dir: filepath.Join(dir, "vast"), Agent: "unit", Disk: 20, Estimate: vastai.Estimate{Hours: 1},
 		Limits: Limits{PricePerHour: 2, CostPerTask: 20, Instances: 100, CreatesPerHour: 500, CreditFloor: 1, Boot: 20 * time.Minute, Runtime: 24 * time.Hour},
-		Shun:   6 * time.Hour, Settle: time.Minute, LogInterval: 30 * time.Second, StopWait: 30 * time.Second, Now: c.Now,
+		Avoid:  6 * time.Hour, Settle: time.Minute, LogInterval: 30 * time.Second, StopWait: 30 * time.Second, Now: c.Now,
 		Log: slog.New(slog.NewTextHandler(s.said, nil)),
 	}
 	s.API = vastai.NewGovernor(f, filepath.Join(dir, "market"), 5*time.Second, c.Now)
@@ -581,7 +581,7 @@ func TestWrongMachine(t *testing.T) {
 	if len(s.market.instances) != 1 || s.market.instances[0].offer != 2 {
 		t.Errorf("%+v", s.market.instances)
 	}
-	if avoided, err := s.Shunned(); err != nil || avoided[1].IsZero() {
+	if avoided, err := s.Avoided(); err != nil || avoided[1].IsZero() {
 		t.Errorf("%v %v", avoided, err)
 	}
 }
@@ -610,7 +610,7 @@ func TestImageWithoutAShell(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	s.turn()
-	if avoided, err := s.Shunned(); err != nil || len(avoided) > 0 || len(s.market.instances) > 0 {
+	if avoided, err := s.Avoided(); err != nil || len(avoided) > 0 || len(s.market.instances) > 0 {
 		t.Errorf("%v %v, left are %+v", avoided, err, s.market.instances)
 	}
 }
@@ -838,7 +838,7 @@ func TestMarketFileBroken(t *testing.T) {
 }
 
 // What the market was asked to destroy is called destroyed when lists do not show it.
-func TestReapLooksAgain(t *testing.T) {
+func TestReapListsAgain(t *testing.T) {
 	s := newStand(t, 3)
 	good, deaf := s.begin(1), s.begin(2)
 	s.market.stuck[deaf.id] = true
@@ -885,7 +885,7 @@ func TestPartialList(t *testing.T) {
 }
 
 // The same list, looked at twice, is one look.
-func TestListLookedAtTwice(t *testing.T) {
+func TestListReadTwice(t *testing.T) {
 	s := newStand(t, 1)
 	s.begin(1)
 	s.turn()
@@ -1611,7 +1611,7 @@ func TestLateOrder(t *testing.T) {
 }
 
 // Orders that others look up in one list are not given up by it.
-func TestOneListIsOneLook(t *testing.T) {
+func TestOneListCountsOnce(t *testing.T) {
 	s := newStand(t, 2)
 	sub := s.submission(1)
 	s.market.create = func(int64) error { return vastai.ErrUnknown }

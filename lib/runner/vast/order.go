@@ -36,9 +36,9 @@ type order struct {
 	Number int       `json:"number"`
 	Tries  int       `json:"tries"`            // instances that were had
 	Intent time.Time `json:"intent,omitzero"`  // since when there may be an instance
-	Looked int       `json:"looked,omitempty"` // in how many lists it was looked up in vain
-	// LookedAt is when the last of those lists was asked for.
-	LookedAt time.Time `json:"looked_at,omitzero"`
+	Misses int       `json:"misses,omitempty"` // in how many lists it was looked up in vain
+	// MissedAt is when the last of those lists was asked for.
+	MissedAt time.Time `json:"missed_at,omitzero"`
 	// Unanswered says that the answer to a request was lost: there may have been an instance
 	// that no list has shown, and that only the bill knows.
 	Unanswered bool    `json:"unanswered,omitempty"`
@@ -182,9 +182,9 @@ func (r *Runner) mark() (string, error) {
 	return mark, err
 }
 
-// stranger reports whether an instance was ordered by another journal than this one:
+// untracked reports whether an instance was ordered by another journal than this one:
 // that of another agent of the same name, or this agent's own before it was lost.
-func (r *Runner) stranger(i vastai.Instance) (bool, error) {
+func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 	mark, err := r.mark()
 	of, _, _ := strings.Cut(i.Env(nonceEnv), "-")
 	return of != mark, err
@@ -459,7 +459,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	if created.Before(o.Intent) {
 		created = o.Intent
 	}
-	o.Instance, o.Created, o.Found, o.Absent, o.Looked, o.LookedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
+	o.Instance, o.Created, o.Found, o.Absent, o.Misses, o.MissedAt, o.Intent = i.ID, created, now, 0, 0, time.Time{}, time.Time{}
 	o.fill(i)
 	o.Tries++
 	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
@@ -468,7 +468,7 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 // rewind mends times that lie ahead, as after the clock was set back: nothing would be
 // done about the order until then.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.LookedAt, &o.Held} {
+	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held} {
 		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
 			*t = now.Add(-time.Millisecond)
 		}
@@ -497,11 +497,11 @@ func (o *order) fill(i vastai.Instance) {
 // that are shunned.
 type market struct {
 	Creates []time.Time         `json:"creates,omitempty"`
-	Shunned map[int64]time.Time `json:"shunned,omitempty"` // until when
+	Avoided map[int64]time.Time `json:"shunned,omitempty"` // until when
 }
 
 func (r *Runner) readMarket() (market, error) {
-	m := market{Shunned: map[int64]time.Time{}}
+	m := market{Avoided: map[int64]time.Time{}}
 	b, err := os.ReadFile(filepath.Join(r.Dir, "market.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -520,13 +520,13 @@ func (r *Runner) readMarket() (market, error) {
 		}
 	}
 	m.Creates = slices.DeleteFunc(m.Creates, func(t time.Time) bool { return now.Sub(t) > time.Hour })
-	for id, until := range m.Shunned {
+	for id, until := range m.Avoided {
 		if now.After(until) {
-			delete(m.Shunned, id)
+			delete(m.Avoided, id)
 		}
 	}
-	if m.Shunned == nil {
-		m.Shunned = map[int64]time.Time{}
+	if m.Avoided == nil {
+		m.Avoided = map[int64]time.Time{}
 	}
 	return m, nil
 }

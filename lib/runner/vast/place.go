@@ -83,7 +83,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
 		if err == nil {
-			o.Instance, o.Created, o.Found, o.Intent, o.Looked, o.LookedAt, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, time.Time{}, 0
+			o.Instance, o.Created, o.Found, o.Intent, o.Misses, o.MissedAt, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, time.Time{}, 0
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
@@ -306,7 +306,7 @@ func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]time.Time, 
 
 // offers are the offers that may be taken, the best first.
 func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
-	good, why, odd, err := r.Find(ctx, w, m.Shunned, true)
+	good, why, odd, err := r.Find(ctx, w, m.Avoided, true)
 	if err != nil {
 		return nil, err
 	}
@@ -368,9 +368,9 @@ func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Tim
 	return good, why
 }
 
-// shun avoids a machine for a while.
-func (r *Runner) shun(ctx context.Context, machine int64) error {
-	if machine == 0 || r.Shun == 0 {
+// avoid avoids a machine for a while.
+func (r *Runner) avoid(ctx context.Context, machine int64) error {
+	if machine == 0 || r.Avoid == 0 {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, lockTime)
@@ -388,14 +388,14 @@ func (r *Runner) shun(ctx context.Context, machine int64) error {
 	if err != nil {
 		return err
 	}
-	m.Shunned[machine] = r.now().Add(r.Shun)
+	m.Avoided[machine] = r.now().Add(r.Avoid)
 	return r.writeMarket(m)
 }
 
-// Shunned are the machines that are avoided, and until when.
-func (r *Runner) Shunned() (map[int64]time.Time, error) {
+// Avoided are the machines that are avoided, and until when.
+func (r *Runner) Avoided() (map[int64]time.Time, error) {
 	m, err := r.readMarket()
-	return m.Shunned, err
+	return m.Avoided, err
 }
 
 // destroy asks for the end of an instance, which is written down before.

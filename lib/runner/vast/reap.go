@@ -22,8 +22,8 @@ type Unwanted struct {
 	Label    Label
 	Age      time.Duration // 0: not known
 	Reason   string
-	// Stranger says that another agent of this name may have ordered it.
-	Stranger bool
+	// Untracked says that another agent of this name may have ordered it.
+	Untracked bool
 }
 
 // Unwanted finds the instances with this agent's label that no task wants, and that
@@ -55,10 +55,10 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 			return nil, err
 		}
 		if u.Reason == unknownReason {
-			if u.Stranger, err = r.stranger(i); err != nil {
+			if u.Untracked, err = r.untracked(i); err != nil {
 				return nil, err
 			}
-			if u.Stranger {
+			if u.Untracked {
 				u.Reason = "it was not ordered from this data_dir"
 			}
 		}

@@ -77,7 +77,7 @@ type Runner struct {
 	// seen in it before; nil: nobody is asked, and a container finds out by itself.
 	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
 	Switch      Switch
-	Shun        time.Duration // how long a machine is avoided after a fault
+	Avoid       time.Duration // how long a machine is avoided after a fault
 	Settle      time.Duration // how long a new instance may be missing from lists
 	LogInterval time.Duration
 	LogTime     time.Duration // longest wait for one log; default: 30 s
@@ -165,7 +165,7 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if err != nil {
 		return found, scoped(err, "misc")
 	}
-	if found.Warnings, err = r.doubts(ctx, offers.Offers); err != nil {
+	if found.Warnings, err = r.warnings(ctx, offers.Offers); err != nil {
 		return found, err
 	}
 	if err := r.scopes(ctx); err != nil {
@@ -350,7 +350,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if o.Instance != 0 || o.End != nil {
 		return r.state(o, true), r.save(o)
 	}
-	adopted, err := r.lookUp(ctx, o)
+	adopted, err := r.findInstance(ctx, o)
 	if err != nil {
 		return runner.Job{}, err
 	}
@@ -455,9 +455,9 @@ func (r *Runner) over(name string) bool {
 	return err == nil
 }
 
-// lookUp finds the instance of an order whose outcome is not known. If there is
+// findInstance finds the instance of an order whose outcome is not known. If there is
 // none after all, it readies the order for another label.
-func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
+func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err error) {
 	if o.Intent.IsZero() {
 		return false, nil // nothing was ordered by this label
 	}
@@ -475,10 +475,10 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	if r.hides(list, o) {
 		return false, hidden(list)
 	}
-	if list.At.After(o.LookedAt) {
-		o.Looked, o.LookedAt = o.Looked+1, list.At
+	if list.At.After(o.MissedAt) {
+		o.Misses, o.MissedAt = o.Misses+1, list.At
 	}
-	if list.At.Sub(o.Intent) < r.Settle || o.Looked < 2 {
+	if list.At.Sub(o.Intent) < r.Settle || o.Misses < 2 {
 		if err := r.save(o); err != nil {
 			return false, err
 		}
@@ -486,7 +486,7 @@ func (r *Runner) lookUp(ctx context.Context, o *order) (found bool, err error) {
 	}
 	// Should it turn up later, its label says that it is not wanted.
 	o.Number++
-	o.Intent, o.Looked, o.LookedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
+	o.Intent, o.Misses, o.MissedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
 	return false, r.save(o)
 }
 

@@ -20,7 +20,7 @@ type weightsJSON struct {
 	TRES      map[string]float64 `json:"tres"`
 }
 
-type queueHeadJSON struct {
+type queueHeaderJSON struct {
 	Time         string         `json:"time"`
 	Cluster      string         `json:"cluster"`
 	PriorityType string         `json:"priority_type"`
@@ -32,12 +32,12 @@ type queueHeadJSON struct {
 // json writes one document, job by job and without reflection: there may be a
 // hundred thousand.
 func (v *queueView) json(w io.Writer) error {
-	head := queueHeadJSON{
+	header := queueHeaderJSON{
 		Time: v.at.Format(time.RFC3339), Cluster: v.config["ClusterName"], PriorityType: v.config["PriorityType"], NoFactors: optional(v.noFactors),
 		Weights: weightsJSON{v.weights.Age, v.weights.Assoc, v.weights.FairShare, v.weights.JobSize, v.weights.Partition, v.weights.QOS, v.weights.TRES},
 		Waiting: v.waiting,
 	}
-	text, err := json.MarshalIndent(head, "", "  ")
+	text, err := json.MarshalIndent(header, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -148,22 +148,22 @@ func (v *queueView) jobJSON(o *jsonObject, i int, compare bool) {
 
 // priorityJSON writes where a priority comes from.
 func (v *queueView) priorityJSON(o *jsonObject, i int) {
-	prio, parts := v.priorityOf(i), v.parts(i)
-	set := direct(parts, prio)
+	prio, components := v.priorityOf(i), v.components(i)
+	set := direct(components, prio)
 	o.number("priority", prio)
 	o.bool("priority_set_by_admin", set)
-	if parts == nil || set {
+	if components == nil || set {
 		o.null("factors_sum")
 	} else {
-		o.number("factors_sum", priority.Sum(parts))
+		o.number("factors_sum", priority.Sum(components))
 	}
-	if parts == nil {
+	if components == nil {
 		o.null("factors")
 		return
 	}
 	o.key("factors")
 	o.open()
-	for _, part := range parts {
+	for _, part := range components {
 		o.key(part.Name)
 		o.open()
 		o.number("factor", part.Factor)
@@ -188,7 +188,7 @@ func (v *queueView) beforeJSON(o *jsonObject, i int) {
 	}
 	o.text("before", v.jobs[other].Label)
 	o.number("before_ahead_by", v.priorityOf(other)-v.priorityOf(i))
-	mine, theirs := v.parts(i), v.parts(other)
+	mine, theirs := v.components(i), v.components(other)
 	if lost := priority.Lost(mine, theirs); mine != nil && theirs != nil && lost[0].Lag > 0 {
 		o.text("lost_most_in", lost[0].Name)
 	} else {

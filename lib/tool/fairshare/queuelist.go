@@ -262,8 +262,8 @@ var fields = map[string]field{
 	"site":      factorField("SITE", 7),
 	"nice":      jobField("NICE", func(j *slurm.Job) string { return strconv.FormatInt(j.Nice, 10) }),
 	"sum": {"SUM", func(v *queueView, i int) string {
-		if parts := v.parts(i); parts != nil {
-			return number(priority.Sum(parts), 2)
+		if components := v.components(i); components != nil {
+			return number(priority.Sum(components), 2)
 		}
 		return ""
 	}},

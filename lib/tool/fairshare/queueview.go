@@ -264,9 +264,9 @@ func (v *queueView) priorityOf(i int) float64 {
 	return float64(v.jobs[i].Priority)
 }
 
-// parts are the addends of a job's priority; nil where there are none, as with
+// components are the addends of a job's priority; nil where there are none, as with
 // priority/basic.
-func (v *queueView) parts(i int) []priority.Part {
+func (v *queueView) components(i int) []priority.Part {
 	f := v.factorsRow(i)
 	if f == nil {
 		return nil
@@ -276,7 +276,7 @@ func (v *queueView) parts(i int) []priority.Part {
 		tres[t.Name] = v.tresReading(&v.jobs[i], t)
 	}
 	r := func(f slurm.Factor) priority.Reading { return priority.Reading{Factor: f.Norm, Weighted: f.Weighted} }
-	return priority.Parts(v.weights, r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)
+	return priority.Components(v.weights, r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)
 }
 
 // tresReading computes the factor of a resource, of which sprio prints two
@@ -299,13 +299,13 @@ func (v *queueView) tresReading(j *slurm.Job, t slurm.TRESFactor) priority.Readi
 
 // direct reports whether an administrator has set the priority: then no factor
 // counts.
-func direct(parts []priority.Part, prio float64) bool {
-	for _, p := range parts {
+func direct(components []priority.Part, prio float64) bool {
+	for _, p := range components {
 		if p.Share != 0 {
 			return false
 		}
 	}
-	return len(parts) > 0 && prio > 1
+	return len(components) > 0 && prio > 1
 }
 
 // check fails for names that do not exist.

@@ -156,7 +156,7 @@ func (v *queueView) notWaiting(p *page, j *slurm.Job) {
 // factorsOf writes where a job's priority in one partition comes from.
 func (v *queueView) factorsOf(p *page, i int) {
 	j := &v.jobs[i]
-	parts := v.parts(i)
+	parts := v.components(i)
 	if parts == nil {
 		return
 	}
@@ -275,7 +275,7 @@ func (v *queueView) predecessor(i int) int {
 
 // change says in what a job lost against the one before it, and what would help.
 func (v *queueView) change(i, other int, gap float64) []string {
-	mine, theirs := v.parts(i), v.parts(other)
+	mine, theirs := v.components(i), v.components(other)
 	if gap == 0 {
 		return []string{"the priorities are equal: the one submitted first comes first"}
 	}

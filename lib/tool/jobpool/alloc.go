@@ -26,7 +26,7 @@ import (
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
 // directory: the schedulers in its jobs do not get them. True: with a value.
 var ofAlloc = map[string]bool{
-	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "head": true, "run": true, "r": true, "resume": false,
+	"alloc": true, "alloc-sbatch": true, "max-jobs": true, "linger": true, "scheduler": true, "run": true, "r": true, "resume": false,
 	"retry-failed": false, "resume-failed": false,
 }
 
@@ -69,7 +69,7 @@ func isValue(args []string, i int) bool {
 // scheduler is to run here.
 func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if !c.IsSet("alloc") && !c.IsSet("alloc-sbatch") {
-		for _, name := range []string{"max-jobs", "linger", "head"} {
+		for _, name := range []string{"max-jobs", "linger", "scheduler"} {
 			if c.IsSet(name) {
 				return false, fault.Errorf(fault.Usage, "--%s goes with --alloc or --alloc-sbatch only", name)
 			}
@@ -77,7 +77,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return true, nil
 	}
 	v := &values{c: c}
-	p := &pilot.Pool{MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(), Here: v.oneOf("head", "job", "here") == 1}
+	p := &pilot.Pool{MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(), Here: v.oneOf("scheduler", "job", "here") == 1}
 	policy, base := v.policy(serve), v.base()
 	if v.err != nil {
 		return false, v.err

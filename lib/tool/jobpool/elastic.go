@@ -60,7 +60,7 @@ const count = 15 * time.Second
 // watch follows pilots and backlog until the context ends.
 func (e *elastic) watch(ctx context.Context) {
 	defer close(e.done)
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		e.follow(ctx)

@@ -63,7 +63,7 @@ func runFlags() []cli.Flag {
 		str("cpus", "CPUs for each task: `N`", "c"),
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4G"),
-		str("need", "named resources for each task: `LIST`, such as licence=1"),
+		str("need", "named resources for each task: `LIST`, such as licence=1, or variants, such as 'gpus=1 | cpus=16'"),
 		str("task-nodes", "run each task on `N` nodes, which give the above each"),
 		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
@@ -94,7 +94,7 @@ func runFlags() []cli.Flag {
 		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTION`"),
 		str("max-jobs", "with --alloc, keep at most `N` jobs pending or running (1)"),
 		str("linger", "with --alloc, end a job that is idle for `TIME` (5m)"),
-		oneOf("head", "with --alloc, run the scheduler `WHERE`: job or here (job)", "job", "here"),
+		oneOf("scheduler", "with --alloc, run the scheduler `WHERE`: job or here (job)", "job", "here"),
 		&cli.BoolFlag{Name: "elastic", Hidden: true},
 		// Output.
 		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "where output goes: `WHERE` is print, files, merged, none, or a list (print)"}, "print", "files", "merged", "none"),

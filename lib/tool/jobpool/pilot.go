@@ -56,15 +56,15 @@ type pilotJob struct {
 	out, complaints   io.Writer
 	pool              *pilot.Pool
 	end               time.Time
-	head              *command.Work
+	scheduler         *command.Work
 	failures          int // of schedulers that could not begin
 	notBefore         time.Time
 	alone             time.Time // since when nobody schedules, where no pilot does
 }
 
-// look is how often a pilot looks whether the run is over, and whether it has a
+// pollInterval is how often a pilot looks whether the run is over, and whether it has a
 // scheduler.
-const look = 500 * time.Millisecond
+const pollInterval = 500 * time.Millisecond
 
 func (p *pilotJob) work(ctx context.Context, only bool) error {
 	if _, over := pilot.Over(p.run); over {
@@ -110,7 +110,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		}
 	}
 	for {
-		if _, over := pilot.Over(p.run); over || p.head == nil && pilot.Dismissed(p.run, p.job) || only && ctx.Err() != nil {
+		if _, over := pilot.Over(p.run); over || p.scheduler == nil && pilot.Dismissed(p.run, p.job) || only && ctx.Err() != nil {
 			return nil
 		}
 		if !p.end.IsZero() && clock.Now().After(p.end) {
@@ -126,12 +126,12 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			if p.head != nil { // it hands over
-				_ = p.head.Signal(syscall.SIGUSR1)
-				<-p.head.Done()
+			if p.scheduler != nil { // it hands over
+				_ = p.scheduler.Signal(syscall.SIGUSR1)
+				<-p.scheduler.Done()
 			}
 			return context.Cause(ctx)
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -172,10 +172,10 @@ func (p *pilotJob) others(own string) (*command.Work, error) {
 // schedule supervises the scheduler that this pilot runs, or starts one
 // if no other pilot runs one. It reports whether the pilot is to end.
 func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
-	if p.head != nil {
+	if p.scheduler != nil {
 		select {
-		case <-p.head.Done():
-			return p.headEnded(ctx)
+		case <-p.scheduler.Done():
+			return p.schedulerEnded(ctx)
 		default:
 			return false, nil
 		}
@@ -196,7 +196,7 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 		resume = "--retry-failed"
 	}
 	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
-	p.head, err = command.StartWork(command.Cmd{Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints})
+	p.scheduler, err = command.StartWork(command.Cmd{Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints})
 	return err != nil, err
 }
 
@@ -208,10 +208,10 @@ func schedulerArgs(args []string, options ...string) []string {
 	return append(options, args...)
 }
 
-// headEnded decides what follows the end of the scheduler.
-func (p *pilotJob) headEnded(ctx context.Context) (ended bool, err error) {
-	status, err := p.head.Status()
-	p.head = nil
+// schedulerEnded decides what follows the end of the scheduler.
+func (p *pilotJob) schedulerEnded(ctx context.Context) (ended bool, err error) {
+	status, err := p.scheduler.Status()
+	p.scheduler = nil
 	switch {
 	case err != nil:
 		return true, err

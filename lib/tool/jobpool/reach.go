@@ -39,7 +39,7 @@ func reachAction(c *cli.Context) error {
 	if len(args) < 2 {
 		return fault.Errorf(fault.Usage, "reach: a host and a command are expected")
 	}
-	i := slices.IndexFunc(about.Parts, func(p wire.Part) bool { return p.Host == args[0] })
+	i := slices.IndexFunc(about.Nodes, func(p wire.Node) bool { return p.Host == args[0] })
 	if i < 0 {
 		return fault.Errorf(fault.Usage, "reach: %q is not a node of the task", args[0])
 	}
@@ -47,14 +47,14 @@ func reachAction(c *cli.Context) error {
 	if i == 0 {
 		return command.Replace("/bin/sh", []string{"-c", line}, os.Environ())
 	}
-	name, words, env := transport.To(about.Reach, about.Parts[i], os.Environ(), line)
+	name, words, env := transport.To(about.Reach, about.Nodes[i], os.Environ(), line)
 	return command.Replace(name, words, env)
 }
 
 // remote is the command line for a node of a task: it is known there by the task's mark, and
 // kept to the CPUs of the task.
 func remote(about worker.Reaching, i int, line string) string {
-	p := about.Parts[i]
+	p := about.Nodes[i]
 	set := []string{
 		"JOBPOOL_TASK=" + about.Task, "JOBPOOL_NODE=" + p.Node, "JOBPOOL_RUN=" + string(about.Run), fmt.Sprintf("JOBPOOL_SEQ=%d", about.Seq),
 		"JOBPOOL_CPUS=" + machine.FormatList(p.CPUs),

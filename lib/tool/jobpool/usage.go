@@ -18,8 +18,8 @@ import (
 
 // Parts of the time in a picture.
 const (
-	svgParts = 240
-	mostText = 100
+	svgIntervals = 240
+	mostText     = 100
 )
 
 // ctlUsage draws the use of the nodes, from the journal: no scheduler is asked.
@@ -27,7 +27,7 @@ func ctlUsage(c *cli.Context) error {
 	// Beside the bars, a row has the name of the node, its peak and its tasks.
 	parts := max(10, min(mostText, app.Width(c.App.Writer)-45))
 	if c.Bool("svg") {
-		parts = svgParts
+		parts = svgIntervals
 	}
 	u, err := journal.ReadUsage(existing(c), parts)
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *session) check(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, launcher.Doubts(f, catalogue)...)
+		all = append(all, launcher.Warnings(f, catalogue)...)
 	}
 	slices.SortStableFunc(all, func(a, b file.Problem) int {
 		if a.File != b.File {

@@ -225,12 +225,12 @@ func (f *followed) remove() {
 		if os.RemoveAll(f.dir) == nil {
 			return
 		}
-		time.Sleep(look / 2)
+		time.Sleep(pollInterval / 2)
 	}
 }
 
-// look is how often the files are looked at.
-const look = 100 * time.Millisecond
+// pollInterval is how often the files are looked at.
+const pollInterval = 100 * time.Millisecond
 
 // follow copies what the job writes until ctx ends, and then the rest.
 func (f *followed) follow(ctx context.Context, stdout, stderr io.Writer) {
@@ -242,7 +242,7 @@ func (f *followed) follow(ctx context.Context, stdout, stderr io.Writer) {
 		err.copy()
 		select {
 		case <-ctx.Done():
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		}
 	}
 	out.copy()

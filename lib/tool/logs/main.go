@@ -141,7 +141,7 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 			}
 			// The log is published before the final state: first the state, then the log.
 			if !l.over {
-				next = errors.Join(next, l.look(s))
+				next = errors.Join(next, l.checkEnded(s))
 			}
 			before := l.shown
 			var err error
@@ -176,8 +176,8 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 	}
 }
 
-// look asks whether the task is over.
-func (l *source) look(s *spool.Spool) error {
+// checkEnded asks whether the task is over.
+func (l *source) checkEnded(s *spool.Spool) error {
 	e, err := s.Find(l.task.ID)
 	if err != nil {
 		if l.absent = l.absent.Again(clock.Now()); l.absent.Fact() {

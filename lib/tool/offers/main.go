@@ -80,14 +80,14 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 		r.Finds = map[string]vastai.Filters{"*": filters}
 	}
-	shunned, err := r.Shunned()
+	avoided, err := r.Avoided()
 	if err != nil {
 		return err
 	}
 	if c.Bool("explain") {
 		return explain(c, r, stdout)
 	}
-	good, why, odd, err := r.Find(c.Context, vastrunner.Wish{}, shunned, false)
+	good, why, odd, err := r.Find(c.Context, vastrunner.Wish{}, avoided, false)
 	if err != nil {
 		return err
 	}

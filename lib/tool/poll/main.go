@@ -71,12 +71,12 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
+	system, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
 	if err != nil {
 		return err
 	}
-	defer func() { parts.Close(err) }()
-	guard, err := parts.Guard(c.Context, every > 0, every)
+	defer func() { system.Close(err) }()
+	guard, err := system.Guard(c.Context, every > 0, every)
 	if err != nil {
 		return err
 	}
@@ -89,16 +89,16 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
 	})
 	defer stop()
-	p := poller{parts: parts, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
-	parts.Agent.Ended = p.ended
+	p := poller{system: system, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	system.Agent.Ended = p.ended
 	if every == 0 {
-		return errors.Join(p.turn(turns), p.rest(turns), parts.TidyDaily(turns))
+		return errors.Join(p.turn(turns), p.drainUploads(turns), system.TidyDaily(turns))
 	}
 	err = p.loop(c.Context, turns, every)
 	last, cancelLast := context.WithTimeout(turns, grace)
 	defer cancelLast()
-	if restErr := p.rest(last); last.Err() == nil {
-		err = errors.Join(err, restErr) // else the next agent goes on with it
+	if drainErr := p.drainUploads(last); last.Err() == nil {
+		err = errors.Join(err, drainErr) // else the next agent goes on with it
 	}
 	return err
 }
@@ -110,7 +110,7 @@ type passed struct {
 }
 
 type poller struct {
-	parts  *assembly.Parts
+	system *assembly.System
 	guard  *assembly.Guard
 	out    *bufio.Writer
 	stderr io.Writer
@@ -145,10 +145,10 @@ func (p *poller) printOver() error {
 	return nil
 }
 
-// rest waits for uploads that the last turn left running. The actions are
+// drainUploads waits for uploads that the last turn left running. The actions are
 // on their way by then, and others may take turns.
-func (p *poller) rest(ctx context.Context) error {
-	err := p.parts.Agent.WaitEnds(ctx)
+func (p *poller) drainUploads(ctx context.Context) error {
+	err := p.system.Agent.WaitUploads(ctx)
 	if p.broken {
 		return err
 	}
@@ -161,7 +161,7 @@ func (p *poller) rest(ctx context.Context) error {
 
 // turn takes one turn and prints its actions.
 func (p *poller) turn(ctx context.Context) error {
-	actions, err := p.parts.Agent.Poll(ctx)
+	actions, err := p.system.Agent.Poll(ctx)
 	if err := p.printOver(); err != nil {
 		return err
 	}
@@ -199,9 +199,9 @@ func (p *poller) loop(signal, turns context.Context, every time.Duration) error 
 			return err
 		case err != nil:
 			app.Report(p.stderr, name, err)
-			p.parts.Problem(err)
+			p.system.Problem(err)
 		}
-		if err := p.parts.TidyDaily(turns); err != nil {
+		if err := p.system.TidyDaily(turns); err != nil {
 			app.Report(p.stderr, name, err)
 		}
 		select {

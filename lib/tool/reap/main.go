@@ -78,14 +78,14 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return fault.Errorf(fault.Usage, "--since: %w", err)
 	}
-	parts, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name})
+	system, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name})
 	if err != nil {
 		return err
 	}
-	defer func() { parts.Close(err) }()
-	r := parts.Vast
+	defer func() { system.Close(err) }()
+	r := system.Vast
 	if r == nil {
-		return fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", parts.Config.Mode)
+		return fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", system.Config.Mode)
 	}
 	if c.Bool("bill") {
 		return bill(c, r, clock.Now().Add(-since), stdout)
@@ -101,11 +101,11 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		found, err = r.Account(c.Context, older)
 	} else {
 		found, err = r.Unwanted(c.Context, older, func(id task.ID) (string, error) {
-			record, err := parts.Agent.Store.Task(id).Read()
+			record, err := system.Agent.Store.Task(id).Read()
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				return "the agent has no such task", nil
-			case record.Foreign:
+			case record.Reassigned:
 				return "the queue does not assign its task to this agent", nil
 			}
 			return "", err
@@ -119,12 +119,12 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	}
 	rows := []row{}
 	var chosen []vastrunner.Unwanted
-	strangers := 0
+	untracked := 0
 	for _, u := range found {
-		if u.Stranger && !c.IsSet("agent") {
-			strangers++
+		if u.Untracked && !c.IsSet("agent") {
+			untracked++
 		}
-		if c.Bool("destroy") && len(chosen) < c.Int("max") && (!u.Stranger || c.IsSet("agent")) {
+		if c.Bool("destroy") && len(chosen) < c.Int("max") && (!u.Untracked || c.IsSet("agent")) {
 			chosen = append(chosen, u)
 		}
 	}
@@ -149,8 +149,8 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 			}
 		}
 		return errors.Join(failures...)
-	case strangers > 0 && c.Bool("destroy"):
-		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name", strangers, len(found)),
+	case untracked > 0 && c.Bool("destroy"):
+		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name", untracked, len(found)),
 			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
 	case len(found) > len(chosen) && c.Bool("destroy"):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))

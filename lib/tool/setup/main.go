@@ -102,7 +102,7 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	r := report{Config: cfg.Path, Mode: cfg.Mode, Queue: cfg.Queue, Tasks: []taskRow{}}
-	r.look(c.Context, cfg)
+	r.checkLocal(c.Context, cfg)
 	if !c.Bool("check") {
 		err = r.prepare(c, cfg, every, stderr)
 	}
@@ -126,8 +126,8 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	return errors.Join(errs...)
 }
 
-// look checks what can be seen without Slurm's controller and the queue.
-func (r *report) look(ctx context.Context, cfg config.Config) {
+// checkLocal checks what can be seen without Slurm's controller and the queue.
+func (r *report) checkLocal(ctx context.Context, cfg config.Config) {
 	r.Checks = []assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}
 	var programs, python []assembly.Check
 	var wg sync.WaitGroup
@@ -153,22 +153,22 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			return nil // told at the end; nothing is begun without what it needs
 		}
 	}
-	parts, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
+	system, err := assembly.New(c.Context, cfg, assembly.Options{Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Create: true})
 	if err != nil {
 		return err
 	}
-	defer func() { parts.Close(err) }()
-	if _, err := parts.Guard(c.Context, false, 0); err != nil {
+	defer func() { system.Close(err) }()
+	if _, err := system.Guard(c.Context, false, 0); err != nil {
 		return err
 	}
-	if err := parts.CheckNoDaemon(c.Context); err != nil {
+	if err := system.CheckNoDaemon(c.Context); err != nil {
 		return err
 	}
-	checked, err := parts.Agent.Runner.Check(c.Context)
+	checked, err := system.Agent.Runner.Check(c.Context)
 	if err != nil {
 		return err
 	}
-	r.check(parts.Agent.Runner.Name(), cmp.Or(checked.Detail, "ready"), nil)
+	r.check(system.Agent.Runner.Name(), cmp.Or(checked.Detail, "ready"), nil)
 	for _, warning := range checked.Warnings {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", name, warning)
 	}
@@ -176,34 +176,34 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 		kind string
 		gpu  bool
 	}{{"tasks without GPU (slurm.base, slurm.cpu)", false}, {"tasks with GPU (slurm.base, slurm.gpu)", true}} {
-		if why := parts.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
+		if why := system.Refused(c.Context, runner.Needs{GPU: t.gpu}); why != "" {
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
 		}
 	}
-	submission, err := parts.CheckSubmission(c.Context)
+	submission, err := system.CheckSubmission(c.Context)
 	r.Checks = append(r.Checks, submission...)
 	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
 		return err // told at the end
 	}
-	if parts.WantsDaemon() && !c.Bool("no-daemon") {
-		job, err := parts.SubmitDaemon(c.Context, every)
+	if system.WantsDaemon() && !c.Bool("no-daemon") {
+		job, err := system.SubmitDaemon(c.Context, every)
 		if err != nil {
 			return err
 		}
-		r.Daemon = &daemonRow{job, parts.DaemonLog()}
+		r.Daemon = &daemonRow{job, system.DaemonLog()}
 		return nil
 	}
-	identity, err := parts.Agent.Queue.Register(c.Context)
+	identity, err := system.Agent.Queue.Register(c.Context)
 	if err != nil {
 		return err
 	}
 	r.Agent = identity.Agent
 	r.check("queue", fmt.Sprintf("registered as agent %s", identity.Agent), nil)
-	running, err := parts.Agent.Adopt(c.Context)
+	running, err := system.Agent.Adopt(c.Context)
 	for _, k := range running {
 		r.Tasks = append(r.Tasks, row(k))
 	}
-	return errors.Join(err, parts.Tidy(c.Context))
+	return errors.Join(err, system.Tidy(c.Context))
 }
 
 func row(k agent.Running) taskRow {

@@ -44,13 +44,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			if dir := c.String("local-worker"); dir != "" {
 				return local.Work(dir, c.Int("jobs"))
 			}
-			do := func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
-				return parts.Agent.Start(ctx, id)
+			do := func(ctx context.Context, system *assembly.System, id task.ID) (task.Outcome, error) {
+				return system.Agent.Start(ctx, id)
 			}
 			if c.Bool("dry-run") {
 				stdout, stderr := (*progress.Line)(nil).Writer(stdout), (*progress.Line)(nil).Writer(stderr)
-				do = func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
-					return task.Outcome{}, plan(ctx, parts, id, stdout, stderr)
+				do = func(ctx context.Context, system *assembly.System, id task.ID) (task.Outcome, error) {
+					return task.Outcome{}, plan(ctx, system, id, stdout, stderr)
 				}
 			}
 			return assembly.Actions{
@@ -62,16 +62,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // plan prints what would be submitted for a task.
-func plan(ctx context.Context, parts *assembly.Parts, id task.ID, stdout, stderr io.Writer) error {
-	s, err := parts.Agent.Plan(ctx, id)
+func plan(ctx context.Context, system *assembly.System, id task.ID, stdout, stderr io.Writer) error {
+	s, err := system.Agent.Plan(ctx, id)
 	if err != nil {
 		return err
 	}
-	p, err := parts.Agent.Runner.Preview(ctx, s)
+	p, err := system.Agent.Runner.Preview(ctx, s)
 	if err != nil {
 		return err
 	}
-	if why := parts.Refused(ctx, s.Needs); why != "" {
+	if why := system.Refused(ctx, s.Needs); why != "" {
 		fmt.Fprintf(stderr, "%s: warning: task %s: %s\n", name, id, why)
 	}
 	if p.Argv == nil {

@@ -37,8 +37,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			return assembly.Actions{
 				Options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name},
 				Kind:    task.Stop, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout,
-				Do: func(ctx context.Context, parts *assembly.Parts, id task.ID) (task.Outcome, error) {
-					return parts.Agent.Stop(ctx, id)
+				Do: func(ctx context.Context, system *assembly.System, id task.ID) (task.Outcome, error) {
+					return system.Agent.Stop(ctx, id)
 				},
 			}.Run(c.Context)
 		},

@@ -53,7 +53,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 	defer text.Close()
 	began, e := clock.Now(), spool.Entry{State: task.Pending}
 	for {
-		seen, err := w.look(text)
+		seen, err := w.printLog(text)
 		switch {
 		case err == nil:
 			e, w.absent = seen, task.Absence{}
@@ -80,8 +80,8 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 	}
 }
 
-// look prints what is new in the log, and returns the task.
-func (w *waiting) look(stdout io.Writer) (spool.Entry, error) {
+// printLog prints what is new in the log, and returns the task.
+func (w *waiting) printLog(stdout io.Writer) (spool.Entry, error) {
 	e, err := w.spool.Find(w.id)
 	if err != nil {
 		return e, err
@@ -176,7 +176,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 	began := clock.Now()
 	var seen tasklist.Count
 	for {
-		looked := time.Now() //nolint:forbidigo // how long a look takes on this machine
+		polled := time.Now() //nolint:forbidigo // how long a look takes on this machine
 		all, err := w.spool.Summaries()
 		switch {
 		case err == nil:
@@ -192,7 +192,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 		default:
 			return err
 		}
-		pause := max(300*time.Millisecond, 4*time.Since(looked)) //nolint:forbidigo // the same
+		pause := max(300*time.Millisecond, 4*time.Since(polled)) //nolint:forbidigo // the same
 		select {
 		case <-c.Done():
 			app.Report(w.stderr, name, fault.Hint(fmt.Errorf("the tasks stay in the spool: %s", seen), w.stop+" stops them"))

@@ -30,7 +30,7 @@ const (
 const (
 	oddGrace  = 5 * time.Minute // a host that is offline or unknown
 	lostGrace = 2 * time.Minute // a job of which there is no trace at all
-	deadLooks = 3               // looks at a container that has ended without a word
+	deadReads = 3               // looks at a container that has ended without a word
 )
 
 // view is one look at the market.
@@ -250,7 +250,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	if _, err := r.read(ordersDir, name); err == nil {
 		return runner.Job{}, false, nil // ponos-start was faster
 	}
-	strange, err := r.stranger(instances[0])
+	strange, err := r.untracked(instances[0])
 	if err != nil {
 		return runner.Job{}, false, err
 	}
@@ -277,7 +277,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	if strange && !adopted {
 		// Only the queue can tell whose it is. Until it has, nothing is done about it.
 		job := r.state(o, true)
-		job.Unknown, job.Stranger, job.Reason = true, true, "it was not ordered from this data_dir"
+		job.Unknown, job.Untracked, job.Reason = true, true, "it was not ordered from this data_dir"
 		return job, true, nil
 	}
 	r.say("order rebuilt", o)
@@ -467,7 +467,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	}
 	v.ordering = true
 	r.flush(ctx, v) // an order takes its time
-	found, err := r.lookUp(ctx, o)
+	found, err := r.findInstance(ctx, o)
 	if err == nil && !found {
 		err = r.place(ctx, o)
 	}
@@ -508,7 +508,7 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 		return r.finish(o, verdict(*said)) // its task was over already
 	}
 	o.Status = why
-	if err := errors.Join(r.journal(o, "fault", 0), r.shun(ctx, o.Machine)); err != nil {
+	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine)); err != nil {
 		return err
 	}
 	r.say("machine at fault", o, "reason", why)
@@ -648,7 +648,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if now.Sub(o.Odd) < oddGrace {
 		return nil
 	}
-	if err := r.shun(ctx, o.Machine); err != nil {
+	if err := r.avoid(ctx, o.Machine); err != nil {
 		return err
 	}
 	why := "the host was lost: it is " + i.Actual

@@ -28,7 +28,7 @@ import (
 // Reaching is what the program that reaches other nodes knows.
 type Reaching struct {
 	Reach wire.Reach  `json:"reach"`
-	Parts []wire.Part `json:"parts"`
+	Nodes []wire.Node `json:"parts"`
 	Task  string      `json:"task"` // JOBPOOL_TASK
 	Run   wire.Text   `json:"run"`
 	Seq   int64       `json:"seq"`
@@ -40,30 +40,30 @@ type Reaching struct {
 // reachFile is the file of a Reaching, beside the program.
 const reachFile = "reach"
 
-func (w *worker) partsDir(k wire.Key) string {
+func (w *worker) nodesDir(k wire.Key) string {
 	return filepath.Join(w.Temp, fmt.Sprintf("task-%d.%d", k.Seq, k.Attempt))
 }
 
-// parts makes the directory of a task of several nodes, and adds what tells of it to the
+// describeNodes makes the directory of a task of several nodes, and adds what tells of it to the
 // environment.
-func (w *worker) parts(r *wire.Run, env []string) ([]string, error) {
-	dir := w.partsDir(r.Key)
+func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
+	dir := w.nodesDir(r.Key)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	var names []string
 	files := map[string]*strings.Builder{"nodes": {}, "slots": {}, "machines": {}, "tasks": {}}
 	oneJob := w.setup.Reach.Kind == "srun"
-	for _, p := range r.Parts {
+	for _, p := range r.Nodes {
 		names = append(names, p.Host)
 		fmt.Fprintf(files["nodes"], "%s\n", p.Host)
 		fmt.Fprintf(files["slots"], "%s slots=%d\n", p.Host, r.Need.CPUs)
 		fmt.Fprintf(files["machines"], "%s:%d\n", p.Host, r.Need.CPUs)
 		files["tasks"].WriteString(strings.Repeat(p.Host+"\n", r.Need.CPUs))
-		oneJob = oneJob && p.Job == r.Parts[0].Job && p.Group < 0 // srun speaks to one component only
+		oneJob = oneJob && p.Job == r.Nodes[0].Job && p.Group < 0 // srun speaks to one component only
 	}
 	about, err := json.Marshal(Reaching{
-		Reach: w.setup.Reach, Parts: r.Parts, Task: w.taskName(r.Key), Run: w.setup.Run, Seq: r.Seq, Pin: w.setup.Pin,
+		Reach: w.setup.Reach, Nodes: r.Nodes, Task: w.taskName(r.Key), Run: w.setup.Run, Seq: r.Seq, Pin: w.setup.Pin,
 		GPUVar: map[bool]string{true: w.setup.GPUVar}[w.setup.HideGPUs],
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func (w *worker) parts(r *wire.Run, env []string) ([]string, error) {
 			return nil, err
 		}
 	}
-	n, total := strconv.Itoa(len(r.Parts)), strconv.Itoa(len(r.Parts)*r.Need.CPUs)
+	n, total := strconv.Itoa(len(r.Nodes)), strconv.Itoa(len(r.Nodes)*r.Need.CPUs)
 	set := []string{
 		"JOBPOOL_NODELIST=" + strings.Join(names, ","), "JOBPOOL_NNODES=" + n, "JOBPOOL_NODEFILE=" + path("nodes"), "JOBPOOL_HOSTFILE=" + path("slots"),
 		"JOBPOOL_RSH=" + path("rsh"),

@@ -12,53 +12,53 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// ends are tasks whose books are being closed. What they leave may be large and take
-// hours to publish, so a turn goes on without them after a while. The lock of the
-// task keeps everybody else away meanwhile, the next turns included.
-type ends struct {
+// uploads tracks ended tasks whose logs, artifacts and states are still being published. That may take
+// hours, so a turn goes on without them after a while. The lock of the task keeps every other
+// process away meanwhile, the next turns included.
+type uploads struct {
 	mu     sync.Mutex
 	slots  chan struct{}
 	open   map[task.ID]chan struct{} // closed when done
 	failed []failure                 // those for which no turn has waited
 }
 
-// begin closes the books of a task and waits for it, but not longer than a turn has
+// runUpload publishes the end of a task with do and waits for it, but not longer than a turn has
 // patience. It reports whether the task is over.
-func (a *Agent) begin(ctx context.Context, id task.ID, patience <-chan struct{}, do func() (over bool, err error)) (over bool, err error) {
-	e := &a.ends
-	e.mu.Lock()
-	if e.open == nil {
-		e.open, e.slots = map[task.ID]chan struct{}{}, make(chan struct{}, parallel)
+func (a *Agent) runUpload(ctx context.Context, id task.ID, patience <-chan struct{}, do func() (over bool, err error)) (over bool, err error) {
+	u := &a.uploads
+	u.mu.Lock()
+	if u.open == nil {
+		u.open, u.slots = map[task.ID]chan struct{}{}, make(chan struct{}, parallel)
 	}
-	if e.open[id] != nil {
-		e.mu.Unlock()
+	if u.open[id] != nil {
+		u.mu.Unlock()
 		return false, nil
 	}
 	done, late := make(chan struct{}), false
-	e.open[id] = done
-	e.mu.Unlock()
+	u.open[id] = done
+	u.mu.Unlock()
 	go func() {
 		select {
-		case e.slots <- struct{}{}:
+		case u.slots <- struct{}{}:
 			over, err = do()
-			<-e.slots
+			<-u.slots
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		u.mu.Lock()
+		defer u.mu.Unlock()
 		if late && err != nil {
-			e.failed = append(e.failed, failure{id, err})
+			u.failed = append(u.failed, failure{id, err})
 		}
-		delete(e.open, id)
+		delete(u.open, id)
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-patience:
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	select {
 	case <-done:
 		return over, err
@@ -78,12 +78,12 @@ func (a *Agent) patience() (gone <-chan struct{}, stop func()) {
 	return ctx.Done(), cancel
 }
 
-// late returns what has gone wrong since the last turn.
-func (a *Agent) late() []failure {
-	a.ends.mu.Lock()
-	defer a.ends.mu.Unlock()
-	failed := a.ends.failed
-	a.ends.failed = nil
+// uploadFailures returns what has gone wrong since the last turn.
+func (a *Agent) uploadFailures() []failure {
+	a.uploads.mu.Lock()
+	defer a.uploads.mu.Unlock()
+	failed := a.uploads.failed
+	a.uploads.failed = nil
 	return failed
 }
 
@@ -93,9 +93,9 @@ type failure struct {
 	err error
 }
 
-// together are failures as errors: those that say the same of several tasks, but for the
+// joinFailures are failures as errors: those that say the same of several tasks, but for the
 // task's id, as one.
-func together(failed []failure) (errs []error) {
+func joinFailures(failed []failure) (errs []error) {
 	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(string(a.id), string(b.id)) })
 	first, others := map[string]int{}, make([]int, len(failed))
 	for i, f := range failed {
@@ -120,23 +120,22 @@ func together(failed []failure) (errs []error) {
 	return errs
 }
 
-// WaitEnds waits for the tasks whose books turns have left open, and returns what
-// has gone wrong with them. Another process may take turns meanwhile.
-func (a *Agent) WaitEnds(ctx context.Context) error {
+// WaitUploads waits for uploads that turns left running, and returns their errors. Another process may take turns meanwhile.
+func (a *Agent) WaitUploads(ctx context.Context) error {
 	for {
 		var done chan struct{}
-		a.ends.mu.Lock()
-		for _, done = range a.ends.open {
+		a.uploads.mu.Lock()
+		for _, done = range a.uploads.open {
 			break
 		}
-		a.ends.mu.Unlock()
+		a.uploads.mu.Unlock()
 		if done == nil {
-			return errors.Join(together(a.late())...)
+			return errors.Join(joinFailures(a.uploadFailures())...)
 		}
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return errors.Join(append(together(a.late()), context.Cause(ctx))...)
+			return errors.Join(append(joinFailures(a.uploadFailures()), context.Cause(ctx))...)
 		}
 	}
 }

@@ -100,12 +100,12 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	}
 	// What fails is told by who waits, and done again at the next turn.
 	q.goOn <- errors.New("store is full")
-	if err := a.WaitEnds(t.Context()); err == nil || !strings.Contains(err.Error(), "task ended: ") || !strings.Contains(err.Error(), "store is full") {
+	if err := a.WaitUploads(t.Context()); err == nil || !strings.Contains(err.Error(), "task ended: ") || !strings.Contains(err.Error(), "store is full") {
 		t.Errorf("%v", err)
 	}
 	turn()
 	q.goOn <- nil
-	if err := a.WaitEnds(t.Context()); err != nil {
+	if err := a.WaitUploads(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if r := <-q.reported; r.State != task.Completed {

@@ -10,11 +10,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Doubts are warnings of what a file leaves open or says against the catalogue of GPUs,
+// Warnings are warnings of what a file leaves open or says against the catalogue of GPUs,
 // so that an answer from it may be refused by Slurm, may land elsewhere, or is missed.
 // Of a launcher that asks Slurm there are none.
-func Doubts(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
-	d := doubts{path: f.Path}
+func Warnings(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
+	d := warnings{path: f.Path}
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		if e.QuerySlurm || e.Disabled {
@@ -54,13 +54,13 @@ func Doubts(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
 	return d.problems
 }
 
-type doubts struct {
+type warnings struct {
 	path     string
 	problems []file.Problem
 }
 
 // warn says the same once, of the first place.
-func (d *doubts) warn(at file.Pos, hint, format string, args ...any) {
+func (d *warnings) warn(at file.Pos, hint, format string, args ...any) {
 	p := file.Problem{File: d.path, Pos: at, Warning: true, Message: fmt.Sprintf(format, args...), Hint: hint}
 	if !slices.ContainsFunc(d.problems, func(q file.Problem) bool { return q.Message == p.Message }) {
 		d.problems = append(d.problems, p)
@@ -68,7 +68,7 @@ func (d *doubts) warn(at file.Pos, hint, format string, args ...any) {
 }
 
 // gpus looks at the GPUs of alike nodes, or of a machine.
-func (d *doubts) gpus(at file.Pos, whose string, gpus []gpuSet) {
+func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 	for _, g := range gpus {
 		named := len(g.is.Models) > 0
 		what := "GPUs"
