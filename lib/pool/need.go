@@ -275,17 +275,6 @@ func (n *Named) set(name, value string, seen map[string]bool) error {
 	}
 }
 
-// NamedOf makes amounts of what is written, by names.
-func NamedOf(values map[string]string) (n Named, err error) {
-	seen := map[string]bool{}
-	for name, value := range values {
-		if err = n.set(name, value, seen); err != nil {
-			break
-		}
-	}
-	return n, err
-}
-
 // MarshalJSON writes the amounts as an object, in thousandths.
 func (n Named) MarshalJSON() ([]byte, error) {
 	m := map[string]Amount{}

@@ -182,7 +182,7 @@ func (n *Node) Closed() bool { return n.closed || n.gone }
 
 // take gives part of the node to t. The caller has checked that it fits.
 func (n *Node) take(t *Task) *Slot {
-	need := t.Spec.Need
+	need := t.Need()
 	s := &Slot{Node: n, Task: t, need: need, local: need}
 	if need.Named != (Named{}) {
 		s.local = n.local(need)

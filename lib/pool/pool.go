@@ -19,9 +19,10 @@ const (
 // Pool is the nodes and the tasks that wait for them.
 type Pool struct {
 	Place Place
-	// Late reports that a task would not end in time at a node: it does not start there,
-	// and where it is late at all nodes it does not stand in the way of others. May be nil.
-	Late func(*Task, *Node) bool
+	// Late reports that a task would not end in time at a node, in the way in which it needs
+	// that: it does not start there so, and where it is late at all nodes it does not stand in
+	// the way of others. May be nil.
+	Late func(*Task, Need, *Node) bool
 	// Ends tells when a task that starts now will be over at the latest, in the unit of
 	// Slot.End; 0: not known. What is over before the task that nodes are kept free for can
 	// start may use them until then. May be nil.
@@ -44,10 +45,10 @@ type Pool struct {
 // reservation keeps nodes free for the first task that cannot start.
 type reservation struct {
 	task   *Task
+	way    *way    // in which it will probably start first
 	places []place // none while it waits for what all nodes share
-	shared Named
-	beside Named // of what is shared, what started since
-	at     int64 // when it can start, as far as is known; 0: not known
+	beside Named   // of what is shared, what started since
+	at     int64   // when it can start, as far as is known; 0: not known
 }
 
 // place is a node of a reservation.
@@ -68,7 +69,7 @@ func (r *reservation) place(n *Node) *place {
 
 // room is what tasks that start after the reservation may have of a place.
 func (r *reservation) room(at *place) Need {
-	return at.node.total.minus(at.node.local(r.task.Spec.Need)).minus(at.beside)
+	return at.node.total.minus(r.way.local).minus(at.beside)
 }
 
 // Nodes are the nodes of the pool, in the order they came.
@@ -150,12 +151,11 @@ func (p *Pool) Push(t *Task) {
 	}
 	l := p.lines[key]
 	if l == nil {
-		l = &line{class: key, local: key.need}
-		if key.need.Named != (Named{}) {
-			l.shared, l.local.Named = key.need.Named.split(p.Shared)
-		}
+		l = &line{class: key, ways: p.ways(t.Spec)}
 		p.lines[key] = l
-		p.widths[l.width()]++
+		for i := range l.ways {
+			p.widths[l.ways[i].width()]++
+		}
 	}
 	before := l.len()
 	var oldHead *Task
@@ -191,8 +191,11 @@ func (p *Pool) shrunk(i int) {
 	if l.len() == 0 {
 		p.order = slices.Delete(p.order, i, i+1)
 		delete(p.lines, l.class)
-		if p.widths[l.width()]--; p.widths[l.width()] == 0 {
-			delete(p.widths, l.width())
+		for i := range l.ways {
+			width := l.ways[i].width()
+			if p.widths[width]--; p.widths[width] == 0 {
+				delete(p.widths, width)
+			}
 		}
 		return
 	}
@@ -259,7 +262,7 @@ func (p *Pool) Each(f func(*Task) bool) {
 }
 
 // Next takes the next task that can start now out of the queue and gives it its
-// part of a node; nil if there is none.
+// part of a node, in the first of its ways for which there is room; nil if there is none.
 func (p *Pool) Next() *Slot {
 	blocked := false
 	for i := 0; i < len(p.order); i++ {
@@ -269,8 +272,10 @@ func (p *Pool) Next() *Slot {
 		if !blocked || held == nil || held.task == t {
 			held = nil
 		}
-		if s := p.try(i, held); s != nil {
-			return s
+		for way := range l.ways {
+			if s := p.try(i, way, held); s != nil {
+				return s
+			}
 		}
 		if !blocked && p.could(l) {
 			blocked = true
@@ -285,34 +290,36 @@ func (p *Pool) Next() *Slot {
 	return nil
 }
 
-// try starts the first task of a line, if there is room for it beside a reservation.
-func (p *Pool) try(i int, held *reservation) *Slot {
+// try starts the first task of a line in one of its ways, if there is room for it beside a
+// reservation.
+func (p *Pool) try(i, way int, held *reservation) *Slot {
 	l := p.order[i]
-	if l.shared != (Named{}) {
-		if p.Hold || !l.shared.Fits(p.Shared.Minus(p.given)) || held != nil && !l.shared.Fits(p.Shared.Minus(held.shared).Minus(held.beside)) {
-			return nil
-		}
-	}
-	if l.need.Nodes > 1 {
-		nodes := p.findMany(l, held)
-		if nodes == nil {
-			return nil
-		}
-		t := p.pop(i)
-		s := p.give(t, nodes[0], held)
-		for _, n := range nodes[1:] {
-			s.Others = append(s.Others, p.give(t, n, held))
-		}
-		p.share(s, l.shared, held)
-		return s
-	}
-	n := p.find(l, held)
-	if n == nil {
+	w := &l.ways[way]
+	if !p.hasShared(w) || w.shared != (Named{}) && held != nil && !w.shared.Fits(p.Shared.Minus(held.way.shared).Minus(held.beside)) {
 		return nil
 	}
-	s := p.give(p.pop(i), n, held)
-	p.share(s, l.shared, held)
+	var nodes []*Node
+	if w.need.Nodes > 1 {
+		nodes = p.findMany(l, w, held)
+	} else if n := p.find(l, w, held); n != nil {
+		nodes = append(make([]*Node, 0, 1), n)
+	}
+	if nodes == nil {
+		return nil
+	}
+	t := p.pop(i)
+	t.Variant = int8(way)
+	s := p.give(t, nodes[0], held)
+	for _, n := range nodes[1:] {
+		s.Others = append(s.Others, p.give(t, n, held))
+	}
+	p.share(s, w.shared, held)
 	return s
+}
+
+// hasShared reports whether there is enough now of what all nodes share.
+func (p *Pool) hasShared(w *way) bool {
+	return w.shared == (Named{}) || !p.Hold && w.shared.Fits(p.Shared.Minus(p.given))
 }
 
 // give gives part of a node to a task.
@@ -357,28 +364,47 @@ func (p *Pool) unshare(s *Slot) {
 // Claim gives a task its part of what all nodes share, though it may be given already: it
 // may run somewhere. The slot has no part of a node.
 func (p *Pool) Claim(t *Task) *Slot {
-	shared, _ := t.Spec.Need.Named.split(p.Shared)
-	s := &Slot{Task: t, need: t.Spec.Need, release: true}
+	need := t.Need()
+	shared, _ := need.Named.split(p.Shared)
+	s := &Slot{Task: t, need: need, release: true}
 	p.share(s, shared, nil)
 	return s
 }
 
-// reserve keeps what the first task of a line needs free for it.
+// reserve keeps what the first task of a line needs free for it: in the way in which it can
+// start first, as far as is known, else in the first for which there are nodes.
 func (p *Pool) reserve(l *line) {
 	r := p.reserved
 	if r == nil || r.task != l.head() {
-		r = &reservation{task: l.head(), shared: l.shared}
+		r = &reservation{task: l.head()}
 		p.reserved = r
 	}
-	if len(r.places) == 0 && !p.Hold && l.shared.Fits(p.Shared.Minus(p.given)) {
-		r.places, r.at = p.soonest(l)
+	if len(r.places) > 0 {
+		return
+	}
+	r.way = nil
+	for i := range l.ways {
+		w := &l.ways[i]
+		if !p.couldAs(l, w) {
+			continue
+		}
+		if !p.hasShared(w) {
+			if r.way == nil {
+				r.way = w
+			}
+			continue
+		}
+		places, at := p.soonest(l, w)
+		if len(r.places) == 0 || at > 0 && (r.at == 0 || at < r.at) {
+			r.way, r.places, r.at = w, places, at
+		}
 	}
 }
 
 // find returns an open node with room for the line's tasks. A node they had
 // better avoid is taken only when no other could ever do.
-func (p *Pool) find(l *line, held *reservation) (found *Node) {
-	p.scan(l, held, func(n *Node) bool {
+func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
+	p.scan(l, w, held, func(n *Node) bool {
 		found = n
 		return false
 	})
@@ -386,13 +412,13 @@ func (p *Pool) find(l *line, held *reservation) (found *Node) {
 }
 
 // findMany returns as many nodes as the line's tasks need, or nil.
-func (p *Pool) findMany(l *line, held *reservation) []*Node {
-	nodes := make([]*Node, 0, l.need.Nodes)
-	p.scan(l, held, func(n *Node) bool {
+func (p *Pool) findMany(l *line, w *way, held *reservation) []*Node {
+	nodes := make([]*Node, 0, w.need.Nodes)
+	p.scan(l, w, held, func(n *Node) bool {
 		nodes = append(nodes, n)
 		return len(nodes) < cap(nodes)
 	})
-	if len(nodes) < int(l.need.Nodes) {
+	if len(nodes) < cap(nodes) {
 		return nil
 	}
 	return nodes
@@ -400,13 +426,13 @@ func (p *Pool) findMany(l *line, held *reservation) []*Node {
 
 // scan goes through the open nodes with room for the line's tasks, until take returns
 // false.
-func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
+func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 	more := func(n *Node) bool {
-		if !l.local.Fits(n.free) || !n.tolerates(l.company) || p.late(l, n) {
+		if !w.local.Fits(n.free) || !n.tolerates(l.company) || p.late(l, w, n) {
 			return true
 		}
 		if held != nil {
-			if at := held.place(n); at != nil && !p.beside(l, held, at) {
+			if at := held.place(n); at != nil && !p.beside(l, w, held, at) {
 				return true
 			}
 		}
@@ -414,7 +440,7 @@ func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
 	}
 	pack := p.Place == Pack || p.Place == Auto && len(p.widths) > 1
 	if pack {
-		for c := l.need.CPUs; c < len(p.buckets); c++ {
+		for c := w.need.CPUs; c < len(p.buckets); c++ {
 			for _, n := range p.buckets[c] {
 				if !more(n) {
 					return
@@ -423,7 +449,7 @@ func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
 		}
 		return
 	}
-	for c := len(p.buckets) - 1; c >= l.need.CPUs && c >= 0; c-- {
+	for c := len(p.buckets) - 1; c >= w.need.CPUs && c >= 0; c-- {
 		for _, n := range p.buckets[c] {
 			if !more(n) {
 				return
@@ -434,11 +460,11 @@ func (p *Pool) scan(l *line, held *reservation, take func(*Node) bool) {
 
 // beside reports whether the first task of a line can start at a place without delaying
 // the task that this is kept for.
-func (p *Pool) beside(l *line, held *reservation, at *place) bool {
+func (p *Pool) beside(l *line, w *way, held *reservation, at *place) bool {
 	if held.task.Company > 0 { // it waits for the node to be empty enough
 		return false
 	}
-	if l.local.Fits(held.room(at)) {
+	if w.local.Fits(held.room(at)) {
 		return true
 	}
 	if held.at == 0 || p.Ends == nil {
@@ -451,7 +477,9 @@ func (p *Pool) beside(l *line, held *reservation, at *place) bool {
 // another reports whether nodes other than the one to avoid could take the
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
-	return p.enough(l.need, func(n *Node) bool { return !l.avoids(n) && l.local.Fits(n.total) })
+	return slices.ContainsFunc(l.ways, func(w way) bool {
+		return p.enough(w.need, func(n *Node) bool { return !l.avoids(n) && w.local.Fits(n.total) })
+	})
 }
 
 // enough reports whether so many open nodes are as a task needs.
@@ -467,9 +495,9 @@ func (p *Pool) enough(need Need, is func(*Node) bool) bool {
 	return false
 }
 
-// soonest chooses the nodes where the line's first task will probably start first, and
-// tells when; 0: that is not known.
-func (p *Pool) soonest(l *line) ([]place, int64) {
+// soonest chooses the nodes where the line's first task will probably start first in that
+// way, and tells when; 0: that is not known.
+func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
 	type choice struct {
 		n     *Node
 		at    int64
@@ -478,17 +506,17 @@ func (p *Pool) soonest(l *line) ([]place, int64) {
 	var all []choice
 	another := p.another(l)
 	for _, n := range p.nodes {
-		if n.Closed() || !l.local.Fits(n.total) || another && l.avoids(n) || p.late(l, n) {
+		if n.Closed() || !w.local.Fits(n.total) || another && l.avoids(n) || p.late(l, w, n) {
 			continue
 		}
-		at, known := n.freeAt(l.local)
+		at, known := n.freeAt(w.local)
 		if !known {
 			at = math.MaxInt64
 		}
-		all = append(all, choice{n, at, l.need.CPUs - n.free.CPUs})
+		all = append(all, choice{n, at, w.need.CPUs - n.free.CPUs})
 	}
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Or(cmp.Compare(a.at, b.at), a.short-b.short) })
-	places := make([]place, 0, l.need.Width())
+	places := make([]place, 0, w.need.Width())
 	at := int64(0)
 	for _, c := range all[:min(len(all), cap(places))] {
 		places = append(places, place{node: c.n})
@@ -526,7 +554,16 @@ func (p *Pool) Fits(need Need) bool {
 // could reports whether open nodes could take the line's first task, now or when others
 // have ended.
 func (p *Pool) could(l *line) bool {
-	return p.enough(l.need, func(n *Node) bool { return l.local.Fits(n.total) && !p.late(l, n) })
+	for i := range l.ways {
+		if p.couldAs(l, &l.ways[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Pool) couldAs(l *line, w *way) bool {
+	return p.enough(w.need, func(n *Node) bool { return w.local.Fits(n.total) && !p.late(l, w, n) })
 }
 
 // SharedFree is what nobody has of what all nodes share.
@@ -544,11 +581,13 @@ func (p *Pool) Kept() (*Task, []*Node) {
 	return p.reserved.task, nodes
 }
 
-func (p *Pool) late(l *line, n *Node) bool { return p.Late != nil && p.Late(l.head(), n) }
+func (p *Pool) late(l *line, w *way, n *Node) bool {
+	return p.Late != nil && p.Late(l.head(), w.need, n)
+}
 
 // Occupy gives part of a node to a task that runs there already; nil if there is no room.
 func (p *Pool) Occupy(n *Node, t *Task) *Slot {
-	if n.gone || !n.HasRoom(t.Spec.Need) {
+	if n.gone || !n.HasRoom(t.Need()) {
 		return nil
 	}
 	if n.closed {
@@ -564,11 +603,11 @@ func (p *Pool) Occupy(n *Node, t *Task) *Slot {
 func (n *Node) FitsNode(need Need) bool { return n.local(need).Fits(n.total) }
 
 // Misfits takes all waiting tasks out of the queue whose need is not possible.
-func (p *Pool) Misfits(possible func(Need) bool) []*Task {
+func (p *Pool) Misfits(possible func(*Spec) bool) []*Task {
 	var out []*Task
 	for i := 0; i < len(p.order); {
 		l := p.order[i]
-		if possible(l.need) {
+		if possible(l.head().Spec) {
 			i++
 			continue
 		}
@@ -599,10 +638,13 @@ func (p *Pool) Follower(n *Node, need Need) *Task {
 		return nil
 	}
 	l := p.order[0]
-	if l.need != need || l.avoid != nil || l.company > 0 || n.limited > 0 || l.shared != (Named{}) || need.Nodes > 1 || p.late(l, n) {
+	way := l.wayOf(need)
+	if way < 0 || l.avoid != nil || l.company > 0 || n.limited > 0 || need.Nodes > 1 || p.late(l, &l.ways[way], n) {
 		return nil
 	}
-	return p.pop(0)
+	t := p.pop(0)
+	t.Variant = int8(way)
+	return t
 }
 
 // Release gives everything back: of a node that was removed, what other nodes gave, and

@@ -147,7 +147,7 @@ func TestMisfits(t *testing.T) {
 	p.Push(&Task{Seq: 2, Spec: &Spec{Need: Need{CPUs: 1, GPUs: 2}}})
 	p.Push(&Task{Seq: 3, Spec: &Spec{Need: Need{CPUs: 1, Mem: 2 << 30}}})
 	p.Push(&Task{Seq: 4, Spec: spec(2)})
-	if got := p.Misfits(p.Fits); len(got) != 3 || p.Waiting() != 1 {
+	if got := p.Misfits(func(s *Spec) bool { return s.Any(p.Fits) }); len(got) != 3 || p.Waiting() != 1 {
 		t.Errorf("%d misfits, %d wait; want 3 and 1", len(got), p.Waiting())
 	}
 	if s := p.Next(); s == nil || s.Task.Seq != 4 {
@@ -172,7 +172,7 @@ func TestAvoidedNode(t *testing.T) {
 }
 
 func TestLateTasksAreLeft(t *testing.T) {
-	p := &Pool{Late: func(t *Task, _ *Node) bool { return t.Spec.Time > time.Minute }}
+	p := &Pool{Late: func(t *Task, _ Need, _ *Node) bool { return t.Spec.Time > time.Minute }}
 	p.AddNode(NewNode("a", cpus(2), nil, 0, Named{}))
 	p.Push(&Task{Seq: 1, Spec: &Spec{Need: Need{CPUs: 2}, Time: time.Hour}})
 	p.Push(&Task{Seq: 2, Spec: spec(1)})
@@ -279,9 +279,17 @@ func simulate(t *testing.T, r *rand.Rand, tasks int) {
 			if r.IntN(5) == 0 {
 				need.Mem = int64(r.IntN(48))
 			}
-			p.Push(&Task{Seq: seq, Spec: &Spec{Need: need, Priority: r.IntN(8) / 7}})
+			task := &Task{Seq: seq, Spec: &Spec{Need: need, Priority: r.IntN(8) / 7}}
+			if r.IntN(5) == 0 {
+				task.Spec.Variants = NewVariants([]Variant{
+					{Need: Need{GPUs: 1 + r.IntN(2), Named: need.Named}, Own: OfGPUs},
+					{Need: Need{CPUs: 1 + r.IntN(widest), Mem: need.Mem}, Own: OfCPUs | OfMem},
+					{Need: Need{Nodes: int32(r.IntN(3)), Named: amounts(r, "licence", 2)}, Own: OfNodes},
+				}[:1+r.IntN(3)])
+			}
+			p.Push(task)
 		}
-		ended += len(p.Misfits(p.Fits))
+		ended += len(p.Misfits(func(s *Spec) bool { return s.Any(p.Fits) }))
 		for slot := p.Next(); slot != nil; slot = p.Next() {
 			s.running[slot] = now + 1 + r.IntN(20)
 			if s.claim != nil && goesFirst(slot.Task, s.claim.task) {
@@ -347,12 +355,12 @@ func (s *simulation) check() {
 	used := map[*Node]Need{}
 	var licences, free Amount
 	for first := range s.running {
-		licences += first.Task.Spec.Need.Named.Get("licence")
-		if nodes := first.Nodes(); len(nodes) != first.Task.Spec.Need.Width() {
-			s.Errorf("task %d has %d nodes of %v", first.Task.Seq, len(nodes), first.Task.Spec.Need)
+		licences += first.Task.Need().Named.Get("licence")
+		if nodes := first.Nodes(); len(nodes) != first.Task.Need().Width() {
+			s.Errorf("task %d has %d nodes of %v", first.Task.Seq, len(nodes), first.Task.Need())
 		}
 		for _, slot := range append([]*Slot{first}, first.Others...) {
-			need := slot.Task.Spec.Need
+			need := slot.Task.Need()
 			if len(slot.CPUs) != need.CPUs || len(slot.GPUs) != need.GPUs+min(1, int(need.Share)) {
 				s.Errorf("task %d has CPUs %v, GPUs %v of %v", slot.Task.Seq, slot.CPUs, slot.GPUs, need)
 			}
@@ -394,25 +402,26 @@ func (s *simulation) check() {
 	}
 	claim := p.reserved
 	p.Each(func(t *Task) bool {
-		need := t.Spec.Need
-		mine := need.Named.Get("licence")
-		if mine > free || claim != nil && mine > 0 && mine > total-claim.shared.Get("licence")-claim.beside.Get("licence") {
-			return true
-		}
-		room := 0
-		for _, n := range p.Nodes() {
-			if !n.HasRoom(need) {
-				continue
+		if t.Spec.Any(func(need Need) bool {
+			mine := need.Named.Get("licence")
+			if mine > free || claim != nil && mine > 0 && mine > total-claim.way.shared.Get("licence")-claim.beside.Get("licence") {
+				return false
 			}
-			if claim != nil {
-				if at := claim.place(n); at != nil && !n.local(need).Fits(claim.room(at)) {
+			room := 0
+			for _, n := range p.Nodes() {
+				if !n.HasRoom(need) {
 					continue
 				}
+				if claim != nil {
+					if at := claim.place(n); at != nil && !n.local(need).Fits(claim.room(at)) {
+						continue
+					}
+				}
+				room++
 			}
-			room++
-		}
-		if room >= need.Width() {
-			s.Errorf("%d nodes have room, task %d wants %v and waits", room, t.Seq, need)
+			return room >= need.Width()
+		}) {
+			s.Errorf("task %d wants %s, for which nodes have room, and waits", t.Seq, t.Spec.Needs())
 		}
 		return true
 	})
@@ -423,7 +432,7 @@ func (s *simulation) check() {
 	if s.claim != claim || s.placed != (len(claim.places) > 0) {
 		s.claim, s.before, s.placed = claim, map[*Slot]bool{}, len(claim.places) > 0
 		for slot := range s.running {
-			if slot.shared != (Named{}) && claim.shared != (Named{}) || slices.ContainsFunc(slot.Nodes(), func(n *Node) bool { return claim.place(n) != nil }) {
+			if slot.shared != (Named{}) && claim.way.shared != (Named{}) || slices.ContainsFunc(slot.Nodes(), func(n *Node) bool { return claim.place(n) != nil }) {
 				s.before[slot] = true
 			}
 		}
@@ -543,6 +552,71 @@ func TestWideTaskGetsItsNodes(t *testing.T) {
 	p.Release(got[0])
 	if n := got[0].Node; n.Free() != n.Total() {
 		t.Errorf("%v is free of %v", n.Free(), n.Total())
+	}
+}
+
+func TestVariants(t *testing.T) {
+	p := &Pool{}
+	gpu, cpu := NewNode("g", cpus(2), gpus(1), 0, Named{}), NewNode("c", cpus(4), nil, 0, Named{})
+	p.AddNode(gpu)
+	p.AddNode(cpu)
+	either := &Spec{Need: Need{CPUs: 1}, Variants: NewVariants([]Variant{
+		{Need: Need{GPUs: 1}, Own: OfGPUs}, {Need: Need{CPUs: 4}, Own: OfCPUs},
+	})}
+	for i := range int64(3) {
+		p.Push(&Task{Seq: i + 1, Spec: either})
+	}
+	for i := range int64(8) {
+		p.Push(&Task{Seq: 4 + i, Spec: spec(1)})
+	}
+	slots := drain(p)
+	if len(slots) < 3 || slots[0].Node != gpu || slots[0].Task.Chosen() != 1 || slots[1].Node != cpu || slots[1].Task.Chosen() != 2 {
+		t.Fatalf("started%s, variants %d and %d", started(slots), slots[0].Task.Chosen(), slots[1].Task.Chosen())
+	}
+	if need := slots[1].Task.Need(); need != (Need{CPUs: 4}) || either.Needs() != "1 CPU, 1 GPU or 4 CPUs" {
+		t.Errorf("runs with %v, of %s", need, either.Needs())
+	}
+	// The third one is not starved: the node of its first way is kept, as nothing is known of
+	// either. A narrow task may have what it leaves there.
+	if task, nodes := p.Kept(); task == nil || task.Seq != 3 || len(nodes) != 1 || nodes[0] != gpu || gpu.Free().CPUs != 0 || p.Waiting() != 8 {
+		t.Errorf("kept %v for %v, %d wait", nodes, task, p.Waiting())
+	}
+	// It starts in the other way if that is possible sooner.
+	p.Release(slots[1])
+	if got := drain(p); got[0].Task.Seq != 3 || got[0].Task.Chosen() != 2 || len(got) != 1 {
+		t.Errorf("started%s", started(got))
+	}
+	// A task with variants follows on the slot of a task that has what one of them needs.
+	q := &Pool{}
+	q.AddNode(NewNode("a", cpus(4), nil, 0, Named{}))
+	q.Push(&Task{Seq: 1, Spec: spec(4)})
+	q.Push(&Task{Seq: 2, Spec: either})
+	slots = drain(q)
+	if f := q.Follower(slots[0].Node, slots[0].Need()); f == nil || f.Chosen() != 2 {
+		t.Errorf("follower %v", f)
+	}
+}
+
+// TestVariantThatEndsSooner has a task wait where its second way is possible first, as far as
+// is known.
+func TestVariantThatEndsSooner(t *testing.T) {
+	p := &Pool{}
+	p.AddNode(NewNode("a", cpus(2), nil, 0, Named{}))
+	p.AddNode(NewNode("b", cpus(3), nil, 0, Named{}))
+	p.Push(&Task{Seq: 1, Spec: spec(2)})
+	p.Push(&Task{Seq: 2, Spec: spec(3)})
+	for _, s := range drain(p) {
+		s.SetEnd(map[string]int64{"a": 100, "b": 10}[s.Node.Name])
+	}
+	p.Push(&Task{Seq: 3, Spec: &Spec{Need: Need{CPUs: 1}, Variants: NewVariants([]Variant{
+		{Need: Need{CPUs: 2, Nodes: 2}, Own: OfCPUs | OfNodes}, {Need: Need{CPUs: 3}, Own: OfCPUs},
+	})}})
+	p.Push(&Task{Seq: 4, Spec: spec(1)})
+	if s := p.Next(); s != nil {
+		t.Fatalf("started %v", s.Task)
+	}
+	if _, nodes := p.Kept(); len(nodes) != 1 || nodes[0].Name != "b" {
+		t.Errorf("kept %v", nodes)
 	}
 }
 

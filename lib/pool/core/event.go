@@ -27,6 +27,8 @@ type Past struct {
 	Worker uint16
 	// Seconds is how long it took, if it has succeeded; 0: not known.
 	Seconds float64
+	// Variant is the way in which it ran last, from 0 on.
+	Variant int
 }
 
 // PastState is how far a task has come in runs before.
@@ -191,6 +193,7 @@ func (o *Output) Empty() bool {
 // Result is how an attempt has ended. Times are seconds, MaxRSS is bytes.
 type Result struct {
 	wire.Key
+	Variant      int // the number of the way in which it ran; 0: it has only one, or did not run
 	Node         string
 	What         wire.Outcome
 	Exit, Signal int

@@ -69,9 +69,9 @@ func (c *Core) suspect(n *Node) bool {
 }
 
 // elsewhere reports whether another node that is trusted could run a task.
-func (c *Core) elsewhere(n *Node, need pool.Need) bool {
+func (c *Core) elsewhere(n *Node, s *pool.Spec) bool {
 	return slices.ContainsFunc(c.workers, func(w *Worker) bool {
-		return w.Node != n && w.State == Ready && !w.Node.trial && w.n.FitsNode(need)
+		return w.Node != n && w.State == Ready && !w.Node.trial && s.Any(w.n.FitsNode)
 	})
 }
 
@@ -122,7 +122,7 @@ func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
 		return false
 	}
 	n := at.Node
-	if !c.elsewhere(n, t.Spec.Need) {
+	if !c.elsewhere(n, t.Spec) {
 		return false
 	}
 	switch {
@@ -175,7 +175,7 @@ func (c *Core) convict(n *Node) {
 	if n.row == 0 && !c.suspect(n) {
 		return
 	}
-	if w := n.Worker; w == nil || !c.elsewhere(n, pool.Need{}) {
+	if w := n.Worker; w == nil || !c.elsewhere(n, &pool.Spec{}) {
 		return
 	}
 	c.quarantine(n, fmt.Sprintf("%.0f of the last %.0f tasks failed there, and %d of these succeeded elsewhere", n.bad, n.good+n.bad, n.against))

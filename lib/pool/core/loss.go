@@ -319,7 +319,7 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 		n.deaths++
 		leave = n.deaths > mostDeaths
 		if n.deaths > c.Reconnects+c.LostRetries+bits.Len(uint(n.size.CPUs)) {
-			leave = leave || c.elsewhere(n, pool.Need{})
+			leave = leave || c.elsewhere(n, &pool.Spec{})
 		}
 	}
 	if w.fatal || leave {
@@ -383,6 +383,7 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 		why = oneLine(w.Node.why)
 	}
 	r := c.newResult(w.Name(), &wire.Done{Key: a.key(), What: wire.Lost, Start: a.started, Error: wire.Text(why)})
+	r.Variant = t.Chosen()
 	switch {
 	case a.before: // nothing more is known of it
 		c.ready(t)

@@ -12,6 +12,7 @@ import (
 // settle decides what an ended attempt means for its task. at is where it was; nil:
 // at an orphan.
 func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
+	r.Variant = t.Chosen()
 	c.stats.usage(r, t)
 	switch r.What {
 	case wire.Lost:

@@ -179,7 +179,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 		}
 		switch i.State {
 		case "running":
-			return []string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}
+			return append([]string{fmt.Sprintf("it runs on %s, attempt %d", i.Node, i.Task.Attempt)}, variant(i.Task)...)
 		case "queued":
 			return []string{"it is queued on " + i.Node + ", and begins when a task of the same kind ends there"}
 		case "ending":
@@ -204,6 +204,14 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 	return nil
 }
 
+// variant says in which of several ways a task runs.
+func variant(t *pool.Task) []string {
+	if t.Chosen() == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("variant %d of %d was chosen: %s", t.Chosen(), t.Spec.Ways(), t.Need())}
+}
+
 func (c *Core) explainDependent(t *pool.Task) []string {
 	var names []string
 	more := 0
@@ -225,8 +233,7 @@ func (c *Core) explainDependent(t *pool.Task) []string {
 }
 
 func (c *Core) explainWaiting(t *pool.Task) []string {
-	need := t.Spec.Need
-	out := []string{"it needs " + need.String()}
+	out := []string{"it needs " + t.Spec.Needs()}
 	before := 0
 	c.pool.Each(func(o *pool.Task) bool {
 		if o.Spec.Priority > t.Spec.Priority || o.Spec.Priority == t.Spec.Priority && o.Seq < t.Seq {
@@ -251,12 +258,18 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		out = append(out, plural(int64(before), "task")+" before it")
 	}
 	free := c.pool.SharedFree()
-	for _, name := range need.Named.Names() {
-		if all := c.Shared.Get(name); all > 0 && free.Get(name) < need.Named.Get(name) {
-			out = append(out, fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), all))
+	for i := range t.Spec.Ways() {
+		need := t.Spec.Way(i)
+		for _, name := range need.Named.Names() {
+			line := fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), c.Shared.Get(name))
+			if c.Shared.Get(name) > 0 && free.Get(name) < need.Named.Get(name) && !slices.Contains(out, line) {
+				out = append(out, line)
+			}
 		}
 	}
-	if c.pool.Hold && slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 }) {
+	if c.pool.Hold && t.Spec.Any(func(need pool.Need) bool {
+		return slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 })
+	}) {
 		out = append(out, "workers of the run before may have tasks running that use what all nodes share")
 	}
 	kept, keptNodes := c.pool.Kept()
@@ -277,11 +290,11 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 			why = w.check.String() + " runs"
 		case w.State == Waiting:
 			why = "tasks of the worker before may still run there"
-		case !w.n.FitsNode(need):
+		case !t.Spec.Any(w.n.FitsNode):
 			why = "too small: it has " + w.n.Total().String()
 		case n.trial:
 			why = fmt.Sprintf("on trial after %s in a row: gets one task at a time", plural(int64(n.row), "failure"))
-		case !w.n.HasRoom(need):
+		case !t.Spec.Any(w.n.HasRoom):
 			why = "busy: free are " + w.n.Free().String()
 		case kept != nil && kept != t && slices.Contains(keptNodes, w.n):
 			why = fmt.Sprintf("kept free for task %d, which is before it", kept.Seq)

@@ -62,7 +62,8 @@ func (s *stats) leave(why string, seq, tasks int64) {
 // usage adds what an attempt has used.
 func (s *stats) usage(r *Result, t *pool.Task) {
 	s.cpu += r.User + r.System
-	s.busy += r.Seconds * float64(t.Spec.Need.CPUs*t.Spec.Need.Width())
+	need := t.Need()
+	s.busy += r.Seconds * float64(need.CPUs*need.Width())
 }
 
 // end counts the end of a task.
@@ -150,13 +151,22 @@ func (c *Core) measure(n pool.Need, seconds float64) {
 	g.add(seconds)
 }
 
-// expected is how long a task will probably take: what it says, what the user
-// says, or what others of its kind took.
+// expected is how long a task will probably take, in the way that is the fastest.
 func (c *Core) expected(t *pool.Task) time.Duration {
+	least := c.expectedAs(t, t.Spec.Way(0))
+	for i := 1; i < t.Spec.Ways(); i++ {
+		least = min(least, c.expectedAs(t, t.Spec.Way(i)))
+	}
+	return least
+}
+
+// expectedAs is how long it will probably take with that need: what it says, what the user
+// says, or what others of its kind took.
+func (c *Core) expectedAs(t *pool.Task, need pool.Need) time.Duration {
 	if d := cmp.Or(t.Spec.Time, c.TimePerTask); d > 0 {
 		return d
 	}
-	if g := c.hist[t.Spec.Need]; g != nil && g.total >= 20 {
+	if g := c.hist[need]; g != nil && g.total >= 20 {
 		return time.Duration(g.quantile(0.95) * float64(time.Second))
 	}
 	return 0
@@ -190,7 +200,7 @@ func (c *Core) checkSlow() {
 // are of end.
 func (c *Core) late(t *pool.Task) bool {
 	for _, w := range c.workers {
-		if !c.lateAt(t, w.n) {
+		if t.Spec.Any(func(need pool.Need) bool { return !c.lateAt(t, need, w.n) }) {
 			return false
 		}
 	}
@@ -293,11 +303,11 @@ func (c *Core) whyWaiting(t *pool.Task) string {
 		return "they would not end before the job does"
 	case len(c.workers) == 0:
 		return "not started: no node was there"
-	case c.pool.Fits(t.Spec.Need):
-	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.n.FitsNode(t.Spec.Need) }):
+	case t.Spec.Any(c.pool.Fits):
+	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return t.Spec.Any(w.n.FitsNode) }):
 		return "not started: no node that is large enough took tasks"
 	default:
-		return "no node that is there is large enough: needs " + t.Spec.Need.String()
+		return "no node that is there is large enough: needs " + t.Spec.Needs()
 	}
 	return "not started"
 }

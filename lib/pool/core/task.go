@@ -13,11 +13,14 @@ import (
 // read takes in a task that was read, unless it was done before.
 func (c *Core) read(in Input) {
 	t := in.Task
+	if in.Past.Variant < t.Spec.Ways() { // it may have had more before
+		t.Variant = int8(in.Past.Variant)
+	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
 	c.stats.seen++
 	if in.Past.State == Succeeded || in.Past.State == Failed && !c.RetryFailed {
 		if in.Past.Seconds > 0 {
-			c.measure(t.Spec.Need, in.Past.Seconds)
+			c.measure(t.Need(), in.Past.Seconds)
 		}
 		c.skip(t, in.Past.State == Succeeded)
 		return
@@ -52,7 +55,7 @@ func (c *Core) submit(e *Submit) {
 		e.Refused = "the pool is " + c.phase.String()
 		return
 	}
-	if e.Refused = c.misfit(e.Task.Spec.Need); e.Refused != "" {
+	if e.Refused = c.misfit(e.Task.Spec); e.Refused != "" {
 		return
 	}
 	c.lastSeq = max(c.lastSeq, e.Task.Seq)
@@ -81,7 +84,7 @@ func (c *Core) ready(t *pool.Task) {
 
 // push queues a task, unless no node of the pool could ever run it.
 func (c *Core) push(t *pool.Task) {
-	if why := c.misfit(t.Spec.Need); why != "" {
+	if why := c.misfit(t.Spec); why != "" {
 		c.refuse(t, why)
 		return
 	}
@@ -116,8 +119,8 @@ func (c *Core) schedule() {
 
 // refuseMisfits refuses what waits and is now known to be too large for every node.
 func (c *Core) refuseMisfits() {
-	for _, t := range c.pool.Misfits(func(need pool.Need) bool { return c.misfit(need) == "" }) {
-		c.refuse(t, c.misfit(t.Spec.Need))
+	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s) == "" }) {
+		c.refuse(t, c.misfit(t.Spec))
 	}
 }
 
@@ -186,7 +189,8 @@ func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 		c.stats.first = c.now
 	}
 	if s == nil {
-		w.backlog[t.Spec.Need] = append(w.backlog[t.Spec.Need], a)
+		need := t.Need()
+		w.backlog[need] = append(w.backlog[need], a)
 		w.queued++
 	} else if d := lasts(t); d > 0 {
 		s.SetEnd(c.now.Add(d).UnixMicro())
@@ -210,7 +214,7 @@ func message(a *attempt) *wire.Run {
 	t := a.task
 	r := &wire.Run{
 		Key: a.key(), Text: wire.Text(t.Text), Argv: t.Spec.Argv, Mark: t.Spec.SlotMark, Dir: wire.Text(t.Spec.Dir),
-		Env: wire.Texts(t.Spec.Env), Need: t.Spec.Need, Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
+		Env: wire.Texts(t.Spec.Env), Need: t.Need(), Variant: t.Chosen(), Timeout: t.Spec.Timeout.Seconds(), Follow: a.slot == nil,
 	}
 	if a.slot != nil {
 		r.CPUs, r.GPUs, r.Slot, r.Nodes = a.slot.CPUs, a.slot.GPUs, a.slot.Number, nodesOf(a.slot)
@@ -224,7 +228,7 @@ func message(a *attempt) *wire.Run {
 
 // unqueue takes an attempt out of its worker's backlog.
 func (w *Worker) unqueue(a *attempt) {
-	need := a.task.Spec.Need
+	need := a.task.Need()
 	q := w.backlog[need]
 	if i := slices.Index(q, a); i >= 0 {
 		w.queued--
@@ -269,7 +273,7 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		c.ends(w)
 	}
 	if r.What == wire.OK {
-		c.measure(a.task.Spec.Need, d.Seconds)
+		c.measure(a.task.Need(), d.Seconds)
 	}
 	out := Output{Bytes: [2][]byte{d.Out, d.Err}}
 	if d.OutSize+d.ErrSize > 0 {
@@ -331,7 +335,7 @@ func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
 			return
 		}
 	}
-	if q := w.backlog[a.task.Spec.Need]; len(q) > 0 && next == nil {
+	if q := w.backlog[a.task.Need()]; len(q) > 0 && next == nil {
 		// It was on its way when this one ended.
 		b := q[0]
 		w.unqueue(b)
@@ -393,7 +397,7 @@ func (c *Core) back(w *Worker, k wire.Key) {
 
 func (c *Core) takeBack(a *attempt) {
 	c.forget(a)
-	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Node: a.worker.Name(), What: "unrun"}})
+	c.do(Tried{Task: a.task, Result: &Result{Key: a.key(), Variant: a.task.Chosen(), Node: a.worker.Name(), What: "unrun"}})
 	a.task.Attempt--
 	c.stats.attempts--
 	c.push(a.task)

@@ -226,9 +226,23 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	return cpus, false, warning
 }
 
-// misfit says why the pool could never run what needs that much, if all of its nodes were
-// there, or nothing. A node is taken as it is declared until it has been there.
-func (c *Core) misfit(need pool.Need) string {
+// misfit says why the pool could never run such tasks in any of their ways, if all of its
+// nodes were there, or nothing.
+func (c *Core) misfit(s *pool.Spec) string {
+	var why []string
+	for i := range s.Ways() {
+		reason := c.misfitAs(s.Way(i))
+		if reason == "" {
+			return ""
+		}
+		why = append(why, reason)
+	}
+	return strings.Join(why, "; ")
+}
+
+// misfitAs is misfit for one of the ways. A node is taken as it is declared until it has been
+// there.
+func (c *Core) misfitAs(need pool.Need) string {
 	local := need
 	for _, name := range need.Named.Names() {
 		switch shared := c.Shared.Get(name); {

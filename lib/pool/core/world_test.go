@@ -17,6 +17,7 @@ import (
 type world struct {
 	cfg     Config
 	needs   []pool.Need // of the tasks 1, 2, ...
+	ways    []pool.Variants
 	now     time.Time
 	core    *Core
 	session int
@@ -43,6 +44,7 @@ type record struct {
 	state   PastState
 	seconds float64
 	attempt int32
+	variant int
 	worker  *process
 }
 
@@ -117,9 +119,12 @@ func (w *world) readMore() {
 		}
 		seq := int64(i + 1)
 		t := &pool.Task{Seq: seq, Text: "x", Spec: &pool.Spec{Need: need}}
+		if i < len(w.ways) {
+			t.Spec.Variants = w.ways[i]
+		}
 		var past Past
 		if r := w.past[seq]; r != nil {
-			past.State, past.Seconds, t.Attempt = r.state, r.seconds, r.attempt
+			past.State, past.Seconds, past.Variant, t.Attempt = r.state, r.seconds, r.variant, r.attempt
 			if r.worker != nil {
 				past.Worker = uint16(r.worker.id)
 			}
@@ -161,7 +166,7 @@ func (w *world) handle(e Event) {
 			w.process(e.Worker).lease = w.now.Add(leaseTime)
 		case Start:
 			r := w.record(e.Run.Seq)
-			r.state, r.attempt, r.worker = Started, e.Run.Attempt, w.process(e.Worker)
+			r.state, r.attempt, r.variant, r.worker = Started, e.Run.Attempt, max(0, e.Run.Variant-1), w.process(e.Worker)
 			w.toWorker(e.Worker, &wire.Message{Run: e.Run})
 		case Send:
 			w.toWorker(e.Worker, e.Message)
@@ -481,7 +486,7 @@ func (w *world) check() {
 	given := pool.Amount(0)
 	note := func(a *attempt) {
 		if a.slot != nil || a.claim != nil {
-			given += a.task.Spec.Need.Named.Get("licence")
+			given += a.task.Need().Named.Get("licence")
 		}
 	}
 	for _, a := range c.attempts {
@@ -493,7 +498,7 @@ func (w *world) check() {
 	for _, o := range c.orphans {
 		for _, a := range append(sorted(o.attempts), o.cancelled...) {
 			note(a)
-			if a.task.Spec.Need.Named.Get("licence") > 0 && a.slot == nil && a.claim == nil {
+			if a.task.Need().Named.Get("licence") > 0 && a.slot == nil && a.claim == nil {
 				w.broken = fmt.Sprintf("task %d may run without its licence", a.task.Seq)
 			}
 		}
@@ -567,7 +572,7 @@ func (w *world) fingerprint() string {
 		seq := int64(i + 1)
 		fmt.Fprintf(&b, "t%d ", w.ended[seq])
 		if r := w.past[seq]; r != nil {
-			fmt.Fprintf(&b, "%d %d ", r.state, r.attempt)
+			fmt.Fprintf(&b, "%d %d %d ", r.state, r.attempt, r.variant)
 		}
 		if a := c.attempts[seq]; a != nil {
 			fmt.Fprintf(&b, "a%v%v%v ", a.key(), a.slot != nil, a.recalled)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -420,7 +421,7 @@ type Object struct {
 	GPUs     *jsonText         `json:"gpus,omitempty"`
 	Mem      *jsonSize         `json:"mem,omitempty"`
 	Nodes    *jsonText         `json:"nodes,omitempty"`
-	Need     *jsonNamed        `json:"need,omitempty"`
+	Need     *jsonNeed         `json:"need,omitempty"`
 	Timeout  *jsonText         `json:"timeout,omitempty"`
 	Time     *jsonText         `json:"time,omitempty"`
 	Priority *jsonText         `json:"priority,omitempty"`
@@ -444,11 +445,10 @@ func (o *Object) Set(cpus, gpus, mem, need, nodes, timeout string) error {
 		}
 	}
 	if need != "" {
-		named, err := pool.ParseNamed(need)
-		if err != nil {
+		if err := Set(&pool.Spec{}, "need", need); err != nil {
 			return err
 		}
-		o.Need = &jsonNamed{named}
+		o.Need = (*jsonNeed)(&need)
 	}
 	if mem == "" {
 		return nil
@@ -494,29 +494,44 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// jsonNamed are named resources: a string such as "licence=1,scratch=50G", or an object.
-type jsonNamed struct{ pool.Named }
+// jsonNeed is what a task needs as --need has it: a string such as "licence=1,scratch=50G", an
+// object, or a list of those, which are variants.
+type jsonNeed string
 
-func (n *jsonNamed) UnmarshalJSON(b []byte) (err error) {
+func (n *jsonNeed) UnmarshalJSON(b []byte) error {
+	var list []json.RawMessage
+	if json.Unmarshal(b, &list) == nil {
+		var parts []string
+		for _, x := range list {
+			var one jsonNeed
+			if err := one.UnmarshalJSON(x); err != nil {
+				return err
+			}
+			parts = append(parts, string(one))
+		}
+		*n = jsonNeed(strings.Join(parts, " | "))
+		return nil
+	}
 	var s string
 	if json.Unmarshal(b, &s) == nil {
-		n.Named, err = pool.ParseNamed(s)
-		return err
+		*n = jsonNeed(s)
+		return nil
 	}
 	var object map[string]jsonText
 	if err := json.Unmarshal(b, &object); err != nil {
-		return fmt.Errorf("need: %s is neither an object nor a string", b)
+		return fmt.Errorf("need: %s is neither an object, a string nor a list of those", b)
 	}
-	values := map[string]string{}
-	for name, v := range object {
-		values[name] = string(v)
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		part := name + "=" + string(object[name])
+		if strings.Count(part, "=") > 1 || strings.ContainsAny(part, ",|") {
+			return fmt.Errorf("need: %q is not of the form NAME=AMOUNT", part)
+		}
+		parts = append(parts, part)
 	}
-	n.Named, err = pool.NamedOf(values)
-	return err
+	*n = jsonNeed(strings.Join(parts, ","))
+	return nil
 }
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (n *jsonNamed) MarshalJSON() ([]byte, error) { return json.Marshal(n.String()) }
 
 // jsonList is one id or a list of them.
 type jsonList []string
@@ -597,7 +612,9 @@ func (o *Object) apply(t *pool.Task, spec pool.Spec) (pool.Spec, error) {
 		}
 	}
 	if o.Need != nil {
-		spec.Need.Named = o.Need.Named
+		if err := Set(&spec, "need", string(*o.Need)); err != nil {
+			return spec, err
+		}
 	}
 	if o.Mem != nil {
 		spec.Need.Mem = int64(*o.Mem)

@@ -15,19 +15,26 @@ import (
 // maxCount bounds CPUs and GPUs of a task.
 const maxCount = 1 << 14
 
-// setters are the settings a task can have, by name.
-var setters = map[string]func(s *pool.Spec, value string) error{
-	"cpus": func(s *pool.Spec, v string) (err error) { s.Need.CPUs, err = count(v, 1); return },
-	"gpus": func(s *pool.Spec, v string) (err error) { s.Need.GPUs, s.Need.Share, err = gpus(v); return },
-	"nodes": func(s *pool.Spec, v string) error {
-		n, err := count(v, 1)
-		if s.Need.Nodes = int32(n); n == 1 {
-			s.Need.Nodes = 0
+// amounts are the settings of which a variant can have its own, by name.
+var amounts = map[string]struct {
+	own pool.Settings
+	set func(n *pool.Need, value string) error
+}{
+	"cpus": {pool.OfCPUs, func(n *pool.Need, v string) (err error) { n.CPUs, err = count(v, 1); return }},
+	"gpus": {pool.OfGPUs, func(n *pool.Need, v string) (err error) { n.GPUs, n.Share, err = gpus(v); return }},
+	"mem":  {pool.OfMem, func(n *pool.Need, v string) (err error) { n.Mem, err = unit.SizeWithUnit(v); return }},
+	"nodes": {pool.OfNodes, func(n *pool.Need, v string) error {
+		nodes, err := count(v, 1)
+		if n.Nodes = int32(nodes); nodes == 1 {
+			n.Nodes = 0
 		}
 		return err
-	},
-	"need": func(s *pool.Spec, v string) (err error) { s.Need.Named, err = pool.ParseNamed(v); return },
-	"mem":  func(s *pool.Spec, v string) (err error) { s.Need.Mem, err = unit.SizeWithUnit(v); return },
+	}},
+}
+
+// setters are the other settings a task can have.
+var setters = map[string]func(s *pool.Spec, value string) error{
+	"need": need,
 	"timeout": func(s *pool.Spec, v string) (err error) {
 		s.Timeout, err = unit.Seconds(v)
 		return
@@ -45,14 +52,71 @@ var setters = map[string]func(s *pool.Spec, value string) error{
 
 // Set changes one setting of s, such as "cpus".
 func Set(s *pool.Spec, name, value string) error {
-	set, ok := setters[name]
-	if !ok {
-		return fmt.Errorf("unknown setting %q: expected one of %s", name, strings.Join(slices.Sorted(maps.Keys(setters)), ", "))
+	var err error
+	if amount, ok := amounts[name]; ok {
+		err = amount.set(&s.Need, value)
+	} else if set, ok := setters[name]; ok {
+		err = set(s, value)
+	} else {
+		names := append(slices.Collect(maps.Keys(amounts)), slices.Collect(maps.Keys(setters))...)
+		slices.Sort(names)
+		return fmt.Errorf("unknown setting %q: expected one of %s", name, strings.Join(names, ", "))
 	}
-	if err := set(s, value); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+// need reads "licence=1,scratch=50G", or variants: "gpus=1 | cpus=16".
+func need(s *pool.Spec, text string) error {
+	var list []pool.Variant
+	for part := range strings.SplitSeq(text, "|") {
+		v, err := variant(part)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(list, v) {
+			return fmt.Errorf("variant %q is named twice", strings.TrimSpace(part))
+		}
+		list = append(list, v)
+	}
+	switch {
+	case len(list) > pool.MaxVariants:
+		return fmt.Errorf("%d variants, at most %d are possible", len(list), pool.MaxVariants)
+	case len(list) == 1 && list[0].Own == 0:
+		s.Need.Named, s.Variants = list[0].Need.Named, pool.Variants{}
+	default:
+		s.Need.Named, s.Variants = pool.Named{}, pool.NewVariants(list)
+	}
+	return nil
+}
+
+// variant reads "gpus=1,licence=2".
+func variant(text string) (pool.Variant, error) {
+	var v pool.Variant
+	var named []string
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		amount, ok := amounts[name]
+		switch {
+		case !ok:
+			named = append(named, part)
+		case v.Own&amount.own != 0:
+			return v, fmt.Errorf("resource %q is named twice", name)
+		default:
+			if err := amount.set(&v.Need, value); err != nil {
+				return v, fmt.Errorf("%s: %w", name, err)
+			}
+			v.Own |= amount.own
+		}
+	}
+	if named == nil {
+		return v, nil
+	}
+	var err error
+	v.Need.Named, err = pool.ParseNamed(strings.Join(named, ","))
+	return v, err
 }
 
 // gpus reads a number of GPUs, or a part of one in thousandths.
@@ -122,7 +186,7 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 
 // add makes another one known.
 func (in *interner) add(s pool.Spec) *pool.Spec {
-	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%d|%d|%d|%q|%q|%v|%v", s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
+	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%v|%d|%d|%d|%q|%q|%v|%v", s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named, s.Variants, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // a feed for ever must not fill the memory
 	}
@@ -134,6 +198,6 @@ func (in *interner) add(s pool.Spec) *pool.Spec {
 }
 
 func same(a, b *pool.Spec) bool {
-	return a.Need == b.Need && a.Priority == b.Priority && a.Timeout == b.Timeout && a.Time == b.Time &&
+	return a.Need == b.Need && a.Variants == b.Variants && a.Priority == b.Priority && a.Timeout == b.Timeout && a.Time == b.Time &&
 		a.Dir == b.Dir && a.Argv == b.Argv && a.SlotMark == b.SlotMark && slices.Equal(a.Env, b.Env)
 }

@@ -50,6 +50,7 @@ type Record struct {
 	Time    float64      `json:"t"` // seconds since 1970
 	Seq     int64        `json:"seq,omitempty"`
 	Attempt int32        `json:"attempt,omitempty"`
+	Variant int          `json:"variant,omitempty"` // of several in which it could run, from 1 on
 	Hash    string       `json:"hash,omitempty"`
 	ID      string       `json:"id,omitempty"`
 	Node    string       `json:"node,omitempty"`
@@ -141,6 +142,7 @@ type Journal struct {
 type sendKey struct {
 	node    string
 	attempt int32
+	variant int
 }
 
 // probeTime is how long those who look whether a run goes on, by Held, may keep its lock.
@@ -258,9 +260,9 @@ func (j *Journal) sync() {
 	}
 }
 
-// Sent notes that a task is handed to a node.
-func (j *Journal) Sent(node string, attempt int32, seq int64) {
-	k := sendKey{node, attempt}
+// Sent notes that a task is handed to a node, and in which variant.
+func (j *Journal) Sent(node string, attempt int32, variant int, seq int64) {
+	k := sendKey{node, attempt, variant}
 	if len(j.sends[k]) == 0 {
 		j.order = append(j.order, k)
 	}
@@ -275,7 +277,7 @@ func (j *Journal) Add(r *Record) {
 
 func (j *Journal) flushSent(now float64) {
 	for _, k := range j.order {
-		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Tasks: formatSeqs(j.sends[k])})
+		j.file.add(&Record{Kind: Send, Time: now, Node: k.node, Attempt: k.attempt, Variant: k.variant, Tasks: formatSeqs(j.sends[k])})
 		j.sends[k] = j.sends[k][:0]
 	}
 	j.order = j.order[:0]

@@ -69,10 +69,12 @@ type History struct {
 	last int64
 
 	entries []Entry // by number
-	byText  map[uint64][]int64
-	workers []knownWorker
-	plain   bool              // hashes are of commands without quotes
-	current map[string]uint16 // the worker of a node
+	// variants are those in which tasks ran last, of those that ran in another than the first.
+	variants map[int64]int
+	byText   map[uint64][]int64
+	workers  []knownWorker
+	plain    bool              // hashes are of commands without quotes
+	current  map[string]uint16 // the worker of a node
 }
 
 // Get returns what is known of a task.
@@ -81,6 +83,14 @@ func (h *History) Get(seq int64) Entry {
 		return Entry{}
 	}
 	return h.entries[seq]
+}
+
+// Variant is the way in which a task ran last, from 0 on.
+func (h *History) Variant(seq int64) int {
+	if h == nil {
+		return 0
+	}
+	return h.variants[seq]
 }
 
 // Last is the highest number that a task has had.
@@ -204,6 +214,7 @@ func (h *History) add(r *Record) error {
 				e.State, e.Worker = Started, h.current[r.Node]
 			}
 			e.Attempt = max(e.Attempt, r.Attempt)
+			h.ran(seq, r.Variant)
 		})
 	case Try:
 		e := h.at(r.Seq)
@@ -229,6 +240,19 @@ func (h *History) add(r *Record) error {
 		h.at(r.Seq).State = Ended
 	}
 	return nil
+}
+
+// ran notes the variant in which a task ran.
+func (h *History) ran(seq int64, variant int) {
+	switch {
+	case variant > 1 && variant <= pool.MaxVariants:
+		if h.variants == nil {
+			h.variants = map[int64]int{}
+		}
+		h.variants[seq] = variant - 1
+	case h.variants != nil:
+		delete(h.variants, seq)
+	}
 }
 
 // HashOf is the hash of a task as this history has it.

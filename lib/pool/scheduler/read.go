@@ -162,7 +162,7 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 		return core.Past{}, fault.Hint(fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, journal.Command(t), t.Seq),
 			"the list has changed: use --resume-by text, or --force-resume if that is meant")
 	}
-	return core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds()}, nil
+	return core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds(), Variant: s.History.Variant(t.Seq)}, nil
 }
 
 // inputEnded is called when nothing more is read, for now.

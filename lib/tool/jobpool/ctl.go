@@ -170,6 +170,10 @@ func ctlList(c *cli.Context) error {
 		return nil
 	}
 	t := app.Table{Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"}, Right: []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true}
+	chosen := slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 })
+	if chosen {
+		t.Header = append(t.Header[:7:7], "variant", "command")
+	}
 	for _, x := range a.Tasks {
 		pid, at := "", ""
 		if x.PID > 0 {
@@ -178,7 +182,15 @@ func ctlList(c *cli.Context) error {
 		if x.Seconds > 0 {
 			at = seconds(x.Seconds)
 		}
-		t.Add(strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason, x.Command)
+		row := []string{strconv.FormatInt(x.Seq, 10), x.ID, x.State, x.Node, pid, at, x.Reason}
+		if chosen {
+			variant := ""
+			if x.Variant > 0 {
+				variant = fmt.Sprintf("%d: %s", x.Variant, x.Need)
+			}
+			row = append(row, variant)
+		}
+		t.Add(append(row, x.Command)...)
 	}
 	return t.Print(c.App.Writer)
 }
@@ -272,7 +284,7 @@ func needFlags() []cli.Flag {
 	str := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
-	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("need", "named resources: `LIST`"), str("task-nodes", "run it on `N` nodes"), str("timeout", "end it after `TIME`")}
+	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("need", "named resources, or variants: `LIST`"), str("task-nodes", "run it on `N` nodes"), str("timeout", "end it after `TIME`")}
 }
 
 func callCommand() *cli.Command {

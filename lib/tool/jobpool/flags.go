@@ -63,7 +63,7 @@ func runFlags() []cli.Flag {
 		str("cpus", "CPUs for each task: `N`", "c"),
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4G"),
-		str("need", "named resources for each task: `LIST`, such as licence=1"),
+		str("need", "named resources for each task: `LIST`, such as licence=1, or variants, such as 'gpus=1 | cpus=16'"),
 		str("task-nodes", "run each task on `N` nodes, which give the above each"),
 		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),

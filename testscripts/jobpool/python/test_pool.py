@@ -99,6 +99,60 @@ class ServedPool(unittest.TestCase):
         self.assertIs(next(done), slow)
 
 
+class Needs(unittest.TestCase):
+    """What tasks need, in a pool of two nodes with a GPU each and a licence for both."""
+
+    @classmethod
+    def setUpClass(cls):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "GPU-a"
+        cls.pool = jobpool.Pool(options=["--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n1,2/n2",
+                                         "--resource", "licence=1.5", "--node-resource", "n2:board=1"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.shutdown()
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+
+    def test_named(self):
+        show = "echo $JOBPOOL_RESOURCE_LICENCE $JOBPOOL_RESOURCE_BOARD $JOBPOOL_NODE"
+        for need in ("licence=0.5,board=1", {"licence": 0.5, "board": 1}, {"board": "1", "licence": "0.5"}):
+            self.assertEqual(self.pool.run(show, need=need).result(180).stdout, "0.5 1 n2\n")
+        self.assertEqual(self.pool.needs(need="board=1").submit(os.getenv, "JOBPOOL_NODE").result(180), "n2")
+        with self.assertRaisesRegex(jobpool.PoolError, "the pool has 1.5 licence in all: it needs 1 CPU, 2 licence"):
+            self.pool.run("true", need={"licence": 2}).result(180)
+        with self.assertRaisesRegex(jobpool.PoolError, "neither an object, a string nor a list"):
+            self.pool.run("true", need=3).result(180)
+
+    def test_shared_resource(self):
+        # The licence is enough for one of them at a time: each makes the file, and none finds it.
+        one = "set -C; : >taken && sleep 0.1 && rm taken"
+        for f in [self.pool.run(one, need={"licence": 1}) for _ in range(6)]:
+            self.assertEqual(f.result(180).what, "ok")
+
+    def test_nodes(self):
+        r = self.pool.run("echo $JOBPOOL_NNODES $JOBPOOL_NODELIST $JOBPOOL_NCPUS", nodes=2, cpus=2).result(180)
+        self.assertEqual(r.stdout.split(), ["2", "n1,n2", "2"])
+        with self.assertRaisesRegex(jobpool.PoolError, "too few nodes"):
+            self.pool.run("true", nodes=3).result(180)
+
+    def test_part_of_a_gpu(self):
+        r = self.pool.run("echo $CUDA_VISIBLE_DEVICES $JOBPOOL_GPU_SHARE", gpus=0.5).result(180)
+        self.assertEqual(r.stdout, "GPU-a 0.5\n")
+        with self.assertRaisesRegex(jobpool.PoolError, "neither a whole number nor a part of one GPU"):
+            self.pool.run("true", gpus=1.5).result(180)
+
+    def test_variants(self):
+        for need in ("gpus=2 | cpus=2", [{"gpus": 2}, {"cpus": 2}], ["gpus=2", {"cpus": "2"}]):
+            r = self.pool.run("echo $JOBPOOL_VARIANT $JOBPOOL_NCPUS", need=need).result(180)
+            self.assertEqual((r.stdout, r.variant), ("2 2\n", 2))
+        r = self.pool.run("echo $JOBPOOL_VARIANT $JOBPOOL_GPUS", need="gpus=1 | cpus=2").result(180)
+        self.assertEqual((r.stdout, r.variant), ("1 GPU-a\n", 1))
+        self.assertEqual(self.pool.run("true", gpus=1).result(180).variant, 0)
+        self.assertEqual(self.pool.needs(need="gpus=2 | cpus=2").submit(os.getenv, "JOBPOOL_VARIANT").result(180), "2")
+        with self.assertRaisesRegex(jobpool.PoolError, "it needs 3 CPUs; no node of the pool is large enough: it needs 1 CPU, 3 GPUs"):
+            self.pool.run("true", need="cpus=3 | gpus=3").result(180)
+
+
 class OwnPool(unittest.TestCase):
     def test_own(self):
         before = set(os.listdir("."))
