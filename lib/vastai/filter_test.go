@@ -70,7 +70,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"in a map the unit is MB": {"gpu_ram": map[string]any{"gte": 24}},
 		"the value is missing":    {"gpu_ram": nil},
 		"has no operator":         {"gpu_ram": map[string]any{}},
-		"expected a plain value":      {"gpu_name": map[string]any{"eq": map[string]any{"x": 1}}},
+		"expected a plain value":  {"gpu_name": map[string]any{"eq": map[string]any{"x": 1}}},
 	} {
 		if _, err := ParseMap(m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", m, err, want)
