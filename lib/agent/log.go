@@ -43,7 +43,31 @@ func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
 			f, err = os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 		}
 	}
+	if err == nil && name == tailFile {
+		err = endLine(d, f)
+	}
 	return &taskLog{agent: a, file: f}, err
+}
+
+// endLine begins the part behind a job's output with the end of the last line, which the
+// output may lack.
+func endLine(d Dir, tail *os.File) error {
+	if info, err := tail.Stat(); err != nil || info.Size() > 0 {
+		return err
+	}
+	output, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // there is none, or it is not a plain file
+	}
+	defer output.Close()
+	last := make([]byte, 1)
+	if info, err := output.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
+	} else if _, err := output.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return nil
+	}
+	_, err = tail.WriteString("\n")
+	return err
 }
 
 // Say writes a line of the agent. Close returns the error of one that a full disk cut off.

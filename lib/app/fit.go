@@ -1,6 +1,7 @@
 package app
 
 import (
+	"io"
 	"slices"
 	"strings"
 
@@ -133,6 +134,15 @@ func cut(s string, width int) string {
 		out.WriteRune(r)
 	}
 	return out.String() + "…"
+}
+
+// Rows are the lines of a text, each cut to the width of a terminal.
+func Rows(terminal io.Writer, text string) (rows []string) {
+	width := Width(terminal)
+	for line := range strings.Lines(text) {
+		rows = append(rows, cut(strings.TrimSuffix(line, "\n"), width)+"\n")
+	}
+	return rows
 }
 
 // breakWords breaks a text between its words; a word that is too long is cut.

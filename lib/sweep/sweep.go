@@ -25,8 +25,9 @@ type Table struct {
 
 // Bounds of a table.
 const (
-	maxLine = 1 << 20 // bytes of a line
-	maxSize = 64 << 20
+	maxLine    = 1 << 20 // bytes of a line
+	maxSize    = 64 << 20
+	maxColumns = 256
 )
 
 // Format is how a table is written.
@@ -154,6 +155,9 @@ func (r *reading) fields(number int, line string) error {
 // add takes the names of the columns, and after them rows.
 func (r *reading) add(number int, fields []string) error {
 	if r.Columns == nil {
+		if len(fields) > maxColumns {
+			return r.fail(number, "%d columns, more than %d", len(fields), maxColumns)
+		}
 		for i, f := range fields {
 			fields[i] = strings.TrimSpace(f)
 			if err := r.check(fields[i]); err != nil {
@@ -197,6 +201,9 @@ func (r *reading) csv() error {
 			return r.fail(bad.Line, "%w", bad.Err)
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		if len(fields) > 1 && strings.TrimSpace(strings.Join(fields, "")) == "" {
+			continue // as spreadsheets end their files, and as a blank line in TSV
 		}
 		number, _ := in.FieldPos(0)
 		for _, f := range fields {

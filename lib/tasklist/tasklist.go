@@ -56,7 +56,7 @@ func Open(configFile, dir string) (*spool.Spool, error) {
 
 // States are the words that a filter by state takes: the states, and words for several of
 // them.
-var States = []string{"pending", "running", "completed", "failed", "error", "stopped", "unfinished", "ended", "unsuccessful"}
+var States = []string{"pending", "running", "stopping", "completed", "failed", "error", "stopped", "unfinished", "ended", "unsuccessful"}
 
 func matches(word string, s task.State) bool {
 	switch word {

@@ -42,6 +42,7 @@ func TestSelect(t *testing.T) {
 		{words: "train", states: "running", want: "dddd0000"},
 		{states: "ended", want: "dddd0000 b"},
 		{states: "unsuccessful", want: "b"},
+		{states: "stopping", want: ""},
 		{states: "unfinished", want: "1d831b5c dddd0000"},
 		{states: "pending,error", want: "1d831b5c b"},
 		{group: "*", want: "1d831b5c dddd0000 dddd0000 b"},

@@ -100,12 +100,12 @@ func (l *listing) watch() error {
 		if err := l.show(&text, &notes, false); err != nil {
 			return err
 		}
-		lines := strings.SplitAfter(text.String(), "\n")
-		// As many of the newest as fit, below the names of the columns.
-		if room := max(4, app.Height(l.stdout)-strings.Count(notes.String(), "\n")-2); len(lines) > room {
+		// As many of the newest as fit, below the names of the columns; a line takes one row.
+		lines, last := app.Rows(l.stdout, text.String()), app.Rows(l.stdout, notes.String())
+		if room := max(1, app.Height(l.stdout)-len(last)-1); len(lines) > room {
 			lines = append(lines[:1:1], lines[len(lines)-room+1:]...)
 		}
-		if _, err := fmt.Fprintf(l.stdout, "\x1b[H\x1b[2J%s%s", strings.Join(lines, ""), notes.String()); err != nil {
+		if _, err := fmt.Fprintf(l.stdout, "\x1b[H\x1b[2J%s", strings.Join(append(lines, last...), "")); err != nil {
 			return err
 		}
 		select {
@@ -318,7 +318,14 @@ func groups(found []spool.Summary) *app.Table {
 		n.Total++
 		n.By[s.State]++
 	}
-	t := &app.Table{Header: []string{"group", "tasks", "pending", "running", "completed", "failed", "error", "stopped"}, Right: []int{1, 2, 3, 4, 5, 6, 7}}
+	states := []task.State{task.Pending, task.Running, task.Completed, task.Failed, task.Error, task.Stopped}
+	if all.By[task.Stopping] > 0 {
+		states = slices.Insert(states, 2, task.Stopping)
+	}
+	t := &app.Table{Header: []string{"group", "tasks"}, Right: []int{1}}
+	for i, s := range states {
+		t.Header, t.Right = append(t.Header, string(s)), append(t.Right, i+2)
+	}
 	for _, s := range []task.State{task.Stopped, task.Error, task.Running, task.Pending, task.Failed, task.Completed} {
 		if all.By[s] == 0 { // a state that no task is in
 			t.Drop = append(t.Drop, string(s))
@@ -327,7 +334,7 @@ func groups(found []spool.Summary) *app.Table {
 	for _, g := range order {
 		n := by[g]
 		cells := []string{orDash(g), fmt.Sprint(n.Total)}
-		for _, s := range []task.State{task.Pending, task.Running, task.Completed, task.Failed, task.Error, task.Stopped} {
+		for _, s := range states {
 			cells = append(cells, fmt.Sprint(n.By[s]))
 		}
 		t.Add(cells...)

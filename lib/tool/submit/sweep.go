@@ -34,10 +34,20 @@ func combinations(args []string) (lists [][]string, words []string, err error) {
 		case "--":
 			return lists, args[i+1:], nil
 		default:
+			if option, _, _ := strings.Cut(arg, "="); isOption(option) {
+				return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "%q: options come before the lists of values", arg),
+					fmt.Sprintf("for the value %[1]s, name the list: NAME=%[1]s", arg))
+			}
 			lists[len(lists)-1] = append(lists[len(lists)-1], arg)
 		}
 	}
 	return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "no command follows the lists of values"), `put it behind "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+}
+
+// isOption reports whether a word is an option of this tool.
+func isOption(word string) bool {
+	name, ok := strings.CutPrefix(word, "--")
+	return ok && slices.ContainsFunc(flags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 }
 
 // parameters is the table that --each and lists of values make; nil: there is none.
@@ -109,7 +119,7 @@ func expand(c *cli.Context, e spool.Entry, table sweep.Table, stderr io.Writer) 
 		return nil, fault.Hint(fault.Errorf(fault.Usage, "the command has no placeholder: all tasks would be the same"),
 			fmt.Sprintf("put the value of a column into it, as in --%[1]s {%[1]s}", table.Columns[0]))
 	case len(unused) > 0:
-		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", strings.Join(unused, ", ")))
+		app.Report(stderr, name, fmt.Errorf("warning: the command does not use column %s", someOf(unused)))
 	}
 	if e.Group == "" {
 		if e.Group, err = newGroup(e.Slug, e.Key); err != nil {
