@@ -36,6 +36,8 @@ type program struct {
 	name  string
 	least [3]int
 	slurm bool
+	// without is what a spool's tasks cannot have where the program is missing; "": no task runs.
+	without string
 }
 
 // needs is the least version, as the program itself writes it.
@@ -50,14 +52,17 @@ func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
 			// Before, --retry took no number, and every call failed.
-			return []program{{"vastai", [3]int{1, 0, 13}, false}}
+			return []program{{name: "vastai", least: [3]int{1, 0, 13}}}
 		}
 		return nil
 	}
-	list := []program{{"git", [3]int{2, 20}, false}, {c.Environment.Python, [3]int{3, 8}, false}, {"bash", [3]int{4, 4}, false}}
+	list := []program{{name: "git", least: [3]int{2, 20}}, {name: c.Environment.Python, least: [3]int{3, 8}}, {name: "bash", least: [3]int{4, 4}}}
+	if c.SpoolDir() != "" {
+		list[0].without, list[1].without = "a git repository", "a virtual environment"
+	}
 	if c.Mode == "slurm" {
 		for _, name := range []string{"sbatch", "squeue", "sacct", "scancel", "scontrol"} {
-			list = append(list, program{name, [3]int{20, 11}, true})
+			list = append(list, program{name: name, least: [3]int{20, 11}, slurm: true})
 		}
 	}
 	return list
@@ -99,6 +104,10 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	switch {
 	case errors.As(err, &missing):
 		check.Detail, check.Hint = err.Error(), fmt.Sprintf("install %s, or put it into PATH", p.name)
+		if p.without != "" {
+			check.OK, check.Warning = true, true
+			check.Detail = "program not found: tasks with " + p.without + " cannot run"
+		}
 	case err != nil && p.slurm:
 		check.Detail, check.Hint = err.Error(), "Slurm's programs need a valid slurm.conf: SLURM_CONF is not set"
 		if conf := os.Getenv("SLURM_CONF"); conf != "" {
@@ -122,8 +131,8 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	return check
 }
 
-// CheckPython makes a virtual environment, as for a task, and looks for pip in it. Without
-// pip, tasks can run whose code has nothing to install.
+// CheckPython creates a virtual environment, as for a task, and looks for pip in it. Without
+// pip, tasks can run whose code has nothing to install. [CheckPrograms] reports a missing Python.
 func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Check {
 	if c.Mode == "vast" {
 		return nil
@@ -146,6 +155,9 @@ func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Che
 		if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {
 			return []Check{{Name: check.Name, OK: true, Detail: "made, with pip " + words[1]}}
 		}
+	}
+	if errors.As(err, new(*command.NotFoundError)) {
+		return nil
 	}
 	if bare := errors.Join(os.RemoveAll(venv), create("--without-pip")); bare != nil {
 		check.Detail = bare.Error()

@@ -36,7 +36,7 @@ func demo(t *testing.T, env []string, args ...string) string {
 	}
 	for _, want := range []string{
 		" write  completed ", " add    completed ", " fail   failed ", "exit code 3\n", "wrote numbers.txt\n", "the total is 55\n",
-		"this task goes wrong\n", "task failed: exit code 3\n", "all three ended as they should",
+		"this task fails on purpose\n", "task failed: exit code 3\n", "all three ended as expected",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not print %q:\n%s", want, out)
@@ -71,6 +71,33 @@ exec %s "$@"
 	out := demo(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")})
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "local ok ready") {
 		t.Errorf("it did not run here:\n%s", out)
+	}
+}
+
+// TestDemoWithoutGitAndPython runs it as on a machine that has only Go and make.
+func TestDemoWithoutGitAndPython(t *testing.T) {
+	bin := t.TempDir()
+	programs, err := os.ReadDir("/usr/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		if strings.HasPrefix(p.Name(), "git") || strings.HasPrefix(p.Name(), "python") {
+			continue
+		}
+		if err := os.Symlink(filepath.Join("/usr/bin", p.Name()), filepath.Join(bin, p.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tools, err := exec.LookPath("ponos-setup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := demo(t, []string{"PATH=" + filepath.Dir(tools) + ":" + bin})
+	for _, want := range []string{"git warning program not found: tasks with a git repository cannot run", "python3 warning program not found: tasks with a virtual environment cannot run", "queue ok "} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("it does not print %q:\n%s", want, out)
+		}
 	}
 }
 

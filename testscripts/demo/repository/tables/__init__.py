@@ -1,1 +1,0 @@
-"""The work of the demo: a few tasks that take a moment."""
