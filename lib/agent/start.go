@@ -401,6 +401,11 @@ func watchStop(ctx context.Context, d Dir, cancel context.CancelCauseFunc) {
 // Plan prepares a task in a directory of its own and returns what would be given
 // to the runner. It tells the queue nothing.
 func (a *Agent) Plan(ctx context.Context, id task.ID) (runner.Submission, error) {
+	p, err := a.placeOf(ctx)
+	if err != nil {
+		return runner.Submission{}, err
+	}
+	defer p.leave()
 	t, err := a.Queue.Task(ctx, id)
 	if err != nil {
 		return runner.Submission{}, fmt.Errorf("task %s: %w", id, err)

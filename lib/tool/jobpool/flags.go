@@ -64,6 +64,7 @@ func runFlags() []cli.Flag {
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4G"),
 		str("need", "named resources for each task: `LIST`, such as licence=1, or variants, such as 'gpus=1 | cpus=16'"),
+		oneOf("mem-limit", "limit memory to that of --mem by `HOW`: auto or none (auto)", "auto", "none"),
 		str("task-nodes", "run each task on `N` nodes, which give the above each"),
 		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
@@ -385,6 +386,7 @@ func (v *values) limits(s *wire.Setup) {
 	if s.Nice = v.count("nice", 0, 0); s.Nice > 19 {
 		v.fail("nice", fmt.Errorf("%d is more than 19", s.Nice))
 	}
+	s.LimitMem = v.c.String("mem-limit") != "none"
 	if v.c.IsSet("memfree") {
 		n, err := unit.SizeWithUnit(v.c.String("memfree"))
 		if err != nil {
