@@ -39,7 +39,7 @@ func (s Spec) check() error {
 		}
 	case !hasScheme && scpLike(src.Repository):
 	default:
-		return buildError("repository %q: want an https, ssh or git URL", task.CleanAddress(src.Repository))
+		return buildError("invalid repository %q: expected an https, ssh or git URL", task.CleanAddress(src.Repository))
 	}
 	if src.Revision == "" || strings.HasPrefix(src.Revision, "-") || len(src.Revision) > 200 ||
 		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") || strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {

@@ -36,7 +36,7 @@ func ParseCapability(s string) (Capability, error) {
 		minor, err = strconv.ParseUint(tenth, 10, 8)
 	}
 	if err != nil || minor > 9 || major == 0 {
-		return 0, fmt.Errorf("invalid compute capability %.20q: want a number such as 8.0", s)
+		return 0, fmt.Errorf("invalid compute capability %.20q: expected a number such as 8.0", s)
 	}
 	return Capability(major*10 + minor), nil
 }
@@ -88,7 +88,7 @@ func parseTable(text string) ([]Model, error) {
 		}
 		f := strings.Split(line, "|")
 		if len(f) != 5 {
-			return nil, fmt.Errorf("line %d: %d columns, want 5", number, len(f))
+			return nil, fmt.Errorf("line %d: %d columns, expected 5", number, len(f))
 		}
 		for i := range f {
 			f[i] = strings.TrimSpace(f[i])

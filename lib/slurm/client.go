@@ -168,7 +168,7 @@ func (c *Client) Version(ctx context.Context, name string) (string, error) {
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
-		return "", parseError(name, 1, "%q is not a version", strings.TrimSpace(string(out)))
+		return "", parseError(name, 1, "invalid version %q", strings.TrimSpace(string(out)))
 	}
 	return fields[1], nil
 }

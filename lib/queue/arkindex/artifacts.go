@@ -93,7 +93,7 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 	var artifacts []task.Artifact
 	for _, a := range all {
 		if !insidePath(a.Path) {
-			return nil, broken("artifact %.80q: want a path within its directory", a.Path)
+			return nil, broken("artifact %.80q: expected a path within its directory", a.Path)
 		}
 		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
 	}
@@ -253,7 +253,7 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
-		return broken("artifact %.80q: want a path of plain names", a.Path)
+		return broken("artifact %.80q: expected a path of plain names", a.Path)
 	}
 	ctx, end := progress.Start(ctx, "uploading %s", task.Clean(a.Path))
 	defer end()

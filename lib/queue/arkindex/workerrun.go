@@ -84,7 +84,7 @@ func (w *workerRun) source() (task.Source, error) {
 		s.Revision = path.Base(at)
 	}
 	if s.Revision != "" && (len(s.Revision) > maxRevision || !revision.MatchString(s.Revision) || strings.Contains(s.Revision, "..")) {
-		return task.Source{}, fmt.Errorf("revision %.60q is not a git revision", s.Revision)
+		return task.Source{}, fmt.Errorf("invalid git revision %.60q", s.Revision)
 	}
 	return s, nil
 }

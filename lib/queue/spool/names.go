@@ -36,7 +36,7 @@ func CheckGroup(group string) error {
 	}
 	for i := range len(group) {
 		if c := group[i]; !letter(c) && (i == 0 || c != '-' && c != '_' && c != '.') {
-			return fmt.Errorf("invalid group %q: want letters, digits, '.', '_' and '-', the first one a letter or digit", group)
+			return fmt.Errorf("invalid group %q: expected letters, digits, '.', '_' and '-', the first one a letter or digit", group)
 		}
 	}
 	return nil
@@ -84,7 +84,7 @@ func CheckParameter(name string) error {
 	for i := range len(name) {
 		c := name[i]
 		if c != '_' && !letter(c) && (i == 0 || c != '-' && c != '.') {
-			return fmt.Errorf("invalid parameter name %q: want letters, digits, '.', '_' and '-', the first one a letter, digit or '_'", name)
+			return fmt.Errorf("invalid parameter name %q: expected letters, digits, '.', '_' and '-', the first one a letter, digit or '_'", name)
 		}
 	}
 	return nil

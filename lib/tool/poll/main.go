@@ -65,7 +65,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	every := time.Duration(0)
 	if c.IsSet("every") {
 		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
-			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+			return fault.Errorf(fault.Usage, "--every: invalid value %q: expected a duration of at least 1s, such as 10s", c.String("every"))
 		}
 	}
 	line := progress.Open(stderr, name)
