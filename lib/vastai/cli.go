@@ -61,8 +61,10 @@ func (c *CLI) Name() string { return "cli" }
 // Calls is how often the program was run.
 func (c *CLI) Calls() int64 { return c.calls.Load() }
 
+// How long the program may take. Python alone takes tens of seconds to start where its
+// files are on a slow network.
 const (
-	cliTime   = 30 * time.Second
+	cliTime   = time.Minute
 	orderTime = 2 * time.Minute
 )
 
