@@ -172,7 +172,7 @@ func words(name string) []string {
 // squeeze leaves the letters and digits of a name, in lower case.
 func squeeze(name string) string { return strings.Join(words(name), "") }
 
-// Match is what a name tells of the GPUs that it is given to.
+// Match is what the name of a GPU says about it.
 type Match struct {
 	// Models are those that the name can mean; none: the catalogue has none.
 	Models []Model
