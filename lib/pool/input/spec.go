@@ -153,7 +153,7 @@ const Directive = "#JOBPOOL"
 func directive(base, now pool.Spec, text string) (pool.Spec, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return now, errors.New("directive says nothing")
+		return now, errors.New("empty directive")
 	}
 	for _, w := range words {
 		if w == "reset" {

@@ -79,7 +79,7 @@ func New(cfg Config) (*Queue, error) {
 	case err != nil, base.Host == "", base.Scheme != "http" && base.Scheme != "https":
 		return nil, fault.Errorf(fault.Usage, "url of Arkindex is not an http or https URL")
 	case base.User != nil:
-		return nil, fault.Errorf(fault.Usage, "url of Arkindex holds a user name: it takes none")
+		return nil, fault.Errorf(fault.Usage, "url of Arkindex: unexpected user name")
 	case cfg.FarmID == "":
 		return nil, fault.Errorf(fault.Usage, "farm_id is missing")
 	case cfg.Seed == "":

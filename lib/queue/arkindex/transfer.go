@@ -124,7 +124,7 @@ func (d *diskWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-var errStall = errors.New("transfer stands still")
+var errStall = errors.New("transfer stalled")
 
 // watch ends a transfer that stands still. How long it takes in all is not
 // bounded: files are large.

@@ -87,7 +87,7 @@ func TestStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stands still")
+	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stalled")
 	if len(b.waits) != 0 || asked.Load() != 1 {
 		t.Errorf("asked %d times, waited %d times; want once, and not again", asked.Load(), len(b.waits))
 	}
@@ -100,7 +100,7 @@ func TestStall(t *testing.T) {
 		t.Errorf("asked %d times within %v", asked.Load(), spent)
 	}
 	b.now = b.now.Add(time.Minute)
-	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stands still")
+	b.refusal(b.q.GetFile(t.Context(), task.File{Name: "x", URL: store.URL + "/x"}, f), "transfer stalled")
 }
 
 func TestLog(t *testing.T) {

@@ -131,11 +131,11 @@ func takesOf(a request.Alternative, has Resources) (Resources, error) {
 	}
 	switch {
 	case r.CPUs > has.CPUs:
-		return no("%d CPUs are asked for; this machine has %d", r.CPUs, has.CPUs)
+		return no("%d CPUs are requested; this machine has %d", r.CPUs, has.CPUs)
 	case r.Memory > has.Memory:
-		return no("%s of memory are asked for; this machine has %s", unit.ShortSize(r.Memory), unit.ShortSize(has.Memory))
+		return no("%s of memory are requested; this machine has %s", unit.ShortSize(r.Memory), unit.ShortSize(has.Memory))
 	case r.GPUs > has.GPUs:
-		return no("%d GPUs are asked for; this machine has %d", r.GPUs, has.GPUs)
+		return no("%d GPUs are requested; this machine has %d", r.GPUs, has.GPUs)
 	}
 	return r, nil
 }

@@ -71,7 +71,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if !c.IsSet("alloc") && !c.IsSet("alloc-sbatch") {
 		for _, name := range []string{"max-jobs", "linger", "scheduler"} {
 			if c.IsSet(name) {
-				return false, fault.Errorf(fault.Usage, "--%s goes with --alloc or --alloc-sbatch only", name)
+				return false, fault.Errorf(fault.Usage, "--%s requires --alloc or --alloc-sbatch", name)
 			}
 		}
 		return true, nil

@@ -206,7 +206,7 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 		return e, err
 	}
 	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
-		return e, fault.Hint(fault.Errorf(fault.Usage, "there is nothing to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
+		return e, fault.Hint(fault.Errorf(fault.Usage, "no command to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
 	}
 	if err := oneWord(e.Command); err != nil {
 		return e, err

@@ -129,7 +129,7 @@ func status(e spool.Entry) error {
 func waitForGroup(c *cli.Context, stderr io.Writer) error {
 	for _, f := range flags() {
 		if name := f.Names()[0]; c.IsSet(name) && !slices.Contains([]string{"config", "spool", "wait", "group"}, name) {
-			return fault.Errorf(fault.Usage, "--%s: there is nothing to run", name)
+			return fault.Errorf(fault.Usage, "--%s: no command to run", name)
 		}
 	}
 	if err := spool.CheckGroup(c.String("group")); err != nil {
