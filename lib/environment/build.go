@@ -73,7 +73,7 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 }
 
 // install makes a virtual environment and installs the source into it. Code that
-// is no Python project, and has no script to install it, is left as it is.
+// is not a Python project, and has no script to install it, is left unchanged.
 func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log io.Writer) error {
 	has := func(name string) bool {
 		info, err := os.Stat(filepath.Join(source, name))

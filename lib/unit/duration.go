@@ -14,7 +14,7 @@ const DurationUnits = "seconds (s), minutes (min), hours (h), days (d) or weeks 
 
 const day = 24 * time.Hour
 
-// MaxDuration bounds durations, so that a time which is that much later can be told.
+// MaxDuration bounds durations, so that a time that much later can be represented.
 const MaxDuration = 100 * 365 * day
 
 var durationUnits = map[string]time.Duration{}

@@ -94,7 +94,7 @@ func (c *CLI) environ() []string {
 func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]byte, error) {
 	cmd.Env = c.environ()
 	if cmd.Stdin == nil {
-		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
+		cmd.Stdin = strings.NewReader("") // a question gets no answer
 	}
 	if err := keepPace(ctx, c.pace, op); err != nil {
 		return nil, err

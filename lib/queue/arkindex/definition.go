@@ -242,7 +242,7 @@ func referenceID(references ...*reference) string {
 	return ""
 }
 
-// seconds reads a time limit; what is none, or beyond a century, is no limit.
+// seconds reads a time limit; an absent one, or more than a century, means no limit.
 func seconds(n flexible) time.Duration {
 	s, err := strconv.ParseInt(string(n), 10, 64)
 	if err != nil || s <= 0 || s > 100*366*24*3600 {

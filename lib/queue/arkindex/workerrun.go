@@ -54,7 +54,7 @@ func asTask(t task.Task) credential {
 	return credential{}
 }
 
-// worker returns the worker run of a task; nil if the task is no worker.
+// worker returns the worker run of a task; nil if the task is not a worker.
 func (q *Queue) worker(ctx context.Context, t task.Task) (*workerRun, error) {
 	run := t.Env["ARKINDEX_WORKER_RUN_ID"]
 	if run == "" {

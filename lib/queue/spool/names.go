@@ -29,7 +29,7 @@ func CheckName(name string) error {
 }
 
 // CheckGroup checks the name of a group, which may become that of a directory: letters,
-// digits, '.', '_' and '-', the first one a letter or digit, at most 128. "" is no group.
+// digits, '.', '_' and '-', the first one a letter or digit, at most 128. "" means no group.
 func CheckGroup(group string) error {
 	if len(group) > maxGroup {
 		return fmt.Errorf("group %.20q… is longer than %d characters", group, maxGroup)
@@ -43,7 +43,7 @@ func CheckGroup(group string) error {
 }
 
 // CheckKey checks the key of a submission: up to 255 bytes of UTF-8 without control
-// characters. "" is no key.
+// characters. "" means no key.
 func CheckKey(key string) error { return text("key", key, maxKey) }
 
 // CheckParameters checks the parameters of a task: names of letters, digits, '.', '_' and

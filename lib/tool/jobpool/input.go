@@ -195,7 +195,7 @@ func (in *taskInput) commands(o input.Options) (input.Tasks, error) {
 	return r, nil
 }
 
-// announce tells who types what is expected.
+// announce says on a terminal what is to be typed.
 func (in *taskInput) announce() {
 	if in.stdin && app.IsTerminal(in.c.App.Reader) {
 		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one per line; Ctrl-D ends them")

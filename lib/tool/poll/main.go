@@ -117,7 +117,7 @@ type poller struct {
 	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
-	broken bool // nobody reads the actions any more
+	broken bool // the reader of the actions has gone
 
 	mu   sync.Mutex
 	over []task.Outcome
