@@ -6,7 +6,8 @@ MANDIR  ?= $(PREFIX)/share/man
 DOCDIR  ?= $(PREFIX)/share/doc/ponos
 DESTDIR ?=
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# An archive of the source has no tags: its version is the newest release of the changelog.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || sed -n 's/^\#\# \[\([0-9][^]]*\)\].*/v\1/p' CHANGELOG.md | head -n 1)
 # Programs that only the development of this project needs, each at its version.
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.52.0
@@ -31,7 +32,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $(addprefix ./testscripts/,agent jobpool lfind vast packages fairshare/cluster ponos-task) $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -166,6 +167,9 @@ uninstall: ## remove what install has installed
 
 dist: $(TOOLDIR)/nfpm ## make tarballs, packages, SBOM and checksums in dist/ (VERSION, ARCHS, OUT)
 	VERSION='$(VERSION)' NFPM=$(TOOLDIR)/nfpm GO='$(GO)' lib/packaging/dist
+
+release: $(TOOLDIR)/nfpm ## make dist/ of the tag of this commit, if tag, CHANGELOG.md and packages agree (ARCHS, OUT)
+	OUT='$(or $(OUT),dist)' GO='$(GO)' MAKE='$(MAKE)' lib/packaging/release
 
 recipes: ## fill the recipes for Spack, EasyBuild, conda, containers and modules in for the tarballs in dist/ (OUT, PREFIX)
 	recipes/fill '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes'

@@ -89,7 +89,7 @@ func Of(findings []Finding) Verdict {
 	return v
 }
 
-// Partition returns a partition, nil if there is none of that name.
+// Partition returns a partition, nil if no partition has that name.
 func (c *Cluster) Partition(name string) *slurm.Partition {
 	for i := range c.Partitions {
 		if c.Partitions[i].Name == name {

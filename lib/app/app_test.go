@@ -78,8 +78,8 @@ func TestWrongFlagsAreToldAsTheyWereTyped(t *testing.T) {
 		"--outptu x": "sq: unknown option --outptu\nsq: hint: did you mean --output?\n",
 		"-x":         "sq: unknown option -x\nsq: hint: see \"sq --help\"\n",
 		"-n":         "sq: option -n needs a value\nsq: hint: see \"sq --help\"\n",
-		"--num x":    "sq: option --num: \"x\" is not a whole number\nsq: hint: see \"sq --help\"\n",
-		"--all=x":    "sq: option --all: \"x\" takes no value\nsq: hint: see \"sq --help\"\n",
+		"--num x":    "sq: option --num: invalid value \"x\": expected a whole number\nsq: hint: see \"sq --help\"\n",
+		"--all=x":    "sq: option --all: unexpected value \"x\"\nsq: hint: see \"sq --help\"\n",
 	} {
 		if code, _, stderr := runTool(tool(nil), strings.Fields(args)...); code != 2 || stderr != want {
 			t.Errorf("sq %s: %d\n got %s\nwant %s", args, code, stderr, want)
@@ -127,9 +127,9 @@ func TestOneOf(t *testing.T) {
 		"":                   "",
 		"--kind small":       "",
 		"--where here,there": "",
-		"--kind smal":        "sq: --kind: \"smal\" is not one of big, small\nsq: hint: did you mean \"small\"?\n",
-		"--where here,x":     "sq: --where: \"x\" is not one of here, there\n",
-		"--kind=":            "sq: --kind: \"\" is not one of big, small\n",
+		"--kind smal":        "sq: --kind: invalid value \"smal\": expected one of big, small\nsq: hint: did you mean \"small\"?\n",
+		"--where here,x":     "sq: --where: invalid value \"x\": expected one of here, there\n",
+		"--kind=":            "sq: --kind: invalid value \"\": expected one of big, small\n",
 	} {
 		code, _, stderr := runTool(with, strings.Fields(args)...)
 		if stderr != want || (code == 2) != (want != "") {

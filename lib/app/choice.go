@@ -54,7 +54,7 @@ func (f Choice) RunAction(c *cli.Context) error {
 		if part == "" && f.List || slices.ContainsFunc(f.Words, same) {
 			continue // whether case matters is for the tool to say
 		}
-		err := fault.Errorf(fault.Usage, "--%s: %q is not one of %s", f.Name, part, strings.Join(f.Words, ", "))
+		err := fault.Errorf(fault.Usage, "--%s: invalid value %q: expected one of %s", f.Name, part, strings.Join(f.Words, ", "))
 		if near := Nearest(part, f.Words); near != "" {
 			return fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 		}

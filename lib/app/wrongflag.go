@@ -28,25 +28,25 @@ func wrongFlag(err error, name string, flags []cli.Flag) error {
 	} else if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		text = "option " + dashed(flag) + " needs a value"
 	} else if m := invalidValue.FindStringSubmatch(text); m != nil {
-		text = fmt.Sprintf("option %s: %s %s", dashed(m[2]), m[1], complaint(flags, m[2], m[3]))
+		text = fmt.Sprintf("option %s: %s", dashed(m[2]), complaint(flags, m[2], m[1], m[3]))
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "%s", text), hint)
 }
 
-// complaint is what is wrong with the value of a flag.
-func complaint(flags []cli.Flag, name, otherwise string) string {
+// complaint says what is wrong with the quoted value of a flag.
+func complaint(flags []cli.Flag, name, value, otherwise string) string {
 	for _, f := range flags {
 		if !slices.Contains(f.Names(), name) {
 			continue
 		}
 		switch f.(type) {
 		case *cli.IntFlag:
-			return "is not a whole number"
+			return "invalid value " + value + ": expected a whole number"
 		case *cli.BoolFlag:
-			return "takes no value"
+			return "unexpected value " + value
 		}
 	}
-	return "is not valid: " + otherwise
+	return "invalid value " + value + ": " + otherwise
 }
 
 var invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)

@@ -178,7 +178,7 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.write(name, h.FileInfo().Mode(), contents)
 	case tar.TypeSymlink:
-		// A link that leads out is no danger to us, as root does not follow it, but it
+		// A link that leads out does no harm here, as root does not follow it, but it
 		// would be to those who read the directory.
 		if !u.anyLink && (path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) || u.throughLink(path.Dir(name))) {
 			return errors.New("link leads out of the directory")
@@ -198,7 +198,7 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 }
 
 // throughLink reports whether a directory is reached by way of a link. Where
-// "..", seen from it, leads to cannot be told from its name.
+// "..", seen from it, leads to cannot be known from its name.
 func (u *unpacking) throughLink(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if info, err := u.root.Lstat(dir); err != nil || !info.IsDir() {

@@ -150,7 +150,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		ArtifactsDir: c.ArtifactsDir(), FilesDir: filepath.Join(c.DataDir, "files"),
 		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
-		// Whoever can write to a spool of mode 0700 is this user.
+		// A process that can write to a spool of mode 0700 runs as this user.
 		LocalCode:  sp != nil,
 		WhyRefused: p.Refused,
 		Hopeless:   p.Hopeless,

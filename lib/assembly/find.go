@@ -82,7 +82,7 @@ func VastFind(spec string) (vastai.Filters, error) {
 		return nil, err
 	}
 	if len(parsed.Alternatives) != 1 {
-		return nil, errors.New("want one alternative: offers are ranked by their price")
+		return nil, errors.New("expected one alternative: offers are already ranked by price")
 	}
 	a := parsed.Alternatives[0]
 	refused := func(what, why string) (vastai.Filters, error) { return nil, fmt.Errorf("%s: %s", what, why) }
@@ -102,9 +102,9 @@ func VastFind(spec string) (vastai.Filters, error) {
 	case a.Disk > 0:
 		return refused("disk", "set vast_api.disk, which is what is ordered")
 	case len(a.GPUs) > 1:
-		return refused("GPUs", "those of a rented machine are alike; want one kind of them")
+		return refused("GPUs", "a rented machine has GPUs of one kind")
 	case len(a.GPUs) == 0:
-		return refused("GPUs", "want some: the market rents nothing else")
+		return refused("GPUs", "a request must have GPUs: only machines with GPUs are rented")
 	}
 	var out vastai.Filters
 	add := func(field, op string, value any) {

@@ -72,13 +72,13 @@ func TestVastFind(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"cuda(":                             "",
-		"cpu(cores=4)":                      "the market rents nothing else",
-		"cuda(mem=10G) | cuda(mem=20G)":     "want one alternative",
+		"cpu(cores=4)":                      "only machines with GPUs",
+		"cuda(mem=10G) | cuda(mem=20G)":     "expected one alternative",
 		"cuda(model=rtx4909)":               `unknown GPU model "rtx4909"`,
 		"cuda(mem=10G) & nodes=2":           "one rented machine",
 		"cuda(mem=10G) & partition=gpu":     "use offer_filters",
 		"mps()":                             "the market has no such GPUs",
-		"cuda(mem=10G) & cuda(mem=24G) * 2": "alike",
+		"cuda(mem=10G) & cuda(mem=24G) * 2": "GPUs of one kind",
 	} {
 		if _, err := VastFind(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", spec, err, want)

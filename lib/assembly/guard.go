@@ -172,7 +172,7 @@ func (g *Guard) Release() {
 		return
 	}
 	if err := os.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		_ = g.lock.File().Truncate(0) // an empty file names nobody
+		_ = g.lock.File().Truncate(0) // an empty file names no process
 	}
 	_ = os.Remove(g.self) // if it stays, it names a process that does not live
 	_ = g.lock.Close()    // released in any case when the process ends

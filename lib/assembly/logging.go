@@ -88,7 +88,7 @@ func (l *logging) close(err error) {
 	if l.sentry {
 		sentry.Flush(flush)
 	}
-	_ = l.end() // the log is the last place that could be told
+	_ = l.end() // there is no other place to report it to
 }
 
 func (l *logging) end() error {

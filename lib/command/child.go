@@ -11,7 +11,7 @@ import (
 type Child struct{ PID int }
 
 // StartChild starts a program that has the standard streams of this process and
-// is told by SIGTERM when this process ends. Nothing else in the process may start
+// gets SIGTERM when this process ends. Nothing else in the process may start
 // programs. The thread that starts it is kept.
 func StartChild(path string, argv, env []string) (*Child, error) {
 	type result struct {

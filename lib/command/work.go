@@ -70,7 +70,7 @@ func (w *Work) Status() (int, error) {
 	return w.code, w.err
 }
 
-// Signal sends a signal to the program; one that has ended is no error.
+// Signal sends a signal to the program; a program that has ended is not an error.
 func (w *Work) Signal(s syscall.Signal) error {
 	if err := w.p.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

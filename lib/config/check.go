@@ -60,11 +60,11 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		}
 	case "slurm", "local", "vast":
 	default:
-		problem("mode", `%q is not one of "slurm", "vast" and "local"`, c.Mode)
+		problem("mode", `invalid value %q: expected "slurm", "vast" or "local"`, c.Mode)
 	}
 	c.finishVast(problem, path)
 	if level := strings.ToUpper(c.Logging.Level); !slices.Contains(levels, level) {
-		problem("logging.level", "%q is not one of %s", c.Logging.Level, strings.Join(levels, ", "))
+		problem("logging.level", "invalid value %q: expected one of %s", c.Logging.Level, strings.Join(levels, ", "))
 	} else {
 		c.Logging.Level = level
 	}
@@ -80,7 +80,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 		problem("slurm.limits.gpus", "%d is negative", c.Slurm.Limits.GPUs)
 	}
 	if t := time.Duration(c.Slurm.Limits.Time); t != 0 && t < time.Minute {
-		problem("slurm.limits.time", "want at least a minute")
+		problem("slurm.limits.time", "expected at least a minute")
 	}
 	if _, err := unit.Risk(c.Slurm.Learn); c.Slurm.Learn != "" && err != nil {
 		problem("slurm.learn", "%v", err)

@@ -126,7 +126,7 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		return
 	case *Duration:
 		if node.Kind != yaml.ScalarNode {
-			d.at(node.Line, key, "want a duration such as 30s, 10m, 12h or 30d")
+			d.at(node.Line, key, "expected a duration such as 30s, 10m, 12h or 30d")
 		} else if parsed, err := unit.Duration(node.Value); err != nil {
 			d.at(node.Line, key, "%v", err)
 		} else {
@@ -139,7 +139,7 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		d.mapping(node, v, key)
 	case reflect.String:
 		if node.Kind != yaml.ScalarNode {
-			d.at(node.Line, key, "want a string")
+			d.at(node.Line, key, "expected a string")
 			return
 		}
 		v.SetString(node.Value)
@@ -150,19 +150,19 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		case "false", "no", "off":
 			v.SetBool(false)
 		default:
-			d.at(node.Line, key, "want true or false")
+			d.at(node.Line, key, "expected true or false")
 		}
 	case reflect.Int:
 		n, err := strconv.Atoi(node.Value)
 		if node.Kind != yaml.ScalarNode || err != nil {
-			d.at(node.Line, key, "want a whole number")
+			d.at(node.Line, key, "expected a whole number")
 			return
 		}
 		v.SetInt(int64(n))
 	case reflect.Float64:
 		n, err := strconv.ParseFloat(node.Value, 64)
 		if node.Kind != yaml.ScalarNode || err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
-			d.at(node.Line, key, "want a number")
+			d.at(node.Line, key, "expected a number")
 			return
 		}
 		v.SetFloat(n)

@@ -68,7 +68,7 @@ var flags = []string{
 
 func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 	if node.Kind != yaml.MappingNode {
-		d.at(node.Line, key, "want a mapping of sbatch's options to values")
+		d.at(node.Line, key, "expected a mapping of sbatch's options to values")
 		return
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -107,7 +107,7 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 		case v.Kind == yaml.MappingNode: // gres_per_node: {tesla: 1}
 			o.Value = d.pairs(v, full)
 		default:
-			d.at(v.Line, full, "want a value")
+			d.at(v.Line, full, "expected a value")
 			continue
 		}
 		if o.Flag && name != "exclusive" && name != "nvmps" && !slices.Contains(flags, o.Name) && v.Tag == "!!null" {
@@ -123,13 +123,13 @@ func (d *decoder) names(node *yaml.Node, target *Names, key string) {
 	if node.Kind == yaml.ScalarNode {
 		items = []*yaml.Node{node}
 	} else if node.Kind != yaml.SequenceNode {
-		d.at(node.Line, key, "want a list of names")
+		d.at(node.Line, key, "expected a list of names")
 		return
 	}
 	*target = nil
 	for _, item := range items {
 		if item.Kind != yaml.ScalarNode || item.Value == "" || strings.ContainsAny(item.Value, ", \t\n\x00") {
-			d.at(item.Line, key, "%q is not a name", item.Value)
+			d.at(item.Line, key, "invalid name %q", item.Value)
 			continue
 		}
 		*target = append(*target, item.Value)
@@ -151,7 +151,7 @@ func (d *decoder) join(list *yaml.Node, key string, text func(*yaml.Node) string
 	var items []string
 	for _, item := range list.Content {
 		if item.Kind != yaml.ScalarNode {
-			d.at(item.Line, key, "want a list of plain values")
+			d.at(item.Line, key, "expected a list of plain values")
 			return ""
 		}
 		items = append(items, text(item))
@@ -164,7 +164,7 @@ func (d *decoder) pairs(m *yaml.Node, key string) string {
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		k, v := m.Content[i], m.Content[i+1]
 		if v.Kind != yaml.ScalarNode {
-			d.at(v.Line, key, "want plain values")
+			d.at(v.Line, key, "expected plain values")
 			return ""
 		}
 		name := k.Value

@@ -109,20 +109,20 @@ func (d *decoder) filters(node *yaml.Node, target *OfferFilters, key string) {
 			d.lines[key+"."+node.Content[i].Value] = node.Content[i].Line
 		}
 	default:
-		d.at(node.Line, key, "want a query such as \"gpu_ram>=24 reliability>0.98\", or a mapping of fields to comparisons")
+		d.at(node.Line, key, "expected a query such as \"gpu_ram>=24 reliability>0.98\", or a mapping of fields to comparisons")
 	}
 }
 
 func (d *decoder) texts(node *yaml.Node, target *map[string]string, key string) {
 	if node.Kind != yaml.MappingNode {
-		d.at(node.Line, key, "want a mapping of names to values")
+		d.at(node.Line, key, "expected a mapping of names to values")
 		return
 	}
 	*target = map[string]string{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		k, v := node.Content[i], node.Content[i+1]
 		if v.Kind != yaml.ScalarNode {
-			d.at(v.Line, key+"."+k.Value, "want a plain value")
+			d.at(v.Line, key+"."+k.Value, "expected a plain value")
 			continue
 		}
 		(*target)[k.Value] = v.Value
@@ -159,22 +159,22 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	if v.SwitchURL != "" {
 		u, err := url.Parse(v.SwitchURL)
 		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" || len(v.SwitchURL) > 256 || strings.ContainsAny(v.SwitchURL, " \t\r\n\"'\\") {
-			problem("vast_api.switch_url", "want an http or https URL of at most 256 bytes, without a password")
+			problem("vast_api.switch_url", "expected an http or https URL of at most 256 bytes, without a password")
 		}
 	}
 	if (v.SwitchURL == "") != (v.SwitchSum == "") {
 		problem("vast_api.switch_sha256", "switch_url and switch_sha256 go together")
 	} else if v.SwitchSum != "" && (len(v.SwitchSum) != 64 || strings.Trim(v.SwitchSum, "0123456789abcdef") != "") {
-		problem("vast_api.switch_sha256", "want 64 hexadecimal digits in lower case, as sha256sum prints them")
+		problem("vast_api.switch_sha256", "expected 64 hexadecimal digits in lower case, as sha256sum prints them")
 	}
 	if v.SwitchGrace < Duration(time.Second) {
-		problem("vast_api.switch_grace", "want at least 1s")
+		problem("vast_api.switch_grace", "expected at least 1s")
 	}
 	if v.SwitchEnd != "stop" && v.SwitchEnd != "destroy" {
 		problem("vast_api.switch_end", "%q is neither \"stop\" nor \"destroy\"", v.SwitchEnd)
 	}
 	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "") {
-		problem("vast_api.agent", "%q: want at most 32 letters, digits, '-' and '_'", v.Agent)
+		problem("vast_api.agent", "invalid name %q: expected at most 32 letters, digits, '-' and '_'", v.Agent)
 	}
 	for key, n := range map[string]float64{
 		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
@@ -188,7 +188,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		problem("vast_api.spot", "there is a bid as well; give one of them")
 	}
 	if u, err := url.Parse(v.Checkpoints); v.Checkpoints != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil) {
-		problem("vast_api.checkpoint_store", "want a URL such as s3://bucket/checkpoints, without a password in it")
+		problem("vast_api.checkpoint_store", "expected a URL such as s3://bucket/checkpoints, without a password in it")
 	}
 	switch {
 	case (v.CheckpointLoad == "") != (v.CheckpointSave == ""):
@@ -197,14 +197,14 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		problem("vast_api.checkpoint_save", "there is no checkpoint_store")
 	}
 	if v.CheckpointInterval < Duration(time.Second) {
-		problem("vast_api.checkpoint_interval", "want at least 1s")
+		problem("vast_api.checkpoint_interval", "expected at least 1s")
 	}
 	if v.Disk < 8 || v.Disk > 100000 {
-		problem("vast_api.disk", "%v: want at least 8 GB", v.Disk)
+		problem("vast_api.disk", "expected at least 8 GB, not %v", v.Disk)
 	}
 	for key, d := range map[string]Duration{"boot_timeout": v.BootTimeout, "max_runtime": v.MaxRuntime, "expected_time": v.ExpectedTime} {
 		if d < Duration(time.Second) {
-			problem("vast_api."+key, "want at least 1s: an instance costs money for as long as it is there")
+			problem("vast_api."+key, "expected at least 1s: an instance costs money for as long as it is there")
 		}
 	}
 	for pattern := range v.Commands {

@@ -39,7 +39,7 @@ func (s Spec) check() error {
 		}
 	case !hasScheme && scpLike(src.Repository):
 	default:
-		return buildError("repository %q: want an https, ssh or git URL", task.CleanAddress(src.Repository))
+		return buildError("invalid repository %q: expected an https, ssh or git URL", task.CleanAddress(src.Repository))
 	}
 	if src.Revision == "" || strings.HasPrefix(src.Revision, "-") || len(src.Revision) > 200 ||
 		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") || strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {
@@ -73,7 +73,7 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 }
 
 // install makes a virtual environment and installs the source into it. Code that
-// is no Python project, and has no script to install it, is left as it is.
+// is not a Python project, and has no script to install it, is left unchanged.
 func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log io.Writer) error {
 	has := func(name string) bool {
 		info, err := os.Stat(filepath.Join(source, name))

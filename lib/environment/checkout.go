@@ -148,7 +148,7 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 }
 
 // readyMirror makes the kept repository, or what a killed git has left of it, ready
-// for use. Whoever calls it has the lock, so no git is at work there.
+// for use. The caller holds the lock, so no git runs there.
 func (s *Store) readyMirror(ctx context.Context, spec Spec, log io.Writer, mirror string) error {
 	err := filepath.WalkDir(mirror, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

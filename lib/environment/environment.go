@@ -30,7 +30,7 @@ type Spec struct {
 	PIPFlags string
 	Python   string // interpreter for virtual environments
 	// Local allows repositories on this machine's file systems, which only
-	// somebody who can read them may ask for.
+	// a user who can read them may request.
 	Local bool
 }
 
@@ -91,7 +91,7 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 		return Environment{}, err
 	}
 	defer l.Close()
-	if env, ok := find(dir); ok { // somebody else has built it meanwhile
+	if env, ok := find(dir); ok { // another process has built it meanwhile
 		return env, nil
 	}
 	// Files of killed builds belong to no environment.
@@ -218,7 +218,7 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 		if err != nil {
 			continue
 		}
-		if unused() { // still, now that nobody else can begin to use it
+		if unused() { // still, now that no other process can begin to use it
 			errs = append(errs, os.RemoveAll(dir))
 		}
 		errs = append(errs, l.Close())

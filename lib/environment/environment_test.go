@@ -155,7 +155,7 @@ func TestWhatCannotBePrepared(t *testing.T) {
 		"helper, quoted":  {Spec{Source: task.Source{Repository: "ext::id", Revision: commit}, Local: true}, "remote helpers are not allowed"},
 		"option":          {Spec{Source: task.Source{Repository: "--upload-pack=id", Revision: commit}, Local: true}, "not a URL"},
 		"option revision": {Spec{Source: task.Source{Repository: repo, Revision: "--all"}, Local: true}, "no commit, tag or branch"},
-		"relative":        {Spec{Source: task.Source{Repository: "../x", Revision: commit}, Local: true}, "want an https"},
+		"relative":        {Spec{Source: task.Source{Repository: "../x", Revision: commit}, Local: true}, "expected an https"},
 		"no archive":      {Spec{Source: task.Source{Archive: "/no/such.tar.gz"}}, "source archive"},
 	} {
 		s, _ := store(t)

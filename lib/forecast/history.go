@@ -384,7 +384,7 @@ func quantiles(scores []score, levels ...float64) []float64 {
 	return list
 }
 
-// slack, in seconds, is how exact a start can be told at all: turns of the scheduler.
+// slack, in seconds, is how exactly a start can be forecast at all: turns of the scheduler.
 const slack = 60
 
 // Summary says how good forecasts were.

@@ -375,7 +375,7 @@ func licenses(text string) map[string]int64 {
 }
 
 // unseen accounts for what is allocated on a node to jobs that are not visible, such as the jobs of
-// others on a cluster that keeps them private. Nobody knows until when.
+// others on a cluster that keeps them private. Until when is unknown.
 func (b *builder) unseen() {
 	sums := map[string]Resources{}
 	for i := range b.w.Jobs {

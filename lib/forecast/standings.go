@@ -9,7 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Standings are the associations by their fair share, and what will become of it.
+// Standings are the associations by their fair share, and how it will develop.
 type Standings struct {
 	Rows  []slurm.Share
 	Nodes []*priority.Node // of each row
@@ -36,10 +36,10 @@ func NewStandings(c slurm.Config, rows []slurm.Share) *Standings {
 	return s
 }
 
-// Predicts reports whether the factor of a row can be told ahead.
+// Predicts reports whether the factor of a row can be predicted.
 func (s *Standings) Predicts(i int) bool { return s.Trusted && !s.Differs[i] }
 
-// Outlook is what will become of a user's factor.
+// Outlook is how a user's factor will develop.
 type Outlook struct {
 	Rank, Users int           // by the factor, from 1
 	Recovery    time.Duration // until the factor is a half again, if the user runs nothing

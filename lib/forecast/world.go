@@ -115,7 +115,7 @@ type Job struct {
 	AgePriority    float64
 	Accrue, Submit int64
 	Eligible       int64  // not before that time; 0: at once
-	Held           bool   // nothing starts it but somebody's hand
+	Held           bool   // it starts only when a user or administrator releases it
 	Never          string // why it can never start
 	AtLimit        bool   // Slurm says that a limit keeps it back which is not among Limits
 	After          []uint64
@@ -179,7 +179,7 @@ func (w *World) Preempts(p *Partition, qos string, other *Partition, otherQOS st
 	return false
 }
 
-// Partition returns a partition, nil if there is none of that name.
+// Partition returns a partition, nil if no partition has that name.
 func (w *World) Partition(name string) *Partition {
 	for i := range w.Partitions {
 		if w.Partitions[i].Name == name {

@@ -123,7 +123,7 @@ func (m *Model) correct(e entry) error {
 	case NVIDIA, AMD, Intel, Apple:
 		m.Vendor = v
 	default:
-		return fmt.Errorf("invalid vendor %q: want nvidia, amd, intel or apple", e.Vendor)
+		return fmt.Errorf("invalid vendor %q: expected nvidia, amd, intel or apple", e.Vendor)
 	}
 	if e.Year > 0 {
 		m.Year = e.Year

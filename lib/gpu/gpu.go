@@ -36,7 +36,7 @@ func ParseCapability(s string) (Capability, error) {
 		minor, err = strconv.ParseUint(tenth, 10, 8)
 	}
 	if err != nil || minor > 9 || major == 0 {
-		return 0, fmt.Errorf("invalid compute capability %.20q: want a number such as 8.0", s)
+		return 0, fmt.Errorf("invalid compute capability %.20q: expected a number such as 8.0", s)
 	}
 	return Capability(major*10 + minor), nil
 }
@@ -88,7 +88,7 @@ func parseTable(text string) ([]Model, error) {
 		}
 		f := strings.Split(line, "|")
 		if len(f) != 5 {
-			return nil, fmt.Errorf("line %d: %d columns, want 5", number, len(f))
+			return nil, fmt.Errorf("line %d: %d columns, expected 5", number, len(f))
 		}
 		for i := range f {
 			f[i] = strings.TrimSpace(f[i])
@@ -172,7 +172,7 @@ func words(name string) []string {
 // squeeze leaves the letters and digits of a name, in lower case.
 func squeeze(name string) string { return strings.Join(words(name), "") }
 
-// Match is what a name tells of the GPUs that it is given to.
+// Match is what the name of a GPU says about it.
 type Match struct {
 	// Models are those that the name can mean; none: the catalogue has none.
 	Models []Model

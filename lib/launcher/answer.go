@@ -22,7 +22,7 @@ type Answer struct {
 	QOS         string
 	Account     string
 	Options     Options
-	Unknown     []string // what is not known of the nodes, but was taken all the same
+	Unknown     []string // unknown properties of the nodes, which were accepted
 	Notes       []string // what makes a job wait long
 }
 
@@ -61,7 +61,7 @@ const maxClauses = 64
 // maxExclude bounds --exclude.
 const maxExclude = 1000
 
-// way is how the nodes that match are told from the others of their partition.
+// way is how sbatch can select the matching nodes among those of their partition.
 type way struct{ constraint, typed, exclude, nodelist bool }
 
 // builder makes an answer of matching candidates.
@@ -88,7 +88,7 @@ type gresCount struct {
 	count int
 }
 
-// attempt is what decides whether nodes can be told from others.
+// attempt is what decides whether nodes can be distinguished from others.
 type attempt struct {
 	partition  *partition
 	clause     string
@@ -105,7 +105,7 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 	tried := map[attempt]bool{}
 	for _, first := range matching {
 		qosDecides := first.choice.maxDuration > 0
-		// What could not be told apart once cannot be for nodes like it.
+		// What could not be distinguished once cannot be for nodes like it.
 		same := attempt{first.group.partition, first.group.clause, qosDecides, fmt.Sprint(first.group.gpus)}
 		if l.Entry.UseFeatures && tried[same] {
 			first.reasons = append(first.reasons, notSeparable)

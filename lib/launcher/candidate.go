@@ -30,7 +30,7 @@ type admitted struct {
 	need               admission.Need
 }
 
-// Verdict is what has become of a candidate.
+// Verdict is the result for a candidate.
 type Verdict string
 
 // The verdicts.
@@ -43,7 +43,7 @@ const (
 
 // candidates evaluates all candidates of a Slurm launcher. It returns those that
 // match, the best first. With all, each has the reasons against it, in
-// the order of the file; without, one reason is enough and none is written down.
+// the order of the file; without, one reason is enough and none is recorded.
 func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
 	var matching []*candidate
 	order := 0
@@ -380,7 +380,7 @@ func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	return ok
 }
 
-// longest is the longest job that a group takes with a QoS; 0 is no limit.
+// longest is the longest job that a group takes with a QoS; 0 means no limit.
 func (c *choice) longest(g *group) time.Duration {
 	limit := g.maxDuration
 	if c.maxDuration > 0 {

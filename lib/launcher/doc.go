@@ -12,7 +12,7 @@
 // same options is added, so that Slurm has a choice.
 //
 // The options found are sound: of the nodes that the launcher knows, none that
-// does not satisfy the request can get the job. A candidate that cannot be told
+// does not satisfy the request can get the job. A candidate that cannot be distinguished
 // apart from such nodes is not taken.
 //
 // A figure that is not known refuses nothing.

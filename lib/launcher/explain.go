@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Row is what has become of one candidate: nodes of a partition with a QoS and an
+// Row is the result for one candidate: nodes of a partition with a QoS and an
 // account, a local machine, or a launcher that was not searched.
 type Row struct {
 	Alternative int // of the request, from 0
@@ -59,7 +59,7 @@ func (r *Row) Has() string {
 	return r.group.describe()
 }
 
-// Explain tells of every candidate what speaks against it, and returns the answer,
+// Explain reports for every candidate why it is not used, and returns the answer,
 // or nil. A Slurm that cannot be asked is a row and the error.
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
 	for i := range r.Alternatives {
@@ -177,7 +177,7 @@ type Info struct {
 	Has        string
 }
 
-// Inspect tells what a launcher has, asking Slurm if that is needed.
+// Inspect describes what a launcher has, and queries Slurm if needed.
 func (s *Search) Inspect(ctx context.Context, l *Launcher) (Info, error) {
 	if why := s.skips(l); why != nil {
 		return Info{Skipped: why.Code != "disabled"}, nil

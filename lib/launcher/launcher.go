@@ -62,7 +62,7 @@ const (
 
 // choice is a QoS and an account that can be used in a partition.
 type choice struct {
-	qos, account string // as sbatch is told; "": the user's own default
+	qos, account string // as passed to sbatch; "": the user's own default
 	isQOS        string // what a default stands for, where that is known
 	isAccount    string
 	refused      []Reason
@@ -129,7 +129,7 @@ func (g *group) names() []string {
 }
 
 // New makes the launchers of a file ready to be searched: by decreasing weight,
-// then in the order of the file. The catalogue tells what the names of GPUs mean.
+// then in the order of the file. The catalogue says what the names of GPUs mean.
 func New(f *file.File, catalogue *gpu.Catalogue) []*Launcher {
 	launchers := make([]*Launcher, 0, len(f.Entries))
 	for i := range f.Entries {

@@ -325,7 +325,7 @@ func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	c.hardMinGPU = int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs()))
 }
 
-// least makes a limit tighter; 0 is no limit.
+// least makes a limit tighter; 0 means no limit.
 func least[T ~int | ~int64](limit *T, value T) {
 	if value > 0 && (*limit == 0 || value < *limit) {
 		*limit = value

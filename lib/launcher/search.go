@@ -22,7 +22,7 @@ type Search struct {
 	// for are taken where no others match.
 	AllowUnknown bool
 	Now          time.Time // for deadlines
-	// Ask tells what Slurm says, for launchers with query_slurm. It is called once
+	// Ask queries Slurm, for launchers with query_slurm. It is called once
 	// for each, when the search comes to it.
 	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
 }

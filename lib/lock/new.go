@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// WriteNew makes a file with its contents at once, unless it is there already, which is
+// WriteNew makes a file with its contents at once, unless it exists, which is
 // success: of several that make it at the same time, one is right, on NFS too. The
 // contents are on disk when it returns.
 func WriteNew(path string, contents []byte) error {

@@ -29,9 +29,9 @@ func TestParseRules(t *testing.T) {
 	for bad, why := range map[string]string{
 		"oom:":                   "unknown step",
 		"oomm":                   `did you mean "oom"`,
-		"exit":                   "want an exit code",
-		"exit=0":                 "want an exit code",
-		"exit=256":               "want an exit code",
+		"exit":                   "expected an exit code",
+		"exit=0":                 "expected an exit code",
+		"exit=256":               "expected an exit code",
 		"lost, lost":             "two rules",
 		"lost,":                  "unknown reason",
 		"oom: mem*1":             "factor",
@@ -40,7 +40,7 @@ func TestParseRules(t *testing.T) {
 		"oom: mem*2 <= lots":     "invalid memory",
 		"oom: mem*2 <= -1G":      "invalid memory",
 		"oom: mem*2 <= ":         "invalid memory",
-		"timeout: time*2 <= 5":   "want seconds",
+		"timeout: time*2 <= 5":   "expected seconds",
 		"timeout: time*2 <= 5s":  "at least a minute",
 		"node: exclude; exclude": "twice",
 		"lost: 0":                "0 tries",
@@ -107,7 +107,7 @@ func TestOptions(t *testing.T) {
 		}
 		if err != nil {
 			if want == "!" {
-				want = "not one that a task may have"
+				want = "not allowed for a task"
 			}
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v, want %s", s, err, want)

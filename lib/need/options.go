@@ -55,9 +55,9 @@ func Option(s string) (name, value string, hasValue bool, err error) {
 		}
 	case !slices.Contains(values, name):
 		if near := spelling.Nearest(name, slices.Concat(values, bare, either)); near != "" {
-			return "", "", false, fmt.Errorf("option %q is not one that a task may have; did you mean %q?", shown, near)
+			return "", "", false, fmt.Errorf("option %q is not allowed for a task; did you mean %q?", shown, near)
 		}
-		return "", "", false, fmt.Errorf("option %q is not one that a task may have: want a long option of sbatch for resources, such as mem=8G", shown)
+		return "", "", false, fmt.Errorf("option %q is not allowed for a task: expected a long option of sbatch for resources, such as mem=8G", shown)
 	case value == "":
 		return "", "", false, fmt.Errorf("option %q lacks a value", shown)
 	}

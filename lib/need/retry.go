@@ -93,7 +93,7 @@ func parseRule(s string) (Rule, error) {
 		number, ok := strings.CutPrefix(strings.TrimSpace(code), "=")
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		if !ok || err != nil || n < 1 || n > 255 {
-			return fail("want an exit code from 1 to 255, such as exit=75")
+			return fail("expected an exit code from 1 to 255, such as exit=75")
 		}
 		r.Code = n
 	}
@@ -122,7 +122,7 @@ func parseRule(s string) (Rule, error) {
 func (r *Rule) step(s string) error {
 	if n, err := strconv.Atoi(s); err == nil {
 		if n < 1 || n > maxTries {
-			return fmt.Errorf("%d tries: want 1 to %d", n, maxTries)
+			return fmt.Errorf("%d tries: expected 1 to %d", n, maxTries)
 		}
 		if r.Tries != 0 {
 			return errors.New("the number of tries is given twice")
@@ -145,7 +145,7 @@ func (r *Rule) step(s string) error {
 	case !ok || what != "mem" && what != "time":
 		return fmt.Errorf("unknown step %q; known are mem*2 <= 64G, time*2 <= 2 days, exclude, and a number of tries", task.Clean(s))
 	case err != nil || !(f > 1 && f <= maxFactor):
-		return fmt.Errorf("%s: want a factor of more than 1, and at most %d", what, maxFactor)
+		return fmt.Errorf("%s: expected a factor of more than 1, and at most %d", what, maxFactor)
 	case what == "mem":
 		if r.Memory.Factor != 0 {
 			return errors.New("mem is given twice")
@@ -166,7 +166,7 @@ func (r *Rule) step(s string) error {
 				return err
 			}
 			if r.Time.Most < time.Minute {
-				return fmt.Errorf("%q: want at least a minute", bound)
+				return fmt.Errorf("%q: expected at least a minute", bound)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func (r *Rule) step(s string) error {
 // Memory reads a size in bytes as sbatch does: 8G are 8 * 1024 M, and a number alone is in
 // megabytes.
 func Memory(s string) (int64, error) {
-	bad := fmt.Errorf("invalid memory %q: want a size such as 8G", task.Clean(s))
+	bad := fmt.Errorf("invalid memory %q: expected a size such as 8G", task.Clean(s))
 	number := strings.TrimRight(s, "KMGTkmgtBb")
 	scale, ok := map[string]int64{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[strings.TrimSuffix(strings.ToUpper(s[len(number):]), "B")]
 	n, err := strconv.ParseFloat(number, 64)

@@ -54,7 +54,7 @@ func CheckValues(r task.Request) error {
 			continue
 		}
 		if _, err := unit.Duration(value); name != "time" || err != nil { // a time limit may have units
-			return fmt.Errorf("option %q: invalid value %q: want %s", name, task.Clean(value), f.want)
+			return fmt.Errorf("option %q: invalid value %q: expected %s", name, task.Clean(value), f.want)
 		}
 	}
 	return nil

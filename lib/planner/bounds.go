@@ -20,7 +20,7 @@ type Bounds struct {
 	At        time.Time
 	Cluster   string
 	IsAccount bool
-	Known     bool                // the controller tells what is used
+	Known     bool                // the controller reports what is used
 	Own       []slurm.Association // of the user
 	Rows      []Bound             // the user's own first, then those of the accounts from below, then those of each QOS
 

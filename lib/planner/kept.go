@@ -112,7 +112,7 @@ func (f *Kept) Settle(ctx context.Context, a *Asker, accounting bool, seen map[s
 		case inQueue && start >= t.Made:
 			t.Start, changed = start, true
 		case !inQueue && !accounting:
-			t.Start, changed = -1, true // nobody knows what came of it
+			t.Start, changed = -1, true // its result is unknown
 		case !inQueue && !slices.Contains(ask, t.Job):
 			ask = append(ask, t.Job)
 		}

@@ -69,7 +69,7 @@ func readSWF(r io.Reader) ([]forecast.Past, error) {
 		for i, word := range words {
 			v, err := strconv.ParseFloat(word, 64)
 			if err != nil || v < -1<<53 || v > 1<<53 {
-				return nil, fault.Errorf(fault.Usage, "line %d: %q is not a number", n, word)
+				return nil, fault.Errorf(fault.Usage, "line %d: invalid number %q", n, word)
 			}
 			f[i] = int64(v)
 		}

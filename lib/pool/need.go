@@ -259,7 +259,7 @@ func ParseNamed(s string) (Named, error) {
 func (n *Named) set(name, value string, seen map[string]bool) error {
 	switch amount, err := ParseAmount(value); {
 	case !resourceName.MatchString(name):
-		return fmt.Errorf("invalid name of a resource: %q: want lower-case letters, digits and _", name)
+		return fmt.Errorf("invalid name of a resource: %q: expected lower-case letters, digits and _", name)
 	case slices.Contains([]string{"cpus", "gpus", "mem", "nodes"}, name):
 		return fmt.Errorf("invalid name of a resource: %q is a setting of its own", name)
 	case seen[name]:

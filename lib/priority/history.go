@@ -66,7 +66,7 @@ func (d *Daily) of(who string) []float64 {
 	return sums
 }
 
-// Total is what someone used in all.
+// Total is the use of a user or account in all.
 func (d *Daily) Total(who string) float64 {
 	var total float64
 	for _, s := range d.Sums[who] {

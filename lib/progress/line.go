@@ -203,7 +203,7 @@ func clean(s string) string {
 }
 
 // Writer returns a writer that takes the line away before it writes, that of other
-// tools too. Where w is no terminal, it is w itself.
+// tools too. Where w is not a terminal, it is w itself.
 func (l *Line) Writer(w io.Writer) io.Writer {
 	f, ok := terminal(w)
 	if !ok {

@@ -75,7 +75,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// describe tells of the task that has taken longest, and how many others there are.
+// describe names the task that has taken longest, and the number of others.
 func (l *Line) describe(now time.Time) string {
 	if len(l.tasks) == 0 || now.Sub(l.tasks[0].began) < delay {
 		return ""

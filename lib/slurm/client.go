@@ -73,7 +73,7 @@ func (c *Client) environ() []string {
 
 // Command runs a command of Slurm. Env of cmd, if any, is used as it is. What goes
 // wrong is an *Error of kind fault.Unavailable, or ErrNoAccounting; nothing that
-// is found is no error.
+// is found is not an error.
 func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	name := cmd.Name
 	if c.Dir != "" {
@@ -127,7 +127,7 @@ func (c *Client) Stream(ctx context.Context, read func(io.Reader) error, name st
 	}()
 	readErr := read(r)
 	if readErr != nil {
-		stop() // nobody reads what it still has to say
+		stop() // the rest of its output is not read
 	}
 	err = <-failed
 	switch {
@@ -168,7 +168,7 @@ func (c *Client) Version(ctx context.Context, name string) (string, error) {
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) < 2 {
-		return "", parseError(name, 1, "%q is not a version", strings.TrimSpace(string(out)))
+		return "", parseError(name, 1, "invalid version %q", strings.TrimSpace(string(out)))
 	}
 	return fields[1], nil
 }

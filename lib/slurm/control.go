@@ -85,11 +85,11 @@ func parseBefore(text, id string) ([]string, error) {
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
-			return nil, parseError("squeue", i+1, "%q is not an id, a state and a time", line)
+			return nil, parseError("squeue", i+1, "invalid line %q: expected an id, a state and a time", line)
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil {
-			return nil, parseError("squeue", i+1, "%q is not a job id", fields[0])
+			return nil, parseError("squeue", i+1, "invalid job id %q", fields[0])
 		}
 		r := row{fields[0], n, fields[2]}
 		if fields[0] == id {

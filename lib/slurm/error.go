@@ -26,7 +26,7 @@ const (
 )
 
 // Error reports that a command of Slurm failed: what was asked is not known. A
-// command that finds nothing is no Error.
+// command that finds nothing is not an Error.
 type Error struct {
 	Command string
 	Failure Failure

@@ -96,9 +96,9 @@ func TestOddOutputIsAnError(t *testing.T) {
 		{"cut", queue[:len(queue)-20], "squeue: line 8 of its output: cut short"},
 		{"words", queue + "slurm_load_jobs error\n", "squeue: line 9"},
 		{"html", "<html>\n", "squeue: line 1"},
-		{"time", strings.Replace(queue, "2026-11-21T16:37:34", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday" is not a time`},
-		{"id", strings.Replace(queue, "7|", "x|", 1), `JobArrayID: "x" is not a job id`},
-		{"state", strings.Replace(queue, "|RUNNING|", "|?|", 1), `State: "?" is not a state`},
+		{"time", strings.Replace(queue, "2026-11-21T16:37:34", "yesterday", 1), `squeue: line 1 of its output: SubmitTime: "yesterday": expected a time`},
+		{"id", strings.Replace(queue, "7|", "x|", 1), `JobArrayID: "x": expected a job id`},
+		{"state", strings.Replace(queue, "|RUNNING|", "|?|", 1), `State: "?": expected a state`},
 	} {
 		var jobs []Job
 		if err := rows(strings.NewReader(tt.text), jobsLayout(capturedMark), ownColumns, collect(&jobs)); err == nil || !strings.Contains(err.Error(), tt.want) || !fault.Is(err, fault.Unavailable) {

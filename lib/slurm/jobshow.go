@@ -18,7 +18,7 @@ type Placement struct {
 	GPUs  int64
 }
 
-// JobDetail is what only scontrol show job tells of a job.
+// JobDetail is what only scontrol show job reports of a job.
 type JobDetail struct {
 	ID         uint64
 	ArrayID    uint64 // 0: it is not of an array

@@ -82,9 +82,9 @@ func TestParseNodesForms(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"NodeName=a\nslurm_load_node error\n": "line 2",
-		"NodeName=a\nNodeName=b CPUTot=x\n":   `line 2 of its output: NodeName=b: CPUTot="x" is not a number`,
-		"NodeName=a RealMemory=-5\n":          "is not a number",
-		"NodeName= CPUTot=1\n":                "is not the name of a node",
+		"NodeName=a\nNodeName=b CPUTot=x\n":   `line 2 of its output: NodeName=b: CPUTot="x": expected a number`,
+		"NodeName=a RealMemory=-5\n":          "expected a number",
+		"NodeName= CPUTot=1\n":                "expected the name of a node",
 		"PartitionName=x\n":                   "does not begin with NodeName=",
 		"NodeName=a RealMemory=99999999999\n": "",
 		"NodeName=a\nNodeName=b CPUTot=1":     "cut short",
@@ -190,7 +190,7 @@ func TestParsePartitions(t *testing.T) {
 			t.Errorf("MaxTime=%s: %+v, %v; want %v", text, got, err, want)
 		}
 	}
-	if _, err := ParsePartitions(strings.NewReader("PartitionName=p MaxTime=soon\n")); err == nil || !strings.Contains(err.Error(), `PartitionName=p: MaxTime="soon" is not a time limit`) {
+	if _, err := ParsePartitions(strings.NewReader("PartitionName=p MaxTime=soon\n")); err == nil || !strings.Contains(err.Error(), `PartitionName=p: MaxTime="soon": expected a time limit`) {
 		t.Errorf("bad MaxTime: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
 	Script  string   // path; "" with --wrap or Text
-	Text    []byte   // of the script, where it is no file
+	Text    []byte   // of the script, where it is not a file
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
 	// Hold stay open in sbatch, so that locks on them last until sbatch has ended

@@ -90,7 +90,7 @@ func fields(record []byte, each func(key, value []byte) bool) {
 func (s *records) check(ok bool, key, value []byte, want string) {
 	if !ok && s.err == nil {
 		name, _, _ := strings.Cut(strings.TrimPrefix(string(clip(s.record)), string(s.first)), " ")
-		s.err = parseError(s.scan.command, s.at, "%s%.60s: %s=%q is not %s", s.first, strings.TrimSpace(name), key, clip(value), want)
+		s.err = parseError(s.scan.command, s.at, "%s%.60s: %s=%q: expected %s", s.first, strings.TrimSpace(name), key, clip(value), want)
 	}
 }
 

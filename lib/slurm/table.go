@@ -183,7 +183,7 @@ func collect[R any](into *[]R) func(*R) error {
 // check remembers that a cell is not what it should be.
 func (c *columns) check(ok bool, i int, want string) {
 	if !ok && c.err == nil {
-		c.err = c.scan.fail("%s: %q is not %s", c.names[i], clip(c.cells[i]), want)
+		c.err = c.scan.fail("%s: %q: expected %s", c.names[i], clip(c.cells[i]), want)
 	}
 }
 

@@ -108,7 +108,7 @@ const Unlimited time.Duration = math.MaxInt64
 // hours:minutes:seconds, days-hours, days-hours:minutes,
 // days-hours:minutes:seconds, or UNLIMITED and its synonyms.
 func ParseDuration(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is not a time limit such as 90, 1:30:00 or 2-12", s)
+	bad := fmt.Errorf("invalid time limit %q: expected a form such as 90, 1:30:00 or 2-12", s)
 	switch s = strings.TrimSpace(s); strings.ToUpper(s) {
 	case "UNLIMITED", "INFINITE", "-1":
 		return Unlimited, nil
@@ -171,7 +171,7 @@ func ParseTime(s string) (int64, error) {
 	if t, ok := new(values).stamp([]byte(strings.TrimSpace(s))); ok {
 		return t, nil
 	}
-	return 0, fmt.Errorf("%q is not a time", s)
+	return 0, fmt.Errorf("invalid time %q", s)
 }
 
 // ParseMemory reads an amount of memory as Slurm writes it, in MiB: a number,
@@ -181,7 +181,7 @@ func ParseMemory(s string) (float64, error) {
 	number := strings.TrimRight(strings.TrimSpace(s), "nc")
 	n, ok := parseScaled(number, 1<<20)
 	if !ok {
-		return 0, fmt.Errorf("%q is not an amount of memory such as 4000M or 16G", s)
+		return 0, fmt.Errorf("invalid memory %q: expected a size such as 4000M or 16G", s)
 	}
 	return n / (1 << 20), nil
 }
@@ -239,7 +239,7 @@ func (t TRES) GPUs() float64 {
 func ParseTRES(s string) (TRES, error) {
 	t, ok := parseTRES(s)
 	if !ok {
-		return nil, fmt.Errorf("%q is not a list of resources", s)
+		return nil, fmt.Errorf("invalid TRES list %q", s)
 	}
 	return t, nil
 }
@@ -293,7 +293,7 @@ func ParseGRES(s string) ([]GRES, error) {
 		g := GRES{Count: 1}
 		name, more, _ := strings.Cut(strings.Replace(item, "=", ":", 1), ":")
 		if g.Name = name; name == "" {
-			return nil, fmt.Errorf("%.60q is not a list of GRES", s)
+			return nil, fmt.Errorf("invalid GRES list %.60q", s)
 		}
 		more = strings.TrimPrefix(":"+more, ":no_consume")
 		more = strings.TrimPrefix(strings.Replace(more, ":no_consume:", ":", 1), ":")

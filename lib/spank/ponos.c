@@ -191,7 +191,7 @@ static int take(int which, const char *value)
 		return request ? 0 : -1;
 	}
 	if (!good_task(value)) {
-		slurm_error("ponos: --ponos-task: \"%.80s\" is no task id: want up to %d letters, digits, '-' and '_'", value, MAX_TASK);
+		slurm_error("ponos: --ponos-task: invalid task id \"%.80s\": expected up to %d letters, digits, '-' and '_'", value, MAX_TASK);
 		return -1;
 	}
 	memcpy(task, value, strlen(value) + 1);
@@ -583,7 +583,7 @@ static void configure(int argc, char *argv[])
 		else if (strncmp(argv[i], "timeout=", 8) == 0 && number(argv[i] + 8, 3600) > 0)
 			settings.timeout = number(argv[i] + 8, 3600);
 		else
-			slurm_error("ponos: plugstack.conf: \"%.80s\" is not one of lfind=/PATH, config=/PATH, timeout=SECONDS", argv[i]);
+			slurm_error("ponos: plugstack.conf: invalid argument \"%.80s\": expected lfind=/PATH, config=/PATH or timeout=SECONDS", argv[i]);
 	}
 }
 

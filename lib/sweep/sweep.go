@@ -171,7 +171,7 @@ func (r *reading) add(number int, fields []string) error {
 		return nil
 	}
 	if len(fields) != len(r.Columns) {
-		return r.fail(number, "%s, want %d: %s", count(len(fields), "field"), len(r.Columns), strings.Join(r.Columns, ", "))
+		return r.fail(number, "%s, expected %d: %s", count(len(fields), "field"), len(r.Columns), strings.Join(r.Columns, ", "))
 	}
 	return r.row(number, fields)
 }
@@ -248,7 +248,7 @@ func (r *reading) object(number int, line string) error {
 		case bool:
 			values[name] = fmt.Sprint(v)
 		default:
-			return r.fail(number, "%q: want a string, a number, true or false", name)
+			return r.fail(number, "parameter %q: expected a string, a number, true or false", name)
 		}
 		names = append(names, name)
 	}
@@ -312,7 +312,7 @@ func Lists(lists [][]string, check func(column string) error) ([]Table, error) {
 		}
 		for _, w := range words {
 			if strings.IndexByte(w, 0) >= 0 || !utf8.ValidString(w) {
-				return nil, fmt.Errorf("list %d: %q is not a text", n+1, w)
+				return nil, fmt.Errorf("list %d: invalid value %q: expected UTF-8 without NUL", n+1, w)
 			}
 			if named {
 				value, ok := strings.CutPrefix(w, name+"=")

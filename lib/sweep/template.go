@@ -58,9 +58,9 @@ func Parse(word string, columns []string, check func(column string) error) (Temp
 		column := slices.Index(columns, name)
 		if column < 0 {
 			if near := spelling.Nearest(name, columns); near != "" {
-				return t, fmt.Errorf("{%s}: there is no such column; did you mean {%s}?", name, near)
+				return t, fmt.Errorf("unknown column {%s}; did you mean {%s}?", name, near)
 			}
-			return t, fmt.Errorf("{%s}: there is no such column; there are %s", name, strings.Join(columns, ", "))
+			return t, fmt.Errorf("unknown column {%s}; the columns are %s", name, strings.Join(columns, ", "))
 		}
 		t.segments = append(t.segments, part{column: column})
 	}

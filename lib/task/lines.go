@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// ReadLines reads records, a line each, and hands each line to do with what is
+// ReadLines reads records, one per line, and hands each line to do with what is
 // wrong with it, if something is. A line longer than MaxLine is skipped and
 // reported. It ends at the end of input, or with the first error of do.
 func ReadLines(r io.Reader, do func(Line, error) error) error {

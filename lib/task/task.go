@@ -26,7 +26,7 @@ func ParseID(s string) (ID, error) {
 		c := s[i]
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		if !letter && (i == 0 || c != '-' && c != '_') {
-			return "", fmt.Errorf("task id %q has a %q: want letters, digits, '-' and '_'", s, c)
+			return "", fmt.Errorf("task id %q has a %q: expected letters, digits, '-' and '_'", s, c)
 		}
 	}
 	return ID(s), nil

@@ -67,7 +67,7 @@ func exists(path string) bool {
 func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 	beats, err := s.Agents()
 	if err != nil {
-		return nil // what is wrong with the spool is told elsewhere
+		return nil // problems with the spool are reported elsewhere
 	}
 	now, alive := clock.Now(), false
 	var last spool.Beat

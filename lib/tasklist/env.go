@@ -27,7 +27,7 @@ func ReadEnv(name string) (map[string]string, error) {
 		}
 		variable, value, ok := strings.Cut(line, "=")
 		if !ok || variable == "" || strings.ContainsAny(variable, " \t'\"") {
-			errs = append(errs, fault.Errorf(fault.Usage, "%s:%d: want NAME=VALUE", name, n)) // the line may hold a secret
+			errs = append(errs, fault.Errorf(fault.Usage, "%s:%d: expected NAME=VALUE", name, n)) // the line may hold a secret
 			continue
 		}
 		if l := len(value); l > 1 && (value[0] == '"' || value[0] == '\'') && value[l-1] == value[0] {

@@ -112,7 +112,7 @@ func instant(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := unit.Duration(s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q: want a duration such as 2h, or a time such as %s", s, now.Format("2006-01-02T15:04"))
+		return time.Time{}, fmt.Errorf("invalid time %q: expected a duration such as 2h, or a time such as %s", s, now.Format("2006-01-02T15:04"))
 	}
 	return now.Add(-d), nil
 }

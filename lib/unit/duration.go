@@ -14,7 +14,7 @@ const DurationUnits = "seconds (s), minutes (min), hours (h), days (d) or weeks 
 
 const day = 24 * time.Hour
 
-// MaxDuration bounds durations, so that a time which is that much later can be told.
+// MaxDuration bounds durations, so that a time that much later can be represented.
 const MaxDuration = 100 * 365 * day
 
 var durationUnits = map[string]time.Duration{}
@@ -67,7 +67,7 @@ func Duration(s string) (time.Duration, error) {
 	for rest != "" {
 		number, after := cut(rest)
 		if number == "" {
-			return 0, fmt.Errorf("%q is not a duration: want a number and %s", s, DurationUnits)
+			return 0, fmt.Errorf("invalid duration %q: expected a number and %s", s, DurationUnits)
 		}
 		i := strings.IndexFunc(after, func(r rune) bool { return r == ' ' || r >= '0' && r <= '9' })
 		if i < 0 {
@@ -75,11 +75,11 @@ func Duration(s string) (time.Duration, error) {
 		}
 		name := after[:i]
 		if name == "" {
-			return 0, fmt.Errorf("%q: %w: want %s", s, ErrNoUnit, DurationUnits)
+			return 0, fmt.Errorf("invalid duration %q: %w: expected %s", s, ErrNoUnit, DurationUnits)
 		}
 		unit, ok := DurationUnit(strings.ToLower(name))
 		if !ok {
-			return 0, fmt.Errorf("unknown unit %q in %q: want %s", name, s, DurationUnits)
+			return 0, fmt.Errorf("invalid duration %q: unknown unit %q: expected %s", s, name, DurationUnits)
 		}
 		d, err := Times(number, unit)
 		if err != nil {
@@ -116,7 +116,7 @@ func Times(number string, unit time.Duration) (time.Duration, error) {
 // clock reads Slurm's DAYS-HOURS[:MINUTES[:SECONDS]], HOURS:MINUTES:SECONDS and
 // MINUTES:SECONDS.
 func clock(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is not a duration: want DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", s)
+	bad := fmt.Errorf("invalid duration %q: expected DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", s)
 	days, rest, hasDays := strings.Cut(s, "-")
 	if !hasDays {
 		days, rest = "0", s

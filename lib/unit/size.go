@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNoUnit reports a number that stands alone where it may not.
-var ErrNoUnit = errors.New("a unit is missing")
+var ErrNoUnit = errors.New("missing unit")
 
 // SizeUnits are the units a size may have, as messages list them.
 const SizeUnits = "K, M, G, T, KiB, MiB, GiB or TiB"
@@ -54,11 +54,11 @@ var sizeWords = func() map[string]int64 {
 func Size(s string) (int64, error) {
 	number, unit := cut(s)
 	if number == "" {
-		return 0, fmt.Errorf("%q is not a size: want a number and %s", s, SizeUnits)
+		return 0, fmt.Errorf("invalid size %q: expected a number and %s", s, SizeUnits)
 	}
 	scale, ok := SizeUnit(unit)
 	if !ok {
-		return 0, fmt.Errorf("unknown unit %q in %q: want %s", unit, s, SizeUnits)
+		return 0, fmt.Errorf("invalid size %q: unknown unit %q: expected %s", s, unit, SizeUnits)
 	}
 	return Multiply(number, scale)
 }
@@ -68,7 +68,7 @@ func Size(s string) (int64, error) {
 func SizeWithUnit(s string) (int64, error) {
 	n, err := Size(s)
 	if err == nil && n > 0 && !HasUnit(s) {
-		return 0, fmt.Errorf("%q: %w: want %s", s, ErrNoUnit, SizeUnits)
+		return 0, fmt.Errorf("invalid size %q: %w: expected %s", s, ErrNoUnit, SizeUnits)
 	}
 	return n, err
 }
@@ -100,7 +100,7 @@ func Multiply(number string, scale int64) (int64, error) {
 	}
 	r, ok := new(big.Rat).SetString(number)
 	if !ok || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") {
-		return 0, fmt.Errorf("%q is not a number", number)
+		return 0, fmt.Errorf("invalid number %q", number)
 	}
 	r.Mul(r, new(big.Rat).SetInt64(scale))
 	n, rest := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))

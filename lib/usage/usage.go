@@ -1,4 +1,4 @@
-// Package usage tells what jobs used of what they had asked for, and what to ask for
+// Package usage compares what jobs used with what they had requested, and says what to request
 // next time. It is pure, over what lib/slurm has read of the accounting.
 //
 // Memory is in MiB on a node, times of CPUs and GPUs are seconds.

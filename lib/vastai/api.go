@@ -82,7 +82,7 @@ type Search struct {
 // Found is what a search has found.
 type Found struct {
 	Offers []Offer
-	Odd    int // rows that are no offers, and were left out
+	Odd    int // rows that are not offers, and were left out
 }
 
 // Listing is a list of instances.
@@ -177,7 +177,7 @@ type Instance struct {
 	Started  time.Time
 	UpCost   float64 // dollars a GB
 	DownCost float64
-	Bid      bool // it can be lost to whoever pays more
+	Bid      bool // it can be lost to a higher bid
 	// Facts are fields of the machine by the market's names: numbers, truth values and
 	// text.
 	Facts map[string]any

@@ -61,8 +61,10 @@ func (c *CLI) Name() string { return "cli" }
 // Calls is how often the program was run.
 func (c *CLI) Calls() int64 { return c.calls.Load() }
 
+// How long the program may take. Python alone takes tens of seconds to start where its
+// files are on a slow network.
 const (
-	cliTime   = 30 * time.Second
+	cliTime   = time.Minute
 	orderTime = 2 * time.Minute
 )
 
@@ -92,7 +94,7 @@ func (c *CLI) environ() []string {
 func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]byte, error) {
 	cmd.Env = c.environ()
 	if cmd.Stdin == nil {
-		cmd.Stdin = strings.NewReader("") // a question is answered by nobody
+		cmd.Stdin = strings.NewReader("") // a question gets no answer
 	}
 	if err := keepPace(ctx, c.pace, op); err != nil {
 		return nil, err

@@ -232,7 +232,7 @@ func condition(field, op string, value any, cli bool) (Condition, error) {
 		c.Value = converted
 	}
 	if n, isNumber := c.Value.(float64); name == "num_gpus" && (operator != "eq" || !isNumber || n < 1 || n > 64 || n != math.Trunc(n)) {
-		return Condition{}, errors.New("num_gpus: want the number of GPUs, such as num_gpus=2")
+		return Condition{}, errors.New("num_gpus: expected the number of GPUs, such as num_gpus=2")
 	}
 	return c, nil
 }
@@ -247,7 +247,7 @@ func convert(field string, k kind, v any, cli bool) (any, error) {
 	}
 	s := fmt.Sprint(v)
 	if _, nested := v.(map[string]any); nested || strings.TrimSpace(s) == "" {
-		return nil, errors.New("want a plain value")
+		return nil, errors.New("expected a plain value")
 	}
 	switch k {
 	case number:

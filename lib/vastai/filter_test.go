@@ -46,7 +46,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"reliability>98":                "it is a fraction",
 		"cuda_max_good>=1280":           "invalid CUDA version",
 		"compute_cap>=8":                "8.9 is written 890",
-		"num_gpus>=2":                   "want the number of GPUs",
+		"num_gpus>=2":                   "expected the number of GPUs",
 		"rentable=true":                 "the agent sets this itself",
 		"driver_version>=535":           "invalid version",
 		"gpu_ram in []":                 "empty",
@@ -70,7 +70,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"in a map the unit is MB": {"gpu_ram": map[string]any{"gte": 24}},
 		"the value is missing":    {"gpu_ram": nil},
 		"has no operator":         {"gpu_ram": map[string]any{}},
-		"want a plain value":      {"gpu_name": map[string]any{"eq": map[string]any{"x": 1}}},
+		"expected a plain value":  {"gpu_name": map[string]any{"eq": map[string]any{"x": 1}}},
 	} {
 		if _, err := ParseMap(m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", m, err, want)

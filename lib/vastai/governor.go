@@ -104,7 +104,7 @@ type ledger struct {
 // kinds are the failures that hold requests up, by their names in the ledger.
 var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrUnknown}
 
-// In Units: how long a lock is waited for. Whoever holds one longer may have been suspended,
+// In Units: how long a lock is waited for. A process that holds one longer may have been suspended,
 // and no process must wait for a user to resume it; without the lock, some requests are made twice.
 const (
 	ledgerPatience = 1

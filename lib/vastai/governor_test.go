@@ -473,7 +473,7 @@ func TestNoAnswerInTime(t *testing.T) {
 		return command.Result{}, &command.TimeoutError{Name: c.Name, Timeout: c.Timeout}
 	}), m.URL)
 	cli.Wait = time.Millisecond
-	if _, err := cli.List(t.Context(), ""); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "vastai: no answer within 30s") || runs != 1 {
+	if _, err := cli.List(t.Context(), ""); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "vastai: no answer within 1m0s") || runs != 1 {
 		t.Errorf("%v, %d runs", err, runs)
 	}
 }

@@ -23,7 +23,7 @@ type Offer struct {
 	Verified    bool
 	Duration    float64 // seconds for which it can be rented; 0: not known
 	GPUs        int     // 0: not told
-	Bid         bool    // Price is that of the least bid, and the machine is lost to whoever pays more
+	Bid         bool    // Price is that of the least bid, and the machine is lost to a higher bid
 	MinBid      float64 // dollars an hour, without the disk
 	row         map[string]any
 }
@@ -34,7 +34,7 @@ func (o Offer) Number(field string) float64 {
 	return f
 }
 
-// parseOffers reads a list of offers. Rows that are no offers are left out and counted: an
+// parseOffers reads a list of offers. Rows that are not offers are left out and counted: an
 // offer that cannot be read is one that is not taken.
 func parseOffers(raw []byte) (Found, error) {
 	var rows []json.RawMessage

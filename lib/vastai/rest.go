@@ -142,7 +142,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	return raw, nil
 }
 
-// wordsOf is what an answer that is no success says.
+// wordsOf is the message of an answer with another status than success.
 func wordsOf(raw []byte) string {
 	var said struct {
 		Error  any `json:"error"`
@@ -172,7 +172,7 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 		delay := wait + time.Duration(rand.Int64N(int64(wait)/4+1))
 		if until := Until(err); !until.IsZero() {
 			if told := until.Sub(r.now()); told > 2*r.Wait {
-				return nil, err // whoever asked has better to do than to wait
+				return nil, err // the caller does not wait that long
 			} else if told > delay {
 				delay = told
 			}

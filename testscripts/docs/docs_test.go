@@ -342,7 +342,7 @@ func TestWordsAreExplained(t *testing.T) {
 					words := append(strings.Fields(path), dashed(f.Names[0]), "no-such-word")
 					out, err := exec.Command(filepath.Join(harness.Bin, words[0]), words[1:]...).CombinedOutput()
 					var exit *exec.ExitError
-					if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), `"no-such-word" is not one of `+strings.Join(f.Words, ", ")) {
+					if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), `invalid value "no-such-word": expected one of `+strings.Join(f.Words, ", ")) {
 						t.Errorf("%s: %v\n%s", strings.Join(words, " "), err, out)
 					}
 				}

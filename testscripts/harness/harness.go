@@ -211,7 +211,7 @@ func status(err error) (int, error) {
 }
 
 // scriptTime bounds all scripts of a directory together.
-const scriptTime = 20 * time.Minute
+const scriptTime = 45 * time.Minute
 
 // Patience bounds how long a script waits for something to happen, on a machine
 // that is busy.

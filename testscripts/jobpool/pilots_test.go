@@ -209,9 +209,9 @@ func TestPilotsRefuse(t *testing.T) {
 	}{
 		{[]string{"--alloc", ""}, "jobpool: --alloc: the request is empty\n"},
 		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it\n"},
-		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: \"0\" is not a whole number from 1 on\n"},
+		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: invalid number \"0\": expected a whole number from 1 on\n"},
 		{[]string{"--max-jobs", "2"}, "jobpool: --max-jobs goes with --alloc or --alloc-sbatch only\n"},
-		{[]string{"--alloc-sbatch=-n1", "--scheduler", "there"}, "jobpool: --scheduler: \"there\" is not one of job, here\n"},
+		{[]string{"--alloc-sbatch=-n1", "--scheduler", "there"}, "jobpool: --scheduler: invalid value \"there\": expected one of job, here\n"},
 	} {
 		status, stdout, stderr := p.run("true\n", c.args...)
 		if status != 2 || stdout != "" || !strings.HasPrefix(stderr, c.want) {

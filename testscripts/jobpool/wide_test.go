@@ -15,7 +15,12 @@ import (
 func (p *pool) pi() {
 	p.Helper()
 	harness.Programs(p.T, "mpicc.mpich=libmpich-dev", "gcc", "mpirun.mpich=mpich")
-	c := exec.Command("mpicc.mpich", "-O2", "-o", filepath.Join(p.dir, "pi"), filepath.Join(harness.Root(), "examples/mpi/pi.c"))
+	p.compile("mpicc.mpich")
+}
+
+func (p *pool) compile(compiler string) {
+	p.Helper()
+	c := exec.Command(compiler, "-O2", "-o", filepath.Join(p.dir, "pi"), filepath.Join(harness.Root(), "examples/mpi/pi.c"))
 	if out, err := c.CombinedOutput(); err != nil {
 		p.Fatalf("%v: %s", err, out)
 	}
@@ -49,6 +54,23 @@ func TestMPIOnFourNodes(t *testing.T) {
 	status, stdout, stderr := p.run("#JOBPOOL nodes=4\nmpirun.mpich ./pi 100000\nmpirun.mpich ./pi 100000\n#JOBPOOL reset\ntrue\n#JOBPOOL nodes=4\nmpirun.mpich ./pi 100000\n")
 	ranks(t, status, stdout, stderr, 3, 4)
 	p.endsOnce(4)
+	p.noneLeft()
+}
+
+// So does one of Open MPI, whose mpirun starts a daemon on each node.
+func TestOpenMPIOnFourNodes(t *testing.T) {
+	t.Parallel()
+	p := inSlurm(t, fourNodes, "--run", "run", "--min-nodes", "4", "-k")
+	harness.Programs(t, "mpicc.openmpi=libopenmpi-dev", "gcc", "mpirun.openmpi=openmpi-bin")
+	p.compile("mpicc.openmpi")
+	p.env = append(p.env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+		// The nodes of the cluster are this machine: their addresses would make them one.
+		"OMPI_MCA_if_base_do_not_resolve=1")
+	status, stdout, stderr := p.run("#JOBPOOL nodes=4\nmpirun.openmpi sh -c 'echo $SLURMD_NODENAME' | sort\nmpirun.openmpi ./pi 100000\n")
+	if want := "cpu1\ncpu2\ngpu1\ngpu2\npi is 3.141593, by 4 ranks\n"; status != 0 || stdout != want {
+		t.Errorf("exit %d, printed %q; want %q: %s", status, stdout, want, stderr)
+	}
+	p.endsOnce(2)
 	p.noneLeft()
 }
 

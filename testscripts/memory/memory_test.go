@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, nil, "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "ponos-log", "ponos-cancel")
+	harness.Main(m, nil, "ponos-poll", "ponos-start", "ponos-stop", "ponos-submit", "ponos-list", "ponos-log", "ponos-cancel", "jobpool")
 }
 
 func TestSlurm(t *testing.T) {

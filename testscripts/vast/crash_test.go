@@ -16,6 +16,7 @@ import (
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
@@ -133,6 +134,7 @@ type withEnv struct {
 
 func (r withEnv) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
 	c.Env = append(c.Env, r.env...)
+	c.Timeout = max(c.Timeout, harness.Patience)
 	return r.Runner.Run(ctx, c)
 }
 

@@ -164,7 +164,7 @@ func (p Problem) String() string {
 // Error lists the problems that make a file unusable.
 type Error struct{ Problems []Problem }
 
-// Error is the problems, one a line.
+// Error returns the problems, one per line.
 func (e *Error) Error() string {
 	text := ""
 	for i, p := range e.Problems {

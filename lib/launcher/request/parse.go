@@ -300,7 +300,7 @@ func (p *parser) duration() (time.Duration, error) {
 		p.space()
 		d, err := unit.Duration(clock)
 		if err != nil {
-			return 0, p.fail(start, fmt.Sprintf("%q is not a duration", clock), "DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
+			return 0, p.fail(start, fmt.Sprintf("invalid duration %q", clock), "DAYS-HH, DAYS-HH:MM:SS, HH:MM:SS or MM:SS", "")
 		}
 		return d, nil
 	}
@@ -354,7 +354,7 @@ func (p *parser) size() (int64, error) {
 	}
 	n, err := unit.Multiply(number, scale)
 	if err != nil {
-		return 0, p.fail(start, fmt.Sprintf("%q is not a size", p.text[start:p.pos]), "a number and "+unit.SizeUnits, "")
+		return 0, p.fail(start, fmt.Sprintf("invalid size %q", p.text[start:p.pos]), "a number and "+unit.SizeUnits, "")
 	}
 	if name == "" && n > 0 {
 		p.warn(start, fmt.Sprintf("memory %s has no unit and is taken as bytes; did you mean %sG?", number, number))

@@ -95,7 +95,7 @@ type GPU struct {
 	Memory    int64    // bytes each must have at least, 0: any
 	MaxMemory int64    // bytes each may have at most, 0: any
 	Models    []string // it is one of these; none: any
-	NotModels []string // it is none of these
+	NotModels []string // the model is not one of these
 	CC, MaxCC gpu.Capability
 }
 

@@ -100,7 +100,7 @@ func (p *parser) capability() (gpu.Capability, error) {
 	}
 	cc, err := gpu.ParseCapability(number)
 	if err != nil {
-		return 0, p.fail(start, fmt.Sprintf("%q is not a compute capability", number), "a number such as 8.0", "")
+		return 0, p.fail(start, fmt.Sprintf("invalid compute capability %q", number), "a number such as 8.0", "")
 	}
 	p.space()
 	return cc, nil
@@ -134,7 +134,7 @@ func (p *parser) models(g *GPU) error {
 			return err
 		}
 		if model, n, found := strings.Cut(name, ":"); found && isNumber(n) && p.text[start] != '"' && p.text[start] != '\'' {
-			return p.fail(start, fmt.Sprintf("%q is not a model", name), "a model", fmt.Sprintf("write the number at the end: cuda(model=%s) * %s", model, n))
+			return p.fail(start, fmt.Sprintf("invalid model %q", name), "a name such as a100", fmt.Sprintf("write the number at the end: cuda(model=%s) * %s", model, n))
 		}
 		names = []string{name}
 	}
@@ -262,5 +262,5 @@ func (p *parser) deadline() (Deadline, error) {
 		}
 		return Deadline{Clock: at.Format("2006-01-02T15:04:05")}, nil
 	}
-	return Deadline{}, p.fail(start, fmt.Sprintf("%q is not a time", clock), want, "")
+	return Deadline{}, p.fail(start, fmt.Sprintf("invalid time %q", clock), want, "")
 }

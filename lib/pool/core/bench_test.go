@@ -114,24 +114,34 @@ func (c *cluster) step() {
 // tasks, one in ten of 4 CPUs: decisions a second of its own time, its memory, and how much
 // of the nodes was used until the input ended.
 func BenchmarkSimulated(b *testing.B) {
+	large := &pool.Spec{Need: pool.Need{CPUs: 4}}
 	for _, nodes := range []int{100, 1000} {
 		total := 10_000 * nodes
 		b.Run(fmt.Sprintf("%d nodes", nodes), func(b *testing.B) {
 			for range b.N {
-				simulate(b, nodes, total)
+				simulate(b, nodes, total, large)
 			}
 		})
 	}
+	// The first variant is in vain each time.
+	large = &pool.Spec{Need: pool.Need{CPUs: 1}, Variants: pool.NewVariants([]pool.Variant{
+		{Need: pool.Need{GPUs: 1}, Own: pool.OfGPUs}, {Need: pool.Need{CPUs: 4}, Own: pool.OfCPUs},
+	})}
+	b.Run("variants", func(b *testing.B) {
+		for range b.N {
+			simulate(b, 100, 1_000_000, large)
+		}
+	})
 }
 
-func simulate(b *testing.B, nodes, total int) {
+func simulate(b *testing.B, nodes, total int, large *pool.Spec) {
 	c := &cluster{now: time.Unix(1e9, 0), queue: map[*Worker]map[pool.Need][]wire.Key{}, rand: rand.New(rand.NewPCG(1, 2))}
 	var specs []NodeSpec
 	for i := range nodes {
 		specs = append(specs, NodeSpec{Name: "n" + strconv.Itoa(i), Most: 128, Group: -1})
 	}
 	c.core = New(Config{Nodes: specs, Session: "s", Lease: 132 * time.Second, Policy: Policy{ReadAhead: 300_000, NodeTimeout: 10 * time.Minute}}, c.now)
-	small, large := &pool.Spec{Need: pool.Need{CPUs: 1}}, &pool.Spec{Need: pool.Need{CPUs: 4}}
+	small := &pool.Spec{Need: pool.Need{CPUs: 1}}
 	c.handle(Tick{})
 	var cpus []pool.CPU
 	for id := range 128 {

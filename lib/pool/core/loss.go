@@ -115,7 +115,7 @@ func (c *Core) allTried() {
 	case len(c.workers) == 0:
 		c.stop(Draining, c.noNodeWhy(), 3)
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
-		c.stop(Draining, fmt.Sprintf("%s can be used, want %d", plural(int64(len(c.workers)), "node"), c.MinNodes), 3)
+		c.stop(Draining, fmt.Sprintf("%s can be used, and %d are required", plural(int64(len(c.workers)), "node"), c.MinNodes), 3)
 	}
 }
 

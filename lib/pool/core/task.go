@@ -522,6 +522,8 @@ func (r *Result) Describe() string {
 		return "could not be started: " + string(r.Error)
 	case wire.Timeout:
 		return "took too long"
+	case wire.OutOfMemory:
+		return "ran out of memory: " + string(r.Error)
 	case wire.Lost:
 		return "was lost: " + string(r.Error)
 	case wire.OutputLost:

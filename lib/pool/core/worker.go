@@ -211,7 +211,7 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	case PinCores:
 		pin = want <= seen
 		if !pin {
-			warning = fmt.Sprintf("tasks are not bound to CPUs: %d are wanted, %d visible", want, seen)
+			warning = fmt.Sprintf("tasks are not bound to CPUs: %d are required, %d visible", want, seen)
 		}
 	case PinAuto:
 		pin = spec.Most > 0 && seen <= spec.Most && want <= seen

@@ -58,7 +58,7 @@ func TestInput(t *testing.T) {
 			"directives", "a\n#JOBPOOL cpus=4 gpus=1 mem=2G timeout=1m\nb\n #JOBPOOL cpus=2\nc\n#JOBPOOL reset\nd\n#JOBPOOLX\n", Options{},
 			"1 \"a\"\n2 \"b\" 4 CPUs, 1 GPU, 2G timeout=1m0s\n3 \"c\" 2 CPUs, 1 GPU, 2G timeout=1m0s\n4 \"d\"\n",
 		},
-		{"bad directive", "a\n#JOBPOOL cpu=4\nb", Options{}, "1 \"a\"\nERROR x:2: unknown setting \"cpu\", want one of cpus, cwd, gpus, mem, need, nodes, priority, time, timeout\n"},
+		{"bad directive", "a\n#JOBPOOL cpu=4\nb", Options{}, "1 \"a\"\nERROR x:2: unknown setting \"cpu\": expected one of cpus, cwd, gpus, mem, need, nodes, priority, time, timeout\n"},
 		{
 			"resources", "#JOBPOOL gpus=0.5 need=licence=1,scratch=50G\na\n#JOBPOOL need=licence=0.25 gpus=2.0\nb\n", Options{},
 			"1 \"a\" 1 CPU, 0.5 GPU, 1 licence, 50G scratch\n2 \"b\" 1 CPU, 2 GPUs, 0.25 licence\n",
@@ -71,7 +71,7 @@ func TestInput(t *testing.T) {
 		{
 			"resources in json", `{"cmd":"a","need":{"scratch":"50G","licence":0.5},"gpus":0.125}` + "\n" + `{"cmd":"b","need":"licence=1"}` + "\n" + `{"cmd":"c","need":{"L":1}}`, Options{JSON: true},
 			"1 \"a\" 1 CPU, 0.125 GPU, 0.5 licence, 50G scratch\n2 \"b\" 1 CPU, 1 licence\n" +
-				"3 BAD x:3: need: invalid name of a resource: \"L\": want lower-case letters, digits and _\n",
+				"3 BAD x:3: need: invalid name of a resource: \"L\": expected lower-case letters, digits and _\n",
 		},
 		{
 			"variants", "#JOBPOOL need=gpus=1,licence=2|cpus=16,mem=2G|nodes=2 cpus=4\na\n#JOBPOOL need=gpus=1\nb\n#JOBPOOL need=licence=1\nc\n", Options{},
@@ -83,9 +83,9 @@ func TestInput(t *testing.T) {
 		},
 		{"same variants", "#JOBPOOL need=gpus=1|gpus=1", Options{}, "ERROR x:1: need: variant \"gpus=1\" is named twice\n"},
 		{"same resource", "#JOBPOOL need=gpus=1,gpus=2|cpus=1", Options{}, "ERROR x:1: need: resource \"gpus\" is named twice\n"},
-		{"bad variant", "#JOBPOOL need=gpus=1|cpus=0", Options{}, "ERROR x:1: need: cpus: \"0\" is not a whole number from 1 to 16384\n"},
+		{"bad variant", "#JOBPOOL need=gpus=1|cpus=0", Options{}, "ERROR x:1: need: cpus: invalid number \"0\": expected a whole number from 1 to 16384\n"},
 		{"many variants", "#JOBPOOL need=cpus=1|cpus=2|cpus=3|cpus=4|cpus=5|cpus=6|cpus=7|cpus=8|cpus=9", Options{}, "ERROR x:1: need: 9 variants, at most 8 are possible\n"},
-		{"bad value", "#JOBPOOL cpus=0", Options{}, "ERROR x:1: cpus: \"0\" is not a whole number from 1 to 16384\n"},
+		{"bad value", "#JOBPOOL cpus=0", Options{}, "ERROR x:1: cpus: invalid number \"0\": expected a whole number from 1 to 16384\n"},
 		{"template", "a b\n#x\n", Options{Template: []string{"echo", "-n"}}, "1 \"echo\\x00-n\\x00a b\"\n2 \"echo\\x00-n\\x00#x\"\n"},
 		{
 			"places", "/d/f.tar.gz\n", Options{Template: []string{"x", "{}", "{.}", "{/}", "{//}", "{/.}", "{#}", "{%}"}},

@@ -43,7 +43,7 @@ var setters = map[string]func(s *pool.Spec, value string) error{
 	"priority": func(s *pool.Spec, v string) (err error) {
 		s.Priority, err = strconv.Atoi(v)
 		if err != nil || s.Priority < -1e6 || s.Priority > 1e6 {
-			err = fmt.Errorf("%q is not a whole number from -1000000 to 1000000", v)
+			err = fmt.Errorf("invalid number %q: expected a whole number from -1000000 to 1000000", v)
 		}
 		return
 	},
@@ -60,7 +60,7 @@ func Set(s *pool.Spec, name, value string) error {
 	} else {
 		names := append(slices.Collect(maps.Keys(amounts)), slices.Collect(maps.Keys(setters))...)
 		slices.Sort(names)
-		return fmt.Errorf("unknown setting %q, want one of %s", name, strings.Join(names, ", "))
+		return fmt.Errorf("unknown setting %q: expected one of %s", name, strings.Join(names, ", "))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -140,7 +140,7 @@ func gpus(v string) (whole int, share int32, err error) {
 func count(v string, least int) (int, error) {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > maxCount {
-		return 0, fmt.Errorf("%q is not a whole number from %d to %d", v, least, maxCount)
+		return 0, fmt.Errorf("invalid number %q: expected a whole number from %d to %d", v, least, maxCount)
 	}
 	return n, nil
 }

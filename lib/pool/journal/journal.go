@@ -449,7 +449,7 @@ func parseSeqs(s string, f func(int64)) error {
 			b, err = strconv.ParseInt(high, 10, 64)
 		}
 		if err != nil || a < 1 || b > MaxSeq || b < a {
-			return fmt.Errorf("%q is not a list of tasks", s)
+			return fmt.Errorf("invalid task list %q", s)
 		}
 		for ; a <= b; a++ {
 			f(a)

@@ -143,8 +143,8 @@ func TestDamagedFiles(t *testing.T) {
 	for in, want := range map[string]string{
 		"x\n":                                    "1: not a record of a journal",
 		"{}\n{\"k\":\"end\",\"seq\":-1}\n":       "2: task number -1 is out of range",
-		"{\"k\":\"send\",\"tasks\":\"5-2\"}\n":   `1: "5-2" is not a list of tasks`,
-		"{\"k\":\"send\",\"tasks\":\"1-9e9\"}\n": `1: "1-9e9" is not a list of tasks`,
+		"{\"k\":\"send\",\"tasks\":\"5-2\"}\n":   `1: invalid task list "5-2"`,
+		"{\"k\":\"send\",\"tasks\":\"1-9e9\"}\n": `1: invalid task list "1-9e9"`,
 	} {
 		if _, err := Read(strings.NewReader(in)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v; want %s", in, err, want)
@@ -152,7 +152,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"a\n":                   "1: not a job log: the first line is not its header",
-		joblogHeader + "1\t2\n": "2: 2 fields, want 9",
+		joblogHeader + "1\t2\n": "2: 2 fields, expected 9",
 		joblogHeader + strings.Repeat("x\t", 8) + "x\n": `2: task number "x"`,
 	} {
 		if _, err := ReadJoblog(strings.NewReader(in)); err == nil || err.Error() != want {

@@ -304,7 +304,7 @@ func ReadJoblog(r io.Reader) (*History, error) {
 		}
 		f := strings.SplitN(string(line), "\t", 9)
 		if len(f) != 9 {
-			return fmt.Errorf("%d fields, want 9", len(f))
+			return fmt.Errorf("%d fields, expected 9", len(f))
 		}
 		seq, err := strconv.ParseInt(f[0], 10, 64)
 		if err != nil || seq < 1 || seq > MaxSeq {

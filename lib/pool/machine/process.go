@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,17 +82,45 @@ func WithVariables(entries ...string) []int {
 // may have anything in it.
 func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
 
-// Members returns the processes of a session, without those that have ended.
-func Members(session int) []int {
-	var out []int
+// Members are the processes of some sessions, by session, with what these have started in
+// sessions of its own, and without those that have ended.
+func Members(sessions ...int) map[int][]int {
+	type process struct {
+		session, parent int
+		ended           bool
+	}
+	all := map[int]process{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	var pids []int
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err != nil {
 			continue
 		}
-		if s, zombie := Session(pid); s == session && !zombie {
-			out = append(out, pid)
+		b, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			continue
+		}
+		f := statFields(b)
+		if len(f) < 4 {
+			continue
+		}
+		p := process{ended: f[0][0] == 'Z' || f[0][0] == 'X'}
+		p.parent, _ = strconv.Atoi(string(f[1]))
+		p.session, _ = strconv.Atoi(string(f[3]))
+		all[pid] = p
+		pids = append(pids, pid)
+	}
+	out := map[int][]int{}
+	for _, pid := range pids {
+		if all[pid].ended {
+			continue
+		}
+		for p, depth := all[pid], 0; depth < 100; p, depth = all[p.parent], depth+1 {
+			if slices.Contains(sessions, p.session) {
+				out[p.session] = append(out[p.session], pid)
+				break
+			}
 		}
 	}
 	return out

@@ -119,12 +119,12 @@ func (s *scheduler) request(r *Request) {
 		return
 	case "setcpus":
 		if r.CPUs < 1 || r.CPUs > 1<<14 {
-			a.Error = fmt.Sprintf("setcpus: %d is not a number of CPUs", r.CPUs)
+			a.Error = fmt.Sprintf("setcpus: invalid number of CPUs %d", r.CPUs)
 			break
 		}
 		r.Base.Need.CPUs = r.CPUs
 	default:
-		a.Error = fmt.Sprintf("unknown request %q, want run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain", r.Op)
+		a.Error = fmt.Sprintf("unknown request %q: expected run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain", r.Op)
 	}
 	r.Answer(a)
 }

@@ -144,7 +144,7 @@ func CPUsPerNode(s string) ([]int, error) {
 			k, err = strconv.Atoi(strings.TrimSuffix(times, ")"))
 		}
 		if err != nil || n < 1 || k < 1 || k > 1<<16 || len(out)+k > 1<<17 {
-			return nil, fmt.Errorf("%q is not a list of CPUs per node", s)
+			return nil, fmt.Errorf("invalid list of CPUs %q", s)
 		}
 		out = append(out, slices.Repeat([]int{n}, k)...)
 	}

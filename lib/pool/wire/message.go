@@ -188,6 +188,8 @@ type Setup struct {
 	LoadPercent int `json:"load_percent,omitempty"`
 	// MemFree keeps tasks from starting while less memory is available, in bytes.
 	MemFree int64 `json:"mem_free,omitempty"`
+	// LimitMem has tasks get no more memory than they have said that they need.
+	LimitMem bool `json:"limit_mem,omitempty"`
 	// Orphans are workers of this machine that may still be there. The worker tells
 	// when they are gone.
 	Orphans []Identity `json:"orphans,omitempty"`
@@ -277,14 +279,15 @@ type Outcome string
 
 // The outcomes.
 const (
-	OK        Outcome = "ok"
-	Failed    Outcome = "failed"    // exit status or signal
-	NoStart   Outcome = "nostart"   // could not be started
-	Timeout   Outcome = "timeout"   // its own time limit
-	Cancelled Outcome = "cancelled" // by the user, or what it depends on failed
-	Refused   Outcome = "refused"   // fits no node
-	Lost      Outcome = "lost"      // its node or the connection went
-	Stopped   Outcome = "stopped"   // ended because the run ended; it can be resumed
+	OK          Outcome = "ok"
+	Failed      Outcome = "failed"    // exit status or signal
+	NoStart     Outcome = "nostart"   // could not be started
+	Timeout     Outcome = "timeout"   // its own time limit
+	OutOfMemory Outcome = "oom"       // it used more memory than it had said that it needs
+	Cancelled   Outcome = "cancelled" // by the user, or what it depends on failed
+	Refused     Outcome = "refused"   // fits no node
+	Lost        Outcome = "lost"      // its node or the connection went
+	Stopped     Outcome = "stopped"   // ended because the run ended; it can be resumed
 	// OutputLost: it ended, but not all that it printed could be kept.
 	OutputLost Outcome = "output"
 )

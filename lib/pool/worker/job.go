@@ -36,6 +36,7 @@ type job struct {
 	sent     [2]int64 // bytes of it that the scheduler has had while it runs
 	stdin    *os.File
 	fulls    int64 // see logs, when it began
+	memory   confined
 }
 
 // patience is how often a start is tried again while the system has no room for
@@ -130,6 +131,7 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 		}
 	}
 	l.Stdout, l.Stderr = uintptr(j.out.files[0]), uintptr(j.out.files[1])
+	w.confine(j, l)
 	return l, nil
 }
 
@@ -411,6 +413,7 @@ func (w *worker) end(j *job, d *wire.Done) {
 	if j.run.Nodes != nil {
 		_ = os.RemoveAll(w.nodesDir(j.run.Key))
 	}
+	w.memoryEnd(j, d)
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
 	if j.why != "" {
 		d.What = j.why

@@ -73,6 +73,7 @@ type worker struct {
 	spool   *spool
 	lease   *lease
 	gate    *gate
+	memory  *memory
 	node    prepared
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
@@ -114,6 +115,7 @@ func Run(o Options) error {
 	go w.receive(in, hungUp)
 	err := w.loop(hungUp)
 	w.endOrphans()
+	w.locked(w.memory.remove)
 	w.logs.flush()
 	if e := w.out.Close(); err == nil && !w.lost.Load() {
 		err = e
@@ -169,7 +171,7 @@ func (w *worker) begin(s *wire.Setup) error {
 			return err
 		}
 	}
-	w.gate = newGate(w)
+	w.gate, w.memory = newGate(w), newMemory(s)
 	w.node.path = preparedPath(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
@@ -454,6 +456,7 @@ func (w *worker) tick(now time.Time) {
 	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
+	w.look(now)
 	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil

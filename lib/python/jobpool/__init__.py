@@ -56,7 +56,7 @@ class TaskFailed(PoolError):
 class Result(object):
     """How a command has ended.
 
-    what is ok, failed, nostart, timeout, cancelled, refused or output (some of its output is
+    what is ok, failed, nostart, timeout, oom (out of memory), cancelled, refused or output (some of its output is
     lost); seconds is its time, maxrss is in bytes. variant is the number of the variant of need in
     which it ran, from 1 on, or 0 if there were none. stdout and stderr are text, in which what is not
     UTF-8 is replaced; stdout_bytes and stderr_bytes are what was printed.

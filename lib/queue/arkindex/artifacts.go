@@ -52,8 +52,8 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	return nil
 }
 
-// logURL asks where the log goes. A task whose definition is no good has a log all
-// the same, which says so.
+// logURL asks where the log goes. A task with an invalid definition still has a log,
+// which says so.
 func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
 	_, signed, err := q.define(ctx, id)
 	if errors.Is(err, queue.ErrBroken) {
@@ -93,7 +93,7 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 	var artifacts []task.Artifact
 	for _, a := range all {
 		if !insidePath(a.Path) {
-			return nil, broken("artifact %.80q: want a path within its directory", a.Path)
+			return nil, broken("artifact %.80q: expected a path within its directory", a.Path)
 		}
 		artifacts = append(artifacts, task.Artifact{Path: a.Path, Size: max(0, a.Size), ContentType: string(a.ContentType)})
 	}
@@ -240,7 +240,7 @@ func missing(err error) error {
 	return keepKind(err)
 }
 
-// PutArtifact announces a file and uploads it. One that is there already, from
+// PutArtifact announces a file and uploads it. One that exists, from
 // an earlier attempt, is left or sent again.
 func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
 	size, err := from.Seek(0, io.SeekEnd)
@@ -253,7 +253,7 @@ func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, fr
 	}
 	a.Size = size
 	if !insidePath(a.Path) {
-		return broken("artifact %.80q: want a path of plain names", a.Path)
+		return broken("artifact %.80q: expected a path of plain names", a.Path)
 	}
 	ctx, end := progress.Start(ctx, "uploading %s", task.Clean(a.Path))
 	defer end()
@@ -279,7 +279,7 @@ func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from i
 				if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
 					return err
 				}
-				// Somebody has been faster: the worker itself, or a killed turn of ours.
+				// Another process was faster: the worker itself, or a killed turn of ours.
 				q.note(id, func(k *known) { k.published = nil })
 				refusal := err
 				if there, found, err = q.find(ctx, id, a.Path); err != nil {

@@ -29,7 +29,7 @@ func (f *flexible) UnmarshalJSON(b []byte) error {
 		*f = flexible(s)
 		return err
 	case b[0] == '{' || b[0] == '[':
-		return errors.New("want a string")
+		return errors.New("expected a string")
 	}
 	*f = flexible(b)
 	return nil
@@ -108,7 +108,7 @@ func (f *files) UnmarshalJSON(b []byte) error {
 	}
 	for _, name := range sortedKeys(named) {
 		if !plainName(name) {
-			return fmt.Errorf("extra file %.60q: want a plain file name", name)
+			return fmt.Errorf("extra file %.60q: expected a plain file name", name)
 		}
 		if !webAddress(string(named[name])) {
 			return fmt.Errorf("extra file %.60q has no http or https URL", name)
@@ -242,7 +242,7 @@ func referenceID(references ...*reference) string {
 	return ""
 }
 
-// seconds reads a time limit; what is none, or beyond a century, is no limit.
+// seconds reads a time limit; an absent one, or more than a century, means no limit.
 func seconds(n flexible) time.Duration {
 	s, err := strconv.ParseInt(string(n), 10, 64)
 	if err != nil || s <= 0 || s > 100*366*24*3600 {

@@ -242,7 +242,7 @@ func (q *Queue) remember(id identity) {
 }
 
 // readIdentity reads the identity file. That there is none, or that it holds
-// nothing of use, is no error: the agent registers again.
+// nothing of use, is not an error: the agent registers again.
 func (q *Queue) readIdentity() (identity, error) {
 	info, err := os.Stat(q.cfg.IdentityFile)
 	switch {

@@ -43,7 +43,7 @@ type call struct {
 	as    credential
 }
 
-// statusError is an answer of the server that is no success.
+// statusError is an answer of the server with another status than success.
 type statusError struct {
 	request string // method and address
 	code    int
@@ -84,7 +84,7 @@ func passing(err error) bool {
 type brokenError struct {
 	request string
 	err     error
-	silent  bool // nobody answered, which took its time to find out
+	silent  bool // no answer came within the timeout
 }
 
 func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }

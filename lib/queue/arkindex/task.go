@@ -290,9 +290,9 @@ func detour(is, want task.State) (steps []task.State, ok bool) {
 	case is == want:
 		return nil, true
 	case is.Final():
-		return nil, true // somebody has decided; what becomes of the job changes nothing
+		return nil, true // a user has decided; the result of the job changes nothing
 	case is == task.Stopping && want.Final():
-		return []task.State{task.Stopped}, true // it ended while somebody wanted it stopped
+		return []task.State{task.Stopped}, true // it ended while a stop was requested
 	case is == task.Stopping:
 		return nil, true
 	case is == task.Running && want == task.Pending:

@@ -54,7 +54,7 @@ func asTask(t task.Task) credential {
 	return credential{}
 }
 
-// worker returns the worker run of a task; nil if the task is no worker.
+// worker returns the worker run of a task; nil if the task is not a worker.
 func (q *Queue) worker(ctx context.Context, t task.Task) (*workerRun, error) {
 	run := t.Env["ARKINDEX_WORKER_RUN_ID"]
 	if run == "" {
@@ -84,7 +84,7 @@ func (w *workerRun) source() (task.Source, error) {
 		s.Revision = path.Base(at)
 	}
 	if s.Revision != "" && (len(s.Revision) > maxRevision || !revision.MatchString(s.Revision) || strings.Contains(s.Revision, "..")) {
-		return task.Source{}, fmt.Errorf("revision %.60q is not a git revision", s.Revision)
+		return task.Source{}, fmt.Errorf("invalid git revision %.60q", s.Revision)
 	}
 	return s, nil
 }

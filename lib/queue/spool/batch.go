@@ -27,7 +27,7 @@ import (
 // A batch is tasks that are submitted together. They are written to a directory in tmp/,
 // which is renamed to batches/NAME: that is the moment at which all of them are submitted,
 // or none. From there each is moved to new/. The name of its file is on its way once, so
-// that whoever moves it (the submitter, or after its death an agent or another submitter),
+// that the process that moves it (the submitter, or after its death an agent or another submitter),
 // it gets there once. undelivered/NAME says, from before the commit, where to look.
 const (
 	batchesDir, undeliveredDir = "batches", "undelivered"
@@ -46,7 +46,7 @@ type manifest struct {
 	Tasks   map[string]string `json:"tasks"` // hash of the parameters -> id
 }
 
-// Batch is what has become of a batch.
+// Batch is the state of a batch.
 type Batch struct {
 	IDs []task.ID // of the tasks, in their order
 	New int       // how many of them were not there before
@@ -60,7 +60,7 @@ func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, er
 	if len(entries) > MaxBatch {
 		return Batch{}, fault.Errorf(fault.Usage, "%d tasks are more than %d at a time", len(entries), MaxBatch)
 	}
-	_ = s.Deliver() // what is wrong with the batches of others is told by the agent
+	_ = s.Deliver() // problems with the batches of others are reported by the agent
 	if key == "" {
 		m := manifest{Made: s.now().UTC()}
 		return s.stage("b"+uuid.NewString(), m, entries, nil)
@@ -218,14 +218,14 @@ func (s *Spool) deliver(name string) error {
 			continue
 		}
 		err := os.Rename(filepath.Join(dir, e.Name()), s.path(newDir, e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else somebody else was faster
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // else another process was faster
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
 	}
 	if err := syncDir(s.path(newDir, "")); err != nil {
 		return err
 	}
-	if !keyed(name) { // nobody will ask for it again
+	if !keyed(name) { // no submission refers to it again
 		_ = os.Remove(filepath.Join(dir, manifestFile))
 		_ = os.Remove(dir)
 	}

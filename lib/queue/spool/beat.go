@@ -58,7 +58,7 @@ func (q *Queue) Alive() error {
 	return nil
 }
 
-// Remember writes down where the agent keeps its data, without saying that a turn was
+// Remember records where the agent keeps its data, without saying that a turn was
 // taken. The tools of a pipeline begin at the same time: what one of them has written
 // meanwhile, such as its turn, is not overwritten.
 func (q *Queue) Remember() error {

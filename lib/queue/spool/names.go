@@ -29,21 +29,21 @@ func CheckName(name string) error {
 }
 
 // CheckGroup checks the name of a group, which may become that of a directory: letters,
-// digits, '.', '_' and '-', the first one a letter or digit, at most 128. "" is no group.
+// digits, '.', '_' and '-', the first one a letter or digit, at most 128. "" means no group.
 func CheckGroup(group string) error {
 	if len(group) > maxGroup {
 		return fmt.Errorf("group %.20q… is longer than %d characters", group, maxGroup)
 	}
 	for i := range len(group) {
 		if c := group[i]; !letter(c) && (i == 0 || c != '-' && c != '_' && c != '.') {
-			return fmt.Errorf("invalid group %q: want letters, digits, '.', '_' and '-', the first one a letter or digit", group)
+			return fmt.Errorf("invalid group %q: expected letters, digits, '.', '_' and '-', the first one a letter or digit", group)
 		}
 	}
 	return nil
 }
 
 // CheckKey checks the key of a submission: up to 255 bytes of UTF-8 without control
-// characters. "" is no key.
+// characters. "" means no key.
 func CheckKey(key string) error { return text("key", key, maxKey) }
 
 // CheckParameters checks the parameters of a task: names of letters, digits, '.', '_' and
@@ -84,7 +84,7 @@ func CheckParameter(name string) error {
 	for i := range len(name) {
 		c := name[i]
 		if c != '_' && !letter(c) && (i == 0 || c != '-' && c != '.') {
-			return fmt.Errorf("invalid parameter name %q: want letters, digits, '.', '_' and '-', the first one a letter, digit or '_'", name)
+			return fmt.Errorf("invalid parameter name %q: expected letters, digits, '.', '_' and '-', the first one a letter, digit or '_'", name)
 		}
 	}
 	return nil

@@ -175,7 +175,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 	if err != nil {
 		return nil, nil, err
 	}
-	// Whoever asks for a stop after this is heard at the next turn.
+	// A stop that is requested after this is seen at the next turn.
 	stops, err := os.ReadDir(q.path(stopDir, ""))
 	if err != nil {
 		return nil, nil, fault.Errorf(fault.Unavailable, "spool: %w", err)

@@ -27,7 +27,7 @@ func (s *Spool) Retry(entries []Entry) (Batch, error) {
 	if err := CheckOwner(s.Dir); err != nil {
 		return Batch{}, err
 	}
-	_ = s.Deliver()                                                    // what is wrong with the batches of others is told by the agent
+	_ = s.Deliver()                                                    // problems with the batches of others are reported by the agent
 	if err := os.MkdirAll(s.path(retriedDir, ""), 0o700); err != nil { // spools of earlier versions have none
 		return Batch{}, fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
@@ -90,7 +90,7 @@ func (s *Spool) claimRetries(dir string, files []os.DirEntry) (lost map[string]b
 		path := filepath.Join(dir, f.Name())
 		e, err := s.read(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // somebody else delivers this batch too
+			continue // another process delivers this batch too
 		}
 		if err != nil {
 			return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)

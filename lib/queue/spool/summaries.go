@@ -57,7 +57,7 @@ const indexFile = "index"
 // indexMagic begins an index of this form.
 const indexMagic = "ponos index 1\n"
 
-// Summaries returns the tasks of the spool, the oldest first. Files that are no tasks are left
+// Summaries returns the tasks of the spool, the oldest first. Files that are not tasks are left
 // out.
 func (s *Spool) Summaries() ([]Summary, error) {
 	// A task moves forward only: in this order of looks, none is missed.

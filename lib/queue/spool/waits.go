@@ -25,7 +25,7 @@ const (
 	maxWaitsFile = 4 << 20 // bytes
 )
 
-// Explain writes down why tasks of this agent wait.
+// Explain records why tasks of this agent wait.
 func (q *Queue) Explain(why map[task.ID]string) error {
 	if _, err := task.ParseID(q.Agent); err != nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/unit"
@@ -33,8 +34,9 @@ func nearest() []int {
 
 const (
 	// watched is how often the memory of a job is measured.
-	watched = time.Second
-	oomFile = "oom." // and the job
+	watched   = time.Second
+	oomFile   = "oom."    // and the job
+	groupFile = "cgroup." // and the job: where its group is
 )
 
 // An excess is what a job used that was ended for it.
@@ -50,6 +52,31 @@ func (e excess) String() string {
 	return fmt.Sprintf("out of memory: it used %s of the %s that it asked for", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
 }
 
+// makeGroup makes a cgroup for a job, where one is delegated to this process. Where to find it
+// is written down before, so that whoever looks for the end of the job can ask the kernel how it
+// came to it.
+func makeGroup(dir, job string, limit int64) (g cgroup.Group, ok bool) {
+	parent, ok := cgroup.Delegated()
+	if !ok {
+		return g, false
+	}
+	g = parent.Group(job, limit)
+	b, err := json.Marshal(g)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, groupFile+job), b, 0o600)
+	}
+	if err == nil {
+		err = g.Make()
+	}
+	return g, err == nil
+}
+
+// groupOf is the group of a job, which may be gone.
+func groupOf(dir, job string) (g cgroup.Group, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, groupFile+job))
+	return g, err == nil && json.Unmarshal(b, &g) == nil
+}
+
 // watch ends the processes of a session, but not the job script that leads it, when they use
 // more memory than a limit in bytes, unless they have a cgroup. What they used is written down
 // before.
@@ -61,11 +88,11 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 			return
 		case <-tick.C:
 		}
-		if entered(session, job) { // the kernel does it
+		if cgroup.Entered(session, job) { // the kernel does it
 			tick.Stop()
 			return
 		}
-		members := machine.Members(session)
+		members := machine.Members(session)[session]
 		used := machine.Used(members, limit)
 		if used <= limit {
 			continue
@@ -105,7 +132,7 @@ func exceeded(dir, job string) (e excess, ok bool) {
 	if !ok {
 		return e, false
 	}
-	if g.killed() {
+	if g.Killed() {
 		return excess{Limit: g.Limit}, true
 	}
 	return noted(dir, job)

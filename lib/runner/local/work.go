@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -162,11 +163,11 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	if takes.GPUs > 0 {
 		own = append(own, "CUDA_VISIBLE_DEVICES="+strings.Join(takes.Taken, ","))
 	}
-	args, confined, inGroup := []string{"--", filepath.Join(dir, "job.sh")}, group{}, false
+	args, confined, inGroup := []string{"--", filepath.Join(dir, "job.sh")}, cgroup.Group{}, false
 	if takes.Memory > 0 {
 		if confined, inGroup = makeGroup(dir, t.Job, takes.Memory); inGroup {
-			defer confined.remove()
-			args = confined.enter(args[1])
+			defer func() { _ = confined.Remove() }()
+			args = confined.Enter("bash", "--", args[1])
 		}
 	}
 	session, err := command.StartSession(command.Cmd{
@@ -184,7 +185,7 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	}
 	code, err := session.Wait()
 	stop()
-	if _, known := noted(dir, t.Job); inGroup && !known && confined.killed() {
+	if _, known := noted(dir, t.Job); inGroup && !known && confined.Killed() {
 		excess{Limit: takes.Memory}.note(dir, t.Job, output)
 	}
 	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {

@@ -54,7 +54,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 		}
 		for name := range strings.SplitSeq(text, ",") {
 			if given && !slices.Contains(l.Partitions, name) {
-				return over("partition %s; want one of %s", name, strings.Join(l.Partitions, ", "))
+				return over("partition %s; allowed are %s", name, strings.Join(l.Partitions, ", "))
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 		if !given {
 			add("account", l.Accounts[0])
 		} else if !slices.Contains(l.Accounts, name) {
-			return over("account %s; want one of %s", name, strings.Join(l.Accounts, ", "))
+			return over("account %s; allowed are %s", name, strings.Join(l.Accounts, ", "))
 		}
 	}
 	return nil

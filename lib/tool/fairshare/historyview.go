@@ -208,7 +208,7 @@ func (v *historyView) text(p *page) error {
 	}
 	if len(v.daily.Days) > 1 {
 		plotted := values
-		if !p.color && len(values) > 1 { // without colours lines cannot be told apart
+		if !p.color && len(values) > 1 { // without colours lines look alike
 			plotted = [][]float64{sum(values)}
 		}
 		options := []asciigraph.Option{asciigraph.Height(10), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0), asciigraph.Precision(1)}

@@ -29,7 +29,7 @@ type screen interface {
 	fit(lines int)
 }
 
-// The names of keys that are no letters.
+// The names of keys that are not letters.
 const (
 	keyEnter, keyEscape, keyUp, keyDown, keyBack, keyEnd = "enter", "escape", "up", "down", "back", "end"
 )
@@ -343,7 +343,7 @@ func (v *queueView) readLog(ctx context.Context) error {
 	return nil
 }
 
-// endOf is the end of a file, and nothing of what is no file.
+// endOf is the end of a regular file; of anything else, nothing.
 func endOf(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -332,7 +332,7 @@ func (v *queueView) check(ctx context.Context) error {
 		return err
 	}
 	if !v.config.Accounting() {
-		return nil // any account may be written down then
+		return nil // any account may be recorded then
 	}
 	return checkNames("account", v.accounts, accounts)
 }

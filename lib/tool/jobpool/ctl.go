@@ -364,6 +364,8 @@ func call(c *cli.Context) error {
 		return nil
 	case "timeout":
 		return fault.Exit(124, fmt.Errorf("task %d took too long", e.Seq))
+	case "oom":
+		return fault.Exit(128+e.Signal, fmt.Errorf("task %d: out of memory: %s", e.Seq, e.Error))
 	case "failed":
 		if e.Signal != 0 {
 			return fault.Exit(128+e.Signal, nil)

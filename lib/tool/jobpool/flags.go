@@ -64,6 +64,7 @@ func runFlags() []cli.Flag {
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
 		str("mem", "memory for each task: `SIZE`, such as 4G"),
 		str("need", "named resources for each task: `LIST`, such as licence=1, or variants, such as 'gpus=1 | cpus=16'"),
+		oneOf("mem-limit", "limit memory to that of --mem by `HOW`: auto or none (auto)", "auto", "none"),
 		str("task-nodes", "run each task on `N` nodes, which give the above each"),
 		str("timeout", "end a task after `TIME`, or after N% of the median run time"),
 		str("kill-after", "wait `TIME` between SIGTERM and SIGKILL (10s)"),
@@ -153,7 +154,7 @@ func (v *values) count(name string, otherwise, least int) int {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < least || n > 1<<30 {
-		v.fail(name, fmt.Errorf("%q is not a whole number from %d on", s, least))
+		v.fail(name, fmt.Errorf("invalid number %q: expected a whole number from %d on", s, least))
 	}
 	return n
 }
@@ -180,7 +181,7 @@ func (v *values) oneOf(name string, words ...string) int {
 			return i
 		}
 	}
-	err := fmt.Errorf("%q is not one of %s", s, strings.Join(words, ", "))
+	err := fmt.Errorf("invalid value %q: expected one of %s", s, strings.Join(words, ", "))
 	if near := app.Nearest(s, words); near != "" {
 		err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 	}
@@ -238,7 +239,7 @@ func (v *values) resources() (shared pool.Named, nodes []core.Resources) {
 		if i := strings.LastIndexByte(text[:max(0, end)], ':'); i >= 0 {
 			var err error
 			if r.Nodes, err = hostlist.Expand(text[:i]); err != nil || len(r.Nodes) == 0 {
-				v.fail("node-resource", fmt.Errorf("%q is not a list of hosts", text[:i]))
+				v.fail("node-resource", fmt.Errorf("invalid host list %q", text[:i]))
 			}
 			text = text[i+1:]
 		}
@@ -264,7 +265,7 @@ func (v *values) output() wire.Output {
 			o.Merged = true
 		case "none":
 		default:
-			v.fail("output", fmt.Errorf("%q is not one of print, files, merged, none", word))
+			v.fail("output", fmt.Errorf("invalid value %q: expected one of print, files, merged, none", word))
 		}
 	}
 	if o.Files && o.Merged {
@@ -339,7 +340,7 @@ func (v *values) percent(name string) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > 1e6 {
-		v.fail(name, fmt.Errorf("%q is not a percentage from 1%% on", v.c.String(name)))
+		v.fail(name, fmt.Errorf("invalid percentage %q: expected one from 1%% on", v.c.String(name)))
 	}
 	return n
 }
@@ -366,7 +367,7 @@ func (v *values) jobs() (j slots) {
 	n, err := strconv.Atoi(s)
 	switch {
 	case err != nil || n > 1<<30 || n < -1<<30:
-		v.fail("jobs", fmt.Errorf("%q is not a whole number, +N, -N or N%%", s))
+		v.fail("jobs", fmt.Errorf("invalid number %q: expected a whole number, +N, -N or N%%", s))
 	case s[0] == '+' || s[0] == '-':
 		j.of = func(cpus int) int { return cpus + n }
 	case n == 0:
@@ -385,6 +386,7 @@ func (v *values) limits(s *wire.Setup) {
 	if s.Nice = v.count("nice", 0, 0); s.Nice > 19 {
 		v.fail("nice", fmt.Errorf("%d is more than 19", s.Nice))
 	}
+	s.LimitMem = v.c.String("mem-limit") != "none"
 	if v.c.IsSet("memfree") {
 		n, err := unit.SizeWithUnit(v.c.String("memfree"))
 		if err != nil {

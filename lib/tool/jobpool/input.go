@@ -90,7 +90,7 @@ func (in *taskInput) exclusions() error {
 		}
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
-		return fault.Errorf(fault.Usage, `--header: %q is not supported, want ":"`, c.String("header"))
+		return fault.Errorf(fault.Usage, `--header: invalid value %q: expected ":"`, c.String("header"))
 	}
 	if c.Bool("shuf") && (c.Bool("resume") || c.Bool("retry-failed")) && c.String("resume-by") != "text" {
 		return fault.Hint(fault.Errorf(fault.Usage, "--shuf gives tasks other numbers than in the run before"), "use --resume-by text")
@@ -133,7 +133,7 @@ func (in *taskInput) open(base pool.Spec, at *place, shell bool, policy *schedul
 	}
 	if c.IsSet("delimiter") {
 		if o.Delimiter = unescape(c.String("delimiter")); len(o.Delimiter) != 1 {
-			v.fail("delimiter", fmt.Errorf("%q is not one character", c.String("delimiter")))
+			v.fail("delimiter", fmt.Errorf("invalid value %q: expected one character", c.String("delimiter")))
 		}
 	}
 	for _, name := range []string{"colsep", "replace", "tagstring", "results"} {
@@ -195,7 +195,7 @@ func (in *taskInput) commands(o input.Options) (input.Tasks, error) {
 	return r, nil
 }
 
-// announce tells who types what is expected.
+// announce says on a terminal what is to be typed.
 func (in *taskInput) announce() {
 	if in.stdin && app.IsTerminal(in.c.App.Reader) {
 		fmt.Fprintln(in.c.App.ErrWriter, "jobpool: reading commands from the terminal, one per line; Ctrl-D ends them")
@@ -247,7 +247,7 @@ func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (input.Ta
 	if text := c.String("block"); c.IsSet("block") {
 		n, err := blockSize(text)
 		if err == nil && (n < 1 || n > maxBlock) {
-			err = fmt.Errorf("%q is not a size from 1 byte to 512MiB", text)
+			err = fmt.Errorf("invalid size %q: expected one from 1 byte to 512MiB", text)
 		}
 		if cut.Size = n; err != nil {
 			v.fail("block", err)

@@ -59,7 +59,7 @@ type pilotJob struct {
 	scheduler         *command.Work
 	failures          int // of schedulers that could not begin
 	notBefore         time.Time
-	alone             time.Time // since when nobody schedules, where no pilot does
+	alone             time.Time // since when there is no scheduler, where no pilot has one
 }
 
 // pollInterval is how often a pilot looks whether the run is over, and whether it has a

@@ -151,7 +151,7 @@ func dryRun(source input.Tasks, w io.Writer) error {
 	}
 }
 
-// talk writes the messages on standard error, and the line of progress.
+// talk prints the messages on standard error, and the line of progress.
 type talk struct {
 	mu       sync.Mutex
 	w        io.Writer

@@ -88,7 +88,7 @@ func isRun(dir string) error {
 	return nil
 }
 
-// ownDir refuses a directory that someone else has laid out where everybody may, as
+// ownDir refuses a directory of another user in a place where everybody may write, as
 // in /tmp.
 func ownDir(dir string) error {
 	for ; dir != "/"; dir = filepath.Dir(dir) {

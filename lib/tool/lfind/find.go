@@ -23,7 +23,7 @@ func (s *session) find(c *cli.Context) error {
 		format = "json"
 	}
 	if !slices.Contains(launcher.Formats, format) {
-		err := usage("--format: %q is not one of %s", format, strings.Join(launcher.Formats, ", "))
+		err := usage("--format: invalid value %q: expected one of %s", format, strings.Join(launcher.Formats, ", "))
 		if near := spelling.Nearest(format, launcher.Formats); near != "" {
 			err = fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 		}

@@ -65,7 +65,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	every := time.Duration(0)
 	if c.IsSet("every") {
 		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
-			return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+			return fault.Errorf(fault.Usage, "--every: invalid value %q: expected a duration of at least 1s, such as 10s", c.String("every"))
 		}
 	}
 	line := progress.Open(stderr, name)
@@ -117,7 +117,7 @@ type poller struct {
 	// An action is passed on again after this time, if no process works on it yet.
 	repeat time.Duration
 	passed map[task.ID]passed
-	broken bool // nobody reads the actions any more
+	broken bool // the reader of the actions has gone
 
 	mu   sync.Mutex
 	over []task.Outcome

@@ -92,7 +92,7 @@ type daemonRow struct {
 func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	every, err := unit.Duration(c.String("every"))
 	if err != nil || every < time.Second {
-		return fault.Errorf(fault.Usage, "--every %q: want a duration of at least 1s, such as 10s", c.String("every"))
+		return fault.Errorf(fault.Usage, "--every: invalid value %q: expected a duration of at least 1s, such as 10s", c.String("every"))
 	}
 	cfg, err := assembly.Options{ConfigPath: c.String("config"), Stderr: stderr, Tool: name}.Read()
 	if err != nil {

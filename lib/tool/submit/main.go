@@ -169,7 +169,7 @@ func show(c *cli.Context, stdout io.Writer, all []spool.Entry, batch spool.Batch
 	return out.Flush()
 }
 
-// summary tells what has become of many tasks.
+// summary counts tasks by their states.
 func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 	text := fmt.Sprintf("%d tasks submitted", batch.New)
 	if batch.New == 1 {

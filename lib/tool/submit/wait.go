@@ -20,11 +20,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/tasklist"
 )
 
-// unattended is how long a task is waited for before its user is told that no agent takes
+// unattended is how long a task is waited for before a warning says that no agent takes
 // turns: one may just have been started.
 const unattended = 10 * time.Second
 
-// waiting is somebody who waits for a task.
+// waiting follows a task until it has ended.
 type waiting struct {
 	spool  *spool.Spool
 	id     task.ID
@@ -34,7 +34,7 @@ type waiting struct {
 
 	shown   int64        // bytes of the log
 	absent  task.Absence // of the task
-	trouble string       // what was told last
+	trouble string       // what was printed last
 }
 
 // starter is how the agent that takes the tasks is started.

@@ -177,7 +177,7 @@ func parseSignals(names []string) (map[os.Signal]bool, error) {
 	for _, n := range names {
 		s, ok := signalNames[strings.TrimPrefix(strings.ToUpper(n), "SIG")]
 		if !ok {
-			problems = append(problems, fault.Errorf(fault.Usage, "--signal: %q is not one of %s", n, strings.Join(signalList, ", ")))
+			problems = append(problems, fault.Errorf(fault.Usage, "--signal: invalid value %q: expected one of %s", n, strings.Join(signalList, ", ")))
 		}
 		wanted[s] = true
 	}

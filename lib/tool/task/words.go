@@ -65,7 +65,7 @@ const maxWords = 2000
 func (t *tool) words(c *cli.Context) error {
 	of, ok := sources[c.Args().First()]
 	if !ok || c.NArg() != 1 {
-		return fault.Errorf(fault.Usage, "words wants one of %s", strings.Join(slices.Sorted(maps.Keys(sources)), ", "))
+		return fault.Errorf(fault.Usage, "expected one of %s", strings.Join(slices.Sorted(maps.Keys(sources)), ", "))
 	}
 	limit, err := unit.Duration(os.Getenv(patienceEnv))
 	if err != nil || limit <= 0 {

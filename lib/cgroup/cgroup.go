@@ -1,7 +1,8 @@
-package local
+// Package cgroup limits the memory of programs by the kernel, where a cgroup is delegated to
+// this process.
+package cgroup
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,48 +16,55 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 )
 
-// mounted is where the hierarchies of cgroups are, and selfCgroup says where this process is
-// in them. Tests have others.
+// Mounted is where the hierarchies of cgroups are, and Self says where this process is in
+// them. Tests have others.
 var (
-	mounted    = "/sys/fs/cgroup"
-	selfCgroup = "/proc/self/cgroup"
+	Mounted = "/sys/fs/cgroup"
+	Self    = "/proc/self/cgroup"
 )
 
-// A group is the cgroup of a job, in which the kernel limits its memory.
-type group struct {
+// Parent is a cgroup that is delegated to this process: it may divide it.
+type Parent struct {
+	dir string
+	v1  bool
+}
+
+// Group is a cgroup of one task, in which the kernel limits its memory.
+type Group struct {
 	Dir   string `json:"dir"`
 	V1    bool   `json:"v1,omitempty"`
 	Limit int64  `json:"limit"` // bytes
 }
 
 const (
-	groupFile   = "cgroup." // and the job: where its group is
-	groupPrefix = "ponos-"  // and the job: the name of its group
+	prefix = "ponos-" // of the names of groups
 	// sweepAge is how old a group must be to be one whose worker was killed.
 	sweepAge = 10 * time.Minute
 )
 
-// makeGroup makes a cgroup for a job, where one is delegated to this process in which memory
-// can be limited. Where to find it is written down before, so that whoever looks for the end
-// of the job can ask the kernel how it came to it.
-func makeGroup(dir, job string, limit int64) (g group, ok bool) {
-	parent, v1 := delegated()
-	if parent == "" {
-		return g, false
+// Delegated is the cgroup that is delegated to this process and can limit memory; ok says
+// whether there is one. It removes what workers have left there that were killed.
+func Delegated() (p Parent, ok bool) {
+	dir, v1 := delegated()
+	if dir == "" {
+		return p, false
 	}
-	sweep(parent)
-	g = group{filepath.Join(parent, groupPrefix+job), v1, limit}
-	b, err := json.Marshal(g)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, groupFile+job), b, 0o600)
-	}
-	if err == nil {
-		err = os.Mkdir(g.Dir, 0o700)
-	}
+	sweep(dir)
+	return Parent{dir, v1}, true
+}
+
+// Group is the group of a task, which is not there before it is made.
+func (p Parent) Group(task string, limit int64) Group {
+	return Group{filepath.Join(p.dir, prefix+task), p.v1, limit}
+}
+
+// Make makes the group.
+func (g Group) Make() error {
+	err := os.Mkdir(g.Dir, 0o700)
 	if err != nil {
-		return g, false
+		return err
 	}
-	if bytes := strconv.FormatInt(limit, 10); v1 {
+	if bytes := strconv.FormatInt(g.Limit, 10); g.V1 {
 		err = set(filepath.Join(g.Dir, "memory.limit_in_bytes"), bytes)
 		_ = set(filepath.Join(g.Dir, "memory.memsw.limit_in_bytes"), bytes) // not all kernels count swap
 	} else {
@@ -64,9 +72,9 @@ func makeGroup(dir, job string, limit int64) (g group, ok bool) {
 		_ = set(filepath.Join(g.Dir, "memory.swap.max"), "0")
 	}
 	if err != nil {
-		g.remove()
+		_ = g.Remove()
 	}
-	return g, err == nil
+	return err
 }
 
 // set writes a value to a file of a cgroup, which must be there.
@@ -83,7 +91,7 @@ func set(path, value string) error {
 // In version 2 that is the one above its own: below one with processes in it, none limits
 // anything.
 func delegated() (dir string, v1 bool) {
-	b, err := os.ReadFile(selfCgroup)
+	b, err := os.ReadFile(Self)
 	if err != nil {
 		return "", false
 	}
@@ -97,13 +105,13 @@ func delegated() (dir string, v1 bool) {
 		}
 	}
 	if memory != "" {
-		dir = filepath.Join(mounted, "memory", memory)
+		dir = filepath.Join(Mounted, "memory", memory)
 		if !isDelegated(dir) {
 			return "", false
 		}
 		return dir, true
 	}
-	if dir = filepath.Join(mounted, filepath.Dir(own)); own == "" || own == "/" || !isDelegated(dir) {
+	if dir = filepath.Join(Mounted, filepath.Dir(own)); own == "" || own == "/" || !isDelegated(dir) {
 		return "", false
 	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
@@ -130,20 +138,20 @@ func isDelegated(dir string) bool {
 	return err == nil && info.Uid != 0 && int(info.Uid) == os.Geteuid() && !strings.HasSuffix(dir, ".slice")
 }
 
-// enter is the command line of a job script that begins in the group. Where it cannot, its
-// memory is still watched.
-func (g group) enter(script string) []string {
-	return []string{"-c", `{ echo $$ >"$0"; } 2>/dev/null; exec bash -- "$1"`, filepath.Join(g.Dir, "cgroup.procs"), script}
+// Enter are the arguments of a shell that begins a command in the group. Where it cannot, the
+// command is not limited: see Entered.
+func (g Group) Enter(command ...string) []string {
+	return append([]string{"-c", `{ echo $$ >"$0"; } 2>/dev/null; exec "$@"`, filepath.Join(g.Dir, "cgroup.procs")}, command...)
 }
 
-// entered reports whether a process is in the group of a job.
-func entered(pid int, job string) bool {
+// Entered reports whether a process is in the group of a task.
+func Entered(pid int, task string) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	return err == nil && strings.Contains(string(b), "/"+groupPrefix+job+"\n")
+	return err == nil && strings.Contains(string(b), "/"+prefix+task+"\n")
 }
 
-// killed reports whether the kernel has ended processes of the group for their memory.
-func (g group) killed() bool {
+// Killed reports whether the kernel has ended processes of the group for their memory.
+func (g Group) Killed() bool {
 	events := "memory.events"
 	if g.V1 {
 		events = "memory.oom_control"
@@ -157,21 +165,31 @@ func (g group) killed() bool {
 	return false
 }
 
-// remove removes the group; the kernel refuses while there are processes in it.
-func (g group) remove() { _ = unix.Rmdir(g.Dir) }
+// Peak is the most memory that the group has used, in bytes; 0 if the kernel does not say.
+func (g Group) Peak() int64 {
+	peak := "memory.peak"
+	if g.V1 {
+		peak = "memory.max_usage_in_bytes"
+	}
+	b, _ := os.ReadFile(filepath.Join(g.Dir, peak))
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	return n
+}
 
-// sweep removes the groups of jobs that are over, whose workers were killed.
+// Remove removes the group; the kernel refuses while there are processes in it.
+func (g Group) Remove() error {
+	if err := unix.Rmdir(g.Dir); !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// sweep removes the groups of tasks that are over, whose workers were killed.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), groupPrefix) && clock.Since(clock.Modified(info)) > sweepAge {
-			group{Dir: filepath.Join(parent, e.Name())}.remove()
+		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), prefix) && clock.Since(clock.Modified(info)) > sweepAge {
+			_ = Group{Dir: filepath.Join(parent, e.Name())}.Remove()
 		}
 	}
-}
-
-// groupOf is the group of a job, which may be gone.
-func groupOf(dir, job string) (g group, ok bool) {
-	b, err := os.ReadFile(filepath.Join(dir, groupFile+job))
-	return g, err == nil && json.Unmarshal(b, &g) == nil
 }

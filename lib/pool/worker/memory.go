@@ -1,0 +1,187 @@
+package worker
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/cgroup"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// Tasks that have said how much memory they need get no more: in a cgroup, where one is
+// delegated to the worker; else their memory is measured, and a task that uses more is ended.
+
+// watched is how often memory is measured at most; it may take a twentieth of the time.
+const watched = time.Second
+
+// memory limits the memory of tasks; nil: it is only counted.
+type memory struct {
+	parent  cgroup.Parent
+	divides bool           // the kernel can do it
+	next    time.Time      // when to look
+	looking bool           // a look is under way
+	left    []cgroup.Group // of tasks that have ended, not yet removed
+}
+
+func newMemory(s *wire.Setup) *memory {
+	if !s.LimitMem {
+		return nil
+	}
+	m := &memory{}
+	m.parent, m.divides = cgroup.Delegated()
+	return m
+}
+
+// confined is the memory of a task that is limited.
+type confined struct {
+	group *cgroup.Group // nil: the kernel does not do it
+	used  int64         // the most that was seen, in bytes
+}
+
+// groupOf is the name of the group of a task.
+func (w *worker) groupOf(j *job) string {
+	return strings.ReplaceAll(w.taskName(j.run.Key), "/", "-")
+}
+
+// confine has a program start in a cgroup of its task, if that has said what it needs.
+func (w *worker) confine(j *job, l *command.Launch) {
+	m := w.memory
+	if m == nil || !m.divides || j.run.Need.Mem == 0 {
+		return
+	}
+	path := l.Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(l.Dir, path)
+	}
+	if unix.Access(path, unix.X_OK) != nil {
+		return // the start of the program itself tells best what is wrong
+	}
+	if j.memory.group == nil {
+		g := m.parent.Group(w.groupOf(j), j.run.Need.Mem)
+		if g.Make() != nil { // it is watched
+			return
+		}
+		j.memory.group = &g
+	}
+	l.Argv = append([]string{"sh"}, j.memory.group.Enter(append([]string{l.Path}, l.Argv[1:]...)...)...)
+	l.Path = "/bin/sh"
+}
+
+// measured is what a task was found to use.
+type measured struct {
+	j      *job
+	pids   []int
+	used   int64
+	killed bool // the kernel has ended processes of it
+}
+
+// look measures the tasks that run, beside everything else: it may take long where there are
+// many processes.
+func (w *worker) look(now time.Time) {
+	m := w.memory
+	if m == nil || m.looking || now.Before(m.next) {
+		return
+	}
+	m.remove()
+	var tasks []measured
+	var sessions []int
+	for _, j := range w.jobs {
+		if j.pid != 0 && j.run.Need.Mem > 0 && j.why == "" {
+			tasks = append(tasks, measured{j: j})
+			sessions = append(sessions, j.pid)
+		}
+	}
+	if tasks == nil {
+		return
+	}
+	m.looking = true
+	groups := make([]*cgroup.Group, len(tasks))
+	names := make([]string, len(tasks))
+	for i, t := range tasks {
+		groups[i] = t.j.memory.group
+		names[i] = w.groupOf(t.j)
+	}
+	go func() {
+		var members map[int][]int
+		for i := range tasks {
+			t := &tasks[i]
+			if g := groups[i]; g != nil && cgroup.Entered(sessions[i], names[i]) {
+				t.killed = g.Killed()
+				continue
+			}
+			if members == nil {
+				members = machine.Members(sessions...)
+			}
+			t.pids = members[sessions[i]]
+			t.used = machine.Used(t.pids, t.j.run.Need.Mem)
+		}
+		w.locked(func() {
+			m.looking = false
+			took := clock.Since(now)
+			m.next = now.Add(max(watched, 20*took))
+			for _, t := range tasks {
+				w.judge(t)
+			}
+		})
+	}()
+}
+
+// judge ends a task that uses too much.
+func (w *worker) judge(t measured) {
+	j := t.j
+	if w.jobs[j.run.Key] != j || j.why != "" {
+		return
+	}
+	j.memory.used = max(j.memory.used, t.used)
+	if t.killed || t.used > j.run.Need.Mem {
+		w.kill(j, wire.OutOfMemory, true)
+		for _, pid := range t.pids { // also those that have left its process group
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// memoryEnd notes what a task has used, and whether it has ended for that.
+func (w *worker) memoryEnd(j *job, d *wire.Done) {
+	limit := unit.ShortSize(j.run.Need.Mem)
+	d.MaxRSS = max(d.MaxRSS, j.memory.used)
+	why := fmt.Sprintf("it used %s, its limit is %s", unit.ShortSize(d.MaxRSS&^(1<<20-1)), limit)
+	if g := j.memory.group; g != nil {
+		d.MaxRSS = max(d.MaxRSS, g.Peak())
+		if g.Killed() && (j.why == "" || j.why == wire.OutOfMemory) {
+			j.why, why = wire.OutOfMemory, "it needs more than its limit of "+limit
+		}
+		w.memory.left = append(w.memory.left, *g)
+		w.memory.remove()
+	}
+	if j.why != wire.OutOfMemory {
+		return
+	}
+	if d.Signal == 0 && d.Exit == 0 {
+		d.Signal = int(syscall.SIGKILL)
+	}
+	d.Error = wire.Text(why)
+}
+
+// remove removes the groups in which nothing is left.
+func (m *memory) remove() {
+	if m == nil {
+		return
+	}
+	kept := m.left[:0]
+	for _, g := range m.left {
+		if g.Remove() != nil {
+			kept = append(kept, g)
+		}
+	}
+	m.left = kept
+}

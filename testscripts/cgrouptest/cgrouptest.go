@@ -1,0 +1,74 @@
+// Package cgrouptest has tests run below a cgroup of their own.
+package cgrouptest
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ponos-tools/ponos/lib/cgroup"
+)
+
+// Mark marks a directory as systemd does, of root by an attribute and else by its owner.
+func Mark(t *testing.T, dir string) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		if err := unix.Setxattr(dir, "trusted.delegate", []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Subtree makes a cgroup that is delegated to a worker of this test, as far as it looks.
+func Subtree(t *testing.T) (parent string, v1 bool, why string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return "", false, "this is not root"
+	}
+	b, err := os.ReadFile(cgroup.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, own, memory := "ponos-test-"+strconv.Itoa(os.Getpid()), "", ""
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			own = path
+		}
+		if _, path, ok := strings.Cut(strings.TrimSpace(line), ":memory:"); ok {
+			memory = path
+		}
+	}
+	self := "1:memory:" + filepath.Join(memory, name) + "\n"
+	parent = filepath.Join(cgroup.Mounted, "memory", memory, name)
+	if v1 = memory != ""; !v1 {
+		self = "0::" + filepath.Join(own, name, "agent") + "\n"
+		parent = filepath.Join(cgroup.Mounted, own, name)
+	}
+	if err := os.Mkdir(parent, 0o700); err != nil {
+		return "", v1, err.Error()
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(parent); err != nil {
+			t.Error(err)
+		}
+	})
+	file := "memory.limit_in_bytes"
+	if !v1 {
+		file = "memory.max"
+	}
+	if _, err := os.Stat(filepath.Join(parent, file)); err != nil {
+		return "", v1, err.Error()
+	}
+	Mark(t, parent)
+	before := cgroup.Self
+	t.Cleanup(func() { cgroup.Self = before })
+	cgroup.Self = filepath.Join(t.TempDir(), "cgroup")
+	if err := os.WriteFile(cgroup.Self, []byte(self), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return parent, v1, ""
+}

@@ -1,0 +1,74 @@
+package packages
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
+)
+
+// TestRelease releases a copy of the source, once tag, changelog and packages agree.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "dist")
+	for _, part := range []string{"cmd", "lib", "man", "completions", "examples", "go.mod", "go.sum", "Makefile", "LICENSE", "README.md", "CHANGELOG.md"} {
+		run(t, "cp", "-R", filepath.Join(harness.Root(), part), source)
+	}
+	git := func(args ...string) {
+		run(t, append([]string{"git", "-C", source, "-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}, args...)...)
+	}
+	archived := run(t, "env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "GIT_CEILING_DIRECTORIES="+filepath.Dir(source),
+		"make", "-s", "-C", source, "--eval=version: ; @echo $(VERSION)", "version")
+	changelog := filepath.Join(source, "CHANGELOG.md")
+	text, err := os.ReadFile(changelog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newest := "## [" + strings.TrimPrefix(strings.TrimSpace(archived), "v") + "] - "; !strings.Contains(string(text), newest) {
+		t.Errorf("an archive of the source has the version %q, and the changelog no %q", archived, newest)
+	}
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-qm", "x")
+	release := func() (string, error) {
+		cmd := exec.Command("make", "-s", "-C", source, "release", "OUT="+out, "TOOLDIR="+filepath.Join(harness.Root(), "bin/dev"))
+		for _, v := range os.Environ() {
+			if !strings.HasPrefix(v, "MAKE") {
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
+		cmd.Env = append(cmd.Env, "ARCHS=amd64", "KINDS=tar", "ONLY=ponos-task")
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+	refused := func(want string) {
+		t.Helper()
+		if said, err := release(); err == nil || !strings.Contains(said, want) {
+			t.Errorf("%v\n%s\nwant %q", err, said, want)
+		}
+	}
+	refused("release: the commit has no tag v*\n")
+	git("tag", "v7.8.9")
+	refused("release: the tag is v7.8.9, and the newest release in CHANGELOG.md is ")
+	change := func(heading string) {
+		t.Helper()
+		if err := os.WriteFile(changelog, []byte("# Changelog\n\n"+heading+"\n\nX.\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("## [Unreleased]")
+	refused("release: uncommitted changes\n")
+	git("commit", "-qam", "y")
+	git("tag", "-f", "v7.8.9")
+	refused(`release: CHANGELOG.md: expected "## [VERSION] - YYYY-MM-DD", not "## [Unreleased]"`)
+	change("## [7.8.9] - 2026-11-22")
+	git("commit", "-qam", "z")
+	git("tag", "-f", "v7.8.9")
+	if said, err := release(); err != nil || !strings.Contains(said, "is release 7.8.9\n") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	only(t, out+"/ponos-7.8.9-linux-amd64.tar.gz")
+}
