@@ -302,7 +302,13 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 		k.Absent = task.Absence{}
 	}
 	// The job that runs the task is the one that has made itself its owner.
-	if job.Instead != "" {
+	switch {
+	case job.Instead != "" && job.Renamed:
+		if after, err := a.changeJob(d, k, job.ID, k.Submitted); err != nil {
+			return after, err
+		}
+		k.Job, k.Missing, k.Unaccounted = job.ID, task.Absence{}, task.Absence{}
+	case job.Instead != "":
 		a.Log.Info("another job runs the task than was recorded", "task", k.ID, "recorded", k.Job, "job", job.ID)
 		return a.changeJob(d, k, job.ID, job.Submitted)
 	}

@@ -3,8 +3,6 @@ package agent
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -75,7 +73,7 @@ func ReadView(dir string) (View, error) {
 			if ok && known[i].Job == record.Job {
 				t.fill(known[i])
 			}
-			t.Node = node(s.Task(id).Path, record.Job)
+			t.Node = task.Clean(runner.Node(s.Task(id).Path, record.Job))
 		}
 		v.Tasks = append(v.Tasks, t)
 	}
@@ -99,23 +97,4 @@ func (t *TaskView) fill(k Known) {
 	case !k.Absent.IsZero():
 		t.Problem = "the queue does not have the task"
 	}
-}
-
-// node is where the last start of a job began, by its journals.
-func node(dir, job string) string {
-	run, err := runner.ReadRun(dir, job)
-	if err != nil || !run.Begun {
-		return ""
-	}
-	b, err := os.ReadFile(filepath.Join(dir, runner.Journal(job, run.Restart)))
-	if err != nil {
-		return ""
-	}
-	name := ""
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "begun" {
-			name = task.Clean(f[1])
-		}
-	}
-	return name
 }

@@ -58,7 +58,7 @@ func (a Actions) Run(ctx context.Context) (err error) {
 			system.Problem(err)
 		},
 	}
-	if a.Kind == task.Start && system.SlurmRunner != nil && system.Config.Slurm.Arrays {
+	if a.Kind == task.Start && system.SlurmRunner != nil && (system.Config.Slurm.Arrays || a.Pack) {
 		// Those that are ready wait for others, to be submitted with them.
 		system.Agent.Places = make(chan struct{}, a.Jobs)
 		s.Jobs, s.Enter = a.Jobs*waiting, system.Agent.Enter

@@ -27,6 +27,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/local"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -60,6 +61,8 @@ type Options struct {
 	// that the tool takes turns, of which the queue is to know.
 	Every time.Duration
 	Turns bool
+	// Pack has short tasks run in pilot jobs.
+	Pack bool
 }
 
 // Read reads the configuration and tells its warnings.
@@ -119,6 +122,14 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	switch c.Mode {
 	case "slurm":
 		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
+		worker, err := command.Sibling("ponos-start")
+		if err == nil { // else that is told when a pilot job is to be submitted
+			worker = append(worker, "--pilot")
+		}
+		p.SlurmRunner.Pack(slurmrunner.Packing{
+			On: o.Pack, State: store.ID(), Worker: worker,
+			Dir: pack.Dir{Path: filepath.Join(c.StateDir(), "packs"), Tasks: filepath.Join(c.StateDir(), "tasks")},
+		})
 		run = p.SlurmRunner
 	case "vast":
 		if p.Vast, err = newVast(ctx, p); err != nil {

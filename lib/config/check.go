@@ -82,6 +82,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if t := time.Duration(c.Slurm.Limits.Time); t != 0 && t < time.Minute {
 		problem("slurm.limits.time", "expected at least a minute")
 	}
+	c.Slurm.Pack.check(problem)
 	if _, err := unit.Risk(c.Slurm.Learn); c.Slurm.Learn != "" && err != nil {
 		problem("slurm.learn", "%v", err)
 	}
@@ -116,6 +117,21 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 				problem("slurm."+section+"."+o.Key, "%s", reason)
 			}
 		}
+	}
+}
+
+// check holds what is said of pilot jobs together.
+func (p Pack) check(problem func(key, format string, args ...any)) {
+	for key, n := range map[string]int{"jobs": p.Jobs, "cpus": p.CPUs} {
+		if n < 1 || n > 1000 {
+			problem("slurm.pack."+key, "invalid number %d: expected 1 to 1000", n)
+		}
+	}
+	if time.Duration(p.Limit) < time.Minute {
+		problem("slurm.pack.limit", "expected at least a minute")
+	}
+	if time.Duration(p.Time) < time.Duration(p.Limit)+time.Minute {
+		problem("slurm.pack.time", "expected at least a minute more than slurm.pack.limit")
 	}
 }
 

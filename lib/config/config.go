@@ -92,6 +92,16 @@ type Slurm struct {
 	Arrays     bool     `yaml:"arrays"`      // tasks that are alike are submitted together
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
+	Pack       Pack     `yaml:"pack"`
+}
+
+// Pack is how "ponos-start --pack" runs short tasks in pilot jobs.
+type Pack struct {
+	Limit  Duration `yaml:"limit"`  // the longest time limit of a short task
+	Jobs   int      `yaml:"jobs"`   // pilot jobs with equal options at once
+	CPUs   int      `yaml:"cpus"`   // of a pilot job
+	Time   Duration `yaml:"time"`   // limit of a pilot job
+	Linger Duration `yaml:"linger"` // how long a pilot job waits for tasks
 }
 
 // Limits are what no task's job may pass. What is not there is not limited.
@@ -134,7 +144,7 @@ func Default() Config {
 		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
 		Sentry:    Sentry{Environment: "production"},
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
-		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute)},
+		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute), Pack: Pack{Duration(10 * time.Minute), 4, 4, Duration(time.Hour), Duration(time.Minute)}},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),

@@ -123,3 +123,22 @@ func ReadRun(dir, job string) (Run, error) {
 	}
 	return last, nil
 }
+
+// Node is where the last start of a job began, by its journals; "" if that is not known.
+func Node(dir, job string) string {
+	run, err := ReadRun(dir, job)
+	if err != nil || !run.Begun {
+		return ""
+	}
+	b, err := os.ReadFile(filepath.Join(dir, Journal(job, run.Restart)))
+	if err != nil {
+		return ""
+	}
+	name := ""
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "begun" {
+			name = f[1]
+		}
+	}
+	return name
+}

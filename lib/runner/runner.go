@@ -175,6 +175,8 @@ type Job struct {
 	Untracked bool
 	// Instead is the job that was recorded, if it is another one of the task's that counts.
 	Instead string
+	// Renamed says that Instead is this job, which has its name only since it began.
+	Renamed bool
 	// Stale says that the scheduler shows the job as running, though its command has ended
 	// long ago: it is to be cancelled.
 	Stale bool

@@ -132,13 +132,15 @@ func state(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("no task %s", args[0])
 }
 
-// drain takes turns of the agent until all tasks are over.
+// drain [OPTION...] takes turns of the agent until all tasks are over. The options are those of
+// ponos-start.
 func drain(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) > 0 {
-		ts.Fatalf("usage: drain")
+	if neg {
+		ts.Fatalf("usage: drain [option...]")
 	}
 	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
-		ts.Check(ts.Exec("bash", "-c", "set -o pipefail; ponos-poll | ponos-stop | ponos-start >>outcomes || true"))
+		turn := `set -o pipefail; ponos-poll | ponos-stop | ponos-start "$@" >>outcomes || true`
+		ts.Check(ts.Exec("bash", append([]string{"-c", turn, "drain"}, args...)...))
 		ts.Check(ts.Exec("ponos-list", "--long"))
 		out := ts.ReadFile("stdout")
 		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") {

@@ -68,7 +68,7 @@ func (w *world) newAgents() {
 		text := fmt.Sprintf(`%sdata_dir: %s
 pid_file: %s
 logging: {path: %s, task_format: "[agent %%(levelname)s %%(asctime)s] %%(message)s"}
-slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, arrays: true, config_flag: ""}
+slurm: {base: {time: 10, mem: 50M}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s, arrays: true, config_flag: "", pack: {jobs: 2, cpus: 2, time: 12m, linger: 5s}}
 `, queue, a.mount.sub, w.file("log", a.name+".pid"), w.file("log", a.name+".log"))
 		w.must(os.WriteFile(a.config, []byte(text), 0o600))
 		a.env = append(w.env[:len(w.env):len(w.env)], "PONOS_CONFIG="+a.config, "SLURM_CONF="+w.slurmConf(a.accounting))
@@ -119,7 +119,7 @@ func (a *agent) supervise(ctx context.Context, random *rand.Rand) {
 		}
 		// In the end, each turn is taken with the clock that the agent is to have.
 		loop := random.IntN(2) == 0 && !calm
-		p, err := a.start(loop)
+		p, err := a.start(loop, random.IntN(2) == 0)
 		if err != nil {
 			a.w.problem("agent %s: %v", a.name, err)
 			return
@@ -175,8 +175,8 @@ func (p *pipeline) stacks() string {
 // kill kills all of a pipeline.
 func (p *pipeline) kill() { _ = syscall.Kill(-p.stages[0].Process.Pid, syscall.SIGKILL) }
 
-// start starts the pipeline, with a turn a second or for one turn.
-func (a *agent) start(loop bool) (*pipeline, error) {
+// start starts the pipeline, with a turn a second or for one turn, and with pilot jobs or without.
+func (a *agent) start(loop, pack bool) (*pipeline, error) {
 	a.mu.Lock()
 	injected, ahead := a.straced, a.ahead
 	a.straced = nil
@@ -197,6 +197,9 @@ func (a *agent) start(loop bool) (*pipeline, error) {
 		args := []string{name}
 		if i == 0 && loop {
 			args = append(args, "--every", "1s")
+		}
+		if i == 2 && pack {
+			args = append(args, "--pack")
 		}
 		if injected != nil && injected.stage == i {
 			args = append([]string{"strace", "-f", "-b", "execve", "-qqq", "-o", "/dev/null", "-e", "trace=" + injected.call, "-e",

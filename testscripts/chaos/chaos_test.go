@@ -203,7 +203,7 @@ func (w *world) tidy() {
 	for _, a := range w.agents {
 		a.setClock(49 * time.Hour)
 		for range 2 {
-			p, err := a.start(false)
+			p, err := a.start(false, false)
 			w.must(err)
 			a.finish(p)
 		}
@@ -238,12 +238,21 @@ func (w *world) report(left []*item) {
 	if arrays == 0 {
 		t.Errorf("no job array was submitted")
 	}
+	packed := 0
+	for _, i := range w.tasks.all() {
+		if strings.Contains(w.effect(i).last().job, ".") {
+			packed++
+		}
+	}
+	if packed == 0 {
+		t.Errorf("no task ran in a pilot job")
+	}
 	text := table(events, broken)
 	starts := 0
 	for _, a := range w.agents {
 		starts += a.starts
 	}
-	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, starts)
+	counts := fmt.Sprintf("seed %d, %v: %d tasks %v, %d broken; %d arrays of %d tasks; %d tasks in pilot jobs; %d starts of agents", *seed, *lasting, len(w.tasks.all()), states, len(broken), arrays, elements, packed, starts)
 	_ = os.WriteFile(w.dir+".result", []byte(counts+"\n"+text), 0o644)
 	t.Logf("%s\n%s", counts, text)
 	if *keep && !t.Failed() {

@@ -200,8 +200,10 @@ func (w *world) answers(patience time.Duration) error {
 	return fmt.Errorf("the cluster is not whole: %w %s", err, said)
 }
 
-// job is one of a task.
+// job is one of a task, or the pilot job of several, whose task is pilotJob.
 type job struct{ id, state, partition, task, reason string }
+
+const pilotJob = "pilot"
 
 // jobs are the jobs of tasks, as Slurm itself says.
 func (w *world) jobs() ([]job, error) {
@@ -219,6 +221,9 @@ func (w *world) jobs() ([]job, error) {
 		index := 0
 		if _, text, isElement := strings.Cut(f[0], "_"); isElement {
 			index, _ = strconv.Atoi(text)
+		}
+		if strings.HasPrefix(f[3], "PONOS_PACK=") {
+			all = append(all, job{f[0], f[1], f[2], pilotJob, f[4]})
 		}
 		if index < len(ids) {
 			all = append(all, job{f[0], f[1], f[2], string(ids[index]), f[4]})

@@ -439,14 +439,32 @@ func (w *world) releaseAll() {
 
 // cancel cancels the job of a task behind its agent's back.
 func (w *world) cancel(j job) error {
-	i := w.tasks.byID(j.task)
-	if i == nil {
+	of := func() (list []*item) {
+		if i := w.tasks.byID(j.task); i != nil {
+			return []*item{i}
+		}
+		for _, i := range w.tasks.all() {
+			if r := w.effect(i).last(); j.task == pilotJob && strings.HasPrefix(r.job, j.id+".") && (!r.over() || time.Since(r.ended) < 2*time.Second) {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	cancelled := func() {
+		for _, i := range of() {
+			w.tasks.mu.Lock()
+			i.cancelled = time.Now()
+			w.tasks.mu.Unlock()
+		}
+	}
+	if j.task != pilotJob && len(of()) == 0 {
 		return fmt.Errorf("job %s: its task is not known", j.id)
 	}
-	w.tasks.mu.Lock()
-	i.cancelled = time.Now() // before: what follows may be quick
-	w.tasks.mu.Unlock()
+	cancelled() // before: what follows may be quick
 	_, err := w.slurm("scancel", j.id)
+	if j.task == pilotJob { // a task that it has begun meanwhile
+		cancelled()
+	}
 	return err
 }
 

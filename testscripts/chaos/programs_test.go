@@ -244,7 +244,8 @@ func work(dir string) int {
 	if restart == "" {
 		restart = "0"
 	}
-	say("S %s %s %s", job, restart, os.Getenv("SLURM_JOB_ID"))
+	pilot, _, _ := strings.Cut(job, ".") // of a packed task, which has no job of its own
+	say("S %s %s %s", job, restart, cmp.Or(os.Getenv("SLURM_JOB_ID"), pilot))
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	lost := false

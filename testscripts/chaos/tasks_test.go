@@ -361,10 +361,15 @@ func (w *world) endedAsAsked(i *item, r run, log string) bool {
 		late = 0
 	}
 	cut := false
-	journals, _ := filepath.Glob(w.file("fs/*/data/state/*", i.id, fmt.Sprintf("run.%s.%s", r.job, r.restart)))
-	for _, name := range journals {
+	for _, name := range glob(w.file("fs/*/data/state/*", i.id, fmt.Sprintf("run.%s.%s", r.job, r.restart))) {
 		b, _ := os.ReadFile(name)
 		cut = cut || strings.Contains(string(b), fmt.Sprintf("\ncut %d;\n", r.code))
+	}
+	if strings.Contains(r.job, ".") { // Slurm tells it to the pilot
+		for _, name := range glob(w.file("fs/*/data/state/packs/*/pilots.out")) {
+			b, _ := os.ReadFile(name)
+			log += string(b)
+		}
 	}
 	for _, m := range cancelledAt.FindAllStringSubmatch(log, -1) {
 		// Slurm's time is that of the second in which it sent the signals.
@@ -376,6 +381,11 @@ func (w *world) endedAsAsked(i *item, r run, log string) bool {
 	return false
 }
 
+func glob(pattern string) []string {
+	names, _ := filepath.Glob(pattern)
+	return names
+}
+
 // lostBySlurm reports whether Slurm itself has lost a job while its command ran: a controller
 // that is killed forgets what came after it last saved its state, and ends such a job when its
 // node registers. The command was asked to end or killed half-way, as by a failure of the node: it
@@ -383,7 +393,7 @@ func (w *world) endedAsAsked(i *item, r run, log string) bool {
 func (w *world) lostBySlurm(s seen, r run) bool {
 	says, words := s.reason+s.log, []string{"the job was killed while its command ran", "the job is gone without a trace"}
 	if r.asked {
-		words = []string{"the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm"}
+		words = []string{"the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm", "the task was lost with its pilot job " + r.raw + ": the job is gone without a trace"}
 	}
 	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(says, w) }) {
 		return false

@@ -126,6 +126,9 @@ func submitted(r slurm.Record) string {
 // sbatch, and the same script but for the task. Only a first try is submitted so, as what
 // may be there from an earlier one is looked for by itself.
 func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, most int) {
+	if _, p, ok := r.packed(ctx, s); ok {
+		return packMark + class(p), maxPacked
+	}
 	width := len(task.Marks(s.Task, s.Task, s.Task)) - len(task.Marks(s.Task, s.Task))
 	most = min(maxElements, (maxComment-len(task.Marks()))/width)
 	if s.Shared == nil || s.Again || len(s.Changed) > 0 || most < 2 || !r.takesArrays(ctx) {
@@ -159,10 +162,17 @@ func (r *Runner) takesArrays(ctx context.Context) bool {
 	return !r.arrays.off
 }
 
-// StartAll starts tasks that are alike by one job array, but for those that have a job.
+// StartAll starts tasks that are alike in pilots, or by one job array, but for those that have a
+// job.
 func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner.Started {
+	if _, p, ok := r.packed(ctx, all[0]); ok {
+		return r.startPacked(ctx, all, p)
+	}
 	results := make([]runner.Started, len(all))
 	rows, err := r.listing.recent(ctx)
+	if err == nil {
+		err = r.clear(ctx, rows)
+	}
 	var at []int // those that are to be submitted
 	for i, s := range all {
 		switch row := r.existing(rows, s); {

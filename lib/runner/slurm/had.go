@@ -30,7 +30,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	at := map[string]int{}
 	for i := range jobs {
 		j := &jobs[i]
-		if all[i].ref.Retried && (j.State == task.Error && j.Cause != "" || j.State == task.Failed) && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
+		if all[i].packed == nil && all[i].ref.Retried && (j.State == task.Error && j.Cause != "" || j.State == task.Failed) && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -28,6 +29,7 @@ type Runner struct {
 	listing  listing
 	options  *options
 	arrays   arrays
+	packs    *packs // nil: none
 }
 
 // New returns a runner for the jobs of this user.
@@ -81,6 +83,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		byTask[ref.Task] = i
 	}
 	<-asked
+	var places map[string]pack.Place // before owners and journals are read: what leaves them has left these
+	if r.packs != nil && err == nil {
+		places, err = r.packs.Dir.Places()
+	}
 	if err = errors.Join(err, knownErr); err != nil {
 		return nil, err
 	}
@@ -114,13 +120,21 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		if all[i].queue == nil || len(more[i]) > 0 {
 			// Where nothing can be known of owners, the recorded job counts.
 			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
-				all[i].choose(more[i], owner)
+				submitted := all[i].ref.Submitted
+				if all[i].choose(more[i], owner); pack.IsJob(all[i].ref.Job) {
+					all[i].ref.Submitted = submitted
+				}
 			}
 		}
 	}
 	for _, id := range order {
 		row := others[id]
 		all = append(all, evidence{ref: runner.Ref{Task: id, Job: row.Number(), Submitted: slurm.Time(row.Submit)}, queue: row})
+	}
+	if r.packs != nil {
+		if all, err = r.packedJobs(ctx, all, rows, places); err != nil {
+			return nil, err
+		}
 	}
 	for i := range all {
 		all[i].now = now
@@ -201,8 +215,8 @@ func Alive(job *slurm.Job) bool {
 func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
 	var ids []string
 	for i := range all {
-		if all[i].queue == nil || !Alive(all[i].queue) {
-			ids = append(ids, all[i].ref.Job)
+		if id := all[i].number(); id != "" && (all[i].queue == nil || !Alive(all[i].queue)) && (all[i].packed == nil || !slices.Contains(ids, id)) {
+			ids = append(ids, id)
 		}
 	}
 	records, err := r.client.Account(ctx, ids)
@@ -221,7 +235,7 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		e := &all[i]
 		if e.queue != nil && Alive(e.queue) {
 			// Of thousands, one job in ten at a time.
-			if e.queue.State == "RUNNING" && e.ref.Dir != "" && (len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
+			if e.packed != nil || e.queue.State == "RUNNING" && e.ref.Dir != "" && (len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
 				e.readJournal()
 			}
 			continue
@@ -230,9 +244,9 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		if e.ref.Dir != "" {
 			e.readJournal()
 		}
-		record, ok := records[e.ref.Job]
+		record, ok := records[e.number()]
 		// Slurm, restarted after a crash, uses ids again: by its comment, it is the same array.
-		array, _, isElement := strings.Cut(e.ref.Job, "_")
+		array, _, isElement := strings.Cut(e.number(), "_")
 		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
 		if isElement && record.Comment == "" {
 			record.Comment = submitted(record)
@@ -264,6 +278,9 @@ func (e *evidence) readJournal() {
 // that had its id before or after. Comments are not stored everywhere, nor before
 // the end of a job.
 func (e *evidence) matches(r slurm.Record) bool {
+	if e.packed != nil {
+		return strings.HasPrefix(r.Comment, e.packed.mark) || r.Comment == "" && r.Name == pilotName
+	}
 	if r.Comment != "" {
 		return commentOf(r.ID, r.Comment) == task.Marks(e.ref.Task)
 	}
@@ -287,8 +304,14 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if err != nil {
 		return runner.Job{}, err
 	}
+	if err := r.clear(ctx, rows); err != nil {
+		return runner.Job{}, err
+	}
 	if row := r.existing(rows, s); row != nil {
 		return r.adopted(s, row), nil
+	}
+	if job, found, err := r.packs.existing(s); found || err != nil {
+		return job, err
 	}
 	batch, err := r.batch(ctx, s)
 	if err != nil {
@@ -368,6 +391,12 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stopWait,
 		fault.Errorf(fault.Failed, "job %s has not ended within %v of scancel", ref.Job, r.stopWait))
 	defer cancel()
+	if err := r.stopPacked(ctx, ref); err != nil {
+		return err
+	}
+	if pack.IsJob(ref.Job) {
+		ref.Job = "" // there may be another one
+	}
 	cancelled := map[string]bool{}
 	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		rows, err := r.listing.fresh(ctx)

@@ -71,6 +71,7 @@ type evidence struct {
 	spare   []string // other jobs of the task that wait for nothing
 	instead string   // the recorded job, if another one counts
 	now     time.Time
+	packed  *packedTask // it runs in a pilot, whose job queue and account are; nil: it is a job
 }
 
 // How long a job may be without a trace: accounting lags, squeue forgets, and a
@@ -89,6 +90,9 @@ const (
 // judge turns evidence into the state of a job. squeue decides while it knows the
 // job to be alive; accounting decides on the end, where it is there.
 func (e evidence) judge() runner.Job {
+	if e.packed != nil {
+		return e.judgePacked()
+	}
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Spare: e.spare, Instead: e.instead}
 	if q := e.queue; q != nil {
 		job.Restarts, job.Submitted = int(q.Restarts), slurm.Time(q.Submit)

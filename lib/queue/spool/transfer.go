@@ -1,0 +1,184 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// PutLog brings the published log up to date. Logs grow at their end: what is new
+// is added, and only a log that has become another one is replaced.
+func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
+	if err := q.mine(id); err != nil {
+		return err
+	}
+	done, err := extend(q.Log(id), log)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	if done {
+		return nil
+	}
+	return q.copyTo(q.Log(id), log)
+}
+
+// sameEnd is how many bytes before the end of a published log must be those of
+// the log for it to be taken as its beginning.
+const sameEnd = 4096
+
+// extend adds to a published log what it does not have yet. It reports false if it
+// is not the beginning of the log. Two that do so at the same time write the same
+// bytes to the same places.
+func extend(path string, log io.ReadSeeker) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	total, err := log.Seek(0, io.SeekEnd)
+	if err != nil || total < info.Size() || !info.Mode().IsRegular() {
+		return false, err
+	}
+	published := make([]byte, min(sameEnd, info.Size()))
+	at := info.Size() - int64(len(published))
+	if _, err := f.ReadAt(published, at); err != nil {
+		return false, err
+	}
+	if _, err := log.Seek(at, io.SeekStart); err != nil {
+		return false, err
+	}
+	have := make([]byte, len(published))
+	if _, err := io.ReadFull(log, have); err != nil {
+		return false, err
+	}
+	if !bytes.Equal(have, published) {
+		return false, nil
+	}
+	if _, err := f.Seek(info.Size(), io.SeekStart); err != nil {
+		return false, err
+	}
+	// Through a buffer of ours: *os.File's own way of copying gains nothing here.
+	if _, err := io.Copy(struct{ io.Writer }{f}, log); err != nil {
+		return false, err
+	}
+	return true, f.Close()
+}
+
+func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
+	_, err := from.Seek(0, io.SeekStart)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
+	if err == nil {
+		defer f.Cleanup()
+		if err = copyFile(f.File, from); err == nil {
+			err = f.CloseAtomicallyReplace()
+		}
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}
+
+// Artifacts lists what a task has published.
+func (q *Queue) Artifacts(_ context.Context, id task.ID) ([]task.Artifact, error) {
+	root := q.path(artifactsDir, string(id))
+	var list []task.Artifact
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && path == root {
+				return nil
+			}
+			return err
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		list = append(list, task.Artifact{Path: filepath.ToSlash(name), Size: info.Size()})
+		return err
+	})
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return list, nil
+}
+
+// artifact is where an artifact is kept. Its name must not lead elsewhere.
+func (q *Queue) artifact(id task.ID, name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("artifact %q: the name leads out of the task's directory", task.Clean(name))
+	}
+	return q.path(artifactsDir, filepath.Join(string(id), name)), nil
+}
+
+// GetArtifact copies an artifact into a file.
+func (q *Queue) GetArtifact(_ context.Context, id task.ID, a task.Artifact, to *os.File) error {
+	path, err := q.artifact(id, a.Path)
+	if err != nil {
+		return err
+	}
+	return copyFrom(path, to)
+}
+
+// PutArtifact publishes a file.
+func (q *Queue) PutArtifact(_ context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
+	path, err := q.artifact(id, a.Path)
+	if err == nil {
+		err = q.mine(id)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return q.copyTo(path, from)
+}
+
+// GetFile copies one of the task's files.
+func (q *Queue) GetFile(_ context.Context, f task.File, to *os.File) error {
+	path, ok := strings.CutPrefix(f.URL, "file://")
+	if !ok || !filepath.IsAbs(path) {
+		return fmt.Errorf("file %q: a spool has files of this machine only", f.Name)
+	}
+	err := copyFrom(path, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", queue.ErrBroken, err)
+	}
+	return err
+}
+
+func copyFrom(path string, to *os.File) error {
+	from, err := os.Open(path)
+	if err == nil {
+		defer from.Close()
+		err = copyFile(to, from)
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package pack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func ticket(key string) Ticket {
+	return Ticket{At: time.Unix(1790000000, 5), Key: key, CPUs: 2, Mem: 64 << 20, Limit: 5 * time.Minute, Attempt: 3, Task: "a-task"}
+}
+
+func TestTicketNames(t *testing.T) {
+	want := ticket("k1")
+	if got, ok := parseTicket(want.name()); !ok || got != want {
+		t.Errorf("%q: %+v, %v", want.name(), got, ok)
+	}
+	if n, got, ok := parseTaken(taken(12, want.name())); !ok || n != 12 || got != want {
+		t.Errorf("%d %+v %v", n, got, ok)
+	}
+	for _, bad := range []string{"", "x", ".renameio-TempFile1", "1.k.1.0.60.1", "1.k.0.0.60.1.t", "1.k.1.0.60.1.../x", "1..1.0.60.1.t", "1.k.1.0.60.-1.t"} {
+		if got, ok := parseTicket(bad); ok {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+	for job, want := range map[string]string{"pack.0a1b": "", "12.3": "12", "12_4.3": "12_4", "12": ""} {
+		if got := PilotOf(job); got != want {
+			t.Errorf("%q: pilot %q", job, got)
+		}
+	}
+}
+
+func FuzzTicket(f *testing.F) {
+	f.Add("01790000000000000005.k1.2.67108864.300.3.a-task")
+	f.Add("3~01790000000000000005.k1.2.0.300.1.t")
+	f.Fuzz(func(t *testing.T, name string) {
+		if got, ok := parseTicket(name); ok && (got.name() != name || filepath.Base(name) != name || got.CPUs < 1 || got.Limit < 0) {
+			t.Errorf("%q: %+v", name, got)
+		}
+		if n, _, ok := parseTaken(name); ok && n < 1 {
+			t.Errorf("%q: number %d", name, n)
+		}
+	})
+}
+
+// A ticket goes from waiting to a pilot, and is cancelled in both places.
+func TestTickets(t *testing.T) {
+	state := t.TempDir()
+	d := Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(d.Make("c1", Pilot{CPUs: 4}))
+	must(d.Make("c1", Pilot{CPUs: 8}))
+	if p, err := d.ReadPilot("c1"); err != nil || p.CPUs != 8 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, key := range []string{"k1", "k2"} {
+		task := filepath.Join(state, key)
+		must(os.Mkdir(task, 0o700))
+		must(d.Put("c1", ticket(key), task))
+		n, got, ok, err := ReadNote(task)
+		if err != nil || !ok || n.Class != "c1" || got != ticket(key) {
+			t.Errorf("%+v %+v %v %v", n, got, ok, err)
+		}
+	}
+	name := ticket("k2").name()
+	must(os.Mkdir(filepath.Join(d.Class("c1"), takenDir, "7"), 0o700))
+	path := filepath.Join(d.Class("c1"), takenDir, "7", taken(1, name))
+	must(os.Rename(filepath.Join(d.Class("c1"), waitingDir, name), path))
+	places, err := d.Places()
+	if err != nil || len(places) != 2 || places["k1"].Taken || places["k2"].Pilot != "7" || places["k2"].Ticket != ticket("k2") {
+		t.Errorf("%+v, %v", places, err)
+	}
+	if pilot, err := d.Holder(filepath.Join(state, "k2")); err != nil || pilot != "7" {
+		t.Errorf("holder %q, %v", pilot, err)
+	}
+	for key, want := range map[string]bool{"k1": true, "k2": false} {
+		if gone, err := d.Cancel(filepath.Join(state, key)); err != nil || gone != want || !Cancelled(filepath.Join(state, key), key) {
+			t.Errorf("%s: gone %v, %v", key, gone, err)
+		}
+	}
+	w := worker{dir: d.Class("c1"), id: "7"}
+	if !w.cancelled(taken(1, name)) {
+		t.Error("the pilot does not see that its ticket was cancelled")
+	}
+	must(places["k2"].Drop())
+	must(places["k2"].Drop())
+	if gone, err := d.Cancel(filepath.Join(state, "k2")); err != nil || !gone {
+		t.Errorf("dropped: gone %v, %v", gone, err)
+	}
+	if left, err := d.Places(); err != nil || len(left) != 0 {
+		t.Errorf("left: %+v, %v", left, err)
+	}
+	// In the place of a state directory that is gone, nothing is made.
+	if err := (Dir{Path: filepath.Join(state, "gone", "packs")}).Make("c1", Pilot{}); err == nil {
+		t.Error("a state directory was made")
+	}
+}

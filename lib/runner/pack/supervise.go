@@ -1,0 +1,51 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+)
+
+// childVar is set in the environment of the process that runs the tasks of a pilot, to the
+// process that watches it.
+const childVar = "PONOS_PILOT_OF"
+
+// Run is a pilot: in the job of which the environment tells, it runs tasks of the class in a
+// directory until none has come for a while, or its time is over. The tasks are run by a child.
+// When that is killed in whatever way, what it has left comes to this process, which ends it;
+// when this process is killed, the child ends its tasks.
+func Run(ctx context.Context, dir string, out io.Writer) error {
+	if os.Getenv(childVar) != "" {
+		return work(ctx, dir, out)
+	}
+	if err := command.AdoptOrphans(); err != nil {
+		return err
+	}
+	child, err := command.StartChild("/proc/self/exe", os.Args, append(os.Environ(), fmt.Sprintf("%s=%d", childVar, os.Getpid())))
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(child.PID, syscall.SIGTERM) })
+	status := child.Wait()
+	stop()
+	for left := machine.Children(); len(left) > 0; left = machine.Children() {
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		child.Reap(10 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !status.Exited() || status.ExitStatus() != 0 {
+		return fmt.Errorf("the process that runs the tasks of the pilot has ended with status %d, signal %d", status.ExitStatus(), status.Signal())
+	}
+	return context.Cause(ctx)
+}
+
+// orphaned reports whether the process that watches this one is gone.
+func orphaned() bool { return os.Getenv(childVar) != fmt.Sprint(os.Getppid()) }

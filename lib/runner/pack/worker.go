@@ -1,0 +1,469 @@
+package pack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/runner"
+)
+
+const (
+	// looks is how often a pilot looks for tickets, and at the tasks that it runs.
+	looks = time.Second
+	// spare is how much sooner than its job a pilot is over.
+	spare = 30 * time.Second
+	// settleTries is how often it is tried to write down the end of a task, a second apart.
+	settleTries = 600
+	// telling is how long after the end of a task its pilot may learn that it was asked to end.
+	telling = 2 * time.Second
+)
+
+// worker is a pilot at work.
+type worker struct {
+	Pilot
+	dir     string // of the class
+	id      string // of the pilot's job
+	restart int
+	ends    time.Time
+	out     io.Writer
+	pool    pool.Pool
+	node    *pool.Node
+	bind    bool
+	began   bool                // a task
+	taken   int                 // tickets so far
+	mine    []string            // tickets that it had before it was begun again
+	running map[*running]string // the names of their tickets
+	ended   chan *running
+	// settling are ends that are being written down.
+	settling sync.WaitGroup
+}
+
+// running is a task that runs.
+type running struct {
+	ticket  Ticket
+	job     string
+	dir     string
+	slot    *pool.Slot
+	session *command.Session
+	code    int
+	err     error
+	until   time.Time // the end of its time limit
+	asked   time.Time // it was asked to end
+	end     End       // why
+}
+
+// work runs the tasks of a pilot.
+func work(ctx context.Context, dir string, out io.Writer) error {
+	w := &worker{dir: dir, out: out, id: os.Getenv("SLURM_JOB_ID"), running: map[*running]string{}, ended: make(chan *running)}
+	if w.id == "" || strings.Trim(w.id, "0123456789") != "" {
+		return errors.New("a pilot runs in a job of Slurm: invalid SLURM_JOB_ID")
+	}
+	b, err := os.ReadFile(filepath.Join(dir, pilotFile))
+	if err == nil {
+		err = json.Unmarshal(b, &w.Pilot)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.begin(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "pilot %s: begun on %s, restart %d\n", w.id, machine.Hostname(), w.restart)
+	err = w.serve(ctx)
+	w.settling.Wait()
+	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.taken)
+	return err
+}
+
+// begin finds out what the pilot has.
+func (w *worker) begin() error {
+	w.restart, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
+	w.ends = clock.Now().Add(w.Time)
+	if end, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && end > 0 {
+		w.ends = time.Unix(end, 0)
+	}
+	ids := machine.Affinity()
+	// Where the job may use more CPUs than it has asked for, others may use those as well.
+	if w.bind = len(ids) == w.CPUs; !w.bind {
+		ids = ids[:0]
+		for i := range w.CPUs {
+			ids = append(ids, i)
+		}
+	}
+	mem := w.Mem
+	if mem == 0 {
+		mem = 1 << 62
+	}
+	w.node = pool.NewNode(machine.Hostname(), machine.Topology(os.DirFS("/"), ids), nil, mem, pool.Named{})
+	w.pool.AddNode(w.node)
+	own := filepath.Join(w.dir, takenDir, w.id)
+	if err := mkdir(own); err != nil {
+		return err
+	}
+	var err error
+	if w.mine, err = names(own); err != nil {
+		return err
+	}
+	for _, name := range w.mine {
+		if n, _, ok := parseTaken(name); ok {
+			w.taken = max(w.taken, n)
+		}
+	}
+	return nil
+}
+
+// mkdir makes a directory, and none above it.
+func mkdir(path string) error {
+	if err := os.Mkdir(path, 0o700); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// serve runs tasks.
+func (w *worker) serve(ctx context.Context) error {
+	tick := time.NewTicker(looks)
+	defer tick.Stop()
+	idle, done := clock.Now(), ctx.Done()
+	for {
+		late := false // tasks wait for which the pilot has too little time
+		if ctx.Err() == nil {
+			var err error
+			if late, err = w.fill(); err != nil {
+				fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
+			}
+		}
+		if len(w.running) > 0 {
+			idle = clock.Now()
+		} else if ctx.Err() != nil || late || clock.Since(idle) >= w.Linger || clock.Until(w.ends) < spare {
+			return context.Cause(ctx)
+		}
+		select {
+		case r := <-w.ended:
+			w.finish(ctx, r)
+		case <-tick.C:
+			if orphaned() { // Slurm takes the pilot for ended
+				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
+			}
+			for r, name := range w.running {
+				w.look(r, name)
+			}
+		case <-done:
+			done = nil
+			for r := range w.running {
+				w.signal(r, syscall.SIGTERM)
+			}
+		}
+	}
+}
+
+// killAll kills all tasks, and waits for that.
+func (w *worker) killAll() error {
+	for r := range w.running {
+		w.signal(r, syscall.SIGKILL)
+	}
+	for range w.running {
+		<-w.ended
+	}
+	return nil
+}
+
+// fill starts tasks for as long as there is room: first those that the pilot had before it was
+// begun again, then the oldest that wait. Late says that some need more time than is left.
+func (w *worker) fill() (late bool, err error) {
+	mine := w.mine
+	w.mine = nil
+	for _, name := range mine {
+		_, t, ok := parseTaken(name)
+		switch {
+		case !ok:
+		case !w.node.HasRoom(need(t)):
+			w.mine = append(w.mine, name)
+		default:
+			w.run(name, t)
+		}
+	}
+	if w.node.Free().CPUs == 0 {
+		return false, nil
+	}
+	waiting, err := names(filepath.Join(w.dir, waitingDir))
+	if err != nil {
+		return false, err
+	}
+	own := filepath.Join(w.dir, takenDir, w.id)
+	if len(waiting) > 0 {
+		if err = mkdir(own); err != nil { // one that was empty may have been removed
+			return false, err
+		}
+	}
+	for _, name := range waiting {
+		t, ok := parseTicket(name)
+		switch {
+		case !ok:
+			continue
+		case clock.Until(w.ends) < t.Limit+spare:
+			late = true
+			continue
+		case !w.node.HasRoom(need(t)):
+			return late, nil // or one that needs much would never run
+		}
+		mine := taken(w.taken+1, name)
+		path := filepath.Join(own, mine)
+		if err := os.Rename(filepath.Join(w.dir, waitingDir, name), path); err != nil {
+			// Of a request that was sent twice, NFS may report the second one.
+			if _, statErr := os.Lstat(path); statErr != nil {
+				if ignoreMissing(err) != nil {
+					return late, err
+				}
+				continue // another pilot has it
+			}
+		}
+		if w.taken++; !w.began { // those that submit pilots know that these do begin tasks
+			w.began = ignoreMissing(os.Remove(filepath.Join(w.dir, triesFile))) == nil
+		}
+		w.run(mine, t)
+	}
+	return late, err
+}
+
+// need is what a task takes of its pilot.
+func need(t Ticket) pool.Need { return pool.Need{CPUs: t.CPUs, Mem: t.Mem} }
+
+// run starts the task of a ticket that the pilot has. One that is not to be run is dropped; what
+// fails is tried again, for as long as the ticket is there.
+func (w *worker) run(name string, t Ticket) {
+	n, _, _ := parseTaken(name)
+	r := &running{ticket: t, job: w.id + "." + strconv.Itoa(n), dir: filepath.Join(w.Tasks, string(t.Task))}
+	started, err := w.start(r, name)
+	switch _, lost := os.Lstat(filepath.Join(w.dir, takenDir, w.id, name)); {
+	case started:
+	case err == nil:
+		w.drop(name)
+	case errors.Is(lost, fs.ErrNotExist) && w.reachable(): // the agent has put it away
+	default:
+		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, t.Task, err)
+		w.mine = append(w.mine, name)
+	}
+}
+
+// reachable reports whether the directories of tickets and of tasks can be seen.
+func (w *worker) reachable() bool {
+	_, err := os.Stat(filepath.Join(w.dir, pilotFile))
+	if err == nil {
+		_, err = os.Stat(w.Tasks)
+	}
+	return err == nil
+}
+
+func (w *worker) drop(name string) {
+	if err := ignoreMissing(os.Remove(filepath.Join(w.dir, takenDir, w.id, name))); err != nil {
+		fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err)
+	}
+}
+
+// start starts the job script of a task.
+func (w *worker) start(r *running, name string) (started bool, err error) {
+	_, t, ok, err := ReadNote(r.dir)
+	if err == nil && !ok {
+		err = fmt.Errorf("there is no %q", filepath.Join(r.dir, ticketFile))
+	}
+	if err != nil || t != r.ticket || Cancelled(r.dir, t.Key) || w.cancelled(name) {
+		return false, err // it is another pilot's by now, or nobody's
+	}
+	output, err := os.OpenFile(filepath.Join(r.dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer output.Close()
+	r.slot = w.pool.Occupy(w.node, &pool.Task{Spec: &pool.Spec{Need: need(r.ticket)}})
+	c := command.Cmd{Name: "bash", Args: []string{"--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: append(environ(os.Environ()),
+		"PONOS_JOB="+r.job, "SLURM_CPUS_PER_TASK="+strconv.Itoa(r.ticket.CPUs), "SLURM_CPUS_ON_NODE="+strconv.Itoa(r.ticket.CPUs))}
+	if w.bind {
+		c.CPUs = r.slot.CPUs
+	}
+	if r.session, err = command.StartSession(c, output); err != nil {
+		w.pool.Release(r.slot)
+		return false, err
+	}
+	r.until = clock.Now().Add(r.ticket.Limit)
+	w.running[r] = name
+	go func() {
+		r.code, r.err = r.session.Wait()
+		w.ended <- r
+	}()
+	return true, nil
+}
+
+// environ is the environment of a task: without what says that it is a job of its own, as what
+// is done to that is done to all tasks of the pilot.
+func environ(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == childVar || strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_RESTART_COUNT" && name != "SLURM_CLUSTER_NAME" && name != "SLURMD_NODENAME"
+	})
+}
+
+// cancelled reports whether a ticket of the pilot's says that it was cancelled.
+func (w *worker) cancelled(name string) bool {
+	f, err := os.Open(filepath.Join(w.dir, takenDir, w.id, name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return err == nil && info.Size() > 0
+}
+
+// look ends a task that was cancelled, or that has passed a limit.
+func (w *worker) look(r *running, name string) {
+	now := clock.Now()
+	if r.end.Why != "" {
+		if now.Sub(r.asked) >= w.Grace {
+			w.signal(r, syscall.SIGKILL)
+		}
+		return
+	}
+	switch {
+	case w.cancelled(name):
+		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
+	case now.After(r.until):
+		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
+	case r.ticket.Mem > 0:
+		members := r.members()
+		if used := machine.Used(members, r.ticket.Mem); used > r.ticket.Mem {
+			w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
+			for _, pid := range members {
+				if pid != r.session.PID() { // the job script says what became of the command
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		}
+	}
+}
+
+// stop writes down why a task is ended, and asks it to.
+func (w *worker) stop(r *running, e End, sig syscall.Signal) {
+	if err := e.note(r.dir, r.job); err != nil {
+		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
+		return // at the next look
+	}
+	r.end, r.asked = e, clock.Now()
+	if sig != 0 {
+		w.signal(r, sig)
+	}
+}
+
+// members are the processes of a task.
+func (r *running) members() []int { return machine.Members(r.session.PID())[r.session.PID()] }
+
+// signal reaches all processes of a task.
+func (w *worker) signal(r *running, sig syscall.Signal) {
+	_ = syscall.Kill(-r.session.PID(), sig) // it may have ended
+	for _, pid := range r.members() {
+		if group, err := syscall.Getpgid(pid); err == nil && group != r.session.PID() {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+}
+
+// finish does what follows the end of a job script.
+func (w *worker) finish(ctx context.Context, r *running) {
+	name := w.running[r]
+	delete(w.running, r)
+	for _, pid := range machine.WithVariables("PONOS_JOB=" + r.job + "\x00") { // what has left the session
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	w.pool.Release(r.slot)
+	w.settling.Go(func() {
+		for range settleTries {
+			err := w.settle(ctx, r, name)
+			if err == nil || errors.Is(err, fs.ErrNotExist) && w.reachable() {
+				return
+			}
+			fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(looks):
+			}
+		}
+	})
+}
+
+// settle writes down what the job script could not. The ticket of a task that was cut short
+// with its pilot stays: the job may be begun again.
+func (w *worker) settle(ctx context.Context, r *running, name string) error {
+	run, err := runner.ReadRun(r.dir, r.job)
+	if err != nil {
+		return err
+	}
+	begun := run.Begun && run.Restart == w.restart
+	if begun && !run.Over() {
+		if err := runner.WriteRun(r.dir, r.job, w.restart, "cut", r.code); err != nil {
+			return err
+		}
+		run.Cut = true
+	}
+	if run.Ended || r.end.Why != "" && begun {
+		w.drop(name)
+		return nil
+	}
+	// Its pilot is asked to end at the same time.
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(telling):
+	}
+	owner, err := Owner(r.dir, r.ticket.Attempt)
+	if err == nil && owner == r.job {
+		why := End{Why: Killed}
+		if !begun {
+			why.Why = Unbegun
+		}
+		if r.end.Why != "" {
+			why = r.end
+		}
+		err = why.note(r.dir, r.job)
+	}
+	if err == nil {
+		w.drop(name)
+	}
+	return err
+}
+
+// Script is the batch script of a pilot, whose words are those of its command.
+func Script(words []string) []byte {
+	var b strings.Builder
+	w := bufio.NewWriter(&b)
+	fmt.Fprint(w, "#!/bin/bash\n# A pilot: a job that runs short tasks, made by ponos-start.\nexec")
+	for _, word := range words {
+		fmt.Fprint(w, " '"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+	}
+	fmt.Fprintln(w)
+	w.Flush()
+	return []byte(b.String())
+}

@@ -1,0 +1,161 @@
+package slurm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
+	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+func packing() *Runner {
+	r := &Runner{options: &options{config: config.Default().Slurm}, stopWait: time.Minute}
+	r.Pack(Packing{On: true, State: "s1", Dir: pack.Dir{Path: "/x/packs", Tasks: "/x/tasks"}})
+	return r
+}
+
+// Which tasks are short, and what they take.
+func TestShort(t *testing.T) {
+	for given, want := range map[string]string{
+		"--partition=cpu --time=5":                                   "1 CPUs, 0 MiB, 5m0s; --partition=cpu --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
+		"--time=0:00:30 --cpus-per-task=2 --mem=3G":                  "2 CPUs, 3072 MiB, 1m0s; --mem=6G --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
+		"--time=10 --mem-per-cpu=100M --nodes=1 --ntasks=1 --nice=5": "1 CPUs, 100 MiB, 10m0s; --nice=5 --mem=400M --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
+		"--partition=cpu":                                            "no", // nobody says that it is short
+		"--time=11":                                                  "no",
+		"--time=UNLIMITED":                                           "no",
+		"--time=0":                                                   "no",
+		"--time=5 --cpus-per-task=5":                                 "no",
+		"--time=5 --nodes=2":                                         "no",
+		"--time=5 --ntasks=4":                                        "no",
+		"--time=5 --gres=gpu:1":                                      "no",
+		"--time=5 --mem=0":                                           "no",
+		"--time=5 --exclusive":                                       "no",
+		"--time=5 --dependency=after:12":                             "no",
+		"--time=5 --mem=many":                                        "no",
+	} {
+		got := "no"
+		if tk, p, ok := packing().short(strings.Fields(given)); ok {
+			got = fmt.Sprintf("%d CPUs, %d MiB, %v; %s", tk.CPUs, tk.Mem>>20, tk.Limit, strings.Join(p.Options, " "))
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}
+
+// What follows for a packed task from its files and its pilot's job.
+func TestJudgePacked(t *testing.T) {
+	fact := task.Absence{Misses: 10, Since: time.Unix(1, 0), Last: time.Unix(4000, 0)}
+	row := func(state string) *slurm.Job { return &slurm.Job{ID: 7, State: state, Submit: 1000} }
+	waits := packedTask{mark: "m", key: "k", found: true, why: "for room"}
+	taken := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7"}}
+	gone := packedTask{mark: "m", key: "k", pilot: "7"}
+	nowhere := packedTask{mark: "m", key: "k"}
+	begun, ended := "begun n1 1 2;\n", "begun n1 1 2;\nended 3;\n"
+	for _, tt := range []struct {
+		name    string
+		packed  packedTask
+		owner   string
+		journal string
+		end     string
+		queue   *slurm.Job
+		missing task.Absence
+		none    bool // no accounting
+		want    string
+	}{
+		{name: "waits", packed: waits, want: `pending "for room"`},
+		{name: "is begun", packed: taken, queue: row("RUNNING"), want: `pending "pilot job 7 begins it"`},
+		{name: "runs", packed: taken, owner: "7.1", journal: begun, queue: row("RUNNING"), want: "running"},
+		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("PENDING"), want: `pending "pilot job 7 begins it"`},
+		{name: "has ended", packed: taken, owner: "7.1", journal: ended, queue: row("RUNNING"), want: `failed 3 "exit code 3"`},
+		{name: "has ended with its pilot", packed: gone, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
+		{name: "is being ended", packed: taken, owner: "7.1", journal: begun, end: `{"why":"timeout"}`, queue: row("RUNNING"), want: "running"},
+		{name: "passed its limit", packed: gone, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"timeout"}`, queue: row("RUNNING"), want: `error 143 "the job reached its time limit" timeout`},
+		{name: "was stopped", packed: gone, owner: "7.1", journal: begun + "cut 143;\n", end: `{"why":"stopped"}`, queue: row("RUNNING"), want: `error 143 "the task was stopped" cancelled`},
+		{name: "could not begin", packed: gone, owner: "7.1", end: `{"why":"unbegun"}`, queue: row("RUNNING"), want: `error "its job script has ended before it began the command" not begun`},
+		{name: "its pilot was cancelled", packed: taken, owner: "7.1", journal: begun, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
+		{name: "its node failed", packed: taken, owner: "7.1", journal: begun, queue: row("NODE_FAIL"), want: `error "the task was lost with its pilot job 7: a node of the job failed" node`},
+		{name: "its pilot ended well before it", packed: taken, owner: "7.1", journal: begun, queue: row("COMPLETED"), want: `error "the task was lost with its pilot job 7: it has ended" lost`},
+		{name: "its pilot was cancelled before it began", packed: taken, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
+		{name: "its pilot was cancelled when it had it", packed: taken, owner: "7.1", queue: row("CANCELLED"), want: `unknown "the task was lost with its pilot job 7: the job was cancelled, and not by this agent"`},
+		{name: "and that is a fact", packed: taken, owner: "7.1", queue: row("CANCELLED"), missing: fact, want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
+		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting does not know its end"`},
+		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, none: true, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
+		{name: "its ticket is gone", packed: nowhere, want: `unknown "no trace of the task in pilot jobs"`},
+		{name: "its ticket is gone for good", packed: nowhere, missing: fact, want: `error "no trace of the task in pilot jobs" not begun`},
+	} {
+		dir := t.TempDir()
+		write := func(name, text string) {
+			if text != "" {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		write("run.7.1.0", strings.ReplaceAll(tt.journal, ";\n", ";\n\n"))
+		write("pack-end.7.1", tt.end)
+		if tt.owner != "" {
+			if err := os.Symlink(tt.owner, filepath.Join(dir, runner.Owner(1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job := tt.owner
+		if job == "" && tt.end != "" {
+			job = "7.1"
+		}
+		if job == "" {
+			job = "pack.k"
+		}
+		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), noAccounting: tt.none}
+		e.readJournal()
+		got := e.judge()
+		text := string(got.State)
+		if got.Unknown {
+			text = "unknown"
+		}
+		if got.ExitCode != 0 {
+			text += fmt.Sprint(" ", got.ExitCode)
+		}
+		if got.Reason != "" {
+			text += fmt.Sprintf(" %q", got.Reason)
+		}
+		if got.Cancelled {
+			text += " cancelled"
+		}
+		if got.Cause != "" {
+			text += " " + got.Cause
+		}
+		if got.NotBegun {
+			text += " not begun"
+		}
+		if text != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, text, tt.want)
+		}
+		if got.Cause == need.Lost && got.Cancelled {
+			t.Errorf("%s: what is lost is not cancelled", tt.name)
+		}
+	}
+}
+
+// A pilot of a state directory that was lost is known by its path, and no other agent's is.
+func TestStrangePilots(t *testing.T) {
+	p := packing().packs
+	other := &packs{Packing{State: "s2", Dir: pack.Dir{Path: "/y/packs"}}}
+	before := &packs{Packing{State: "s0", Dir: p.Dir}}
+	for comment, want := range map[string]bool{before.mark() + "c": true, p.mark() + "c": false, other.mark() + "c": false, "PONOS_TASK=a": false, "": false, packMark: false} {
+		if got := p.strange(&slurm.Job{State: "RUNNING", Comment: comment}); got != want {
+			t.Errorf("%q: %v", comment, got)
+		}
+	}
+	if p.strange(&slurm.Job{State: "CANCELLED", Comment: before.mark() + "c"}) {
+		t.Error("one that has ended")
+	}
+}

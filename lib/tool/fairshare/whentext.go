@@ -1,0 +1,194 @@
+package fairshare
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/forecast"
+)
+
+func (v *whenView) text(p *page) {
+	if v.score {
+		v.scoreText(p)
+		return
+	}
+	for _, a := range v.answers {
+		switch e := &a.estimate; {
+		case a.running > 0:
+			p.line("", "job %s runs since %s", a.label, shortTime(a.running, v.at))
+			continue
+		case a.never != "":
+			p.line("", "%s will not start: %s", jobName(a.label), a.never)
+			continue
+		case e.Median == forecast.Forever:
+			p.line("", "%s does not start within 30 days, according to the forecast", jobName(a.label))
+		default:
+			wait := float64(max(0, e.Median-v.at.Unix()))
+			when := "in about " + about(wait)
+			if wait <= float64(v.plan.World.Scheduler.Interval) {
+				when = "now"
+			}
+			if a.runs == 0 {
+				p.line("", "%s starts %s, if all jobs run to their time limits", jobName(a.label), when)
+				break
+			}
+			p.line("", "%s starts %s (9 of 10 such forecasts: %s to %s)", jobName(a.label), when, about(a.low), about(a.high))
+		}
+		if s := forecast.Score(v.kept.Scored(0), func(f forecast.Scored) float64 { return f.Median }); s.Count > 0 {
+			p.line("  ", "past forecasts here were off by %s in the median (the last %d)", exact(s.Median), s.Count)
+		} else {
+			p.line("  ", "no forecast on this cluster has been scored yet")
+		}
+		switch {
+		case v.noRuns != "":
+			p.line("  ", "run times: as long as the time limits, for %s", v.noRuns)
+		case a.runs == 0:
+			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
+		default:
+			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s", plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
+		}
+		if a.limits > 0 && a.runs > 0 {
+			p.line("  ", "if all jobs ran to their time limits: %s", when(a.limits, v.at))
+		}
+		if a.slurm > 0 {
+			p.line("  ", "Slurm itself says: %s", when(a.slurm, v.at))
+		} else {
+			p.line("  ", "Slurm itself has no expected start")
+		}
+	}
+	v.keptText(p)
+}
+
+func (v *whenView) keptText(p *page) {
+	if v.notKept != "" {
+		p.line("", "forecasts are not kept, and so not scored: %s", v.notKept)
+	}
+}
+
+// exact is a number of seconds as the error of a forecast.
+func exact(seconds float64) string {
+	if seconds < 120 {
+		return fmt.Sprintf("%.0f s", seconds)
+	}
+	return span(time.Duration(seconds) * time.Second)
+}
+
+func jobName(label string) string {
+	if label == "this job" {
+		return label
+	}
+	return "job " + label
+}
+
+// methods are what is scored, side by side.
+var methods = []struct {
+	name  string
+	value func(forecast.Scored) float64
+}{
+	{"learned", func(s forecast.Scored) float64 { return s.Median }},
+	{"limits", func(s forecast.Scored) float64 { return s.Limits }},
+	{"slurm", func(s forecast.Scored) float64 { return s.Slurm }},
+}
+
+func (v *whenView) scoreText(p *page) {
+	v.keptText(p)
+	past := v.kept.Scored(0)
+	if len(past) == 0 {
+		p.line("", "no forecast on this cluster has been scored yet: %s of jobs that wait", plural(len(v.kept.All), "is", "are"))
+		return
+	}
+	scoreTable(p, past)
+}
+
+// scoreTable compares forecasts with what came.
+func scoreTable(p *page, past []forecast.Scored) {
+	var rows []forecast.Summary
+	for _, m := range methods {
+		rows = append(rows, forecast.Score(past, m.value))
+	}
+	percent := func(part float64) string { return fmt.Sprintf("%.0f%%", 100*part) }
+	value := func(f func(forecast.Summary) string) func(int, []byte) []byte {
+		return textCell(func(i int) string {
+			if rows[i].Count == 0 {
+				return "-"
+			}
+			return f(rows[i])
+		})
+	}
+	p.table(len(rows), []column{
+		{title: "FORECAST", cell: textCell(func(i int) string { return methods[i].name })},
+		{title: "COUNT", right: true, cell: textCell(func(i int) string { return fmt.Sprint(rows[i].Count) })},
+		{title: "MEDIAN ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.Median) })},
+		{title: "WITHIN x2", right: true, cell: value(func(s forecast.Summary) string { return percent(s.WithinTwo) })},
+		{title: "P90 ERROR", right: true, cell: value(func(s forecast.Summary) string { return exact(s.P90) })},
+	})
+	p.line("", "%s of the starts were within the range given for 90%%", percent(rows[0].Coverage))
+}
+
+type scoreJSON struct {
+	Forecast  string   `json:"forecast"`
+	Count     int      `json:"count"`
+	Median    float64  `json:"median_error_seconds"`
+	P90       float64  `json:"p90_error_seconds"`
+	WithinTwo float64  `json:"within_factor_two"`
+	Coverage  *float64 `json:"coverage"` // of the 90 % range; null: it has none
+}
+
+func scoresOf(past []forecast.Scored) []scoreJSON {
+	list := []scoreJSON{}
+	for i, m := range methods {
+		s := forecast.Score(past, m.value)
+		row := scoreJSON{Forecast: m.name, Count: s.Count, Median: s.Median, P90: s.P90, WithinTwo: s.WithinTwo}
+		if i == 0 && s.Count > 0 {
+			row.Coverage = &s.Coverage
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+type whenJSON struct {
+	Job        string   `json:"job_id"`
+	Partitions []string `json:"partitions"`
+	Running    *string  `json:"running_since"`
+	Never      *string  `json:"never"`
+	Start      *string  `json:"start_time"` // null: not within 30 days
+	Seconds    *float64 `json:"seconds"`
+	Low        *float64 `json:"low_seconds"`
+	High       *float64 `json:"high_seconds"` // null: beyond 30 days
+	Limits     *string  `json:"start_time_by_limits"`
+	Slurm      *string  `json:"start_time_by_slurm"`
+	Runs       int      `json:"runs"`
+	Kind       *string  `json:"runs_of"`
+	Replays    int      `json:"replays"`
+}
+
+func (v *whenView) json(w io.Writer) error {
+	doc := struct {
+		Time    string      `json:"time"`
+		Learned bool        `json:"run_times_learned"`
+		Jobs    []whenJSON  `json:"jobs"`
+		Past    []scoreJSON `json:"past"`
+	}{v.at.Format(time.RFC3339), v.noRuns == "", []whenJSON{}, scoresOf(v.kept.Scored(0))}
+	finite := func(f float64) *float64 {
+		if math.IsInf(f, 0) {
+			return nil
+		}
+		return &f
+	}
+	for _, a := range v.answers {
+		j := whenJSON{Job: a.label, Partitions: filled(a.partitions), Running: rfc3339(a.running), Never: optional(a.never), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm), Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays}
+		if a.running == 0 && a.never == "" {
+			if a.estimate.Median != forecast.Forever {
+				j.Start = rfc3339(a.estimate.Median)
+				j.Seconds = finite(float64(max(0, a.estimate.Median-v.at.Unix())))
+			}
+			j.Low, j.High = finite(a.low), finite(a.high)
+		}
+		doc.Jobs = append(doc.Jobs, j)
+	}
+	return app.PrintJSON(w, doc)
+}
