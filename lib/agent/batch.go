@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
@@ -28,6 +29,7 @@ type batch struct {
 // ready is a task that is to be started.
 type ready struct {
 	submission runner.Submission
+	keep       func() error // the record that says that there may be a job; see Dir.Stage
 	result     chan runner.Started
 }
 
@@ -89,21 +91,29 @@ func (a *Agent) placeOf(ctx context.Context) (place, error) {
 	return p, err
 }
 
-// startJob has the runner start a task: with others that are alike, where it can. The place
-// is free while the task waits for them.
-func (a *Agent) startJob(ctx context.Context, s runner.Submission, p place) (runner.Job, error) {
+// startJob records that there may be a job, and then has the runner start the task: with others
+// that are alike, where it can. The place is free while the task waits for them.
+func (a *Agent) startJob(ctx context.Context, d Dir, record Record, s runner.Submission, p place) (runner.Job, error) {
+	key, most := "", 1
 	batcher := a.Runner.Can().Batch
-	if batcher == nil {
-		return a.Runner.Start(ctx, s)
+	if batcher != nil {
+		key, most = batcher.Alike(ctx, s)
 	}
-	key, most := batcher.Alike(ctx, s)
 	if key == "" {
-		if err := s.Shared.Alone(); err != nil {
+		err := d.Write(record)
+		if err == nil && batcher != nil {
+			err = s.Shared.Alone()
+		}
+		if err != nil {
 			return runner.Job{}, err
 		}
 		return a.Runner.Start(ctx, s)
 	}
-	r := &ready{s, make(chan runner.Started, 1)}
+	keep, err := d.Stage(record)
+	if err != nil {
+		return runner.Job{}, err
+	}
+	r := &ready{s, keep, make(chan runner.Started, 1)}
 	a.join(ctx, key, most, r)
 	p.leave()
 	started := <-r.result // as long as the call lasts, which holds the lock of the task
@@ -147,12 +157,27 @@ func (a *Agent) flush(ctx context.Context, key string) {
 			a.Places <- struct{}{}
 			defer func() { <-a.Places }()
 		}
-		all := make([]runner.Submission, len(group.ready))
-		for i, r := range group.ready {
-			all[i] = r.submission
+		// The records of all are brought to disk at once: waiting for the disk for each of
+		// them takes longer than all else that a start does.
+		settled := environment.Settle(a.Store.Dir)
+		var kept []*ready
+		var all []runner.Submission
+		for _, r := range group.ready {
+			err := settled
+			if err == nil {
+				err = r.keep()
+			}
+			if err != nil {
+				r.result <- runner.Started{Err: err}
+				continue
+			}
+			kept, all = append(kept, r), append(all, r.submission)
+		}
+		if len(all) == 0 {
+			return
 		}
 		for i, started := range a.Runner.Can().Batch.StartAll(ctx, all) {
-			group.ready[i].result <- started
+			kept[i].result <- started
 		}
 	}()
 }

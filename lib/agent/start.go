@@ -131,16 +131,13 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 			return a.fail(ctx, d, record, errors.New(why))
 		}
 	}
-	record.Intent, record.Runner = a.now(), a.Runner.Name()
-	if err := d.Write(record); err != nil {
-		return task.Outcome{}, err
-	}
 	if err := record.seal(d); err != nil {
 		return task.Outcome{}, err
 	}
+	record.Intent, record.Runner = a.now(), a.Runner.Name()
 	submission := a.submission(d, t, record, held)
 	submission.Again, submission.Shared = again, a.shared(script)
-	job, err := a.startJob(ctx, submission, p)
+	job, err := a.startJob(ctx, d, record, submission, p)
 	switch {
 	case record.needs().Own() && errors.Is(err, runner.ErrRefused):
 		return a.fail(ctx, d, record, err)

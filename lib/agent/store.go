@@ -413,6 +413,20 @@ func (d Dir) Write(r Record) error {
 	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
 }
 
+// Stage writes a record beside the one that is there. When its contents are on disk, keep
+// makes it the record.
+func (d Dir) Stage(r Record) (keep func() error, err error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	temporary := d.file("." + recordFile + ".new")
+	if err := os.WriteFile(temporary, append(b, '\n'), 0o600); err != nil {
+		return nil, err
+	}
+	return func() error { return os.Rename(temporary, d.file(recordFile)) }, nil
+}
+
 // Note adds a newer record behind the one that is there, without waiting for the
 // disk: for what is found out again if it is lost.
 func (d Dir) Note(r Record) error {

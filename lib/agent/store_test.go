@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -193,5 +196,33 @@ func TestTidyRemovesFilesThatNobodyAsksFor(t *testing.T) {
 	want := []string{filepath.Join(a.FilesDir, "locked"), filepath.Join(a.FilesDir, "used")}
 	if !slices.Equal(left, want) {
 		t.Errorf("left %q, want %q", left, want)
+	}
+}
+
+// A record that is staged is none before it is kept: what is not on disk yet is not relied on.
+func TestStage(t *testing.T) {
+	store, err := OpenStore(t.TempDir(), clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := store.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep, err := d.Stage(Record{ID: "a", Attempt: 1, Intent: clock.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before: %+v, %v", r, err)
+	}
+	if err := keep(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Read(); err != nil || r.Intent.IsZero() {
+		t.Errorf("after: %+v, %v", r, err)
+	}
+	if left, err := filepath.Glob(d.file(".*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

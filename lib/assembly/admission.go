@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -150,7 +151,8 @@ func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	options, err := slurmrunner.New(&slurm.Client{}, c.Slurm, Find).Options(ctx, n)
+	slurmRunner := slurmrunner.New(&slurm.Client{}, c.Slurm, Find)
+	options, err := slurmRunner.Options(ctx, n)
 	switch kind := fault.KindOf(err); {
 	case err == nil:
 	case kind == fault.Usage, kind == fault.Failed:
@@ -160,6 +162,10 @@ func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 	}
 	if why := hopeless(ctx, options); why != "" {
 		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, strings.Join(options, " "))
+	}
+	// What the model does not know, such as names and values of options, sbatch does.
+	if _, err := slurmRunner.Try(ctx, n); errors.Is(err, runner.ErrRefused) {
+		return fault.Wrap(fault.Failed, err)
 	}
 	return nil
 }

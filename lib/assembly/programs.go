@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/runner"
 )
 
 // Check is something that ponos-setup has looked at.
@@ -232,7 +233,7 @@ func (p *System) CheckSubmission(ctx context.Context) ([]Check, error) {
 		} else if len(checks) > 0 {
 			break
 		}
-		options, err := p.SlurmRunner.Try(ctx, gpu)
+		options, err := p.SlurmRunner.Try(ctx, runner.Needs{GPU: gpu})
 		if fault.Is(err, fault.Unavailable) {
 			return checks, err
 		}

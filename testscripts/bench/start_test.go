@@ -36,8 +36,9 @@ func BenchmarkStart(b *testing.B) {
 			s.tb = b
 			var ratios []float64
 			var starts, bares []time.Duration
+			loop := s.loop(c.tasks)
 			for range c.rounds {
-				bare := s.bare(c.tasks)
+				bare := s.bare(loop)
 				start := s.start(c.jobs, c.tasks)
 				ratios = append(ratios, float64(bare)/float64(start))
 				starts, bares = append(starts, start), append(bares, bare)
@@ -61,9 +62,9 @@ func BenchmarkStartArrays(b *testing.B) {
 	}
 	var together, single, bare []time.Duration
 	var ofBare, ofSingle []float64
-	calls := 0
+	calls, script := 0, s.loop(arrayStarts)
 	for range arrayRounds {
-		loop := s.bare(arrayStarts)
+		loop := s.bare(script)
 		arrays(true)
 		one := s.start(4, arrayStarts)
 		calls = s.calls
@@ -178,8 +179,8 @@ func (s *starter) start(parallel, tasks int) time.Duration {
 	return took
 }
 
-// bare submits what ponos-start says that it would submit.
-func (s *starter) bare(tasks int) time.Duration {
+// loop is a script of the calls of sbatch that ponos-start says it would make for new tasks.
+func (s *starter) loop(tasks int) string {
 	plan := s.run("ponos-start", append([]string{"--config", s.config(), "--dry-run"}, s.add(tasks)...)...)
 	var loop strings.Builder
 	calls := 0
@@ -194,6 +195,11 @@ func (s *starter) bare(tasks int) time.Duration {
 	}
 	path := filepath.Join(s.dir, "loop.sh")
 	s.must(os.WriteFile(path, []byte(loop.String()), 0o600))
+	return path
+}
+
+// bare runs such a script in a shell.
+func (s *starter) bare(path string) time.Duration {
 	began := time.Now()
 	s.run("bash", path)
 	took := time.Since(began)

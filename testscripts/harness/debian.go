@@ -13,7 +13,7 @@ import (
 //
 // Where that cannot be the test is skipped, in one line that says why; with
 // PONOS_TEST_SLURM=require it fails.
-func Programs(t *testing.T, wanted ...string) {
+func Programs(t testing.TB, wanted ...string) {
 	t.Helper()
 	var missing, packages []string
 	for _, w := range wanted {

@@ -398,7 +398,7 @@ func BenchmarkDispatch(b *testing.B) {
 // waiting.
 func BenchmarkMillionQueued(b *testing.B) {
 	const n = 1000000
-	p := &pool{T: new(testing.T), dir: b.TempDir()}
+	p := &pool{TB: b, dir: b.TempDir()}
 	name := filepath.Join(p.dir, "tasks")
 	if err := os.WriteFile(name, []byte("sleep 1000\n"+strings.Repeat("simulate --seed 12345 --out result\n", n)), 0o644); err != nil {
 		b.Fatal(err)

@@ -126,13 +126,13 @@ func (p *pool) schedulerName() string {
 	return strings.Join(c.Args[len(p.wrap):], " ")
 }
 
-func newPool(t *testing.T, args ...string) *pool {
+func newPool(t testing.TB, args ...string) *pool {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &pool{T: t, dir: dir, args: args}
+	return &pool{TB: t, dir: dir, args: args}
 }
 
 func TestChaosOverSSH(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 var (
 	seed      = flag.Uint64("seed", 1, "the choices of TestChaos")
-	chaosTime = flag.Duration("time", 30*time.Second, "how long the tasks of TestChaos take, if nothing is lost")
+	chaosTime = flag.Duration("time", 30*time.Second, "how long the tasks of TestChaos and of BenchmarkPilots take, if nothing is lost")
 )
 
 // From this -time on, TestChaos also asserts how much it has tried.
@@ -44,7 +44,7 @@ const (
 
 // newPilotChaos makes tasks of 0.05 to 1.5 s, as if these were 1 to 30 s in a world that is 20
 // times as slow, for that long.
-func newPilotChaos(t *testing.T, lasts time.Duration) *pilotChaos {
+func newPilotChaos(t testing.TB, lasts time.Duration) *pilotChaos {
 	c := &pilotChaos{random: rand.New(rand.NewPCG(*seed, 2)), killed: map[string]int{}, slots: maxJobs * jobSlots}
 	c.pool = inSlurm(t, nil, "--run", "run", "--alloc-sbatch=--partition=cpu,gpu", "--alloc-sbatch=--cpus-per-task=2", "--alloc-sbatch=--time="+strconv.Itoa(wallTime/60),
 		"--jobs", strconv.Itoa(jobSlots), "--max-jobs", strconv.Itoa(maxJobs), "--linger", "2s", "--lost-retries", "20", "--kill-after", "2s", "--term-grace", "2s")

@@ -20,7 +20,7 @@ import (
 
 // pool is a run of jobpool under test.
 type pool struct {
-	*testing.T
+	testing.TB
 	dir  string   // where it is started
 	args []string // of jobpool
 	env  []string

@@ -22,7 +22,7 @@ var fourNodes = []string{
 }
 
 // inSlurm is a pool that is started on the test cluster.
-func inSlurm(t *testing.T, wrap []string, args ...string) *pool {
+func inSlurm(t testing.TB, wrap []string, args ...string) *pool {
 	p := newPool(t, args...)
 	for name, value := range harness.Cluster(t) {
 		p.env = append(p.env, name+"="+value)

@@ -14,7 +14,7 @@ import (
 // pi compiles the example, a program of MPI.
 func (p *pool) pi() {
 	p.Helper()
-	harness.Programs(p.T, "mpicc.mpich=libmpich-dev", "gcc", "mpirun.mpich=mpich")
+	harness.Programs(p, "mpicc.mpich=libmpich-dev", "gcc", "mpirun.mpich=mpich")
 	p.compile("mpicc.mpich")
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
-// Try asks Slurm whether it would take a job with the options of tasks, with or without a
-// GPU, and submits none. It returns the options. An error of kind fault.Usage says that
-// the options are refused.
-func (r *Runner) Try(ctx context.Context, gpu bool) ([]string, error) {
-	given, err := r.options.forTask(ctx, runner.Needs{GPU: gpu}, "")
+// Try asks Slurm whether it would take a job with the options that needs give a task, and
+// submits none. It returns the options. An error of kind fault.Usage says that the options
+// are refused: for ever if it is runner.ErrRefused, else because of the nodes as they are.
+func (r *Runner) Try(ctx context.Context, n runner.Needs) ([]string, error) {
+	given, err := r.options.forTask(ctx, n, "")
 	if err != nil {
 		return nil, err
 	}
