@@ -31,7 +31,7 @@ func BenchmarkPack(b *testing.B) {
 			s.add(c.tasks)
 			began := time.Now()
 			for {
-				s.run("bash", "-c", `ponos-poll --config "$1" | ponos-stop --config "$1" | ponos-start --config "$1" $2 >/dev/null`, "turn", s.config(), c.option)
+				s.run("bash", "-c", `ponos-poll --config "$1" | ponos-start --config "$1" $2 >/dev/null`, "turn", s.config(), c.option)
 				left := s.run("ponos-list", "--spool", s.spool.Dir, "--long")
 				if !strings.Contains(left, " pending ") && !strings.Contains(left, " running ") {
 					break
