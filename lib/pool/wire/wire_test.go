@@ -53,7 +53,7 @@ func TestGreetingThatNeverComes(t *testing.T) {
 		{"", "connection ended without a greeting"},
 		{"sh: jobpool: not found\n", `connection ended without a greeting, but "sh: jobpool: not found"`},
 		{strings.Repeat("x\n", 40000), `no greeting in the first 64 KiB, but "x | x | x"`},
-		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; want protocol 3`},
+		{Magic + `{"version":"9","protocol":99}` + "\n", `versions differ: worker is version "9", protocol 99; expected protocol 3`},
 		{Magic + "{\n", "greeting cannot be read: unexpected end of JSON input"},
 	} {
 		if _, err := NewReader(strings.NewReader(tt.in)).Greeting(); err == nil || err.Error() != tt.want {
