@@ -95,7 +95,7 @@ func runFlags() []cli.Flag {
 		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTION`"),
 		str("max-jobs", "with --alloc, keep at most `N` jobs pending or running (1)"),
 		str("linger", "with --alloc, end a job that is idle for `TIME` (5m)"),
-		oneOf("scheduler", "with --alloc, run the scheduler `WHERE`: job or here (job)", "job", "here"),
+		app.OneOf(&cli.StringFlag{Name: "scheduler", Aliases: []string{"head"}, Usage: "with --alloc, run the scheduler `WHERE`: job or here (job)"}, "job", "here"),
 		&cli.BoolFlag{Name: "elastic", Hidden: true},
 		// Output.
 		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "where output goes: `WHERE` is print, files, merged, none, or a list (print)"}, "print", "files", "merged", "none"),
