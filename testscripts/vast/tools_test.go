@@ -214,7 +214,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	// Filters: every problem, with its line.
 	for _, filters := range []struct{ new, want string }{
-		{`"gpu_rma>=20 num_gpus>2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: want the number of GPUs, such as num_gpus=2\n"},
+		{`"gpu_rma>=20 num_gpus>2"`, `:11: vast_api.offer_filters: gpu_rma: unknown field; did you mean "gpu_ram"\?` + "\n.*:11: vast_api.offer_filters: num_gpus: expected the number of GPUs, such as num_gpus=2\n"},
 		{"\n    gpu_ram: {gte: 24000}\n    reliability: {gt: 98}\n    gpu_name: {gt: 3}", ":13: vast_api.offer_filters: reliability: 98 is more than 1.*\n(.*\n)*|:14: vast_api.offer_filters: gpu_name: operator gt needs a number"},
 		{"\n    gpu_ram: {gte: 24000}\n    static_ip: maybe", `:13: vast_api.offer_filters: static_ip: "maybe" is neither true nor false`},
 	} {

@@ -2,12 +2,12 @@ package fairshare
 
 import (
 	"bytes"
-	"sort"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/google/renameio/v2"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 )
@@ -22,33 +22,35 @@ type metric struct {
 // writeMetrics replaces file in one step, so that a collector never reads half of
 // it. It is readable for everyone, as the collector is another user.
 func writeMetrics(file, cluster string, metrics []metric) error {
-	families := map[string]*dto.MetricFamily{}
-	var names []string
-	for _, m := range metrics {
-		family, ok := families[m.name]
-		if !ok {
-			family = &dto.MetricFamily{Name: proto.String(m.name), Help: proto.String(m.help), Type: dto.MetricType_GAUGE.Enum()}
-			families[m.name] = family
-			names = append(names, m.name)
-		}
-		sample := &dto.Metric{Gauge: &dto.Gauge{Value: proto.Float64(m.value)}}
-		if cluster != "" {
-			sample.Label = append(sample.Label, &dto.LabelPair{Name: proto.String("cluster"), Value: proto.String(cluster)})
-		}
-		for i := 0; i+1 < len(m.labels); i += 2 {
-			sample.Label = append(sample.Label, &dto.LabelPair{Name: proto.String(m.labels[i]), Value: proto.String(m.labels[i+1])})
-		}
-		family.Metric = append(family.Metric, sample)
-	}
-	sort.Strings(names)
-	var text bytes.Buffer
-	for _, name := range names {
-		if _, err := expfmt.MetricFamilyToText(&text, families[name]); err != nil {
-			return err
-		}
-	}
-	if err := renameio.WriteFile(file, text.Bytes(), 0o644); err != nil {
+	if err := renameio.WriteFile(file, exposition(cluster, metrics), 0o644); err != nil {
 		return fault.Errorf(fault.Failed, "writing the metrics: %w", err)
 	}
 	return nil
+}
+
+// exposition is the text format of Prometheus 0.0.4, the families by name. A test holds it
+// against the library of Prometheus, which would add its protocol buffers to the program.
+func exposition(cluster string, metrics []metric) []byte {
+	sorted := slices.Clone(metrics)
+	slices.SortStableFunc(sorted, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	help, value := strings.NewReplacer(`\`, `\\`, "\n", `\n`), strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+	var text bytes.Buffer
+	for i, m := range sorted {
+		if i == 0 || m.name != sorted[i-1].name {
+			fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %[1]s gauge\n", m.name, help.Replace(m.help))
+		}
+		labels := m.labels
+		if cluster != "" {
+			labels = append([]string{"cluster", cluster}, labels...)
+		}
+		text.WriteString(m.name)
+		for i := 0; i+1 < len(labels); i += 2 {
+			fmt.Fprintf(&text, `%c%s="%s"`, "{,"[min(i, 1)], labels[i], value.Replace(labels[i+1]))
+		}
+		if len(labels) > 1 {
+			text.WriteByte('}')
+		}
+		text.WriteString(" " + strconv.FormatFloat(m.value, 'g', -1, 64) + "\n")
+	}
+	return text.Bytes()
 }
