@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/admission"
@@ -21,7 +22,7 @@ import (
 
 // Refused is why Slurm would refuse the jobs of tasks with the options that their needs
 // give them, or accept and never start them; "" if nothing is known to speak against them.
-// It is advice: Slurm itself decides.
+// It is advice: Slurm itself decides. The cluster is asked once for equal options.
 func (p *System) Refused(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
@@ -30,6 +31,11 @@ func (p *System) Refused(ctx context.Context, n runner.Needs) string {
 	if err != nil {
 		return err.Error()
 	}
+	once, _ := p.refusals.LoadOrStore(strings.Join(options, "\x00"), sync.OnceValue(func() string { return refused(ctx, options) }))
+	return once.(func() string)() //nolint:forcetypeassert // nothing else is stored
+}
+
+func refused(ctx context.Context, options []string) string {
 	model, job, partitions, ok := modelled(ctx, options, launcher.World{Refresh: true})
 	if !ok {
 		return ""

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -46,6 +47,8 @@ type System struct {
 	Vast   *vastrunner.Runner
 	log    *logging
 	places place.Memory
+	// refusals are the answers of Refused, by the options of sbatch that they are about.
+	refusals sync.Map
 }
 
 // Options are what the tools differ in.

@@ -135,6 +135,15 @@ func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate)
 	return never, nil
 }
 
+// before reports that e is sooner than the other, by more than a second. What jobs did before is
+// a guess, so a start that is planned wins against one that is only expected at the same time.
+func (e *estimate) before(other *estimate) bool {
+	if other.by == byLearned && e.by != byLearned {
+		return !e.at.After(other.at)
+	}
+	return e.at.Before(other.at.Add(-time.Second))
+}
+
 // soonest returns the launcher that would start the job first; of several that
 // would at the same time, the one that the search prefers.
 func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search, r request.Request) (*launcher.Answer, *estimate, error) {
@@ -192,7 +201,7 @@ func (s *session) soonest(c *cli.Context, f *file.File, search *launcher.Search,
 			if refused == nil || slurm.Unreachable(o.err) {
 				refused = o.err
 			}
-		case best < 0 || o.start.at.Before(outcomes[best].start.at.Add(-time.Second)):
+		case best < 0 || o.start.before(outcomes[best].start):
 			best = i
 		}
 	}
