@@ -145,6 +145,12 @@ func TestFakesAreTrue(t *testing.T) {
 			t.Errorf("%s prints %q %q, its fake %q %q", words, want, wantErr, got, gotErr)
 		}
 	}
+	// The QoS that every database has; its priority was changed for the tests.
+	qos := []string{"--noheader", "--parsable", "show", "qos", "format=name,flags,preemptmode,gracetime,usagefactor,maxwall"}
+	listed, _ := run("", real, "sacctmgr", qos...)
+	if got := first(run(fakes, fake, "sacctmgr", qos...)); !strings.HasPrefix(got, "normal|") || !strings.Contains("\n"+listed, "\n"+got) {
+		t.Errorf("sacctmgr prints\n%sits fake\n%s", listed, got)
+	}
 	fixed := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--no-requeue", "--output=/dev/null", "--wrap", "sleep 1000")))
 	defer run("", real, "scancel", fixed)
 	for range 600 {
