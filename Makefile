@@ -54,7 +54,7 @@ test: test-unit ## run all tests; those that need Slurm use a cluster of their o
 RACE ?= -race
 test-unit: ## run the tests of the packages, with the race detector
 	$(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
-	$(if $(RACE),$(GO) test -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core # not with the race detector: each has one goroutine)
+	$(if $(filter -race,$(RACE)),$(GO) test -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core # not with the race detector: each has one goroutine)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)

@@ -80,6 +80,9 @@ func TestModel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			begun := time.Now()
+			if testing.Short() {
+				tt.states /= 10
+			}
 			start := func() *world {
 				w := newWorld(Config{
 					Policy: Policy{LostRetries: 3, Reconnects: 3}, Shared: pool.Named{}.With("licence", 1000),
