@@ -255,6 +255,9 @@ func ParseNamed(s string) (Named, error) {
 	return n, nil
 }
 
+// misnamed are settings by what they are easily called. As resources, no node would have them.
+var misnamed = map[string]string{"cpu": "cpus", "gpu": "gpus", "node": "nodes", "memory": "mem"}
+
 // Set adds an amount that is written, of a resource that n has not.
 func (n *Named) set(name, value string, seen map[string]bool) error {
 	switch amount, err := ParseAmount(value); {
@@ -262,6 +265,8 @@ func (n *Named) set(name, value string, seen map[string]bool) error {
 		return fmt.Errorf("invalid name of a resource: %q: expected lower-case letters, digits and _", name)
 	case slices.Contains([]string{"cpus", "gpus", "mem", "nodes"}, name):
 		return fmt.Errorf("invalid name of a resource: %q is a setting of its own", name)
+	case misnamed[name] != "":
+		return fmt.Errorf("invalid name of a resource: %q: did you mean %q?", name, misnamed[name])
 	case seen[name]:
 		return fmt.Errorf("resource %q is named twice", name)
 	case len(seen) == MaxNamed:

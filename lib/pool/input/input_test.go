@@ -81,6 +81,7 @@ func TestInput(t *testing.T) {
 			"variants in json", `{"cmd":"a","need":"gpus=1 | cpus=16","mem":"1G"}` + "\n" + `{"cmd":"b","need":[{"gpus":0.5},"cpus=2"]}` + "\n" + `{"cmd":"c","need":[{"gpus":"1|cpus=2"}]}` + "\n" + `{"cmd":"d","need":[]}`, Options{JSON: true},
 			"1 \"a\" 1 CPU, 1 GPU, 1G or 16 CPUs, 1G\n2 \"b\" 1 CPU, 0.5 GPU or 2 CPUs\n3 BAD x:3: not a task: need: \"gpus=1|cpus=2\" is not of the form NAME=AMOUNT\n4 BAD x:4: need: \"\" is not of the form NAME=AMOUNT\n",
 		},
+		{"what is a setting", "#JOBPOOL need=gpu=1|cpu=16", Options{}, "ERROR x:1: need: invalid name of a resource: \"gpu\": did you mean \"gpus\"?\n"},
 		{"same variants", "#JOBPOOL need=gpus=1|gpus=1", Options{}, "ERROR x:1: need: variant \"gpus=1\" is named twice\n"},
 		{"same resource", "#JOBPOOL need=gpus=1,gpus=2|cpus=1", Options{}, "ERROR x:1: need: resource \"gpus\" is named twice\n"},
 		{"bad variant", "#JOBPOOL need=gpus=1|cpus=0", Options{}, "ERROR x:1: need: cpus: invalid number \"0\": expected a whole number from 1 to 16384\n"},
