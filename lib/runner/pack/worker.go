@@ -82,6 +82,10 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if dismissed(dir, w.id) {
+		fmt.Fprintf(out, "pilot %s: no task is left for it\n", w.id)
+		return nil
+	}
 	if err := w.begin(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -249,18 +250,41 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 	return job, err == nil, err
 }
 
-// pilots are the pilots of a class that are alive.
+// pilots are the pilots of a class that are alive, and were not dismissed.
 func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	for i := range rows {
-		if rows[i].Comment == p.mark()+class && Alive(&rows[i]) {
+		if rows[i].Comment == p.mark()+class && Alive(&rows[i]) && !p.Dir.Dismissed(class, rows[i].Number()) {
 			alive = append(alive, &rows[i])
 		}
 	}
 	return alive
 }
 
+// sweep removes what pilots that are gone have left, and cancels those that were dismissed and
+// still wait.
+func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) error {
+	var errs []error
+	states := map[string]string{}
+	for i := range rows {
+		if rows[i].Comment == r.packs.mark()+class && Alive(&rows[i]) {
+			states[rows[i].Number()] = rows[i].State
+		}
+	}
+	pilots, err := r.packs.Dir.Pilots(class)
+	for _, pilot := range pilots {
+		switch state, alive := states[pilot]; {
+		case !alive:
+			r.packs.Dir.Forget(class, pilot)
+		case state == "PENDING" && r.packs.Dir.Dismissed(class, pilot):
+			errs = append(errs, r.client.Cancel(ctx, pilot))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
 // fill submits the pilots that the waiting tasks of a class justify, if there are fewer. Rows
-// are what squeue shows.
+// are what squeue shows. If Slurm takes no more pilots, but has some that run the tasks, that is
+// no error.
 func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error {
 	held, err := lock.Try(r.packs.Dir.Lock(class))
 	if errors.Is(err, lock.ErrHeld) {
@@ -270,29 +294,39 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		return err
 	}
 	defer held.Close()
+	swept := r.sweep(ctx, class, rows)
 	waiting, err := r.packs.Dir.Waiting(class)
-	if err != nil || len(waiting) == 0 {
+	if err != nil {
 		return err
 	}
 	p, err := r.packs.Dir.ReadPilot(class)
 	if err != nil {
 		return err
 	}
-	var work time.Duration // of CPUs
-	for _, t := range waiting {
-		work += t.Limit * time.Duration(t.CPUs)
+	wanted := 0
+	if len(waiting) > 0 {
+		var work time.Duration // of CPUs
+		for _, t := range waiting {
+			work += t.Limit * time.Duration(t.CPUs)
+		}
+		wanted = min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
 	}
-	wanted := min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
 	alive := r.packs.pilots(class, rows)
 	tries := r.packs.Dir.ReadTries(class)
 	// What was submitted a moment ago, rows need not show.
-	if len(alive) >= wanted || r.now().Sub(tries.At).Abs() < packPause(tries.Count) || r.packs.Dir.Submitted(class, 2*young) {
+	if r.packs.Dir.Submitted(class, 2*young) {
+		return nil
+	}
+	if len(alive) >= wanted {
+		return errors.Join(swept, r.dismiss(ctx, class, alive, wanted, p.Linger))
+	}
+	if r.now().Sub(tries.At).Abs() < packPause(tries.Count) {
 		return nil
 	}
 	if len(r.packs.Worker) == 0 {
 		return errors.New("ponos-start is neither beside this tool nor in PATH")
 	}
-	for range wanted - len(alive) {
+	for n := len(alive); n < wanted; n++ {
 		b := slurm.Batch{
 			Options: append(slices.Clone(p.Options), "--job-name="+pilotName, "--comment="+r.packs.mark()+class,
 				"--output="+r.packs.Dir.Output(class), "--open-mode=append", "--chdir="+r.packs.Dir.Class(class)),
@@ -305,10 +339,37 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		if _, err = r.client.Submit(ctx, b); err != nil {
 			err = submitError(err)
 			tries.Problem = err.Error()
-			return errors.Join(err, r.packs.Dir.Note(class, tries))
+			noted := r.packs.Dir.Note(class, tries)
+			if n > 0 && settled(err) {
+				return noted
+			}
+			return errors.Join(err, noted)
 		}
 	}
 	return nil
+}
+
+// dismiss cancels the pilots that wait in the queue beyond those that are wanted, once the tickets
+// of the class have been the same for as long as a pilot that runs waits for tasks.
+func (r *Runner) dismiss(ctx context.Context, class string, alive []*slurm.Job, wanted int, linger time.Duration) error {
+	waiting := slices.DeleteFunc(alive, func(row *slurm.Job) bool { return row.State != "PENDING" })
+	if len(waiting) <= wanted {
+		return nil
+	}
+	if quiet, err := r.packs.Dir.Quiet(class, linger); err != nil || !quiet {
+		return err
+	}
+	slices.SortFunc(waiting, func(a, b *slurm.Job) int { return cmp.Compare(a.ID, b.ID) })
+	var errs []error
+	for _, row := range waiting[wanted:] {
+		// One that has begun meanwhile is left alone, and one that begins after this ends by itself.
+		dismissed, err := r.packs.Dir.Dismiss(class, row.Number())
+		if dismissed {
+			err = r.client.Cancel(ctx, row.Number())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // packPause is how long no more pilots are submitted after so many of which none has begun a
@@ -529,6 +590,11 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	return job
 }
 
+// waits reports whether a job in a state has no processes, whatever it ran before.
+func waits(state string) bool {
+	return state == "PENDING" || state == "REQUEUE_HOLD" || state == "SPECIAL_EXIT"
+}
+
 // stopPacked ends the task of a directory in its pilot, and waits for that. The pilot and its
 // other tasks go on.
 func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
@@ -551,6 +617,9 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		i := slices.IndexFunc(rows, func(row slurm.Job) bool {
 			return row.Number() == pilot && strings.HasPrefix(row.Comment, packMark)
 		})
+		if i >= 0 && waits(rows[i].State) {
+			return nil // it was requeued, and sees when it begins that the task was stopped
+		}
 		if i < 0 {
 			// Slurm has forgotten the pilot, or the listing is odd.
 			shown, err := r.client.JobDetails(ctx, pilot)
