@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Owner is the symbolic link in a task's directory that names the job which runs
@@ -43,6 +45,13 @@ type Run struct {
 	// may still see that the job was asked to end.
 	Closed bool
 	Code   int
+	Used   Used
+}
+
+// Used is what the processes of a start have used, where that was measured.
+type Used struct {
+	CPU    time.Duration // 0: not known
+	Memory int64         // bytes, the most that was seen at a time; 0: not known
 }
 
 // Over reports whether the command has ended, for one reason or the other.
@@ -54,17 +63,26 @@ func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", j
 // WriteRun adds a line to a journal, for those whose job script was killed before it
 // could: word is "ended" or "cut".
 func WriteRun(dir, job string, restart int, word string, code int) error {
+	return writeLine(dir, job, restart, fmt.Sprintf("%s %d", word, code))
+}
+
+// WriteUsed adds to a journal what the processes of a start have used.
+func WriteUsed(dir, job string, restart int, u Used) error {
+	return writeLine(dir, job, restart, fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory))
+}
+
+func writeLine(dir, job string, restart int, line string) error {
 	f, err := os.OpenFile(filepath.Join(dir, Journal(job, restart)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "\n%s %d;\n", word, code)
+	_, err = fmt.Fprintf(f, "\n%s;\n", line)
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right
 // behind it "ended CODE;" or "cut CODE;", by what the job script has seen of a request to
-// end. Without the last one, the script was killed: the command has ended by itself,
+// end; and "used MICROSECONDS BYTES;", of who has measured it. Without the last one but that, the script was killed: the command has ended by itself,
 // unless a signal ended it. A line that was cut off by a full disk does not count; what was tried
 // again stands twice.
 func ParseRun(b []byte) Run {
@@ -80,6 +98,10 @@ func ParseRun(b []byte) Run {
 			}
 			continue
 		}
+		if word == "used" {
+			r.Used = parseUsed(rest)
+			continue
+		}
 		code, err := strconv.Atoi(rest)
 		switch {
 		case word == "begun":
@@ -93,6 +115,18 @@ func ParseRun(b []byte) Run {
 		}
 	}
 	return r
+}
+
+// parseUsed reads microseconds and bytes; what is damaged is not known.
+func parseUsed(text string) (u Used) {
+	cpu, memory, _ := strings.Cut(text, " ")
+	if us, err := strconv.ParseInt(cpu, 10, 64); err == nil && us > 0 && us < math.MaxInt64/int64(time.Microsecond) {
+		u.CPU = time.Duration(us) * time.Microsecond
+	}
+	if bytes, err := strconv.ParseInt(memory, 10, 64); err == nil && bytes > 0 {
+		u.Memory = bytes
+	}
+	return u
 }
 
 // ReadRun returns the run of a job that counts: one in which the command has ended by

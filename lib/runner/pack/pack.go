@@ -333,7 +333,7 @@ func (d Dir) Forget(class, pilot string) {
 // Quiet reports whether no ticket of a class was made, taken or withdrawn for some time.
 func (d Dir) Quiet(class string, since time.Duration) (bool, error) {
 	info, err := os.Stat(filepath.Join(d.Class(class), waitingDir))
-	return err == nil && clock.Since(info.ModTime()) >= since, err
+	return err == nil && clock.Since(clock.Modified(info)) >= since, err
 }
 
 // taken is the name of a ticket that a pilot has taken as its n-th.

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +35,8 @@ const (
 	settleTries = 600
 	// telling is how long after the end of a task its pilot may learn that it was asked to end.
 	telling = 2 * time.Second
+	// suspended is how long a pilot does nothing only if its job was suspended.
+	suspended = 10 * time.Second
 )
 
 // worker is a pilot at work.
@@ -64,9 +68,11 @@ type running struct {
 	session *command.Session
 	code    int
 	err     error
-	until   time.Time // the end of its time limit
-	asked   time.Time // it was asked to end
-	end     End       // why
+	until   time.Time    // the end of its time limit
+	asked   time.Time    // it was asked to end
+	end     End          // why
+	noted   bool         // that was written down
+	used    atomic.Int64 // the most memory that was seen, in bytes
 }
 
 // work runs the tasks of a pilot.
@@ -153,6 +159,7 @@ func (w *worker) serve(ctx context.Context) error {
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
+	looked := idle
 	for {
 		late := false // tasks wait for which the pilot has too little time
 		if ctx.Err() == nil {
@@ -173,8 +180,15 @@ func (w *worker) serve(ctx context.Context) error {
 			if orphaned() { // Slurm takes the pilot for ended
 				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 			}
+			if away := clock.Since(looked); away > suspended { // the limits of tasks are of the time that they run
+				for r := range w.running {
+					r.until = r.until.Add(away)
+				}
+			}
+			looked = clock.Now()
+			members := w.members()
 			for r, name := range w.running {
-				w.look(r, name)
+				w.look(r, name, members[r.session.PID()])
 			}
 		case <-done:
 			done = nil
@@ -317,6 +331,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	w.running[r] = name
 	go func() {
 		r.code, r.err = r.session.Wait()
+		w.noteUsed(r)
 		w.ended <- r
 	}()
 	return true, nil
@@ -342,9 +357,36 @@ func (w *worker) cancelled(name string) bool {
 	return err == nil && info.Size() > 0
 }
 
+// noteUsed writes down what a task has used, if its job script has ended by itself: of what it
+// has not waited for, the CPU time is not known.
+func (w *worker) noteUsed(r *running) {
+	run, err := runner.ReadRun(r.dir, r.job)
+	if err == nil && run.Over() && run.Restart == w.restart {
+		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.used.Load()})
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, err)
+	}
+}
+
+// members are the processes of the tasks that run, by their sessions.
+func (w *worker) members() map[int][]int {
+	sessions := make([]int, 0, len(w.running))
+	for r := range w.running {
+		sessions = append(sessions, r.session.PID())
+	}
+	return machine.Members(sessions...)
+}
+
 // look ends a task that was cancelled, or that has passed a limit.
-func (w *worker) look(r *running, name string) {
+func (w *worker) look(r *running, name string, members []int) {
 	now := clock.Now()
+	enough := r.ticket.Mem
+	if enough == 0 {
+		enough = math.MaxInt64
+	}
+	used := machine.Used(members, enough)
+	r.used.Store(max(r.used.Load(), used))
 	if r.end.Why != "" {
 		if now.Sub(r.asked) >= w.Grace {
 			w.signal(r, syscall.SIGKILL)
@@ -356,26 +398,24 @@ func (w *worker) look(r *running, name string) {
 		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
 	case now.After(r.until):
 		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
-	case r.ticket.Mem > 0:
-		members := r.members()
-		if used := machine.Used(members, r.ticket.Mem); used > r.ticket.Mem {
-			w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
-			for _, pid := range members {
-				if pid != r.session.PID() { // the job script says what became of the command
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+	case used > enough:
+		w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
+		for _, pid := range members {
+			if pid != r.session.PID() { // the job script says what became of the command
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	}
 }
 
-// stop writes down why a task is ended, and asks it to.
+// stop writes down why a task is ended, and asks it to. If it cannot be written, as on a full
+// disk, the task is ended all the same, and it is written later.
 func (w *worker) stop(r *running, e End, sig syscall.Signal) {
-	if err := e.note(r.dir, r.job); err != nil {
+	err := e.note(r.dir, r.job)
+	if err != nil {
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
-		return // at the next look
 	}
-	r.end, r.asked = e, clock.Now()
+	r.end, r.noted, r.asked = e, err == nil, clock.Now()
 	if sig != 0 {
 		w.signal(r, sig)
 	}
@@ -425,12 +465,23 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	if err != nil {
 		return err
 	}
-	begun := run.Begun && run.Restart == w.restart
-	if begun && !run.Over() {
-		if err := runner.WriteRun(r.dir, r.job, w.restart, "cut", r.code); err != nil {
+	if r.end.Why != "" && !r.noted {
+		if err := r.end.note(r.dir, r.job); err != nil {
 			return err
 		}
-		run.Cut = true
+		r.noted = true
+	}
+	begun := run.Begun && run.Restart == w.restart
+	if begun && !run.Closed { // the job script was killed
+		word := "cut"
+		if run.Ended {
+			word = "ended"
+		} else if !run.Cut {
+			run.Code = r.code
+		}
+		if err := runner.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
+			return err
+		}
 	}
 	if run.Ended || r.end.Why != "" && begun {
 		w.drop(name)
