@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// looks is how often a pilot checks for tickets, and checks the tasks that it runs.
-	looks = time.Second
+	// checkInterval is how often a pilot checks for tickets, and checks the tasks that it runs.
+	checkInterval = time.Second
 	// spare is how much sooner than its job a pilot ends.
 	spare = 30 * time.Second
 	// settleTries is how often it tries to record the end of a task, a second apart.
@@ -146,7 +146,7 @@ func ignoreMissing(err error) error {
 
 // serve runs tasks.
 func (w *worker) serve(ctx context.Context) error {
-	tick := time.NewTicker(looks)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
 	for {
@@ -170,7 +170,7 @@ func (w *worker) serve(ctx context.Context) error {
 				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 			}
 			for r, name := range w.running {
-				w.look(r, name)
+				w.enforce(r, name)
 			}
 		case <-done:
 			done = nil
@@ -338,8 +338,8 @@ func (w *worker) cancelled(name string) bool {
 	return err == nil && info.Size() > 0
 }
 
-// look ends a task that was cancelled, or that has exceeded a limit.
-func (w *worker) look(r *running, name string) {
+// enforce ends a task that was cancelled, or that has exceeded a limit.
+func (w *worker) enforce(r *running, name string) {
 	now := clock.Now()
 	if r.end.Why != "" {
 		if now.Sub(r.asked) >= w.Grace {
@@ -408,7 +408,7 @@ func (w *worker) finish(ctx context.Context, r *running) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(looks):
+			case <-time.After(checkInterval):
 			}
 		}
 	})

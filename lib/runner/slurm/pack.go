@@ -167,11 +167,11 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 		}
 		return results
 	}
-	look := r.listing.recent
+	list := r.listing.recent
 	if slices.ContainsFunc(all, func(s runner.Submission) bool { return s.Again }) {
-		look = r.listing.fresh
+		list = r.listing.fresh
 	}
-	rows, err := look(ctx)
+	rows, err := list(ctx)
 	if err == nil {
 		err = r.clear(ctx, rows)
 	}
