@@ -34,22 +34,22 @@ type Agent struct {
 	ConfigFlag   string // before the configuration file of a worker without network
 	LocalCode    bool   // repositories on this machine's file systems are allowed
 	Now          func() time.Time
-	// AskInterval is how often the queue is asked for the state of a task whose job costs
-	// money: 0 is never.
+	// AskInterval is how often the queue is asked for the state of a task whose job costs money;
+	// 0: never.
 	AskInterval time.Duration
-	// WhyRefused says what speaks against jobs with these needs, as far as that is known; nil
-	// or "": nothing does.
+	// WhyRefused explains why jobs with these needs may be refused, as far as that is known; nil
+	// or "": no reason is known.
 	WhyRefused func(ctx context.Context, n runner.Needs) string
-	// Hopeless is why a job with these needs can never start; nil or "": that is not known.
+	// Hopeless explains why a job with these needs can never start; nil or "": no reason is known.
 	Hopeless func(ctx context.Context, n runner.Needs) string
-	// Request is what a task needs, where its queue leaves that to the configuration.
+	// Request returns what a task needs, for queues that leave that to the configuration.
 	Request func(t task.Task) task.Request
-	// Retry are the rules by which tasks are tried again that have none of their own.
+	// Retry holds the retry rules of tasks that have none of their own.
 	Retry string
-	// Ended is told of each task that is over and has cost something.
+	// Ended is called with each task that has ended and has cost something.
 	Ended func(task.Outcome)
-	// Places bounds how many tasks are prepared and submitted at the same time, by its
-	// capacity; nil: nothing does. Tasks that wait to be submitted with others take none.
+	// Places limits, by its capacity, how many tasks are prepared and submitted at the same time;
+	// nil: no limit. Tasks that wait to be submitted with others occupy no place.
 	Places chan struct{}
 	// Patience is how long a turn waits for uploads; 0: 5 seconds.
 	Patience time.Duration
@@ -66,14 +66,14 @@ func (a *Agent) now() time.Time {
 	return clock.Now()
 }
 
-// forgotten reports whether an error of the queue says that the agent has no
-// business with a task any more.
+// forgotten reports whether an error of the queue means that the task no longer belongs to this
+// agent.
 func forgotten(err error) bool {
 	return errors.Is(err, queue.ErrGone) || errors.Is(err, queue.ErrNotMine)
 }
 
-// artifacts is where a task leaves its artifacts: by process, as tasks of one
-// process read each other's.
+// artifacts is the directory of a task's artifacts. It is grouped by process, as tasks of one
+// process read each other's artifacts.
 func (a *Agent) artifacts(process string, id task.ID) string {
 	group := "none"
 	if p, err := task.ParseID(process); err == nil {
@@ -82,15 +82,17 @@ func (a *Agent) artifacts(process string, id task.ID) string {
 	return filepath.Join(a.ArtifactsDir, group, string(id))
 }
 
-// Tidy removes what has not been needed for a while.
+// Tidy removes old files that are no longer used: unused environments and downloads, and
+// directories of ended tasks.
 func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	now := a.now()
 	unused := now.Add(-keep)
 	return errors.Join(a.removeOver(ctx, now.Add(-leftoverAge)), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
 }
 
-// removeOver puts away the tasks without a job that were begun before a time, and that the
-// queue takes for over, or does not give to this agent: it offers them no more.
+// removeOver finishes tasks without a job whose start was recorded before a time, if the queue
+// says that they have ended or does not give them to this agent. The queue does not offer such
+// tasks again.
 func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 	ids, err := a.Store.IDs()
 	if err != nil {
@@ -108,7 +110,7 @@ func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 		}
 		held, err := d.TryLock()
 		if err != nil {
-			continue // somebody works on it
+			continue // another process works on it
 		}
 		if waits() {
 			t, err := a.Queue.Task(ctx, id)
@@ -124,11 +126,10 @@ func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// publishEnd publishes the end of a task that has no job, or whose job is over: log,
-// artifacts, state, and its directory out of the way. Each step may be repeated.
+// publishEnd publishes the log, artifacts and final state of a task that has no job, or whose job
+// has ended, and then moves its directory to done/. Each step may be repeated.
 func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Report) error {
-	// Artifacts first: their failures belong into the log, and a state that is
-	// final lets children start.
+	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
 		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
 		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
@@ -161,8 +162,8 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	return a.Store.Finish(d.id)
 }
 
-// times are when a task's job took the task, and when its command had ended, by the files that
-// the job script made then; zero, where it made none.
+// times returns when a task's job began the task and when its command ended, from the modification
+// times of files that the job script creates; zero where there is no such file.
 func times(d Dir, r Record) (began, ended time.Time) {
 	if info, err := os.Lstat(d.file(runner.Owner(r.Attempt))); err == nil {
 		began = clock.Modified(info)
@@ -175,8 +176,8 @@ func times(d Dir, r Record) (began, ended time.Time) {
 	return began, ended
 }
 
-// sayEnd makes the end of a task the end of its log. An earlier try may have said the
-// same, or, if it failed and something else came of the task, another end.
+// sayEnd appends the end of a task to its log. An earlier attempt at this may have written the
+// same line, or, if it failed and the result changed since, a different one.
 func (a *Agent) sayEnd(d Dir, r task.Report) error {
 	level := "INFO"
 	if r.State != task.Completed && r.State != task.Stopped {
@@ -233,8 +234,7 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 	return err
 }
 
-// tellOnce adds a line to the end of a task's log, unless an earlier attempt has
-// done so.
+// tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
 func (a *Agent) tellOnce(d Dir, message string) {
 	if said, err := os.ReadFile(d.file(tailFile)); err == nil && strings.Contains(string(said), message) {
 		return

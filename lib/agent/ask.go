@@ -11,8 +11,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// asks reports whether it is time to ask the queue what it thinks of a task whose job
-// costs money: somebody may have decided that it is over.
+// asks reports whether it is time to ask the queue for the state of a task whose job costs money:
+// a user may have ended the task in the queue.
 func (a *Agent) asks(k *Known, job *runner.Job) bool {
 	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Unknown {
 		return false
@@ -21,7 +21,7 @@ func (a *Agent) asks(k *Known, job *runner.Job) bool {
 	return err != nil || a.now().Sub(clock.Modified(info)) >= a.AskInterval
 }
 
-// ask asks the queue for the state of a task, and ends its job if the task is over.
+// ask asks the queue for the state of a task, and ends its job if the task has ended.
 func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <-chan struct{}) (after *Known, settled bool, err error) {
 	state, err := a.Queue.State(ctx, k.ID)
 	if forgotten(err) {

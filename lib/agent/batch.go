@@ -11,16 +11,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
-// batches collects tasks that are alike and ready to be started, so that one call of the
-// scheduler starts many. A task waits for others only while some are being prepared, and
-// not for long.
+// batches collects tasks that are alike and ready to start, so that one call of the scheduler
+// starts many. A task waits for others only while some are being prepared, and only for a short
+// time.
 type batches struct {
 	mu        sync.Mutex
 	preparing int // tasks that may yet become ready
 	waiting   map[string]*batch
 }
 
-// batch are tasks that are alike.
+// batch is a list of tasks that are alike.
 type batch struct {
 	ready []*ready
 	timer *time.Timer
@@ -33,21 +33,21 @@ type ready struct {
 	result     chan runner.Started
 }
 
-// linger is how long a task waits for others that are alike, and settle how long where none is
-// being prepared: the next ones may not have been taken up yet.
+// linger is how long a task waits for others that are alike. settle is the same where none is
+// being prepared: the next tasks may not have been read yet.
 const (
 	linger = time.Second
 	settle = 100 * time.Millisecond
 )
 
-// place is one of those at which tasks are worked on at the same time, while a task has it.
+// place is one of Agent.Places, held by a task.
 type place struct{ leave func() }
 
-// placeKey is that of the place in a context.
+// placeKey is the key of a place in a context.
 type placeKey struct{}
 
-// Enter waits for one of Places, and returns a context with which Start has it. A task that
-// waits for one may become ready to be started with others.
+// Enter waits for a free place, and returns a context with which Start uses it. A task that waits
+// for a place may become ready to start with others.
 func (a *Agent) Enter(ctx context.Context) (context.Context, error) {
 	b := &a.batches
 	b.mu.Lock()
@@ -80,7 +80,7 @@ func (a *Agent) Enter(ctx context.Context) (context.Context, error) {
 	}
 }
 
-// placeOf is the place of a context; without one, it is waited for.
+// placeOf returns the place of a context, or waits for one.
 func (a *Agent) placeOf(ctx context.Context) (place, error) {
 	p, ok := ctx.Value(placeKey{}).(place)
 	if ok {
@@ -91,8 +91,8 @@ func (a *Agent) placeOf(ctx context.Context) (place, error) {
 	return p, err
 }
 
-// startJob records that there may be a job, and then has the runner start the task: with others
-// that are alike, where it can. The place is free while the task waits for them.
+// startJob records that there may be a job, and then has the runner start the task, together with
+// others that are alike where that is possible. The place is free while the task waits for them.
 func (a *Agent) startJob(ctx context.Context, d Dir, record Record, s runner.Submission, p place) (runner.Job, error) {
 	key, most := "", 1
 	batcher := a.Runner.Can().Batch
@@ -120,8 +120,8 @@ func (a *Agent) startJob(ctx context.Context, d Dir, record Record, s runner.Sub
 	return started.Job, started.Err
 }
 
-// join has a task started with others of its key: when there are enough of them, when no
-// other task is being prepared, and after a while anyway.
+// join has a task started with others of its key: when there are enough of them, when no other
+// task is being prepared, or when it has waited long enough.
 func (a *Agent) join(ctx context.Context, key string, most int, r *ready) {
 	b := &a.batches
 	b.mu.Lock()
@@ -157,8 +157,8 @@ func (a *Agent) flush(ctx context.Context, key string) {
 			a.Places <- struct{}{}
 			defer func() { <-a.Places }()
 		}
-		// The records of all are brought to disk at once: waiting for the disk for each of
-		// them takes longer than all else that a start does.
+		// The records of all tasks are flushed to disk together: one flush for each takes longer
+		// than the rest of a start.
 		settled := environment.Settle(a.Store.Dir)
 		var kept []*ready
 		var all []runner.Submission

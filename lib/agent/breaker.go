@@ -15,33 +15,33 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// breaker is what is known of the refusals of one kind of task. The options of a kind
-// are the same for all its tasks: what was refused a few times in a row in the same words
-// will be refused again, so the queue is held instead of being spent, and sbatch is not run
-// for each task at each turn. From time to time, one task is tried.
+// breaker is a circuit breaker for one kind of task. All tasks of a kind have the same options:
+// what was refused several times in a row with the same message will be refused again. The tasks
+// are then held in the queue instead of failing one after the other, and sbatch is not run for
+// each of them in each turn. From time to time, one task is tried.
 type breaker struct {
 	Reason string    `json:"reason"`
 	Count  int       `json:"count"` // refusals in a row
 	Since  time.Time `json:"since"` // the first of them
-	Next   time.Time `json:"next"`  // then a task is tried; zero: any task is
+	Next   time.Time `json:"next"`  // when the next task may be tried; zero: at any time
 	Probes int       `json:"probes,omitempty"`
-	// Full says that nothing is wrong: as many jobs are submitted as may be.
+	// Full says that the options are valid, but that the limit on submitted jobs is reached.
 	Full bool `json:"full,omitempty"`
 }
 
 // spent is how many refusals in a row hold the queue.
 const spent = 3
 
-// held reports whether the queue is held, for whatever task.
+// held reports whether the tasks of this kind are held.
 func (b breaker) held() bool { return b.Count >= spent }
 
-// try reports whether a task may be submitted. While the queue is held, that is one task
-// in a time that grows from 1 to 30 minutes.
+// try reports whether a task may be submitted. While the tasks are held, one is tried at intervals
+// that grow from 1 to 30 minutes.
 func (b breaker) try(now time.Time) (breaker, bool) {
 	if !b.held() {
 		return b, true
 	}
-	// A clock that was set back must not hold the queue for longer.
+	// After the clock was set back, the wait must not become longer.
 	if wait := b.Next.Sub(now); wait > 0 && wait <= maxProbe {
 		return b, false
 	}
@@ -52,11 +52,11 @@ func (b breaker) try(now time.Time) (breaker, bool) {
 
 const (
 	maxProbe = 30 * time.Minute
-	// Jobs end all the time: then there is room for another one.
+	// Jobs end all the time, and make room for others.
 	fullPause = 20 * time.Second
 )
 
-// pause is how long after a try there is none.
+// pause is how long no task is tried after a refusal.
 func (b breaker) pause() time.Duration {
 	if b.Full {
 		return fullPause
@@ -64,8 +64,8 @@ func (b breaker) pause() time.Duration {
 	return min(time.Minute<<min(b.Probes, 10), maxProbe)
 }
 
-// refused counts a refusal, unless the queue was held for the same reason before. It reports
-// whether it has counted: a task does not end by a refusal that does not count.
+// refused counts a refusal, unless the tasks were already held for the same reason. It reports
+// whether it has counted: a refusal that does not count does not end the task.
 func (b breaker) refused(reason string, full bool, now time.Time) (after breaker, counts bool) {
 	switch {
 	case b.held() && alike(b.Reason, reason):
@@ -81,7 +81,7 @@ func (b breaker) refused(reason string, full bool, now time.Time) (after breaker
 	return b, true
 }
 
-// alike reports whether two refusals say the same, but for numbers.
+// alike reports whether two refusals differ only in numbers.
 func alike(a, b string) bool {
 	plain := func(s string) string {
 		return strings.Map(func(r rune) rune {
@@ -96,7 +96,7 @@ func alike(a, b string) bool {
 
 const breakerFile = "held.json"
 
-// breakers changes what is known of refusals, by kind of task, under a lock.
+// breakers changes the breakers of all kinds, under a lock.
 func (s *Store) breakers(change func(map[string]breaker) bool) error {
 	l, err := lock.TryFor(filepath.Join(s.Dir, "held.lock"), 10*time.Second)
 	if err != nil {
@@ -114,8 +114,7 @@ func (s *Store) breakers(change func(map[string]breaker) bool) error {
 	return renameio.WriteFile(filepath.Join(s.Dir, breakerFile), append(b, '\n'), 0o600, renameio.WithTempDir(s.Dir))
 }
 
-// readBreakers reads what is known of refusals; without the file, or with a damaged one,
-// that is nothing.
+// readBreakers reads the breakers; a missing or damaged file means that there are none.
 func (s *Store) readBreakers() map[string]breaker {
 	all := map[string]breaker{}
 	b, err := os.ReadFile(filepath.Join(s.Dir, breakerFile))
@@ -128,8 +127,7 @@ func (s *Store) readBreakers() map[string]breaker {
 	return all
 }
 
-// kindOf is the section of the configuration that a task's options come from, besides
-// the base.
+// kindOf is the section of the configuration, besides base, that has the options of a task.
 func kindOf(gpu bool) string {
 	if gpu {
 		return "gpu"

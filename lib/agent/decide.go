@@ -7,17 +7,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// step is what follows for one task from a look at its job.
+// step is what to do for one task, given the state of its job.
 type step struct {
 	report      task.Report  // State "" if there is nothing to report
 	missing     task.Absence // new value of Known.Missing
 	unaccounted task.Absence // new value of Known.Unaccounted
-	end         bool         // the task is over: last log, artifacts, report, and away
+	end         bool         // the task has ended: publish its log, artifacts and state, and move its directory
 	again       bool         // the job has provably not begun: the task is submitted again
 }
 
-// decide says what follows for a known task from what the runner says of its job,
-// at a time. Stopping says that this agent has been asked to stop the task.
+// decide returns what to do for a known task, given its job as the runner reports it. Stopping
+// says that this agent was asked to stop the task.
 func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 	if job.Unknown {
 		s := step{}
@@ -45,24 +45,24 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 	return step{report: r, end: true}
 }
 
-// A pause grows with each try that failed: 10 s, 20 s, and so on, at most 10 minutes.
+// pause grows with each failed try: 10 s, 20 s, and so on, at most 10 minutes.
 func pause(tries int) time.Duration {
 	return min(10*time.Second<<min(max(0, tries-1), 10), 10*time.Minute)
 }
 
-// maxSubmissions is how many jobs of a task may end or vanish before they began its
-// command. Something is wrong with the task or its nodes then that does not pass.
+// maxSubmissions limits how many jobs of a task may end or vanish before they began its command.
+// After that, the cause is assumed to be lasting.
 const maxSubmissions = 6
 
-// work is what is known of a task that the queue wants something done with.
+// work is what is known of a task for which the queue requests an action.
 type work struct {
 	hasJob   bool
-	busy     bool // somebody has the task's lock
-	stopping bool // somebody has been asked to stop it
+	busy     bool // a process holds the task's lock
+	stopping bool // a process was asked to stop it
 }
 
-// wanted says which of the queue's actions are to be passed on: a start unless the
-// task has a job or somebody works on it, a stop unless somebody is at it already.
+// wanted returns the queue's actions that are to be passed on: a start unless the task has a job
+// or a process works on it, a stop unless a process is already stopping it.
 func wanted(actions []task.Action, workOf func(task.ID) work) []task.Action {
 	var out []task.Action
 	for _, a := range actions {

@@ -1,17 +1,15 @@
-// Package agent is one agent between a queue and a runner: it polls, starts and
-// stops tasks.
+// Package agent is one agent between a queue and a runner: it polls, starts and stops tasks.
 //
-// The truth about what runs is kept by the runner, the truth about what should run
-// by the queue. The state directory is a cache of both, plus what was already
-// reported; whatever is killed between two system calls, the next turn finds
-// everything again. decide.go says what follows from what is seen, and does
-// nothing itself; everything else does, and decides nothing.
+// The runner is authoritative for what runs, the queue for what should run. The state directory is
+// a cache of both, plus what was already reported; after a kill between any two system calls, the
+// next turn rebuilds it. decide.go decides and has no side effects; the other files act on its
+// decisions.
 //
 // The state directory:
 //
 //	turn.lock       held during a turn
 //	known.jsonl     the tasks that have jobs, and what was reported of them
-//	tasks/ID/       a task that is not over (Dir)
-//	done/ID/        one that is
-//	arrays/         links by which elements of job arrays find the directory of their task
+//	tasks/ID/       a task that has not ended (Dir)
+//	done/ID/        a task that has ended
+//	arrays/         links from elements of job arrays to the directories of their tasks
 package agent

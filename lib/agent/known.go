@@ -29,8 +29,8 @@ type Known struct {
 	Submitted time.Time `json:"submitted,omitzero"`
 	Since     time.Time `json:"since,omitzero"` // when Reported was reported
 	Lost      bool      `json:"lost,omitempty"` // see Record
-	// Missing is the absence of any trace of the job at the runner, Absent that of the task
-	// in the queue.
+	// Missing is the absence of any trace of the job at the runner, Absent that of the task in the
+	// queue.
 	Missing task.Absence `json:"missing,omitzero"`
 	Absent  task.Absence `json:"absent,omitzero"`
 	// Unaccounted is the absence of the job in accounting, while it is missing.
@@ -39,31 +39,31 @@ type Known struct {
 	LogSize     int64        `json:"log_size,omitempty"` // bytes of the log that are published
 	Output      int64        `json:"output,omitempty"`   // how many of them are the job's output
 	Restarts    int          `json:"restarts,omitempty"`
-	Reassigned  bool         `json:"reassigned,omitempty"` // not ours, by the queue's word
-	Rules       string       `json:"rules,omitempty"`      // by which it is tried again
+	Reassigned  bool         `json:"reassigned,omitempty"` // the queue says that it belongs to another agent
+	Rules       string       `json:"rules,omitempty"`      // retry rules
 
 	output int64 // size of the job's output now
-	cached bool  // it was in the cache
+	cached bool  // it was read from the cache
 }
 
 const knownFile = "known.jsonl"
 
-// known is a task as its record has it.
+// known returns the task of a record.
 func (r Record) known() Known {
 	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost, Rules: r.Rules}
 }
 
-// cache is what is known of known.jsonl: it holds a line for each change, of which
-// the last one of a task counts, so that a turn writes no more than has changed.
+// cache is the state of known.jsonl. Each change appends a line, and the last line of a task
+// counts, so that a turn writes only what has changed.
 type cache struct {
 	lines   int
 	damaged bool
-	stale   []task.ID // tasks in it that have no directory any more
-	unread  []failure // records that cannot be read; what becomes of their tasks is not known
+	stale   []task.ID // tasks in it that no longer have a directory
+	unread  []failure // records that cannot be read: the state of these tasks is unknown
 	waiting []Record  // tasks to be submitted again
 }
 
-// readCache reads the cache. One that is missing or damaged is made anew by and by.
+// readCache reads the cache. A missing or damaged one is rebuilt over the next turns.
 func (s *Store) readCache() (known []Known, index map[task.ID]int, c cache, err error) {
 	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -90,8 +90,8 @@ func (s *Store) readCache() (known []Known, index map[task.ID]int, c cache, err 
 	return known, index, c, nil
 }
 
-// loadKnown returns the tasks with jobs, and where each is: those of the cache, and
-// those that were started since it was written.
+// loadKnown returns the tasks with jobs, and the index of each: those of the cache, and those that
+// were started since it was written.
 func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 	known, index, c, err := s.readCache()
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && r.Job == "" {
 			continue // being prepared, or not yet submitted
 		}
-		if err != nil { // of one task; the others go on
+		if err != nil { // only this task fails
 			c.unread = append(c.unread, failure{id, err})
 			continue
 		}
@@ -142,8 +142,8 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 	return known[:at], index, c, nil
 }
 
-// saveKnown brings the cache up to date. Nobody depends on its being on disk: what
-// is not there is found out and reported again.
+// saveKnown brings the cache up to date. It need not reach the disk: what is lost is found out and
+// reported again.
 func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
 	for _, id := range c.stale {
 		changes = append(changes, Known{ID: id})
@@ -175,12 +175,12 @@ func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
 	return errors.Join(err, f.Close())
 }
 
-// statters is how many outputs are looked at the same time: a network file system
-// takes its time for each.
+// statters is how many outputs are measured at the same time: stat is slow on network file
+// systems.
 const statters = 16
 
-// measureOutputs notes how large the output of each running task is: one system call
-// each, for all that a quiet turn needs to know of a task's files.
+// measureOutputs records how large the output of each running task is, with one stat each: a turn
+// without changes needs nothing else of a task's files.
 func (s *Store) measureOutputs(known []Known) error {
 	tasks, err := os.Open(filepath.Join(s.Dir, "tasks"))
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Store) measureOutputs(known []Known) error {
 				if k.Reported != task.Running {
 					continue
 				}
-				k.output = -1 // whatever is wrong with it will be seen by who reads it
+				k.output = -1 // the error is reported where the file is read
 				err := unix.Fstatat(dir, string(k.ID)+"/"+runner.Output, &info, 0)
 				switch {
 				case err == nil:

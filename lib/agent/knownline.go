@@ -8,8 +8,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// parseKnown reads a line of the cache. There is one for each of many thousand tasks
-// at each turn, and most are as plain as scanKnown wants them.
+// parseKnown reads a line of the cache. Each turn reads one for each of many thousand tasks, and
+// scanKnown can read most of them.
 func parseKnown(line string) (Known, bool) {
 	object, ok := strings.CutSuffix(line, "\n")
 	if !ok {
@@ -23,8 +23,8 @@ func parseKnown(line string) (Known, bool) {
 	return k, err == nil && k.ID != ""
 }
 
-// scanKnown reads a JSON object as encoding/json writes a Known, but for strings
-// with escapes. Its strings are parts of the object. It says no to anything else.
+// scanKnown reads a JSON object as encoding/json writes a Known, but without escapes in strings.
+// The strings that it returns are slices of the object. It reports false for any other input.
 func scanKnown(object string) (k Known, ok bool) {
 	rest, ok := strings.CutPrefix(object, "{")
 	for more := true; ok && more; {
@@ -97,7 +97,7 @@ func scanString(s string) (text, rest string, ok bool) {
 	}
 	text = s[1 : 1+end]
 	for i := range len(text) {
-		// What is not ASCII may not be UTF-8, which encoding/json takes care of.
+		// Bytes above ASCII may be invalid UTF-8, which encoding/json replaces.
 		if c := text[i]; c < ' ' || c >= 0x7f || c == '\\' {
 			return "", "", false
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
-// taskLine is a line of the agent in a task's log, by logging.task_format: Python's
-// %-format with message, levelname, asctime and name.
+// taskLine formats a line of the agent in a task's log by logging.task_format: Python's %-format
+// with message, levelname, asctime and name.
 func taskLine(format, level, message string, now time.Time) string {
 	replace := strings.NewReplacer(
 		"%(levelname)s", level,
@@ -34,8 +34,8 @@ type taskLog struct {
 	err   error // of the first line that could not be written
 }
 
-// openLog opens one of the agent's two parts of the log for more lines. A link that
-// the task has put in its place is not followed, but replaced.
+// openLog opens one of the agent's two parts of the log for appending. A link that the task has
+// put in its place is replaced, not followed.
 func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, syscall.ELOOP) {
@@ -49,15 +49,15 @@ func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
 	return &taskLog{agent: a, file: f}, err
 }
 
-// endLine begins the part behind a job's output with the end of the last line, which the
-// output may lack.
+// endLine begins the part after a job's output with a line break if the last line of the output
+// has none.
 func endLine(d Dir, tail *os.File) error {
 	if info, err := tail.Stat(); err != nil || info.Size() > 0 {
 		return err
 	}
 	output, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil // there is none, or it is not a plain file
+		return nil // there is no output, or it is not a regular file
 	}
 	defer output.Close()
 	last := make([]byte, 1)
@@ -70,7 +70,7 @@ func endLine(d Dir, tail *os.File) error {
 	return err
 }
 
-// Say writes a line of the agent. Close returns the error of one that a full disk cut off.
+// Say writes a line of the agent. Close returns the first write error, for example of a full disk.
 func (l *taskLog) Say(level, format string, args ...any) {
 	text := strings.TrimRight(fmt.Sprintf(format, args...), "\n")
 	for line := range strings.SplitSeq(text, "\n") {
@@ -80,13 +80,13 @@ func (l *taskLog) Say(level, format string, args ...any) {
 	}
 }
 
-// Write takes the output of git and pip as it is.
+// Write copies the output of git and pip unchanged.
 func (l *taskLog) Write(p []byte) (int, error) { return l.file.Write(p) }
 
 func (l *taskLog) Close() error { return errors.Join(l.err, l.file.Close()) }
 
-// wholeLog is a task's log: the agent's lines, the job's output, the agent's
-// lines.
+// wholeLog is a task's log: the agent's lines before the job, the job's output, and the agent's
+// lines after it.
 type wholeLog struct {
 	files []*os.File
 	sizes []int64
@@ -110,12 +110,12 @@ func logSize(d Dir) (total, output int64) {
 	return total, output
 }
 
-// openWhole opens a task's log as it is now: what is appended later is not read,
-// and neither is what a link in the place of a part leads to.
+// openWhole opens a task's log at its present size: what is appended later is not read. A part
+// that was replaced by a link is not followed.
 func openWhole(d Dir) (*wholeLog, error) {
 	w := &wholeLog{}
 	for _, name := range logFiles {
-		// A fifo must not keep the agent waiting for somebody to write into it.
+		// Opening a fifo without O_NONBLOCK would block until a process opens it for writing.
 		f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
 			continue
@@ -155,7 +155,7 @@ func (w *wholeLog) Read(p []byte) (int, error) {
 			if n > 0 {
 				return n, nil
 			}
-			if err == io.EOF { // the file has become shorter
+			if err == io.EOF { // the file was truncated
 				err = io.ErrUnexpectedEOF
 			}
 			return 0, err

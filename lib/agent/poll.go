@@ -21,10 +21,9 @@ import (
 // parallel is how many tasks a turn publishes at the same time.
 const parallel = 16
 
-// Poll is one turn: it looks at every job, publishes states and logs, and returns
-// the queue's actions that are to be passed on. The error tells of everything that
-// failed; the actions are good all the same, but after a failed look at the jobs
-// there are none.
+// Poll is one turn: it gets the state of every job, publishes states and logs, and returns the
+// queue's actions that are to be passed on. The error joins all failures. The actions are valid
+// even then; if the jobs could not be listed, there are none.
 func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	turn, err := a.Store.TryTurn()
 	if errors.Is(err, lock.ErrHeld) {
@@ -38,8 +37,8 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, err
 	}
 
-	// The heartbeat must not wait for Slurm, nor Slurm for the queue. Whoever of
-	// the two first needs to know the tasks with jobs has them loaded.
+	// The heartbeat must not wait for Slurm, nor Slurm for the queue. The first of the two that
+	// needs the tasks with jobs loads them.
 	remember := sync.OnceValues(a.remember)
 	var actions []task.Action
 	var queueErr error
@@ -61,7 +60,7 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		return nil, errors.Join(err, queueErr)
 	}
 	jobs, recoverErr := a.recover(ctx, m, jobs)
-	// After a listing that failed, a task that the queue does not have is no evidence.
+	// After a failed listing, a task that the queue does not have proves nothing.
 	after := a.settle(ctx, m, jobs, queueErr == nil)
 	failures := after.failures
 	if err := a.Queue.Explain(waiting(jobs)); err != nil {
@@ -92,14 +91,14 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		if err != nil {
 			unlocked = append(unlocked, failure{id, err})
 		}
-		// The queue has answered before it was told of the ends that this turn finds:
-		// what had a job when the turn began is not to be started by that answer.
+		// The queue has answered before the ends that this turn finds were reported to it: that
+		// answer must not start again what had a job when the turn began.
 		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
 	})
 	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)
 }
 
-// waiting is why jobs wait, where that is known.
+// waiting returns why jobs wait, where that is known.
 func waiting(jobs []runner.Job) map[task.ID]string {
 	why := map[task.ID]string{}
 	for _, job := range jobs {
@@ -110,8 +109,8 @@ func waiting(jobs []runner.Job) map[task.ID]string {
 	return why
 }
 
-// withAgain adds the starts of tasks that are to be submitted again. A queue that was told
-// that a task runs may not offer it any more.
+// withAgain adds the starts of tasks that are to be submitted again. A queue to which a task was
+// reported as running may no longer offer it.
 func withAgain(actions []task.Action, waiting []Record) []task.Action {
 	offered := make(map[task.ID]bool, len(actions))
 	for _, w := range actions {
@@ -131,7 +130,7 @@ func (a *Agent) hasJob(d Dir) bool {
 	return r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// memory is what the agent knows before it looks: the tasks with jobs.
+// memory is what the agent knows when a turn begins: the tasks with jobs.
 type memory struct {
 	known []Known
 	index map[task.ID]int
@@ -158,8 +157,8 @@ func (a *Agent) remember() (*memory, error) {
 	return m, nil
 }
 
-// refs is what the runner must know. While it asks, there is time for a look at the
-// tasks' output.
+// refs returns the jobs that the runner must report. While its query runs, the outputs of the
+// tasks are measured.
 func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, error) {
 	return func() ([]runner.Ref, error) {
 		m, err := remember()
@@ -170,7 +169,7 @@ func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, err
 	}
 }
 
-// settled is what is known after a look at all jobs.
+// settled is the result of settle.
 type settled struct {
 	known    []*Known // those that were known before and still are
 	adopted  []*Known
@@ -178,10 +177,8 @@ type settled struct {
 	missed   bool // a job that was found could not be adopted
 }
 
-// settle does what follows from a look at all jobs, and writes down what is known
-// then.
-// Listed says that the queue has listed its actions in this turn: only then, a task that
-// it does not have counts as absent.
+// settle acts on the listed jobs, and records the result. Listed says that the queue has listed
+// its actions in this turn: only then does a task that the queue does not have count as absent.
 func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed bool) settled {
 	known := m.known
 	none := &runner.Job{}
@@ -192,7 +189,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	var untracked []*runner.Job
 	for at := range jobs {
 		job := &jobs[at]
-		// A runner mostly answers in the order in which it was told.
+		// Runners mostly answer in the order of the refs.
 		if at < len(known) && known[at].ID == job.Task && known[at].Job == job.ID {
 			jobOf[at] = job
 			continue
@@ -272,7 +269,7 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	return result
 }
 
-// quiet reports whether there is nothing to do for a task: the usual case.
+// quiet reports whether there is nothing to do for a task, which is the usual case.
 func quiet(k *Known, job *runner.Job) bool {
 	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() || job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
@@ -281,17 +278,16 @@ func quiet(k *Known, job *runner.Job) bool {
 		job.State == task.Pending && k.Reported == ""
 }
 
-// settleOne does what follows for one task. It returns nil if the task is over.
+// settleOne acts on the job of one task. It returns nil if the task has ended.
 func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	d := a.Store.Task(k.ID)
-	// The cache may be of an earlier attempt, if the task was stopped and started
-	// again since: before anything follows from it, the record is asked.
+	// If the task was stopped and started again since, the cache is of an earlier attempt. The
+	// record decides.
 	if r, err := d.Read(); err == nil && r.Job != "" && r.Job != k.Job {
 		k = r.known()
 		return &k, nil
 	}
-	// A task that the queue did not have is not this agent's to publish anything for, unless
-	// the queue has it again.
+	// Nothing is published for a task that the queue did not have, unless the queue has it again.
 	if !k.Absent.IsZero() {
 		switch _, err := a.Queue.Task(ctx, k.ID); {
 		case forgotten(err):
@@ -378,15 +374,15 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 	return &k, nil
 }
 
-// changeJob takes another job for the one that runs a task. Submitted is zero if it is not
-// known when that was.
+// changeJob records another job as the one that runs a task. Submitted is zero if that time is
+// unknown.
 func (a *Agent) changeJob(d Dir, k Known, job string, submitted time.Time) (*Known, error) {
 	k.Job, k.Submitted, k.Missing, k.Unaccounted = job, submitted, task.Absence{}.Again(a.now()), task.Absence{}
 	return &k, a.updateRecord(d, func(r *Record) { r.Job, r.Submitted = job, submitted })
 }
 
-// submitAgain gives back a task whose job has provably not begun: ponos-start submits it
-// again, after a pause that grows. It returns nil then.
+// submitAgain releases a task whose job has provably not begun: ponos-start submits it again,
+// after a pause that grows. It returns nil then.
 func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, patience <-chan struct{}) (*Known, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
@@ -408,13 +404,13 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 		held.Close()
 		return a.upload(ctx, d, k, task.Report{State: task.Error, Reason: fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)}, true, patience)
 	}
-	// The queue offers the start of a task that waits.
+	// The queue offers the start of a pending task again.
 	if k.Reported == task.Running {
 		if err := a.Queue.Report(ctx, k.ID, task.Report{State: task.Pending, Reason: reason}); err != nil && !forgotten(err) {
 			return &k, err
 		}
 	}
-	// A job that has ended may have taken the task before it failed to begin it.
+	// A job that has ended may have claimed the task before it failed to begin it.
 	if owner, err := runner.ReadOwner(d.Path, k.Attempt); err != nil {
 		return &k, err
 	} else if owner == k.Job {
@@ -422,7 +418,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 			return &k, err
 		}
 	}
-	// The scheduler may show the job for some time.
+	// The scheduler may list the job for some time.
 	if !slices.Contains(r.Before, k.Job) {
 		r.Before = append(r.Before, k.Job)
 	}
@@ -442,8 +438,8 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 	return nil, nil
 }
 
-// upload starts to publish the end of a task whose job has ended. It returns nil if that
-// was done within patience.
+// upload starts to publish the end of a task whose job has ended. It returns nil if that finished
+// while the turn waited.
 func (a *Agent) upload(ctx context.Context, d Dir, k Known, r task.Report, listed bool, patience <-chan struct{}) (*Known, error) {
 	var gone atomic.Bool // the queue does not have the task
 	over, err := a.runUpload(ctx, k.ID, patience, func() (bool, error) { return a.publishUnlessHeld(ctx, d, k, r, listed, &gone) })
@@ -456,8 +452,8 @@ func (a *Agent) upload(ctx context.Context, d Dir, k Known, r task.Report, liste
 	return &k, err
 }
 
-// publishUnlessHeld publishes the end of a task whose job has ended, unless ponos-stop holds
-// its lock. It reports whether the task is over.
+// publishUnlessHeld publishes the end of a task whose job has ended, unless ponos-stop holds its
+// lock. It reports whether the task has ended.
 func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Known, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
@@ -489,8 +485,8 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Known, r task.Re
 	return true, nil
 }
 
-// finishedElsewhere reports whether another process has moved a task's directory away. If
-// it is nowhere, the state directory is not what it was.
+// finishedElsewhere reports whether another process has moved a task's directory away. If it is
+// nowhere, the state directory was replaced or lost.
 func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
 	if _, ok, err := a.Store.Finished(id); ok || err != nil {
 		return ok, err
@@ -498,8 +494,8 @@ func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
 	return false, fault.Errorf(fault.Unavailable, "its directory %q is gone", a.Store.Task(id).Path)
 }
 
-// absent counts a turn in which the queue did not have a task whose job runs. When that
-// is a fact, the job is left alone.
+// absent counts a turn in which the queue did not have a task whose job runs. After enough of
+// them, the job is no longer tracked.
 func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 	if !listed {
 		return &k, nil
@@ -513,10 +509,9 @@ func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 	return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
 }
 
-// watchReassigned tracks the job of a reassigned task for as long as the runner lists it. When it
-// has ended, the queue is asked once more: it may have given the task back to this agent.
-// One that costs money is not left alone: if the queue still does not give its task to
-// this agent, it is ended.
+// watchReassigned tracks the job of a reassigned task for as long as the runner lists it. When the
+// job has ended, the queue is asked once more: it may have given the task back to this agent. A
+// job that costs money is stopped if the queue still does not give its task to this agent.
 func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
 	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
 	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Unknown) {
@@ -567,15 +562,15 @@ func (a *Agent) updateRecord(d Dir, change func(*Record)) error {
 	return d.Write(r)
 }
 
-// adopt takes up a job that this agent does not know: the state directory was
-// lost, or ponos-start was killed before it could write the job down.
+// adopt records a job that this agent does not know: the state directory was lost, or ponos-start
+// was killed before it could record the job.
 func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	finished, over, err := a.Store.Finished(job.Task)
 	if err != nil {
 		return nil, err
 	}
 	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
-		// Fully processed. Slurm may have lost the end of the job, and keep its nodes.
+		// Fully processed. Slurm may have lost the end of the job, and still reserve its nodes.
 		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
 			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
 			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
@@ -588,7 +583,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
-		return nil, nil // ponos-start is about to write it down
+		return nil, nil // ponos-start is about to record it
 	}
 	if err != nil {
 		return nil, err
@@ -625,7 +620,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		// A job that has never started has written nothing that could be lost.
 		record.Lost = job.Unknown || job.Past || job.State != task.Pending || job.Restarts > 0
 	}
-	// The user's other agents have jobs too, and the queue says whose task it is.
+	// The user's other agents have jobs too. The queue decides whose task it is.
 	costs := a.Runner.Can().Price != nil
 	record.Reassigned = !costs && errors.Is(err, queue.ErrNotMine)
 	if err := d.Write(record); err != nil {
@@ -642,7 +637,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	held.Close()
 	if job.State.Final() && !costs {
-		return &k, nil // it was judged without its journal; the next turn reads that
+		return &k, nil // its state was decided without its journal, which the next turn reads
 	}
 	return a.settleOne(ctx, k, job, listed, patience)
 }
@@ -650,8 +645,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 // pastEnd is how long after the end of its task a job may still be shown as running.
 const pastEnd = 15 * time.Minute
 
-// trim cancels a job that waits although its task is over, or that runs although its task
-// was stopped.
+// trim cancels a pending job whose task has ended, or a running job whose task was stopped.
 func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error {
 	trimmer := a.Runner.Can().Trim
 	running := job.State == task.Running && (over == task.Stopped || over == task.Cancelled)
@@ -662,13 +656,12 @@ func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error
 	return trimmer.Trim(ctx, job.Task, []string{job.ID})
 }
 
-// pastTime is how long before the state directory was created a job may have been submitted
-// that recover still finds.
+// pastTime is how long before the creation of the state directory a job may have been submitted
+// for recover to find it.
 const pastTime = 14 * 24 * time.Hour
 
-// recover adds to the jobs that the runner shows those that it shows no more, if the state
-// directory is new: an older one may have been lost. What has ended is reported so, and
-// not run again.
+// recover adds jobs that the runner no longer lists, if the state directory is new: an older one
+// may have been lost. What has ended is reported as ended, and not run again.
 func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]runner.Job, error) {
 	h := a.Runner.Can().Past
 	if h == nil || a.Store.recovered() {
@@ -694,15 +687,15 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 	return jobs, nil
 }
 
-// Running is a task that has a job, as the agent sees it after a look.
+// Running is a task that has a job, as the agent sees it after listing the jobs.
 type Running struct {
 	Known
 	State  task.State
 	Reason string
 }
 
-// Adopt looks at all jobs as a turn does, without asking the queue for actions,
-// and returns the tasks that have jobs.
+// Adopt lists and adopts jobs as a turn does, without asking the queue for actions, and returns
+// the tasks that have jobs.
 func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 	turn, err := a.Store.TryTurn()
 	if errors.Is(err, lock.ErrHeld) {

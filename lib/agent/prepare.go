@@ -22,7 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// taskError is a failure that is the task's own: it ends as an error.
+// taskError is a failure that is the task's own fault: the task ends as an error.
 type taskError struct{ err error }
 
 func (e *taskError) Error() string { return e.err.Error() }
@@ -30,10 +30,10 @@ func (e *taskError) Unwrap() error { return e.err }
 
 func taskErrorf(format string, args ...any) error { return &taskError{fmt.Errorf(format, args...)} }
 
-// prepare puts into a task's directory all that its job needs, but for its environment. An error of the
-// task itself is a taskError.
+// prepare puts into a task's directory all that its job needs, except its environment. An error
+// that is the task's own fault is a taskError.
 func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, log *taskLog) (s script, err error) {
-	// Before the code, as a variable may hold what pip needs; and it is quick.
+	// Before the code, as pip may need the variables; and it is quick.
 	variables, err := checkEnv(t.Env)
 	if err != nil {
 		return s, err
@@ -65,8 +65,8 @@ func (a *Agent) prepare(ctx context.Context, d Dir, t task.Task, record Record, 
 	}
 	variables["PONOS_TASK"] = string(t.ID)
 	variables["PONOS_DATA"] = d.file(viewDir)
-	// The queue thinks of a container, whose data is at /data. Base-worker opens this
-	// file before anything else.
+	// The queue assumes a container, whose data is at /data. Base-worker opens this file before
+	// anything else.
 	if path, ok := strings.CutPrefix(variables["TASK_ELEMENTS"], "/data/"); ok {
 		variables["TASK_ELEMENTS"] = filepath.Join(d.file(viewDir), path)
 	}
@@ -106,12 +106,11 @@ func placeRemote(ctx context.Context, d Dir, t task.Task, variables map[string]s
 	return d.replace(commandFile, zeroEnded(command), 0o600)
 }
 
-// maxString is what Linux lets a variable or an argument take in bytes, with the
-// zero byte at its end.
+// maxString is the largest environment variable or argument on Linux in bytes, including the final
+// zero byte.
 const maxString = 128 << 10
 
-// checkEnv returns a copy of a task's variables. Names that are no names of
-// variables end the task.
+// checkEnv returns a copy of a task's variables. An invalid name ends the task.
 func checkEnv(env map[string]string) (map[string]string, error) {
 	variables := make(map[string]string, len(env)+4)
 	for name, value := range env {
@@ -133,8 +132,8 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 	return variables, nil
 }
 
-// assignments are the variables as NAME=VALUE. PONOS_TASK comes last: a job that has
-// read it has read them all.
+// assignments returns the variables as NAME=VALUE. PONOS_TASK comes last: a job that has read it
+// has read all of them.
 func assignments(variables map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
@@ -153,8 +152,8 @@ func zeroEnded(words []string) []byte {
 	return b
 }
 
-// offline makes the files that replace the queue for a task without network, and
-// returns the arguments that tell the worker of them.
+// offline creates the files that replace the queue for a task without network access, and returns
+// the arguments that pass them to the worker.
 func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[string]string) ([]string, error) {
 	o, err := a.Queue.Offline(ctx, t)
 	if err != nil {
@@ -179,9 +178,9 @@ func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[s
 	return []string{a.ConfigFlag, d.file(configurationFile)}, nil
 }
 
-// view makes the directory that PONOS_DATA names, as workers expect it: current and
-// the task's id are where its artifacts go, each parent's id and slug where that
-// one's are, extra_files holds models and data sets.
+// view creates the directory that PONOS_DATA names, with the layout that workers expect: current
+// and the task's id lead to its artifacts, each parent's id and slug to the artifacts of that
+// parent, and extra_files to models and data sets.
 func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) error {
 	view := d.file(viewDir)
 	own := a.artifacts(t.Process, t.ID)
@@ -193,7 +192,8 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 			return err
 		}
 	}
-	// The second by the first: a short link takes no block on most file systems.
+	// The second link points to the first: a short target is stored in the inode on most file
+	// systems.
 	if err := errors.Join(link(own, filepath.Join(view, "current")), link("current", filepath.Join(view, string(t.ID)))); err != nil {
 		return err
 	}
@@ -224,14 +224,14 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 	return nil
 }
 
-// isPlain reports whether a slug can be the name of a link: an id, but that dots
-// within it are allowed, as in prepare.sh.
+// isPlain reports whether a slug can be the name of a link: the rules of an id, but dots within it
+// are allowed, as in prepare.sh.
 func isPlain(slug string) bool {
 	_, err := task.ParseID(strings.ReplaceAll(slug, ".", "-"))
 	return err == nil && !strings.Contains(slug, "..") && !strings.HasSuffix(slug, ".")
 }
 
-// link makes symbolic links, or replaces them.
+// link creates or replaces symbolic links.
 func link(to string, names ...string) error {
 	for _, name := range names {
 		if err := os.Symlink(to, name); !errors.Is(err, fs.ErrExist) {
@@ -253,11 +253,11 @@ func link(to string, names ...string) error {
 	return nil
 }
 
-// maxArtifacts bounds how many artifacts of a task are read or published.
+// maxArtifacts limits how many artifacts of a task are read or published.
 const maxArtifacts = 100000
 
-// fetchArtifacts gets those artifacts of a parent that are not here yet: it may
-// have run on this machine.
+// fetchArtifacts downloads the artifacts of a parent that are not here yet: the parent may have
+// run on this machine.
 func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir string, log *taskLog) error {
 	list, err := a.Queue.Artifacts(ctx, parent.ID)
 	if err != nil {
@@ -287,14 +287,13 @@ func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir stri
 	return nil
 }
 
-// fetchFile gets a model or data set, once for all tasks that need it. Of an
-// archive, it returns what is in it.
+// fetchFile downloads a model or data set, once for all tasks that need it. An archive is
+// unpacked.
 func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]string, error) {
 	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
 		return nil, taskErrorf("file %q: not a plain file name", task.Clean(f.Name))
 	}
-	// The signature of a presigned URL changes from task to task, the object does
-	// not.
+	// The signature in a presigned URL changes from task to task, the object does not.
 	object, _, _ := strings.Cut(f.URL, "?")
 	if f.Version != "" {
 		object += "?" + f.Version
@@ -310,7 +309,7 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 		return nil, err
 	}
 	defer l.Close()
-	_ = clock.Touch(dir) // of use
+	_ = clock.Touch(dir) // it was used
 	unpacked := filepath.Join(dir, ".unpacked")
 	if paths, err := listDir(unpacked); err == nil {
 		return paths, nil
@@ -335,7 +334,7 @@ func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]str
 	if err != nil {
 		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
 	}
-	if !ok { // in spite of its name, a plain file
+	if !ok { // in spite of its name, it is not an archive
 		return []string{path}, os.RemoveAll(unpacked + ".new")
 	}
 	if err := environment.Settle(unpacked + ".new"); err != nil {
@@ -363,8 +362,8 @@ func listDir(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// lasting makes an error the task's own if trying again cannot help: what the task
-// needs is not there.
+// lasting marks an error as the task's own fault if another try cannot help: what the task needs
+// does not exist.
 func lasting(err error) error {
 	if forgotten(err) || errors.Is(err, queue.ErrBroken) {
 		return &taskError{err}
@@ -372,7 +371,7 @@ func lasting(err error) error {
 	return err
 }
 
-// download makes a file that is whole or not there.
+// download creates a file atomically: it is complete or absent.
 func download(path string, get func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -394,12 +393,12 @@ func download(path string, get func(*os.File) error) error {
 	return nil
 }
 
-// publishArtifacts publishes what a task has left in its directory, but for links
-// and unfinished downloads. What cannot be published, whenever it is tried, is told
-// and left: it must not keep the task from its end.
+// publishArtifacts publishes the files in a task's artifact directory, except links and unfinished
+// downloads. An artifact that can never be published is reported and skipped: it must not keep the
+// task from ending.
 func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tell func(format string, args ...any)) error {
-	// The task may still be at work there: nothing out of the directory is published,
-	// whatever becomes a link in the meantime.
+	// The task may still be running there. Through os.Root, nothing outside of the directory is
+	// published, even if a file becomes a link meanwhile.
 	root, err := os.OpenRoot(a.artifacts(process, d.id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -20,10 +20,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// tryAgain begins another attempt of a task whose job has failed, if its rules say so. It
-// reports whether the task goes on; if not, the report may say why. The job has ended, by
-// the scheduler's word: two attempts never run side by side. What is written down before is
-// written again by whoever repeats this; the record decides.
+// tryAgain begins another attempt of a task whose job has failed, if its rules say so. It reports
+// whether the task is tried again; if not, the report may say why. The scheduler has reported the
+// end of the job, so two attempts never run side by side. All steps before the record are
+// idempotent; the record decides.
 func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, report *task.Report, listed bool) (after *Known, again bool, err error) {
 	rules, err := need.ParseRules(k.Rules)
 	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
@@ -59,7 +59,7 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 		}
 		return nil, false, nil
 	}
-	// Nobody may have wanted it stopped, or given it to somebody else, meanwhile.
+	// The task may have been stopped meanwhile, or given to another agent.
 	t, err := a.Queue.Task(ctx, k.ID)
 	if err == nil {
 		t.State, err = a.stateOf(ctx, t)
@@ -112,7 +112,7 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 	return nil, true, nil
 }
 
-// endOf is how a job has failed, as rules see it.
+// endOf returns how a job has failed, in the terms of retry rules.
 func endOf(job runner.Job) need.End {
 	e := need.End{Reason: job.Cause, Memory: job.Had.Memory, Time: job.Had.Time}
 	if e.Reason == "" && job.State == task.Failed && job.ExitCode > 0 {
@@ -132,7 +132,7 @@ func reasonsOf(attempts []task.Attempt) []string {
 	return all
 }
 
-// changedBy are the options by which the next attempt differs from the first one.
+// changedBy returns the options by which the next attempt differs from the first one.
 func (r Record) changedBy(c need.Change) (changed []string, why string) {
 	changed = slices.Clone(r.Changed)
 	for _, option := range changeOptions(c) {
@@ -160,7 +160,7 @@ func (r Record) changedBy(c need.Change) (changed []string, why string) {
 	return changed, ""
 }
 
-// changeOptions are a change as options of sbatch.
+// changeOptions returns a change as options of sbatch.
 func changeOptions(c need.Change) []string {
 	var all []string
 	if c.Memory > 0 {
@@ -175,8 +175,8 @@ func changeOptions(c need.Change) []string {
 	return all
 }
 
-// keepAttempt has the queue keep an attempt and its output, and returns where the output of
-// the next one begins.
+// keepAttempt has the queue keep an attempt and its output, and returns the offset at which the
+// output of the next attempt begins.
 func (a *Agent) keepAttempt(ctx context.Context, d Dir, r Record, attempt task.Attempt) (size int64, err error) {
 	f, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	var output io.ReadSeeker = strings.NewReader("")
@@ -197,8 +197,8 @@ func (a *Agent) keepAttempt(ctx context.Context, d Dir, r Record, attempt task.A
 	return size, a.Queue.PutAttempt(ctx, d.id, attempt, output)
 }
 
-// seal makes sure that no job of an earlier attempt runs the command again, should the
-// scheduler begin it once more: its journal says that the command has ended.
+// seal makes sure that no job of an earlier attempt runs the command again if the scheduler
+// requeues it: its journal says that the command has ended.
 func (r Record) seal(d Dir) error {
 	if len(r.Attempts) == 0 {
 		return nil

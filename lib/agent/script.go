@@ -12,9 +12,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// script is the job script of a task. Nothing that comes from outside is part of
-// it, but for comments: variables and command are read from files, so that no
-// quoting can go wrong.
+// script is the job script of a task. Outside data is part of it only in comments: variables and
+// command are read from files, so there is nothing to quote.
 type script struct {
 	Task    task.Task
 	Dir     Dir
@@ -24,8 +23,8 @@ type script struct {
 	Command []string
 }
 
-// protocol is the part of a job script that is the same for all tasks. In a file of its
-// own, it can be read and checked as the shell script that it is.
+// protocol is the part of a job script that is the same for all tasks. It is a file of its own, so
+// that linters of shell scripts can check it.
 //
 //go:embed protocol.sh
 var protocol string
@@ -37,7 +36,7 @@ func (s script) text() []byte {
 
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
 
-// job is a job script: head are comments, and which sets task, dir and job.
+// job returns a job script: header holds comments, which sets task, dir and job.
 func job(header, which string, env environment.Environment, attempt, tried int) []byte {
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
 		"source=" + quote(env.Source) + "\n" +
@@ -47,7 +46,7 @@ func job(header, which string, env environment.Environment, attempt, tried int) 
 		"tried=" + strconv.Itoa(tried) + "\n" + protocol)
 }
 
-// shared is how a task runs as an element of a job array.
+// shared returns how a task runs as an element of a job array.
 func (a *Agent) shared(s script) *runner.Shared {
 	return &runner.Shared{
 		Like: strings.Join([]string{s.Env.Source, s.Env.Venv, strconv.Itoa(s.Attempt), strconv.Itoa(s.Tried)}, "\x00"),
@@ -65,5 +64,5 @@ func (a *Agent) shared(s script) *runner.Shared {
 	}
 }
 
-// quote quotes a path of ours for the shell.
+// quote quotes a path for the shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -15,9 +15,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Start starts a task, unless it has a job or somebody works on it. An error means
-// that nothing is settled and the next turn tries again; what is the task's own
-// fault is an outcome, and reported to the queue.
+// Start starts a task, unless it has a job or another process works on it. An error means that
+// nothing is decided, and that the next turn tries again. A failure that is the task's own fault
+// is an outcome, and is reported to the queue.
 func (a *Agent) Start(ctx context.Context, id task.ID) (task.Outcome, error) {
 	p, err := a.placeOf(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return task.Outcome{}, err
 	}
 	if record.Final != "" {
-		// Killed right before its directory was moved away.
+		// The process was killed right before it moved the directory.
 		return a.outcome("skipped", record, "the task is "+record.Final), a.Store.Finish(d.id)
 	}
 	if record.Job != "" {
@@ -70,8 +70,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.outcome("skipped", record, "the task is being stopped"), nil
 	}
 	t, err := a.Queue.Task(ctx, d.id)
-	// A start may be as old as the turn: the task may have ended since, which definitions
-	// of some queues do not tell.
+	// The start action may be as old as the turn: the task may have ended since, which the
+	// definitions of some queues do not say.
 	if err == nil && (record.Attempt > 1 && record.Intent.IsZero() || !record.Retry.IsZero()) {
 		t.State, err = a.stateOf(ctx, t)
 	}
@@ -105,7 +105,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return task.Outcome{}, err
 	}
 	defer log.Close()
-	// A stop that comes meanwhile ends git and pip.
+	// A stop that is requested meanwhile ends git and pip.
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchStop(working, d, cancel)
@@ -124,7 +124,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return task.Outcome{}, err
 	}
 
-	// From here on there may be a job.
+	// From here on, a job may exist.
 	again := !record.Intent.IsZero()
 	if a.Hopeless != nil && !again && record.needs().Own() {
 		if why := a.Hopeless(ctx, record.needs()); why != "" {
@@ -161,7 +161,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	} else if err := a.Store.breakers(func(all map[string]breaker) bool {
 		b, known := all[kindOf(t.RequiresGPU)]
 		if !known || record.needs().Own() && !b.Full {
-			return false // what one task needs says nothing of the others
+			return false // the needs of one task say nothing about the others
 		}
 		delete(all, kindOf(t.RequiresGPU))
 		return true
@@ -181,7 +181,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	return a.outcome(event, record, ""), nil
 }
 
-// stateOf is the state of a task, which is asked for where its definition does not tell.
+// stateOf returns the state of a task. It asks the queue if the definition does not have it.
 func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
 	if t.State != "" {
 		return t.State, nil
@@ -189,9 +189,9 @@ func (a *Agent) stateOf(ctx context.Context, t task.Task) (task.State, error) {
 	return a.Queue.State(ctx, t.ID)
 }
 
-// recoverJobs makes sure that jobs from before the state directory was made were looked for.
-// ponos-poll does that first of all; a task that somebody starts by name may come before.
-// One look is enough for all who start tasks together.
+// recoverJobs makes sure that jobs from before the creation of the state directory were looked
+// for. ponos-poll does that first of all; a task that is started by name may come before. One
+// query is enough for all tasks that are started together.
 func (a *Agent) recoverJobs(ctx context.Context) error {
 	if a.Runner.Can().Past == nil || a.Store.recovered() {
 		return nil
@@ -204,12 +204,12 @@ func (a *Agent) recoverJobs(ctx context.Context) error {
 		}
 		_, err := a.Adopt(ctx)
 		if a.Store.recovered() {
-			return nil // whatever else went wrong is for ponos-poll to report
+			return nil // other errors are for ponos-poll to report
 		}
 		if !fault.Is(err, fault.Busy) || try == recoverTries {
 			return err
 		}
-		select { // ponos-poll is at it
+		select { // ponos-poll is doing it
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
@@ -217,10 +217,10 @@ func (a *Agent) recoverJobs(ctx context.Context) error {
 	}
 }
 
-// recoverTries bounds how long a turn of another process is waited for: about 30 s.
+// recoverTries limits how long to wait for a turn of another process: about 30 s.
 const recoverTries = 150
 
-// heldBack says why a task is not to be tried now, or "".
+// heldBack returns why a task is not to be tried now, or "".
 func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error) {
 	if b, known := a.Store.readBreakers()[kindOf(t.RequiresGPU)]; !known || !b.Full && !needs.IsZero() {
 		return "", nil
@@ -237,9 +237,9 @@ func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error
 	return why, err
 }
 
-// refused counts a job that the runner does not take. A task that is refused ends, unless
-// the queue is held for the same reason: then it waits, as one does for which there is no
-// room, or for which there are no nodes.
+// refused counts a job that the runner refuses. The task ends, unless tasks of its kind are held
+// for the same reason. Then it waits, as does a task for which there is no room or there are no
+// nodes.
 func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (task.Outcome, error) {
 	kind, counts, full := kindOf(record.RequiresGPU), true, errors.Is(why, runner.ErrFull)
 	var b breaker
@@ -271,11 +271,11 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 	return o, err
 }
 
-// unmetTries bounds the pause between two tries of a task for whose needs there are no
-// nodes at this time.
+// unmetTries limits the pause between two tries of a task for whose needs there are no nodes at
+// this time.
 const unmetTries = 3
 
-// requestOf is what a task needs beside what is configured for all.
+// requestOf returns what a task needs beside what is configured for all.
 func (a *Agent) requestOf(t task.Task) task.Request {
 	if a.Request == nil {
 		return t.Request
@@ -283,7 +283,7 @@ func (a *Agent) requestOf(t task.Task) task.Request {
 	return a.Request(t)
 }
 
-// describe notes what a task is and needs.
+// describe records the name and needs of a task.
 func (a *Agent) describe(r *Record, t task.Task) {
 	r.Slug, r.Process, r.RequiresGPU = t.Slug, t.Process, t.RequiresGPU
 	r.Request, r.Rules = a.requestOf(t), t.Retry
@@ -292,14 +292,14 @@ func (a *Agent) describe(r *Record, t task.Task) {
 	}
 }
 
-// needs are what decides on the resources of the task's job.
+// needs returns what decides on the resources of the task's job.
 func (r Record) needs() runner.Needs {
 	return runner.Needs{GPU: r.RequiresGPU, Request: r.Request, Changed: r.Changed}
 }
 
-// trace looks for the job of a task that the queue says runs, although this agent has no
-// record of it: the state directory was lost. Without one it may have run already, so it
-// is not submitted; when the absence is a fact, the task ends as an error.
+// trace looks for the job of a task that the queue reports as running, although this agent has no
+// record of it: the state directory was lost. The task may have run already, so it is not
+// submitted. If no job is found in several turns, the task ends as an error.
 func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome, settled bool, err error) {
 	ref, err := a.jobOf(ctx, d, record)
 	if err != nil || ref.Job != "" {
@@ -327,8 +327,8 @@ func (a *Agent) submission(d Dir, t task.Task, record Record, held *lock.Lock) r
 	return s
 }
 
-// open reads the record of a task, or begins one. A task that was over, and that
-// the queue wants started all the same, was restarted: it gets another attempt.
+// open reads the record of a task, or begins one. A task that has ended and that the queue
+// requests to start again was restarted: it gets another attempt.
 func (a *Agent) open(d Dir) (Record, error) {
 	record, err := d.Read()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -349,8 +349,8 @@ func (a *Agent) open(d Dir) (Record, error) {
 	return record, nil
 }
 
-// abandon removes the directory of a task that this agent has no business with,
-// unless a job may exist: the next turn of ponos-poll finds that.
+// abandon removes the directory of a task that does not belong to this agent, unless a job may
+// exist: the next turn of ponos-poll finds that.
 func (a *Agent) abandon(d Dir, record Record) error {
 	if !record.Intent.IsZero() {
 		return nil
@@ -371,14 +371,13 @@ func (a *Agent) fail(ctx context.Context, d Dir, record Record, why error) (task
 	return a.outcome("failed", record, reason), err
 }
 
-// staleStop is how old the mark of a stop must be for it to be left over from a
-// ponos-stop that was killed, when the queue wants the task started.
+// staleStop is the age from which a stop mark is taken to be left over from a killed ponos-stop,
+// if the queue requests the start of the task.
 const staleStop = 10 * time.Minute
 
 var errStopped = errors.New("the task is being stopped")
 
-// watchStop cancels the preparation of a task as soon as somebody wants it
-// stopped.
+// watchStop cancels the preparation of a task as soon as a stop is requested.
 func watchStop(ctx context.Context, d Dir, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -395,8 +394,8 @@ func watchStop(ctx context.Context, d Dir, cancel context.CancelCauseFunc) {
 	}
 }
 
-// Plan prepares a task in a directory of its own and returns what would be given
-// to the runner. It tells the queue nothing.
+// Plan prepares a task in a temporary directory and returns what would be given to the runner. It
+// reports nothing to the queue.
 func (a *Agent) Plan(ctx context.Context, id task.ID) (runner.Submission, error) {
 	p, err := a.placeOf(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Stop stops a task and reports it as stopped. A job already gone is success.
+// Stop stops a task and reports it as stopped. A job that is already gone counts as success.
 func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 	if err := a.recoverJobs(ctx); err != nil {
 		return task.Outcome{}, fmt.Errorf("task %s: %w", id, err)
@@ -29,14 +29,14 @@ func (a *Agent) Stop(ctx context.Context, id task.ID) (task.Outcome, error) {
 	return o, nil
 }
 
-// lockForStop waits for the lock of a task. Who gives way to it may have removed
-// the directory that it was about to wait in.
+// lockForStop waits for the lock of a task. The process that releases it may have removed the
+// directory of the lock.
 func (a *Agent) lockForStop(ctx context.Context, id task.ID) (d Dir, held *lock.Lock, err error) {
 	for range 5 {
 		if d, err = a.Store.Create(id); err != nil {
 			return d, nil, err
 		}
-		// First of all: whoever prepares the task gives way.
+		// First of all: the process that prepares the task then gives way.
 		if err = d.RequestStop(); err == nil {
 			held, err = d.Lock(ctx)
 		}
@@ -60,7 +60,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		return task.Outcome{}, err
 	}
 	if record.Job == "" {
-		// It may have ended since the queue asked for the stop, and Slurm may show its job
+		// The task may have ended since the queue requested the stop, and Slurm may list its job
 		// for some time.
 		t, err := a.Queue.Task(ctx, d.id)
 		if err == nil && (ref.Job == "" || record.Intent.IsZero()) {
@@ -98,7 +98,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		if record.Job == "" && record.Intent.IsZero() {
 			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
 		}
-		// The next turns of ponos-poll see whether the queue really does not have it.
+		// The next turns of ponos-poll find out whether the queue really does not have the task.
 	}
 	if err != nil {
 		return task.Outcome{}, err
@@ -108,8 +108,8 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	return o, nil
 }
 
-// jobOf is the job of a task: the recorded one, else the one that the runner
-// finds, as the record may be lost or not yet written.
+// jobOf returns the job of a task: the recorded one, or else the one that the runner finds, as the
+// record may be lost or not yet written.
 func (a *Agent) jobOf(ctx context.Context, d Dir, record Record) (runner.Ref, error) {
 	ref := runner.Ref{Task: d.id, Job: record.Job, Dir: d.Path, Submitted: record.Submitted, Attempt: record.Attempt, Before: record.Before}
 	if record.Job != "" {

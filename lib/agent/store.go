@@ -29,25 +29,26 @@ type Store struct {
 }
 
 const (
-	// identifyFile tells one state directory from another, and when it was made.
+	// identifyFile tells one state directory from another, and records when it was created.
 	identifyFile = "id"
-	// recoveredFile says that jobs from before the state directory was made were looked for.
+	// recoveredFile says that jobs from before the creation of the state directory were looked
+	// for.
 	recoveredFile = "recovered"
 )
 
-// linksDir has links to the directories of tasks, by which the elements of a job array find
-// where their output goes: NAME.INDEX.
+// linksDir has a link NAME.INDEX for each element of a job array, which leads to the directory of
+// its task, where the output goes.
 const linksDir = "arrays"
 
 func (s *Store) links() string { return filepath.Join(s.Dir, linksDir) }
 
-// identity is what identifyFile holds.
+// identity is the content of identifyFile.
 type identity struct {
 	ID   string    `json:"id"`
 	Made time.Time `json:"made"`
 }
 
-// OpenStore opens a state directory. It makes the directories that are missing.
+// OpenStore opens a state directory. It creates missing directories.
 func OpenStore(dir string, now time.Time) (*Store, error) {
 	for _, d := range []string{"tasks", "done", linksDir} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -89,15 +90,14 @@ func (s *Store) identify() (identity, error) {
 // ID is the identity of the state directory.
 func (s *Store) ID() string { return s.id }
 
-// StateID returns the identity of a state directory. The error is fs.ErrNotExist if there is
-// none.
+// StateID returns the identity of a state directory. The error is fs.ErrNotExist if there is none.
 func StateID(dir string) (string, error) {
 	id, err := (&Store{Dir: dir}).identify()
 	return id.ID, err
 }
 
-// Check reports whether the state directory is still the one that was opened: not
-// unmounted, and no other one in its place.
+// Check reports an error unless the state directory is still the one that was opened: not
+// unmounted, and not replaced.
 func (s *Store) Check() error {
 	id, err := s.identify()
 	switch {
@@ -111,14 +111,13 @@ func (s *Store) Check() error {
 	return nil
 }
 
-// born is when the state directory was made.
+// born returns when the state directory was created.
 func (s *Store) born() (time.Time, error) {
 	id, err := s.identify()
 	return id.Made, err
 }
 
-// recovered reports whether jobs from before the state directory was made were looked
-// for.
+// recovered reports whether jobs from before the creation of the state directory were looked for.
 func (s *Store) recovered() bool {
 	_, err := os.Stat(filepath.Join(s.Dir, recoveredFile))
 	return err == nil
@@ -131,38 +130,37 @@ func (s *Store) setRecovered() error {
 	return renameio.WriteFile(filepath.Join(s.Dir, recoveredFile), nil, 0o600, renameio.WithTempDir(s.Dir))
 }
 
-// Record is what the agent has written down of a task before and after it
-// submitted its job. It holds no secret.
+// Record is what the agent records of a task before and after it submits the job. It holds no
+// secret.
 type Record struct {
 	ID          task.ID `json:"id"`
 	Slug        string  `json:"slug,omitempty"`
 	Process     string  `json:"process,omitempty"`
 	RequiresGPU bool    `json:"requires_gpu,omitempty"`
 	Attempt     int     `json:"attempt"`
-	// What the task needs, the rules by which it is tried again, and what earlier attempts
-	// in this directory have come to.
+	// What the task needs, its retry rules, and the results of earlier attempts in this directory.
 	Request    task.Request   `json:"request,omitzero"`
 	Rules      string         `json:"rules,omitempty"`
 	Changed    []string       `json:"changed,omitempty"` // options of sbatch by which this attempt differs
 	Attempts   []task.Attempt `json:"attempts,omitempty"`
-	LogFrom    int64          `json:"log_from,omitempty"` // where this attempt's output begins
+	LogFrom    int64          `json:"log_from,omitempty"` // offset at which this attempt's output begins
 	Runner     string         `json:"runner,omitempty"`
 	Intent     time.Time      `json:"intent,omitzero"` // a job may exist from this time on
 	Job        string         `json:"job,omitempty"`
 	Submitted  time.Time      `json:"submitted,omitzero"`
 	Before     []string       `json:"before,omitempty"` // jobs of earlier attempts
 	Final      string         `json:"final,omitempty"`  // the final state that was reported
-	Ended      time.Time      `json:"ended,omitzero"`   // when it was
+	Ended      time.Time      `json:"ended,omitzero"`   // when it was reported
 	Reassigned bool           `json:"reassigned,omitempty"`
-	// Lost says that the record was made of a job that was found: what was in the task's
-	// directory before is lost, the journals of the job's starts included.
+	// Lost says that the record was rebuilt from a job that was found: earlier contents of the
+	// task's directory are lost, including the journals of the job's starts.
 	Lost bool `json:"lost,omitempty"`
-	// Tries are submissions since the last job that began: jobs that did not, and tries
-	// of which it is not known what became of them. There is none again before Retry.
+	// Tries counts submissions since the last job that began: those whose job did not begin, and
+	// those whose outcome is unknown. The next one is not made before Retry.
 	Tries   int          `json:"tries,omitempty"`
 	Retry   time.Time    `json:"retry,omitzero"`
 	Problem string       `json:"problem,omitempty"` // why the last try failed
-	Absent  task.Absence `json:"absent,omitzero"`   // of a job of a task that the queue says runs
+	Absent  task.Absence `json:"absent,omitzero"`   // of a job of a task that the queue reports as running
 }
 
 // Dir is a task's directory.
@@ -175,16 +173,16 @@ type Dir struct {
 const (
 	recordFile  = "task.json"
 	lockFile    = "lock"
-	stopFile    = "stop"     // somebody wants the task stopped
-	askedFile   = "asked"    // when the queue was asked for the task's state
+	stopFile    = "stop"     // a stop of the task is requested
+	askedFile   = "asked"    // when the queue was last asked for the task's state
 	headFile    = "head.log" // the agent's lines before the job's output
-	tailFile    = "tail.log" // and behind it
+	tailFile    = "tail.log" // the agent's lines after the job's output
 	envFile     = runner.EnvFile
 	commandFile = runner.CommandFile
 	scriptFile  = "job.sh"
 	viewDir     = "view" // what PONOS_DATA names
 	workDir     = "work" // the job's own copy of the source
-	// For a worker without network: its configuration, and the API it thinks it has.
+	// For a worker without network access: its configuration, and the API that it is given.
 	configurationFile = "configuration.yaml"
 	schemaFile        = "schema.json"
 )
@@ -197,8 +195,8 @@ func (s *Store) done(id task.ID) Dir { return Dir{filepath.Join(s.Dir, "done", s
 // TryTurn takes the lock of a turn, or fails with lock.ErrHeld.
 func (s *Store) TryTurn() (*lock.Lock, error) { return lock.Try(filepath.Join(s.Dir, "turn.lock")) }
 
-// Create makes the directory of a task, and none above it: in the place of a state
-// directory that is gone, nothing is made.
+// Create creates the directory of a task, but none of its parents: nothing is created in the place
+// of a state directory that is gone.
 func (s *Store) Create(id task.ID) (Dir, error) {
 	d := s.Task(id)
 	err := os.Mkdir(d.Path, 0o700)
@@ -208,7 +206,7 @@ func (s *Store) Create(id task.ID) (Dir, error) {
 	return d, err
 }
 
-// IDs lists the tasks that are not over.
+// IDs lists the tasks that have not ended.
 func (s *Store) IDs() ([]task.ID, error) {
 	f, err := os.Open(filepath.Join(s.Dir, "tasks"))
 	if err != nil {
@@ -228,8 +226,8 @@ func (s *Store) IDs() ([]task.ID, error) {
 	return ids, nil
 }
 
-// Finish moves a task's directory to done/, instead of an earlier attempt's. What
-// holds secrets or is large goes; scripts and logs stay for a while.
+// Finish moves a task's directory to done/ and replaces that of an earlier attempt. Files that
+// hold secrets or are large are removed; scripts and logs stay for a while.
 func (s *Store) Finish(id task.ID) error {
 	from, to := s.Task(id), s.done(id)
 	for _, name := range []string{envFile, commandFile, configurationFile, schemaFile, viewDir, workDir} {
@@ -247,8 +245,8 @@ func (s *Store) Finish(id task.ID) error {
 	return err
 }
 
-// Finished returns the record of a task that is over. A record that cannot be read is like
-// none; but none in a state directory that is not there is an error.
+// Finished returns the record of a task that has ended. A record that cannot be read counts as
+// none; but a missing state directory is an error.
 func (s *Store) Finished(id task.ID) (r Record, ok bool, err error) {
 	if r, err = s.done(id).Read(); err == nil {
 		return r, true, nil
@@ -259,11 +257,11 @@ func (s *Store) Finished(id task.ID) (r Record, ok bool, err error) {
 	if err := s.Check(); err != nil {
 		return r, false, err
 	}
-	r, err = s.done(id).Read() // it was gone for a moment, perhaps
+	r, err = s.done(id).Read() // the directory may have been missing for a moment
 	return r, err == nil, nil
 }
 
-// Prune removes what is left of tasks that were over before a time.
+// Prune removes the remaining files of tasks that ended before a time.
 func (s *Store) Prune(before time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "done"))
 	if err != nil {
@@ -278,11 +276,11 @@ func (s *Store) Prune(before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// leftoverAge is how old a temporary file must be to be taken for that of a killed tool.
+// leftoverAge is the age from which a temporary file is taken to be that of a killed tool.
 const leftoverAge = 24 * time.Hour
 
-// removeLeftovers removes the temporary files from before a time, in the directories that
-// the agent itself writes to.
+// removeLeftovers removes temporary files from before a time, in the directories that the agent
+// itself writes to.
 func (s *Store) removeLeftovers(before time.Time) error {
 	var errs []error
 	errs = append(errs, s.removeUnbegun(before), s.removeLinks(before))
@@ -299,7 +297,7 @@ func (s *Store) removeLeftovers(before time.Time) error {
 		}
 	}
 	for _, dir := range dirs {
-		entries, _ := os.ReadDir(dir) // it may be over by now
+		entries, _ := os.ReadDir(dir) // the task may have ended
 		for _, e := range entries {
 			if !isTemporary(e.Name()) || !e.Type().IsRegular() {
 				continue
@@ -316,7 +314,7 @@ func (s *Store) removeLeftovers(before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// removeLinks removes the links from before a time to tasks that are over.
+// removeLinks removes the links from before a time to tasks that have ended.
 func (s *Store) removeLinks(before time.Time) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -338,8 +336,8 @@ func (s *Store) removeLinks(before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// removeUnbegun removes the directories from before a time in which nothing was written down:
-// whoever made them was killed right after it, and the task may be another agent's by now.
+// removeUnbegun removes directories from before a time that have no record: the process that
+// created them was killed right after it, and the task may be another agent's now.
 func (s *Store) removeUnbegun(before time.Time) error {
 	ids, err := s.IDs()
 	if err != nil {
@@ -357,7 +355,7 @@ func (s *Store) removeUnbegun(before time.Time) error {
 		}
 		held, err := d.TryLock()
 		if err != nil {
-			continue // somebody works on the task
+			continue // another process works on the task
 		}
 		if _, err := os.Stat(d.file(recordFile)); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.RemoveAll(d.Path))
@@ -367,7 +365,7 @@ func (s *Store) removeUnbegun(before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// isTemporary reports whether a file is one that becomes another by a rename.
+// isTemporary reports whether a file is a temporary one that is to be renamed.
 func isTemporary(name string) bool {
 	last := name[len(name)-1]
 	return name[0] == '.' && ('0' <= last && last <= '9' || strings.HasSuffix(name, ".new"))
@@ -381,7 +379,7 @@ func (d Dir) TryLock() (*lock.Lock, error) {
 // Lock waits for the lock of a task.
 func (d Dir) Lock(ctx context.Context) (*lock.Lock, error) { return lock.Wait(ctx, d.file(lockFile)) }
 
-// Busy reports whether somebody works on the task.
+// Busy reports whether a process works on the task.
 func (d Dir) Busy() (bool, error) { return lock.Held(d.file(lockFile)) }
 
 func (d Dir) file(name string) string { return filepath.Join(d.Path, name) }
@@ -392,7 +390,7 @@ func (d Dir) Read() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	// The last whole line counts; one that was cut off was never relied on.
+	// The last whole line counts. A line that was cut off was never relied on.
 	text := strings.TrimSuffix(string(b[:bytes.LastIndexByte(b, '\n')+1]), "\n")
 	var r Record
 	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
@@ -413,8 +411,8 @@ func (d Dir) Write(r Record) error {
 	return renameio.WriteFile(d.file(recordFile), append(b, '\n'), 0o600, renameio.WithTempDir(d.Path))
 }
 
-// Stage writes a record beside the one that is there. When its contents are on disk, keep
-// makes it the record.
+// Stage writes a record beside the present one. Once its contents are on disk, keep makes it the
+// record.
 func (d Dir) Stage(r Record) (keep func() error, err error) {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -427,8 +425,8 @@ func (d Dir) Stage(r Record) (keep func() error, err error) {
 	return func() error { return os.Rename(temporary, d.file(recordFile)) }, nil
 }
 
-// Note adds a newer record behind the one that is there, without waiting for the
-// disk: for what is found out again if it is lost.
+// Note appends a newer record without waiting for the disk, for what is found out again if it is
+// lost.
 func (d Dir) Note(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -442,10 +440,10 @@ func (d Dir) Note(r Record) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace replaces a file at once, under the task's lock. It does not wait for the
-// disk: after a power failure the file may be empty, which who reads it must see.
+// replace replaces a file atomically, under the task's lock. It does not wait for the disk: after
+// a power failure the file may be empty, which its reader must check.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
-	// One that is new has no reader before the task is submitted.
+	// A new file has no reader before the task is submitted.
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
 		_, err = f.Write(b)
@@ -461,7 +459,7 @@ func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
 	return os.Rename(temporary, d.file(name))
 }
 
-// RequestStop notes that the task is to be stopped, for whoever works on it.
+// RequestStop marks the task as to be stopped, for the process that works on it.
 func (d Dir) RequestStop() error {
 	return os.WriteFile(d.file(stopFile), nil, 0o600)
 }
@@ -472,8 +470,7 @@ func (d Dir) StopRequested() bool {
 	return err == nil
 }
 
-// forgetStop removes the mark of a stop that is older than a time, and reports
-// whether it was.
+// forgetStop removes a stop mark that is older than a time, and reports whether there was one.
 func (d Dir) forgetStop(before time.Time) bool {
 	info, err := os.Stat(d.file(stopFile))
 	return err == nil && clock.Modified(info).Before(before) && os.Remove(d.file(stopFile)) == nil

@@ -12,19 +12,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Stream does the actions of one kind in a stream of records, several at a time,
-// and passes everything else on at once, unchanged and in order. In place of an
-// action that was done goes its outcome. Only what is about a task at which this
-// stream works waits until that is done.
+// Stream does the actions of one kind in a stream of records, several at a time, and passes
+// everything else on at once, unchanged and in order. An action that was done is replaced by its
+// outcome. Only records about a task on which this stream works wait until that work is done.
 type Stream struct {
 	Kind task.Kind
 	Jobs int // at the same time
-	// Enter, if there is one, is called for each action in order, and gives the context in
-	// which it is done.
+	// Enter, if set, is called for each action in order, and returns the context in which it is
+	// done.
 	Enter   func(context.Context) (context.Context, error)
 	Do      func(context.Context, task.ID) (task.Outcome, error)
 	Out     io.Writer
-	Problem func(error) // is told of each failure as it happens
+	Problem func(error) // called with each failure as it happens
 
 	mu       sync.Mutex
 	writeErr error
@@ -37,12 +36,12 @@ type Stream struct {
 // held are the lines that wait for the end of the work on their task.
 type held struct{ lines [][]byte }
 
-// ahead bounds how many actions are read ahead.
+// ahead limits how many actions are read ahead.
 const ahead = 10000
 
-// Run reads records until the end of the input or of the context, whichever comes
-// first, and waits for what it has begun. Its error says only how things went: the
-// failures themselves were told to Problem.
+// Run reads records until the end of the input or of the context, whichever comes first, and waits
+// for the work that it has begun. Its error only sets the exit status: Problem was called with the
+// failures themselves.
 func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 	lines := make(chan task.Line)
 	readErr := make(chan error, 1)
@@ -87,7 +86,7 @@ func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// RunIDs does the actions for tasks that were named, and nothing else.
+// RunIDs does the actions for the given tasks, and reads no input.
 func (s *Stream) RunIDs(ctx context.Context, ids []task.ID) error {
 	s.named = true
 	work, wait := s.workers(ctx)
@@ -139,7 +138,7 @@ func (s *Stream) take(line task.Line, work chan<- task.ID) {
 	s.mu.Lock()
 	if line.Action != nil {
 		if h := s.working[line.Action.ID]; h != nil {
-			if !mine { // the same action once more says nothing new
+			if !mine { // the same action again says nothing new
 				h.lines = append(h.lines, line.Raw)
 			}
 			s.mu.Unlock()
@@ -158,7 +157,7 @@ func (s *Stream) take(line task.Line, work chan<- task.ID) {
 
 func (s *Stream) do(ctx context.Context, id task.ID) {
 	outcome, err := s.Do(ctx, id)
-	// In a stream, a task that is gone meanwhile is nothing to speak of.
+	// In a stream, a task that is gone meanwhile is not worth a message.
 	if err == nil && (outcome.Event == "failed" || outcome.Event == "unknown" && s.named) {
 		err = fault.Errorf(fault.Failed, "task %s: %s", id, outcome.Reason)
 	}
@@ -201,7 +200,7 @@ func (s *Stream) fail(err error) {
 	s.Problem(err)
 }
 
-// result is the status: that of the scheduler or queue if nothing else went wrong.
+// result returns the status: that of the scheduler or queue if nothing else failed.
 func (s *Stream) result(ctx context.Context) error {
 	if err := s.broken(); err != nil {
 		return fmt.Errorf("standard output: %w", err)
@@ -218,7 +217,7 @@ func (s *Stream) result(ctx context.Context) error {
 	return fault.Exit(int(fault.Failed), nil)
 }
 
-// ParseIDs checks the ids that were named as arguments, all at once.
+// ParseIDs checks the ids given as arguments, and reports all invalid ones together.
 func ParseIDs(args []string) ([]task.ID, error) {
 	var ids []task.ID
 	var errs []error

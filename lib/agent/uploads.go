@@ -12,18 +12,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// uploads tracks ended tasks whose logs, artifacts and states are still being published. That may take
-// hours, so a turn goes on without them after a while. The lock of the task keeps every other
-// process away meanwhile, the next turns included.
+// uploads tracks ended tasks whose logs, artifacts and states are still being published. That may
+// take hours, so a turn stops waiting for them after a while. Meanwhile the lock of the task keeps
+// all other processes away, and also the next turns.
 type uploads struct {
 	mu     sync.Mutex
 	slots  chan struct{}
 	open   map[task.ID]chan struct{} // closed when done
-	failed []failure                 // those for which no turn has waited
+	failed []failure                 // failures of tasks for which no turn has waited
 }
 
-// runUpload publishes the end of a task with do and waits for it, but not longer than a turn has
-// patience. It reports whether the task is over.
+// runUpload publishes the end of a task with do, and waits for it, but not longer than the
+// patience of the turn. It reports whether the task has ended.
 func (a *Agent) runUpload(ctx context.Context, id task.ID, patience <-chan struct{}, do func() (over bool, err error)) (over bool, err error) {
 	u := &a.uploads
 	u.mu.Lock()
@@ -68,7 +68,7 @@ func (a *Agent) runUpload(ctx context.Context, id task.ID, patience <-chan struc
 	}
 }
 
-// patience returns a channel that is closed when a turn should go on.
+// patience returns a channel that is closed when a turn should stop waiting.
 func (a *Agent) patience() (gone <-chan struct{}, stop func()) {
 	limit := a.Patience
 	if limit == 0 {
@@ -78,7 +78,7 @@ func (a *Agent) patience() (gone <-chan struct{}, stop func()) {
 	return ctx.Done(), cancel
 }
 
-// uploadFailures returns what has gone wrong since the last turn.
+// uploadFailures returns the failures since the last turn.
 func (a *Agent) uploadFailures() []failure {
 	a.uploads.mu.Lock()
 	defer a.uploads.mu.Unlock()
@@ -93,8 +93,8 @@ type failure struct {
 	err error
 }
 
-// joinFailures are failures as errors: those that say the same of several tasks, but for the
-// task's id, as one.
+// joinFailures returns failures as errors. Failures of several tasks that differ only in the
+// task's id become one error.
 func joinFailures(failed []failure) (errs []error) {
 	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(string(a.id), string(b.id)) })
 	first, others := map[string]int{}, make([]int, len(failed))
@@ -120,7 +120,8 @@ func joinFailures(failed []failure) (errs []error) {
 	return errs
 }
 
-// WaitUploads waits for uploads that turns left running, and returns their errors. Another process may take turns meanwhile.
+// WaitUploads waits for uploads that turns left running, and returns their errors. Another process
+// may take turns meanwhile.
 func (a *Agent) WaitUploads(ctx context.Context) error {
 	for {
 		var done chan struct{}

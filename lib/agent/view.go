@@ -11,14 +11,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// TaskView is what the agent knows of a task that is not over.
+// TaskView is what the agent knows of a task that has not ended.
 type TaskView struct {
 	ID       task.ID    `json:"id"`
 	Slug     string     `json:"slug"`
 	State    task.State `json:"state"` // "preparing", "waiting", pending, running, "unknown" or "reassigned"
 	Job      string     `json:"job"`   // the runner's name of it; "" without one
 	Node     string     `json:"node"`  // where the last start of the job began; "" if none did
-	Since    time.Time  `json:"since"` // of the state; zero if it is not known
+	Since    time.Time  `json:"since"` // of the state; zero: unknown
 	Attempts int        `json:"attempts"`
 	Problem  string     `json:"last_error"`
 }
@@ -31,14 +31,14 @@ type HeldView struct {
 	Next   time.Time `json:"next_try"`
 }
 
-// View is what an agent knows, read from its state directory without any lock: it may
-// take turns meanwhile. It asks neither the queue nor the scheduler.
+// View is what an agent knows, read from its state directory without any lock: the agent may take
+// turns meanwhile. It asks neither the queue nor the scheduler.
 type View struct {
 	Tasks []TaskView `json:"tasks"` // the oldest first
 	Held  []HeldView `json:"held"`
 }
 
-// ReadView reads what the agent with a state directory knows. The directory must be there.
+// ReadView reads what the agent with a state directory knows. The directory must exist.
 func ReadView(dir string) (View, error) {
 	s := &Store{Dir: dir}
 	v := View{Tasks: []TaskView{}, Held: []HeldView{}}
@@ -57,7 +57,7 @@ func ReadView(dir string) (View, error) {
 	for _, id := range ids {
 		record, err := s.Task(id).Read()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it is over meanwhile, or was never begun
+			continue // it has ended meanwhile, or was never begun
 		}
 		t := TaskView{ID: id, Slug: task.Clean(record.Slug), Job: record.Job, Attempts: record.Attempt, Problem: task.Clean(record.Problem), State: "preparing", Since: record.Intent}
 		switch i, ok := index[id]; {
@@ -86,7 +86,7 @@ func ReadView(dir string) (View, error) {
 	return v, nil
 }
 
-// fill adds what was found out of the task's job.
+// fill adds what was found out about the task's job.
 func (t *TaskView) fill(k Known) {
 	if k.Reported != "" {
 		t.State, t.Since = k.Reported, k.Since

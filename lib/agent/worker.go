@@ -13,8 +13,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// worker is what a repository says of one of its workers: an entry of
-// .arkindex.yml, or a whole file of arkindex/.
+// worker is the configuration of a worker in its repository: an entry of .arkindex.yml, or a whole
+// file of arkindex/.
 type worker struct {
 	Slug   string `yaml:"slug"`
 	Docker struct {
@@ -22,9 +22,9 @@ type worker struct {
 	} `yaml:"docker"`
 }
 
-// commandOf returns the command of a task. For a worker it is what the
-// repository's configuration says, else the definition's own; without a worker it
-// is the definition's own, else that of the repository's only worker.
+// commandOf returns the command of a task. For a worker it is the command of the repository's
+// configuration, or else the definition's own. Without a worker it is the definition's own, or
+// else that of the repository's only worker.
 func commandOf(t task.Task, source string) ([]string, error) {
 	if t.Worker == "" && len(t.Command) > 0 {
 		return t.Command, nil
@@ -55,8 +55,8 @@ func commandOf(t task.Task, source string) ([]string, error) {
 // maxWorkerFile bounds a worker's configuration file in bytes.
 const maxWorkerFile = 1 << 20
 
-// readWorkers reads .arkindex.yml (version 2), with the files that it names, and
-// arkindex/*.yml. A repository may have none of them.
+// readWorkers reads .arkindex.yml (version 2), with the files that it names, and arkindex/*.yml. A
+// repository may have none of them.
 func readWorkers(source string) ([]worker, error) {
 	root, err := os.OpenRoot(source) // no link or path leads out of it
 	if err != nil {

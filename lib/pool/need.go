@@ -12,11 +12,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Need is what a task takes while it runs: of its node, or of each of its nodes. Needs
-// that are equal are ==.
+// Need is what a task takes while it runs: of its node, or of each of its nodes. Equal needs are ==.
 type Need struct {
 	CPUs int
-	GPUs int // that nobody else has
+	GPUs int // exclusive
 	// Share is the part of one GPU that is enough, in thousandths: others may have the rest.
 	// Then GPUs is 0.
 	Share int32 `json:",omitempty"`
@@ -76,7 +75,7 @@ func (n Need) minus(o Need) Need {
 	return Need{CPUs: n.CPUs - o.CPUs, GPUs: n.GPUs - o.GPUs, Share: n.Share, Mem: n.Mem - o.Mem, Named: n.Named.Minus(o.Named)}.addShare(o, -1)
 }
 
-// addShare counts a part of a GPU as all of it: others may not be able to have the rest.
+// addShare counts a part of a GPU as a whole GPU: others may not be able to use the rest.
 func (n Need) addShare(o Need, sign int) Need {
 	if o.Share > 0 {
 		n.GPUs += sign
@@ -255,10 +254,10 @@ func ParseNamed(s string) (Named, error) {
 	return n, nil
 }
 
-// misnamed are settings by what they are easily called. As resources, no node would have them.
+// misnamed maps common mistakes to the names of settings. As resources, no node would have them.
 var misnamed = map[string]string{"cpu": "cpus", "gpu": "gpus", "node": "nodes", "memory": "mem"}
 
-// Set adds an amount that is written, of a resource that n has not.
+// set adds an amount that the user has typed, of a resource that n does not have.
 func (n *Named) set(name, value string, seen map[string]bool) error {
 	switch amount, err := ParseAmount(value); {
 	case !resourceName.MatchString(name):

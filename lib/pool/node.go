@@ -50,7 +50,7 @@ type Slot struct {
 	Node *Node
 	Task *Task
 	CPUs []int    // ids, ascending
-	GPUs []string // as the task must be told
+	GPUs []string // as CUDA_VISIBLE_DEVICES and the like name them
 	// Number tells the slots of a node that are in use at a time apart: the least
 	// one from 1 that is free.
 	Number int
@@ -144,7 +144,7 @@ func (n *Node) addGroups(same func(a, b CPU) bool) {
 // Total is what the node has.
 func (n *Node) Total() Need { return n.total }
 
-// Free is what nobody uses.
+// Free returns what is not in use.
 func (n *Node) Free() Need { return n.free }
 
 // Running is the number of slots in use.
@@ -160,8 +160,7 @@ func (n *Node) Slots() []*Slot {
 	return slots
 }
 
-// tolerates reports whether a task that bears so much company may run beside those
-// that run.
+// tolerates reports whether a task that accepts this much company may run beside those that run.
 func (n *Node) tolerates(company int16) bool {
 	if company > 0 && len(n.running) >= int(company) {
 		return false
@@ -177,7 +176,7 @@ func (n *Node) tolerates(company int16) bool {
 	return true
 }
 
-// Closed reports whether the node takes nothing new.
+// Closed reports whether the node accepts no new tasks.
 func (n *Node) Closed() bool { return n.closed || n.gone }
 
 // take gives part of the node to t. The caller has checked that it fits.

@@ -19,17 +19,16 @@ const (
 // Pool is the nodes and the tasks that wait for them.
 type Pool struct {
 	Place Place
-	// Late reports that a task would not end in time at a node, in the way in which it needs
-	// that: it does not start there so, and where it is late at all nodes it does not stand in
-	// the way of others. May be nil.
+	// Late reports that a task would not end in time at a node with that need: it does not start
+	// there so, and a task that is late at all nodes does not block others. May be nil.
 	Late func(*Task, Need, *Node) bool
-	// Ends tells when a task that starts now will be over at the latest, in the unit of
-	// Slot.End; 0: not known. What is over before the task that nodes are kept free for can
-	// start may use them until then. May be nil.
+	// Ends returns when a task that starts now will end at the latest, in the unit of Slot.End; 0:
+	// unknown. Tasks that end before the one for which nodes are reserved can start may use those
+	// nodes until then. May be nil.
 	Ends func(*Task) int64
-	// Shared are amounts of what the tasks of all nodes share. It is set first of all.
+	// Shared are amounts of what the tasks of all nodes share. It is set before anything else.
 	Shared Named
-	// Hold keeps what needs some of it from starting, as not all of its users are known.
+	// Hold keeps tasks that need some of it from starting, as not all of its users are known.
 	Hold bool
 
 	nodes    []*Node
@@ -102,8 +101,8 @@ func (p *Pool) Open(n *Node) {
 	}
 }
 
-// RemoveNode takes a node out and returns the slots that were in use. To release them
-// gives back what else they have: parts of other nodes, and of the pool.
+// RemoveNode removes a node and returns the slots that were in use. Releasing them returns what else
+// they hold: parts of other nodes, and of the pool.
 func (p *Pool) RemoveNode(n *Node) []*Slot {
 	if n.gone {
 		return nil
@@ -185,7 +184,7 @@ func (p *Pool) up(i int) {
 	}
 }
 
-// shrunk puts the line at i right after its head was taken.
+// shrunk moves the line at i to its place right after its head was taken.
 func (p *Pool) shrunk(i int) {
 	l := p.order[i]
 	if l.len() == 0 {
@@ -261,8 +260,8 @@ func (p *Pool) Each(f func(*Task) bool) {
 	}
 }
 
-// Next takes the next task that can start now out of the queue and gives it its
-// part of a node, in the first of its ways for which there is room; nil if there is none.
+// Next removes the next task that can start now from the queue and gives it its part of a node, in
+// the first of its variants for which there is room; nil if there is none.
 func (p *Pool) Next() *Slot {
 	blocked := false
 	for i := 0; i < len(p.order); i++ {
@@ -371,8 +370,8 @@ func (p *Pool) Claim(t *Task) *Slot {
 	return s
 }
 
-// reserve keeps what the first task of a line needs free for it: in the way in which it can
-// start first, as far as is known, else in the first for which there are nodes.
+// reserve reserves what the first task of a line needs: in the variant in which it can start first,
+// as far as is known, or else in the first for which there are nodes.
 func (p *Pool) reserve(l *line) {
 	r := p.reserved
 	if r == nil || r.task != l.head() {
@@ -401,8 +400,8 @@ func (p *Pool) reserve(l *line) {
 	}
 }
 
-// find returns an open node with room for the line's tasks. A node they had
-// better avoid is taken only when no other could ever do.
+// find returns an open node with room for the line's tasks. A node that they should avoid is taken
+// only if no other could ever run them.
 func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
 	p.scan(l, w, held, func(n *Node) bool {
 		found = n
@@ -458,8 +457,8 @@ func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 	}
 }
 
-// beside reports whether the first task of a line can start at a place without delaying
-// the task that this is kept for.
+// beside reports whether the first task of a line can start at a place without delaying the task for
+// which it is reserved.
 func (p *Pool) beside(l *line, w *way, held *reservation, at *place) bool {
 	if held.task.Company > 0 { // it waits for the node to be empty enough
 		return false
@@ -482,7 +481,7 @@ func (p *Pool) another(l *line) bool {
 	})
 }
 
-// enough reports whether so many open nodes are as a task needs.
+// enough reports whether as many open nodes satisfy is as a task needs.
 func (p *Pool) enough(need Need, is func(*Node) bool) bool {
 	left := need.Width()
 	for _, n := range p.nodes {
@@ -495,8 +494,8 @@ func (p *Pool) enough(need Need, is func(*Node) bool) bool {
 	return false
 }
 
-// soonest chooses the nodes where the line's first task will probably start first in that
-// way, and tells when; 0: that is not known.
+// soonest chooses the nodes where the line's first task will probably start first in that variant,
+// and returns when; 0: unknown.
 func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
 	type choice struct {
 		n     *Node
@@ -566,7 +565,7 @@ func (p *Pool) couldAs(l *line, w *way) bool {
 	return p.enough(w.need, func(n *Node) bool { return w.local.Fits(n.total) && !p.late(l, w, n) })
 }
 
-// SharedFree is what nobody has of what all nodes share.
+// SharedFree returns what is free of what all nodes share.
 func (p *Pool) SharedFree() Named { return p.Shared.Minus(p.given) }
 
 // Kept is the task that nodes are kept free for, and these; nil if there is none.
@@ -630,9 +629,9 @@ func (p *Pool) TakeAll() []*Task {
 	return out
 }
 
-// Follower takes out of the queue the task that is to follow on a slot of n with
-// that need: the one at the very front, if it wants exactly this, and nothing that nodes
-// share. Call it only after Next returned nil.
+// Follower removes from the queue the task that is to follow on a slot of n with that need: the one
+// at the very front, if it needs exactly this, and nothing that nodes share. Call it only after Next
+// returned nil.
 func (p *Pool) Follower(n *Node, need Need) *Task {
 	if len(p.order) == 0 || n.Closed() {
 		return nil

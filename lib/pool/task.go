@@ -24,8 +24,8 @@ type Extra struct {
 	ID    string   // the user's name for it
 	After []string // the tasks that must have succeeded first
 	Stdin string
-	// Files are where the standard output and the standard error of the task go, and
-	// its number, besides what is done with its output otherwise; nil: nowhere.
+	// Files are where the standard output and the standard error of the task go, and its number, in
+	// addition to other uses of its output; nil: nowhere.
 	Files []string
 	// Capture has the output returned to the one who asked for the task.
 	Capture bool
@@ -66,7 +66,7 @@ type class struct {
 	company  int16
 }
 
-// avoids reports whether tasks of a class had better run elsewhere.
+// avoids reports whether tasks of a class should run elsewhere.
 func (c *class) avoids(n *Node) bool { return c.avoid != nil && c.avoid.Name == n.Name }
 
 func (t *Task) class() class {
@@ -94,7 +94,7 @@ func (l *line) head() *Task {
 
 func (l *line) push(t *Task) {
 	if n := len(l.tasks); n == l.first || l.tasks[n-1].Seq < t.Seq {
-		if l.first > 1024 && l.first > n/2 { // the front is dead space
+		if l.first > 1024 && l.first > n/2 { // the front is unused
 			l.tasks = append(make([]*Task, 0, n-l.first+1024), l.tasks[l.first:]...)
 			l.first = 0
 		}

@@ -133,7 +133,8 @@ func (p *Pool) ways(s *Spec) []way {
 	return out
 }
 
-// width is by what it is told whether all tasks are alike in size.
+// width returns the numbers of CPUs and nodes. If all tasks have the same, they count as equal in
+// size.
 func (w *way) width() [2]int { return [2]int{w.need.CPUs, int(w.need.Nodes)} }
 
 // wayOf is the way in which the tasks of a line need exactly this, and nothing that nodes

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Owner is the symbolic link in a task's directory that names the job which runs
-// the task. Whichever job makes it first is the one; a second job for the same
-// task finds it and ends without doing anything.
+// Owner is the name of the symbolic link in a task's directory that names the job which runs the
+// task. The first job to create it owns the task; a second job for the same task finds it and exits
+// without doing anything.
 func Owner(attempt int) string { return "owner." + strconv.Itoa(attempt) }
 
-// ReadOwner returns the job that has made itself the owner, or "" if none has. A
-// directory that is not there is an error, as it says nothing about owners.
+// ReadOwner returns the job that owns the task, or "" if none does. A missing directory is an error,
+// as it says nothing about owners.
 func ReadOwner(dir string, attempt int) (string, error) {
 	job, err := os.Readlink(filepath.Join(dir, Owner(attempt)))
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -26,33 +26,33 @@ func ReadOwner(dir string, attempt int) (string, error) {
 	return "", err
 }
 
-// Run is what the job script has written down of one start of a job. A job that the
-// scheduler begins again has a run for each start.
+// Run is what the job script has recorded of one start of a job. A job that the scheduler requeues
+// has a run for each start.
 type Run struct {
-	Restart int // of the scheduler, from 0
+	Restart int // the scheduler's restart count, from 0
 	// Begun says that the command may have run.
 	Begun bool
-	// Ended says that the command has ended by itself, with Code. Then no later start of
-	// the job runs it again.
+	// Ended says that the command has ended by itself, with Code. No later start of the job runs it
+	// again.
 	Ended bool
-	// Cut says that the command has ended, with Code, after the job was asked to end:
-	// at a time limit, by preemption, or because somebody cancelled it. If the scheduler
-	// begins the job again, the command is run again.
+	// Cut says that the command has ended, with Code, after the job was asked to end: at a time
+	// limit, by preemption, or because it was cancelled. If the scheduler requeues the job, the
+	// command is run again.
 	Cut bool
-	// Closed says that the job script has written the last line of the journal. Before, it
-	// may still see that the job was asked to end.
+	// Closed says that the job script has written the last line of the journal. Before that, it may
+	// still receive a request to end.
 	Closed bool
 	Code   int
 }
 
-// Over reports whether the command has ended, for one reason or the other.
+// Over reports whether the command has ended, by itself or on request.
 func (r Run) Over() bool { return r.Ended || r.Cut }
 
-// Journal is the file in a task's directory with the journal of one start of a job.
+// Journal is the name of the file in a task's directory that has the journal of one start of a job.
 func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", job, restart) }
 
-// WriteRun adds a line to a journal, for those whose job script was killed before it
-// could: word is "ended" or "cut".
+// WriteRun adds a line to a journal for a job script that was killed before it could: word is "ended"
+// or "cut".
 func WriteRun(dir, job string, restart int, word string, code int) error {
 	f, err := os.OpenFile(filepath.Join(dir, Journal(job, restart)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -62,19 +62,19 @@ func WriteRun(dir, job string, restart int, word string, code int) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right
-// behind it "ended CODE;" or "cut CODE;", by what the job script has seen of a request to
-// end. Without the last one, the script was killed: the command has ended by itself,
-// unless a signal ended it. A line that was cut off by a full disk does not count; what was tried
-// again stands twice.
+// ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right after that
+// "ended CODE;" or "cut CODE;", depending on whether the job script has received a request to end. If
+// the last line is missing, the script was killed: the command has ended by itself, unless a signal
+// ended it. A line that was truncated by a full disk does not count; after a retry, a line may occur
+// twice.
 func ParseRun(b []byte) Run {
 	var r Run
 	for line := range strings.Lines(string(b)) {
 		text, whole := strings.CutSuffix(line, ";\n")
 		word, rest, _ := strings.Cut(text, " ")
 		if !whole {
-			// The command runs only after the whole line was written; one that is cut off
-			// may become whole on another host's cache.
+			// The command runs only after the whole line was written; a truncated one may be complete
+			// in another host's cache.
 			if word == "begun" {
 				r.Begun, r.Cut, r.Closed = true, false, false
 			}
@@ -95,9 +95,9 @@ func ParseRun(b []byte) Run {
 	return r
 }
 
-// ReadRun returns the run of a job that counts: one in which the command has ended by
-// itself, else the last one. It is the zero value if no start has written anything.
-// A directory that is not there is an error.
+// ReadRun returns the run of a job that counts: one in which the command has ended by itself, or else
+// the last one. It is the zero value if no start has written anything. A missing directory is an
+// error.
 func ReadRun(dir, job string) (Run, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,7 +124,8 @@ func ReadRun(dir, job string) (Run, error) {
 	return last, nil
 }
 
-// Node is where the last start of a job began, by its journals; "" if that is not known.
+// Node returns the node on which the last start of the job began, by its journals; "" if that is
+// unknown.
 func Node(dir, job string) string {
 	run, err := ReadRun(dir, job)
 	if err != nil || !run.Begun {

@@ -1,5 +1,5 @@
-// Package runner is where tasks run: the interface, and what its implementations
-// share. Runners are runner/slurm, runner/local and runner/vast.
+// Package runner defines where tasks run: the interface, and what its implementations share. Runners
+// are runner/slurm, runner/local and runner/vast.
 package runner
 
 import (
@@ -12,20 +12,20 @@ import (
 )
 
 var (
-	// ErrRefused says that the runner will never take this task as it is.
+	// ErrRefused says that the runner will never accept this task unchanged.
 	ErrRefused = errors.New("the job was refused")
 	// ErrLater says that the runner has no room for the job at this time.
 	ErrLater = errors.New("no room for the job at this time")
-	// ErrFull says that the runner takes no more jobs for the time being, of whatever task.
+	// ErrFull says that the runner accepts no more jobs of any task at this time.
 	ErrFull = errors.New("no more jobs are taken at this time")
-	// ErrUnmet says that at this time, nothing is there that a job of this kind could run
-	// on. That may change without the task, so it does not end by it.
+	// ErrUnmet says that no nodes could run a job of this kind at this time. That may change without
+	// a change of the task, so the task does not end.
 	ErrUnmet = errors.New("no nodes are there for such a job")
-	// ErrUnsure says that there may be a job or not: the runner is to be looked at again.
+	// ErrUnsure says that there may be a job or not: a later listing decides.
 	ErrUnsure = errors.New("it is not known whether the job was submitted")
 )
 
-// A Runner runs tasks somewhere and can list what it runs, whoever started it.
+// A Runner runs tasks somewhere and can list what it runs, including what another process started.
 type Runner interface {
 	// Name is the runner's name in records and messages.
 	Name() string
@@ -33,25 +33,25 @@ type Runner interface {
 	// Check reports whether jobs can be run now, with a hint if they cannot.
 	Check(ctx context.Context) (Checked, error)
 
-	// Can is what the runner can do that not all can. It is the same at any time.
+	// Can returns the optional abilities of the runner. They never change.
 	Can() Abilities
 
-	// Jobs is the state of all jobs of this agent: those that the runner finds by
-	// itself, and each known one, whatever became of it. It takes a fixed number of
-	// calls, however many jobs there are. An incomplete list is an error. Known is
-	// called once, perhaps while the runner asks already.
+	// Jobs returns the state of all jobs of this agent: those that the runner finds itself, and all
+	// known ones, including those that have vanished. It makes a fixed number of calls, however many
+	// jobs there are. An incomplete list is an error. Known is called once, possibly while the
+	// runner's own query runs.
 	Jobs(ctx context.Context, known func() ([]Ref, error)) ([]Job, error)
 
-	// Preview is what Start would do for a submission.
+	// Preview returns what Start would do for a submission.
 	Preview(ctx context.Context, s Submission) (Preview, error)
 
-	// Start makes a job run the script. It is idempotent: a task that already has a
-	// job is adopted. The error wraps ErrUnsure if there may be one all the same;
-	// after ErrRefused, ErrLater, ErrFull, ErrUnmet and any other one there is none.
+	// Start makes a job run the script. It is idempotent: a task that already has a job is adopted.
+	// If the error wraps ErrUnsure, there may still be a job; after ErrRefused, ErrLater, ErrFull,
+	// ErrUnmet and any other error there is none.
 	Start(ctx context.Context, s Submission) (Job, error)
 
-	// Stop ends all jobs of a task and waits for their end within the bound of the
-	// configuration. Jobs already gone are success.
+	// Stop ends all jobs of a task and waits for their end, within the bound of the configuration.
+	// Jobs already gone count as success.
 	Stop(ctx context.Context, r Ref) error
 }
 
@@ -63,11 +63,11 @@ type Preview struct {
 
 // Checked is what a check has found that is of interest to people.
 type Checked struct {
-	Detail   string // "": nothing but that jobs can be run
+	Detail   string // "": only that jobs can be run
 	Warnings []string
 }
 
-// Abilities are what a runner can do that not all can; nil: this one cannot.
+// Abilities are optional features of a runner; nil: it does not have them.
 type Abilities struct {
 	Batch  Batcher
 	Trim   Trimmer
@@ -79,7 +79,7 @@ type Abilities struct {
 // Submission is a job to be started.
 type Submission struct {
 	Task   task.ID
-	Label  string // for people: the slug
+	Label  string // the slug, for people
 	Dir    string // directory of the task
 	Script string // path of the job script; "" for a Remote runner
 	Image  string // for a Remote runner
@@ -89,22 +89,22 @@ type Submission struct {
 	Again   bool     // an earlier try may have started a job
 	// Before are the jobs of earlier attempts, which are not to be adopted.
 	Before []string
-	// Shared is how the task runs in a job array; nil: it does not.
+	// Shared says how the task runs in a job array; nil: it cannot.
 	Shared *Shared
 }
 
-// Shared is how a task runs as an element of a job array.
+// Shared says how a task runs as an element of a job array.
 type Shared struct {
-	// Like is equal for tasks whose scripts differ in nothing but the task.
+	// Like is equal for tasks whose scripts differ only in the task.
 	Like string
-	// Script is the job script of an array whose element with index i is task i.
+	// Script returns the job script of an array whose element with index i is task i.
 	Script func(ids []task.ID) []byte
-	// Alone makes the job script of the task by itself, which is not there before.
+	// Alone writes the job script of the task alone, which does not exist before.
 	Alone func() error
 	Links string // directory for links to the directories of tasks
 }
 
-// Started is what has become of one of several submissions: as of Start.
+// Started is the result of one of several submissions: the results of Start.
 type Started struct {
 	Job Job
 	Err error
@@ -112,14 +112,14 @@ type Started struct {
 
 // A Batcher starts several tasks by one call of its scheduler.
 type Batcher interface {
-	// Alike is equal for tasks that can be started together, and at most how many of them;
-	// "" if the task is started by itself.
+	// Alike returns a key that is equal for tasks that can be started together, and how many of them
+	// at most; "" if the task is started alone.
 	Alike(ctx context.Context, s Submission) (key string, most int)
 	// StartAll is Start for tasks that are alike.
 	StartAll(ctx context.Context, all []Submission) []Started
 }
 
-// Needs are the resources of a task, beside those of the configuration.
+// Needs are the resources of a task, in addition to those of the configuration.
 type Needs struct {
 	GPU     bool
 	Request task.Request
@@ -127,24 +127,23 @@ type Needs struct {
 	Changed []string
 }
 
-// Own reports whether a task has needs of its own: what becomes of it says nothing of
-// others.
+// Own reports whether a task has needs of its own: its result says nothing about other tasks.
 func (n Needs) Own() bool { return !n.Request.IsZero() || len(n.Changed) > 0 }
 
 // Ref is a job as the agent remembers it.
 type Ref struct {
 	Task      task.ID
 	Job       string
-	Label     string       // as in its Submission; "" if it is not known
+	Label     string       // as in its Submission; "": unknown
 	Dir       string       // directory of the task
-	Submitted time.Time    // zero: not known
+	Submitted time.Time    // zero: unknown
 	Missing   task.Absence // of any trace of it at the runner
 	// Unaccounted is the absence of the job in accounting, while it is missing.
 	Unaccounted task.Absence
 	Attempt     int
-	Lost        bool     // what its starts had written down may be lost
+	Lost        bool     // what its starts have recorded may be lost
 	Before      []string // jobs of earlier attempts
-	Retried     bool     // it may be tried again: why it has failed is wanted
+	Retried     bool     // it may be tried again, so the cause of a failure is needed
 }
 
 // Job is a job as the runner sees it.
@@ -152,57 +151,55 @@ type Job struct {
 	Task    task.ID
 	ID      string
 	State   task.State // pending, running or final
-	Unknown bool       // the state cannot be told at this time: nothing may follow from it
-	Lost    bool       // Unknown, because there is no trace of the job
-	// Unaccounted: accounting was asked for it as well, answered, and does not show it.
+	Unknown bool       // the state is unknown at this time: nothing may follow from it
+	Lost    bool       // Unknown, because the job has left no trace
+	// Unaccounted: accounting was also asked for it, answered, and does not show it.
 	Unaccounted bool
-	// NotBegun says that the job is gone, or has ended, and provably has not run the
-	// command: the task may be submitted again.
+	// NotBegun says that the job is gone, or has ended, and provably has not run the command: the
+	// task may be submitted again.
 	NotBegun bool
 	ExitCode int
 	Reason   string // for people
-	// Cause is why a job has failed, as rules of lib/need name it, if that is one of their
-	// reasons but the exit code; Had is what it had then, where that is known.
+	// Cause is why a job has failed, as rules of lib/need name it, if that is one of their reasons
+	// except the exit code. Had is what the job had then, where that is known.
 	Cause    string
 	Had      Had
 	Restarts int
-	// Cancelled says that somebody has ended the job; the agent knows whether it
-	// was itself.
+	// Cancelled says that the job was cancelled; only the agent knows whether it did that itself.
 	Cancelled bool
-	Adopted   bool // Start has found it, not made it
-	// Untracked says that somebody else may have made the job, though it has this agent's
-	// name: unless the queue gives its task to this agent, it is not to be touched.
+	Adopted   bool // Start has found it, not submitted it
+	// Untracked says that another process may have started the job, though it has this agent's name:
+	// it is left alone unless the queue gives its task to this agent.
 	Untracked bool
-	// Instead is the job that was recorded, if it is another one of the task's that counts.
+	// Instead is the recorded job, if a different job of the task counts.
 	Instead string
-	// Renamed says that Instead is this job, which has its name only since it began.
+	// Renamed says that Instead is this job, which got its present name when it began.
 	Renamed bool
-	// Stale says that the scheduler shows the job as running, though its command has ended
-	// long ago: it is to be cancelled.
+	// Stale says that the scheduler shows the job as running, though its command has ended long ago:
+	// it is to be cancelled.
 	Stale bool
-	// Past says that the job was found in the scheduler's records of the past.
+	// Past says that the job was found in the scheduler's records of past jobs.
 	Past bool
-	// Spare are other jobs of the task that wait, though this one owns the task.
+	// Spare are other pending jobs of the task, although this one owns the task.
 	Spare []string
-	// Cost is what the job has cost in dollars, once it is over and if it costs
-	// anything by itself.
+	// Cost is what an ended job has cost in dollars, if jobs of this runner cost money.
 	Cost      float64
 	Submitted time.Time
 }
 
 // Had are the limits of a job, and where it ran.
 type Had struct {
-	Memory int64 // bytes on each node; 0: not known
+	Memory int64 // bytes on each node; 0: unknown
 	Time   time.Duration
 	Nodes  string // as a hostlist
 }
 
-// A Remote runner runs a task's image elsewhere, where the agent can put nothing: no
-// code is prepared for it. It finds what Place has said in the task's directory, in
-// EnvFile and CommandFile, and puts the output of its jobs into Output itself.
+// A Remote runner runs a task's image on another machine, where the agent cannot place files: no code
+// is prepared for it. It finds the result of Place in the task's directory, in EnvFile and
+// CommandFile, and writes the output of its jobs to Output itself.
 type Remote interface {
-	// Place returns the variables and the command of a task. Its errors are the
-	// task's own, unless they wrap ErrLater.
+	// Place returns the variables and the command of a task. Its errors are the task's own fault,
+	// unless they wrap ErrLater.
 	Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error)
 }
 
@@ -211,21 +208,21 @@ type Trimmer interface {
 	Trim(ctx context.Context, id task.ID, jobs []string) error
 }
 
-// A Historian finds jobs that its scheduler shows no more.
+// A Historian finds jobs that its scheduler no longer shows.
 type Historian interface {
-	// Past returns the jobs of this agent that were submitted since a time, the last one
-	// of each task, by one call. It returns none where the scheduler keeps no records.
+	// Past returns the jobs of this agent that were submitted since a time, the last one of each
+	// task, by one call. It returns none if the scheduler keeps no records.
 	Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]Job, error)
 }
 
 // A Priced runner's jobs cost money.
 type Priced interface {
-	// Cost is what a job that is over has cost in dollars, 0 if that is not known.
+	// Cost returns what an ended job has cost in dollars; 0 if that is unknown.
 	Cost(r Ref) float64
 }
 
-// EnvFile and CommandFile are files in a task's directory: variables of the job, and
-// the words of its command, each ended by a zero byte.
+// EnvFile and CommandFile are files in a task's directory: variables of the job, and the words of its
+// command, each terminated by a zero byte.
 const (
 	EnvFile     = "env"
 	CommandFile = "command"

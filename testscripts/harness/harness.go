@@ -140,13 +140,14 @@ type Options struct {
 //	eventually PATTERN PROGRAM [ARG...]   repeats a program until its output matches
 //	signal NAME PIDFILE           sends a signal to the process whose id is in a file
 //	json FILE                     fails unless every line of FILE is a JSON value
+//	runs PATTERN                  fails unless a process of this script has such a command line
 func Run(t *testing.T, o Options) {
 	t.Helper()
 	if o.Dir == "" {
 		o.Dir = "."
 	}
 	cmds := map[string]func(*testscript.TestScript, bool, []string){
-		"exits": exits, "eventually": eventually, "signal": sendSignal, "json": jsonLines,
+		"exits": exits, "eventually": eventually, "signal": sendSignal, "json": jsonLines, "runs": runs,
 	}
 	for name, cmd := range o.Cmds {
 		cmds[name] = cmd

@@ -1,7 +1,10 @@
 package harness
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,5 +49,30 @@ func jsonLines(ts *testscript.TestScript, neg bool, args []string) {
 		if !json.Valid([]byte(line)) {
 			ts.Fatalf("not JSON: %s", line)
 		}
+	}
+}
+
+// runs sees the processes of its own script alone, which have its directory in their
+// environment: another suite may run the same commands on this machine.
+func runs(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: runs pattern")
+	}
+	var found []string
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	ts.Check(err)
+	for _, dir := range dirs {
+		environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		words := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+		if bytes.Contains(environ, []byte("WORK="+ts.Getenv("WORK")+"\x00")) && matches(ts, args[0], words) {
+			found = append(found, filepath.Base(dir)+" "+words)
+		}
+	}
+	switch {
+	case neg && len(found) > 0:
+		ts.Fatalf("still runs: %s", strings.Join(found, "\n"))
+	case !neg && len(found) == 0:
+		ts.Fatalf("no process matches %q", args[0])
 	}
 }

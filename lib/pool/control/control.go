@@ -1,6 +1,5 @@
-// Package control is the socket in the run directory by which users and programs
-// talk to a running scheduler: JSON objects, one a line, in both directions. Only its
-// owner may use it.
+// Package control is the socket in the run directory through which users and programs send requests
+// to a running scheduler: JSON objects, one per line, in both directions. Only its owner may use it.
 package control
 
 import (
@@ -25,14 +24,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 )
 
-// maxRequest bounds a line.
+// maxRequest limits the length of a line.
 const maxRequest = 4 << 20
 
-// maxAnswers bounds the bytes that wait for a program that does not read.
+// maxAnswers limits the bytes that wait for a program that does not read.
 const maxAnswers = 64 << 20
 
-// ended is the answer to a request that came as the pool ended, and what is said where
-// its connection ends without an answer: for who asks both are the same.
+// ended is the answer to a request that arrives as the pool ends. It is also used when a connection
+// ends without an answer, so that the user sees the same in both cases.
 const ended = "the pool has ended"
 
 // Server listens in a run directory.
@@ -43,7 +42,7 @@ type Server struct {
 	done     chan struct{}
 }
 
-// at makes a path short enough for a socket, whatever the directory is called.
+// at returns a path that is short enough for a socket, however long the directory's path is.
 func at(dir string) (path string, close func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -52,7 +51,7 @@ func at(dir string) (path string, close func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), journal.Socket), func() { d.Close() }, nil
 }
 
-// Listen makes the socket. base is what tasks need unless they say more.
+// Listen creates the socket. base is what tasks need by default.
 func Listen(dir string, base pool.Spec) (*Server, error) {
 	path, done, err := at(dir)
 	if err != nil {
@@ -98,7 +97,7 @@ type client struct {
 	mu     sync.Mutex
 	ready  sync.Cond
 	out    []byte
-	open   int // answers to come
+	open   int // answers that are pending
 	closed bool
 }
 
@@ -116,7 +115,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		d := json.NewDecoder(strings.NewReader(in.Text()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(r); err != nil {
-			var who struct{ Tag string } // whom the error is for
+			var who struct{ Tag string } // for which request the error is
 			_ = json.Unmarshal(in.Bytes(), &who)
 			c.expect(1)
 			c.answer(&scheduler.Answer{Tag: who.Tag, Error: "request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")})
@@ -133,7 +132,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 		c.expect(1)
 		c.answer(&scheduler.Answer{Error: "request is longer than 4 MiB"})
 	}
-	c.mu.Lock() // what was asked is still answered
+	c.mu.Lock() // requests that were received are still answered
 	c.closed = true
 	c.ready.Signal()
 	c.mu.Unlock()
@@ -163,7 +162,7 @@ func (c *client) answer(a *scheduler.Answer) {
 	if len(c.out) < maxAnswers {
 		c.out = append(append(c.out, b...), '\n')
 	} else {
-		c.c.Close() // it does not read
+		c.c.Close() // the program does not read
 	}
 	c.ready.Signal()
 }
@@ -187,7 +186,7 @@ func (c *client) write() {
 	}
 }
 
-// Client talks to the scheduler of a run directory.
+// Client sends requests to the scheduler of a run directory.
 type Client struct {
 	c  Stream
 	in *bufio.Reader
@@ -196,11 +195,11 @@ type Client struct {
 // Stream is a connection with a scheduler.
 type Stream interface {
 	io.ReadWriteCloser
-	// CloseWrite ends what is written.
+	// CloseWrite closes the sending direction.
 	CloseWrite() error
 }
 
-// NewClient talks over a connection that is there.
+// NewClient uses an existing connection.
 func NewClient(s Stream) *Client { return &Client{s, bufio.NewReaderSize(s, 64<<10)} }
 
 // Dial connects to the scheduler of a run directory.
@@ -231,8 +230,8 @@ func Dial(dir string) (*Client, error) {
 	return nil, fault.Hint(err, "its run has ended")
 }
 
-// AwayError reports a scheduler on another host; Job and Node are empty where that is not
-// a node of a Slurm job.
+// AwayError reports that the scheduler is on another host; Job and Node are empty unless that is a
+// node of a Slurm job.
 type AwayError struct {
 	Host, Job, Node string
 	err             error
@@ -241,7 +240,7 @@ type AwayError struct {
 func (e *AwayError) Error() string { return e.err.Error() }
 func (e *AwayError) Unwrap() error { return e.err }
 
-// jobOf is the Slurm job of the scheduler of a run, and its node.
+// jobOf returns the Slurm job of the scheduler of a run, and its node.
 func jobOf(dir string) (job, node string) {
 	b, err := os.ReadFile(filepath.Join(dir, journal.RunFile))
 	var run struct {
@@ -269,7 +268,7 @@ func (c *Client) Raw(r io.Reader, w io.Writer) error {
 	go func() {
 		_, err := io.Copy(c.c, r)
 		sent <- err
-		_ = c.c.CloseWrite() // upon which the other side ends
+		_ = c.c.CloseWrite() // upon which the other side closes the connection
 	}()
 	if _, err := io.Copy(w, c.in); errors.Is(err, syscall.ECONNRESET) {
 		return fault.Errorf(fault.Unavailable, ended)

@@ -14,28 +14,28 @@ import (
 // NodeSpec is a node of the pool as it is declared.
 type NodeSpec struct {
 	Name string
-	// Slots is how many CPUs tasks may have there; 0: as many as the worker sees.
+	// Slots is how many CPUs tasks may use there; 0: as many as the worker sees.
 	Slots int
-	// Jobs makes the slots of the CPUs that the node would have otherwise; may be nil.
+	// Jobs maps the number of CPUs that the node would have to its number of slots; may be nil.
 	Jobs func(cpus int) int
-	// Most bounds the CPUs by what the job has on the node; 0: no bound.
+	// Most limits the CPUs to those that the job has on the node; 0: no limit.
 	Most  int
 	Local bool // this machine, over a pipe
 	Group int  // component of a heterogeneous job
-	// Host is the machine, where the name tells more: jobs may share one.
+	// Host is the machine, if the name is more specific: several jobs may share one.
 	Host string
-	// Job is the Slurm job of the node, where it is another than the scheduler's, and
-	// Socket where its pilot takes connections there.
+	// Job is the Slurm job of the node, if it differs from the scheduler's, and Socket is where its
+	// pilot accepts connections there.
 	Job, Socket string
 	// End is when the node's job ends; zero: as [EndOfJob] says.
 	End time.Time
-	// Life is how long the node's job was when it began; 0: that is not known, or it has no end.
+	// Life is how long the node's job was to last when it began; 0: unknown, or without end.
 	Life time.Duration
 	// Own says that the scheduler's own job ends then, and the scheduler with it.
 	Own bool
 }
 
-// Policy is how a scheduler decides.
+// Policy configures the decisions of a scheduler.
 type Policy struct {
 	Place          pool.Place
 	Pin            Pin
@@ -52,18 +52,18 @@ type Policy struct {
 	ReadAhead      int // tasks in memory
 	Serve          bool
 	TrackSeq       bool // tasks may depend on others by number
-	AwaitOrphans   bool // start nothing while workers of runs before may have tasks running
+	AwaitOrphans   bool // start nothing while workers of earlier runs may have tasks running
 	RetryFailed    bool
 	TimePerTask    time.Duration
 	EndMargin      time.Duration // before the end of the allocation
 	TermGrace      time.Duration // between SIGTERM and SIGKILL when the job is ended
 	Batch          bool          // in a Slurm job, whose end may kill tasks
 	ReleaseIdle    bool
-	// Elastic says that nodes come and go: that none is there is not the end.
+	// Elastic says that nodes come and go: a pool without nodes does not end.
 	Elastic bool
-	// NodeSetup is run once at each node before everything else; empty: nothing is.
+	// NodeSetup is run once at each node before everything else; empty: no setup.
 	NodeSetup string
-	// Probe is run at each node before its first task; empty: nothing is.
+	// Probe is run at each node before its first task; empty: no probe.
 	Probe string
 }
 
@@ -77,21 +77,20 @@ const (
 	PinCores
 )
 
-// Halt says when to give up. Counts and percentages are 0 if they do not matter.
+// Halt says when to give up. Counts and percentages of 0 have no effect.
 type Halt struct {
 	Now                                  bool // end what runs, too
 	Fail, Success, Done                  int
 	Percent, SuccessPercent, DonePercent int // of all tasks, once three have ended; Percent: that have failed
 }
 
-// Names keeps a byte for each of many names.
+// Names stores a byte for each of many names.
 type Names interface {
 	Get(name string) (byte, bool)
 	Put(name string, value byte)
 }
 
-// PastWorker is a worker of a run before of which it is not known whether it has
-// ended. Its leases end at Until.
+// PastWorker is a worker of an earlier run that may not have ended. Its leases end at Until.
 type PastWorker struct {
 	Key      uint16 // as in Past
 	Identity wire.Identity
@@ -99,18 +98,17 @@ type PastWorker struct {
 	Spool    bool // it leaves a file
 }
 
-// Config is what a core is made of.
+// Config is the configuration of a core.
 type Config struct {
 	Nodes    []NodeSpec
 	Session  string
 	Version  string
-	Lease    time.Duration // for how long a worker may have tasks running unheard
+	Lease    time.Duration // for how long a worker may have tasks running without contact
 	Finish   bool          // workers without a scheduler let their tasks end
 	Past     []PastWorker
 	Names    Names // for the ids of tasks that have ended; nil: in memory
 	Requests bool  // tasks come by request only
-	// Shared are the named resources that the tasks of all nodes share, and Resources those
-	// that nodes have.
+	// Shared are the named resources that the tasks of all nodes share. Resources are those of nodes.
 	Shared    pool.Named
 	Resources []Resources
 	Policy
@@ -118,11 +116,11 @@ type Config struct {
 
 // Resources are the named resources of nodes.
 type Resources struct {
-	Nodes []string // nil: all, but for names that another entry has for a node
+	Nodes []string // nil: all, except for names that another entry sets for a node
 	Named pool.Named
 }
 
-// Phase is how far the end of a run has come.
+// Phase is the progress of the end of a run.
 type Phase int
 
 // The phases.
@@ -148,15 +146,14 @@ type attempt struct {
 	sent    time.Time
 	started float64
 	pid     int
-	why     wire.Outcome // why it was told to end
+	why     wire.Outcome // why it was ended on request
 	// recalled says that the worker was asked to give it back.
 	recalled bool
-	// beside is what an attempt at an orphan takes of the node, as the worker that is there
-	// now sees it.
+	// beside is what an attempt at an orphan occupies of the node, as the present worker sees it.
 	beside *pool.Slot
-	// before: it is one of a run before, of which no more is known.
+	// before: it is from an earlier run, and nothing else is known of it.
 	before bool
-	// claim is what such an attempt has of what all nodes share.
+	// claim is what such an attempt holds of what all nodes share.
 	claim *pool.Slot
 	lost  string // which of its nodes was lost, and why
 }
@@ -178,9 +175,9 @@ type Core struct {
 	nodes     []*Node
 	workers   []*Worker // that are connected
 	orphans   []*Worker
-	prior     map[uint16]*Worker // orphans of runs before
+	prior     map[uint16]*Worker // orphans of earlier runs
 	results   map[int64]spooledResult
-	opening   int // workers that are to be ready, and are not yet
+	opening   int // workers that are not ready yet
 	orphaned  int // attempts at orphans
 	hist      map[pool.Need]*histogram
 	stats     stats
@@ -192,12 +189,12 @@ type Core struct {
 	phase     Phase
 	why       string
 	exit      int
-	explicit  bool // exit was asked for, whatever is left
+	explicit  bool // exit was requested, whatever is left
 	interrupt int
 	killAt    time.Time
 	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
-	longest   time.Duration // that a task can take at a node of a job that begins; 0: not known
+	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
 	handing   bool          // the next scheduler takes over
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
@@ -205,11 +202,11 @@ type Core struct {
 	releaseAt time.Time
 	began     time.Time
 	ticked    time.Time
-	gone      float64 // CPU seconds of workers that went
+	gone      float64 // CPU seconds of workers that have gone
 	finished  bool
-	refusals  int       // that were told
+	refusals  int       // that were reported
 	lastStart time.Time // of a task
-	woken     bool      // the shell is to wake the core when the next may start
+	woken     bool      // the shell will wake the core when the next task may start
 	unprinted bool      // nothing more can be printed
 	suspended bool      // the job is
 	asked     time.Time // about that
@@ -222,7 +219,7 @@ type pending struct {
 	output Output
 }
 
-// undecided is an attempt of which it is not yet clear why it has ended.
+// undecided is an attempt that has ended for a reason that is not yet clear.
 type undecided struct {
 	pending
 	worker *Worker
@@ -231,8 +228,7 @@ type undecided struct {
 	others []*Worker
 }
 
-// New makes a core, which first of all opens its nodes: the effects are those of
-// the first Tick.
+// New creates a core, which first of all opens its nodes: the effects are those of the first Tick.
 func New(cfg Config, now time.Time) *Core {
 	c := &Core{
 		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared}, attempts: map[int64]*attempt{},
@@ -255,8 +251,8 @@ func New(cfg Config, now time.Time) *Core {
 	return c
 }
 
-// Handle takes an event, and returns what is to be done, in that order. The result
-// is valid until the next call.
+// Handle handles an event, and returns the effects in the order in which they must take place. The
+// result is valid until the next call.
 func (c *Core) Handle(e Event, now time.Time) []Effect {
 	c.now = now
 	clear(c.out)
@@ -334,14 +330,14 @@ func (c *Core) say(format string, args ...any) { c.do(Say{fmt.Sprintf(format, ar
 
 func (c *Core) send(w *Worker, m *wire.Message) { c.do(Send{w, m}) }
 
-// Finished reports whether the run is over, but for what is to be printed.
+// Finished reports whether the run has ended, except for what is to be printed.
 func (c *Core) Finished() bool { return c.finished }
 
-// Phase is how far the end of the run has come.
+// Phase returns how far the end of the run has progressed.
 func (c *Core) Phase() Phase { return c.phase }
 
-// Full reports whether enough input is in memory. While nothing can start of what
-// is there, more is read: what it waits for may come.
+// Full reports whether enough input is in memory. While none of the tasks in memory can start, more
+// are read, as they may wait for later ones.
 func (c *Core) Full() bool {
 	if c.phase != Running || c.paused {
 		return true
@@ -365,7 +361,7 @@ func (c *Core) journalFailed(e JournalFailed) {
 	}
 }
 
-// isFinished brings the end about when there is nothing more to do.
+// isFinished ends the run when there is nothing more to do.
 func (c *Core) isFinished() bool {
 	if c.paused && c.now.Sub(c.pausedAt) > patience {
 		c.stopExplicitly(Draining, "the journal cannot be written", 3)
@@ -403,11 +399,10 @@ func (c *Core) isFinished() bool {
 	return c.stuck()
 }
 
-// lastWords is how long the end of a worker may take to be known after that of its
-// connection.
+// lastWords is how much later than the end of its connection the end of a worker may become known.
 const lastWords = 2 * time.Second
 
-// noNode ends the run when there is no node, and none to come.
+// noNode ends the run when there is no node, and none will come.
 func (c *Core) noNode() bool {
 	if c.awaited() {
 		return false
@@ -456,7 +451,7 @@ func (c *Core) stuck() bool {
 	return true
 }
 
-// stop brings the end of the run forward; it never goes back.
+// stop advances the end of the run; it never goes back.
 func (c *Core) stop(to Phase, why string, exit int) {
 	if c.why == "" {
 		c.why, c.exit = why, exit
@@ -483,7 +478,7 @@ func (c *Core) stop(to Phase, why string, exit int) {
 	}
 }
 
-// stopExplicitly stops with a status that holds whatever is left.
+// stopExplicitly stops with a status that does not depend on what is left.
 func (c *Core) stopExplicitly(to Phase, why string, exit int) {
 	if !c.explicit {
 		c.why, c.exit, c.explicit = why, exit, true
@@ -504,7 +499,7 @@ func (c *Core) kill(a *attempt, why wire.Outcome, immediately bool) {
 	c.send(a.worker, &wire.Message{Kill: &wire.Kill{Key: a.key(), Why: a.why, Now: immediately}})
 }
 
-// stall is for how long the scheduler must not have run to be taken for stopped.
+// stall is how long the scheduler must not have run to be taken for stopped.
 const stall = 5 * time.Second
 
 // tick does what depends on time.
@@ -522,7 +517,7 @@ func (c *Core) tick(e Tick) {
 	if c.phase == Stopping && c.now.After(c.killAt) {
 		c.stop(Killing, "", 0)
 	} else if c.phase == Killing && c.now.After(c.killAt) {
-		// Whoever does not answer now is given up.
+		// Workers that do not answer now are given up.
 		for _, w := range slices.Clone(c.workers) {
 			if len(w.attempts) > 0 || c.clears(w) {
 				c.do(Close{w})
@@ -561,7 +556,7 @@ func (c *Core) signal(s syscall.Signal) {
 	}
 }
 
-// runs is the number of tasks that run, as far as is known.
+// runs returns the number of tasks that run, as far as is known.
 func (c *Core) runs() int64 {
 	n := len(c.attempts)
 	for _, w := range c.workers {
@@ -603,7 +598,7 @@ func (c *Core) outputLost(e OutputLost) {
 	}
 }
 
-// setEnd learns when the allocation ends.
+// setEnd records when the allocation ends.
 func (c *Core) setEnd(at time.Time) {
 	c.ending = at
 	c.margin = c.EndMargin
@@ -612,7 +607,7 @@ func (c *Core) setEnd(at time.Time) {
 	}
 }
 
-// checkEnd ends what runs in time to say so.
+// checkEnd ends what runs early enough for its end to be reported.
 func (c *Core) checkEnd() {
 	if c.ending.IsZero() || c.now.Before(c.ending.Add(-c.margin)) || c.phase >= Stopping {
 		return

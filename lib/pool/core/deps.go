@@ -6,10 +6,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool"
 )
 
-// dependencies knows which tasks wait for others. A task is named by its id, or
-// by its number. A task that waits has a count of the names that are not met yet, so
-// that each edge is looked at twice, whatever the graph. What is kept of tasks that
-// have ended takes next to no memory, as a run may be fed for ever.
+// dependencies records which tasks wait for others. A task is named by its id, or by its number. A
+// waiting task has a count of the names that are not met yet, so that each edge is visited twice,
+// whatever the graph. Tasks that have ended take almost no memory, as a run may be fed for ever.
 type dependencies struct {
 	ids   map[string]string // of tasks that have not ended; the value is the key
 	ended Names             // the others
@@ -19,13 +18,13 @@ type dependencies struct {
 	pages []*page
 }
 
-// dependent is a task that waits; of one that does no more, the task is nil.
+// dependent is a waiting task; the task is nil once it no longer waits.
 type dependent struct {
 	task  *pool.Task
 	unmet int
 }
 
-// page says how the tasks of a range of numbers have ended.
+// page records how the tasks of a range of numbers have ended.
 type page struct {
 	ended, good [pageSize / 64]uint64
 	left        int // that have not ended well
@@ -33,7 +32,7 @@ type page struct {
 
 const pageSize = 4096
 
-// allGood is a page like most.
+// allGood is shared by all pages without failures.
 var allGood = &page{}
 
 type depState uint8
@@ -44,7 +43,7 @@ const (
 	depsFailed
 )
 
-// memory is a Names for those who do not give one.
+// memory is the default Names.
 type memory map[string]byte
 
 func (m memory) Get(name string) (byte, bool) { v, ok := m[name]; return v, ok }
@@ -94,7 +93,7 @@ func (d *dependencies) of(name string) depState {
 	return depsWait
 }
 
-// note keeps how a task has ended.
+// note records how a task has ended.
 func (d *dependencies) note(seq int64, ok bool) {
 	for int64(len(d.pages)) <= seq/pageSize {
 		d.pages = append(d.pages, nil)
@@ -120,7 +119,7 @@ func (d *dependencies) note(seq int64, ok bool) {
 	}
 }
 
-// state looks at each of the names once.
+// state looks up each of the names once.
 func (d *dependencies) state(t *pool.Task) depState {
 	if t.Extra == nil {
 		return depsMet
@@ -138,7 +137,7 @@ func (d *dependencies) state(t *pool.Task) depState {
 	return result
 }
 
-// wait lets a task wait for what it depends on.
+// wait adds a task that waits for its dependencies.
 func (d *dependencies) wait(t *pool.Task) {
 	w := &dependent{task: t}
 	for i, name := range t.Extra.After {
@@ -146,7 +145,7 @@ func (d *dependencies) wait(t *pool.Task) {
 			continue
 		}
 		if known, ok := d.ids[name]; ok {
-			t.Extra.After[i], name = known, known // a name that many tasks have is there once
+			t.Extra.After[i], name = known, known // a name that many tasks have is stored once
 		}
 		w.unmet++
 		d.waits[name] = append(d.waits[name], w)
@@ -156,8 +155,7 @@ func (d *dependencies) wait(t *pool.Task) {
 
 func (d *dependencies) waiting() int { return len(d.tasks) }
 
-// unmet is the first name that a task waits for, and whether a task of that name
-// is there.
+// unmet returns the first name that a task waits for, and whether a task of that name exists.
 func (d *dependencies) unmet(t *pool.Task) (name string, known bool) {
 	for _, name := range t.Extra.After {
 		if d.of(name) == depsWait {
@@ -171,8 +169,8 @@ func (d *dependencies) unmet(t *pool.Task) (name string, known bool) {
 	return "", false
 }
 
-// finish notes the end of a task. It returns the tasks that wait for nothing more,
-// and those that wait in vain.
+// finish records the end of a task. It returns the tasks whose dependencies are met by it, and those
+// that wait in vain.
 func (d *dependencies) finish(t *pool.Task, ok bool) (free, failed []*pool.Task) {
 	take := func(name string) {
 		if len(d.tasks) == 0 {

@@ -1,18 +1,15 @@
-// Package core decides what a scheduler does: which task runs where, what the end
-// of an attempt means, when a node is not to be trusted, and when the run is over.
+// Package core decides what a scheduler does: which task runs where, what the end of an attempt
+// means, when a node is not to be trusted, and when the run has ended.
 //
-// It is pure. [Core.Handle] takes an event and the time, changes the state, and
-// returns the effects in the order in which they must take place. It starts no
-// goroutine, reads no clock, and opens neither file nor connection; package
-// scheduler is the shell around it that does, with connections, journal, printer
-// and input.
+// It is pure. [Core.Handle] takes an event and the time, changes the state, and returns the effects
+// in the order in which they must take place. It starts no goroutine, reads no clock, and opens
+// neither file nor connection; package scheduler is the shell around it that does, with connections,
+// journal, printer and input.
 //
-// A task is run by attempts. An attempt is at a [Worker], which is one process at
-// a [Node], from the first try to reach it until nothing of it is left. What
-// becomes of the tasks of a worker whose connection ends is the loss protocol, in
-// loss.go.
+// A task is run by attempts. An attempt is at a [Worker], which is one process at a [Node], from the
+// first try to reach it until nothing of it is left. The loss protocol, in loss.go, handles the tasks
+// of a worker whose connection ends.
 //
-// A task ends as succeeded, failed, timed out or cancelled, and what no node of the
-// pool could ever run is refused. All else is left, with its reason, for a run that
-// resumes.
+// A task ends as succeeded, failed, timed out or cancelled, and what no node of the pool could ever
+// run is refused. All other tasks are left, with the reason, for a run that resumes.
 package core

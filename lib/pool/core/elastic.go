@@ -10,16 +10,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Nodes that come and go while the pool runs: those that a user adds and takes away, and
-// those of pilots, which are jobs that each give the pool their nodes for their time.
+// Nodes that come and go while the pool runs: those that a user adds and removes, and those of
+// pilots, which are jobs that each give their nodes to the pool for a limited time.
 //
-// A node whose job has an end gets no task that would not end before it, and what still
-// runs there shortly before is ended and runs again elsewhere. When the scheduler's own
-// job is that near its end, the scheduler ends what runs in it and hands over: the other
-// workers let their tasks end, as [Config.Finish] says, and the next scheduler has their
-// results from their files.
+// A node whose job has an end gets no task that would not end before it, and what still runs there
+// shortly before the end is ended and runs again elsewhere. When the scheduler's own job is near its
+// end, the scheduler ends what runs in it and hands over: the other workers let their tasks end, as
+// [Config.Finish] says, and the next scheduler reads their results from their files.
 
-// addNodes takes nodes in, or a new end of their jobs.
+// addNodes adds nodes, or updates the end of their jobs.
 func (c *Core) addNodes(specs []NodeSpec) {
 	for _, spec := range specs {
 		i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.Spec.Name == spec.Name })
@@ -62,7 +61,7 @@ func (c *Core) addNodes(specs []NodeSpec) {
 // away reports whether a node has left the pool for good.
 func (n *Node) away() bool { return (n.released || n.dropped) && n.Worker == nil }
 
-// removeNodes takes nodes away when what runs there has ended. Now: it is ended.
+// removeNodes removes nodes once what runs there has ended. Now: it is ended.
 func (c *Core) removeNodes(e *RemoveNodes) {
 	for _, n := range c.nodes {
 		if slices.Contains(e.Names, n.Spec.Name) && !n.released {
@@ -107,8 +106,8 @@ func (c *Core) end(w *Worker, immediately bool) {
 	}
 }
 
-// endOf is when the job of a node ends, and how long before what runs there is ended;
-// zero: never, as far as is known.
+// endOf returns when the job of a node ends, and how long before that what runs there is ended; zero:
+// never, as far as is known.
 func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
 	if !n.Spec.End.IsZero() {
 		return n.Spec.End, n.margin
@@ -116,7 +115,7 @@ func (c *Core) endOf(n *Node) (time.Time, time.Duration) {
 	return c.ending, c.margin
 }
 
-// checkNodeEnds takes nodes away whose jobs are nearly over.
+// checkNodeEnds removes nodes whose jobs are about to end.
 func (c *Core) checkNodeEnds() {
 	if c.handing && c.now.After(c.killAt) {
 		c.killAt = c.now.Add(5 * time.Second)
@@ -139,7 +138,7 @@ func (c *Core) checkNodeEnds() {
 	}
 }
 
-// handOver ends the run for this scheduler, and not for the workers of other jobs.
+// handOver ends the run for this scheduler, but not for the workers of other jobs.
 func (c *Core) handOver() {
 	if c.handing {
 		return
@@ -159,15 +158,15 @@ func (c *Core) endOwn(immediately bool) {
 	}
 }
 
-// keptRunning reports whether an attempt goes on when the scheduler has handed over.
+// keptRunning reports whether an attempt continues after the scheduler has handed over.
 func (c *Core) keptRunning(a *attempt) bool {
 	return c.handing && !a.worker.Node.Spec.Own && !a.wide() // the next one would not know the other nodes
 }
 
-// Keeps reports whether a worker is to go on when the scheduler ends.
+// Keeps reports whether a worker is to continue when the scheduler ends.
 func (c *Core) Keeps(w *Worker) bool { return c.handing && w.Node != nil && !w.Node.Spec.Own }
 
-// handed leaves what runs on to the next scheduler.
+// handed leaves what continues to the next scheduler.
 func (c *Core) handed() {
 	for _, a := range sorted(c.attempts) {
 		if c.keptRunning(a) {
@@ -190,7 +189,7 @@ func (c *Core) occupy(o *Worker) {
 	}
 }
 
-// vacate gives back what an attempt at an orphan has: what occupy took, and what is not of
+// vacate releases what an attempt at an orphan holds: what occupy took, and what does not belong to
 // the node that was lost.
 func (c *Core) vacate(a *attempt) {
 	for _, s := range []*pool.Slot{a.beside, a.claim, a.slot} {
@@ -201,7 +200,7 @@ func (c *Core) vacate(a *attempt) {
 	a.beside, a.claim = nil, nil
 }
 
-// awaited reports whether nodes may come that are not there yet.
+// awaited reports whether more nodes may come.
 func (c *Core) awaited() bool { return c.Elastic && c.phase == Running }
 
 // lateAt reports that a task, as it is with that need, would not end before the node's job does.
@@ -210,7 +209,7 @@ func (c *Core) lateAt(t *pool.Task, need pool.Need, n *pool.Node) bool {
 	return !end.IsZero() && c.now.Add(c.expectedAs(t, need)).After(end.Add(-margin))
 }
 
-// tooLong says why no pilot could ever run a task to its end, or nothing.
+// tooLong returns why no pilot could ever run a task to its end, or "".
 func (c *Core) tooLong(t *pool.Task) string {
 	if d := cmp.Or(t.Spec.Time, c.TimePerTask); c.longest > 0 && d > c.longest {
 		return fmt.Sprintf("no job of the pool is long enough: it takes %v, a job has %v for it", d, c.longest)

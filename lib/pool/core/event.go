@@ -8,30 +8,29 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Event is something that has happened. It is one of the types of this file that
-// Handle names.
+// Event is something that has happened. It is one of the types of this file that Handle names.
 type Event any
 
 // Input is one task that was read.
 type Input struct {
 	Task *pool.Task
 	Past Past
-	// Bad says why it cannot be run, and Said tells the user so; empty for most.
+	// Bad says why it cannot be run, and Said is the message for the user; empty for most.
 	Bad, Said string
 }
 
-// Past is what runs before know of a task.
+// Past is what earlier runs know of a task.
 type Past struct {
 	State PastState
 	// Worker is the key of the [PastWorker] that it was handed to last; 0: none.
 	Worker uint16
-	// Seconds is how long it took, if it has succeeded; 0: not known.
+	// Seconds is how long it took, if it has succeeded; 0: unknown.
 	Seconds float64
 	// Variant is the way in which it ran last, from 0 on.
 	Variant int
 }
 
-// PastState is how far a task has come in runs before.
+// PastState is how far a task has come in earlier runs.
 type PastState uint8
 
 // The states.
@@ -57,26 +56,26 @@ type (
 		Task    *pool.Task
 		Refused string
 	}
-	// Retry lets tasks on hold run again. Count is set to how many there were.
+	// Retry lets tasks on hold run again. Count is set to their number.
 	Retry struct {
 		Seqs  []int64
 		All   bool
 		Count int
 	}
-	// Cancel ends tasks, wherever they are. Count is set to how many there were.
+	// Cancel ends tasks, in whatever state they are. Count is set to their number.
 	Cancel struct {
 		Seqs  []int64
 		All   bool
 		Count int
 	}
-	// Drain lets what runs end, and starts nothing new.
+	// Drain starts nothing new, and lets what runs end.
 	Drain struct{ Why string }
 	// Signal is a signal that the scheduler got.
 	Signal struct{ Signal syscall.Signal }
-	// AddNodes takes nodes into the pool. Of those that are there, it takes the end.
+	// AddNodes adds nodes to the pool, and updates the end of those that it has.
 	AddNodes struct{ Specs []NodeSpec }
-	// RemoveNodes takes nodes away when what runs there has ended, which Now brings about.
-	// Count is set to how many were there.
+	// RemoveNodes removes nodes once what runs there has ended, or at once if Now is set. Count is
+	// set to how many the pool had.
 	RemoveNodes struct {
 		Names []string
 		Now   bool
@@ -87,13 +86,12 @@ type (
 	// JobState answers AskJob: whether Slurm has suspended the job.
 	JobState struct{ Suspended bool }
 
-	// Connected tells that a worker has greeted.
+	// Connected: a worker has sent its greeting.
 	Connected struct {
 		Worker *Worker
 		Hello  *wire.Hello
 	}
-	// NotConnected tells that it could not be reached. Permanent: another try
-	// would not help.
+	// NotConnected: a worker could not be reached. Permanent: another try would not help.
 	NotConnected struct {
 		Worker    *Worker
 		Why       string
@@ -104,14 +102,13 @@ type (
 		Worker   *Worker
 		Messages []wire.Message
 	}
-	// ConnectionLost tells that a connection has ended, and what is known of the
-	// worker.
+	// ConnectionLost: a connection has ended, with what is known of the worker.
 	ConnectionLost struct {
 		Worker *Worker
 		Why    string
 		End    End
 	}
-	// WorkerEnded tells what has become of a worker whose connection has ended.
+	// WorkerEnded says what is known of the end of a worker whose connection has ended.
 	WorkerEnded struct {
 		Worker *Worker
 		End    End
@@ -119,7 +116,7 @@ type (
 	// Spooled is what an orphan has left in the run directory.
 	Spooled struct {
 		Worker *Worker
-		// Running is what it lets end; Listed says that it has told so.
+		// Running is what it lets end; Listed says that it has listed them.
 		Running []wire.Key
 		Listed  bool
 		Done    []SpooledDone
@@ -128,17 +125,17 @@ type (
 		Missing bool // there is no file
 	}
 
-	// JournalFailed tells that the journal cannot be written. Unsent are attempts
-	// that no worker has heard of, and that it will not.
+	// JournalFailed: the journal cannot be written. Unsent are attempts that were not sent to any
+	// worker, and will not be.
 	JournalFailed struct {
 		Why    string
 		Unsent []wire.Key
 	}
-	// JournalWorks tells that it can be written again.
+	// JournalWorks: it can be written again.
 	JournalWorks struct{}
-	// Printing tells whether too much waits to be printed to start more tasks.
+	// Printing says whether too much waits to be printed to start more tasks.
 	Printing struct{ Choked bool }
-	// OutputLost tells that output of a task that has ended is lost.
+	// OutputLost: output of a task that has ended is lost.
 	OutputLost struct {
 		Task   *pool.Task
 		Result *Result
@@ -146,13 +143,12 @@ type (
 	}
 	// Wake is the answer to WakeAt.
 	Wake struct{}
-	// OutputBroken tells that nothing more can be printed. Closed: nobody reads it.
+	// OutputBroken: nothing more can be printed. Closed: the reader has gone.
 	OutputBroken struct {
 		Why    string
 		Closed bool
 	}
-	// Tick tells that time has passed. Needed are workers that still hold output
-	// to be printed.
+	// Tick: time has passed. Needed are workers that still hold output to be printed.
 	Tick struct{ Needed map[*Worker]bool }
 )
 
@@ -202,7 +198,7 @@ type Result struct {
 	User, System float64
 	MaxRSS       int64
 	Error        wire.Text
-	// Dependency says that it was cancelled for what it depends on.
+	// Dependency says that it was cancelled because of a task on which it depends.
 	Dependency bool
 }
 
@@ -269,7 +265,7 @@ type (
 	}
 	// WakeAt asks for a Wake after some time.
 	WakeAt struct{ After time.Duration }
-	// AskJob wants to know whether the job is suspended, as nodes are silent.
+	// AskJob requests whether the job is suspended, as nodes are silent.
 	AskJob struct{}
 	// Skipped is a task that had ended in a run before.
 	Skipped struct{ Task *pool.Task }
@@ -279,11 +275,11 @@ type (
 		Task   *pool.Task
 		Data   *wire.Data
 	}
-	// Fetched is a piece of output that was asked for.
+	// Fetched is a piece of output that was requested.
 	Fetched struct{ Data *wire.Data }
-	// OutputGone tells the printer that nothing more comes from a worker.
+	// OutputGone: nothing more comes from a worker.
 	OutputGone struct{ Worker *Worker }
-	// Release gives nodes back whose workers are told to end, and keeps the others.
+	// Release gives nodes back whose workers are ending, and keeps the others.
 	Release struct {
 		Workers []*Worker
 		Keep    []string

@@ -9,18 +9,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// A node where everything fails is always free, so it would get everything. A task
-// that fails may be to blame, or its node: what tells them apart is how the same task
-// fares elsewhere, and how other tasks fare at the node.
+// A node on which every task fails is always free, so it would get all tasks. When a task fails,
+// either the task or its node may be to blame. The same task on other nodes, and other tasks on the
+// same node, show which.
 //
-// The failures of a node since a task last succeeded there are kept, and charged to
-// their tasks when the next one succeeds. When there are too many of them the node
-// is on trial: it gets one task at a time, with growing pauses, and its failures are
-// tried elsewhere. If they fail there as well, the tasks are to blame: they are
-// charged, and the node is believed twice as much. If they succeed, and the node
-// fails clearly more often than the others, it is quarantined: it gets nothing more,
-// and all its failures are tried elsewhere. A node that fails again and again, but
-// not always, is found out by its rate, and its failures are tried elsewhere, too.
+// The failures of a node since a task last succeeded there are kept, and charged to their tasks when
+// the next one succeeds. When there are too many of them, the node is on trial: it gets one task at a
+// time, with growing pauses, and its failures are tried elsewhere. If they fail there as well, the
+// tasks are to blame: they are charged, and the node may have twice as many failures before the next
+// trial. If they succeed, and the node fails clearly more often than the others, it is quarantined:
+// it gets no more tasks, and all its failures are tried elsewhere. A node that fails often, but not
+// always, is found by its failure rate, and its failures are tried elsewhere, too.
 
 // trust is what is known of how tasks fare at a node.
 type trust struct {
@@ -37,7 +36,7 @@ type trust struct {
 // unproven is how many failures in a row put a node on trial.
 const unproven = 3
 
-// Bounds of the pauses on trial, and of what is remembered.
+// Limits of the pauses on trial, and of what is remembered.
 const (
 	leastPause = time.Second
 	mostPause  = time.Minute
@@ -49,8 +48,8 @@ const probeTime = time.Minute
 
 func (n *Node) rate() float64 { return n.bad / max(1, n.good+n.bad) }
 
-// rateElsewhere is a cautious guess at how often tasks fail at the other nodes, and
-// the number of tasks that it rests on.
+// rateElsewhere returns a cautious estimate of how often tasks fail at the other nodes, and the
+// number of tasks on which it is based.
 func (c *Core) rateElsewhere(n *Node) (rate, tasks float64) {
 	bad := 0.0
 	for _, o := range c.nodes {
@@ -75,7 +74,7 @@ func (c *Core) elsewhere(n *Node, s *pool.Spec) bool {
 	})
 }
 
-// judge takes the end of a task at a node as evidence.
+// judge uses the end of a task at a node as evidence.
 func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 	before := c.trials[t.Seq]
 	delete(c.trials, t.Seq)
@@ -113,8 +112,7 @@ func (c *Core) judge(t *pool.Task, at *Worker, ok bool) {
 	}
 }
 
-// suspected keeps a failure from being charged to its task, if its node may be to
-// blame.
+// suspected keeps a failure from being charged to its task, if its node may be to blame.
 func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
 	tried := c.trials[t.Seq] != nil
 	c.judge(t, at, false)
@@ -133,7 +131,7 @@ func (c *Core) suspected(t *pool.Task, at *Worker, r *Result, out Output) bool {
 		}
 		c.tryElsewhere(n, &pending{t, r, out})
 	case n.row < n.limit:
-		if c.Serve { // somebody waits for the answer
+		if c.Serve { // a client waits for the answer
 			return false
 		}
 		n.held = append(n.held, &pending{t, r, out})
@@ -198,7 +196,7 @@ func (n *Node) given(now time.Time) {
 	}
 }
 
-// endTrial lets a node have tasks as any other.
+// endTrial lets a node have tasks like any other.
 func (c *Core) endTrial(n *Node) {
 	if !n.trial {
 		return
@@ -233,7 +231,7 @@ func (c *Core) chargeHeld(n *Node) bool {
 	return len(held) > 0
 }
 
-// chargeAll does so when nothing more is learnt.
+// chargeAll does that for all nodes, when no more evidence can come.
 func (c *Core) chargeAll() bool {
 	any := false
 	for _, n := range c.nodes {
@@ -299,7 +297,7 @@ func (c *Core) probed(w *Worker, d *wire.Done) {
 	c.quarantine(w.Node, why)
 }
 
-// lastLine is the last line of some output, of which there may be much.
+// lastLine returns the last line of some output, which may be long.
 func lastLine(b []byte) string {
 	s := string(b[max(0, len(b)-4096):])
 	for i := len(s); i > 0; {

@@ -24,38 +24,36 @@ import (
 //	                      ▼               ▼
 //	                    Gone ◀────────────┘
 //
-// A worker may have tasks running only while it has a lease. It asks for leases;
-// the scheduler writes into the run directory until when they run, and then answers.
-// A worker that gets no more ends its tasks before the lease is over; if it is
-// stopped and cannot, its supervisor kills it, and with it its tasks.
+// A worker may have tasks running only while it has a lease. It asks for leases; the scheduler first
+// records in the run directory when they expire, and then answers. A worker that gets no new lease
+// ends its tasks before the last one expires; if it is stopped and cannot, its supervisor kills it
+// and its tasks.
 //
-// When a connection ends, or a worker is silent for too long, the worker becomes an
-// orphan and keeps its attempts: nobody knows whether they still run. They run again
-// elsewhere when the orphan is gone, which is certain
+// When a connection ends, or a worker is silent for too long, the worker becomes an orphan and keeps
+// its attempts: it is unknown whether they still run. They run again elsewhere when the orphan is
+// gone, which is certain
 //
 //   - when its connection program reports that the supervisor has ended everything;
 //   - when the next worker of the same machine finds neither worker nor supervisor
 //     alive, and has killed what is left of their tasks (it gets nothing to run, and
 //     its node's CPUs are not given out, before that);
-//   - when the lease that was granted last is over on any clock.
+//   - when the last lease has expired on any clock.
 //
-// An orphan that is to let its tasks end becomes Detached when its file in the run
-// directory says which these are. Their results come from the file. It is gone when
-// the file says so, or when the file was not touched for longer than such a worker
-// may have tasks running.
+// An orphan that is to let its tasks end becomes Detached when its file in the run directory says
+// which these are. Their results come from the file. It is gone when the file says so, or when the
+// file was not touched for longer than such a worker may have tasks running.
 //
-// The journal tells the next scheduler of workers that were not gone, and the lease
-// until when: they are its orphans from the beginning, with the tasks that were
-// handed to them.
+// The journal has, for the next scheduler, the workers that were not gone, and the lease file when
+// their leases expire: they are its orphans from the beginning, with the tasks that were sent to
+// them.
 //
-// When an orphan is gone, an attempt that had not begun, as far as is known, costs
-// its task nothing. One that had begun counts as a loss; a task with more losses
-// than --lost-retries is left. But if the worker itself has died, one of its tasks
-// may have killed it: none of several is charged, and each runs again with at most
-// half as many others beside it, at another node if there is one, until one is alone
-// when its worker dies. That one is charged, and runs alone from then on.
+// When an orphan is gone, an attempt that had not begun, as far as is known, costs its task nothing.
+// One that had begun counts as a loss; a task with more losses than --lost-retries is left. But if
+// the worker itself has died, one of its tasks may have killed it: none of several is charged, and
+// each runs again with at most half as many others beside it, at another node if there is one, until
+// one is alone when its worker dies. That one is charged, and runs alone from then on.
 
-// takeOver makes the workers of runs before orphans.
+// takeOver makes the workers of earlier runs orphans.
 func (c *Core) takeOver() {
 	for _, p := range c.Past {
 		w := &Worker{Identity: p.Identity, State: Orphaned, since: c.now, until: p.Until, attempts: map[int64]*attempt{}}
@@ -81,13 +79,13 @@ func (c *Core) set(w *Worker, s State) {
 	}
 }
 
-// plan has a node reached at some time, for so long if it does not answer.
+// plan schedules a connection to a node, with a time limit for its answer.
 func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
 	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
 	c.opening++
 }
 
-// notConnected tries again, until the time is up.
+// notConnected tries again, until the time limit.
 func (c *Core) notConnected(e NotConnected) {
 	w, n := e.Worker, e.Worker.Node
 	if w.State != Connecting {
@@ -108,7 +106,7 @@ func (c *Core) notConnected(e NotConnected) {
 	c.set(w, Gone)
 }
 
-// allTried is called when no node is to come any more.
+// allTried is called when no more nodes will come.
 func (c *Core) allTried() {
 	switch {
 	case c.phase >= Draining, c.Elastic:
@@ -119,7 +117,7 @@ func (c *Core) allTried() {
 	}
 }
 
-// connected takes in a worker that has greeted.
+// connected handles the greeting of a worker.
 func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	n := w.Node
 	if w.State != Connecting || c.phase >= Draining || n.released {
@@ -164,7 +162,7 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 	c.nextCheck(w)
 }
 
-// admit lets a worker have tasks when those of the one before it have ended.
+// admit lets a worker have tasks once those of its predecessor have ended.
 func (c *Core) admit(w *Worker) {
 	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) || c.crowded(w) || len(w.Node.unswept) > 0 {
 		return
@@ -173,8 +171,8 @@ func (c *Core) admit(w *Worker) {
 	c.pool.Open(w.n)
 }
 
-// leaseOver is when a lease given at t is over on any machine, whose clock may be a
-// little slower.
+// leaseOver returns when a lease that was granted at t has expired on any machine, whose clock may be
+// a little slower.
 func (c *Core) leaseOver(t time.Time) time.Time { return t.Add(c.Lease + c.Lease/1000 + time.Second) }
 
 // grant answers a worker that asks for a lease.
@@ -183,7 +181,7 @@ func (c *Core) grant(w *Worker, asked int64) {
 	c.do(Lease{w, asked, c.leaseOver(c.now)})
 }
 
-// checkWorkers looks after workers that are due, silent or orphaned.
+// checkWorkers handles workers that are due, silent or orphaned.
 func (c *Core) checkWorkers() {
 	for _, n := range c.nodes {
 		w := n.Worker
@@ -214,8 +212,8 @@ func (c *Core) checkWorkers() {
 	}
 }
 
-// loseSilent gives up workers that nothing was heard of for too long. Those of a job
-// that Slurm has suspended are silent until it goes on.
+// loseSilent gives up workers that were silent for too long. Those of a job that Slurm has suspended
+// are silent until it is resumed.
 func (c *Core) loseSilent() {
 	for _, w := range slices.Clone(c.workers) {
 		silent := c.now.Sub(w.heard)
@@ -230,7 +228,7 @@ func (c *Core) loseSilent() {
 	}
 }
 
-// jobState takes whether the job is suspended.
+// jobState handles a suspension of the job, or its end.
 func (c *Core) jobState(suspended bool) {
 	switch {
 	case suspended && !c.suspended:
@@ -242,8 +240,8 @@ func (c *Core) jobState(suspended bool) {
 	c.suspended = suspended
 }
 
-// resumed is called when the scheduler was stopped for a while; what it waits for
-// was perhaps stopped, too.
+// resumed is called when the scheduler was stopped for a while; what it waits for may have been
+// stopped, too.
 func (c *Core) resumed(d time.Duration) {
 	for _, w := range c.workers {
 		w.heard = c.now
@@ -287,12 +285,12 @@ func (c *Core) connectionLost(w *Worker, why string, end End) {
 	if c.phase >= Draining {
 		c.leaveOrphans()
 	}
-	if !w.spool.expected { // what it has left comes first
+	if !w.spool.expected { // its spooled results come first
 		c.ended(w, end)
 	}
 }
 
-// ended takes what is known of the end of an orphan's process.
+// ended handles what is known of the end of an orphan's process.
 func (c *Core) ended(w *Worker, end End) {
 	if end != Unknown && (w.State == Orphaned || w.State == Detached) {
 		w.died = end == Died && !w.ending
@@ -300,12 +298,12 @@ func (c *Core) ended(w *Worker, end End) {
 	}
 }
 
-// mostDeaths is how often in a row workers of the only node may die.
+// mostDeaths is how many workers in a row may die on the only node.
 const mostDeaths = 50
 
-// reconnect plans another worker; a node that goes away again and again is left. One
-// whose worker has died can be reached: it is left when that happens more often than
-// one task can be the cause of, and another node is there.
+// reconnect plans another worker; a node whose connection fails again and again is given up. A node
+// whose worker has died can be reached: it is given up when that happens more often than one task can
+// cause, and another node is there.
 func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 	if c.phase >= Draining || n.released || n.dropped {
 		return
@@ -374,7 +372,7 @@ func (c *Core) rerun(w *Worker, lost []*attempt) {
 	}
 }
 
-// rerunOne decides about one of so many attempts that had begun.
+// rerunOne decides about one attempt; begun is how many had begun there.
 func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 	c.vacate(a)
 	t := a.task
@@ -426,8 +424,8 @@ func times(n int) string {
 // begun reports whether an attempt has begun, as far as is known.
 func (a *attempt) begun() bool { return a.slot != nil || a.started > 0 }
 
-// leaveOrphans leaves what may still run to the next run. It is not noted as ended,
-// so that the next scheduler waits, too.
+// leaveOrphans leaves what may still run to the next run. Its end is not recorded, so that the next
+// scheduler waits, too.
 func (c *Core) leaveOrphans() {
 	for _, w := range c.orphans {
 		for _, a := range sorted(w.attempts) {
@@ -440,9 +438,9 @@ func (c *Core) leaveOrphans() {
 	}
 }
 
-// spool is what is known of the file in which an orphan leaves results.
+// spool is the state of the file in which an orphan leaves results.
 type spool struct {
-	expected bool // there is one, or will be
+	expected bool // the file exists, or will be created
 	alive    time.Time
 	running  map[int64]int32 // what it lets end
 }
@@ -453,11 +451,11 @@ type spooledResult struct {
 	node string
 }
 
-// stale is how long a worker may not touch its file before it is taken for dead. A
-// worker that cannot touch it ends its tasks before that.
+// stale is how long a worker may leave its file untouched before it is taken for dead. A worker that
+// cannot touch it ends its tasks before that.
 const stale = 2 * time.Minute
 
-// spooled takes what an orphan has left.
+// spooled handles what an orphan has left.
 func (c *Core) spooled(e Spooled) {
 	w := e.Worker
 	if w.State != Orphaned && w.State != Detached || !w.spool.expected {
@@ -510,15 +508,15 @@ func (c *Core) spooledEnd(t *pool.Task, d spooledResult) {
 	c.settle(t, nil, r, Output{Bytes: [2][]byte{d.Done.Out, d.Done.Err}, Files: d.Files})
 }
 
-// checkSpool gives an orphan up whose file is not touched any more.
+// checkSpool gives up an orphan whose file is no longer touched.
 func (c *Core) checkSpool(w *Worker) {
 	if c.now.After(w.until) && c.now.Sub(w.spool.alive) > stale {
 		c.workerGone(w)
 	}
 }
 
-// ofOrphan keeps a task that was read from being run while an orphan of a run before
-// may run it, or has left its result.
+// ofOrphan keeps a task that was read from running while an orphan of an earlier run may run it, or
+// has left its result.
 func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 	if past.State != Started {
 		return false
@@ -543,8 +541,7 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 	return true
 }
 
-// unclaimed reports whether workers of runs before may have tasks running that were not
-// read yet.
+// unclaimed reports whether workers of earlier runs may have tasks running that were not read yet.
 func (c *Core) unclaimed() bool {
 	for _, w := range c.prior {
 		if w.State != Detached || slices.ContainsFunc(slices.Collect(maps.Keys(w.spool.running)), func(seq int64) bool { return w.attempts[seq] == nil }) {
@@ -554,7 +551,7 @@ func (c *Core) unclaimed() bool {
 	return false
 }
 
-// Spooling are the orphans that may leave more in their files.
+// Spooling returns the orphans that may leave more in their files.
 func (c *Core) Spooling() []*Worker {
 	var out []*Worker
 	for _, w := range c.orphans {

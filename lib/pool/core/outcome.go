@@ -9,8 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// settle decides what an ended attempt means for its task. at is where it was; nil:
-// at an orphan.
+// settle decides what an ended attempt means for its task. at is the worker; nil: an orphan.
 func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 	r.Variant = t.Chosen()
 	c.stats.usage(r, t)
@@ -18,7 +17,7 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 	case wire.Lost:
 		c.lose(t, r, out)
 	case wire.Stopped:
-		if c.phase < Stopping { // only its node was told to end
+		if c.phase < Stopping { // only its node was asked to end
 			c.lose(t, r, out)
 			return
 		}
@@ -52,7 +51,7 @@ func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 		}
 		c.onHold[t.Seq] = &pending{t, r, Output{}}
 	case r.What == wire.NoStart && r.Exit == exitNotRun && !c.Serve:
-		// Nothing of its command has run, and the reason is not in the command.
+		// The command has not run, and it is not the cause.
 		c.do(Tried{Task: t, Result: r, Output: out, Print: true})
 		c.leftFor(t, r.Describe())
 	default:
@@ -60,8 +59,8 @@ func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 	}
 }
 
-// exitNotRun is the status of a task that could not be run for lack of something,
-// as opposed to one whose program is not there (127) or cannot be executed (126).
+// exitNotRun is the status of a task that could not be run for lack of something, as opposed to one
+// whose program does not exist (127) or cannot be executed (126).
 const exitNotRun = 125
 
 // again runs a task once more, at another node if there is one.
@@ -81,13 +80,13 @@ func (c *Core) endTask(t *pool.Task, r *Result, out Output) {
 	c.checkHalt()
 }
 
-// release lets go what waited for a task.
+// release releases the tasks that waited for a task.
 func (c *Core) release(t *pool.Task, ok bool) {
 	type end struct {
 		t  *pool.Task
 		ok bool
 	}
-	// What fails in turn for what it depends on is a list, not a stack.
+	// Dependents that fail in turn are handled in a list, to avoid recursion.
 	for ends := []end{{t, ok}}; len(ends) > 0; ends = ends[1:] {
 		free, failed := c.deps.finish(ends[0].t, ends[0].ok)
 		for _, next := range free {
@@ -105,14 +104,14 @@ func (c *Core) release(t *pool.Task, ok bool) {
 
 const dependencyFailed = "what it depends on has not succeeded"
 
-// cancelDependent ends a task that was read after what it depends on has failed.
+// cancelDependent ends a task that was read after one of its dependencies has failed.
 func (c *Core) cancelDependent(t *pool.Task) {
 	r := c.unrun(t, wire.Cancelled, dependencyFailed)
 	r.Dependency = true
 	c.endTask(t, r, Output{})
 }
 
-// cancelTask ends a task that shall not run.
+// cancelTask ends a task that is not to run.
 func (c *Core) cancelTask(t *pool.Task, why string) {
 	c.endTask(t, c.unrun(t, wire.Cancelled, why), Output{})
 }
@@ -131,7 +130,7 @@ func (c *Core) refuseSaying(t *pool.Task, why, said string) {
 	c.endTask(t, c.unrun(t, wire.Refused, why), Output{})
 }
 
-// refuseTwin ends a task whose id another has, without ending that one's.
+// refuseTwin ends a task whose id is in use, without ending the other task.
 func (c *Core) refuseTwin(t *pool.Task) {
 	id, x := t.ID(), *t.Extra
 	x.ID = ""
@@ -143,7 +142,7 @@ func (c *Core) unrun(t *pool.Task, what wire.Outcome, why string) *Result {
 	return &Result{Key: wire.Key{Seq: t.Seq, Attempt: t.Attempt}, What: what, Exit: 125, Start: c.seconds(), Error: wire.Text(why)}
 }
 
-// refuseUnmet ends what waits for tasks that do not exist, or for each other.
+// refuseUnmet ends tasks that wait for tasks that do not exist, or for each other.
 func (c *Core) refuseUnmet() {
 	tasks := c.deps.all()
 	slices.SortFunc(tasks, func(a, b *pool.Task) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -155,13 +154,13 @@ func (c *Core) refuseUnmet() {
 		}
 	}
 	for i, t := range tasks {
-		if c.deps.remove(t.Seq) != nil { // not cancelled with one before
+		if c.deps.remove(t.Seq) != nil { // not cancelled with an earlier one
 			c.refuse(t, why[i])
 		}
 	}
 }
 
-// checkHalt gives up when enough has failed, succeeded or ended.
+// checkHalt stops the run when enough tasks have failed, succeeded or ended.
 func (c *Core) checkHalt() {
 	s, halt := &c.stats, c.Halt
 	failed := s.failed + s.cancelled

@@ -66,7 +66,7 @@ func resourceStatus(total, free pool.Named) (out []ResourceStatus) {
 	return out
 }
 
-// Status is how things stand.
+// Status returns the present state.
 func (c *Core) Status(now time.Time) *Status {
 	c.now = now
 	s := &c.stats
@@ -127,8 +127,7 @@ type TaskInfo struct {
 	Reason  string
 }
 
-// List tells of the tasks that have not ended, of those that just wait at most so
-// many.
+// List returns the tasks that have not ended; of pending ones, at most that many.
 func (c *Core) List(most int) []TaskInfo {
 	var out []TaskInfo
 	for _, a := range sorted(c.attempts) {
@@ -169,8 +168,8 @@ func (c *Core) List(most int) []TaskInfo {
 	return out
 }
 
-// Explain says what a task waits for, a line for each reason. It is empty for a
-// task that is not known, or has ended.
+// Explain returns what a task waits for, one reason per line. It is empty if the task is unknown or
+// has ended.
 func (c *Core) Explain(seq int64, now time.Time) []string {
 	c.now = now
 	for _, i := range c.List(0) {
@@ -204,7 +203,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 	return nil
 }
 
-// variant says in which of several ways a task runs.
+// variant returns in which of several ways a task runs.
 func variant(t *pool.Task) []string {
 	if t.Chosen() == 0 {
 		return nil

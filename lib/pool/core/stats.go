@@ -44,7 +44,7 @@ type Failure struct {
 	Result *Result
 }
 
-// maxReasons bounds how many reasons for leaving tasks are told apart.
+// maxReasons limits how many reasons for leaving tasks are counted separately.
 const maxReasons = 20
 
 func (s *stats) leave(why string, seq, tasks int64) {
@@ -92,7 +92,7 @@ func (s *stats) end(t *pool.Task, r *Result, now time.Time) {
 	}
 }
 
-// rate is how many tasks ended each second lately.
+// rate returns how many tasks ended each second lately.
 func (s *stats) rate(now time.Time) float64 {
 	var sum int64
 	for _, n := range s.recent {
@@ -102,8 +102,8 @@ func (s *stats) rate(now time.Time) float64 {
 	return float64(sum) / math.Max(1, math.Min(since, float64(len(s.recent)-1)))
 }
 
-// average is the rate to expect: the one of lately, or of all the run if little
-// has ended lately.
+// average returns the expected rate: the recent one, or that of the whole run if few tasks have ended
+// lately.
 func (s *stats) average(now time.Time) float64 {
 	var sum int64
 	for _, n := range s.recent {
@@ -115,7 +115,7 @@ func (s *stats) average(now time.Time) float64 {
 	return float64(s.done+s.failed) / math.Max(1, now.Sub(s.first).Seconds())
 }
 
-// histogram counts durations in classes a fifth apart.
+// histogram counts durations in classes that grow by a fifth.
 type histogram struct {
 	counts [160]int32
 	total  int32
@@ -127,7 +127,7 @@ func (g *histogram) add(seconds float64) {
 	g.total++
 }
 
-// quantile is a duration that part of the tasks do not exceed.
+// quantile returns a duration that this fraction of the tasks do not exceed.
 func (g *histogram) quantile(part float64) float64 {
 	want := int32(math.Ceil(part * float64(g.total)))
 	var sum int32
@@ -151,7 +151,7 @@ func (c *Core) measure(n pool.Need, seconds float64) {
 	g.add(seconds)
 }
 
-// expected is how long a task will probably take, in the way that is the fastest.
+// expected returns how long a task will probably take, in its fastest variant.
 func (c *Core) expected(t *pool.Task) time.Duration {
 	least := c.expectedAs(t, t.Spec.Way(0))
 	for i := 1; i < t.Spec.Ways(); i++ {
@@ -160,8 +160,8 @@ func (c *Core) expected(t *pool.Task) time.Duration {
 	return least
 }
 
-// expectedAs is how long it will probably take with that need: what it says, what the user
-// says, or what others of its kind took.
+// expectedAs returns how long it will probably take with that need: by its own estimate, by the
+// user's, or by what others of its kind took.
 func (c *Core) expectedAs(t *pool.Task, need pool.Need) time.Duration {
 	if d := cmp.Or(t.Spec.Time, c.TimePerTask); d > 0 {
 		return d
@@ -196,8 +196,7 @@ func (c *Core) checkSlow() {
 	}
 }
 
-// late reports that a task would not end in time at any node, before the jobs that these
-// are of end.
+// late reports that a task would not end at any node before that node's job ends.
 func (c *Core) late(t *pool.Task) bool {
 	for _, w := range c.workers {
 		if t.Spec.Any(func(need pool.Need) bool { return !c.lateAt(t, need, w.n) }) {
@@ -217,7 +216,7 @@ func (c *Core) allLate() bool {
 	return all
 }
 
-// allocated is the CPU seconds the nodes were there for.
+// allocated returns the CPU seconds for which the nodes were available.
 func (c *Core) allocated() float64 {
 	sum := c.gone
 	for _, w := range c.workers {
@@ -226,7 +225,7 @@ func (c *Core) allocated() float64 {
 	return max(sum, 1e-9)
 }
 
-// Summary is how a run has ended.
+// Summary is the result of a run.
 type Summary struct {
 	Done, Failed, Cancelled int64
 	Skipped, FailedBefore   int64
@@ -244,11 +243,11 @@ type Summary struct {
 	Slowest   []Slow
 	Failures  []Failure
 	JournalOK bool
-	// HandedOver says that another scheduler is to go on.
+	// HandedOver says that another scheduler is to continue.
 	HandedOver bool
 }
 
-// Summary sums up, at the end.
+// Summary returns the summary, at the end.
 func (c *Core) Summary() *Summary {
 	s := &c.stats
 	waits := map[string]*Reason{}
@@ -283,20 +282,20 @@ func (c *Core) Summary() *Summary {
 	}
 	bad := r.Failed+r.Cancelled+r.FailedBefore > 0
 	if !c.explicit && r.Left == 0 && c.eof {
-		if r.Why, r.Exit = "", 0; bad && !c.Serve { // who asked for them knows
+		if r.Why, r.Exit = "", 0; bad && !c.Serve { // clients know the results of their requests
 			r.Exit = 1
 		}
 	}
 	switch {
 	case !c.explicit && r.Left > 0 && r.Exit < 2:
-		r.Exit = ExitLeft // whatever has failed beside
+		r.Exit = ExitLeft // even if tasks have failed
 	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
 		r.Exit = 1
 	}
 	return r
 }
 
-// whyWaiting says why a task waits that could start as far as other tasks go.
+// whyWaiting returns why a task waits whose dependencies are met.
 func (c *Core) whyWaiting(t *pool.Task) string {
 	switch {
 	case c.late(t):

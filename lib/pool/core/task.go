@@ -10,10 +10,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// read takes in a task that was read, unless it was done before.
+// read handles a task that was read, unless it was done in an earlier run.
 func (c *Core) read(in Input) {
 	t := in.Task
-	if in.Past.Variant < t.Spec.Ways() { // it may have had more before
+	if in.Past.Variant < t.Spec.Ways() { // it may have had more variants before
 		t.Variant = int8(in.Past.Variant)
 	}
 	c.lastSeq = max(c.lastSeq, t.Seq)
@@ -38,7 +38,7 @@ func (c *Core) read(in Input) {
 	}
 }
 
-// skip leaves out what has ended before.
+// skip leaves out a task that has ended in an earlier run.
 func (c *Core) skip(t *pool.Task, ok bool) {
 	c.stats.skipped++
 	if !ok {
@@ -95,7 +95,7 @@ func (c *Core) push(t *pool.Task) {
 	c.pool.Push(t)
 }
 
-// schedule starts what can start.
+// schedule starts all tasks that can start.
 func (c *Core) schedule() {
 	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
@@ -117,20 +117,20 @@ func (c *Core) schedule() {
 	}
 }
 
-// refuseMisfits refuses what waits and is now known to be too large for every node.
+// refuseMisfits refuses waiting tasks that are now known to be too large for every node.
 func (c *Core) refuseMisfits() {
 	for _, t := range c.pool.Misfits(func(s *pool.Spec) bool { return c.misfit(s) == "" }) {
 		c.refuse(t, c.misfit(t.Spec))
 	}
 }
 
-// fill gives a worker a few tasks more than it has room for, so that it need not
-// wait for the scheduler when one ends. Long tasks do not need that.
+// fill sends a worker a few tasks more than it has room for, so that it need not wait for the
+// scheduler when one ends. Long tasks do not need that.
 func (c *Core) fill(w *Worker) {
 	window := w.window()
 	if c.Halt != (Halt{}) || c.Delay > 0 || c.LostRetries == 0 || w.Node.row > 0 {
-		// What is queued at a worker may begin before the scheduler can stop it, or
-		// hears of it.
+		// A task that is queued at a worker may begin before the scheduler can prevent it, or learns
+		// of it.
 		window = 0
 	}
 	if w.State != Ready || w.queued >= window {
@@ -153,8 +153,7 @@ func (c *Core) fill(w *Worker) {
 	}
 }
 
-// window is how many tasks may be queued at a worker: what it ends in the time of
-// a few journeys there and back.
+// window is how many tasks may be queued at a worker: as many as it ends in a few round trips.
 func (w *Worker) window() int {
 	running := len(w.attempts) - w.queued
 	if !w.measured || w.duration > 2 || running == 0 {
@@ -178,7 +177,7 @@ func (c *Core) tooSoon() bool {
 	return left > 0
 }
 
-// start hands a task to a worker; without a slot it is to follow another.
+// start sends a task to a worker; without a slot, it is to follow another one.
 func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 	t.Attempt++
 	c.lastStart = c.now
@@ -207,7 +206,7 @@ func (c *Core) start(t *pool.Task, s *pool.Slot, w *Worker) {
 	}
 }
 
-// lasts is how long a task takes, as far as it says; 0: it does not.
+// lasts returns how long a task takes by its own estimate; 0: it has none.
 func lasts(t *pool.Task) time.Duration { return cmp.Or(t.Spec.Time, t.Spec.Timeout) }
 
 func message(a *attempt) *wire.Run {
@@ -240,7 +239,7 @@ func (w *Worker) unqueue(a *attempt) {
 	}
 }
 
-// forget takes an attempt off the lists, and gives its slot back.
+// forget removes an attempt from the lists, and releases its slot.
 func (c *Core) forget(a *attempt) {
 	delete(a.worker.attempts, a.task.Seq)
 	delete(c.attempts, a.task.Seq)
@@ -291,13 +290,12 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 	c.settle(a.task, w, r, out)
 }
 
-// endNotice is how long it may take to learn that the node or the job is being ended,
-// after a task was.
+// endNotice is how much later than the end of a task its cause, the end of the node or the job, may
+// become known.
 const endNotice = 1500 * time.Millisecond
 
-// mayBeStopped reports whether a task may have been ended by whoever ends the job:
-// Slurm signals all processes at once, and tasks end sooner than the scheduler hears
-// of it.
+// mayBeStopped reports whether a task may have been ended because the job is being ended: Slurm
+// signals all processes at once, and tasks end sooner than the scheduler learns of it.
 func (c *Core) mayBeStopped(d *wire.Done, r *Result) bool {
 	killed := d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9
 	return r.What == wire.Failed && killed && (c.Batch || len(c.nodes) > 1)
@@ -328,7 +326,7 @@ func (c *Core) passSlot(w *Worker, a *attempt, next *wire.Key) {
 	if next != nil {
 		if b := w.attempts[next.Seq]; b != nil && b.task.Attempt == next.Attempt {
 			w.unqueue(b)
-			if b.slot != nil { // was given another when it was not yet known to have one
+			if b.slot != nil { // was given another slot before it was known to have begun
 				c.pool.Release(b.slot)
 			}
 			b.slot = c.pool.Follow(a.slot, b.task)
@@ -356,7 +354,7 @@ func (w *Worker) average(seconds float64) {
 	w.duration += (seconds - w.duration) / 16
 }
 
-// evenOut takes tasks back that wait at a worker while another has room.
+// evenOut takes back tasks that wait at a worker while another one has room.
 func (c *Core) evenOut() {
 	for _, w := range c.workers {
 		for need, q := range w.backlog {
@@ -367,7 +365,7 @@ func (c *Core) evenOut() {
 	}
 }
 
-// recall asks for a task back, if it has not begun.
+// recall requests a task back, if it has not begun.
 func (c *Core) recall(a *attempt) {
 	if !a.recalled {
 		a.recalled = true
@@ -428,11 +426,11 @@ func (c *Core) holdList() []int64 {
 	return seqs
 }
 
-// cancel ends tasks, wherever they are.
+// cancel ends tasks, in whatever state they are.
 func (c *Core) cancel(e *Cancel) {
 	seqs := e.Seqs
 	if e.All {
-		for _, t := range c.pool.TakeAll() { // one by one takes long when they are many
+		for _, t := range c.pool.TakeAll() { // one by one is slow for many tasks
 			c.cancelTask(t, "by request")
 			e.Count++
 		}
@@ -464,7 +462,7 @@ func (c *Core) cancel(e *Cancel) {
 	}
 }
 
-// removeOrphaned takes a task that may still run off the list.
+// removeOrphaned removes a task that may still run from the list.
 func (c *Core) removeOrphaned(seq int64) *pool.Task {
 	for _, w := range c.orphans {
 		if a := w.attempts[seq]; a != nil {
@@ -513,7 +511,7 @@ func (c *Core) newResult(node string, d *wire.Done) *Result {
 
 func (c *Core) seconds() float64 { return float64(c.now.UnixMicro()) / 1e6 }
 
-// Describe says how an attempt has ended, after "it".
+// Describe returns how an attempt has ended, as the predicate of a sentence.
 func (r *Result) Describe() string {
 	switch r.What {
 	case wire.OK:

@@ -9,13 +9,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Tasks of several nodes. The command runs at the first of them, and starts what it wants at
-// the others by itself, as MPI does. All nodes give their part, or none. When one is lost,
-// the attempt is: its command is ended. When the command has ended, the workers of the other
-// nodes end what is left of it there; before they have said so, the parts are not given to
-// others, and the task neither ends nor runs again. Where a node is not there, it is cleared
-// before it gets other tasks, unless both it and the scheduler are lost: then what is there
-// ends with the command that has started it.
+// Tasks of several nodes. The command runs at the first of them, and starts processes at the others
+// by itself, as MPI does. Either all nodes give their part, or none. When one is lost, so is the
+// attempt: its command is ended. When the command has ended, the workers of the other nodes end its
+// remaining processes there. Before they have confirmed that, the parts are not given to other tasks,
+// and the task neither ends nor runs again. A node that is away then is cleared before it gets other
+// tasks, unless both it and the scheduler are lost: its processes end with the command that has
+// started them.
 
 // wide reports whether the attempt is one of several nodes.
 func (a *attempt) wide() bool { return a.slot != nil && len(a.slot.Others) > 0 }
@@ -32,7 +32,7 @@ func (a *attempt) others() []*Worker {
 // unused reports whether a worker has no part in any task.
 func (w *Worker) unused() bool { return len(w.attempts)+len(w.shared) == 0 }
 
-// join notes the attempt at the other nodes.
+// join records the attempt at the other nodes.
 func (c *Core) join(a *attempt) {
 	c.wides[a.task.Seq] = a
 	for _, w := range a.others() {
@@ -44,7 +44,7 @@ func (c *Core) join(a *attempt) {
 	}
 }
 
-// part takes it off there.
+// part removes it there.
 func (c *Core) part(a *attempt) {
 	if !a.wide() {
 		return
@@ -55,8 +55,8 @@ func (c *Core) part(a *attempt) {
 	}
 }
 
-// crowded reports whether an attempt has a part of a node as the worker before had it: what
-// it has started there may still run.
+// crowded reports whether an attempt has a part of a node from its previous worker: its processes
+// there may still run.
 func (c *Core) crowded(w *Worker) bool {
 	for _, a := range c.wides {
 		if slices.ContainsFunc(a.others(), func(o *Worker) bool { return o != w && o.Node == w.Node }) {
@@ -66,14 +66,15 @@ func (c *Core) crowded(w *Worker) bool {
 	return false
 }
 
-// sweeping is an attempt whose command has ended, and that others clear away.
+// sweeping is an attempt whose command has ended, and whose remaining processes are being ended by
+// other workers.
 type sweeping struct {
 	attempt *attempt
 	left    []*Worker
 	then    func()
 }
 
-// after goes on when nothing is left of an attempt that was lost with its worker.
+// after calls then when nothing is left of an attempt that was lost with its worker.
 func (c *Core) after(a *attempt, then func()) {
 	if a.wide() {
 		c.sweep(a, then)
@@ -82,13 +83,13 @@ func (c *Core) after(a *attempt, then func()) {
 	then()
 }
 
-// sweep has the other nodes of an attempt end what is left of it. Then it gives back what
-// the attempt has, and goes on.
+// sweep has the other nodes of an attempt end its remaining processes. Then it releases what the
+// attempt holds, and calls then.
 func (c *Core) sweep(a *attempt, then func()) {
 	s := &sweeping{attempt: a, then: then}
 	for _, o := range a.others() {
 		o.Node.unswept[a.key()] = true
-		if w := o.Node.Worker; w != nil && w.connected() { // it, or the one that came after
+		if w := o.Node.Worker; w != nil && w.connected() { // it, or its successor
 			s.left = append(s.left, w)
 			c.sendSweep(w, a.key())
 		}
@@ -99,14 +100,14 @@ func (c *Core) sweep(a *attempt, then func()) {
 
 func (c *Core) sendSweep(w *Worker, k wire.Key) { c.send(w, &wire.Message{Sweep: &k}) }
 
-// sweepLate has a worker end what the one before it was not there for.
+// sweepLate has a worker end what its predecessor could not.
 func (c *Core) sweepLate(w *Worker) {
 	for _, k := range slices.SortedFunc(maps.Keys(w.Node.unswept), func(a, b wire.Key) int { return cmp.Compare(a.Seq, b.Seq) }) {
 		c.sendSweep(w, k)
 	}
 }
 
-// swept takes that nothing of an attempt is left at a worker; of none that is gone.
+// swept records that nothing of an attempt is left at a worker, or at any that is gone.
 func (c *Core) swept(w *Worker, k wire.Key) {
 	if w != nil {
 		delete(w.Node.unswept, k)
@@ -127,12 +128,12 @@ func (c *Core) swept(w *Worker, k wire.Key) {
 	}
 }
 
-// clears reports whether a worker is waited for to end what is left of an attempt.
+// clears reports whether a worker has yet to confirm the end of an attempt's processes.
 func (c *Core) clears(w *Worker) bool {
 	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return slices.Contains(s.left, w) })
 }
 
-// sharedLost ends the attempts that have a part at a worker which is not there any more.
+// sharedLost ends the attempts that have a part at a worker that is gone.
 func (c *Core) sharedLost(w *Worker, why string) {
 	for _, a := range sorted(w.shared) {
 		c.loseNode(a, w, why)
@@ -141,7 +142,7 @@ func (c *Core) sharedLost(w *Worker, why string) {
 	c.swept(nil, wire.Key{})
 }
 
-// loseNode ends an attempt, as one of its nodes is lost, or is about to be.
+// loseNode ends an attempt because one of its nodes is lost, or is about to be.
 func (c *Core) loseNode(a *attempt, w *Worker, why string) {
 	if a.lost == "" {
 		a.lost = "node " + w.Name() + ": " + oneLine(why)
@@ -156,7 +157,7 @@ func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output) {
 	others := a.others()
 	c.sweep(a, func() {
 		if r.What == wire.Failed && c.phase < Stopping {
-			// It fails sooner than it is known that one of its nodes is lost.
+			// It fails before it is known that one of its nodes is lost.
 			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(endNotice), a, others})
 			return
 		}
@@ -177,7 +178,7 @@ func (c *Core) settleWide(a *attempt, others []*Worker, r *Result, out Output) {
 	c.settle(a.task, nil, r, out)
 }
 
-// ends is called when a worker ends by itself, and what it runs, as after SIGTERM: attempts
+// ends is called when a worker ends by itself, and with it what it runs, as after SIGTERM: attempts
 // that have a part of its node are lost.
 func (c *Core) ends(w *Worker) {
 	c.leaves(w)

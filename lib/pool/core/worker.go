@@ -10,8 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// State is how far a worker has come between the first try to reach it and its
-// end. See loss.go for how it moves on.
+// State is the state of a worker between the first try to reach it and its end. Loss.go has the
+// transitions.
 type State uint8
 
 // The states.
@@ -20,7 +20,7 @@ const (
 	Connecting              // being reached
 	Waiting                 // connected; has nothing yet, as an orphan has the CPUs, or for the probe
 	Ready                   // has tasks, or can have some
-	Closed                  // connected; gets nothing new: its node is quarantined, or it is told to end
+	Closed                  // connected; gets no new tasks: its node is quarantined, or it was asked to end
 	Orphaned                // its connection has ended; its tasks may run on, until its lease ends
 	Detached                // an orphan that lets its tasks end, and leaves the results in a file
 	Gone                    // nothing is left of it
@@ -42,7 +42,7 @@ type Node struct {
 	dropped    bool   // is not reached any more
 	why        string // for that, or for the quarantine
 	released   bool
-	margin     time.Duration // before Spec.End
+	margin     time.Duration // how long before Spec.End tasks are ended
 	quarantine bool
 	up         time.Time
 	done, lost int64
@@ -61,7 +61,7 @@ type Worker struct {
 	n        *pool.Node
 	hello    *wire.Hello
 	attempts map[int64]*attempt
-	backlog  map[pool.Need][]*attempt // sent ahead, by what they want
+	backlog  map[pool.Need][]*attempt // sent ahead, by need
 	queued   int                      // in all of it
 	shared   map[int64]*attempt       // of other workers, which have a part of the node
 	until    time.Time                // Planned: when to try; orphans: when its leases end
@@ -74,7 +74,7 @@ type Worker struct {
 	check    check
 	ending   bool      // it ends by itself, as after SIGTERM
 	leaving  time.Time // since when it ends by itself
-	bye      bool      // it was told that nothing of it is needed any more
+	bye      bool      // it was dismissed: nothing of it is needed any more
 	duration float64   // of tasks, in seconds, averaged
 	measured bool
 	idle     time.Time
@@ -82,8 +82,8 @@ type Worker struct {
 	// cancelled are attempts at an orphan whose tasks have ended; they may still run.
 	cancelled []*attempt
 	told      bool
-	died      bool // it has ended, not its connection
-	fatal     bool // it will not do better next time
+	died      bool // it has ended, not only its connection
+	fatal     bool // another try would fail as well
 }
 
 // Name is that of its node.
@@ -100,7 +100,7 @@ func (c *Core) nodeEvent(n *Node, what, why string) {
 	c.do(NodeEvent{Node: n.Spec.Name, What: what, Why: why})
 }
 
-// receive handles what a worker says.
+// receive handles the messages of a worker.
 func (c *Core) receive(w *Worker, messages []wire.Message) {
 	if !w.connected() {
 		return
@@ -149,8 +149,8 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 	}
 }
 
-// workerSignal handles a signal that a worker got; under srun, the workers get what
-// Slurm sends to the steps.
+// workerSignal handles a signal that a worker got: under srun, Slurm sends the signals of steps to
+// the workers.
 func (c *Core) workerSignal(w *Worker, name string) {
 	switch name {
 	case "USR1":
@@ -161,8 +161,8 @@ func (c *Core) workerSignal(w *Worker, name string) {
 	}
 }
 
-// leaves is called when a worker ends by itself: it ends tasks, or gives them back,
-// without being asked.
+// leaves is called when a worker ends by itself: it ends tasks, or gives them back, without a
+// request.
 func (c *Core) leaves(w *Worker) {
 	if !w.ending {
 		w.leaving = c.now
@@ -171,10 +171,10 @@ func (c *Core) leaves(w *Worker) {
 	c.close(w)
 }
 
-// dismiss says goodbye to workers that end by themselves, when their tasks have ended and
-// their output was fetched: they wait for that. Another worker may take the place of each.
-// In a job of Slurm, SIGTERM announces most often that everything is killed a little later,
-// as by preemption; nothing is to begin there before it is clear that it is not.
+// dismiss lets workers that end by themselves go, once their tasks have ended and their output was
+// fetched: they wait for that. Another worker may take the place of each. In a Slurm job, SIGTERM
+// mostly means that everything is killed a little later, as by preemption; nothing begins there until
+// it is clear that this is not so.
 func (c *Core) dismiss(needed map[*Worker]bool) {
 	for _, w := range c.workers {
 		if c.Batch && c.now.Sub(w.leaving) < c.NodeTimeout && !w.Node.released {
@@ -187,13 +187,13 @@ func (c *Core) dismiss(needed map[*Worker]bool) {
 	}
 }
 
-// close lets a worker have nothing new.
+// close gives a worker no new tasks.
 func (c *Core) close(w *Worker) {
 	c.pool.Close(w.n)
 	c.set(w, Closed)
 }
 
-// cpus says which CPUs of a node tasks get, and whether they are bound to them.
+// cpus returns which CPUs of a node tasks get, and whether they are bound to them.
 func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool, warning string) {
 	seen := len(hello.CPUs)
 	want := spec.Slots
@@ -226,8 +226,8 @@ func (c *Core) cpus(spec NodeSpec, hello *wire.Hello) (cpus []pool.CPU, pin bool
 	return cpus, false, warning
 }
 
-// misfit says why the pool could never run such tasks in any of their ways, if all of its
-// nodes were there, or nothing.
+// misfit returns why the pool could never run such tasks in any of their variants, even with all of
+// its nodes, or "".
 func (c *Core) misfit(s *pool.Spec) string {
 	var why []string
 	for i := range s.Ways() {
@@ -240,8 +240,8 @@ func (c *Core) misfit(s *pool.Spec) string {
 	return strings.Join(why, "; ")
 }
 
-// misfitAs is misfit for one of the ways. A node is taken as it is declared until it has been
-// there.
+// misfitAs is misfit for one variant. A node is taken as declared until its worker has reported its
+// size.
 func (c *Core) misfitAs(need pool.Need) string {
 	local := need
 	for _, name := range need.Named.Names() {
@@ -272,7 +272,7 @@ func (c *Core) misfitAs(need pool.Need) string {
 	return "no node of the pool is large enough: it needs " + need.String()
 }
 
-// holds reports whether a node is large enough, as far as is known of it.
+// holds reports whether a node is large enough, as far as is known.
 func (c *Core) holds(n *Node, need pool.Need) bool {
 	switch {
 	case n.known:
@@ -285,7 +285,7 @@ func (c *Core) holds(n *Node, need pool.Need) bool {
 	return (n.Spec.Slots == 0 || need.CPUs <= n.Spec.Slots) && (n.Spec.Slots > 0 || n.Spec.Most == 0 || need.CPUs <= n.Spec.Most)
 }
 
-// resources are those that a node has: what is said of it, else of all nodes.
+// resources returns those of a node: its own entry, or else that of all nodes.
 func (c *Core) resources(node, host string) pool.Named {
 	var own, all pool.Named
 	for _, r := range c.Resources {
@@ -307,8 +307,8 @@ func (c *Core) resources(node, host string) pool.Named {
 // idleBefore is how long a node must have been idle to be given back.
 const idleBefore = 5 * time.Second
 
-// releaseIdle gives nodes back that will not be needed any more: nothing waits,
-// and nothing runs there. The node of the scheduler stays, as the job ends with it.
+// releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
+// there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
 	if !c.ReleaseIdle || !c.eof || c.pool.Waiting() > 0 || c.deps.waiting() > 0 || len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.Serve || c.opening > 0 || c.now.Before(c.releaseAt) {
 		return
@@ -346,7 +346,7 @@ func (c *Core) releaseIdle(needed map[*Worker]bool) {
 	c.do(Release{idle, keep})
 }
 
-// leave takes a worker out of the pool of those that are connected.
+// leave removes a worker from those that are connected.
 func (c *Core) leave(w *Worker) {
 	c.workers = slices.DeleteFunc(c.workers, func(o *Worker) bool { return o == w })
 	c.gone += c.now.Sub(w.Node.up).Seconds() * float64(w.n.Total().CPUs)

@@ -15,8 +15,8 @@ import (
 
 // Addition are tasks for a run that has begun.
 type Addition struct {
-	Text string            `json:"text"`            // as the input of a run: a command a line
-	JSON bool              `json:"jsonl,omitempty"` // or an object a line
+	Text string            `json:"text"`            // as the input of a run: one command per line
+	JSON bool              `json:"jsonl,omitempty"` // or one object per line
 	Set  map[string]string `json:"set,omitempty"`   // what they need, by the names of [Set]
 }
 
@@ -28,9 +28,9 @@ type Tasks interface {
 	Ready() bool
 }
 
-// Growing are the tasks of an input, followed by those that were added to the run. These
-// are in a file, an [Addition] a line, so that they have the same numbers when the run is
-// resumed. After its end, Next goes on when more was added.
+// Growing are the tasks of an input, followed by those that were added to the run. The latter are in
+// a file, one [Addition] per line, so that they have the same numbers when the run is resumed. After
+// io.EOF, Next continues if more were added.
 type Growing struct {
 	input  Tasks // nil: at its end
 	name   string
@@ -114,7 +114,7 @@ func (g *Growing) open() error {
 	return nil
 }
 
-// maxAddition bounds one addition, as it is in the file.
+// maxAddition limits the size of one addition in the file.
 const maxAddition = 64 << 20
 
 func (a *Addition) open(base pool.Spec, shell bool) (*Reader, error) {
@@ -157,8 +157,7 @@ func (g *Growing) Add(a *Addition) (int, error) {
 	return count, appendLine(g.name, b)
 }
 
-// appendLine brings a line to the end of a file and to the disk. Of one that did not come
-// whole, nothing is left.
+// appendLine appends a line to a file and flushes it to disk. A partial line is removed.
 func appendLine(name string, line []byte) error {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -180,7 +179,7 @@ func appendLine(name string, line []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// dropTorn takes away what is behind the last whole line, which was never acknowledged.
+// dropTorn removes what follows the last complete line, which was never acknowledged.
 func dropTorn(f *os.File, size int64) error {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, size))
 	if err != nil || b[len(b)-1] == '\n' {

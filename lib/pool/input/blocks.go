@@ -165,7 +165,7 @@ type scan struct {
 	count int // records there
 }
 
-// mark is what stands around the end of a record, and how much of it belongs to that.
+// mark returns the text around the end of a record, and how much of it belongs to that record.
 func (c *Cut) mark() (text []byte, end int) {
 	if c.Lines > 0 {
 		return []byte("\n"), 1
@@ -173,7 +173,7 @@ func (c *Cut) mark() (text []byte, end int) {
 	return []byte(c.End + c.Start), len(c.End)
 }
 
-// nth returns where the block ends that has all its records, or 0.
+// nth returns where a block with all its records ends, or 0.
 func (s *scan) nth(buf []byte) int {
 	mark, end := s.cut.mark()
 	if len(mark) == 0 {

@@ -1,6 +1,5 @@
-// Package input makes tasks of what the user wrote: lines, lines ended by NUL,
-// JSON lines, or arguments put into a template.
+// Package input reads tasks from what the user wrote: lines, lines ended by NUL, JSON lines, or
+// arguments put into a template.
 //
-// A reader never looks further ahead than the task it is asked for, so it can be
-// fed by a pipe for ever.
+// A reader never reads ahead of the requested task, so a pipe can feed it for ever.
 package input

@@ -19,8 +19,8 @@ type Group struct {
 	Context bool
 }
 
-// MaxChars is how long a command line gets with Fill: Linux bounds one argument of a
-// program to 128 KiB, and a command line for the shell is one.
+// MaxChars is the length of a command line with Fill: Linux limits one argument of a program to 128
+// KiB, and a command line for the shell is one argument.
 const MaxChars = 128<<10 - 4096
 
 // groups puts rows together.

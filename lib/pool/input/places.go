@@ -85,7 +85,7 @@ func (s *syntax) parse(word string) ([]piece, error) {
 	return out, nil
 }
 
-// place reads what is between braces; nil if that is no replacement string.
+// place parses what is between braces; nil if that is not a replacement string.
 func (s *syntax) place(text string) (*place, error) {
 	switch text {
 	case "#":

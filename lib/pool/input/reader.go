@@ -200,8 +200,8 @@ type BadTask struct {
 func (e *BadTask) Error() string { return e.Where + ": " + e.Err.Error() }
 func (e *BadTask) Unwrap() error { return e.Err }
 
-// Next returns the next task; io.EOF at the end. After a *BadTask it can be
-// called again; any other error is the last.
+// Next returns the next task; io.EOF at the end. After a *BadTask it can be called again; any other
+// error is final.
 func (in *Reader) Next() (*pool.Task, error) {
 	switch {
 	case in.err != nil:
@@ -242,8 +242,7 @@ func (in *Reader) nextLine() (*pool.Task, error) {
 	}
 }
 
-// tooLong makes the error of one task of an error in reading, if it is that of a record
-// that is too long.
+// tooLong converts a read error into the error of one task, if a record is too long.
 func (in *Reader) tooLong(err error) error {
 	var long errLong
 	if !errors.As(err, &long) {
@@ -253,7 +252,7 @@ func (in *Reader) tooLong(err error) error {
 	return in.bad(long.begin+"…", err)
 }
 
-// Ready reports whether the next task is there already.
+// Ready reports whether the next task can be read without waiting.
 func (in *Reader) Ready() bool {
 	switch {
 	case in.err != nil || in.lines == nil || in.mixing || in.tmpl != nil && in.rows.at != nil:

@@ -131,7 +131,7 @@ func (in *records) next() (string, error) {
 	}
 }
 
-// ready reports whether the next record is there already.
+// ready reports whether the next record can be read without waiting.
 func (in *records) ready() bool {
 	b, _ := in.r.Peek(in.r.Buffered())
 	return bytes.IndexByte(b, in.end) >= 0
@@ -187,8 +187,8 @@ type dim struct {
 	rows  int
 }
 
-// combinations are all combinations of some dimensions, the last changing fastest. The
-// first may be read while it goes.
+// combinations are all combinations of some dimensions, the last changing fastest. The first may be
+// read as a stream.
 type combinations struct {
 	stream *columns // the first dimension; nil: all are in dims
 	row    []string // of the stream
@@ -243,8 +243,7 @@ type sources struct {
 	count int      // of arguments in a row; 0: not known before it is read
 }
 
-// open reads all sources but one that is a file and stands alone in front, which may
-// never end.
+// open reads all sources except a file that is the only first source: it may never end.
 func open(stdin io.Reader, list []Source, o *Options, split *regexp.Regexp) (*sources, error) {
 	out := &sources{}
 	var dims []dim

@@ -24,9 +24,9 @@ type template struct {
 	buf     []byte
 }
 
-// forShell reports whether the first word of a template can hardly be the name of a
-// program, having blanks or shell metacharacters in it. Then all of the template is a
-// command line for the shell.
+// forShell reports whether the first word of a template is unlikely to be the name of a program, as
+// it contains whitespace or shell metacharacters. The whole template is then a command line for the
+// shell.
 func forShell(words []string) bool {
 	return strings.ContainsAny(words[0], " \t\n|&;<>()$`")
 }

@@ -77,7 +77,7 @@ type Record struct {
 // ByDependency is the By of a task that was cancelled for what it depends on.
 const ByDependency = "dependency"
 
-// What the records of nodes say that matters later.
+// Events of nodes that are used later.
 const (
 	Up   = "up"
 	Gone = "gone" // nothing is left of its worker
@@ -128,8 +128,8 @@ type Journal struct {
 
 	lock    *lock.Lock // nil: the file system has no locks
 	holder  string     // what the file of the lock says while this scheduler has it
-	checked time.Time  // when that was looked at
-	taken   bool       // it says something else
+	checked time.Time  // when the holder was last read
+	taken   bool       // the file has another holder
 	file    *file
 	joblog  *file
 	lease   *os.File
@@ -145,11 +145,11 @@ type sendKey struct {
 	variant int
 }
 
-// probeTime is how long those who look whether a run goes on, by Held, may keep its lock.
+// probeTime is how long Held may keep the lock of a run to find out whether it is taken.
 const probeTime = 200 * time.Millisecond
 
-// ErrTaken says that another scheduler has taken the run directory. That can happen where the
-// lock of a file is not seen on other hosts, or was lost with a connection to its server.
+// ErrTaken says that another scheduler has taken the run directory. That can happen if the lock of a
+// file is not visible on other hosts, or was lost with a connection to the file server.
 var ErrTaken = errors.New("another scheduler has taken the run directory")
 
 // Create makes or reopens a run directory and locks it.
@@ -216,9 +216,9 @@ func heldElsewhere(dir string) bool {
 
 var localLocks = lock.Local // tests have no such file system
 
-// mine fails with ErrTaken if another scheduler has the run directory. It looks each second:
-// a scheduler that was stopped for longer than its lease, with its machine, looks before it
-// writes or hands out anything.
+// mine fails with ErrTaken if another scheduler has the run directory. It checks once a second: a
+// scheduler that was stopped for longer than its lease, with its machine, checks before it writes or
+// sends out anything.
 func (j *Journal) mine() error {
 	if now := clock.Now(); !j.taken && now.Sub(j.checked).Abs() >= time.Second {
 		holder, err := os.ReadFile(filepath.Join(j.Dir, "lock"))
@@ -231,8 +231,8 @@ func (j *Journal) mine() error {
 	return nil
 }
 
-// heldByLease stands in for a lock: a scheduler notes leases as long as it is there, and
-// its name until it has ended.
+// heldByLease stands in for a lock: a scheduler renews the lease file as long as it lives, and its
+// name stays until it has ended.
 func heldByLease(dir string) error {
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 	if until := LeaseEnd(dir); len(holder) > 0 && clock.Now().Before(until) {
@@ -242,7 +242,7 @@ func heldByLease(dir string) error {
 	return nil
 }
 
-// sync puts what was written to the disk, each second.
+// sync flushes what was written to disk, once a second.
 func (j *Journal) sync() {
 	defer close(j.synced)
 	for {
@@ -303,8 +303,8 @@ func cmpOr(a, b string) string {
 	return b
 }
 
-// Flush writes everything out. After an error nothing is lost: the next Flush
-// goes on where this one has failed; but after ErrTaken, nothing is written any more.
+// Flush writes everything out. After an error nothing is lost: the next Flush continues where this
+// one has failed; but after ErrTaken, nothing more is written.
 func (j *Journal) Flush() error {
 	if err := j.mine(); err != nil {
 		return err
@@ -316,7 +316,7 @@ func (j *Journal) Flush() error {
 // Pending is the number of bytes that could not be written yet.
 func (j *Journal) Pending() int { return j.file.pending.Len() + j.joblog.pending.Len() }
 
-// Close writes everything out and gives the run directory free.
+// Close writes everything out and unlocks the run directory.
 func (j *Journal) Close() error {
 	err := j.Flush()
 	close(j.closing)
@@ -334,7 +334,7 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// file is appended to in pieces.
+// file is a file to which pieces are appended.
 type file struct {
 	mu      sync.Mutex // guards f against the goroutine that syncs
 	f       *os.File

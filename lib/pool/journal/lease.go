@@ -12,12 +12,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// leaseFile says until when workers may have tasks running without a scheduler, in
-// seconds since 1970.
+// leaseFile has the time at which the leases of workers expire if there is no scheduler, in seconds
+// since 1970.
 const leaseFile = "lease"
 
-// Lease notes until when workers may have tasks running if this scheduler is gone. It
-// writes in place, which needs no room on the disk.
+// Lease records when the leases of workers expire if this scheduler is gone. It writes in place,
+// which needs no free space on the disk.
 func (j *Journal) Lease(until time.Time) error {
 	if err := j.mine(); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (j *Journal) Lease(until time.Time) error {
 	return err
 }
 
-// LeaseEnd is until when workers of the scheduler before may have tasks running.
+// LeaseEnd returns when the leases of the previous scheduler's workers expire.
 func LeaseEnd(dir string) time.Time {
 	b, err := os.ReadFile(filepath.Join(dir, leaseFile))
 	if err != nil {
@@ -45,7 +45,7 @@ func LeaseEnd(dir string) time.Time {
 	return time.Unix(n, 0)
 }
 
-// Orphans returns the workers that may still be there, by what Entry.Worker says.
+// Orphans returns the workers that may still exist, by the keys of Entry.Worker.
 func (h *History) Orphans() map[uint16]wire.Identity {
 	out := map[uint16]wire.Identity{}
 	if h == nil {
@@ -59,7 +59,7 @@ func (h *History) Orphans() map[uint16]wire.Identity {
 	return out
 }
 
-// knownWorker is a worker the journal tells of.
+// knownWorker is a worker that the journal mentions.
 type knownWorker struct {
 	wire.Identity
 	gone bool
@@ -75,7 +75,7 @@ func (w *knownWorker) is(o *wire.Identity) bool {
 // maxWorkers bounds how many workers an entry can name.
 const maxWorkers = 1<<16 - 1
 
-// node takes what is said of a node.
+// node handles a record of a node.
 func (h *History) node(r *Record) {
 	if r.Worker == nil {
 		return
@@ -83,7 +83,7 @@ func (h *History) node(r *Record) {
 	switch r.What {
 	case Up:
 		i := len(h.workers)
-		if i == maxWorkers { // take the place of one that has no tasks any more
+		if i == maxWorkers { // reuse the entry of one that has no tasks any more
 			i = max(0, slices.IndexFunc(h.workers, func(w knownWorker) bool { return w.gone }))
 			h.workers[i] = knownWorker{Identity: *r.Worker}
 		} else {

@@ -21,7 +21,7 @@ import (
 // joblogHeader is the first line of GNU parallel's job log.
 const joblogHeader = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 
-// Entry is what is known of a task from runs before.
+// Entry is what is known of a task from earlier runs.
 type Entry struct {
 	Hash    uint64 // 0: not known
 	Attempt int32  // the last one
@@ -61,7 +61,7 @@ const (
 	OK
 )
 
-// History is what runs before did.
+// History is what earlier runs did.
 type History struct {
 	Sessions int
 	Losses   int64 // attempts of which the end is not known
@@ -69,7 +69,7 @@ type History struct {
 	last int64
 
 	entries []Entry // by number
-	// variants are those in which tasks ran last, of those that ran in another than the first.
+	// variants has the variants in which tasks ran last, unless that was the first.
 	variants map[int64]int
 	byText   map[uint64][]int64
 	workers  []knownWorker
@@ -101,8 +101,8 @@ func (h *History) Last() int64 {
 	return h.last
 }
 
-// Take returns the number of a task with that hash, wherever it stands in a list;
-// each number is taken once, those of tasks that ended well first.
+// Take returns the number of a task with that hash, wherever it is in a list; each number is returned
+// once, those of tasks that succeeded first.
 func (h *History) Take(hash uint64) (seq int64, ok bool) {
 	if h.byText == nil {
 		h.byText = map[uint64][]int64{}
@@ -263,8 +263,8 @@ func (h *History) HashOf(t *pool.Task) uint64 {
 	return Hash(t)
 }
 
-// unquoted is a command without its quotes: GNU parallel quotes an argument in another
-// way than jobpool.
+// unquoted returns a command without its quotes: GNU parallel and jobpool quote arguments
+// differently.
 func unquoted(command string) string {
 	return strings.NewReplacer(`\`, "", "'", "", `"`, "").Replace(command)
 }
@@ -289,8 +289,7 @@ func LoadJoblog(name string) (*History, error) {
 	return h, nil
 }
 
-// ReadJoblog reads a job log. Of a task that stands there several times, the
-// last line counts.
+// ReadJoblog reads a job log. If a task occurs several times, the last line counts.
 func ReadJoblog(r io.Reader) (*History, error) {
 	h := &History{plain: true}
 	first := true

@@ -13,19 +13,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// How long the runs are kept that nobody has given a directory: of those that are done
-// the last KeepRuns, and no longer than KeepDone; others for KeepOpen.
+// How long runs are kept in directories that were not chosen by the user: of those that are done, the
+// last KeepRuns, and no longer than KeepDone; others for KeepOpen.
 const (
 	KeepRuns = 50
 	KeepDone = 30 * 24 * time.Hour
 	KeepOpen = 180 * 24 * time.Hour
 )
 
-// mostTidied bounds how many are removed at a time.
+// mostTidied limits how many are removed at a time.
 const mostTidied = 200
 
-// Tidy removes old runs from a directory that holds nothing else, but for the one that
-// is begun now. A run that is going on stays, and so does one with output of tasks.
+// Tidy removes old runs from a directory that holds nothing else, except the run that is beginning. A
+// run in progress stays, and so does one with output of tasks.
 func Tidy(base, current string) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -66,8 +66,7 @@ func Tidy(base, current string) {
 	}
 }
 
-// done reports whether the last that a journal tells is the end of a run in which
-// everything was done.
+// done reports whether the journal ends with the end of a run in which everything was done.
 func done(name string) bool {
 	f, err := os.Open(name)
 	if err != nil {
@@ -90,7 +89,7 @@ func done(name string) bool {
 	return r.Error == "" && (r.Counts == nil || r.Counts.Failed+r.Counts.Left == 0)
 }
 
-// remove removes a run that is not going on.
+// remove removes a run that is not in progress.
 func remove(dir string) {
 	held, err := lock.Try(filepath.Join(dir, "lock"))
 	if err == nil {

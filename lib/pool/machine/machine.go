@@ -1,5 +1,5 @@
-// Package machine tells what this node has for tasks: the CPUs this process may
-// use and where they sit, memory, GPUs.
+// Package machine reports what this node has for tasks: the CPUs that this process may use, with
+// their topology, memory, and GPUs.
 package machine
 
 import (
@@ -36,8 +36,8 @@ func Affinity() []int {
 	return ids
 }
 
-// Topology tells where the CPUs with these ids sit; root is "/". What the system
-// does not tell is taken as one core each, all near each other.
+// Topology returns the location of the CPUs with these ids; root is "/". CPUs that the system does
+// not describe are taken as one core each, all near each other.
 func Topology(root fs.FS, ids []int) []pool.CPU {
 	numa := map[int]int{}
 	nodes, _ := fs.Glob(root, "sys/devices/system/node/node[0-9]*")
@@ -128,8 +128,8 @@ func FormatList(ids []int) string {
 	return b.String()
 }
 
-// Memory is what tasks may use in all: that of the machine, of the cgroups this
-// process is in, and of the Slurm job, whichever is least.
+// Memory returns the memory that tasks may use in all: that of the machine, of the cgroups of this
+// process, or of the Slurm job, whichever is least.
 func Memory(root fs.FS, getenv func(string) string, cpus int) int64 {
 	least := int64(1<<63 - 1)
 	lower := func(n int64) {
@@ -221,7 +221,7 @@ func numaOf(root fs.FS, id string) int {
 	return node
 }
 
-// Hostname is what this node is called in Slurm, else by itself.
+// Hostname returns the name of this node in Slurm, or else its own.
 func Hostname() string {
 	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
 		return name
@@ -233,10 +233,10 @@ func Hostname() string {
 	return name
 }
 
-// Orphans returns the processes that came to this one because their parent has
-// ended. They come to the main thread, which must not start any itself.
+// Orphans returns the processes that were reparented to this one. They become children of the main
+// thread, which must not start any itself.
 //
-// It is asked for after each task, so the file is kept open.
+// It is called after each task, so the file is kept open.
 func Orphans() func() []int {
 	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	if err != nil {
@@ -302,8 +302,8 @@ func Variable(pid int, name string) string {
 	return ""
 }
 
-// Runnable is how many processes and threads of the machine want a CPU now, without
-// the one that asks: the fourth field of proc/loadavg, see proc(5).
+// Runnable returns how many processes and threads of the machine are runnable, except the caller: the
+// fourth field of proc/loadavg, see proc(5).
 func Runnable(root fs.FS) int {
 	if f := strings.Fields(read(root, "proc/loadavg")); len(f) > 3 {
 		running, _, _ := strings.Cut(f[3], "/")
@@ -313,7 +313,7 @@ func Runnable(root fs.FS) int {
 	return 0
 }
 
-// Available is the memory in bytes that can be had without swapping: MemAvailable of
+// Available returns the memory in bytes that can be allocated without swapping: MemAvailable of
 // proc/meminfo.
 func Available(root fs.FS) int64 {
 	for line := range strings.Lines(read(root, "proc/meminfo") + "\n") {

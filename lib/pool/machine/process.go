@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel names what process ids mean something in: this boot of the machine, and
-// the process namespace. It is empty if that cannot be known.
+// Kernel identifies the boot of the machine and the process namespace in which process ids are valid.
+// It is empty if that is unknown.
 func Kernel() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -27,8 +27,8 @@ func Kernel() string {
 	return strings.TrimSpace(string(boot)) + " " + namespace
 }
 
-// Clock is the time since the machine was booted, in nanoseconds. It goes on while
-// the machine is suspended, and nobody sets it.
+// Clock returns the time since the machine was booted, in nanoseconds. It includes suspension, and
+// cannot be set.
 func Clock() int64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
@@ -82,8 +82,8 @@ func WithVariables(entries ...string) []int {
 // may have anything in it.
 func statFields(b []byte) [][]byte { return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) }
 
-// Members are the processes of some sessions, by session, with what these have started in
-// sessions of its own, and without those that have ended.
+// Members returns the processes of some sessions, by session, with those that they have started in
+// other sessions, and without those that have ended.
 func Members(sessions ...int) map[int][]int {
 	type process struct {
 		session, parent int
@@ -126,8 +126,8 @@ func Members(sessions ...int) map[int][]int {
 	return out
 }
 
-// Used is the memory that processes use, in bytes. If they use no more than enough, it may
-// be too much: memory that they share is then counted for each of them, as that is quicker.
+// Used returns the memory that processes use, in bytes. Up to enough, the result may be too large:
+// memory that they share is then counted for each of them, which is quicker.
 func Used(pids []int, enough int64) int64 {
 	var resident int64
 	each := make([]int64, len(pids))
@@ -152,8 +152,8 @@ func Used(pids []int, enough int64) int64 {
 	return used
 }
 
-// proportional is the memory of a process in bytes, with its part of what it shares; 0 if
-// the kernel does not say.
+// proportional returns the memory of a process in bytes, with its share of shared memory; 0 if the
+// kernel does not report it.
 func proportional(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

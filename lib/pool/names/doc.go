@@ -1,6 +1,5 @@
-// Package names remembers what became of named tasks: any number of names, in a few
-// megabytes of memory. What is too much is kept in a file that has no name and goes
-// with the process.
+// Package names stores the results of named tasks: any number of names, in a few megabytes of memory.
+// The rest is kept in an unlinked file that disappears with the process.
 //
-// Names are kept as hashes of 120 bits, which no two names share in practice.
+// Names are kept as hashes of 120 bits, which are unique in practice.
 package names

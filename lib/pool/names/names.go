@@ -40,8 +40,8 @@ type Map struct {
 	merging chan struct{} // closed when a merge has ended; nil: there is none
 }
 
-// run is a part of the names, in order, in a file. Get may still read it when it has
-// been merged, so the file is closed when nobody knows it any more.
+// run is a sorted part of the names, in a file. Get may still read it after it was merged, so the
+// file is closed when the last reference is gone.
 type run struct {
 	file   *os.File
 	length int      // in records
@@ -99,8 +99,8 @@ func (m *Map) spill() {
 	m.merge()
 }
 
-// merge makes one run of the last two when the one before is not much longer, so
-// that there are few. It happens beside everything else.
+// merge merges the last two runs when the one before is not much longer, so that there are few runs.
+// It runs in the background.
 func (m *Map) merge() {
 	n := len(m.runs)
 	if m.merging != nil || n < 2 || m.runs[n-2].length > 2*m.runs[n-1].length {
@@ -181,8 +181,8 @@ func merged(dir string, runs ...*run) (*run, error) {
 
 func (r *run) get(h [recordSize - 1]byte) (byte, bool) {
 	first := binary.BigEndian.Uint64(h[:8])
-	// The block before the first one that begins behind it; blocks that begin alike
-	// come once in a long while.
+	// Start at the block before the first one that begins after it; blocks with equal beginnings are
+	// rare.
 	at := sort.Search(len(r.fence), func(i int) bool { return r.fence[i] >= first })
 	for at = max(0, at-1); at < len(r.fence) && r.fence[at] <= first; at++ {
 		var b [block * recordSize]byte

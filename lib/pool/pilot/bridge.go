@@ -17,8 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// Listen opens the socket of a pilot at a node, in a directory that only the user can
-// enter.
+// Listen opens the socket of a pilot at a node, in a directory that only the user can enter.
 func Listen() (*net.UnixListener, error) {
 	removeDead()
 	dir, err := os.MkdirTemp("", "jobpool-")
@@ -28,13 +27,13 @@ func Listen() (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "pilot.sock"), Net: "unix"})
 }
 
-// removeDead removes the directories of the user's pilots at this machine that were killed:
-// nobody listens there.
+// removeDead removes the directories of the user's killed pilots on this machine: no process listens
+// there.
 func removeDead() {
 	names, _ := filepath.Glob(filepath.Join(os.TempDir(), "jobpool-*", "pilot.sock"))
 	for _, name := range names {
 		st, err := os.Lstat(filepath.Dir(name))
-		if err != nil || !st.IsDir() || clock.Since(clock.Modified(st)) < time.Minute { // another may be about to listen
+		if err != nil || !st.IsDir() || clock.Since(clock.Modified(st)) < time.Minute { // another one may be about to listen
 			continue
 		}
 		if owner, ok := st.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
@@ -59,7 +58,7 @@ func Close(l *net.UnixListener) {
 // Host starts workers at a node.
 type Host struct {
 	Worker command.Cmd
-	// Complain is told of a bridge that gets no worker.
+	// Complain is called with the errors of bridges that get no worker.
 	Complain func(error)
 
 	mu      sync.Mutex
@@ -80,7 +79,7 @@ func (h *Host) Serve(l *net.UnixListener) {
 			defer c.Close()
 			status, err := h.attend(c)
 			if errors.Is(err, io.EOF) {
-				return // it has only looked whether somebody listens
+				return // it has only checked whether a process listens
 			}
 			if err != nil {
 				h.Complain(err)

@@ -17,7 +17,7 @@ import (
 // Dir is the directory of the pilots in a run directory.
 const Dir = "pilots"
 
-// Pool is what all pilots of a run are told.
+// Pool is the configuration that all pilots of a run read.
 type Pool struct {
 	ID      string   `json:"id"`   // tells the jobs of this run from all others
 	Args    []string `json:"args"` // of the scheduler
@@ -27,7 +27,7 @@ type Pool struct {
 	MaxJobs int      `json:"max_jobs"` // pending or running
 	PerJob  int      `json:"per_job"`  // CPUs of a job; 0: not known
 	Linger  float64  `json:"linger"`   // seconds that a job may be idle
-	Here    bool     `json:"here"`     // the scheduler is where the run was called, and no pilot runs it
+	Here    bool     `json:"here"`     // the scheduler runs where jobpool was called, and not in a pilot
 }
 
 // Node is a node of a pilot that runs.
@@ -64,7 +64,7 @@ func write(name string, v any) error {
 	return renameio.WriteFile(name, append(b, '\n'), 0o600)
 }
 
-// Save writes what pilots are told.
+// Save writes the configuration of the pilots.
 func Save(run string, p *Pool) error {
 	if err := os.MkdirAll(path(run), 0o700); err != nil {
 		return err
@@ -87,14 +87,14 @@ func Load(run string) (*Pool, error) {
 
 func (n *Node) file(run string) string { return path(run, n.Job+"@"+n.Name+".json") }
 
-// Announce tells the scheduler of a node.
+// Announce makes a node known to the scheduler.
 func Announce(run string, n Node) error { return write(n.file(run), n) }
 
-// Withdraw takes that back.
+// Withdraw reverses Announce.
 func Withdraw(run string, n Node) { _ = os.Remove(n.file(run)) }
 
-// Nodes are the nodes that were announced. A file that cannot be read is left out: it is
-// read again.
+// Nodes returns the nodes that were announced. A file that cannot be read is left out: it is read
+// again.
 func Nodes(run string) ([]Node, error) {
 	if _, err := os.ReadDir(path(run)); err != nil {
 		return nil, err // which is not the same as none
@@ -123,7 +123,7 @@ func Dismissed(run, job string) bool {
 	return err == nil
 }
 
-// SetOver tells all pilots that the run has ended with that status.
+// SetOver records, for all pilots, that the run has ended with that status.
 func SetOver(run string, status int) error {
 	return renameio.WriteFile(path(run, "over"), []byte(strconv.Itoa(status)+"\n"), 0o600)
 }
@@ -138,10 +138,10 @@ func Over(run string) (int, bool) {
 	return status, err == nil
 }
 
-// Begin makes a pilot one that nobody has dismissed: a job that was requeued has the same id.
+// Begin removes the mark of Dismiss: a job that was requeued has the same id.
 func Begin(run, job string) error { return remove(path(run, job+".leave")) }
 
-// Reopen lets pilots work again. With retry, the next scheduler runs again what has failed.
+// Reopen lets pilots work again. With retry, the next scheduler runs failed tasks again.
 func Reopen(run string, retry bool) error {
 	if err := remove(path(run, "over")); err != nil || !retry {
 		return err
@@ -149,8 +149,8 @@ func Reopen(run string, retry bool) error {
 	return os.WriteFile(path(run, "retry"), nil, 0o600)
 }
 
-// TakeRetry reports whether the scheduler that starts now runs again what has failed: the
-// first one does.
+// TakeRetry reports whether the scheduler that starts now runs failed tasks again: only the first one
+// does.
 func TakeRetry(run string) bool { return os.Remove(path(run, "retry")) == nil }
 
 func remove(name string) error {

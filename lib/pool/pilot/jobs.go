@@ -31,7 +31,7 @@ type Job struct {
 	State string
 }
 
-// comment is by what the jobs of a pool are known.
+// comment returns the comment that marks the jobs of a pool.
 func (j *Jobs) comment() string { return "jobpool:" + j.Pool.ID }
 
 // List asks Slurm for the jobs that have not ended.
@@ -54,11 +54,11 @@ func lives(state string) bool {
 	return slurm.Runs(state) || slices.Contains([]string{"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}, state)
 }
 
-// Fill submits jobs until so many are pending or run, and never more than the pool may
-// have. It returns those that were submitted.
+// Fill submits jobs until so many are pending or run, and never more than the pool may have. It
+// returns those that were submitted.
 func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
-	// Jobs whose submission was not answered are counted here, as whoever submitted them
-	// has ended.
+	// With the lock held, no other process is submitting: jobs whose submission was not answered are
+	// counted here.
 	name := path(j.Run, "submit.lock")
 	held, err := lock.Wait(ctx, name)
 	if err != nil {
@@ -106,7 +106,7 @@ func (j *Jobs) Cancel(ctx context.Context, running bool) error {
 	return err
 }
 
-// Backlog is what a pool has to do, and with what.
+// Backlog describes the pending work of a pool, and its resources.
 type Backlog struct {
 	Waiting  int     // tasks
 	Mean     float64 // seconds of a task; 0: not known
@@ -117,13 +117,13 @@ type Backlog struct {
 	InputEnd bool    // all tasks are known
 }
 
-// worth is for how long the waiting tasks must take with what there is, or is coming, for
-// one job more to be worth its submission.
+// worth is how long the pending tasks must take with the present and coming resources for one more
+// job to be worth its submission.
 const worth = time.Minute
 
-// Wanted is how many jobs a backlog justifies, before the limit of the pool: so many that
-// what waits is over a minute later, and one where anything waits. Until something is known of tasks
-// and nodes, each task takes a minute, and each job has one CPU.
+// Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
+// pending tasks end within a minute, and at least one if there are any. While nothing is known of
+// tasks and nodes, a task is assumed to take a minute, and a job to have one CPU.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// What a scheduler is told of its pool is what its core is told.
+// The configuration of a scheduler's pool is that of its core.
 type (
 	NodeSpec = core.NodeSpec
 	Halt     = core.Halt
@@ -24,23 +24,23 @@ type (
 type Link interface {
 	io.Reader
 	io.Writer
-	// Close ends the connection, with force after a moment, and tells how it ended.
+	// Close ends the connection, by force after a moment, and returns how it ended.
 	Close() error
 	// Abort ends it at once, when the worker has not answered yet.
 	Abort()
-	// End tells, after Close, what is known of the worker.
+	// End returns, after Close, what is known of the worker.
 	End() core.End
-	// Leave ends the connection, and neither waits for the worker nor has it end.
+	// Leave ends the connection without waiting for the worker, and without ending it.
 	Leave()
 }
 
-// Permanent is an error of Dial that trying again does not help.
+// Permanent is an error of Dial after which another try does not help.
 type Permanent struct{ Err error }
 
 func (p Permanent) Error() string { return p.Err.Error() }
 func (p Permanent) Unwrap() error { return p.Err }
 
-// Config is what a scheduler is to do, and its connections to the world.
+// Config is the configuration of a scheduler, and its connections to the outside.
 type Config struct {
 	Nodes   []NodeSpec
 	Dial    func(ctx context.Context, n NodeSpec) (Link, error)
@@ -49,14 +49,14 @@ type Config struct {
 	History *journal.History
 	Setup   wire.Setup // Node, Threads, Pin and the GPU fields are filled in
 	Version string
-	// Reach tells how nodes reach each other; may be nil.
+	// Reach returns how nodes reach each other; may be nil.
 	Reach func() wire.Reach
 	// Shared and Resources are those of a core.
 	Shared    pool.Named
 	Resources []core.Resources
 
 	Stdout, Stderr io.Writer
-	// Message tells the user something, a line at a time.
+	// Message shows the user a line.
 	Message func(format string, args ...any)
 	// Line shows the line of progress on the terminal, or takes it away.
 	Line     func(text string)
@@ -64,15 +64,15 @@ type Config struct {
 	Requests <-chan *Request
 	// Add adds tasks to Source, for which it may be read again after its end; nil: it cannot.
 	Add func(*input.Addition) (int, error)
-	// NamedNodes are the nodes that a user means; nil: none can be added.
+	// NamedNodes returns the nodes that a user names; nil: none can be added.
 	NamedNodes func(names []string) ([]NodeSpec, error)
-	// Ends tells when the allocation ends, again whenever that changes.
+	// Ends sends when the allocation ends, again whenever that changes.
 	Ends <-chan time.Time
 	// Changes are nodes that come and go; may be nil.
 	Changes <-chan core.Event
-	// Observe is told each second how things stand; may be nil. It must not wait.
+	// Observe is called with the status each second; may be nil. It must not block.
 	Observe func(*Status)
-	// Job asks Slurm how the job stands; may be nil.
+	// Job asks Slurm for the state of the job; may be nil.
 	Job func(ctx context.Context) (Job, error)
 	// Release gives nodes back to Slurm, keeping those named; may be nil.
 	Release func(ctx context.Context, keep []string) error
@@ -93,7 +93,7 @@ type Policy struct {
 	Verbose       bool
 	Progress      Progress
 	Status        string // file
-	Resume        string // command that goes on with the run, for messages
+	Resume        string // command that continues the run, for messages
 }
 
 // Live says whether output is printed while tasks run.
@@ -116,7 +116,7 @@ const (
 	ProgressTerminal
 )
 
-// Job is how a Slurm job stands.
+// Job is the state of a Slurm job.
 type Job struct {
 	End       time.Time // zero: not known
 	Suspended bool

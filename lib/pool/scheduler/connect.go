@@ -45,9 +45,8 @@ func (s *scheduler) message(w *core.Worker, m *wire.Message) {
 	}
 }
 
-// connect reaches a worker. The first ones are reached one a little after the other:
-// they would only be in each other's way, and the first task starts when the first
-// is there.
+// connect reaches a worker. The first ones are reached at short intervals: all at once would slow
+// each other down, and the first task starts as soon as the first worker is there.
 func (s *scheduler) connect(w *core.Worker, within time.Duration) {
 	apart := time.Duration(0)
 	if s.opened < len(s.Nodes) {
@@ -64,7 +63,7 @@ func (s *scheduler) connect(w *core.Worker, within time.Duration) {
 		link, in, hello, err := s.dial(spec, within)
 		<-s.gate
 		if err == nil {
-			context.AfterFunc(s.ctx, func() { link.Close() }) // in case nobody takes it any more
+			context.AfterFunc(s.ctx, func() { link.Close() }) // in case no goroutine takes it any more
 			s.send(func(s *scheduler) {
 				c := &conn{link: link, w: wire.NewWriter(link), hello: hello, left: make(chan struct{})}
 				s.conns[w] = c
@@ -101,8 +100,8 @@ func (s *scheduler) setup(e core.Setup) {
 	c.w.Send(&wire.Message{Setup: &setup})
 }
 
-// leave goes away from workers that are to go on: each knows it before its connection is
-// cut, as what is between may not pass on that it was.
+// leave disconnects from workers that are to continue. Each of them confirms before its connection is
+// cut, as srun or ssh may not report the cut.
 func (s *scheduler) leave(conns []*conn) {
 	for _, c := range conns {
 		c.w.Send(&wire.Message{Leave: true})
@@ -157,8 +156,8 @@ func (s *scheduler) listen(w *core.Worker, c *conn, in *wire.Reader) {
 	}
 }
 
-// hungUp tells of the end of a connection: most often the program behind it has
-// ended already, and says how.
+// hungUp reports the end of a connection: the program behind it has mostly ended already, and its
+// status says how.
 func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 	why := "the connection ended"
 	closed := make(chan error, 1)
@@ -189,8 +188,8 @@ func (s *scheduler) hungUp(w *core.Worker, c *conn) {
 	s.workerEnded(w, c.link.End())
 }
 
-// workerEnded tells what is known of a worker whose connection has ended. What it
-// has left in the run directory comes first.
+// workerEnded reports what is known of a worker whose connection has ended. First it reads what the
+// worker has left in the run directory.
 func (s *scheduler) workerEnded(w *core.Worker, end core.End) {
 	if end == core.Unknown {
 		return
@@ -269,7 +268,7 @@ func (d *dials) begin() bool {
 	return !d.ended
 }
 
-// end lets none begin any more, and waits for those under way.
+// end prevents new ones, and waits for those that are being opened.
 func (d *dials) end() {
 	d.mu.Lock()
 	d.ended = true
@@ -277,7 +276,7 @@ func (d *dials) end() {
 	d.wait.Wait()
 }
 
-// describe tells the first of several nodes what the others are.
+// describe describes, for the first of several nodes, the others.
 func describe(e core.Start) {
 	for i := range e.Run.Nodes {
 		spec := e.Worker.Node.Spec

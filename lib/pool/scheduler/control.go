@@ -12,10 +12,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Request is what comes over the control socket: a JSON object a line.
+// Request is a request over the control socket: one JSON object per line.
 type Request struct {
 	Op string `json:"op"`
-	// Tag comes back in the answer, so that a program can ask several things.
+	// Tag is copied to the answer, so that a program can send several requests.
 	Tag  string        `json:"tag,omitempty"`
 	Task *input.Object `json:"task,omitempty"` // run
 	Wait bool          `json:"wait,omitempty"` // run: answer when it has ended
@@ -24,7 +24,7 @@ type Request struct {
 	CPUs int           `json:"cpus,omitempty"` // setcpus
 	// Add are the tasks of add.
 	Add   *input.Addition `json:"add,omitempty"`
-	Nodes []string        `json:"nodes,omitempty"` // addnodes, as of --nodes; removenodes
+	Nodes []string        `json:"nodes,omitempty"` // nodes to add, as of --nodes, or to remove
 	Now   bool            `json:"now,omitempty"`   // removenodes: what runs there is ended
 
 	// Answer is called once for each answer, by the goroutine of the scheduler.
@@ -61,7 +61,7 @@ type TaskEnd struct {
 	MaxRSS  int64        `json:"maxrss,omitempty"`
 	Stdout  string       `json:"stdout,omitempty"`
 	Stderr  string       `json:"stderr,omitempty"`
-	// Output that is no UTF-8, as base64.
+	// Output that is not valid UTF-8, as base64.
 	StdoutBytes []byte `json:"stdout_b64,omitempty"`
 	StderrBytes []byte `json:"stderr_b64,omitempty"`
 }
@@ -129,9 +129,9 @@ func (s *scheduler) request(r *Request) {
 	r.Answer(a)
 }
 
-// list tells of all tasks that have not ended.
+// list returns all tasks that have not ended.
 func (s *scheduler) list() []TaskInfo {
-	s.handle(core.Printing{Choked: s.choked}) // brings its clock forward
+	s.handle(core.Printing{Choked: s.choked}) // advances its clock
 	all := s.core.List(maxListed)
 	out := make([]TaskInfo, len(all))
 	for i, x := range all {
@@ -146,7 +146,7 @@ func (s *scheduler) list() []TaskInfo {
 	return out
 }
 
-// explain says what a task waits for.
+// explain answers with what a task waits for.
 func (s *scheduler) explain(r *Request, a *Answer) {
 	if len(r.Seqs) != 1 {
 		a.Error = "explain: name one task"
@@ -224,7 +224,7 @@ func (s *scheduler) waitEnd(seq int64, r *Request, a *Answer) {
 	})
 }
 
-// maxRecent bounds how many results are kept for those who ask later.
+// maxRecent limits how many results are kept for later requests.
 const maxRecent = 10000
 
 // recent are the last results.

@@ -49,7 +49,7 @@ func (p *printer) payCredit() {
 	clear(p.owed)
 }
 
-// putLive prints a piece, or the lines that are whole with it.
+// putLive prints a piece, or the lines that it completes.
 func (p *printer) putLive(l *live, stream int, b []byte) {
 	if p.s.Live == LiveRaw {
 		p.write1(l.item, stream, b)

@@ -16,16 +16,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Bounds of what waits to be printed.
+// Limits on what waits to be printed.
 const (
 	maxQueued  = 32 << 20 // bytes; more stops the start of tasks
 	maxHeld    = 1000     // outputs that are still at their nodes
-	maxUnder   = 4 << 20  // bytes on their way to the terminal or file
+	maxUnder   = 4 << 20  // bytes that are being written to the terminal or file
 	maxStored  = 16 << 20 // bytes out of order in memory; more goes to a file
 	maxCollect = 8 << 20  // bytes of output that are returned for a request
 )
 
-// item is the output of one task, in its turn.
+// item is the output of one task, with its place in the order.
 type item struct {
 	task    *pool.Task
 	result  *core.Result
@@ -47,9 +47,8 @@ func (it *item) key() wire.Key { return it.result.Key }
 
 func (it *item) length() int { return len(it.out.Bytes[0]) + len(it.out.Bytes[1]) }
 
-// printer puts out what tasks have printed, a task at a time. The goroutine of
-// the scheduler decides, another one writes. What cannot be printed is told to the
-// core, for each task.
+// printer prints the output of tasks, one task at a time. The goroutine of the scheduler decides what
+// to print, another one writes. Failures to print are reported to the core, for each task.
 type printer struct {
 	s       *scheduler
 	queue   []*item
@@ -83,10 +82,10 @@ type chunk struct {
 
 	file       string // that has the bytes, if they are not here
 	from, size int64
-	drop       bool // nothing to be written: its worker need not keep the output any more
+	drop       bool // nothing to write: its worker need not keep the output any more
 }
 
-// under is what a chunk counts as on its way. A file fills all there is.
+// under returns how much a chunk counts as being written. A file takes the whole limit.
 func (c *chunk) under() int {
 	switch {
 	case c.file != "":
@@ -174,8 +173,7 @@ func (p *printer) collect(t *pool.Task, r *core.Result, out core.Output, f func(
 	p.push(&item{task: t, result: r, out: out, collect: f})
 }
 
-// discard forgets output that nobody is to see; what was printed in part is printed
-// whole.
+// discard forgets output that is not to be printed; output that was printed in part is completed.
 func (p *printer) discard(r *core.Result, out core.Output) {
 	if p.s.Live != LiveNone {
 		p.endLive(&item{result: r, out: out})
@@ -270,7 +268,7 @@ func (p *printer) unstore(it *item) {
 	it.offset, it.out.Size = 0, [2]int64{}
 }
 
-// rest prints what is there although something before it is missing.
+// rest prints what is available although something before it is missing.
 func (p *printer) rest() {
 	for len(p.stored) > 0 {
 		least := int64(-1)
@@ -293,7 +291,7 @@ func (p *printer) push(it *item) {
 	p.pump()
 }
 
-// pump moves on as far as it goes without waiting.
+// pump continues as far as it can without waiting.
 func (p *printer) pump() {
 	for len(p.queue) > 0 && p.room() {
 		it := p.queue[0]
@@ -340,7 +338,7 @@ func (p *printer) lose(it *item, why string) {
 		return
 	}
 	p.s.handle(core.OutputLost{Task: it.task, Result: it.result, Why: why})
-	if it.collect != nil && it.result.What == wire.OK { // whoever asked is told as well
+	if it.collect != nil && it.result.What == wire.OK { // the client also gets the failure
 		it.result.What, it.result.Error = wire.OutputLost, wire.Text(why)
 	}
 }
@@ -591,7 +589,7 @@ func (p *printer) write() {
 	}
 }
 
-// broken tells that nothing more can be written.
+// broken reports that nothing more can be written.
 func (p *printer) broken(err error) {
 	p.mu.Lock()
 	p.err = err
@@ -601,7 +599,7 @@ func (p *printer) broken(err error) {
 	})
 }
 
-// written goes on when so much is no longer on its way.
+// written continues after so many bytes were written.
 func (p *printer) written(total int, lost []unwritten, printed []*item) {
 	for i, l := range lost {
 		if i > 0 && lost[i-1].of == l.of {

@@ -37,7 +37,7 @@ func (r *reader) start(s *scheduler) {
 	r.follow(s)
 }
 
-// follow reads on.
+// follow continues to read.
 func (r *reader) follow(s *scheduler) {
 	out := make(chan []entry)
 	r.batches = out
@@ -53,7 +53,7 @@ func (r *reader) follow(s *scheduler) {
 			for len(batch) < mostRead {
 				t, err := s.Source.Next()
 				batch = append(batch, entry{t, err})
-				// What is there must not wait for what a pipe brings later.
+				// A task that was read must not wait for what a pipe delivers later.
 				if err != nil && !isBadTask(err) || !s.Source.Ready() {
 					break
 				}
@@ -136,8 +136,8 @@ var pastStates = map[journal.State]core.PastState{
 	journal.Unknown: core.Unrun, journal.Started: core.Started, journal.Ended: core.Failed, journal.OK: core.Succeeded,
 }
 
-// pastOf looks a task up in what runs before have done. With ResumeByText it has the
-// number that it had there, or one that no task had.
+// pastOf looks up a task in earlier runs. With ResumeByText, it gets the number that it had there, or
+// an unused one.
 func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	if s.History.Last() < 1 {
 		return core.Past{}, nil

@@ -15,10 +15,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/worker"
 )
 
-// show is when progress was put out last.
+// show records when progress was last shown.
 type show struct{ lineAt, statusAt time.Time }
 
-// progress puts progress out, as often as it is wanted.
+// progress shows progress, as often as requested.
 func (s *scheduler) progress(t time.Time) {
 	switch {
 	case s.Progress == ProgressTerminal:
@@ -95,7 +95,7 @@ func (s *scheduler) writeStatus(last bool) {
 	s.Status = ""
 }
 
-// dump tells the user how things stand (SIGUSR2).
+// dump shows the user the present state (SIGUSR2).
 func (s *scheduler) dump() {
 	st := s.core.Status(clock.Now())
 	s.Message("%s", line(st))
@@ -110,7 +110,7 @@ func (s *scheduler) clearProgress() {
 	}
 }
 
-// summary is what the user is told at the end.
+// summary returns the summary for the user at the end.
 func (s *scheduler) summary(r *Result) []string {
 	parts := []string{plural(r.Done, "task") + " succeeded"}
 	add := func(n int64, what string) {
@@ -178,7 +178,7 @@ func (s *scheduler) failure(x core.Failure) []string {
 	return out
 }
 
-// goOn says how to go on with what is left, or has failed.
+// goOn returns how to continue with what is left, or has failed.
 func (s *scheduler) goOn(r *Result) (out []string) {
 	if s.Resume == "" {
 		return nil
@@ -196,7 +196,7 @@ func (s *scheduler) goOn(r *Result) (out []string) {
 	return out
 }
 
-// short is enough of a command to know it.
+// short returns enough of a command to identify it.
 func short(s string) string {
 	if len(s) > 80 {
 		return s[:77] + "..."

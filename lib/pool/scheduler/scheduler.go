@@ -42,11 +42,11 @@ type scheduler struct {
 	waiters map[int64][]func(*core.Result, string, [2][]byte)
 	recent  recent
 	show    show
-	// observed is when Observe was told last.
+	// observed is when Observe was last called.
 	observed time.Time
 }
 
-// event is something that happened elsewhere.
+// event is something that happened in another goroutine.
 type event func(s *scheduler)
 
 // Run does all the work, until it is done or a signal ends it.
@@ -74,7 +74,8 @@ func Run(ctx context.Context, c Config) *Result {
 	s.handle(core.Tick{})
 	s.loop()
 	if s.taken {
-		// As if it had been killed: what it says or does now would be in the way of the other.
+		// As if it had been killed: its messages and actions would now interfere with the other
+		// scheduler.
 		s.cancel()
 		return &Result{Err: fault.Wrap(fault.Busy, journal.ErrTaken)}
 	}
@@ -102,7 +103,7 @@ func (s *scheduler) loop() {
 			s.read(batch)
 		case e := <-s.events:
 			e(s)
-			for range 32 { // what is there already, in one go
+			for range 32 { // what is available, in one batch
 				select {
 				case e := <-s.events:
 					e(s)
@@ -139,7 +140,7 @@ func (s *scheduler) over() bool {
 	return !s.printer.busy() || s.core.Phase() >= core.Killing
 }
 
-// handle passes an event to the core, and does what follows.
+// handle passes an event to the core, and applies the effects.
 func (s *scheduler) handle(e core.Event) {
 	s.queue = append(s.queue, e)
 	if s.busy {
@@ -168,7 +169,7 @@ func (s *scheduler) send(e event) {
 	}
 }
 
-// flush writes the journal, and only then lets the nodes know.
+// flush writes the journal, and only then sends messages to the nodes.
 func (s *scheduler) flush() {
 	err := s.Journal.Flush()
 	switch {
@@ -211,7 +212,7 @@ func (s *scheduler) tick() {
 	}
 }
 
-// apply does what the core wants.
+// apply applies an effect of the core.
 func (s *scheduler) apply(effect core.Effect) {
 	switch e := effect.(type) {
 	case core.Connect:
@@ -275,8 +276,8 @@ func (s *scheduler) apply(effect core.Effect) {
 	}
 }
 
-// askJob finds out whether the job is suspended, and when it ends then. No answer
-// leaves it as it was.
+// askJob finds out whether the job is suspended, and when it ends then. Without an answer, nothing
+// changes.
 func (s *scheduler) askJob() {
 	if s.Job == nil {
 		return
@@ -308,7 +309,7 @@ func record(kind string, t *pool.Task, r *core.Result) *journal.Record {
 	return rec
 }
 
-// ended writes the end of a task, and tells those who wait for it.
+// ended writes the end of a task, and informs the clients that wait for it.
 func (s *scheduler) ended(e core.Ended) {
 	r := record(journal.End, e.Task, e.Result)
 	s.Journal.Add(r)
@@ -333,12 +334,12 @@ func (s *scheduler) ended(e core.Ended) {
 	tell([2][]byte{})
 }
 
-// leaseAhead is for how much longer than needed the run directory says that leases
-// run, so that it need not be written each time.
+// leaseAhead is how much longer than needed the leases in the run directory are, so that the file
+// need not be written each time.
 const leaseAhead = 15 * time.Second
 
-// noteLease lets the next scheduler know until when workers may have tasks running.
-// It reports whether a lease can be given now.
+// noteLease records, for the next scheduler, when the leases of workers expire. It reports whether a
+// lease can be granted now.
 func (s *scheduler) noteLease(until time.Time) bool {
 	if until.After(s.leased) {
 		if s.Journal.Lease(until.Add(leaseAhead)) != nil {
@@ -349,7 +350,7 @@ func (s *scheduler) noteLease(until time.Time) bool {
 	return true
 }
 
-// past are the workers that the schedulers before have left.
+// past returns the workers that earlier schedulers have left.
 func (s *scheduler) past() []core.PastWorker {
 	until := journal.LeaseEnd(s.Journal.Dir)
 	var out []core.PastWorker
@@ -441,8 +442,7 @@ func (s *scheduler) finish() *Result {
 	return r
 }
 
-// tells reports whether there is something to say at the end: all went well in a
-// moment is not.
+// tells reports whether a summary is shown at the end: not for a short run in which all went well.
 func (s *scheduler) tells(r *Result) bool {
 	if s.Quiet || r.Exit == 128+int(syscall.SIGPIPE) {
 		return false

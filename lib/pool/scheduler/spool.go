@@ -84,7 +84,7 @@ func (s *scheduler) readSpools() {
 	}
 }
 
-// tidy removes the files that are of no use any more.
+// tidy removes files that are no longer needed.
 func (p *spools) tidy() {
 	for w, f := range p.files {
 		if f.ended || w.State == core.Gone {

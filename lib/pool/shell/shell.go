@@ -4,10 +4,10 @@ package shell
 
 import "strings"
 
-// special are the characters that mean something to a shell, wherever they are.
+// special are the characters that are special to a shell, wherever they are.
 const special = "|&;<>()$`\\\"'*?[]#~=%!{}\n\r"
 
-// words that are commands of the shell itself, or its grammar.
+// Words that are builtins or keywords of a shell.
 var builtin = map[string]bool{}
 
 func init() {

@@ -54,7 +54,7 @@ func HasExternalLauncher(version string) bool {
 	return n == 2 && (year > 23 || year == 23 && month >= 11)
 }
 
-// conflicting variables ask srun for another step than the one that is wanted.
+// conflicting variables change the step that srun starts.
 var conflicting = []string{
 	"SLURM_CPU_BIND", "SLURM_MEM_", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_CPUS_PER_", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION",
 	"SLURM_HINT", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_STEP_", "SLURM_STEPID", "SLURM_GPUS", "SLURM_GPU_BIND", "SLURM_GRES", "SLURM_OVERCOMMIT",
@@ -64,7 +64,7 @@ var conflicting = []string{
 	"SLURM_HET_GROUP", "SLURM_BCAST", "SLURM_TASK_PROLOG", "SLURM_TASK_EPILOG", "SLURM_WHOLE", "SLURM_UMASK_", "SLURM_SRUN_",
 }
 
-// SrunEnv is the environment for an srun of our own.
+// SrunEnv returns the environment for srun.
 func SrunEnv(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		return slices.ContainsFunc(conflicting, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
@@ -79,7 +79,7 @@ var private = []string{
 	"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=", "GOMAXPROCS=", "INVOCATION_ID=", "JOURNAL_STREAM=",
 }
 
-// RemoteEnv is what of an environment means something on another machine.
+// RemoteEnv returns the part of an environment that is valid on another machine.
 func RemoteEnv(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		return !strings.Contains(kv, "=") || slices.ContainsFunc(private, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
@@ -96,8 +96,8 @@ func ToJob(options []string, job, host, command string) []string {
 	return append(append(args, options...), "/bin/sh", "-c", command)
 }
 
-// OtherJob is the environment for an srun into another job, without what is true of the
-// own one only.
+// OtherJob returns the environment for an srun into another job, without variables that describe the
+// present one.
 func OtherJob(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		return strings.HasPrefix(kv, "SLURM") && !strings.HasPrefix(kv, "SLURM_CONF=") || strings.HasPrefix(kv, "TMPDIR=") ||
@@ -105,8 +105,8 @@ func OtherJob(env []string) []string {
 	})
 }
 
-// WorkerCommand is a command line for sh that runs the first of the programs that
-// is there, or the one in PATH, with these words.
+// WorkerCommand returns a command line for sh that runs the first existing one of the programs, or
+// the one in PATH, with these words.
 func WorkerCommand(programs []string, words ...string) string {
 	var b strings.Builder
 	command := shell.Join(words)

@@ -89,7 +89,7 @@ func start(c command.Cmd, log *os.File) (*link, error) {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Reach is what tells workers how nodes are reached, for tasks of several nodes.
+// Reach describes, for workers, how nodes are reached, for tasks of several nodes.
 func (d *Dialer) Reach() wire.Reach {
 	r := wire.Reach{Kind: string(d.Kind), Command: wire.Text(d.Command), Options: wire.Texts(d.Options)}
 	if d.Kind == BySrun && d.External != nil {
@@ -132,8 +132,8 @@ func (l *link) Write(b []byte) (int, error) { return l.p.Stdin.Write(b) }
 // SIGTERM.
 const patience = 3 * time.Second
 
-// Abort ends a connection that is not open yet. Who is still knocking does not notice
-// that nobody waits for it.
+// Abort ends a connection that is not open yet. A program that still tries to connect does not notice
+// that its streams are closed.
 func (l *link) Abort() {
 	l.once.Do(func() {
 		_ = l.p.Signal(syscall.SIGTERM)
@@ -141,8 +141,7 @@ func (l *link) Abort() {
 	})
 }
 
-// Leave cuts the connection. The program is killed: a signal that it could handle, it would
-// pass on to the worker.
+// Leave cuts the connection. The program is killed: it would pass other signals on to the worker.
 func (l *link) Leave() {
 	l.once.Do(func() {
 		_ = l.p.Stdin.Close()
@@ -157,8 +156,7 @@ func (l *link) Close() error {
 	return l.err
 }
 
-// wait waits for the end of the program, which gets these signals in turn when it
-// takes long.
+// wait waits for the end of the program, and sends it these signals in turn after each interval.
 func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
 	_ = l.p.Stdin.Close()
 	ended := make(chan error, 1)
@@ -187,7 +185,7 @@ func (l *link) end(err error) {
 	l.err = l.explain(err)
 }
 
-// End tells, after Close, what is known of the worker.
+// End returns, after Close, what is known of the worker.
 func (l *link) End() core.End { return l.ended }
 
 // explain adds what the program said last.
@@ -207,7 +205,7 @@ func (l *link) explain(err error) error {
 	return err
 }
 
-// harmless are lines of ssh and srun that are not why a connection has ended.
+// harmless matches lines of ssh and srun that do not explain why a connection has ended.
 var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|Exited with exit code|has been (allocated|queued)|queued and waiting|Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
 
 // cause is the last line of what a program has said that may be why it has ended.

@@ -1,7 +1,6 @@
-// Package transport opens the connections of a scheduler to its workers: ssh or srun
-// as child processes whose standard streams carry the protocol, a pipe on this
-// machine, or any other command.
+// Package transport opens the connections of a scheduler to its workers: ssh or srun as child
+// processes whose standard streams carry the protocol, a pipe on this machine, or any other command.
 //
-// ssh and srun are run, not spoken: so the site's own configuration, keys,
-// Kerberos, jump hosts and plugins are what they always are.
+// ssh and srun are run as programs: so the site's own configuration, keys, Kerberos, jump hosts and
+// plugins apply as usual.
 package transport

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Writer sends messages. What is sent while a write is under way goes out with
-// the next one, so that a busy connection needs few writes.
+// Writer sends messages. Messages that are sent during a write are written together by the next one,
+// so that a busy connection needs few writes.
 type Writer struct {
 	w      io.Writer
 	mu     sync.Mutex
@@ -73,8 +73,8 @@ func (c *Writer) Send(m *Message) {
 	}
 }
 
-// SendSoon queues a message that may wait for others for the time of Delay. Each
-// write wakes up everybody on the way: over srun, these are four processes.
+// SendSoon queues a message that may wait for others for the time of Delay. Each write wakes up all
+// processes of the connection: over srun, these are four.
 func (c *Writer) SendSoon(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Writer) add(m *Message) bool {
 		return false
 	}
 	if m.Run != nil && len(m.Run.Stdin) > feed {
-		// A line is bounded, so a long standard input goes ahead in parts.
+		// The length of a line is limited, so a long standard input is sent ahead in parts.
 		run := *m.Run
 		for len(run.Stdin) > feed && c.err == nil {
 			c.err = marshal(&c.next, &Message{Feed: &Feed{Bytes: []byte(run.Stdin[:feed])}})
@@ -178,7 +178,7 @@ type Reader struct {
 // NewReader reads from r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// noise is how much talk is taken before the greeting.
+// noise is how many bytes of other output are accepted before the greeting.
 const noise = 64 << 10
 
 // Greeting waits for the worker's greeting. Other lines before it are skipped;

@@ -1,8 +1,7 @@
-// Package wire is what scheduler and worker tell each other: one JSON object a line,
-// both ways, over the standard streams of whatever connects them. What tasks have
-// printed follows the line that announces its length as it is, with a newline behind
-// it.
+// Package wire is the protocol between scheduler and worker: one JSON object per line, in both
+// directions, over the standard streams of any connecting program. The output of tasks follows the
+// line that announces its length, unchanged and followed by a newline.
 //
-// Lines pass through srun, which forwards whole lines only. The worker speaks
-// first; what comes before its greeting (a login shell's talk) is skipped.
+// Lines pass through srun, which forwards whole lines only. The worker sends first; output before its
+// greeting (from a login shell) is skipped.
 package wire

@@ -101,9 +101,9 @@ type Message struct {
 	Feed *Feed `json:"feed,omitempty"`
 	// Credit is how many bytes of live output more the scheduler takes.
 	Credit int64 `json:"credit,omitempty"`
-	Lease  int64 `json:"lease,omitempty"` // what renew said: go on for Setup.Lease from then
-	Bye    bool  `json:"bye,omitempty"`   // end, whatever runs
-	Leave  bool  `json:"leave,omitempty"` // the scheduler goes: do as if it were gone, and say Left
+	Lease  int64 `json:"lease,omitempty"` // the clock value of renew: the lease lasts Setup.Lease from then
+	Bye    bool  `json:"bye,omitempty"`   // end everything
+	Leave  bool  `json:"leave,omitempty"` // the scheduler disconnects: continue as if it were gone, and answer with Left
 
 	// From the worker.
 	Hello   *Hello  `json:"hello,omitempty"`
@@ -120,7 +120,7 @@ type Message struct {
 	Left    bool    `json:"left,omitempty"`   // the answer to leave: nothing more comes
 }
 
-// Key names one attempt at one task.
+// Key identifies one attempt at one task.
 type Key struct {
 	Seq     int64 `json:"q"`
 	Attempt int32 `json:"a"`
@@ -136,8 +136,8 @@ type Hello struct {
 	Mem      int64      `json:"mem"`
 	GPUs     []pool.GPU `json:"gpus,omitempty"`
 	GPUVar   string     `json:"gpu_var,omitempty"` // the variable that names them
-	// Kernel tells whether process ids of two workers mean the same: boot and
-	// process namespace. Empty if it is not known.
+	// Kernel identifies boot and process namespace: process ids of two workers are comparable if it
+	// is equal. Empty: unknown.
 	Kernel    string    `json:"kernel,omitempty"`
 	Processes []Process `json:"processes,omitempty"` // the worker, its supervisor
 	Clock     int64     `json:"clock,omitempty"`     // as Renew
@@ -173,8 +173,8 @@ type Setup struct {
 	GPUVar   string  `json:"gpu_var,omitempty"`
 	Output   Output  `json:"output"`
 	Grace    float64 `json:"grace"` // seconds between SIGTERM and SIGKILL
-	// Lease is for how many seconds a worker may have tasks running without hearing
-	// of the scheduler: it ends them in time, and nothing is left afterwards.
+	// Lease is for how many seconds a worker may have tasks running without contact to the scheduler:
+	// it ends them in time, and nothing is left afterwards.
 	Lease  float64 `json:"lease"`
 	Finish bool    `json:"finish,omitempty"`
 	Keep   bool    `json:"keep,omitempty"` // what tasks leave behind
@@ -188,7 +188,7 @@ type Setup struct {
 	LoadPercent int `json:"load_percent,omitempty"`
 	// MemFree keeps tasks from starting while less memory is available, in bytes.
 	MemFree int64 `json:"mem_free,omitempty"`
-	// LimitMem has tasks get no more memory than they have said that they need.
+	// LimitMem limits the memory of tasks to what they have requested.
 	LimitMem bool `json:"limit_mem,omitempty"`
 	// Orphans are workers of this machine that may still be there. The worker tells
 	// when they are gone.
@@ -212,7 +212,7 @@ type Reach struct {
 // in seconds.
 const LeaseSlack = 2
 
-// Over is the exit status of a worker of which nothing is left.
+// Over is the exit status of a worker that has left no processes.
 const Over = 86
 
 // Output says where the output of tasks goes.
@@ -283,7 +283,7 @@ const (
 	Failed      Outcome = "failed"    // exit status or signal
 	NoStart     Outcome = "nostart"   // could not be started
 	Timeout     Outcome = "timeout"   // its own time limit
-	OutOfMemory Outcome = "oom"       // it used more memory than it had said that it needs
+	OutOfMemory Outcome = "oom"       // it used more memory than it had requested
 	Cancelled   Outcome = "cancelled" // by the user, or what it depends on failed
 	Refused     Outcome = "refused"   // fits no node
 	Lost        Outcome = "lost"      // its node or the connection went
@@ -341,7 +341,7 @@ type Data struct {
 	Bytes  []byte `json:"-"` // follow the line
 	Len    int    `json:"n,omitempty"`
 	Error  Text   `json:"e,omitempty"`
-	Live   bool   `json:"v,omitempty"` // nobody has asked: the task runs
+	Live   bool   `json:"v,omitempty"` // output of a running task, without a request
 }
 
 // Inline is how much output comes with Done; more is fetched in pieces of Piece.
@@ -360,8 +360,8 @@ const MaxLine = 4 << 20
 // Magic starts the worker's greeting.
 const Magic = "JOBPOOL1 "
 
-// marshal appends m as a line, and the bytes that belong to it as they are, with a
-// newline at their end: what is on the way may pass on whole lines only.
+// marshal appends m as a line, and the bytes that belong to it unchanged, with a newline at their
+// end: some connections forward whole lines only.
 func marshal(b *bytes.Buffer, m *Message) error {
 	raw := m.raw()
 	for _, r := range raw {

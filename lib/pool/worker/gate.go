@@ -27,9 +27,9 @@ func newGate(w *worker) *gate {
 	return g
 }
 
-// pass reports whether a task may start now. What has started since the node was
-// measured counts as runnable; of the memory that it will take nothing is known, so that
-// with a limit for memory one task starts at a time.
+// pass reports whether a task may start now. Tasks that have started since the measurement count as
+// runnable; the memory that they will use is unknown, so that with a limit for memory one task starts
+// at a time.
 func (g *gate) pass(now time.Time) bool {
 	if g == nil {
 		return true

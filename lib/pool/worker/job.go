@@ -39,11 +39,11 @@ type job struct {
 	memory   confined
 }
 
-// patience is how often a start is tried again while the system has no room for
-// another process or file, if nothing else runs that might make some.
+// patience is how often a start is tried again while the system lacks resources for another process
+// or file, and no other process runs whose end might free some.
 const patience = 50
 
-// next makes the next task that is ready a launch; nil if there is none.
+// next prepares the next ready task for its launch; nil if there is none.
 func (w *worker) next() *command.Launch {
 	for len(w.ready) > 0 {
 		j := w.ready[0]
@@ -63,8 +63,8 @@ func (w *worker) startReady() {
 	}
 }
 
-// start makes a task ready to be started; what becomes of that is an event. It is
-// nil if the task has ended already.
+// start makes a task ready to be started; the result arrives as an event. It is nil if the task has
+// ended already.
 func (w *worker) start(j *job) *command.Launch {
 	j.began = clock.Now()
 	if j.why != "" { // it was ended while it waited
@@ -90,7 +90,7 @@ func (w *worker) start(j *job) *command.Launch {
 	return l
 }
 
-// launch makes everything ready for a task.
+// launch prepares the start of a task.
 func (w *worker) launch(j *job) (*command.Launch, error) {
 	r := &j.run
 	l := &command.Launch{Tag: j, Dir: string(r.Dir), Env: w.taskEnv(r), Stdin: w.null.Fd(), Nice: w.setup.Nice}
@@ -135,8 +135,8 @@ func (w *worker) launch(j *job) (*command.Launch, error) {
 	return l, nil
 }
 
-// outputError is that there is no file for the output of a task. It says nothing of the
-// task's program.
+// outputError says that there is no file for the output of a task. The task's program is not the
+// cause.
 type outputError struct{ err error }
 
 func (e *outputError) Error() string {
@@ -164,8 +164,7 @@ func stdinFile(text string) (*os.File, error) {
 	return f, nil
 }
 
-// argv is what to run: the command itself where that means the same as a shell
-// would make of it.
+// argv returns what to run: the command itself, if a shell would run the same.
 func (w *worker) argv(r *wire.Run) ([]string, error) {
 	if r.Mark {
 		r.Mark = false
@@ -192,7 +191,7 @@ func (w *worker) argv(r *wire.Run) ([]string, error) {
 	return []string{string(w.setup.Shell), "-c", string(r.Text)}, nil
 }
 
-// find looks for a program the way a shell does.
+// find looks up a program like a shell.
 func (w *worker) find(name, dir, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -278,8 +277,8 @@ func (w *worker) taskEnv(r *wire.Run) []string {
 	return env
 }
 
-// taskName names one attempt in all of the run; processes a task leaves behind
-// are known by it.
+// taskName identifies one attempt in the whole run; processes that a task leaves behind are known by
+// it.
 func (w *worker) taskName(k wire.Key) string {
 	return fmt.Sprintf("%s/%d.%d", w.setup.Session, k.Seq, k.Attempt)
 }
@@ -295,13 +294,13 @@ func setenv(env []string, kv string) []string {
 	return append(env, kv)
 }
 
-// event handles what became of a program.
+// event handles the start or end of a program.
 func (w *worker) event(e command.SpawnEvent) {
 	j := e.Tag.(*job)
 	switch {
 	case e.Err != nil:
 		if errors.Is(e.Err, syscall.ENOEXEC) && !j.run.Argv && j.tries == 0 {
-			// A script without "#!" is for the shell.
+			// A script without "#!" is run by the shell.
 			j.tries++
 			j.run.Argv = true
 			j.run.Text = wire.Text(strings.Join([]string{"/bin/sh", "-c", string(j.run.Text)}, "\x00"))
@@ -339,15 +338,15 @@ func signalOf(s syscall.WaitStatus) int {
 
 func tv(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
-// cannotStart ends a task that could not be started, or tries again later if
-// the system only has no room at present.
+// cannotStart ends a task that could not be started, or tries again later if the system only lacks
+// resources at present.
 func (w *worker) cannotStart(j *job, err error) {
-	// EBADF is what a fork says when the numbers of its files reach the limit.
+	// EBADF is what fork reports at the limit of open files.
 	for _, e := range []error{syscall.EAGAIN, syscall.EBADF, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
 		if errors.Is(err, e) && (j.tries < patience || w.runs()) && j.why == "" && !w.ending {
 			j.tries++
 			w.again = append(w.again, j)
-			// What it has open may be what others lack.
+			// Its open files may be what others lack.
 			if j.out != nil {
 				j.out.discard()
 				j.out = nil
@@ -393,7 +392,7 @@ func unwrapped(err error) error {
 	return err
 }
 
-// runs reports whether any process runs, whose end may make room.
+// runs reports whether any process runs whose end may free resources.
 func (w *worker) runs() bool {
 	for _, j := range w.jobs {
 		if j.pid != 0 {
@@ -403,7 +402,7 @@ func (w *worker) runs() bool {
 	return false
 }
 
-// end reports a task and starts what follows on its slot.
+// end reports the end of a task and starts the next one on its slot.
 func (w *worker) end(j *job, d *wire.Done) {
 	now := clock.Now()
 	delete(w.jobs, j.run.Key)
@@ -432,7 +431,7 @@ func (w *worker) end(j *job, d *wire.Done) {
 	w.logs.finish(j, d)
 }
 
-// report sends the end of a task, to whoever listens.
+// report sends the end of a task to the scheduler, or else to the spool.
 func (w *worker) report(d *wire.Done) {
 	if w.lost.Load() && w.spool != nil {
 		w.spool.done(d)
@@ -476,8 +475,8 @@ func (w *worker) signalAll(sig syscall.Signal) {
 	}
 }
 
-// postpone lets tasks have the time that this process was stopped for, as they were,
-// too.
+// postpone extends the time limits of tasks by the time for which this process was stopped, as they
+// were stopped, too.
 func (w *worker) postpone(d time.Duration) {
 	for _, j := range w.jobs {
 		if !j.deadline.IsZero() {

@@ -11,10 +11,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// A task that is lost runs again elsewhere, so it must have ended here by then. The
-// scheduler gives leases for that: a worker may have tasks running until a time on its
-// own clock, counted from when it asked. It ends them before, and if it cannot, as it
-// does not run itself, its supervisor does.
+// A task that is lost runs again elsewhere, so it must have ended here by then. Leases ensure that: a
+// worker may have tasks running until a time on its own clock, counted from its request. It ends them
+// before that. If it cannot, as it does not run itself, its supervisor does.
 type lease struct {
 	w             *worker
 	fromScheduler int64 // its end, in nanoseconds of the clock
@@ -22,12 +21,12 @@ type lease struct {
 	next          time.Time
 	file          *os.File
 	over          bool
-	ticked        int64 // when it was last looked at
+	ticked        int64 // when it was last checked
 	paused        int64 // tasks are stopped until the scheduler answers, at most until then
 }
 
-// stall is for how long this process must not have run to be taken for stopped, with
-// the whole job perhaps: Slurm suspends jobs to let others run.
+// stall is for how long this process must not have run to be taken for stopped, possibly with the
+// whole job: Slurm suspends jobs to let others run.
 const stall = 5 * time.Second
 
 // answer is for how long the scheduler may be silent after that.
@@ -36,8 +35,8 @@ const answer = 10 * time.Second
 // leaseFile is where the supervisor finds the end of the lease.
 const leaseFile = "lease"
 
-// keepFile is there if the supervisor of a worker that has ended well is to let go
-// what tasks have left.
+// keepFile exists if the supervisor of a worker that has ended well is to release what tasks have
+// left running.
 const keepFile = "keep"
 
 // spoolLease is for how long tasks may run without a scheduler after the spool was
@@ -54,7 +53,7 @@ func newLease(w *worker) (*lease, error) {
 	return l, nil
 }
 
-// duration is for how long a lease is.
+// duration returns how long a lease lasts.
 func (l *lease) duration() time.Duration {
 	return time.Duration(l.w.setup.Lease * float64(time.Second))
 }
@@ -64,7 +63,7 @@ func (l *lease) ending() time.Duration {
 	return time.Duration((l.w.setup.Grace + wire.LeaseSlack) * float64(time.Second))
 }
 
-// renewed takes a lease that was asked for at that time.
+// renewed handles a lease that was requested at that time.
 func (l *lease) renewed(asked int64) {
 	l.fromScheduler = max(l.fromScheduler, asked+int64(l.duration()))
 	l.extend(l.fromScheduler)
@@ -82,7 +81,7 @@ func (l *lease) extend(end int64) {
 	_, _ = l.file.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(end)), 0)
 }
 
-// tick asks for another lease in time, and ends everything when there is none.
+// tick requests another lease in time, and ends everything when there is none.
 func (l *lease) tick(t time.Time) {
 	now := l.w.Clock()
 	gap := time.Duration(now - l.ticked)
@@ -90,14 +89,14 @@ func (l *lease) tick(t time.Time) {
 	switch {
 	case l.paused != 0 && now < l.paused:
 		return
-	case l.paused != 0: // the lease was over long ago
+	case l.paused != 0: // the lease expired long ago
 		l.paused = 0
 		l.w.schedulerLost()
 		l.w.stopAll(wire.Stopped, true)
 	case gap > stall:
 		l.w.postpone(gap)
 		if time.Duration(l.fromScheduler-now) <= l.ending() && !l.w.lost.Load() {
-			// The scheduler may have been stopped as well, and know nothing of the time.
+			// The scheduler may have been stopped as well, and not know of it.
 			l.paused = now + int64(answer)
 			l.w.signalAll(syscall.SIGSTOP)
 			l.next = time.Time{}
@@ -145,7 +144,7 @@ func Clear(f wire.Identity, keep bool) bool {
 	}, func() {})
 }
 
-// awaitOrphans tells the scheduler when nothing is left of the workers it names.
+// awaitOrphans reports to the scheduler when nothing is left of the workers that it names.
 func (w *worker) awaitOrphans(stop <-chan struct{}) {
 	if len(w.setup.Orphans) == 0 || w.Clear == nil {
 		return

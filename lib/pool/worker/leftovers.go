@@ -8,8 +8,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
 
-// endLeftovers kills what a task that has ended left behind in its process
-// group, and what has left that and came to the worker as an orphan.
+// endLeftovers kills what an ended task left behind in its process group, and what has left that and
+// was reparented to the worker.
 func (w *worker) endLeftovers(j *job) {
 	if w.setup.Keep {
 		return
@@ -39,7 +39,7 @@ func (w *worker) endLeftovers(j *job) {
 			w.procs.Reap()
 			continue
 		}
-		// Looked at again: it may belong to a task that still runs, or to nobody.
+		// Checked again later: it may belong to a task that still runs, or to none.
 		w.strange = true
 		task := machine.Variable(pid, "JOBPOOL_TASK")
 		if !sessions[session] && !alive[task] && strings.HasPrefix(task, w.setup.Session+"/") {
@@ -57,8 +57,8 @@ func (w *worker) endOrphans() {
 	killAll(w.Orphans, w.procs.Reap)
 }
 
-// killAll kills processes until there are no more; a few may still be making
-// others meanwhile. It reports whether none is left.
+// killAll kills processes until there are no more; some may still be starting others meanwhile. It
+// reports whether none is left.
 func killAll(list func() []int, reap func()) bool {
 	for range 200 {
 		left := 0

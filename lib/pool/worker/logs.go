@@ -19,14 +19,14 @@ import (
 // error.
 type capture struct {
 	files  [2]descriptor
-	path   [2]string // "": nobody will ask for it
+	path   [2]string // "": it is never requested
 	shared bool      // the null device
 	keep   bool      // the files are the user's
 	named  bool      // and have names of their own: they stay, empty or not
 }
 
-// descriptor is an open file. os.File would ask the system for more than is
-// needed, for each of many short tasks.
+// descriptor is an open file. os.File makes more system calls than are needed, which matters for many
+// short tasks.
 type descriptor int
 
 const noFile descriptor = -1
@@ -52,8 +52,8 @@ func (d descriptor) size() int64 {
 	return st.Size
 }
 
-// room is how many bytes are left on the file system of an open file, or else of a path;
-// a lot, where that is not known.
+// room returns how many bytes are free on the file system of an open file, or else of a path; a large
+// number if that is unknown.
 func room(f descriptor, path string) int64 {
 	var st syscall.Statfs_t
 	err := error(syscall.ENOENT)
@@ -72,8 +72,8 @@ func room(f descriptor, path string) int64 {
 	return int64(st.Bavail) * st.Bsize
 }
 
-// full reports whether a file system with one of the files has no room left. A task
-// may not have noticed, or not have said so, that it could not write.
+// full reports whether a file system with one of the files is full. A task may not have noticed, or
+// not have reported, that it could not write.
 func (c *capture) full() bool {
 	for i, f := range c.files {
 		if room(f, c.path[i]) <= 0 {
@@ -95,9 +95,8 @@ func (d descriptor) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// blank is an open file that nothing was written to. To give it another name costs
-// far less than to make a new one, on a parallel file system above all, and tasks
-// that print nothing leave no files.
+// blank is an open file that is empty. To rename it costs far less than to create a new one, above
+// all on a parallel file system, and tasks that print nothing leave no files.
 type blank struct {
 	file descriptor
 	path string
@@ -297,7 +296,7 @@ func (c *capture) close() {
 	}
 }
 
-// discard removes what nobody needs any more.
+// discard removes output that is no longer needed.
 func (c *capture) discard() {
 	if c.shared {
 		return
@@ -346,8 +345,8 @@ func (l *logs) finish(j *job, d *wire.Done) {
 	send()
 }
 
-// noteFull reports whether there is no room left for output: no task that runs is sure
-// to have noticed, nor to have said so.
+// noteFull reports whether there is no room left for output: running tasks may not have noticed, or
+// not have reported it.
 func (l *logs) noteFull(c *capture) bool {
 	l.freed.Lock()
 	defer l.freed.Unlock()
@@ -365,8 +364,8 @@ func (l *logs) remove(c *capture) {
 		return
 	}
 	l.removing(c, func() {
-		// A program that is just being started may have the file open until it runs; what
-		// is in it would be freed then, and nobody would see when.
+		// A program that is being started may have the file open until it runs; its content would
+		// only be freed then, and the free space could not be attributed.
 		for _, p := range c.path {
 			if p != "" {
 				_ = syscall.Truncate(p, 0)
@@ -376,8 +375,8 @@ func (l *logs) remove(c *capture) {
 	})
 }
 
-// removing removes output of a task, and notes if there was no room up to then: before, or
-// when all that is left is what became free, as others may have filled the rest meanwhile.
+// removing removes output of a task, and records if there was no room until then: before, or if all
+// free space is what this has freed, as others may have filled the rest meanwhile.
 func (l *logs) removing(c *capture, remove func()) {
 	l.freed.Lock()
 	defer l.freed.Unlock()

@@ -17,19 +17,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Tasks that have said how much memory they need get no more: in a cgroup, where one is
-// delegated to the worker; else their memory is measured, and a task that uses more is ended.
+// Tasks that have declared how much memory they need get no more: in a cgroup, if one is delegated to
+// the worker; otherwise their memory is measured, and a task that uses more is ended.
 
-// watched is how often memory is measured at most; it may take a twentieth of the time.
+// watched is the shortest interval between two measurements; they may take a twentieth of the time.
 const watched = time.Second
 
 // memory limits the memory of tasks; nil: it is only counted.
 type memory struct {
-	parent  cgroup.Parent
-	divides bool           // the kernel can do it
-	next    time.Time      // when to look
-	looking bool           // a look is under way
-	left    []cgroup.Group // of tasks that have ended, not yet removed
+	parent    cgroup.Parent
+	divides   bool           // the kernel can do it
+	next      time.Time      // of the next measurement
+	measuring bool           // a measurement is under way
+	left      []cgroup.Group // of tasks that have ended, not yet removed
 }
 
 func newMemory(s *wire.Setup) *memory {
@@ -43,7 +43,7 @@ func newMemory(s *wire.Setup) *memory {
 
 // confined is the memory of a task that is limited.
 type confined struct {
-	group *cgroup.Group // nil: the kernel does not do it
+	group *cgroup.Group // nil: the kernel does not limit it
 	used  int64         // the most that was seen, in bytes
 }
 
@@ -52,7 +52,7 @@ func (w *worker) groupOf(j *job) string {
 	return strings.ReplaceAll(w.taskName(j.run.Key), "/", "-")
 }
 
-// confine has a program start in a cgroup of its task, if that has said what it needs.
+// confine has a program start in a cgroup of its task, if the task has declared its need.
 func (w *worker) confine(j *job, l *command.Launch) {
 	m := w.memory
 	if m == nil || !m.divides || j.run.Need.Mem == 0 {
@@ -63,11 +63,11 @@ func (w *worker) confine(j *job, l *command.Launch) {
 		path = filepath.Join(l.Dir, path)
 	}
 	if unix.Access(path, unix.X_OK) != nil {
-		return // the start of the program itself tells best what is wrong
+		return // the start of the program itself gives the best error message
 	}
 	if j.memory.group == nil {
 		g := m.parent.Group(w.groupOf(j), j.run.Need.Mem)
-		if g.Make() != nil { // it is watched
+		if g.Make() != nil { // it is measured instead
 			return
 		}
 		j.memory.group = &g
@@ -84,11 +84,10 @@ type measured struct {
 	killed bool // the kernel has ended processes of it
 }
 
-// look measures the tasks that run, beside everything else: it may take long where there are
-// many processes.
-func (w *worker) look(now time.Time) {
+// measure measures running tasks in the background: it may take long if there are many processes.
+func (w *worker) measure(now time.Time) {
 	m := w.memory
-	if m == nil || m.looking || now.Before(m.next) {
+	if m == nil || m.measuring || now.Before(m.next) {
 		return
 	}
 	m.remove()
@@ -103,7 +102,7 @@ func (w *worker) look(now time.Time) {
 	if tasks == nil {
 		return
 	}
-	m.looking = true
+	m.measuring = true
 	groups := make([]*cgroup.Group, len(tasks))
 	names := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -125,7 +124,7 @@ func (w *worker) look(now time.Time) {
 			t.used = machine.Used(t.pids, t.j.run.Need.Mem)
 		}
 		w.locked(func() {
-			m.looking = false
+			m.measuring = false
 			took := clock.Since(now)
 			m.next = now.Add(max(watched, 20*took))
 			for _, t := range tasks {
@@ -150,7 +149,7 @@ func (w *worker) judge(t measured) {
 	}
 }
 
-// memoryEnd notes what a task has used, and whether it has ended for that.
+// memoryEnd records what a task has used, and whether that has ended it.
 func (w *worker) memoryEnd(j *job, d *wire.Done) {
 	limit := unit.ShortSize(j.run.Need.Mem)
 	d.MaxRSS = max(d.MaxRSS, j.memory.used)

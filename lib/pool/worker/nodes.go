@@ -15,17 +15,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// A task of several nodes has a directory at the first of them, with its list of nodes as
-// programs want it, and a program that starts commands at the others as ssh does:
+// A task of several nodes has a directory at the first of them, with its list of nodes in the formats
+// of several programs, and a program that starts commands at the others as ssh does:
 //
-//	nodes     a host a line
+//	nodes     one host per line
 //	slots     "HOST slots=CPUS", as Open MPI reads it
 //	machines  "HOST:CPUS", as MPICH reads it
 //	tasks     a host for each CPU, as srun reads it
 //	rsh       the program
 //	reach     what it needs to know
 
-// Reaching is what the program that reaches other nodes knows.
+// Reaching is what the program needs that reaches other nodes.
 type Reaching struct {
 	Reach wire.Reach  `json:"reach"`
 	Nodes []wire.Node `json:"parts"`
@@ -44,8 +44,8 @@ func (w *worker) nodesDir(k wire.Key) string {
 	return filepath.Join(w.Temp, fmt.Sprintf("task-%d.%d", k.Seq, k.Attempt))
 }
 
-// describeNodes makes the directory of a task of several nodes, and adds what tells of it to the
-// environment.
+// describeNodes creates the directory of a task of several nodes, and adds the variables that name
+// its files to the environment.
 func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 	dir := w.nodesDir(r.Key)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,7 +60,7 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 		fmt.Fprintf(files["slots"], "%s slots=%d\n", p.Host, r.Need.CPUs)
 		fmt.Fprintf(files["machines"], "%s:%d\n", p.Host, r.Need.CPUs)
 		files["tasks"].WriteString(strings.Repeat(p.Host+"\n", r.Need.CPUs))
-		oneJob = oneJob && p.Job == r.Nodes[0].Job && p.Group < 0 // srun speaks to one component only
+		oneJob = oneJob && p.Job == r.Nodes[0].Job && p.Group < 0 // srun addresses only one component
 	}
 	about, err := json.Marshal(Reaching{
 		Reach: w.setup.Reach, Nodes: r.Nodes, Task: w.taskName(r.Key), Run: w.setup.Run, Seq: r.Seq, Pin: w.setup.Pin,
@@ -129,11 +129,11 @@ func without(env []string, prefixes ...string) []string {
 	return out
 }
 
-// parting is how long what a task has started at other nodes may take to end by itself,
+// parting is how long processes that a task has started at other nodes may take to end by themselves,
 // after its command has.
 const parting = 2 * time.Second
 
-// sweep ends what is left here of a task whose command has ended elsewhere, and says so.
+// sweep ends the remaining processes of a task whose command has ended elsewhere, and confirms that.
 func (w *worker) sweep(k wire.Key) {
 	if w.setup.Keep {
 		w.out.Send(&wire.Message{Swept: &k})

@@ -20,12 +20,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// A node is set up once for a run, by the first of its workers there, and cleared by the
-// last one: when a scheduler has handed over, the worker of the next one is there beside
-// that of the one before. All of them hold a file in the temporary directory, which says
-// that the setup has succeeded: shared while their tasks may run, alone to set up or clear.
-// The supervisor clears, as the worker may have been killed; where that was killed as well,
-// the next worker of the job finds the node set up.
+// A node is set up once for a run, by the first of its workers there, and cleared by the last one:
+// after a hand-over, the worker of the next scheduler runs beside that of the previous one. All of
+// them lock a file in the temporary directory, which says that the setup has succeeded: shared while
+// their tasks may run, exclusively to set up or clear. The supervisor clears, as the worker may have
+// been killed; if the supervisor was killed as well, the next worker of the job finds the node set
+// up.
 type prepared struct {
 	path string
 	file *os.File // locked; nil: not held
@@ -64,8 +64,7 @@ func hold(path string, shared bool) (*os.File, error) {
 	return nil, err
 }
 
-// begin reports whether the setup is to be run. While another worker is at it, ready is
-// false.
+// begin reports whether the setup is to be run. While another worker runs it, ready is false.
 func (p *prepared) begin() (run, ready bool, err error) {
 	if p.file != nil { // it is started once more, by a shell
 		return !p.done, true, nil
@@ -121,8 +120,8 @@ type clearing struct {
 	Env  []wire.Text `json:"env"`
 }
 
-// prepare makes ready for the command that sets the node up. It reports whether that is to
-// be run now; else the job has ended, or is tried again.
+// prepare handles the command that sets up the node. It reports whether the command is to be run now;
+// if not, the job has ended, or is tried again.
 func (w *worker) prepare(j *job) bool {
 	run, ready, err := w.node.begin()
 	if err == nil && ready {
@@ -142,7 +141,7 @@ func (w *worker) prepare(j *job) bool {
 	return true
 }
 
-// noteClearing lets the supervisor know what to run at the end.
+// noteClearing records, for the supervisor, what to run at the end.
 func (w *worker) noteClearing() error {
 	if w.setup.Teardown == "" {
 		return nil

@@ -12,8 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Spool is a line of the file in which a worker whose scheduler is gone leaves the
-// results for the next one.
+// Spool is a line of the file in which a worker without a scheduler leaves results for the next one.
 type Spool struct {
 	Node    string     `json:"node,omitempty"` // the first line
 	Session string     `json:"session,omitempty"`
@@ -61,7 +60,7 @@ func (s *spool) write(line *Spool) {
 	}
 }
 
-// begin notes what is still to come when the scheduler is gone.
+// begin records what is still to come when the scheduler is gone.
 func (s *spool) begin(jobs map[wire.Key]*job) {
 	if s == nil {
 		return

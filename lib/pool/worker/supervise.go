@@ -12,12 +12,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// Supervise runs the worker as a child and returns its exit status, which is
-// wire.Over if the worker has failed and nothing of it is left. When the worker is
-// killed in whatever way, its tasks come to this process, which ends them; when this
-// process is killed, the worker gets SIGTERM. A worker that is still there when its
-// lease ends, stopped perhaps, is killed. What the teardown of the node prints goes to
-// complaints.
+// Supervise runs the worker as a child and returns its exit status, which is wire.Over if the worker
+// has failed and nothing of it is left. If the worker is killed, its tasks are reparented to this
+// process, which ends them; if this process is killed, the worker gets SIGTERM. A worker that still
+// exists when its lease expires, for example because it is stopped, is killed. The output of the
+// node's teardown goes to complaints.
 func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints io.Writer) (int, error) {
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
@@ -37,7 +36,7 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints
 	if err != nil {
 		return 1, err
 	}
-	// The connection is the child's alone: it must be seen to end with it.
+	// Only the child has the connection: it must close with it.
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err == nil {
 		_ = syscall.Dup3(int(null.Fd()), 0, 0)

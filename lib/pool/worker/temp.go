@@ -11,9 +11,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
 
-// makeTemp makes the directory of a worker, and removes those of workers of this
-// machine that were killed with their supervisor. The name tells which process it
-// belongs to.
+// makeTemp creates the directory of a worker, and removes those of workers of this machine that were
+// killed with their supervisor. The name has the process to which it belongs.
 func makeTemp() (string, error) {
 	kernel := fnv.New32a()
 	kernel.Write([]byte(machine.Kernel()))

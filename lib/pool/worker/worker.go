@@ -26,7 +26,7 @@ type Processes interface {
 	Reap()
 }
 
-// Options are what a worker needs of the world.
+// Options are a worker's connections to the outside.
 type Options struct {
 	In        io.Reader
 	Out       io.Writer
@@ -35,12 +35,12 @@ type Options struct {
 	Signals   <-chan os.Signal
 	Environ   []string
 	Temp      string // a directory of its own
-	// Orphans finds processes that came to the worker; may be nil.
+	// Orphans finds processes that were reparented to the worker; may be nil.
 	Orphans func() []int
-	// Clock is the time in nanoseconds, on a clock that never stands still.
+	// Clock returns the time in nanoseconds, on a clock that never stops.
 	Clock func() int64
-	// Alone reports whether the supervisor is gone: then nobody may be there to close
-	// the connection. May be nil.
+	// Alone reports whether the supervisor is gone: then no process may be left to close the
+	// connection. May be nil.
 	Alone func() bool
 	// Busy measures the node: runnable processes and available memory in bytes. May be
 	// nil.
@@ -49,7 +49,7 @@ type Options struct {
 	Clear func(f wire.Identity, keep bool) bool
 }
 
-// tick is how often time limits are looked at.
+// tick is how often time limits are checked.
 const tick = 100 * time.Millisecond
 
 type worker struct {
@@ -77,7 +77,7 @@ type worker struct {
 	node    prepared
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
-	strange bool        // there are orphans of nobody
+	strange bool        // there are orphans of unknown tasks
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
 	probed  time.Time     // whether there is room for output
@@ -228,7 +228,7 @@ func (w *worker) loop(hungUp <-chan struct{}) error {
 	}
 }
 
-// locked runs f, and starts what can start then.
+// locked runs f, and starts what can start after it.
 func (w *worker) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,8 +236,8 @@ func (w *worker) locked(f func()) {
 	w.startReady()
 }
 
-// handle takes what became of a program, in the thread that has seen it, and
-// returns what that thread starts next.
+// handle handles the start or end of a program, in the thread that has seen it, and returns what that
+// thread starts next.
 func (w *worker) handle(e command.SpawnEvent) *command.Launch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,8 +258,8 @@ func (w *worker) tellOver() {
 	}
 }
 
-// done reports whether all tasks have ended, none will start, and nobody waits for
-// more. From then on, nothing is taken from the scheduler.
+// done reports whether all tasks have ended, none will start, and no client waits for more. From then
+// on, nothing is accepted from the scheduler.
 func (w *worker) done(alone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -311,15 +311,15 @@ func (w *worker) take(batch []wire.Message) {
 // run takes a task from the scheduler.
 func (w *worker) run(r *wire.Run) {
 	if r.Again && w.jobs[r.Key] == nil {
-		return // it has followed another meanwhile, and ended already
+		return // it has followed another task meanwhile, and has ended
 	}
 	if w.ending {
 		w.out.Send(&wire.Message{Back: &r.Key})
 		return
 	}
 	if j := w.jobs[r.Key]; j != nil {
-		// What it was to follow had ended before it came. If it has got the place of
-		// another meanwhile, the scheduler hears of that.
+		// The task that it was to follow ended before this message came. If it has got the slot of
+		// another one meanwhile, the scheduler is informed of that.
 		if w.unqueue(j) {
 			j.queued, j.run = false, *r
 			w.jobs[r.Key] = j
@@ -370,8 +370,8 @@ func (w *worker) unqueue(j *job) bool {
 	return true
 }
 
-// signal passes a signal on to the scheduler, which decides. Only SIGTERM is acted on
-// here as well: Slurm kills everything a little later.
+// signal passes a signal on to the scheduler, which decides. Only SIGTERM is also handled here: Slurm
+// kills everything a little later.
 func (w *worker) signal(s os.Signal) {
 	switch s {
 	case syscall.SIGUSR1:
@@ -408,7 +408,7 @@ func (w *worker) stopAll(why wire.Outcome, now bool) {
 	}
 }
 
-// schedulerLost decides what becomes of the tasks when there is nobody to report to.
+// schedulerLost decides whether tasks continue when the scheduler is gone.
 func (w *worker) schedulerLost() {
 	if w.lost.Load() {
 		return
@@ -425,7 +425,7 @@ func (w *worker) schedulerLost() {
 	}
 }
 
-// tick looks at everything that depends on time.
+// tick handles everything that depends on time.
 func (w *worker) tick(now time.Time) {
 	w.spool.tick(now)
 	w.lease.tick(now)
@@ -456,7 +456,7 @@ func (w *worker) tick(now time.Time) {
 	if started != nil && !w.lost.Load() {
 		w.out.Send(&wire.Message{Started: started})
 	}
-	w.look(now)
+	w.measure(now)
 	w.sendLive()
 	w.ready = append(w.ready, w.again...)
 	w.again = nil

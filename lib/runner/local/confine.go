@@ -18,8 +18,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// nearest are the ids of the CPUs that this process may use, with those that share a core
-// or a NUMA node beside each other.
+// nearest returns the ids of the CPUs that this process may use, ordered so that those of one core or
+// NUMA node are adjacent.
 func nearest() []int {
 	cpus := machine.Topology(os.DirFS("/"), machine.Affinity())
 	slices.SortFunc(cpus, func(a, b pool.CPU) int {
@@ -35,13 +35,13 @@ func nearest() []int {
 const (
 	// watched is how often the memory of a job is measured.
 	watched   = time.Second
-	oomFile   = "oom."    // and the job
-	groupFile = "cgroup." // and the job: where its group is
+	oomFile   = "oom."    // followed by the job
+	groupFile = "cgroup." // followed by the job; it holds the path of its group
 )
 
-// An excess is what a job used that was ended for it.
+// An excess records how much a job used when it was killed for exceeding a limit.
 type excess struct {
-	Used  int64 `json:"used"`  // bytes; 0: the kernel did not let it have more than the limit
+	Used  int64 `json:"used"`  // bytes; 0: the kernel enforced the limit
 	Limit int64 `json:"limit"` // bytes
 }
 
@@ -52,9 +52,8 @@ func (e excess) String() string {
 	return fmt.Sprintf("out of memory: it used %s of the %s that it asked for", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
 }
 
-// makeGroup makes a cgroup for a job, where one is delegated to this process. Where to find it
-// is written down before, so that whoever looks for the end of the job can ask the kernel how it
-// came to it.
+// makeGroup creates a cgroup for a job, if one is delegated to this process. Its path is recorded
+// before, so that other processes can ask the kernel how the job ended.
 func makeGroup(dir, job string, limit int64) (g cgroup.Group, ok bool) {
 	parent, ok := cgroup.Delegated()
 	if !ok {
@@ -71,15 +70,14 @@ func makeGroup(dir, job string, limit int64) (g cgroup.Group, ok bool) {
 	return g, err == nil
 }
 
-// groupOf is the group of a job, which may be gone.
+// groupOf returns the group of a job, which may be gone.
 func groupOf(dir, job string) (g cgroup.Group, ok bool) {
 	b, err := os.ReadFile(filepath.Join(dir, groupFile+job))
 	return g, err == nil && json.Unmarshal(b, &g) == nil
 }
 
-// watch ends the processes of a session, but not the job script that leads it, when they use
-// more memory than a limit in bytes, unless they have a cgroup. What they used is written down
-// before.
+// watch kills the processes of a session that use more memory than a limit in bytes, unless they have
+// a cgroup. It spares the job script that leads the session. What they used is recorded before.
 func watch(ctx context.Context, dir, job string, session int, limit int64, output io.Writer) {
 	for tick := time.NewTicker(watched); ; {
 		select {
@@ -88,7 +86,7 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 			return
 		case <-tick.C:
 		}
-		if cgroup.Entered(session, job) { // the kernel does it
+		if cgroup.Entered(session, job) { // the kernel enforces the limit
 			tick.Stop()
 			return
 		}
@@ -98,7 +96,7 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 			continue
 		}
 		if !(excess{used, limit}).note(dir, job, output) {
-			continue // it is ended at the next look
+			continue // it is killed at the next measurement
 		}
 		for _, pid := range members {
 			if pid != session && ctx.Err() == nil {
@@ -108,7 +106,7 @@ func watch(ctx context.Context, dir, job string, session int, limit int64, outpu
 	}
 }
 
-// note writes down that a job was ended for its memory.
+// note records that a job was killed for its memory.
 func (e excess) note(dir, job string, output io.Writer) bool {
 	b, err := json.Marshal(e)
 	if err == nil {
@@ -122,8 +120,8 @@ func (e excess) note(dir, job string, output io.Writer) bool {
 	return true
 }
 
-// exceeded is what a job used if it was ended for it. Its worker notes that before it removes
-// the cgroup of the job, and may not have come to it.
+// exceeded returns what a job used if it was killed for it. Its worker records that before it removes
+// the cgroup of the job, and may have been killed before that.
 func exceeded(dir, job string) (e excess, ok bool) {
 	if e, ok = noted(dir, job); ok {
 		return e, true

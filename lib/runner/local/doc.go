@@ -1,19 +1,17 @@
 // Package local runs tasks as processes of this machine, a bounded number at once.
 //
-// Jobs outlive the tools. A job waits as a ticket, a file named by the time of its
-// submission; workers take the oldest ticket, run the job and take the next. A
-// worker is a process that holds one of the slots, of which there are as many as
-// jobs may run at once, and that ends when no ticket is left. So nothing runs when
-// nothing is to be done, and nothing has to be kept running.
+// Jobs outlive the tools. A pending job is a ticket, a file named after its submission time. Workers
+// take the oldest ticket, run the job and take the next. A worker is a process that holds one of the
+// slots, one for each job that may run at once, and that ends when no ticket is left. So no process
+// runs without work, and no daemon is needed.
 //
-// Locks say what is alive, as they end with their holder: the slot's and the job's
-// lock are inherited by the job, so a worker that is killed leaves a job that still
-// counts and is still seen.
+// Locks show what is alive, as the kernel releases them with their holder. The job inherits the locks
+// of the slot and of the job, so a job whose worker was killed still occupies its slot and is still
+// seen as running.
 //
 //	DIR/slots/N         locked by a worker and its job
-//	DIR/waiting/TICKET  a job that waits: the directory of its task
+//	DIR/waiting/TICKET  a pending job: the directory of its task
 //	DIR/taken/TICKET    a job that a worker has taken
 //
-// In the task's directory: local.json (Job), job.lock, job.pid, exit.JOB and
-// cancelled.JOB.
+// In the task's directory: local.json (Job), job.lock, job.pid, exit.JOB and cancelled.JOB.
 package local

@@ -31,19 +31,19 @@ type Resources struct {
 	GPUs   int   `json:"gpus,omitempty"`
 	// Taken are the GPUs of a job, as CUDA_VISIBLE_DEVICES names them.
 	Taken []string `json:"taken,omitempty"`
-	// IDs are the CPUs that jobs may use, nearest ones beside each other, or those that a
-	// job is bound to.
+	// IDs are the CPUs that jobs may use, adjacent where they share a core or NUMA node, or those
+	// that a job is bound to.
 	IDs []int `json:"cpu_ids,omitempty"`
 }
 
-// Machine is what this machine has.
+// Machine returns what this machine has.
 func Machine() Resources {
 	r := Resources{CPUs: runtime.NumCPU(), GPUs: len(devices()), IDs: nearest()}
 	r.Memory = machine.Memory(os.DirFS("/"), os.Getenv, r.CPUs)
 	return r
 }
 
-// devices are the GPUs that jobs of this process may have.
+// devices returns the GPUs that jobs of this process may use.
 func devices() []string {
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		return strings.FieldsFunc(visible, func(r rune) bool { return r == ',' || r == ' ' })
@@ -63,7 +63,7 @@ func numbered(n int) []string {
 	return names
 }
 
-// devices are the names of the machine's GPUs.
+// devices returns the names of the machine's GPUs.
 func (r Resources) devices() []string {
 	if all := devices(); len(all) >= r.GPUs {
 		return all[:r.GPUs]
@@ -77,7 +77,7 @@ func Check(n runner.Needs, has Resources) error {
 	return err
 }
 
-// takes is what a task asks for, if the machine has it.
+// takes returns what a task asks for, if the machine has it.
 func takes(n runner.Needs, has Resources) (Resources, error) {
 	if n.Request.Find == "" {
 		return Resources{}, nil
@@ -102,7 +102,7 @@ func takes(n runner.Needs, has Resources) (Resources, error) {
 	return Resources{}, fmt.Errorf("the request %s: %w", parsed, err)
 }
 
-// grown is the memory in bytes of options by which an attempt differs from the first one,
+// grown returns the memory in bytes among the options by which an attempt differs from the first one,
 // or 0.
 func grown(changed []string) (int64, error) {
 	for _, option := range changed {
@@ -145,7 +145,7 @@ const (
 	chooseLock  = "choose.lock"
 )
 
-// describe writes down for workers what the machine has.
+// describe records for workers what the machine has.
 func describe(dir string, r Resources) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -158,7 +158,7 @@ func describe(dir string, r Resources) error {
 	return renameio.WriteFile(path, b, 0o600, renameio.WithTempDir(dir))
 }
 
-// left is what running jobs leave of the machine. Own is the slot that asks.
+// left returns what running jobs leave of the machine. Own is the slot that asks.
 func left(dir, own string) (Resources, error) {
 	var has Resources
 	b, err := os.ReadFile(filepath.Join(dir, machineFile))
@@ -170,7 +170,7 @@ func left(dir, own string) (Resources, error) {
 	}
 	has.Taken = has.devices() // those that are free
 	if len(has.IDs) < has.CPUs {
-		has.IDs = nil // more are configured than there are: no job gets CPUs of its own
+		has.IDs = nil // more are configured than the machine has: jobs are not bound to CPUs
 	}
 	slots, err := os.ReadDir(filepath.Join(dir, slotsDir))
 	if err != nil {
@@ -202,11 +202,10 @@ func left(dir, own string) (Resources, error) {
 	return has, nil
 }
 
-// takesSuffix is behind the name of a slot in the name of the file that says what its job
-// takes.
+// takesSuffix, appended to the name of a slot, names the file that says what its job takes.
 const takesSuffix = ".takes"
 
-// fits gives a job its part of what is left, if that is enough.
+// fits allocates what a job needs of what is left, if that is enough.
 func (r Resources) fits(job Resources) (Resources, bool) {
 	// A job that asks for nothing is not counted.
 	if job.CPUs > max(0, r.CPUs) || job.Memory > max(0, r.Memory) || job.GPUs > r.GPUs {

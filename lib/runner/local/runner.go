@@ -62,18 +62,18 @@ func (r *Runner) now() time.Time {
 	return clock.Now()
 }
 
-// Check finds out whether the directories are there or can be made.
+// Check reports whether the directories exist or can be created.
 func (r *Runner) Check(context.Context) (runner.Checked, error) { return runner.Checked{}, r.prepare() }
 
-// Preview is the script: it runs as it is.
+// Preview returns the script: it runs unchanged.
 func (r *Runner) Preview(_ context.Context, s runner.Submission) (runner.Preview, error) {
 	return runner.Preview{Argv: []string{"bash", s.Script}}, nil
 }
 
-// Can do nothing beside.
+// Can returns no abilities.
 func (r *Runner) Can() runner.Abilities { return runner.Abilities{} }
 
-// prepare makes the directories that are missing.
+// prepare creates missing directories.
 func (r *Runner) prepare() error {
 	for _, d := range []string{slotsDir, waitingDir, takenDir} {
 		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
@@ -95,7 +95,7 @@ func readTicket(dir string) (ticket, error) {
 	return t, nil
 }
 
-// Start puts the job among those that wait, and has a worker look for it.
+// Start adds the job to those that wait, and starts a worker for it.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	if err := r.prepare(); err != nil {
 		return runner.Job{}, err
@@ -109,7 +109,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		}
 		now := r.now()
 		job := uuid.NewString()[:13]
-		// Sorted by time; the job keeps two of the same nanosecond apart.
+		// Names sort by time; the job id tells apart two of the same nanosecond.
 		t = ticket{job, s.Attempt, now, fmt.Sprintf("%020d-%s", now.UnixNano(), job), need}
 		var b []byte
 		if b, err = json.Marshal(t); err == nil {
@@ -120,8 +120,8 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if err != nil {
 		return runner.Job{}, err
 	}
-	// The ticket is written even for a job that was found: a killed ponos-start may
-	// not have come to it. A job that runs or has run knows by its owner file.
+	// The ticket is written even for a job that was found: ponos-start may have been killed before it
+	// wrote it. The owner file keeps a job from running twice.
 	if state := r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}); state.Lost {
 		if err := renameio.WriteFile(filepath.Join(r.Dir, waitingDir, t.Ticket), []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
 			return runner.Job{}, err
@@ -144,7 +144,7 @@ func (r *Runner) wake() error {
 	return nil
 }
 
-// Jobs looks at the files of each known job.
+// Jobs reads the files of each known job.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -173,13 +173,13 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			}
 		}
 	}
-	if waiting { // perhaps a worker was killed
+	if waiting { // its worker may have been killed
 		err = r.wake()
 	}
 	return jobs, err
 }
 
-// readTicket is the job of a ticket.
+// readTicket returns the job of a ticket.
 func (r *Runner) readTicket(path string) (runner.Ref, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *Runner) readTicket(path string) (runner.Ref, bool) {
 	return runner.Ref{Task: id, Job: t.Job, Dir: dir, Submitted: t.Submitted}, err == nil
 }
 
-// observe tells the state of a job by its files.
+// observe returns the state of a job by its files.
 func (r *Runner) observe(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	job.Cancelled = cancelled(ref.Dir, ref.Job)
@@ -211,7 +211,7 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 			return job
 		}
 	}
-	if finished(ref, &job, false) { // between the two looks
+	if finished(ref, &job, false) { // it ended between the two checks
 		return job
 	}
 	switch {
@@ -225,13 +225,13 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	return job
 }
 
-// cancelled reports whether somebody has cancelled a job.
+// cancelled reports whether a job was cancelled.
 func cancelled(dir, job string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cancelled."+job))
 	return err == nil
 }
 
-// finished fills in the end of a job that has left its exit code. Its script may live
+// finished fills in the end of a job that has left its exit code. Its script may still be running
 // unless it has closed the journal.
 func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	run, err := runner.ReadRun(ref.Dir, ref.Job)
@@ -252,8 +252,8 @@ func finished(ref runner.Ref, job *runner.Job, lives bool) bool {
 	return true
 }
 
-// Stop takes a waiting job's ticket away, or ends the processes of a running one:
-// by SIGTERM, and by SIGKILL when a third of the time is over.
+// Stop removes a pending job's ticket, or ends the processes of a running one: by SIGTERM, and by
+// SIGKILL after a third of the time.
 func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if err := os.WriteFile(filepath.Join(ref.Dir, "cancelled."+ref.Job), nil, 0o600); err != nil {
 		return err
@@ -298,9 +298,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	}
 }
 
-// kill sends a signal to the processes of a job, unless its process id belongs to
-// another process by now. It reports whether it was sent: a job that is about to
-// begin has no process yet.
+// kill sends a signal to the processes of a job, unless its process id was reused. It reports whether
+// it was sent: a job that is about to begin has no process yet.
 func kill(dir string, signal syscall.Signal) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(dir, pidFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,9 +18,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
-// Work is a worker: it takes a slot, runs jobs until no ticket is left, and ends.
-// It ends at once if there is no free slot, as those who hold them will come to the
-// tickets.
+// Work is a worker: it takes a slot, runs jobs until no ticket is left, and returns. It returns at
+// once if no slot is free, as the workers that hold them will take the tickets.
 func Work(dir string, maxJobs int) error {
 	for {
 		slot, err := takeSlot(dir, maxJobs)
@@ -42,10 +41,10 @@ func Work(dir string, maxJobs int) error {
 			return err
 		}
 		if full {
-			return nil // those that run come to what waits, or the next turn does
+			return nil // running workers take what waits, or the next turn starts one
 		}
-		// A ticket that came while this worker still had the slot may have found no
-		// worker of its own.
+		// A worker that was started for a ticket while this one still held the slot may have found no
+		// free slot.
 		if left, err := os.ReadDir(filepath.Join(dir, waitingDir)); err != nil || len(left) == 0 {
 			return err
 		}
@@ -65,9 +64,9 @@ func takeSlot(dir string, maxJobs int) (*lock.Lock, error) {
 	return nil, nil
 }
 
-// runNext runs the oldest job that waits, and reports whether there was one. Full says that
-// running jobs leave too little for it: those behind it wait as well, or one that needs much
-// would never run.
+// runNext runs the oldest pending job, and reports whether there was one. Full says that running jobs
+// leave too little for it. The jobs behind it then wait as well, or a job that needs much would never
+// run.
 func runNext(dir string, slot *lock.Lock) (found, full bool, err error) {
 	taken, takes, full, err := choose(dir, slot)
 	if err != nil || taken == "" {
@@ -77,19 +76,18 @@ func runNext(dir string, slot *lock.Lock) (found, full bool, err error) {
 	if err == nil {
 		err = runJob(string(b), takes, slot)
 	}
-	// A job that cannot be run must not keep the others waiting; it is found to
-	// be gone.
+	// A job that cannot be run must not block the others; it is later found to be gone.
 	return true, false, errors.Join(ignoreMissing(err), os.Remove(taken))
 }
 
-// choose takes the ticket of the oldest job that waits, if there is room for it.
+// choose takes the ticket of the oldest pending job, if there is room for it.
 func choose(dir string, slot *lock.Lock) (taken string, takes Resources, full bool, err error) {
 	held, err := choosing(dir)
 	if err != nil {
 		return "", takes, false, err
 	}
 	defer held.Close()
-	tickets, err := os.ReadDir(filepath.Join(dir, waitingDir)) // sorted by name, so by time
+	tickets, err := os.ReadDir(filepath.Join(dir, waitingDir)) // sorted by name, which is by time
 	if err != nil {
 		return "", takes, false, err
 	}
@@ -146,13 +144,13 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	if run, err := runner.ReadRun(dir, t.Job); err != nil || run.Over() {
 		return err
 	}
-	// Whoever cancels the job looks at the lock after having said so: either the
-	// lock is seen, or this is.
+	// A canceller marks the job and then checks the lock: either it sees the lock, or this sees the
+	// mark.
 	if cancelled(dir, t.Job) {
 		return nil
 	}
 	if owner, err := runner.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
-		return err // it has begun before and was killed: not a second time
+		return err // it has begun before and was killed: it is not run a second time
 	}
 	output, err := os.OpenFile(filepath.Join(dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -189,7 +187,7 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 		excess{Limit: takes.Memory}.note(dir, t.Job, output)
 	}
 	if run, readErr := runner.ReadRun(dir, t.Job); err == nil && readErr == nil && !run.Over() {
-		// The script was killed before it could write down its end.
+		// The script was killed before it could record its end.
 		err = runner.WriteRun(dir, t.Job, 0, "cut", code)
 	}
 	return errors.Join(pidErr, err)

@@ -18,50 +18,50 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Dir is the directory of an agent in which tickets and pilots meet. Each class of pilots, whose
-// jobs have the same options, has a directory in it.
+// Dir is the directory of an agent in which tickets and pilots meet. It has a directory for each
+// class of pilots, whose jobs have the same options.
 type Dir struct {
 	Path  string
-	Tasks string // the directories of tasks are in it
+	Tasks string // the parent of the directories of tasks
 }
 
 // The files of a class, and of a task that is or was packed.
 const (
 	waitingDir = "waiting"
-	takenDir   = "taken" // and the pilot: the tickets that it has
+	takenDir   = "taken" // followed by the pilot: the tickets that it has
 	pilotFile  = "pilot.json"
 	triesFile  = "tries.json" // submissions since a pilot began
-	lastFile   = "submitted"  // when a pilot was, the last time
+	lastFile   = "submitted"  // when a pilot was last submitted
 	lockFile   = "lock"
 	outputFile = "pilots.out"
 
 	ticketFile = "pack.json"
-	endFile    = "pack-end." // and the job: why it was ended in its pilot
+	endFile    = "pack-end." // followed by the job: why it was ended in its pilot
 	cancelFile = "pack-cancelled."
 )
 
-// A Ticket is what a pilot must know of a task. Its name has all of it.
+// A Ticket is what a pilot must know about a task. All of it is in its name.
 type Ticket struct {
 	At      time.Time
-	Key     string // tells tickets apart
+	Key     string // unique
 	CPUs    int
-	Mem     int64         // bytes; 0: not limited
+	Mem     int64         // bytes; 0: no limit
 	Limit   time.Duration // of the task's time
 	Attempt int
 	Task    task.ID
 }
 
-// Job is what the task's job is called until a pilot has taken it.
+// Job returns the name of the task's job until a pilot has taken it.
 func (t Ticket) Job() string { return jobPrefix + t.Key }
 
 const jobPrefix = "pack."
 
-// name sorts tickets by time.
+// name returns a file name by which tickets sort by time.
 func (t Ticket) name() string {
 	return fmt.Sprintf("%020d.%s.%d.%d.%d.%d.%s", t.At.UnixNano(), t.Key, t.CPUs, t.Mem, int64(t.Limit/time.Second), t.Attempt, t.Task)
 }
 
-// parseTicket reads the name of a ticket.
+// parseTicket parses the name of a ticket.
 func parseTicket(name string) (t Ticket, ok bool) {
 	f := strings.Split(name, ".")
 	if len(f) != 7 {
@@ -89,7 +89,7 @@ func IsJob(job string) bool { return strings.Contains(job, ".") }
 // IsTicket reports whether a job is that of a ticket that no pilot had taken.
 func IsTicket(job string) bool { return strings.HasPrefix(job, jobPrefix) }
 
-// PilotOf is the pilot of a packed task's job; "" before one has taken it.
+// PilotOf returns the pilot of a packed task's job; "" before one has taken it.
 func PilotOf(job string) string {
 	at := strings.LastIndexByte(job, '.')
 	if at < 0 || IsTicket(job) {
@@ -98,27 +98,27 @@ func PilotOf(job string) string {
 	return job[:at]
 }
 
-// Pilot is what the pilots of a class are.
+// Pilot describes the pilots of a class.
 type Pilot struct {
 	Options []string      `json:"options"` // of sbatch
 	CPUs    int           `json:"cpus"`
-	Mem     int64         `json:"mem,omitempty"` // bytes; 0: not known
+	Mem     int64         `json:"mem,omitempty"` // bytes; 0: unknown
 	Time    time.Duration `json:"time"`          // the time limit
-	Linger  time.Duration `json:"linger"`        // how long one waits for tasks
-	Grace   time.Duration `json:"grace"`         // between the request to end a task and its kill
+	Linger  time.Duration `json:"linger"`        // how long a pilot waits for tasks
+	Grace   time.Duration `json:"grace"`         // between the request to end a task and SIGKILL
 	Tasks   string        `json:"tasks"`         // as in Dir
 }
 
-// Class is the directory of a class.
+// Class returns the directory of a class.
 func (d Dir) Class(class string) string { return filepath.Join(d.Path, class) }
 
-// Task is the directory of a task.
+// Task returns the directory of a task.
 func (d Dir) Task(id task.ID) string { return filepath.Join(d.Tasks, string(id)) }
 
-// Output is where the pilots of a class write.
+// Output returns the file to which the pilots of a class write.
 func (d Dir) Output(class string) string { return filepath.Join(d.Path, class, outputFile) }
 
-// Make makes what is missing of a class, and nothing in the place of a state directory.
+// Make creates missing directories and files of a class, but not a missing state directory.
 func (d Dir) Make(class string, p Pilot) error {
 	dir := d.Class(class)
 	for _, path := range []string{d.Path, dir, filepath.Join(dir, waitingDir), filepath.Join(dir, takenDir)} {
@@ -136,7 +136,7 @@ func (d Dir) Make(class string, p Pilot) error {
 	return renameio.WriteFile(filepath.Join(dir, pilotFile), b, 0o600, renameio.WithTempDir(dir))
 }
 
-// ReadPilot reads what the pilots of a class are.
+// ReadPilot reads the description of the pilots of a class.
 func (d Dir) ReadPilot(class string) (p Pilot, err error) {
 	b, err := os.ReadFile(filepath.Join(d.Class(class), pilotFile))
 	if err == nil {
@@ -145,14 +145,14 @@ func (d Dir) ReadPilot(class string) (p Pilot, err error) {
 	return p, err
 }
 
-// Note is what a task's directory says of its ticket.
+// Note is what a task's directory records of its ticket.
 type Note struct {
 	Class  string `json:"class"`
 	Ticket string `json:"ticket"`
 }
 
-// ReadNote reads the note in the directory of a task: of the ticket of its last attempt that
-// was packed. It is not ok if there is none.
+// ReadNote reads the note in the directory of a task: that of its last attempt that was packed. It is
+// not ok if there is none.
 func ReadNote(dir string) (n Note, t Ticket, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, ticketFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func ReadNote(dir string) (n Note, t Ticket, ok bool, err error) {
 	return n, t, true, nil
 }
 
-// Put makes the ticket of a task. The directory of the task says so before.
+// Put creates the ticket of a task, after recording it in the directory of the task.
 func (d Dir) Put(class string, t Ticket, dir string) error {
 	b, err := json.Marshal(Note{class, t.name()})
 	if err != nil {
@@ -183,7 +183,7 @@ func (d Dir) Put(class string, t Ticket, dir string) error {
 	return d.Again(class, t)
 }
 
-// Again makes a ticket that is nowhere.
+// Again creates a ticket that was lost.
 func (d Dir) Again(class string, t Ticket) error {
 	f, err := os.OpenFile(filepath.Join(d.Class(class), waitingDir, t.name()), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -192,7 +192,7 @@ func (d Dir) Again(class string, t Ticket) error {
 	return f.Close()
 }
 
-// Withdraw takes a ticket that waits away. It reports whether no pilot has it.
+// Withdraw removes a pending ticket. It reports whether no pilot has it.
 func (d Dir) Withdraw(class string, t Ticket) (bool, error) {
 	err := os.Remove(filepath.Join(d.Class(class), waitingDir, t.name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -201,7 +201,7 @@ func (d Dir) Withdraw(class string, t Ticket) (bool, error) {
 	return err == nil, err
 }
 
-// Waits reports whether a ticket waits.
+// Waits reports whether a ticket is pending.
 func (d Dir) Waits(class string, t Ticket) (bool, error) {
 	_, err := os.Lstat(filepath.Join(d.Class(class), waitingDir, t.name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,12 +215,11 @@ type Place struct {
 	Class  string
 	Ticket Ticket
 	Taken  bool
-	Pilot  string // that has taken it
+	Pilot  string // the pilot that has taken it
 	path   string
 }
 
-// Places are where the tickets are, by their keys. One that waits and is taken meanwhile is
-// among them.
+// Places returns where the tickets are, by their keys. A ticket that is taken meanwhile is included.
 func (d Dir) Places() (map[string]Place, error) {
 	classes, err := d.Classes()
 	if err != nil {
@@ -257,10 +256,10 @@ func (d Dir) Places() (map[string]Place, error) {
 	return all, nil
 }
 
-// Classes are those that there are.
+// Classes returns the names of all classes.
 func (d Dir) Classes() ([]string, error) { return names(d.Path) }
 
-// Waiting are the tickets of a class that wait.
+// Waiting returns the pending tickets of a class.
 func (d Dir) Waiting(class string) ([]Ticket, error) {
 	all, err := names(filepath.Join(d.Class(class), waitingDir))
 	tickets := make([]Ticket, 0, len(all))
@@ -272,7 +271,7 @@ func (d Dir) Waiting(class string) ([]Ticket, error) {
 	return tickets, err
 }
 
-// Drop forgets a ticket of which nothing is to follow any more.
+// Drop removes a ticket that is no longer needed.
 func (p Place) Drop() error {
 	err := os.Remove(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -281,7 +280,7 @@ func (p Place) Drop() error {
 	return err
 }
 
-// names lists a directory, by name; of one that is not there, nothing.
+// names lists a directory, sorted; a missing one is empty.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +293,7 @@ func names(dir string) ([]string, error) {
 	return list, err
 }
 
-// taken is the name of a ticket that a pilot has taken as its n-th.
+// taken returns the name of a ticket that a pilot has taken as its n-th.
 func taken(n int, name string) string { return strconv.Itoa(n) + "~" + name }
 
 func parseTaken(name string) (n int, t Ticket, ok bool) {
@@ -304,8 +303,8 @@ func parseTaken(name string) (n int, t Ticket, ok bool) {
 	return n, t, ok && err == nil && n > 0
 }
 
-// Cancel says that a task is not to be run any more: in its directory, and where its pilot
-// sees it soon. Gone says that no pilot has the ticket.
+// Cancel marks a task as cancelled: in its directory, and where its pilot sees it soon. Gone says
+// that no pilot has the ticket.
 func (d Dir) Cancel(dir string) (gone bool, err error) {
 	n, t, ok, err := ReadNote(dir)
 	if err != nil || !ok {
@@ -321,7 +320,7 @@ func (d Dir) Cancel(dir string) (gone bool, err error) {
 	if err != nil || !found {
 		return err == nil, err
 	}
-	// What is read by its open name is fresh on all hosts; a new name may not be.
+	// On NFS, the content of an open file is fresh on all hosts; a new name may not be.
 	f, err := os.OpenFile(place.path, os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -333,7 +332,7 @@ func (d Dir) Cancel(dir string) (gone bool, err error) {
 	return false, errors.Join(err, f.Close())
 }
 
-// find is where a ticket of a class is, that was taken.
+// find returns where a ticket of a class is that was taken.
 func (d Dir) find(class string, t Ticket) (Place, bool, error) {
 	dir := filepath.Join(d.Class(class), takenDir)
 	pilots, err := names(dir)
@@ -354,7 +353,7 @@ func (d Dir) find(class string, t Ticket) (Place, bool, error) {
 	return Place{}, false, nil
 }
 
-// Holder is the pilot that has the ticket of a task's directory; "" if none has.
+// Holder returns the pilot that has the ticket of a task's directory; "" if none has.
 func (d Dir) Holder(dir string) (string, error) {
 	n, t, ok, err := ReadNote(dir)
 	if err != nil || !ok {
@@ -372,25 +371,25 @@ func Cancelled(dir, key string) bool {
 
 // Why a pilot has ended a task.
 const (
-	Stopped = "stopped" // as it was cancelled
+	Stopped = "stopped" // it was cancelled
 	Timeout = "timeout"
 	OOM     = "oom"
-	Killed  = "killed"  // its job script, from outside
+	Killed  = "killed"  // its job script was killed from outside
 	Unbegun = "unbegun" // the job script has ended before it began the command
 )
 
-// An End is what a pilot says of a task that it has ended, or that could not begin.
+// An End is what a pilot records of a task that it has ended, or that could not begin.
 type End struct {
 	Why   string `json:"why"`
 	Used  int64  `json:"used,omitempty"`  // bytes
 	Limit int64  `json:"limit,omitempty"` // bytes, or nanoseconds
 }
 
-// ReadEnd is the end of a job; it is the zero value for one that has ended by itself.
+// ReadEnd returns the end of a job; it is the zero value if the job has ended by itself.
 func ReadEnd(dir, job string) (e End) {
 	b, err := os.ReadFile(filepath.Join(dir, endFile+job))
 	if err == nil {
-		_ = json.Unmarshal(b, &e) // one that is cut off says nothing
+		_ = json.Unmarshal(b, &e) // a truncated file counts as none
 	}
 	return e
 }
@@ -403,7 +402,7 @@ func (e End) note(dir, job string) error {
 	return renameio.WriteFile(filepath.Join(dir, endFile+job), b, 0o600, renameio.WithTempDir(dir))
 }
 
-// Owner is the packed job that owns a task; "" if none does.
+// Owner returns the packed job that owns a task; "" if none does.
 func Owner(dir string, attempt int) (string, error) {
 	owner, err := runner.ReadOwner(dir, attempt)
 	if !IsJob(owner) {
@@ -412,14 +411,14 @@ func Owner(dir string, attempt int) (string, error) {
 	return owner, err
 }
 
-// Tries are submissions of pilots since one began.
+// Tries counts submissions of pilots since one began.
 type Tries struct {
 	Count   int       `json:"count"`
 	At      time.Time `json:"at"`                // of the last one
 	Problem string    `json:"problem,omitempty"` // why it failed; "": it did not
 }
 
-// ReadTries reads them: none since a pilot began.
+// ReadTries reads them; none since a pilot began.
 func (d Dir) ReadTries(class string) (t Tries) {
 	b, err := os.ReadFile(filepath.Join(d.Class(class), triesFile))
 	if err == nil {
@@ -451,5 +450,5 @@ func (d Dir) Note(class string, t Tries) error {
 	return renameio.WriteFile(filepath.Join(dir, triesFile), b, 0o600, renameio.WithTempDir(dir))
 }
 
-// Lock is the path of the lock of those who submit pilots of a class.
+// Lock returns the path of the lock of processes that submit pilots of a class.
 func (d Dir) Lock(class string) string { return filepath.Join(d.Class(class), lockFile) }

@@ -12,14 +12,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
 
-// childVar is set in the environment of the process that runs the tasks of a pilot, to the
-// process that watches it.
+// childVar is set in the environment of the process that runs the tasks of a pilot; its value is the
+// id of the process that watches it.
 const childVar = "PONOS_PILOT_OF"
 
-// Run is a pilot: in the job of which the environment tells, it runs tasks of the class in a
-// directory until none has come for a while, or its time is over. The tasks are run by a child.
-// When that is killed in whatever way, what it has left comes to this process, which ends it;
-// when this process is killed, the child ends its tasks.
+// Run is a pilot: in the job that the environment names, it runs tasks of the class in a directory
+// until none has come for a while, or its time is up. A child process runs the tasks. If that is
+// killed, its processes are inherited by this process, which ends them; if this process is killed,
+// the child ends its tasks.
 func Run(ctx context.Context, dir string, out io.Writer) error {
 	if os.Getenv(childVar) != "" {
 		return work(ctx, dir, out)

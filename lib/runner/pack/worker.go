@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// looks is how often a pilot looks for tickets, and at the tasks that it runs.
-	looks = time.Second
-	// spare is how much sooner than its job a pilot is over.
+	// checkInterval is how often a pilot checks for tickets, and checks the tasks that it runs.
+	checkInterval = time.Second
+	// spare is how much sooner than its job a pilot ends.
 	spare = 30 * time.Second
-	// settleTries is how often it is tried to write down the end of a task, a second apart.
+	// settleTries is how often it tries to record the end of a task, a second apart.
 	settleTries = 600
 	// telling is how long after the end of a task its pilot may learn that it was asked to end.
 	telling = 2 * time.Second
 )
 
-// worker is a pilot at work.
+// worker is a running pilot.
 type worker struct {
 	Pilot
 	dir     string // of the class
@@ -48,14 +48,14 @@ type worker struct {
 	bind    bool
 	began   bool                // a task
 	taken   int                 // tickets so far
-	mine    []string            // tickets that it had before it was begun again
-	running map[*running]string // the names of their tickets
+	mine    []string            // tickets that it had before it was requeued
+	running map[*running]string // by the names of their tickets
 	ended   chan *running
-	// settling are ends that are being written down.
+	// settling counts ends that are being recorded.
 	settling sync.WaitGroup
 }
 
-// running is a task that runs.
+// running is a running task.
 type running struct {
 	ticket  Ticket
 	job     string
@@ -65,7 +65,7 @@ type running struct {
 	code    int
 	err     error
 	until   time.Time // the end of its time limit
-	asked   time.Time // it was asked to end
+	asked   time.Time // when it was asked to end
 	end     End       // why
 }
 
@@ -92,7 +92,7 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 	return err
 }
 
-// begin finds out what the pilot has.
+// begin finds out what resources the pilot has.
 func (w *worker) begin() error {
 	w.restart, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
 	w.ends = clock.Now().Add(w.Time)
@@ -100,7 +100,7 @@ func (w *worker) begin() error {
 		w.ends = time.Unix(end, 0)
 	}
 	ids := machine.Affinity()
-	// Where the job may use more CPUs than it has asked for, others may use those as well.
+	// If the job may use more CPUs than it has requested, others may use them as well.
 	if w.bind = len(ids) == w.CPUs; !w.bind {
 		ids = ids[:0]
 		for i := range w.CPUs {
@@ -129,7 +129,7 @@ func (w *worker) begin() error {
 	return nil
 }
 
-// mkdir makes a directory, and none above it.
+// mkdir creates a directory, but not its parents.
 func mkdir(path string) error {
 	if err := os.Mkdir(path, 0o700); !errors.Is(err, fs.ErrExist) {
 		return err
@@ -146,11 +146,11 @@ func ignoreMissing(err error) error {
 
 // serve runs tasks.
 func (w *worker) serve(ctx context.Context) error {
-	tick := time.NewTicker(looks)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
 	for {
-		late := false // tasks wait for which the pilot has too little time
+		late := false // pending tasks need more time than the pilot has left
 		if ctx.Err() == nil {
 			var err error
 			if late, err = w.fill(); err != nil {
@@ -166,11 +166,11 @@ func (w *worker) serve(ctx context.Context) error {
 		case r := <-w.ended:
 			w.finish(ctx, r)
 		case <-tick.C:
-			if orphaned() { // Slurm takes the pilot for ended
+			if orphaned() { // Slurm has ended the pilot
 				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 			}
 			for r, name := range w.running {
-				w.look(r, name)
+				w.enforce(r, name)
 			}
 		case <-done:
 			done = nil
@@ -181,7 +181,7 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 }
 
-// killAll kills all tasks, and waits for that.
+// killAll kills all tasks, and waits for their end.
 func (w *worker) killAll() error {
 	for r := range w.running {
 		w.signal(r, syscall.SIGKILL)
@@ -192,8 +192,8 @@ func (w *worker) killAll() error {
 	return nil
 }
 
-// fill starts tasks for as long as there is room: first those that the pilot had before it was
-// begun again, then the oldest that wait. Late says that some need more time than is left.
+// fill starts tasks while there is room: first those that the pilot had before it was requeued, then
+// the oldest pending ones. Late says that some need more time than is left.
 func (w *worker) fill() (late bool, err error) {
 	mine := w.mine
 	w.mine = nil
@@ -216,7 +216,7 @@ func (w *worker) fill() (late bool, err error) {
 	}
 	own := filepath.Join(w.dir, takenDir, w.id)
 	if len(waiting) > 0 {
-		if err = mkdir(own); err != nil { // one that was empty may have been removed
+		if err = mkdir(own); err != nil { // an empty one may have been removed
 			return false, err
 		}
 	}
@@ -229,12 +229,12 @@ func (w *worker) fill() (late bool, err error) {
 			late = true
 			continue
 		case !w.node.HasRoom(need(t)):
-			return late, nil // or one that needs much would never run
+			return late, nil // or a task that needs much would never run
 		}
 		mine := taken(w.taken+1, name)
 		path := filepath.Join(own, mine)
 		if err := os.Rename(filepath.Join(w.dir, waitingDir, name), path); err != nil {
-			// Of a request that was sent twice, NFS may report the second one.
+			// If a request was sent twice, NFS may report the result of the second one.
 			if _, statErr := os.Lstat(path); statErr != nil {
 				if ignoreMissing(err) != nil {
 					return late, err
@@ -242,7 +242,7 @@ func (w *worker) fill() (late bool, err error) {
 				continue // another pilot has it
 			}
 		}
-		if w.taken++; !w.began { // those that submit pilots know that these do begin tasks
+		if w.taken++; !w.began { // submitters now know that pilots do begin tasks
 			w.began = ignoreMissing(os.Remove(filepath.Join(w.dir, triesFile))) == nil
 		}
 		w.run(mine, t)
@@ -250,11 +250,11 @@ func (w *worker) fill() (late bool, err error) {
 	return late, err
 }
 
-// need is what a task takes of its pilot.
+// need returns what a task takes of its pilot.
 func need(t Ticket) pool.Need { return pool.Need{CPUs: t.CPUs, Mem: t.Mem} }
 
-// run starts the task of a ticket that the pilot has. One that is not to be run is dropped; what
-// fails is tried again, for as long as the ticket is there.
+// run starts the task of a ticket that the pilot has. A task that is not to be run is dropped; a
+// failed start is tried again while the ticket exists.
 func (w *worker) run(name string, t Ticket) {
 	n, _, _ := parseTaken(name)
 	r := &running{ticket: t, job: w.id + "." + strconv.Itoa(n), dir: filepath.Join(w.Tasks, string(t.Task))}
@@ -263,7 +263,7 @@ func (w *worker) run(name string, t Ticket) {
 	case started:
 	case err == nil:
 		w.drop(name)
-	case errors.Is(lost, fs.ErrNotExist) && w.reachable(): // the agent has put it away
+	case errors.Is(lost, fs.ErrNotExist) && w.reachable(): // the agent has moved the directory
 	default:
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, t.Task, err)
 		w.mine = append(w.mine, name)
@@ -292,7 +292,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 		err = fmt.Errorf("there is no %q", filepath.Join(r.dir, ticketFile))
 	}
 	if err != nil || t != r.ticket || Cancelled(r.dir, t.Key) || w.cancelled(name) {
-		return false, err // it is another pilot's by now, or nobody's
+		return false, err // it belongs to another pilot now, or is gone
 	}
 	output, err := os.OpenFile(filepath.Join(r.dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -318,8 +318,8 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	return true, nil
 }
 
-// environ is the environment of a task: without what says that it is a job of its own, as what
-// is done to that is done to all tasks of the pilot.
+// environ returns the environment of a task, without the variables of the pilot's job: commands that
+// act on that job would affect all tasks of the pilot.
 func environ(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -327,7 +327,7 @@ func environ(env []string) []string {
 	})
 }
 
-// cancelled reports whether a ticket of the pilot's says that it was cancelled.
+// cancelled reports whether a ticket of the pilot is marked as cancelled.
 func (w *worker) cancelled(name string) bool {
 	f, err := os.Open(filepath.Join(w.dir, takenDir, w.id, name))
 	if err != nil {
@@ -338,8 +338,8 @@ func (w *worker) cancelled(name string) bool {
 	return err == nil && info.Size() > 0
 }
 
-// look ends a task that was cancelled, or that has passed a limit.
-func (w *worker) look(r *running, name string) {
+// enforce ends a task that was cancelled, or that has exceeded a limit.
+func (w *worker) enforce(r *running, name string) {
 	now := clock.Now()
 	if r.end.Why != "" {
 		if now.Sub(r.asked) >= w.Grace {
@@ -357,7 +357,7 @@ func (w *worker) look(r *running, name string) {
 		if used := machine.Used(members, r.ticket.Mem); used > r.ticket.Mem {
 			w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
 			for _, pid := range members {
-				if pid != r.session.PID() { // the job script says what became of the command
+				if pid != r.session.PID() { // the job script records the result of the command
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
@@ -365,11 +365,11 @@ func (w *worker) look(r *running, name string) {
 	}
 }
 
-// stop writes down why a task is ended, and asks it to.
+// stop records why a task is ended, and asks it to end.
 func (w *worker) stop(r *running, e End, sig syscall.Signal) {
 	if err := e.note(r.dir, r.job); err != nil {
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
-		return // at the next look
+		return // at the next check
 	}
 	r.end, r.asked = e, clock.Now()
 	if sig != 0 {
@@ -377,10 +377,10 @@ func (w *worker) stop(r *running, e End, sig syscall.Signal) {
 	}
 }
 
-// members are the processes of a task.
+// members returns the processes of a task.
 func (r *running) members() []int { return machine.Members(r.session.PID())[r.session.PID()] }
 
-// signal reaches all processes of a task.
+// signal sends a signal to all processes of a task.
 func (w *worker) signal(r *running, sig syscall.Signal) {
 	_ = syscall.Kill(-r.session.PID(), sig) // it may have ended
 	for _, pid := range r.members() {
@@ -390,11 +390,11 @@ func (w *worker) signal(r *running, sig syscall.Signal) {
 	}
 }
 
-// finish does what follows the end of a job script.
+// finish handles the end of a job script.
 func (w *worker) finish(ctx context.Context, r *running) {
 	name := w.running[r]
 	delete(w.running, r)
-	for _, pid := range machine.WithVariables("PONOS_JOB=" + r.job + "\x00") { // what has left the session
+	for _, pid := range machine.WithVariables("PONOS_JOB=" + r.job + "\x00") { // processes that have left the session
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w.pool.Release(r.slot)
@@ -408,14 +408,14 @@ func (w *worker) finish(ctx context.Context, r *running) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(looks):
+			case <-time.After(checkInterval):
 			}
 		}
 	})
 }
 
-// settle writes down what the job script could not. The ticket of a task that was cut short
-// with its pilot stays: the job may be begun again.
+// settle records what the job script could not. The ticket of a task that was cut short with its
+// pilot stays: the job may be requeued.
 func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	run, err := runner.ReadRun(r.dir, r.job)
 	if err != nil {
@@ -455,7 +455,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	return err
 }
 
-// Script is the batch script of a pilot, whose words are those of its command.
+// Script returns the batch script of a pilot, given the words of its command.
 func Script(words []string) []byte {
 	var b strings.Builder
 	w := bufio.NewWriter(&b)

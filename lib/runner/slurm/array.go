@@ -20,25 +20,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// Tasks that are alike are submitted as one job array. Its comment names them all, in the
-// order of the elements, so that nothing but Slurm itself says which element is for which
-// task. From the rows of squeue and sacct on, an element is a job like any other: its id is
-// 12_3, and its comment that of its task.
+// Tasks that are alike are submitted as one job array. Its comment lists all of them in the order of
+// the elements, so only Slurm records which element is for which task. The rows of squeue and sacct
+// are expanded at once, and then an element is a job like any other: its id is 12_3, and its comment
+// that of its task.
 
-// maxComment is how many bytes a comment may have, in all versions of Slurm.
+// maxComment is how many bytes a comment may have in all versions of Slurm.
 const maxComment = 1024
 
-// maxElements is how many elements an array of tasks may have: whichever of them wait, their
-// list is shorter than slurm.ListLength, so that squeue and sacct show it whole.
+// maxElements is how many elements an array of tasks may have. Any list of pending elements is then
+// shorter than slurm.ListLength, so that squeue and sacct do not truncate it.
 const maxElements = 100
 
-// arrays says whether arrays may be submitted.
+// arrays caches whether arrays may be submitted.
 type arrays struct {
 	off  bool
 	once sync.Once
 }
 
-// queue is what squeue shows, with a row for each element of an array of tasks. Arrays are the
+// queue returns the rows of squeue, with a row for each element of an array of tasks. Arrays has the
 // comments of these arrays by their ids.
 func (r *Runner) queue(ctx context.Context) (rows []slurm.Job, arrays map[string]string, err error) {
 	if rows, err = r.client.Queue(ctx, r.uid); err != nil {
@@ -47,14 +47,14 @@ func (r *Runner) queue(ctx context.Context) (rows []slurm.Job, arrays map[string
 	return elements(rows)
 }
 
-// elements puts a row for each of its elements in the place of a row of an array of tasks.
+// elements replaces a row of an array of tasks by a row for each of its elements.
 func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err error) {
 	first := slices.IndexFunc(rows, func(row slurm.Job) bool { return row.ArrayID != 0 })
 	if first < 0 {
 		return rows, nil, nil
 	}
 	arrays = map[string]string{}
-	named := map[string][]task.ID{} // by comments, which the elements of an array share
+	named := map[string][]task.ID{} // by comment, which the elements of an array share
 	all = append(make([]slurm.Job, 0, len(rows)), rows[:first]...)
 	for _, row := range rows[first:] {
 		var ids []task.ID
@@ -66,7 +66,7 @@ func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err 
 			}
 		}
 		if len(ids) < 2 {
-			if strings.Contains(row.Label, "[") { // of an array of the user's own
+			if strings.Contains(row.Label, "[") { // an array that the user has submitted
 				row.Label = strconv.FormatUint(row.ArrayID, 10)
 			}
 			all = append(all, row)
@@ -88,14 +88,14 @@ func elements(rows []slurm.Job) (all []slurm.Job, arrays map[string]string, err 
 	return all, arrays, nil
 }
 
-// index is that of an element of an array, by its id.
+// index returns the index of an array element, given its id.
 func index(job string) (int, bool) {
 	_, text, ok := strings.Cut(job, "_")
 	n, err := strconv.Atoi(text)
 	return n, ok && err == nil
 }
 
-// commentOf is the comment of a job: of an element of an array, that of its own task.
+// commentOf returns the comment of a job; for an element of an array, the comment of its own task.
 func commentOf(job, comment string) string {
 	if i, ok := index(job); ok && task.MarkOf(comment, 1) != "" {
 		return task.MarkOf(comment, i)
@@ -103,7 +103,7 @@ func commentOf(job, comment string) string {
 	return comment
 }
 
-// pastTask is the task of a job that accounting shows. Dir is the directory of a task.
+// pastTask returns the task of a job that accounting shows. Dir returns the directory of a task.
 func pastTask(job string, r slurm.Record, dir func(task.ID) string) (task.ID, bool) {
 	if r.Comment != "" {
 		return taskOf(commentOf(job, r.Comment))
@@ -115,16 +115,16 @@ func pastTask(job string, r slurm.Record, dir func(task.ID) string) (task.ID, bo
 	return id, ok && filepath.Dir(dir(id)) == r.WorkDir
 }
 
-// submitted is the comment with which a job was submitted, by its command.
+// submitted returns the comment with which a job was submitted, from its command line.
 func submitted(r slurm.Record) string {
 	_, rest, _ := strings.Cut(r.SubmitLine, " --comment=")
 	comment, _, _ := strings.Cut(rest, " ")
 	return comment
 }
 
-// Alike is equal for tasks that can be elements of one array: with the same options of
-// sbatch, and the same script but for the task. Only a first try is submitted so, as what
-// may be there from an earlier one is looked for by itself.
+// Alike returns a key that is equal for tasks that can be elements of one array: with the same
+// options of sbatch, and the same script but for the task. Only first tries are submitted in an
+// array, as a job that an earlier try may have left is looked for task by task.
 func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, most int) {
 	if _, p, ok := r.packed(ctx, s); ok {
 		return packMark + class(p), maxPacked
@@ -144,11 +144,11 @@ func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, mo
 	return strings.Join(append(given, strconv.Itoa(width), s.Shared.Like), "\x00"), most
 }
 
-// stem is what a job of any task with such a label is called.
+// stem returns the job name of any task with such a label, without numbers.
 func stem(label string) string { return usage.ByName(&usage.Run{Name: jobName(label)}) }
 
-// takesArrays reports whether arrays are submitted at all. Before 21.08, accounting does not
-// keep what its elements are for, unless it stores comments.
+// takesArrays reports whether arrays are submitted at all. Before 21.08, accounting does not record
+// the tasks of the elements, unless it stores comments.
 func (r *Runner) takesArrays(ctx context.Context) bool {
 	r.arrays.once.Do(func() {
 		if r.arrays.off {
@@ -162,8 +162,7 @@ func (r *Runner) takesArrays(ctx context.Context) bool {
 	return !r.arrays.off
 }
 
-// StartAll starts tasks that are alike in pilots, or by one job array, but for those that have a
-// job.
+// StartAll starts tasks that are alike in pilots, or by one job array, except those that have a job.
 func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner.Started {
 	if _, p, ok := r.packed(ctx, all[0]); ok {
 		return r.startPacked(ctx, all, p)
@@ -203,7 +202,7 @@ func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner
 			return results
 		}
 	}
-	// What is refused to one of them is refused to those behind it.
+	// A refusal of one task applies to those after it.
 	var refused error
 	for _, i := range at {
 		if refused != nil {
@@ -220,12 +219,12 @@ func (r *Runner) StartAll(ctx context.Context, all []runner.Submission) []runner
 	return results
 }
 
-// settled reports whether an error of a submission says that there is no job.
+// settled reports whether an error of a submission means that there is no job.
 func settled(err error) bool {
 	return errors.Is(err, runner.ErrRefused) || errors.Is(err, runner.ErrFull) || errors.Is(err, runner.ErrUnmet)
 }
 
-// uncertain is what has become of tasks whose submission has failed in a way that leaves open
+// uncertain returns the results of tasks whose submission has failed in a way that leaves open
 // whether there are jobs.
 func (r *Runner) uncertain(ctx context.Context, all []runner.Submission, err error) []runner.Started {
 	results := make([]runner.Started, len(all))
@@ -250,8 +249,8 @@ func (r *Runner) submitArray(ctx context.Context, all []runner.Submission) (id s
 	if err != nil {
 		return "", err
 	}
-	// Each element writes to the directory of its own task, by a link whose name Slurm can
-	// make of the index.
+	// Each element writes to the directory of its own task, through a link whose name Slurm forms
+	// from the index.
 	links := filepath.Join(first.Shared.Links, uuid.NewString())
 	tasks, err := filepath.Rel(first.Shared.Links, filepath.Dir(first.Dir))
 	if err != nil {

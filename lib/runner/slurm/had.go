@@ -12,19 +12,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// killed and terminated are exit codes of a command that was ended by SIGKILL and SIGTERM,
-// as Slurm ends them. Slurm itself tells the signal alone, 9, of a script that exits so.
+// killed and terminated are the exit codes of a command that was ended by SIGKILL and SIGTERM, as
+// Slurm does it. If a script exits with one of them, Slurm reports only the signal, 9.
 const killed, terminated = 128 + 9, 128 + 15
 
-// nearly is the part of its memory that a killed job must have had to be taken for one that
-// was killed because of it. Slurm samples, and so misses the very end.
+// nearly is the part of its memory that a killed job must have used to be taken for one that was
+// killed for its memory. Slurm samples usage, and so misses the final peak.
 const nearly = 0.9
 
-// maxHad bounds how many jobs one call asks about.
+// maxHad limits the number of jobs in one query.
 const maxHad = 1000
 
-// had fills in what jobs had that have failed and may be tried again, by one call. Where
-// Slurm says no more than that a job was killed, the memory that it used tells why.
+// had fills in the limits of jobs that have failed and may be tried again, by one call. Where Slurm
+// reports only that a job was killed, the memory that it used shows why.
 func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) error {
 	var ids []string
 	at := map[string]int{}
@@ -43,8 +43,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		run := usage.Of(c)
 		record := c.Record
 		record.ID = c.Label
-		// While the start of a job is on its way to the accounting, there is a record with its
-		// end, and without what it had asked for.
+		// Until the start of a job has reached accounting, its record has its end but not what it had
+		// requested.
 		if !ok || !all[i].matches(record) || run.End == 0 || run.Limit == 0 {
 			return nil
 		}
@@ -64,8 +64,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		return err
 	}
 	for _, i := range at {
-		// Accounting lags. What it has not told after a while, or does not tell at all, is not
-		// known; squeue may still show some of it.
+		// Accounting lags. What it has not reported after some time, or never reports, is unknown;
+		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
 		if !e.noAccounting && !e.missing(lag) {
 			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting does not know it yet"

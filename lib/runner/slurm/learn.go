@@ -12,23 +12,23 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// past is what jobs of tasks have needed, by their names without numbers. It is asked for
-// once in an hour, however many tasks there are.
+// past is what earlier jobs of tasks have used, by their names without numbers. It is queried once an
+// hour, however many tasks there are.
 type past struct {
 	asked time.Time
 	runs  map[string][]usage.Run
 }
 
-// learnFrom is how far back runs teach, pastServes for how long they do without a new look,
-// and learnWait how long a task waits for that look.
+// learnFrom is how old runs may be to count, pastServes how long a query is reused, and learnWait how
+// long a task waits for the query.
 const (
 	learnFrom  = 30 * 24 * time.Hour
 	pastServes = time.Hour
 	learnWait  = time.Minute
 )
 
-// learned is what the next job of a task should ask for by the ends of those before it.
-// It is a help: where accounting does not answer, nothing is learned.
+// learned returns what the next job of a task should request, given the ends of those before it. It
+// is optional: if accounting does not answer, nothing is learned.
 func (o *options) learned(ctx context.Context, label string) usage.Learned {
 	if o.config.Learn == "" || label == "" {
 		return usage.Learned{}
@@ -60,8 +60,8 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 	return usage.Learned{Time: l.Time, MemMB: l.MemMB}
 }
 
-// withLearned puts what was learned in the place of what is configured for all tasks, where
-// it is not more than that.
+// withLearned replaces options that are configured for all tasks by what was learned, unless that is
+// more.
 func withLearned(all config.Options, l usage.Learned) config.Options {
 	if text, given := all.Get("time"); l.Time > 0 {
 		if d, err := slurm.ParseDuration(text); !given || err == nil && (d == 0 || l.Time < d) {

@@ -12,8 +12,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// limited holds the options of a job against slurm.limits. What a job gets without asking
-// must not pass them either: where the options do not say, they say what is allowed.
+// limited checks the options of a job against slurm.limits. The limits also hold for what a job gets
+// by default: where an option is not given, it is set to the limit.
 func (o *options) limited(ctx context.Context, all *config.Options) error {
 	l := o.config.Limits
 	over := func(format string, args ...any) error {
@@ -69,10 +69,10 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 	return nil
 }
 
-// most is the largest count that Slurm's options are taken to have.
+// most is the largest count that an option of Slurm is assumed to have.
 const most = 1 << 20
 
-// gpus is how many GPUs a job with these options gets at most, if that can be told.
+// gpus returns how many GPUs a job with these options gets at most, if that can be known.
 func gpus(all config.Options) (n int, known bool) {
 	known = true
 	number := func(name string) int {
@@ -117,7 +117,7 @@ func gpus(all config.Options) (n int, known bool) {
 				switch {
 				case err == nil && c >= 0 && c <= most:
 					count = c
-				case at >= 0 || !isList: // "a100" alone is one of them
+				case at >= 0 || !isList: // "a100" alone means one of them
 					known = false
 				}
 			}

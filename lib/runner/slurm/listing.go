@@ -9,9 +9,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// listing shares calls of squeue among those that ask at the same time. An answer
-// is always newer than the question: who asks while a call is under way gets the
-// next one.
+// listing shares calls of squeue among concurrent callers. The result is always newer than the
+// request: a caller that comes while a call is running gets the next one.
 type listing struct {
 	list func(context.Context) ([]slurm.Job, error)
 
@@ -29,7 +28,7 @@ type call struct {
 	err   error
 }
 
-// recent returns the jobs of a call that is there or under way, if it is young.
+// recent returns the jobs of a finished or running call, if that is young.
 func (l *listing) recent(ctx context.Context) ([]slurm.Job, error) {
 	l.mu.Lock()
 	c := l.running
@@ -47,7 +46,7 @@ func (l *listing) recent(ctx context.Context) ([]slurm.Job, error) {
 	return l.fresh(ctx)
 }
 
-// young is how old an answer may be that is not asked for again.
+// young is the age up to which a result is reused.
 const young = 2 * time.Second
 
 // fresh returns the jobs of a call that begins after this one.

@@ -16,18 +16,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// A Finder returns the options of sbatch for a resource request. What that does not say of
-// time and memory is as it was learned, if anything was.
+// A Finder returns the options of sbatch for a resource request. Where the request does not specify
+// time or memory, they are as learned, if anything was learned.
 type Finder func(ctx context.Context, request string, learned usage.Learned) (config.Options, error)
 
-// options makes the options of sbatch for tasks. The configuration and the
-// partitions are looked at once in the life of a tool.
+// options returns the options of sbatch for tasks. The configuration and the partitions are read once
+// in the life of a tool.
 type options struct {
 	client *slurm.Client
 	config config.Slurm
 	find   Finder
 	now    func() time.Time
-	uid    int // whose jobs teach
+	uid    int // of the jobs to learn from
 	past   past
 
 	mu             sync.Mutex
@@ -44,20 +44,20 @@ type asked struct {
 	learned usage.Learned
 }
 
-// answer is what a request of a task was solved with.
+// answer is the result of a task's request.
 type answer struct {
 	at      time.Time
 	options config.Options
 }
 
-// answerServes is how long the answer to a request serves: many tasks of one turn ask for
-// the same.
+// answerServes is how long an answer to a request is reused: many tasks of one turn have the same
+// request.
 const answerServes = time.Minute
 
-// forTask are the options of a task's job: those of the configuration, then what jobs of
-// that name have taught and what its request finds, its own options, and what an attempt
-// has changed. What none of them may pass is an error of kind fault.Usage, and a request
-// that nothing meets one of kind fault.Failed.
+// forTask returns the options of a task's job: those of the configuration, then what jobs of that
+// name have taught and what its request finds, then its own options, and finally the changes of this
+// attempt. The error is of kind fault.Usage if options exceed slurm.limits, and of kind fault.Failed
+// if nothing satisfies the request.
 func (o *options) forTask(ctx context.Context, n runner.Needs, name string) ([]string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *options) forTask(ctx context.Context, n runner.Needs, name string) ([]s
 	return out, nil
 }
 
-// configured are the options of the configuration.
+// configured returns the options of the configuration.
 func (o *options) configured(ctx context.Context, gpu bool) (config.Options, error) {
 	i, section, key := 0, o.config.CPU, "slurm.cpu"
 	if gpu {
@@ -107,14 +107,14 @@ func (o *options) configured(ctx context.Context, gpu bool) (config.Options, err
 	return slices.Clone(o.made[i]), nil
 }
 
-// own puts what a task itself needs in the place of what is configured.
+// own replaces what is configured by what the task itself needs.
 func (o *options) own(ctx context.Context, all config.Options, n runner.Needs, learned usage.Learned) (config.Options, error) {
 	if n.Request.Find != "" {
 		found, err := o.solve(ctx, n.Request.Find, learned)
 		if err != nil {
 			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
 		}
-		// The answer says where, so nothing else may.
+		// The result has a partition, so no other option may choose one.
 		all = slices.DeleteFunc(all, func(e config.Option) bool {
 			return slices.Contains([]string{"partition", "constraint", "prefer", "nodelist", "reservation"}, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
 		})
@@ -127,7 +127,7 @@ func (o *options) own(ctx context.Context, all config.Options, n runner.Needs, l
 				return nil, fault.Wrap(fault.Usage, err)
 			}
 			if name == "time" {
-				if d, err := unit.Duration(value); err == nil { // sbatch knows no "2h"
+				if d, err := unit.Duration(value); err == nil { // sbatch does not accept "2h"
 					value = slurm.FormatDuration(d)
 				}
 			}
@@ -157,15 +157,15 @@ func (o *options) solve(ctx context.Context, request string, learned usage.Learn
 	return found, nil
 }
 
-// families are options that say the same in different ways: one of them takes the place
-// of the others.
+// families are options that express the same thing in different ways: one of them replaces the
+// others.
 var families = [][]string{
 	{"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"},
 	{"mem", "mem-per-cpu", "mem-per-gpu"},
 	{"requeue", "no-requeue"},
 }
 
-// replace is With, for what means the same.
+// replace is With, but an option also replaces the others of its family.
 func replace(all, later config.Options) config.Options {
 	for _, l := range later {
 		for k, family := range families {
@@ -178,8 +178,8 @@ func replace(all, later config.Options) config.Options {
 	return all
 }
 
-// namesGPU reports whether an option of the first family is about GPUs: others may be
-// about any resource.
+// namesGPU reports whether an option of the first family is about GPUs: others may be about any
+// resource.
 func namesGPU(o config.Option) bool {
 	return strings.HasPrefix(o.Name, "gpus") || strings.Contains(o.Value, "gpu")
 }
@@ -197,7 +197,7 @@ func Resolve(ctx context.Context, find Finder, key string, o config.Options) (co
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), &findError{key + ".find", err})
 	}
-	// What stands beside "find" is said more plainly, and wins.
+	// Options given beside "find" are more explicit, and win.
 	for _, option := range o {
 		if option.Name != "find" {
 			found = found.With(config.Options{option})
@@ -214,8 +214,8 @@ type findError struct {
 func (e *findError) Error() string { return e.key + ": " + e.err.Error() }
 func (e *findError) Unwrap() error { return e.err }
 
-// requeueOnSpot adds --requeue where a partition's jobs can be preempted, unless
-// the configuration speaks of it.
+// requeueOnSpot adds --requeue where jobs of a partition can be preempted, unless the configuration
+// has an option for it.
 func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error {
 	for _, option := range *all {
 		if option.Name == "requeue" || option.Name == "no-requeue" {
@@ -236,7 +236,7 @@ func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error 
 	return nil
 }
 
-// readPartitions are the partitions, which are read once.
+// readPartitions returns the partitions, which are read once.
 func (o *options) readPartitions(ctx context.Context) ([]slurm.Partition, error) {
 	if !o.partitionsRead {
 		list, err := o.client.Partitions(ctx)

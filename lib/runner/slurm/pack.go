@@ -24,36 +24,36 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Packing is how short tasks run in pilots.
+// Packing configures how short tasks run in pilots.
 type Packing struct {
-	On     bool // short tasks are started so; those that were are seen and stopped anyway
+	On     bool // start short tasks so; those that were started so are seen and stopped in any case
 	Dir    pack.Dir
-	State  string   // the identity of the state directory
+	State  string   // identity of the state directory
 	Worker []string // the command of a pilot, before the directory of its class
 }
 
 // packs are the packed tasks of an agent.
 type packs struct{ Packing }
 
-// Pack has short tasks run in pilots, or, where that is off, those that do be seen.
+// Pack has short tasks run in pilots. Where that is off, tasks that do are still seen.
 func (r *Runner) Pack(p Packing) { r.packs = &packs{p} }
 
 const (
 	packMark  = "PONOS_PACK="
-	pilotName = "ponos.pack" // of jobs; those of tasks begin in another way
+	pilotName = "ponos.pack" // of jobs; names of the jobs of tasks begin differently
 	// maxPacked is how many tasks are started together.
 	maxPacked = 1000
 )
 
-// mark begins the comment of this agent's pilots: the state directory, and a name of its path,
-// which a directory that took its place has as well.
+// mark returns the beginning of the comments of this agent's pilots: the identity of the state
+// directory, and a hash of its path, which a directory in its place has as well.
 func (p *packs) mark() string {
 	sum := sha256.Sum256([]byte(p.Dir.Path))
 	return packMark + p.State + "." + hex.EncodeToString(sum[:4]) + "."
 }
 
-// strange reports whether a job is a pilot from before the state directory was lost: what it
-// runs is not known any more.
+// strange reports whether a job is a pilot from before the state directory was lost: the tasks in it
+// are no longer known.
 func (p *packs) strange(row *slurm.Job) bool {
 	rest, ok := strings.CutPrefix(row.Comment, packMark)
 	if !ok || !Alive(row) {
@@ -64,8 +64,8 @@ func (p *packs) strange(row *slurm.Job) bool {
 	return state != p.State && strings.HasSuffix(p.mark(), "."+path+".")
 }
 
-// clear ends the pilots from before the state directory was lost. While there are some, no task
-// is started: they may run it.
+// clear ends the pilots from before the state directory was lost. While there are some, no task is
+// started: they may run it.
 func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 	if r.packs == nil {
 		return nil
@@ -82,8 +82,8 @@ func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 // packable are the options of a task that can be packed: each pilot of its class has them.
 var packable = []string{"account", "constraint", "exclude", "nice", "nodelist", "no-requeue", "partition", "prefer", "qos", "requeue", "reservation", "wckey"}
 
-// short is what a task takes of a pilot, and the pilot, if it can run in one: a task of one node
-// without GPUs, whose time limit says that it is short.
+// short returns what a task takes of a pilot, and the pilot, if it can run in one: a task on one node
+// without GPUs, with a short time limit.
 func (r *Runner) short(given []string) (t pack.Ticket, p pack.Pilot, ok bool) {
 	c := r.options.config.Pack
 	t.CPUs = 1
@@ -122,7 +122,7 @@ func (r *Runner) short(given []string) (t pack.Ticket, p pack.Pilot, ok bool) {
 	if t.Limit <= 0 || t.Limit == slurm.Unlimited || t.Limit > time.Duration(c.Limit) || t.CPUs < 1 || t.CPUs > c.CPUs {
 		return t, p, false
 	}
-	t.Limit = (t.Limit + time.Minute - 1) / time.Minute * time.Minute // as Slurm counts
+	t.Limit = (t.Limit + time.Minute - 1) / time.Minute * time.Minute // as Slurm rounds
 	if mem > 0 {
 		perCPU = math.Ceil(mem / float64(t.CPUs))
 	}
@@ -137,13 +137,13 @@ func (r *Runner) short(given []string) (t pack.Ticket, p pack.Pilot, ok bool) {
 	return t, p, true
 }
 
-// class is the name of those pilots.
+// class returns the name of a class of pilots.
 func class(p pack.Pilot) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %v", p.Options, p.Linger))
 	return hex.EncodeToString(sum[:6])
 }
 
-// packed is how a submission is packed, if it is.
+// packed returns how a submission is packed, if it is.
 func (r *Runner) packed(ctx context.Context, s runner.Submission) (t pack.Ticket, p pack.Pilot, ok bool) {
 	if r.packs == nil || !r.packs.On || s.Shared == nil || s.GPU {
 		return t, p, false
@@ -155,8 +155,8 @@ func (r *Runner) packed(ctx context.Context, s runner.Submission) (t pack.Ticket
 	return r.short(given)
 }
 
-// startPacked starts tasks in the pilots of a class: it gives each a ticket, and submits the
-// pilots that they justify.
+// startPacked starts tasks in the pilots of a class: it creates a ticket for each, and submits the
+// pilots that they need.
 func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pack.Pilot) []runner.Started {
 	results := make([]runner.Started, len(all))
 	fail := func(err error) []runner.Started {
@@ -167,11 +167,11 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 		}
 		return results
 	}
-	look := r.listing.recent
+	list := r.listing.recent
 	if slices.ContainsFunc(all, func(s runner.Submission) bool { return s.Again }) {
-		look = r.listing.fresh
+		list = r.listing.fresh
 	}
-	rows, err := look(ctx)
+	rows, err := list(ctx)
 	if err == nil {
 		err = r.clear(ctx, rows)
 	}
@@ -194,7 +194,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 			continue
 		}
 		t, _, ok := r.packed(ctx, s)
-		if !ok { // what its options are made of has changed
+		if !ok { // it no longer fits a pilot
 			results[i].Err = fmt.Errorf("%w: its options have changed", runner.ErrLater)
 			continue
 		}
@@ -209,7 +209,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 	}
 	err = r.fill(ctx, name, rows)
 	if !settled(err) {
-		return results // a pilot may have been submitted; if not, the next turn does
+		return results // a pilot may have been submitted; if not, the next turn does it
 	}
 	for i, t := range made {
 		gone, err2 := r.packs.Dir.Withdraw(name, t)
@@ -220,7 +220,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 	return results
 }
 
-// existing is the job of a task that was packed before, in this attempt.
+// existing returns the job of a task that was packed before, in this attempt.
 func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err error) {
 	if p == nil {
 		return job, false, nil
@@ -237,7 +237,7 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 	}
 	holder, err := p.Dir.Holder(s.Dir)
 	if err != nil || slices.ContainsFunc(s.Before, func(b string) bool { return holder != "" && pack.PilotOf(b) == holder }) {
-		return job, false, err // that pilot has not begun it, and is over
+		return job, false, err // that pilot has ended without beginning it
 	}
 	if holder == "" {
 		if !p.On {
@@ -249,7 +249,7 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 	return job, err == nil, err
 }
 
-// pilots are the pilots of a class that are alive.
+// pilots returns the pilots of a class that are alive.
 func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	for i := range rows {
 		if rows[i].Comment == p.mark()+class && Alive(&rows[i]) {
@@ -259,12 +259,12 @@ func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	return alive
 }
 
-// fill submits the pilots that the waiting tasks of a class justify, if there are fewer. Rows
-// are what squeue shows.
+// fill submits the pilots that the pending tasks of a class need, if there are fewer. Rows are those
+// of squeue.
 func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error {
 	held, err := lock.Try(r.packs.Dir.Lock(class))
 	if errors.Is(err, lock.ErrHeld) {
-		return nil // another tool is about it
+		return nil // another tool is doing it
 	}
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 	wanted := min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
 	alive := r.packs.pilots(class, rows)
 	tries := r.packs.Dir.ReadTries(class)
-	// What was submitted a moment ago, rows need not show.
+	// Rows may lack what was submitted a moment ago.
 	if len(alive) >= wanted || r.now().Sub(tries.At).Abs() < packPause(tries.Count) || r.packs.Dir.Submitted(class, 2*young) {
 		return nil
 	}
@@ -311,7 +311,7 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 	return nil
 }
 
-// packPause is how long no more pilots are submitted after so many of which none has begun a
+// packPause returns how long no more pilots are submitted after so many of which none has begun a
 // task.
 func packPause(tries int) time.Duration {
 	if tries == 0 {
@@ -320,14 +320,14 @@ func packPause(tries int) time.Duration {
 	return min(10*time.Second<<min(tries-1, 10), 10*time.Minute)
 }
 
-// packedTask is what is seen of a packed task, beside its pilot's job, which is e.queue.
+// packedTask is what is seen of a packed task. Its pilot's job is evidence.queue.
 type packedTask struct {
 	mark  string // of pilots
 	pilot string // that has taken it; "" if none has
 	place pack.Place
-	found bool // the ticket is somewhere
+	found bool // the ticket exists
 	key   string
-	why   string // why it waits
+	why   string // why it is pending
 }
 
 // packedJobs completes the evidence of packed tasks, and adds those that are not known.
@@ -346,7 +346,7 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 		if err != nil {
 			continue
 		}
-		if !ok || t.Key != place.Ticket.Key { // its task is over, or has another one
+		if !ok || t.Key != place.Ticket.Key { // its task has ended, or has another ticket
 			if err := place.Drop(); err != nil {
 				return nil, err
 			}
@@ -397,7 +397,7 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 	return all, r.refill(ctx, rows)
 }
 
-// refill submits pilots for the tickets that wait. What fails is told by the reasons of tasks.
+// refill submits pilots for the pending tickets. Failures are reported as the reasons of tasks.
 func (r *Runner) refill(ctx context.Context, rows []slurm.Job) error {
 	classes, err := r.packs.Dir.Classes()
 	if err != nil {
@@ -409,7 +409,7 @@ func (r *Runner) refill(ctx context.Context, rows []slurm.Job) error {
 	return nil
 }
 
-// whyWaits is why the tickets of a class wait.
+// whyWaits returns why the tickets of a class are pending.
 func (p *packs) whyWaits(class string, rows []slurm.Job) string {
 	alive := p.pilots(class, rows)
 	tries := p.Dir.ReadTries(class)
@@ -426,7 +426,7 @@ func (p *packs) whyWaits(class string, rows []slurm.Job) string {
 	return "it waits for a pilot job"
 }
 
-// number is the job of Slurm that runs the task.
+// number returns the id of the Slurm job that runs the task.
 func (e *evidence) number() string {
 	if e.packed != nil {
 		return e.packed.pilot
@@ -434,9 +434,10 @@ func (e *evidence) number() string {
 	return e.ref.Job
 }
 
-// judgePacked judges a task by its own files, while they tell, and by its pilot. What has not
-// begun may be given to another pilot at any time, as the owner link decides who begins it;
-// but that link is taken away only when the pilot that made it is surely gone.
+// judgePacked derives the state of a task from its own files, as far as they show it, and from its
+// pilot. A task that has not begun may be given to another pilot at any time, as the owner link
+// decides which one begins it; but that link is removed only when the pilot that created it is surely
+// gone.
 func (e evidence) judgePacked() runner.Job {
 	p, dir := e.packed, e.ref.Dir
 	job := runner.Job{Task: e.ref.Task, ID: e.ref.Job, Submitted: e.ref.Submitted, Instead: e.instead, Renamed: pack.IsTicket(e.instead)}
@@ -444,7 +445,7 @@ func (e evidence) judgePacked() runner.Job {
 		job.Unknown, job.Reason = true, "the directory of the task cannot be read"
 		return job
 	}
-	end := pack.ReadEnd(dir, e.ref.Job) // of one that is still ended, its pilot has the ticket
+	end := pack.ReadEnd(dir, e.ref.Job) // its pilot still has the ticket of a task that is being ended
 	if e.owner == e.ref.Job && (e.run.Ended && e.run.Closed || end.Why != "" && !p.found) {
 		return e.packedEnd(job, end)
 	}
@@ -473,7 +474,7 @@ func (e evidence) judgePacked() runner.Job {
 	return e.pilotGone(job)
 }
 
-// packedEnd judges a task that has ended in its pilot.
+// packedEnd derives the state of a task that has ended in its pilot.
 func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	if end.Why == "" || e.run.Ended && end.Why != pack.OOM {
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
@@ -496,11 +497,11 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	return job
 }
 
-// pilotGone judges a task whose pilot squeue does not show as alive.
+// pilotGone derives the state of a task whose pilot is not alive in squeue.
 func (e evidence) pilotGone(job runner.Job) runner.Job {
 	sub := e
 	sub.packed, sub.instead, sub.ref.Job, sub.owner = nil, "", e.packed.pilot, e.packed.pilot
-	sub.run = runner.Run{Begun: true} // there is no end of it
+	sub.run = runner.Run{Begun: true} // it has no end
 	pilot := sub.judge()
 	if pilot.Unknown || !pilot.State.Final() {
 		job.Unknown, job.Lost, job.Unaccounted, job.Reason = true, true, pilot.Unaccounted, "pilot job "+e.packed.pilot+": "+pilot.Reason
@@ -529,8 +530,8 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	return job
 }
 
-// stopPacked ends the task of a directory in its pilot, and waits for that. The pilot and its
-// other tasks go on.
+// stopPacked ends the task of a directory in its pilot, and waits for its end. The pilot and its
+// other tasks continue.
 func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 	if r.packs == nil || ref.Dir == "" {
 		return nil
@@ -552,7 +553,7 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 			return row.Number() == pilot && strings.HasPrefix(row.Comment, packMark)
 		})
 		if i < 0 {
-			// Slurm has forgotten the pilot, or the listing is odd.
+			// Slurm has forgotten the pilot, or the listing is wrong.
 			shown, err := r.client.JobDetails(ctx, pilot)
 			if err != nil {
 				return err

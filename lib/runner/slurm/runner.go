@@ -47,12 +47,12 @@ func New(client *slurm.Client, c config.Slurm, find Finder) *Runner {
 // Name is "slurm".
 func (r *Runner) Name() string { return "slurm" }
 
-// Check asks whether Slurm's controller answers.
+// Check reports whether Slurm's controller answers.
 func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
 	return runner.Checked{}, r.client.Ping(ctx)
 }
 
-// Can start tasks together, cancel jobs without waiting, and find those of the past.
+// Can start tasks together, cancel jobs without waiting, and find past jobs.
 func (r *Runner) Can() runner.Abilities { return runner.Abilities{Batch: r, Trim: r, Past: r} }
 
 // taskOf returns the task whose job a comment marks.
@@ -64,8 +64,8 @@ func taskOf(comment string) (task.ID, bool) {
 	return ids[0], true
 }
 
-// Jobs asks squeue once, and sacct at most twice: for the ends of jobs, and for what those
-// had that have failed and may be tried again.
+// Jobs runs squeue once, and sacct at most twice: for the ends of jobs, and for the limits of jobs
+// that have failed and may be tried again.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	var rows []slurm.Job
 	var arrays map[string]string
@@ -83,7 +83,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		byTask[ref.Task] = i
 	}
 	<-asked
-	var places map[string]pack.Place // before owners and journals are read: what leaves them has left these
+	var places map[string]pack.Place // read before owners and journals: what leaves it meanwhile has written those
 	if r.packs != nil && err == nil {
 		places, err = r.packs.Dir.Places()
 	}
@@ -118,7 +118,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	for i := range all {
 		if all[i].queue == nil || len(more[i]) > 0 {
-			// Where nothing can be known of owners, the recorded job counts.
+			// If the owner cannot be read, the recorded job counts.
 			if owner, err := runner.ReadOwner(all[i].ref.Dir, all[i].ref.Attempt); err == nil {
 				submitted := all[i].ref.Submitted
 				if all[i].choose(more[i], owner); pack.IsJob(all[i].ref.Job) {
@@ -150,8 +150,8 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	return jobs, r.had(ctx, all, jobs)
 }
 
-// choose decides which of a task's jobs counts, given those that squeue shows beside the
-// recorded one: the owner, whichever was recorded; without one, a job that is alive.
+// choose decides which of a task's jobs counts, given those that squeue shows beside the recorded
+// one: the owner, even if another one was recorded; without an owner, a job that is alive.
 func (e *evidence) choose(more []*slurm.Job, owner string) {
 	job, row := e.ref.Job, e.queue
 	if owner != "" {
@@ -190,9 +190,8 @@ func (e *evidence) choose(more []*slurm.Job, owner string) {
 	}
 }
 
-// better says which of two jobs of a task that is not known is taken up: one that
-// is alive rather than one that has ended, and of several alive the first, as that
-// is the one that runs the task.
+// better reports which of two jobs of an unknown task is adopted: a job that is alive rather than one
+// that has ended, and of several alive the first, as that is the one that runs the task.
 func better(a, b *slurm.Job) bool {
 	aliveA, aliveB := Alive(a), Alive(b)
 	if aliveA != aliveB {
@@ -210,8 +209,8 @@ func Alive(job *slurm.Job) bool {
 	return !ok || !s.Final()
 }
 
-// account adds what accounting knows of the jobs that have ended or vanished. Arrays are the
-// comments of those that squeue shows.
+// account adds what accounting knows of the jobs that have ended or vanished. Arrays has the comments
+// of the arrays that squeue shows.
 func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
 	var ids []string
 	for i := range all {
@@ -230,11 +229,11 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		array, _, _ := strings.Cut(id, "_")
 		shown[array] = true
 	}
-	// Accounting that does not answer is like accounting that lags.
+	// Accounting that does not answer is treated like accounting that lags.
 	for i := range all {
 		e := &all[i]
 		if e.queue != nil && Alive(e.queue) {
-			// Of thousands, one job in ten at a time.
+			// If there are thousands, one in ten at a time.
 			if e.packed != nil || e.queue.State == "RUNNING" && e.ref.Dir != "" && (len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
 				e.readJournal()
 			}
@@ -245,7 +244,8 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			e.readJournal()
 		}
 		record, ok := records[e.number()]
-		// Slurm, restarted after a crash, uses ids again: by its comment, it is the same array.
+		// After a crash and restart, Slurm may reuse ids: the comment shows that it is the same
+		// array.
 		array, _, isElement := strings.Cut(e.number(), "_")
 		e.siblings = isElement && shown[array] && e.queue == nil && commentOf(e.ref.Job, arrays[array]) == task.Marks(e.ref.Task)
 		if isElement && record.Comment == "" {
@@ -256,15 +256,15 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 			continue
 		}
 		if known, ok := state(record.State); record.Listed && (!ok || !known.Final()) {
-			continue // of an element that waits accounting has nothing of its own
+			continue // accounting has no record of a pending element
 		}
 		e.account = &record
 	}
 	return nil
 }
 
-// readJournal reads what the job script has written down. What cannot be read is not
-// known; it is not taken for a job that has not begun.
+// readJournal reads what the job script has recorded. What cannot be read is unknown; it does not
+// mean that the job has not begun.
 func (e *evidence) readJournal() {
 	run, err := runner.ReadRun(e.ref.Dir, e.ref.Job)
 	owner, ownerErr := runner.ReadOwner(e.ref.Dir, e.ref.Attempt)
@@ -274,9 +274,8 @@ func (e *evidence) readJournal() {
 	e.journal, e.run, e.owner = true, run, owner
 }
 
-// matches reports whether a record of accounting is of this job and not of one
-// that had its id before or after. Comments are not stored everywhere, nor before
-// the end of a job.
+// matches reports whether a record of accounting is of this job and not of an earlier or later one
+// with the same id. Comments are not stored on all clusters, nor before the end of a job.
 func (e *evidence) matches(r slurm.Record) bool {
 	if e.packed != nil {
 		return strings.HasPrefix(r.Comment, e.packed.mark) || r.Comment == "" && r.Name == pilotName
@@ -293,9 +292,9 @@ func (e *evidence) matches(r slurm.Record) bool {
 
 // Start submits the job, unless there is one already.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
-	// A job of which the state directory knows nothing is from before that was lost,
-	// so tasks that are started together share a look. Where somebody was killed over
-	// a task, its submission may still have been on its way then.
+	// Jobs that the state directory does not know are from before it was lost, so tasks that are
+	// started together share one query. If an earlier try was killed, its submission may still have
+	// been on its way at that time.
 	list := r.listing.recent
 	if s.Again {
 		list = r.listing.fresh
@@ -331,7 +330,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	if !errors.Is(err, runner.ErrUnsure) {
 		return runner.Job{}, err
 	}
-	// It may have been submitted: the next look tells, or one of those after it.
+	// It may have been submitted: a later query shows it.
 	rows, listErr := r.listing.fresh(ctx)
 	if listErr != nil {
 		return runner.Job{}, err
@@ -342,14 +341,14 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	return runner.Job{}, err
 }
 
-// adopted is a job that was found when its task was to be submitted.
+// adopted returns a job that was found when its task was to be submitted.
 func (r *Runner) adopted(s runner.Submission, row *slurm.Job) runner.Job {
 	job := evidence{ref: runner.Ref{Task: s.Task, Job: row.Number()}, queue: row, now: r.now()}.judge()
 	job.Adopted = true
 	return job
 }
 
-// existing is the job that an earlier try has submitted.
+// existing returns the job that an earlier try has submitted.
 func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	var found *slurm.Job
 	for i := range rows {
@@ -364,8 +363,8 @@ func (r *Runner) existing(rows []slurm.Job, s runner.Submission) *slurm.Job {
 	return found
 }
 
-// submitError tells the ways apart in which a submission can fail: refused, in words of
-// Slurm that are known; no room; no nodes; and all else, after which there may be a job.
+// submitError classifies the error of a submission: refused, by a known message of Slurm; no room; no
+// nodes; or any other, after which there may be a job.
 func submitError(err error) error {
 	for _, known := range []struct {
 		is  bool
@@ -379,7 +378,7 @@ func submitError(err error) error {
 	return &unsureError{err}
 }
 
-// unsureError is an error of a submission that leaves open whether there is a job.
+// unsureError is the error of a submission that leaves open whether there is a job.
 type unsureError struct{ err error }
 
 func (e *unsureError) Error() string   { return e.err.Error() }
@@ -412,7 +411,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				alive = append(alive, row.Number())
 			}
 		}
-		// Slurm has forgotten the job, or the listing is odd. The id may be another job's by now.
+		// Slurm has forgotten the job, or the listing is wrong. The id may have been reused.
 		if !seen && !cancelled[ref.Job] {
 			shown, err := r.client.JobDetails(ctx, ref.Job)
 			if err != nil {
@@ -454,9 +453,9 @@ func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 	return errors.Join(errs...)
 }
 
-// Past asks accounting once for the user's jobs since a time. A job is a task's by its
-// comment, where the cluster stores comments, or by the directory that it was given; an
-// element of an array by the comment that is part of the command, and the directory.
+// Past queries accounting once for the user's jobs since a time. A job belongs to a task by its
+// comment, if the cluster stores comments, or by its directory; an element of an array by the comment
+// that is part of its command line, and the directory.
 func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) string) ([]runner.Job, error) {
 	records, err := r.client.Past(ctx, r.uid, since)
 	var missing *command.NotFoundError
@@ -492,19 +491,19 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	return jobs, nil
 }
 
-// Options are the options of sbatch for tasks, such as --time=10, as configured or as a
-// resource request finds them.
+// Options returns the options of sbatch for tasks, such as --time=10, as configured or as found for a
+// resource request.
 func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) {
 	return r.options.forTask(ctx, n, "")
 }
 
-// Preview is the call of sbatch.
+// Preview returns the call of sbatch.
 func (r *Runner) Preview(ctx context.Context, s runner.Submission) (runner.Preview, error) {
 	b, err := r.batch(ctx, s)
 	return runner.Preview{Argv: append([]string{"sbatch"}, b.Argv()...)}, err
 }
 
-// batch is what would be submitted for a task.
+// batch returns what would be submitted for a task.
 func (r *Runner) batch(ctx context.Context, s runner.Submission) (slurm.Batch, error) {
 	given, err := r.options.forTask(ctx, s.Needs, s.Label)
 	if err != nil {
@@ -518,7 +517,7 @@ func (r *Runner) batch(ctx context.Context, s runner.Submission) (slurm.Batch, e
 	return b, nil
 }
 
-// batch is a job with these options whose output goes to a directory, and which begins in one.
+// batch returns a job with these options that runs in one directory and writes its output to another.
 func batch(given []string, name, comment, output, dir string) slurm.Batch {
 	return slurm.Batch{Options: append(given, "--job-name="+name, "--comment="+comment,
 		"--output="+filepath.Join(output, runner.Output), "--open-mode=append", "--chdir="+dir), Env: Environ(os.Environ())}
@@ -526,8 +525,8 @@ func batch(given []string, name, comment, output, dir string) slurm.Batch {
 
 const namePrefix = "ponos-"
 
-// jobName is the name of a task's job: plain characters only, for the sake of
-// everything that reads the output of squeue.
+// jobName returns the name of a task's job: plain characters only, for everything that parses the
+// output of squeue.
 func jobName(label string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -539,8 +538,8 @@ func jobName(label string) string {
 	return namePrefix + name[:min(len(name), 60)]
 }
 
-// Environ is the part of the agent's environment that its jobs get: what it takes
-// to log in and to find Slurm, and nothing that is the agent's own.
+// Environ returns the part of the agent's environment that its jobs get: what is needed to log in and
+// to find Slurm, but none of the agent's own variables.
 func Environ(env []string) []string {
 	var kept []string
 	for _, v := range env {

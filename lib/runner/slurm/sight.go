@@ -7,23 +7,23 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Sight is all that is seen of the jobs of one task at one time: what Slurm shows, and
-// what the job scripts have written down.
+// Sight is all that is seen of the jobs of one task at one time: what Slurm shows, and what the job
+// scripts have recorded.
 type Sight struct {
 	Ref     runner.Ref                     // the recorded job
 	Queue   []slurm.Job                    // rows of squeue with the task's comment
 	Account func(job string) *slurm.Record // what accounting shows of a job; nil: nothing
-	// NoAccounting says that the cluster keeps no accounts.
+	// NoAccounting says that the cluster has no accounting.
 	NoAccounting bool
-	// Siblings says that squeue and accounting show other elements of the array of the job.
+	// Siblings says that squeue and accounting show other elements of the job's array.
 	Siblings bool
 	Owner    string                      // the job that owns the task; "" if none does
 	Run      func(job string) runner.Run // the journal of a job
 	Now      time.Time
 }
 
-// Judge says which job of a task counts, and in what state it is: the decisions of Jobs for
-// a task whose directory can be read, without a scheduler and without files.
+// Judge returns which job of a task counts, and its state: the decisions of Jobs for a task whose
+// directory can be read, without a scheduler and without files.
 func Judge(s Sight) runner.Job {
 	e := evidence{ref: s.Ref, now: s.Now, siblings: s.Siblings}
 	var more []*slurm.Job

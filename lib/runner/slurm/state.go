@@ -10,8 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// state is what a state of Slurm means for a task. SUSPENDED is not among them:
-// it depends on whether the job has started.
+// state returns what a state of Slurm means for a task. SUSPENDED is not included: it depends on
+// whether the job has started.
 func state(slurm string) (s task.State, ok bool) {
 	switch slurm {
 	case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE":
@@ -28,7 +28,7 @@ func state(slurm string) (s task.State, ok bool) {
 	return "", false
 }
 
-// why says what a state of Slurm in which a task ends by an error means.
+// why explains a state of Slurm that ends a task as an error.
 func why(state string) string {
 	switch state {
 	case "TIMEOUT":
@@ -63,32 +63,31 @@ type evidence struct {
 	account      *slurm.Record // as sacct shows it; nil: it does not
 	noAccounting bool
 	unanswered   bool // accounting was asked, and did not answer
-	siblings     bool // squeue and accounting show other elements of the array that the job is of
-	// What the job script has written down, if journal says that it was read.
+	siblings     bool // squeue and accounting show other elements of the job's array
+	// What the job script has recorded, if journal says that it was read.
 	journal bool
 	run     runner.Run
 	owner   string   // the job that runs the task; "" if none does
-	spare   []string // other jobs of the task that wait for nothing
+	spare   []string // other pending jobs of the task, which are not needed
 	instead string   // the recorded job, if another one counts
 	now     time.Time
-	packed  *packedTask // it runs in a pilot, whose job queue and account are; nil: it is a job
+	packed  *packedTask // it runs in a pilot, whose job is in queue and account; nil: it has a job of its own
 }
 
-// How long a job may be without a trace: accounting lags, squeue forgets, and a
-// controller that was restarted may remember.
+// How long a job may leave no trace: accounting lags, squeue forgets, and a controller that was
+// restarted may remember.
 const (
 	lag  = 2 * time.Minute
 	gone = 10 * time.Minute
-	// Accounting shows a job of which Slurm has lost the end as running for ever.
+	// If Slurm has lost the end of a job, accounting shows it as running for ever.
 	runaway = time.Hour
-	// An end that squeue shows in a look after so many counting ones is older than 45 s.
-	// slurmctld saves its jobs every 5 s: if it is killed then, it does not begin the job
-	// again.
+	// An end that squeue still shows after this many counting queries is older than 45 s. slurmctld
+	// saves its jobs every 5 s: if it is killed after that, it does not requeue the job.
 	saved = 2
 )
 
-// judge turns evidence into the state of a job. squeue decides while it knows the
-// job to be alive; accounting decides on the end, where it is there.
+// judge derives the state of a job from the evidence. squeue decides while it shows the job as alive;
+// accounting decides on the end, where there is accounting.
 func (e evidence) judge() runner.Job {
 	if e.packed != nil {
 		return e.judgePacked()
@@ -120,7 +119,7 @@ func (e evidence) judge() runner.Job {
 			return job
 		}
 		if q.State == "PREEMPTED" && !e.missing(lag) {
-			// It may be on its way back into the queue.
+			// It may be about to be requeued.
 			job.Unknown, job.Lost, job.Reason = true, true, "the job was preempted"
 			return job
 		}
@@ -133,33 +132,31 @@ func (e evidence) judge() runner.Job {
 	return e.vanished(job)
 }
 
-// earlier reports whether a record is of a start before the one that squeue shows: it had
-// ended when that began.
+// earlier reports whether a record is of a start before the one that squeue shows: it had ended when
+// that began.
 func (e evidence) earlier(a *slurm.Record) bool {
 	return e.queue != nil && a.End != 0 && a.End < e.queue.Start
 }
 
-// mayGoOn reports whether Slurm may be about to begin a job again of which accounting shows
-// the end of a start: accounting lags, and one look at the queue proves nothing. A command
-// that has ended by itself is not run again.
+// mayGoOn reports whether Slurm may be about to requeue a job although accounting shows the end of a
+// start: accounting lags, and one query proves nothing. A command that has ended by itself is not run
+// again.
 func (e evidence) mayGoOn(a *slurm.Record) bool {
 	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil && e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
 }
 
-// unaccounted reports whether accounting does not know the job, by several looks: what one
-// answer lacks may be in the next one.
+// unaccounted reports whether accounting does not know the job, in several queries: what is missing
+// in one result may be in the next one.
 func (e evidence) unaccounted() bool {
 	return e.noAccounting || e.account == nil && !e.unanswered && e.ref.Unaccounted.Fact()
 }
 
-// missing reports whether the job has been without a trace for so long, in several
-// looks.
+// missing reports whether the job has left no trace for so long, in several queries.
 func (e evidence) missing(d time.Duration) bool {
 	return e.ref.Missing.Misses > 2 && e.ref.Missing.For(e.now) >= d
 }
 
-// notBegun reports whether the job has not run the command, as far as this host can
-// see.
+// notBegun reports whether the job has not run the command, as far as this host can see.
 func (e evidence) notBegun() bool {
 	return e.journal && !e.ref.Lost && !e.run.Begun && !e.elsewhere()
 }
@@ -167,14 +164,14 @@ func (e evidence) notBegun() bool {
 // elsewhere reports whether another job runs the task.
 func (e evidence) elsewhere() bool { return e.owner != "" && e.owner != e.ref.Job }
 
-// over judges a job that Slurm says has ended. What the command itself did has the last
-// word where Slurm speaks of something that came after it.
+// over derives the state of a job that has ended according to Slurm. The result of the command itself
+// wins over what Slurm reports of anything after it.
 func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
 	after := unwritable(failure) // of a later start
 	switch slurmState {
 	case "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "CANCELLED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED", "RECONFIG_FAIL":
 		after = true
-	case "FAILED": // another exit code than that of the command is of another start, or of rows that lack
+	case "FAILED": // a different exit code than that of the command is from another start, or steps are missing
 		after = after || failure.Signal == 0 && (failure.Code == 0 || failure.Code != e.run.Code)
 	case "COMPLETED":
 		after = failure == (slurm.Exit{}) && e.run.Code != 0
@@ -183,18 +180,18 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 		done.Cancelled = slurmState == "CANCELLED"
 		if e.run.Code == killed || e.run.Code == terminated {
-			done.Cause = causes[slurmState] // what the script could not tell from a failure of its own
+			done.Cause = causes[slurmState] // the script could not tell this from its own failure
 		}
 		return done
 	}
 	if slurmState == "FAILED" && failure == (slurm.Exit{}) && e.run.Over() {
-		failure.Code = e.run.Code // a listing may lack rows of steps
+		failure.Code = e.run.Code // a listing may lack some steps
 	}
 	done := ended(job, slurmState, failure, by)
 	switch {
-	// A controller that was killed may have the job back in its queue, whatever accounting
-	// says, and run it by now: that squeue does not show it has to be a fact. An end that
-	// squeue shows was saved by the controller when it is shown again after some time.
+	// A controller that was killed may have the job in its queue again, whatever accounting says, and
+	// run it by now: several queries must show that squeue does not have it. If squeue shows the end,
+	// the controller has saved it when it is shown again after some time.
 	case unwritable(failure) && !e.elsewhere() && e.queue == nil && !e.ref.Missing.Fact():
 		job.Unknown, job.Lost, job.Reason = true, true, "accounting says that the job could not begin, and squeue does not show it"
 		return job
@@ -202,11 +199,12 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		job.Unknown, job.Lost, job.Reason = true, true, "the job could not begin"
 		return job
 	case unwritable(failure) && e.journal && !e.run.Ended && !e.elsewhere() && (!e.ref.Lost || e.queue != nil && e.queue.Restarts == 0):
-		// The last start did not begin. One before, whose journal is there, was cut short, and
-		// Slurm has begun the job again, as it should; whatever is lost, there was no other one.
+		// The last start did not begin. An earlier one, whose journal exists, was cut short, and
+		// Slurm has requeued the job as it should; even if something is lost, there was no other
+		// start.
 		done.NotBegun = true
 	case slurmState == "FAILED" && failure.Signal == 9 && e.journal && !e.ref.Lost && e.run.Begun && !e.run.Over():
-		// What kills the command alone leaves the job script, which writes that down.
+		// If only the command is killed, the job script remains and records that.
 		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
 	case !e.notBegun():
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
@@ -234,8 +232,8 @@ func (e evidence) alive() (task.State, bool) {
 	return s, ok && !s.Final()
 }
 
-// outlived judges a job that squeue shows as running although its command has ended.
-// Slurm may have lost the message of its end, and show it until its time is up.
+// outlived derives the state of a job that squeue shows as running although its command has ended.
+// Slurm may have lost the message of its end, and show it until its time limit.
 func (e evidence) outlived(job runner.Job) runner.Job {
 	if e.ref.Missing.Fact() && e.missing(gone) {
 		done := ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
@@ -246,14 +244,14 @@ func (e evidence) outlived(job runner.Job) runner.Job {
 	return job
 }
 
-// vanished judges a job that squeue does not show and accounting does not know to
-// have ended.
+// vanished derives the state of a job that squeue does not show and that has not ended according to
+// accounting.
 func (e evidence) vanished(job runner.Job) runner.Job {
 	forgotten := e.ref.Missing.Fact() && e.missing(gone)
 	absent := forgotten && (e.account != nil || e.unaccounted())
 	switch {
 	case e.run.Ended && (e.noAccounting && e.run.Closed || e.missing(lag)):
-		// Whatever Slurm does with the job, the command is not run again.
+		// Even if Slurm requeues the job, the command is not run again.
 		return ended(job, "COMPLETED", slurm.Exit{Code: e.run.Code}, "")
 	case absent && e.run.Cut && !e.run.Closed:
 		// A controller that has forgotten a job kills it, its command first.
@@ -261,17 +259,17 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		job.Reason = "the job was killed while its command ran, and is gone from Slurm"
 		return job
 	case absent && e.run.Cut:
-		// Whoever asked it to end, or Slurm, which was to begin it again and has forgotten
-		// it: the command has not failed by itself.
+		// The job was asked to end by its user, or by Slurm, which was to requeue it and has
+		// forgotten it: the command has not failed by itself.
 		job.State = task.Error
 		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
 		return job
 	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
-		// Of an element that is cancelled while it waits, Slurm keeps nothing. What has ended in
-		// another way is in accounting, and what Slurm forgets is the whole array.
+		// Slurm keeps nothing of an element that is cancelled while pending. An element that has
+		// ended in another way is in accounting, and what Slurm forgets is always the whole array.
 		job.State, job.Cancelled, job.Reason = task.Error, true, why("CANCELLED")+", while it waited"
 		return job
-	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // whatever accounting knows
+	case forgotten && e.account == nil && e.notBegun() && e.owner == "": // even if accounting knows it
 		job.State, job.NotBegun, job.Reason = task.Error, true, "Slurm has forgotten the job before it began"
 		return job
 	case absent && (e.account == nil || e.missing(runaway)) && e.journal:
@@ -284,12 +282,11 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	return job
 }
 
-// unwritable reports whether an exit is what Slurm tells of a job for which a node could
-// not make the output file or go to the directory: no signal has this number.
+// unwritable reports whether an exit is the one with which Slurm reports that a node could not create
+// the output file or change to the directory: no signal has this number.
 func unwritable(e slurm.Exit) bool { return e.Signal == 53 }
 
-// ended is a job that Slurm says has ended in a state, with the first exit of its
-// steps that is not zero.
+// ended returns a job that has ended in a state of Slurm, with the first nonzero exit of its steps.
 func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) runner.Job {
 	job.State, _ = state(slurmState)
 	job.ExitCode = failure.Status()
@@ -321,7 +318,7 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	return job
 }
 
-// pendingReason is Slurm's reason why a job waits, in words.
+// pendingReason explains Slurm's reason why a job waits.
 func pendingReason(q *slurm.Job) string {
 	if q.State != "PENDING" || q.Reason == "None" || q.Reason == "" {
 		return ""

@@ -14,9 +14,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
-// Try asks Slurm whether it would take a job with the options that needs give a task, and
-// submits none. It returns the options. An error of kind fault.Usage says that the options
-// are refused: for ever if it is runner.ErrRefused, else because of the nodes as they are.
+// Try asks Slurm whether it would accept a job with the options that a task with these needs gets,
+// and submits nothing. It returns the options. An error of kind fault.Usage means that the options
+// are refused: permanently if it is runner.ErrRefused, else because of the present nodes.
 func (r *Runner) Try(ctx context.Context, n runner.Needs) ([]string, error) {
 	given, err := r.options.forTask(ctx, n, "")
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *Runner) Try(ctx context.Context, n runner.Needs) ([]string, error) {
 		return given, nil
 	}
 	switch failed := submitError(err); {
-	case errors.Is(failed, runner.ErrFull): // there is no room at this time: the options are good
+	case errors.Is(failed, runner.ErrFull): // there is no room at this time, but the options are valid
 		return given, nil
 	case errors.Is(failed, runner.ErrUnmet):
 		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, strings.Join(given, " "))
@@ -44,7 +44,7 @@ var (
 	optionName    = regexp.MustCompile(`--([a-z][a-z0-9-]+)`)
 )
 
-// nearest is a hint for a name that Slurm does not know, or "".
+// nearest returns a hint for a name that Slurm does not know, or "".
 func (r *Runner) nearest(ctx context.Context, err error, given []string) string {
 	var e *slurm.Error
 	if !errors.As(err, &e) || e.Exit == nil {

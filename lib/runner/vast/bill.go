@@ -18,14 +18,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// billTime is how long after its end an order's bill may still change: the market bills by
-// days, and lags.
+// billTime is how long after its end an order's bill may still change: the market bills by the day,
+// and lags.
 const billTime = 72 * time.Hour
 
-// reconcile asks the market now and then what it has billed for the instances of orders,
-// and notes that in the orders and in the journal. Orders of the turn learn it before
-// others: limits on cost count the bill once it is there. A long bill is read over several
-// turns.
+// reconcile asks the market from time to time what it has billed for the instances of orders, and
+// records that in the orders and in the journal. The orders of this turn are updated first: limits on
+// cost use the bill where it is known. A long bill is read over several turns.
 func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 	if r.BillInterval <= 0 {
 		return
@@ -47,7 +46,7 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 		r.once(ctx, "bills", r.now().Add(24*time.Hour), "what the market has billed cannot be read: costs are estimates", "error", err)
 		return
 	}
-	for id, b := range charges { // an instance that the list shows is still to be taken up
+	for id, b := range charges { // an instance that the list shows is still to be adopted
 		if slices.ContainsFunc(v.all, func(i vastai.Instance) bool { return i.ID == id }) {
 			b.order = ""
 			charges[id] = b
@@ -65,9 +64,9 @@ func (r *Runner) reconcile(ctx context.Context, v *view, open []*order) {
 	}
 }
 
-// reach is how far back bills have to be asked for: to the order of each instance, or its
-// bill would lack the days before. It is a whole day, so that all tools that ask within a
-// day ask for the same.
+// reach returns from which day on bills are needed: the day of the oldest order of any instance, as
+// its bill is incomplete otherwise. It is a whole day, so that tools that ask on the same day send
+// the same request.
 func reach(from time.Time, lists ...[]*order) time.Time {
 	for _, o := range slices.Concat(lists...) {
 		if o.Instance != 0 && !o.Created.IsZero() && o.Created.Before(from) {
@@ -77,14 +76,14 @@ func reach(from time.Time, lists ...[]*order) time.Time {
 	return from.UTC().Truncate(24 * time.Hour)
 }
 
-// charged is what was billed for an instance, and the order whose label it bears, if that
-// is one of this agent's.
+// charged is what was billed for an instance, and the order whose label it bears, if that is one of
+// this agent's.
 type charged struct {
 	bill
 	order string
 }
 
-// charges are what was billed since a time, by instance.
+// charges returns what was billed since a time, by instance.
 func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[int64]charged, error) {
 	now := r.now()
 	list, err := r.API.Charges(ctx, from, now, now.Add(-r.BillInterval/2), pages)
@@ -110,20 +109,20 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 	return out, nil
 }
 
-// toldByBill looks up in the bill how the task of an instance that is gone has ended: rows of
-// the bill have the label of their instance, to which the container adds the end. An instance
-// that has destroyed itself is in no list any more. It reports whether the bill has all
-// that it will tell: an instance that has destroyed itself was there for a grace after a list
-// has shown it, and a time that lies ahead is the end of a day or of a contract. A bill from
-// before the instance was missed does not tell. All orders of a turn ask for the same bill as
-// reconcile, which may have many pages; where it cannot be read, one of them asks.
+// toldByBill looks up in the bill how the task of an instance that is gone has ended: rows of the
+// bill have the label of their instance, to which the container appends the end. An instance that has
+// destroyed itself is no longer in any list. It reports whether the bill is complete for the
+// instance. An instance that destroys itself exists for the grace after a list has shown it, so the
+// bill must reach beyond that; a time in the future is only the end of a day or of a contract. A bill
+// from before the instance was missed does not count. All orders of a turn ask for the same bill as
+// reconcile, which may have many pages; if it cannot be read, only one of them asks.
 func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	if r.BillInterval <= 0 || o.told() != nil {
 		return false
 	}
 	now := r.now()
 	if v.billFrom.IsZero() {
-		done, _ := r.recent(now.Add(-billTime)) // without those it is only another bill
+		done, _ := r.recent(now.Add(-billTime)) // without those, it is only a different request
 		v.billFrom = reach(now.Add(-billTime), v.open, done)
 	}
 	var list []vastai.Charge
@@ -131,7 +130,7 @@ func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 		list, v.billErr = r.API.Charges(ctx, v.billFrom, now, latest(o.Missing, now.Add(-r.BillInterval/2)), v.bills)
 	}
 	if v.billErr != nil {
-		return errors.Is(v.billErr, vastai.ErrAuth) // such a key never learns it
+		return errors.Is(v.billErr, vastai.ErrAuth) // such a key cannot read bills
 	}
 	billed := false
 	for _, c := range list {
@@ -143,9 +142,9 @@ func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	return billed
 }
 
-// enter notes bills of the order's instances, and reports whether there was anything new.
-// An instance that bears the order's label, but that the order has not had, was ordered by
-// a request whose answer was lost: no list has shown it, or it was one too many.
+// enter records bills of the order's instances, and reports whether there was anything new. An
+// instance that bears the order's label, but that the order does not know, was created by a request
+// whose answer was lost: no list has shown it, or it was a duplicate.
 func (o *order) enter(charges map[int64]charged) bool {
 	changed := false
 	for _, id := range slices.Sorted(maps.Keys(charges)) {
@@ -159,7 +158,7 @@ func (o *order) enter(charges map[int64]charged) bool {
 			continue
 		}
 		if id != o.Instance && c.Amount < o.Bills[id].Amount {
-			continue // of an instance before this one, the first days may not have been asked for
+			continue // for an earlier instance, the first days may be missing
 		}
 		if o.End != nil && slices.Contains(o.Past, spell{ID: id, Unseen: true}) {
 			o.End.Cost += c.Amount - o.Bills[id].Amount
@@ -173,7 +172,7 @@ func (o *order) enter(charges map[int64]charged) bool {
 	return changed
 }
 
-// instances are those that the order has had.
+// instances returns those that the order has had.
 func (o *order) instances() []int64 {
 	var ids []int64
 	for _, p := range o.Past {
@@ -185,7 +184,7 @@ func (o *order) instances() []int64 {
 	return ids
 }
 
-// billed is what was billed for all of an order's instances, if each has a bill.
+// billed returns what was billed for all of an order's instances, if each has a bill.
 func (o *order) billed() (total float64, ok bool) {
 	ids := o.instances()
 	for _, id := range ids {
@@ -202,7 +201,7 @@ func (o *order) billed() (total float64, ok bool) {
 func (r *Runner) bill(dir, name string, charges map[int64]charged) {
 	held, err := r.hold(name, time.Second)
 	if err != nil {
-		return // the next time
+		return // it is tried again in a later turn
 	}
 	defer held.Close()
 	o, err := r.read(dir, name)
@@ -225,8 +224,8 @@ func (r *Runner) bill(dir, name string, charges map[int64]charged) {
 	r.noteBill(o)
 }
 
-// noteBill writes into the journal what was billed for an order that has ended, when all of
-// its instances have a bill.
+// noteBill records in the journal what was billed for an order that has ended, once all of its
+// instances have a bill.
 func (r *Runner) noteBill(o *order) {
 	total, ok := o.billed()
 	if !ok || o.End == nil {
@@ -241,7 +240,7 @@ func (r *Runner) noteBill(o *order) {
 	}
 }
 
-// recent are the closed orders that ended after a time.
+// recent returns the closed orders that ended after a time.
 func (r *Runner) recent(after time.Time) ([]*order, error) {
 	entries, err := os.ReadDir(filepath.Join(r.Dir, doneDir))
 	if err != nil {
@@ -266,15 +265,15 @@ type Bill struct {
 	Task      task.ID
 	Slug      string
 	Attempt   int
-	State     task.State // "": it is not over
+	State     task.State // "": it has not ended
 	Instances []int64
 	Estimated float64 // dollars
 	Billed    *float64
 	Ended     time.Time
 }
 
-// Bills holds the estimates of attempts that are under way, or have ended after a time,
-// against what the market has billed. It asks the market.
+// Bills compares the estimates of attempts that run, or have ended after a time, with what the market
+// has billed. It asks the market.
 func (r *Runner) Bills(ctx context.Context, after time.Time) ([]Bill, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err

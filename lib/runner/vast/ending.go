@@ -10,18 +10,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// Switch is where containers get the program vast-switch from, which stops an instance
-// where its image has neither curl nor python3.
+// Switch is where containers download the program vast-switch, which stops an instance whose image
+// has neither curl nor python3.
 type Switch struct {
 	URL string
 	Sum string // its SHA-256, in hexadecimal
-	// Grace is how long after the end a container leaves its instance to the agent, until
-	// it asks for it to be destroyed. Without Destroy it asks for it to be stopped before.
+	// Grace is how long after the end a container waits for the agent before it requests the
+	// destruction of its instance. Without Destroy, it first requests to stop it.
 	Grace   time.Duration
 	Destroy bool
 }
 
-// arm gives an order's container what its wrapper needs.
+// arm puts what the wrapper needs into the environment of an order's container.
 func (r *Runner) arm(env map[string]string, o *order) {
 	env[nonceEnv], env[labelEnv] = o.Nonce, r.label(o.Task, o.Attempt, o.Number)
 	if r.Switch.Grace > 0 {
@@ -36,19 +36,19 @@ func (r *Runner) arm(env map[string]string, o *order) {
 	}
 }
 
-// armed is an order's Grace by what its container was given.
+// armed returns an order's Grace, from what its container was given.
 func armed(grace, end string) time.Duration {
 	if end == "" {
 		return -1
 	}
 	n, err := strconv.Atoi(grace)
 	if err != nil || n <= 0 {
-		n = 600 // as the wrapper has it
+		n = 600 // the default of the wrapper
 	}
 	return time.Duration(n) * time.Second
 }
 
-// grace is an order's Grace, or what the configuration has where that is not known.
+// grace returns an order's Grace, or the configured one if that is unknown.
 func (r *Runner) grace(o *order) time.Duration {
 	switch {
 	case o.Grace != 0:
@@ -59,7 +59,7 @@ func (r *Runner) grace(o *order) time.Duration {
 	return -1
 }
 
-// told is how the task has ended by the label of its instance, or nil.
+// told returns how the task has ended by the label of its instance, or nil.
 func (o *order) told() *ending {
 	if o.ToldBy != o.Instance {
 		return nil
@@ -67,8 +67,8 @@ func (o *order) told() *ending {
 	return parseEnding(o.Told)
 }
 
-// unless is an end, or that which the label has reported: whatever has become of the
-// instance since then, its task was over. A task that was stopped stays so.
+// unless returns the end that the label has reported, or else e: whatever happened to the instance
+// after that, its task had ended. A task that was stopped stays stopped.
 func (o *order) unless(e end) end {
 	if said := o.told(); said != nil && !e.Cancelled {
 		return verdict(*said)
@@ -76,12 +76,11 @@ func (o *order) unless(e end) end {
 	return e
 }
 
-// muteReads is how often a log may be unreadable in a row before the user is asked to do
-// something about it.
+// muteReads is how many times in a row a log may be unreadable before that is reported to the user.
 const muteReads = 10
 
-// unread notes whether a log could be read. What stays unreadable is reported once, in
-// the agent's log and in the task's own.
+// unread counts failures to read a log. If they last, that is reported once, in the agent's log and
+// in the task's own.
 func (r *Runner) unread(o *order, err error) {
 	if err == nil {
 		if o.Mute >= muteReads {
@@ -101,5 +100,5 @@ func (r *Runner) unread(o *order, err error) {
 	r.remark(o, fmt.Sprintf("the log could not be read %d times in a row: %s; %s", o.Mute, why(err), advice))
 }
 
-// why is the reason of an error, fit for a line of a log.
+// why returns an error as text for a line of a log.
 func why(err error) string { return task.Clean(err.Error()) }

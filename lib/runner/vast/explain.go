@@ -14,17 +14,17 @@ type Removal struct {
 	Alone   int    `json:"alone"` // those that no other filter removes
 }
 
-// Explained is what each filter does to the offers of the market.
+// Explained is what each filter removes from the offers of the market.
 type Explained struct {
 	Offers  int       `json:"offers"`
 	Left    int       `json:"left"`
 	Filters []Removal `json:"filters"`
 }
 
-// explainLimit is how many offers are looked at.
+// explainLimit is how many offers are examined.
 const explainLimit = 1000
 
-// Explain searches without filters, once, and counts here.
+// Explain searches once without filters, and applies and counts the filters here.
 func (r *Runner) Explain(ctx context.Context, slug string) (Explained, error) {
 	var free, counted vastai.Filters
 	for _, f := range r.All(Wish{Slug: slug}) {
@@ -61,7 +61,7 @@ func (r *Runner) Explain(ctx context.Context, slug string) (Explained, error) {
 	return e, nil
 }
 
-// most names the filter that removes most offers.
+// most returns the filter that removes most offers.
 func (e Explained) most() string {
 	best := Removal{}
 	for _, f := range e.Filters {
@@ -78,8 +78,8 @@ func (e Explained) most() string {
 	return fmt.Sprintf("of %d offers, %q removes most: %d", e.Offers, best.Filter, best.Removes)
 }
 
-// warnings are what the user may want to know of the filters before anything is
-// ordered: found is what a search with a limit of one has found.
+// warnings returns what the user should know about the filters before anything is ordered. Found is
+// the result of a search with a limit of one.
 func (r *Runner) warnings(ctx context.Context, found []vastai.Offer) ([]string, error) {
 	var out []string
 	for _, s := range r.Filters.Suspicions() {

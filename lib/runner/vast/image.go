@@ -16,29 +16,29 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// How long it is remembered what a registry has said, that it could not be asked, and what
-// is in an image that may be the same still. Tasks that wait for a machine would have it
-// asked at each turn.
+// How long to remember the answer of a registry, that a registry could not be reached, and the
+// contents of an image that may be unchanged. Without that, tasks that wait for a machine would ask
+// in each turn.
 const (
 	imageTime   = time.Hour
 	failureTime = time.Minute
 	forgetTime  = 30 * 24 * time.Hour
 )
 
-// remembered is what a registry has said of an image.
+// remembered is what a registry has answered about an image.
 type remembered struct {
 	registry.Image
 	At      time.Time `json:"at"`
 	Failure string    `json:"failure,omitempty"`
 }
 
-// image tells what an image runs by itself, and which programs it has.
+// image returns what an image runs by itself, and which programs it has.
 func (r *Runner) image(ctx context.Context, name string) (registry.Image, error) {
 	if err := r.prepare(); err != nil {
 		return registry.Image{}, err
 	}
 	path := filepath.Join(r.Dir, "images.json")
-	// Tasks that are started together have mostly the same image.
+	// Tasks that are started together mostly have the same image.
 	waiting, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	held, err := lock.Wait(waiting, path+".lock")
@@ -49,7 +49,7 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	all := map[string]remembered{}
 	if b, err := os.ReadFile(path); err == nil {
 		if json.Unmarshal(b, &all) != nil {
-			all = map[string]remembered{} // it is made anew
+			all = map[string]remembered{} // it is rebuilt
 		}
 	}
 	now := r.now()
@@ -87,17 +87,16 @@ func (r *Runner) image(ctx context.Context, name string) (registry.Image, error)
 	return image, err
 }
 
-// Programs are those that the wrapper has a use for, and Enough says when there is no
-// more to look for.
+// Programs are those that the wrapper can use.
 var Programs = []string{"sh", "curl", "python3", "wget", "sha256sum"}
 
-// Enough reports whether an image is known to have what the wrapper needs.
+// Enough reports whether an image is known to have all that the wrapper needs.
 func Enough(c registry.Contents) bool {
 	return c.Has("sh") && (c.Has("curl") || c.Has("python3"))
 }
 
-// equipped reports why an image is known to have nothing by which its instance could be
-// stopped from within. Of what is not known, it reports nothing: the container finds out.
+// equipped returns an error if an image is known to lack all programs that could stop its instance
+// from within. If that is unknown, it returns nil: the container finds out.
 func (r *Runner) equipped(ctx context.Context, name string) error {
 	if r.Images == nil {
 		return nil

@@ -17,11 +17,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// logLines is how many lines of a log are asked for.
+// logLines is how many lines of a log are requested.
 const logLines = 1000
 
-// listen reads an instance's log where that is due, and ends the task if the wrapper
-// has said its last word. Over says that its container does not run.
+// listen reads an instance's log when that is due, and ends the task if the wrapper has reported its
+// end. Over says that its container does not run.
 func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instance, over, stopped bool, instances []vastai.Instance) error {
 	now := r.now()
 	over = over || o.told() != nil
@@ -33,7 +33,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 		return nil
 	}
 	if _, err := os.Stat(o.Dir); err != nil {
-		// The agent has yet to take it up, or does not want it.
+		// The agent has yet to adopt it, or does not want it.
 		if o.Dead++; !over || o.Dead < deadReads {
 			return nil
 		}
@@ -65,8 +65,8 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 		return nil
 	}
 	if stopped && i.Bid && o.told() == nil {
-		// Whoever is outbid is stopped without a word; a task that was through has left one, at
-		// least in the label where the log cannot be read.
+		// An instance that is outbid is stopped without a report. If its task had ended before, it
+		// has reported that, at least in the label if the log cannot be read.
 		if err != nil {
 			r.remark(o, "the end of the log could not be read: "+why(err))
 		}
@@ -85,7 +85,7 @@ func (r *Runner) listen(ctx context.Context, v *view, o *order, i vastai.Instanc
 	return r.finish(o, o.unless(end{State: task.Error, Reason: reason}))
 }
 
-// verdict is the end that the wrapper tells.
+// verdict returns the end that the wrapper reports.
 func verdict(said ending) end {
 	switch said.word {
 	case "late":
@@ -109,7 +109,7 @@ func verdict(said ending) end {
 	return e
 }
 
-// last reads the log once more before an instance goes, and ends the task.
+// last reads the log once more before an instance is destroyed, and ends the task.
 func (r *Runner) last(ctx context.Context, o *order, e end) error {
 	said, err := r.readLog(ctx, nil, o, true)
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *Runner) last(ctx context.Context, o *order, e end) error {
 	return r.finish(o, e)
 }
 
-// logText is what the market has answered to a request for a log.
+// logText is the answer to a request for a log.
 type logText struct {
 	text []byte
 	err  error
@@ -136,10 +136,10 @@ var errNoTime = errors.New("there was no time to read the log")
 // logTime is the longest wait for one log.
 const logTime = 30 * time.Second
 
-// logReaders is how many logs are asked for at a time: hosts take their time.
+// logReaders is how many logs are requested at a time: hosts are slow.
 const logReaders = 6
 
-// prefetch reads the logs that this turn needs side by side, within the time of a turn.
+// prefetch reads the logs that this turn needs concurrently, within the time of a turn.
 func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	now := r.now()
 	var over, due []int64
@@ -164,7 +164,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	}
 	ids := append(over[:min(len(over), v.endings)], due[:min(len(due), v.logs)]...)
 	if len(ids) < 2 {
-		return // read when it is its turn
+		return // the log is read when its order is processed
 	}
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,8 +178,8 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	var readers sync.WaitGroup
 	for range min(logReaders, len(ids)) {
 		readers.Go(func() {
-			// Each reads one in any case, and what has begun is ended: else a market that
-			// takes longer than a turn would never show a log.
+			// Each reader reads at least one log, and finishes it: otherwise a market that takes
+			// longer than a turn would never deliver one.
 			for n := 0; ; n++ {
 				id, more := <-next
 				if !more {
@@ -202,8 +202,7 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 	readers.Wait()
 }
 
-// log asks for the log of an instance. For one that could not be read lately, the others
-// do not wait as long.
+// log requests the log of an instance. If that could not be read lately, the timeout is shorter.
 func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
 	limit := r.LogTime
 	if limit == 0 {
@@ -217,7 +216,7 @@ func (r *Runner) log(ctx context.Context, id int64, mute bool) ([]byte, error) {
 	return r.API.Log(bounded, id, logLines)
 }
 
-// fetch is the log of an order, as this turn has read it already or asks for it now.
+// fetch returns the log of an order, which this turn has already read or requests now.
 func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 	if v != nil {
 		if l, ok := v.read[o.Instance]; ok {
@@ -227,11 +226,11 @@ func (r *Runner) fetch(ctx context.Context, v *view, o *order) ([]byte, error) {
 	return r.log(ctx, o.Instance, o.Mute >= deadReads)
 }
 
-// maxKnown bounds how much of the output that is there is compared.
+// maxKnown limits how much of the existing output is compared.
 const maxKnown = 4 << 20
 
-// readLog appends what is new in an instance's log to the task's output. Last says that
-// it is not read again.
+// readLog appends what is new in an instance's log to the task's output. Last says that it is not
+// read again.
 func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*ending, error) {
 	if o.Instance == 0 {
 		return nil, vastai.ErrNotReady
@@ -248,7 +247,7 @@ func (r *Runner) readLog(ctx context.Context, v *view, o *order, last bool) (*en
 		return nil, vastai.ErrNotReady
 	}
 	shown, said := split(text, o.Nonce)
-	// A line that is not whole is read when it is.
+	// An incomplete line is read once it is complete.
 	if n := len(shown); n > 0 && said == nil && !last && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
 		shown = shown[:n-1]
 	} else if n > 0 && !bytes.HasSuffix(shown[n-1], []byte("\n")) {
@@ -294,11 +293,11 @@ func (r *Runner) remark(o *order, words string) {
 		return
 	}
 	defer f.Close()
-	_, _ = fmt.Fprintf(f, "[%s]\n", words) // the reason of the task's end says it as well
+	_, _ = fmt.Fprintf(f, "[%s]\n", words) // the reason of the task's end says the same
 }
 
-// Stop destroys the instance of a task, after a last look at its log, and waits until
-// it is gone.
+// Stop destroys the instance of a task, after reading its log a last time, and waits until it is
+// gone.
 func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	if err := r.prepare(); err != nil {
 		return err
@@ -342,8 +341,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	return r.gone(ctx, o)
 }
 
-// gone destroys all that an ended order has, and waits until a list does not show it.
-// Should that take too long, Jobs goes on with it.
+// gone destroys all instances of an ended order, and waits until a list does not show them. If that
+// takes too long, Jobs continues it.
 func (r *Runner) gone(ctx context.Context, o *order) error {
 	until := r.now().Add(r.StopWait)
 	// Older lists do not show an instance that was just ordered.
@@ -364,11 +363,11 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 			return err
 		}
 		if len(o.Doomed) == 0 || !slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.Absent == 0 }) {
-			return nil // absent once; Jobs looks again
+			return nil // absent once; Jobs checks again
 		}
 		r.flush(ctx, v)
 		v.destroys.Wait()
-		// Only a list from now on tells what became of it.
+		// Only a list from now on shows the result.
 		since = r.now()
 		if since.After(until) {
 			return fmt.Errorf("instance %d is not gone %v after it was destroyed; it is tried again", o.Instance, r.StopWait)

@@ -18,48 +18,47 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// Bounds of one turn, so that it ends: what is left over is for the next one.
+// Limits of one turn, so that it ends: the rest is left to the next one.
 const (
-	turnCalls  = 25 // requests of a turn in which nothing ends
-	maxEndings = 20 // logs of those that have ended
-	maxDooms   = 60 // instances that are destroyed: the vastai program takes 64 at once
-	turnUnits  = 3  // how long logs are read, and how long destroys are waited for at its end
+	turnCalls  = 25 // requests of a turn in which no task ends
+	maxEndings = 20 // logs of instances whose tasks have ended
+	maxDooms   = 60 // instances to destroy: the vastai program accepts 64 at once
+	turnUnits  = 3  // how long logs are read, and how long to wait for destroy requests at the end
 )
 
-// graces of states that say nothing by themselves.
+// How long to wait in states that prove nothing by themselves.
 const (
 	oddGrace  = 5 * time.Minute // a host that is offline or unknown
-	lostGrace = 2 * time.Minute // a job of which there is no trace at all
-	deadReads = 3               // looks at a container that has ended without a word
+	lostGrace = 2 * time.Minute // a job without any trace
+	deadReads = 3               // how often a container is seen ended without a report
 )
 
-// view is one look at the market.
+// view is the state of the market in one turn.
 type view struct {
-	began    time.Time // when the list was asked for
+	began    time.Time // when the list was requested
 	all      []vastai.Instance
 	byTask   map[string][]vastai.Instance // by order's name
 	list     vastai.Listing
 	logs     int // how many logs may still be read
 	endings  int // how many logs of ended ones may still be read
 	dooms    int
-	ordering bool // an order was made in this turn
+	ordering bool // an order was placed in this turn
 	read     map[int64]logText
 	open     []*order       // orders, as they were when the turn began
-	billFrom time.Time      // since when the bill is asked for
+	billFrom time.Time      // from which day on the bill is requested
 	billErr  error          // why it could not be read in this turn
 	bills    int            // how many pages of the bill may be read
 	doomed   []int64        // instances that have to be destroyed
-	destroys sync.WaitGroup // that go on beside the turn
+	destroys sync.WaitGroup // they run concurrently with the turn
 }
 
-// Jobs lists all instances once, and does for each order what follows. What is wrong with
-// one order is that order's affair: its job is unknown then, and the others are looked at
-// all the same.
+// Jobs lists all instances once, and then processes each order. A failure of one order is limited to
+// that order: the state of its job is unknown then, and the others are still processed.
 func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, error)) ([]runner.Job, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	// A list that another tool of this pass has just had will do.
+	// A list that another tool of this pipeline has just requested is recent enough.
 	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
 	if err != nil {
 		return nil, scoped(err, "instance_read")
@@ -70,7 +69,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	pages := (len(v.all) + 24) / 25
 	v.logs = max(1, (turnCalls-3-pages)/2)
-	v.bills = max(1, turnCalls-4-pages-2*v.logs) // besides account, search and order, and destroys
+	v.bills = max(1, turnCalls-4-pages-2*v.logs) // the rest is for account, search, order and destroy requests
 	known, err := remembered()
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for _, ref := range known {
 		dirs[ref.Task] = ref.Dir
 	}
-	// Whoever was read least recently comes first.
+	// The log that was read least recently comes first.
 	var orders []*order
 	open := map[string]bool{}
 	for _, name := range names {
@@ -137,7 +136,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			job := r.traceless(ref)
 			l, ok := ParseLabel(ref.Job)
 			if ok && (job.Lost || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
-				// Somebody works on its order, or that cannot be read.
+				// Another process works on its order, or the order cannot be read.
 				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "another process works on its order, or the order cannot be read"}
 			}
 			if job.Lost && ok && r.hides(list, &order{Task: l.Task}) {
@@ -152,7 +151,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	return jobs, nil
 }
 
-// view sorts a list by the orders that its instances belong to.
+// view groups a list by the orders to which its instances belong.
 func (r *Runner) view(list vastai.Listing) *view {
 	v := &view{
 		began: list.At, all: list.Instances, byTask: map[string][]vastai.Instance{}, endings: maxEndings, list: list,
@@ -167,9 +166,9 @@ func (r *Runner) view(list vastai.Listing) *view {
 	return v
 }
 
-// hides reports whether a row that cannot be read may be an instance of an order: it has the
-// label of the task, or tells no label, and there are more such rows than when the order's
-// instances were last seen.
+// hides reports whether a row that cannot be read may be an instance of an order: it has the label of
+// the task, or no readable label, and there are more such rows than when the order's instances were
+// last seen.
 func (r *Runner) hides(list vastai.Listing, o *order) bool {
 	return list.Nameless() > o.Nameless || slices.ContainsFunc(list.OddLabels, func(text string) bool {
 		l, ok := ParseLabel(text)
@@ -177,8 +176,8 @@ func (r *Runner) hides(list vastai.Listing, o *order) bool {
 	})
 }
 
-// flush asks for the end of the instances that have to go, beside the turn. What fails is
-// tried again in the next one.
+// flush requests the destruction of unneeded instances, concurrently with the turn. Failed requests
+// are repeated in the next one.
 func (r *Runner) flush(ctx context.Context, v *view) {
 	if len(v.doomed) == 0 {
 		return
@@ -192,8 +191,8 @@ func (r *Runner) flush(ctx context.Context, v *view) {
 	})
 }
 
-// await waits for the destroys of a turn, but not for long: what is asked for then is in
-// the orders, and the next turn asks for what is still there.
+// await waits for the destroy requests of a turn, with a timeout. The orders record what was
+// requested, and the next turn repeats it for what still exists.
 func (r *Runner) await(ctx context.Context, v *view) {
 	done := make(chan struct{})
 	go func() {
@@ -219,12 +218,12 @@ func (r *Runner) fail(what, name string, err error) {
 	}
 }
 
-// traceless is a job that has neither an order nor an instance.
+// traceless returns a job that has neither an order nor an instance.
 func (r *Runner) traceless(ref runner.Ref) runner.Job {
 	job := runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted}
 	if l, ok := ParseLabel(ref.Job); ok {
 		if o, err := r.read(doneDir, (&order{Task: l.Task, Attempt: l.Attempt}).name()); err == nil {
-			return r.state(o, true) // its end was never told
+			return r.state(o, true) // its end was never reported
 		}
 	}
 	if !ref.Missing.IsZero() && ref.Missing.For(r.now()) >= lostGrace {
@@ -235,9 +234,8 @@ func (r *Runner) traceless(ref runner.Ref) runner.Job {
 	return job
 }
 
-// stray is an instance with this agent's label, but without an open order: one that
-// was destroyed and is back or still there, or one whose order was lost with the
-// state directory.
+// stray returns the job of an instance with this agent's label, but without an open order: one that
+// was destroyed and still exists or is back, or one whose order was lost with the state directory.
 func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Instance, known []runner.Ref) (runner.Job, bool, error) {
 	held, err := r.hold(name, 0)
 	if errors.Is(err, lock.ErrHeld) {
@@ -271,11 +269,11 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 		}
 	}
 	r.choose(o, instances)
-	if o.Nonce == "" { // not made by Start
+	if o.Nonce == "" { // not created by Start
 		return runner.Job{}, false, nil
 	}
 	if strange && !adopted {
-		// Only the queue can tell whose it is. Until it has, nothing is done about it.
+		// Only the queue knows whose it is. Until it has answered, the instance is left alone.
 		job := r.state(o, true)
 		job.Unknown, job.Untracked, job.Reason = true, true, "it was not ordered from this data_dir"
 		return job, true, nil
@@ -284,7 +282,7 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 	return r.state(o, true), true, errors.Join(r.journal(o, "created", 0), r.save(o))
 }
 
-// settle does what follows for one order.
+// settle processes one order.
 func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.Job, bool, error) {
 	held, err := r.hold(name, 0)
 	if errors.Is(err, lock.ErrHeld) { // being started or stopped
@@ -343,7 +341,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	if o.End != nil && before == nil {
-		// What has ended must not cost a minute more.
+		// An instance whose task has ended must not cost any longer.
 		if err := r.sweep(ctx, v, o, instances); err != nil {
 			return runner.Job{}, false, err
 		}
@@ -360,8 +358,8 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	return job, o.Instance != 0 || o.Tries > 0, nil
 }
 
-// over reports whether the agent has put a task's directory away: its task is over, by
-// whatever the agent knew of.
+// over reports whether the agent has moved a task's directory to done/: its task has ended, for
+// whatever reason.
 func over(dir string) bool {
 	_, err := os.Stat(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -371,8 +369,8 @@ func over(dir string) bool {
 	return err == nil
 }
 
-// drop ends an order that has no instance, of a task that was stopped meanwhile. The answer
-// to a request may have been lost: what shows up after all is destroyed.
+// drop ends an order that has no instance, of a task that was stopped meanwhile. The answer to a
+// request may have been lost: an instance that appears later is destroyed.
 func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances []vastai.Instance) error {
 	for _, i := range fresh {
 		o.doom(i.ID)
@@ -395,18 +393,18 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 
 func (v *view) begun() time.Time { return v.began }
 
-// fresh are the instances of an order with its present label.
+// fresh returns the instances of an order with its present label.
 func (r *Runner) fresh(o *order, instances []vastai.Instance) []vastai.Instance {
 	label := r.label(o.Task, o.Attempt, o.Number)
 	return slices.DeleteFunc(slices.Clone(instances), func(i vastai.Instance) bool { return !bears(i, label) || o.isDoomed(i.ID) })
 }
 
-// sweep destroys what an order has no use for, and forgets what two lists did not
-// show. What fails is tried again in the next turn.
+// sweep destroys instances that an order does not need, and forgets those that two lists did not
+// show. Failed requests are repeated in the next turn.
 func (r *Runner) sweep(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
 	label := r.label(o.Task, o.Attempt, o.Number)
 	for _, i := range instances {
-		// With an instance, or at the end, any other one is one too many.
+		// If the order has an instance, or has ended, any other one is not needed.
 		if i.ID != o.Instance && (o.Instance != 0 || o.End != nil || !bears(i, label)) {
 			o.doom(i.ID)
 		}
@@ -455,7 +453,7 @@ func (r *Runner) warn(what string, o *order, err error) {
 
 // again orders another instance for a task that has lost one before it ran.
 func (r *Runner) again(ctx context.Context, v *view, o *order) error {
-	if v.ordering { // one in a turn
+	if v.ordering { // one per turn
 		return nil
 	}
 	if o.Losses > 0 && len(o.Doomed) > 0 {
@@ -466,7 +464,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 		return nil
 	}
 	v.ordering = true
-	r.flush(ctx, v) // an order takes its time
+	r.flush(ctx, v) // placing an order takes some time
 	found, err := r.findInstance(ctx, o)
 	if err == nil && !found {
 		err = r.place(ctx, o)
@@ -483,7 +481,7 @@ func (r *Runner) again(ctx context.Context, v *view, o *order) error {
 	return nil
 }
 
-// finish notes how a task has ended.
+// finish records how a task has ended.
 func (r *Runner) finish(o *order, e end) error {
 	e.At, e.Cost, e.Estimated = r.now(), o.cost(r.now()), o.Spent
 	if o.Instance != 0 {
@@ -498,14 +496,14 @@ func (r *Runner) finish(o *order, e end) error {
 	if err := r.save(o); err != nil {
 		return err
 	}
-	r.noteBill(o) // it may have come before the end, and change no more
+	r.noteBill(o) // the bill may have come before the end, and not change again
 	return nil
 }
 
-// fault gives up an instance whose machine is at fault.
+// fault gives up an instance whose machine is faulty.
 func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
 	if said := o.told(); said != nil {
-		return r.finish(o, verdict(*said)) // its task was over already
+		return r.finish(o, verdict(*said)) // its task had already ended
 	}
 	o.Status = why
 	if err := errors.Join(r.journal(o, "fault", 0), r.avoid(ctx, o.Machine)); err != nil {
@@ -522,12 +520,11 @@ func (r *Runner) fault(ctx context.Context, v *view, o *order, why string, insta
 	return r.again(ctx, v, o)
 }
 
-// lose gives up an instance that was lost while the task ran. The task is started again on
-// another machine, as often as the configuration allows, when the market shows no more of
-// the lost one.
+// lose gives up an instance that was lost while the task ran. The task is started again on another
+// machine, as often as the configuration allows, once the market no longer shows the lost one.
 func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instances []vastai.Instance) error {
 	if said := o.told(); said != nil {
-		return r.finish(o, verdict(*said)) // its task was over already
+		return r.finish(o, verdict(*said)) // its task had already ended
 	}
 	if o.Rebuilt || o.Losses >= r.Retries {
 		if r.Retries > 0 && !o.Rebuilt {
@@ -549,11 +546,11 @@ func (r *Runner) lose(ctx context.Context, v *view, o *order, why string, instan
 	return r.sweep(ctx, v, o, instances)
 }
 
-// priceSlack is how much dearer than max_price_per_hour an instance may be: what its disk costs
-// is rounded.
+// priceSlack is the factor by which the price of an instance may exceed max_price_per_hour: the cost
+// of its disk is rounded.
 const priceSlack = 1.05
 
-// signs of a fault in what a host says while it loads an image.
+// Messages of a host that indicate a fault while it loads an image.
 var (
 	machineFaults = []string{
 		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device", "failed to resolve", "no such host",
@@ -569,15 +566,15 @@ func says(message string, signs []string) bool {
 	return slices.ContainsFunc(signs, func(s string) bool { return strings.Contains(message, s) })
 }
 
-// observe looks at the instance of an order.
+// observe processes the instance of an order.
 func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vastai.Instance) error {
 	at := slices.IndexFunc(v.all, func(i vastai.Instance) bool { return i.ID == o.Instance })
 	now := r.now()
 	if at < 0 {
 		if r.hides(v.list, o) || !v.began.After(o.Missing) {
-			return nil // it may be a row that cannot be read; or this list was looked at before
+			return nil // it may be a row that cannot be read, or this list was seen before
 		}
-		// Lists lag, so it takes two, and some time since the order.
+		// Lists lag, so this takes two of them, and some time since the order.
 		if o.Absent++; o.Absent == 1 {
 			o.Missing = v.began
 		}
@@ -596,7 +593,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 			}
 			return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared while the agent was away: whether its task had ended, and how, is not known"})
 		}
-		if o.Ran.IsZero() { // between two looks, the task may have run
+		if o.Ran.IsZero() { // the task may have run between two lists
 			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
 		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or it was destroyed from outside", instances)
@@ -631,7 +628,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 			return r.last(ctx, o, end{State: task.Error, Reason: "the task has run longer than max_runtime"})
 		}
 		return r.listen(ctx, v, o, i, stopped || i.Actual == "exited", stopped, instances)
-	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log tells whether it ran
+	case stopped && (!o.Ran.IsZero() || i.Actual == "stopped" || i.Actual == "frozen"): // its log shows whether it ran
 		return r.listen(ctx, v, o, i, true, true, instances)
 	case stopped:
 		return r.fault(ctx, v, o, "the machine has stopped it before it ran", instances)
@@ -640,7 +637,7 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	case i.Actual == "rebooting" || i.Actual == "recycling":
 		return nil
 	}
-	// unknown, offline, and whatever else there may be.
+	// unknown, offline, and any other state.
 	if o.Odd.IsZero() {
 		o.Odd = now
 	}
@@ -658,15 +655,15 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	return r.lose(ctx, v, o, why, instances)
 }
 
-// billWait is how long a task whose instance may have destroyed itself waits for the bill: the
-// market bills by days, and lags.
+// billWait is how long a task whose instance may have destroyed itself waits for the bill: the market
+// bills by the day, and lags.
 const (
 	billWait = 36 * time.Hour
 	awaited  = "the instance has disappeared, maybe after the end of its task: the bill is awaited, which tells the exit code"
 )
 
-// mayHaveEnded reports whether an instance that has disappeared may have destroyed itself, a
-// grace after the end of its task. Such a task is not started again. Lists lag.
+// mayHaveEnded reports whether an instance that has disappeared may have destroyed itself, a grace
+// after the end of its task. Such a task is not started again. Lists lag.
 func (r *Runner) mayHaveEnded(o *order) bool {
 	grace := r.grace(o)
 	return grace >= 0 && o.Missing.Sub(latest(o.Seen, o.Created))+r.Settle >= grace
@@ -679,9 +676,9 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// booting is an instance whose container does not run yet.
+// booting processes an instance whose container does not run yet.
 func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instance, instances []vastai.Instance) error {
-	if !o.Ran.IsZero() { // after a restart of the host: the wrapper will tell
+	if !o.Ran.IsZero() { // after a restart of the host: the wrapper will report it
 		return nil
 	}
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// order is all that is known of one attempt of a task. It holds no secret: variables
-// and command stay in the task's directory.
+// order is all that is known of one attempt of a task. It holds no secret: variables and command stay
+// in the task's directory.
 type order struct {
 	Task    task.ID `json:"task"`
 	Attempt int     `json:"attempt"`
@@ -32,62 +32,62 @@ type order struct {
 	Image   string  `json:"image,omitempty"`
 	Find    string  `json:"find,omitempty"` // the task's own request
 	Nonce   string  `json:"nonce"`
-	// Number counts the labels that were used: another one for another instance.
+	// Number counts the labels that were used: each instance gets another one.
 	Number int       `json:"number"`
-	Tries  int       `json:"tries"`            // instances that were had
-	Intent time.Time `json:"intent,omitzero"`  // since when there may be an instance
-	Misses int       `json:"misses,omitempty"` // in how many lists it was looked up in vain
-	// MissedAt is when the last of those lists was asked for.
+	Tries  int       `json:"tries"`            // instances so far
+	Intent time.Time `json:"intent,omitzero"`  // from when on there may be an instance
+	Misses int       `json:"misses,omitempty"` // how many lists did not have it
+	// MissedAt is when the last of those lists was requested.
 	MissedAt time.Time `json:"missed_at,omitzero"`
-	// Unanswered says that the answer to a request was lost: there may have been an instance
-	// that no list has shown, and that only the bill knows.
+	// Unanswered says that the answer to a request was lost: there may have been an instance that no
+	// list has shown, and that only the bill shows.
 	Unanswered bool    `json:"unanswered,omitempty"`
 	Offer      int64   `json:"offer,omitempty"`   // what was ordered
 	Machine    int64   `json:"machine,omitempty"` // and where it is
 	GPU        string  `json:"gpu,omitempty"`
 	Price      float64 `json:"price,omitempty"`   // dollars an hour
-	Bid        float64 `json:"bid,omitempty"`     // of which the bid, for a machine that can be lost
+	Bid        float64 `json:"bid,omitempty"`     // the part of it that is bid, for an interruptible machine
 	Traffic    float64 `json:"traffic,omitempty"` // dollars, of image and models
-	// Rejected is how many offers in a row the market has rejected this order with, and
-	// Held until when it is not made again because of that.
+	// Rejected is how many times in a row the market has rejected this order, each with another
+	// offer. Held is until when it is not tried again for that reason.
 	Rejected int       `json:"rejected,omitempty"`
 	Holds    int       `json:"holds,omitempty"`
 	Held     time.Time `json:"held,omitzero"`
 
 	Instance int64     `json:"instance,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
-	Found    time.Time `json:"found,omitzero"` // when it was found, if this is not who has made it
+	Found    time.Time `json:"found,omitzero"` // when it was found, if another process has created it
 	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
-	Odd      time.Time `json:"odd,omitzero"`   // since when its state says nothing
-	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a word of the wrapper
+	Odd      time.Time `json:"odd,omitzero"`   // since when its state proves nothing
+	Dead     int       `json:"dead,omitempty"` // how often it was seen ended, without a report of the wrapper
 	DeadAt   time.Time `json:"dead_at,omitzero"`
 	Absent   int       `json:"absent,omitempty"`
 	Missing  time.Time `json:"missing,omitzero"` // since when lists do not show it
-	Seen     time.Time `json:"seen,omitzero"`    // when a list has shown it, to within a third of the grace
-	// Grace is how long after the end its container destroys the instance; negative: it stops
-	// it instead; 0: it is not known, as of orders of older releases.
+	Seen     time.Time `json:"seen,omitzero"`    // when a list has last shown it, accurate to a third of the grace
+	// Grace is how long after the end its container destroys the instance; negative: it stops it
+	// instead; 0: unknown, as in orders of older releases.
 	Grace    time.Duration `json:"grace,omitempty"`
-	Nameless int           `json:"nameless,omitempty"` // how many rows without a label the list had that has shown it last
+	Nameless int           `json:"nameless,omitempty"` // how many rows without a label were in the list that has shown it last
 	LogAt    time.Time     `json:"log_at,omitzero"`    // when its log was last read
-	LogFrom  int64         `json:"log_from,omitempty"` // where the output of this instance begins in the task's
-	Mute     int           `json:"mute,omitempty"`     // how often its log could not be read since then
+	LogFrom  int64         `json:"log_from,omitempty"` // offset of this instance's output in the task's
+	Mute     int           `json:"mute,omitempty"`     // how many times its log could not be read since then
 	Told     string        `json:"told,omitempty"`     // how the task has ended, by the label of the instance ToldBy
 	ToldBy   int64         `json:"told_by,omitempty"`
-	Checked  bool          `json:"checked,omitempty"` // it is the machine that was asked for
+	Checked  bool          `json:"checked,omitempty"` // it is the machine that was ordered
 	Losses   int           `json:"losses,omitempty"`  // machines that were lost while the task ran
 	Status   string        `json:"status,omitempty"`
 
 	End    *end     `json:"end,omitempty"`
 	Doomed []doomed `json:"doomed,omitempty"`
 	Spent  float64  `json:"spent,omitempty"` // dollars, on instances before this one
-	// Bills are what the market has billed, by instance: of this one and of those before.
+	// Bills has what the market has billed for this instance and earlier ones.
 	Bills map[int64]bill `json:"bills,omitempty"`
 	Past  []spell        `json:"past,omitempty"` // the instances before this one
-	// Rebuilt is an order that was made anew from an instance: what is needed to order
-	// another one may be lost.
+	// Rebuilt says that the order was rebuilt from an instance: what is needed to order another one
+	// may be lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 
-	saved []byte // what its file holds
+	saved []byte // content of its file
 }
 
 // end is how a task has ended.
@@ -98,7 +98,7 @@ type end struct {
 	Reason    string     `json:"reason,omitempty"`
 	Cancelled bool       `json:"cancelled,omitempty"`
 	Cost      float64    `json:"cost"`
-	Estimated float64    `json:"estimated,omitempty"` // whatever was billed by then
+	Estimated float64    `json:"estimated,omitempty"` // without regard to bills
 }
 
 // bill is what was billed for an instance until a time.
@@ -107,7 +107,7 @@ type bill struct {
 	Until  time.Time `json:"until"`
 }
 
-// spell is an instance that the order had, and what that was estimated to have cost.
+// spell is an earlier instance of the order, with its estimated cost.
 type spell struct {
 	ID   int64   `json:"id"`
 	Cost float64 `json:"cost"`
@@ -115,11 +115,11 @@ type spell struct {
 	Unseen bool `json:"unseen,omitempty"`
 }
 
-// doomed is an instance that has to go.
+// doomed is an instance that is to be destroyed.
 type doomed struct {
 	ID     int64     `json:"id"`
 	Absent int       `json:"absent,omitempty"`
-	Seen   time.Time `json:"seen,omitzero"` // list that showed or missed it last
+	Seen   time.Time `json:"seen,omitzero"` // the last list that showed or missed it
 }
 
 const (
@@ -133,8 +133,7 @@ func random(n int) (string, error) {
 	return hex.EncodeToString(b), err
 }
 
-// newNonce is unlike any other, but for its beginning: that of the journal that the
-// order is in.
+// newNonce returns a unique nonce. It begins with the mark of the journal that the order is in.
 func (r *Runner) newNonce() (string, error) {
 	mark, err := r.mark()
 	if err != nil {
@@ -144,10 +143,10 @@ func (r *Runner) newNonce() (string, error) {
 	return mark + "-" + n, err
 }
 
-// markFile has the mark of the journal.
+// markFile holds the mark of the journal.
 const markFile = "mark"
 
-// mark tells this journal from that of another agent with the same name.
+// mark returns the string that tells this journal from that of another agent with the same name.
 func (r *Runner) mark() (string, error) {
 	path := filepath.Join(r.Dir, markFile)
 	read := func() (string, error) {
@@ -167,7 +166,7 @@ func (r *Runner) mark() (string, error) {
 	}
 	temporary := path + "." + own
 	err = os.WriteFile(temporary, []byte(own+"\n"), 0o600)
-	if err == nil { // the first process gives it
+	if err == nil { // the first process creates it
 		err = os.Link(temporary, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
@@ -182,8 +181,8 @@ func (r *Runner) mark() (string, error) {
 	return mark, err
 }
 
-// untracked reports whether an instance was ordered by another journal than this one:
-// that of another agent of the same name, or this agent's own before it was lost.
+// untracked reports whether an instance was ordered by another journal than this one: that of another
+// agent of the same name, or this agent's own before it was lost.
 func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 	mark, err := r.mark()
 	of, _, _ := strings.Cut(i.Env(nonceEnv), "-")
@@ -192,12 +191,12 @@ func (r *Runner) untracked(i vastai.Instance) (bool, error) {
 
 func (o *order) name() string { return string(o.Task) + "." + strconv.Itoa(o.Attempt) }
 
-// job is the job's name: the same whatever instance the task is on.
+// job returns the job's name, which does not change with the instance.
 func (r *Runner) job(o *order) string { return r.label(o.Task, o.Attempt, 1) }
 
 func (r *Runner) prefix() string { return "ponos:" + r.Agent + ":" }
 
-// label marks an instance.
+// label returns the label of an instance.
 func (r *Runner) label(id task.ID, attempt, number int) string {
 	l := r.prefix() + string(id) + ":" + strconv.Itoa(attempt)
 	if number > 1 {
@@ -206,8 +205,8 @@ func (r *Runner) label(id task.ID, attempt, number int) string {
 	return l
 }
 
-// Label is what a label says: whose instance it is, and how its task has ended, once
-// that is known: an exit code, or a word of the wrapper's.
+// Label is a parsed label: whose instance it is, and how its task has ended, once that is known: an
+// exit code, or a word of the wrapper.
 type Label struct {
 	Agent   string
 	Task    task.ID
@@ -216,16 +215,16 @@ type Label struct {
 	End     string
 }
 
-// endMark is between the label of an order and what its container adds at the end.
+// endMark separates the label of an order from the end that its container appends.
 const endMark = ":end="
 
-// bears reports whether an instance has a label, whatever was added to that at the end.
+// bears reports whether an instance has a label, with or without an end appended to it.
 func bears(i vastai.Instance, label string) bool {
 	given, _, _ := strings.Cut(i.Label, endMark)
 	return given == label
 }
 
-// ParseLabel reads the label of an instance of an agent of this project.
+// ParseLabel parses the label of an instance of any agent of this project.
 func ParseLabel(s string) (Label, bool) {
 	s, end, told := strings.Cut(s, endMark)
 	if told && parseEnding(end) == nil {
@@ -278,13 +277,13 @@ func (r *Runner) save(o *order) error {
 	}
 	b = append(b, '\n')
 	if bytes.Equal(b, o.saved) {
-		return nil // in most turns nothing has changed for most orders
+		return nil // in most turns, most orders are unchanged
 	}
 	dir := filepath.Join(r.Dir, ordersDir)
 	if err := renameio.WriteFile(r.orderPath(ordersDir, o.name()), b, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return err
 	}
-	// The new name must be there as well after the power has failed.
+	// The new name must survive a power failure as well.
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -296,7 +295,7 @@ func (r *Runner) save(o *order) error {
 	return nil
 }
 
-// orders are the names of all orders that are not closed.
+// orders returns the names of all open orders.
 func (r *Runner) orders() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(r.Dir, ordersDir))
 	if err != nil {
@@ -311,7 +310,7 @@ func (r *Runner) orders() ([]string, error) {
 	return names, nil
 }
 
-// close puts an order away of which nothing is left on the market.
+// close closes an order of which the market has no instance any more.
 func (r *Runner) close(o *order) error {
 	if !o.Intent.IsZero() {
 		o.Unanswered = true
@@ -327,7 +326,7 @@ func (r *Runner) close(o *order) error {
 	return err
 }
 
-// forget removes an order that has come to nothing.
+// forget removes an order that was never placed.
 func (r *Runner) forget(o *order) error {
 	err := os.Remove(r.orderPath(ordersDir, o.name()))
 	_ = os.Remove(filepath.Join(r.Dir, ordersDir, o.name()+".lock"))
@@ -351,8 +350,8 @@ type Entry struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// journal appends a line to the journal; it is on disk when journal returns. It comes
-// before the file of the order: rather a line twice than a cost that is not told.
+// journal appends a line to the journal; it is on disk when journal returns. It is called before the
+// file of the order is written: a duplicate line is better than a missing cost.
 func (r *Runner) journal(o *order, event string, instance int64) error {
 	e := Entry{
 		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance, Machine: o.Machine, GPU: o.GPU,
@@ -385,9 +384,9 @@ func (r *Runner) note(e Entry) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// cost is what the order has cost until now, as far as the agent can tell: what was
-// billed, and for what was not billed yet the price by the hour from the order on, which
-// is more than what is billed while the image is loaded, and the traffic of the image.
+// cost returns what the order has cost until now, as far as the agent knows: what was billed, and,
+// for the time after that, the price per hour and the traffic of the image. That is more than will be
+// billed for the time in which the image is loaded.
 func (o *order) cost(now time.Time) float64 {
 	spent := o.Spent
 	for _, p := range o.Past {
@@ -401,7 +400,7 @@ func (o *order) cost(now time.Time) float64 {
 	now = o.there(now)
 	b, ok := o.Bills[o.Instance]
 	switch {
-	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is not told
+	case ok && b.Until.After(now): // the end of the contract or of the day: how much of that was billed is unknown
 		return spent + max(b.Amount, o.estimate(now))
 	case ok:
 		return spent + b.Amount + hours(now.Sub(latest(b.Until, o.Created)))*o.Price
@@ -409,13 +408,13 @@ func (o *order) cost(now time.Time) float64 {
 	return spent + o.estimate(now)
 }
 
-// estimate is what the present instance is thought to have cost, whatever was billed.
+// estimate returns the estimated cost of the present instance, without regard to bills.
 func (o *order) estimate(now time.Time) float64 {
 	return hours(o.there(now).Sub(o.Created))*o.Price + o.Traffic
 }
 
-// there is until when the present instance may have been there: what lists do not show any
-// more costs nothing.
+// there returns until when the present instance may have existed: what lists no longer show costs
+// nothing.
 func (o *order) there(now time.Time) time.Time {
 	if !o.Missing.IsZero() && o.Missing.Before(now) {
 		return o.Missing
@@ -423,10 +422,10 @@ func (o *order) there(now time.Time) time.Time {
 	return now
 }
 
-// awaits reports whether an order has no more than the bill to wait for.
+// awaits reports whether an order only waits for the bill.
 func (o *order) awaits() bool { return o.End == nil && o.Absent >= 2 && o.Status == awaited }
 
-// part notes what the present instance has cost, and has it destroyed.
+// part records what the present instance has cost, and has it destroyed.
 func (o *order) part(now time.Time) {
 	if o.Instance == 0 {
 		return
@@ -449,9 +448,9 @@ func (o *order) isDoomed(id int64) bool {
 	return slices.ContainsFunc(o.Doomed, func(d doomed) bool { return d.ID == id })
 }
 
-// take makes an instance that was found the order's.
+// take records an instance that was found as that of the order.
 func (o *order) take(i vastai.Instance, now time.Time) {
-	// The market's clock may be another one.
+	// The market's clock may differ.
 	created := i.Started
 	if created.IsZero() || created.After(now) {
 		created = now
@@ -465,8 +464,8 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
 }
 
-// rewind mends times that lie ahead, as after the clock was set back: nothing would be
-// done about the order until then.
+// rewind moves times in the future to the present, as after the clock was set back: the order would
+// not be processed until then.
 func (o *order) rewind(now time.Time) {
 	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held} {
 		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
@@ -493,8 +492,8 @@ func (o *order) fill(i vastai.Instance) {
 	}
 }
 
-// market is what all orders share: when the last ones were made, and the machines
-// that are shunned.
+// market is the state that all orders share: when the last ones were placed, and the avoided
+// machines.
 type market struct {
 	Creates []time.Time         `json:"creates,omitempty"`
 	Avoided map[int64]time.Time `json:"shunned,omitempty"` // until when
@@ -509,7 +508,7 @@ func (r *Runner) readMarket() (market, error) {
 	if err != nil {
 		return m, err
 	}
-	if json.Unmarshal(b, &m) != nil { // without what it held, ordering goes on
+	if json.Unmarshal(b, &m) != nil { // without its content, ordering continues
 		r.fail("market.json cannot be read, and is replaced", "", errors.New("not JSON"))
 		m = market{}
 	}

@@ -24,15 +24,15 @@ import (
 // maxOffers is how many offers of one search are tried.
 const maxOffers = 5
 
-// lockTime is how long locks are waited for that a suspended tool may hold.
+// lockTime is how long to wait for locks that a suspended tool may hold.
 var lockTime = 2 * time.Minute
 
 func later(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{runner.ErrLater}, args...)...)
 }
 
-// place orders an instance. All agents' processes of this host order one after the
-// other: limits hold for all of them together.
+// place orders an instance. All agents' processes of this host order one after another: limits hold
+// for their sum.
 func (r *Runner) place(ctx context.Context, o *order) error {
 	if wait := o.Held.Sub(r.now()); wait > 0 {
 		return later("the order is held for %v: %s", wait.Round(time.Second), o.Status)
@@ -91,13 +91,13 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			return errors.Join(r.journal(o, "created", 0), r.save(o))
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
-			// The intent stays: whoever comes next looks first.
+			// The intent stays: the next process first looks for an instance.
 			return later("the answer to an order was lost: %w", err)
 		}
 		o.Intent = time.Time{}
 		if created.ID > 0 {
 			o.doom(created.ID)
-			// It may show up in lists for a while, and must not be taken for the next one.
+			// It may appear in lists for a while, and must not be taken for the next one.
 			o.Number++
 		}
 		if saveErr := r.save(o); saveErr != nil {
@@ -126,15 +126,15 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	return later("all offers that were tried had been taken")
 }
 
-// Pauses of an order that the market rejects with offer after offer.
+// Pauses of an order that the market rejects with one offer after another.
 const (
 	firstHold   = 5 * time.Minute
 	longestHold = time.Hour
 )
 
-// rejected notes that the market does not make an order with an offer, without saying that
-// the offer is gone. It may be the offer's fault, so the next one is tried; after some in a
-// row the order is held. Only the account itself says that the key is lost.
+// rejected records that the market did not accept an order with an offer, without saying that the
+// offer is gone. The offer may be at fault, so the next one is tried; after several in a row, the
+// order is held. Only a request for the account itself shows that the key is invalid.
 func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, why error) (hold bool, err error) {
 	if o.Rejected == 0 {
 		if _, err := r.API.Account(ctx, r.now()); errors.Is(err, vastai.ErrAuth) {
@@ -147,7 +147,7 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 		return false, err
 	}
 	r.warn("an offer was rejected", o, why)
-	lacking := vastai.LacksPermission(why) // then other offers are of no use
+	lacking := vastai.LacksPermission(why) // then other offers do not help
 	if o.Rejected < maxOffers && !lacking {
 		return false, nil
 	}
@@ -169,8 +169,8 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 	return true, fault.Hint(later("the order is held for %v: %s", pause, o.Status), hint)
 }
 
-// ordering is the error of an order that the market cannot take now. What the market wants
-// to be asked less is told once for as long as that is so.
+// ordering returns the error of an order that the market cannot accept now. If the market asks for
+// fewer requests, that is reported once for as long as it lasts.
 func (r *Runner) ordering(ctx context.Context, err error) error {
 	if !errors.Is(err, vastai.ErrQuota) && !errors.Is(err, vastai.ErrBusy) {
 		return err
@@ -184,15 +184,15 @@ func (r *Runner) ordering(ctx context.Context, err error) error {
 	return later("%w", err)
 }
 
-// once warns of something, and not again until a time.
+// once logs a warning, and not again until a time.
 func (r *Runner) once(ctx context.Context, what string, until time.Time, words string, more ...any) {
 	if r.first(ctx, what, until) && r.Log != nil {
 		r.Log.Warn(words, more...)
 	}
 }
 
-// first reports whether something is done for the first time until a time, for all
-// processes of this agent.
+// first reports whether something is done for the first time before a time, in all processes of this
+// agent.
 func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
 	path := filepath.Join(r.Dir, "once.json")
 	waiting, cancel := context.WithTimeout(ctx, lockTime)
@@ -216,7 +216,7 @@ func (r *Runner) first(ctx context.Context, what string, until time.Time) bool {
 	return err == nil && os.WriteFile(path, append(b, '\n'), 0o600) == nil
 }
 
-// room holds an order against the limits that are known without a request.
+// room checks an order against the limits that are known without a request.
 func (r *Runner) room(own string, m market) error {
 	names, err := r.orders()
 	if err != nil {
@@ -244,7 +244,7 @@ func (r *Runner) room(own string, m market) error {
 	return nil
 }
 
-// credit holds an order against the account's credit.
+// credit checks an order against the account's credit.
 func (r *Runner) credit(ctx context.Context) error {
 	account, err := r.API.Account(ctx, time.Time{})
 	if err != nil {
@@ -256,22 +256,22 @@ func (r *Runner) credit(ctx context.Context) error {
 	return nil
 }
 
-// Candidate is an offer as it would be taken.
+// Candidate is an offer, with the bid that would be made.
 type Candidate struct {
 	vastai.Offer
-	bid float64 // dollars an hour; 0: a machine that cannot be lost
+	bid float64 // dollars an hour; 0: the machine is not interruptible
 }
 
-// BidPrice is what would be bid for the offer, in dollars an hour without the disk; 0: it
-// is not a machine that can be lost.
+// BidPrice returns what would be bid for the offer, in dollars an hour without the disk; 0: the
+// machine is not interruptible.
 func (c Candidate) BidPrice() float64 { return c.bid }
 
-// Searches are what the market is asked for: machines that cannot be lost, and with bids
-// also those that can.
+// Searches returns the searches for a task: for machines that are not interruptible, and, if bids are
+// configured, also for those that are.
 func (r *Runner) Searches(w Wish) []vastai.Search {
 	s := vastai.Search{Filters: r.All(w), Disk: r.Disk}
 	if slices.ContainsFunc(s.Filters, func(c vastai.Condition) bool { return c.Test != nil }) {
-		s.Limit = searchRows // the market cannot be asked for all that has to hold
+		s.Limit = searchRows // the market cannot check all conditions
 	}
 	out := []vastai.Search{s}
 	if r.Bid > 0 || r.Spot {
@@ -281,13 +281,12 @@ func (r *Runner) Searches(w Wish) []vastai.Search {
 	return out
 }
 
-// searchRows is how many offers are asked for where many will not do; the market's own
-// limit is 64. Its quota is of rows.
+// searchRows is how many offers are requested where many will not be suitable; the market's own
+// default is 64. Its quota counts rows.
 const searchRows = 200
 
-// Find searches the market for offers that may be taken, the best first. Why says what is
-// wrong with the others. Odd is how many rows could not be read. One that is patient makes
-// do with what was found of late.
+// Find searches the market for offers that may be taken, the best first. Why says why the others are
+// not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
 func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool) (good []Candidate, why string, odd int, err error) {
 	var found []vastai.Offer
 	for _, s := range r.Searches(w) {
@@ -304,7 +303,7 @@ func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]time.Time, 
 	return good, why, odd, nil
 }
 
-// offers are the offers that may be taken, the best first.
+// offers returns the offers that may be taken, the best first.
 func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, error) {
 	good, why, odd, err := r.Find(ctx, w, m.Avoided, true)
 	if err != nil {
@@ -322,10 +321,10 @@ func (r *Runner) offers(ctx context.Context, w Wish, m market) ([]Candidate, err
 	return good, nil
 }
 
-// spotMargin is how much more than the least bid is bid: others bid as well.
+// spotMargin is the factor by which the minimum bid is exceeded: others bid as well.
 const spotMargin = 1.1
 
-// bidFor is what is bid for an offer, in dollars an hour, and whether that is enough.
+// bidFor returns what is bid for an offer, in dollars an hour, and whether that is enough.
 func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 	if r.Bid > 0 {
 		return r.Bid, r.Bid >= o.MinBid
@@ -333,7 +332,7 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 	return math.Ceil(o.MinBid*spotMargin*1e4) / 1e4, o.MinBid > 0
 }
 
-// Choose filters offers again and ranks them. Why says what is wrong with the others.
+// Choose filters offers again and ranks them. Why says why the others are not suitable.
 func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
 	why = "the market has none that meet the filters"
 	all := r.All(w)
@@ -378,7 +377,7 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
 		r.fail("a machine at fault is not avoided: other orders are under way", strconv.FormatInt(machine, 10), err)
-		return nil // its instance has to go all the same
+		return nil // its instance still has to be destroyed
 	}
 	if err != nil {
 		return err
@@ -392,13 +391,13 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	return r.writeMarket(m)
 }
 
-// Avoided are the machines that are avoided, and until when.
+// Avoided returns the avoided machines, and until when they are.
 func (r *Runner) Avoided() (map[int64]time.Time, error) {
 	m, err := r.readMarket()
 	return m.Avoided, err
 }
 
-// destroy asks for the end of an instance, which is written down before.
+// destroy records and requests the destruction of an instance.
 func (r *Runner) destroy(ctx context.Context, o *order, id int64) error {
 	if err := r.journal(o, "destroy", id); err != nil {
 		return err
@@ -406,7 +405,8 @@ func (r *Runner) destroy(ctx context.Context, o *order, id int64) error {
 	return r.API.Destroy(ctx, id)
 }
 
-// Preview is what would be ordered for a task. Of its variables it has only the names.
+// Preview returns what would be ordered for a task, with the names but not the values of its
+// variables.
 func (r *Runner) Preview(ctx context.Context, s runner.Submission) (p runner.Preview, err error) {
 	env, command, err := environment(s.Dir)
 	if err != nil {

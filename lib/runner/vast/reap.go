@@ -16,20 +16,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// Unwanted is an instance that no task wants.
+// Unwanted is an instance that no task needs.
 type Unwanted struct {
 	Instance vastai.Instance
 	Label    Label
-	Age      time.Duration // 0: not known
+	Age      time.Duration // 0: unknown
 	Reason   string
 	// Untracked says that another agent of this name may have ordered it.
 	Untracked bool
 }
 
-// Unwanted finds the instances with this agent's label that no task wants, and that
-// are older than a time: ponos-start may be about to write younger ones down. It
-// looks at one whole list, or fails. Asked is asked of the tasks that have orders: it
-// returns why the agent does not want the instance, or "".
+// Unwanted finds the instances with this agent's label that no task needs, and that are older than a
+// time: ponos-start may be about to record younger ones. It needs a complete list, or fails. Asked is
+// called for tasks that have orders: it returns why the agent does not want the instance, or "".
 func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(task.ID) (string, error)) ([]Unwanted, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (r *Runner) Unwanted(ctx context.Context, older time.Duration, asked func(t
 
 const unknownReason = "the journal does not know it"
 
-// unwanted says why no task wants an instance, or "".
+// unwanted returns why no task needs an instance, or "".
 func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (string, error)) (string, error) {
 	name := (&order{Task: l.Task, Attempt: l.Attempt}).name()
 	o, err := r.read(ordersDir, name)
@@ -97,7 +96,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	return asked(l.Task)
 }
 
-// Cost is what a job that is over has cost.
+// Cost returns what an ended job has cost.
 func (r *Runner) Cost(ref runner.Ref) float64 {
 	l, ok := ParseLabel(ref.Job)
 	if !ok {
@@ -112,11 +111,11 @@ func (r *Runner) Cost(ref runner.Ref) float64 {
 	return 0
 }
 
-// Odd is how many rows of the last list could not be read.
+// Odd returns how many rows of the last list could not be read.
 func (r *Runner) Odd() int { return r.odd }
 
-// Account finds all instances of the account that bear the label of an agent of this
-// project, whichever it is and whatever they do.
+// Account finds all instances of the account that have the label of any agent of this project,
+// whatever their state.
 func (r *Runner) Account(ctx context.Context, older time.Duration) ([]Unwanted, error) {
 	list, err := r.API.List(ctx, r.now().Add(-2*r.API.Unit/5))
 	if err != nil {
@@ -143,8 +142,8 @@ func (r *Runner) Account(ctx context.Context, older time.Duration) ([]Unwanted, 
 	return out, nil
 }
 
-// Reap destroys instances, waits until a list does not show them, and returns what is not
-// gone and why.
+// Reap destroys instances, waits until a list does not show them, and returns those that remain, with
+// the reason.
 func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 	failed := map[int64]error{}
 	if len(list) == 0 {
@@ -180,14 +179,14 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 	}
 }
 
-// reap asks for the end of instances, together, and notes what was refused.
+// reap requests the destruction of instances, concurrently, and records what was refused.
 func (r *Runner) reap(ctx context.Context, list []Unwanted, failed map[int64]error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, u := range list {
 		o := &order{Task: u.Label.Task, Attempt: u.Label.Attempt, Machine: u.Instance.Machine, GPU: u.Instance.GPU, Price: u.Instance.Price}
 		all.Go(func() {
-			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // no reason to pay for it
+			if err := r.journal(o, "destroy", u.Instance.ID); err != nil { // not a reason to go on paying for it
 				r.fail("the journal cannot be written; the instance is destroyed nevertheless", o.name(), err)
 			}
 			if err := r.API.Destroy(ctx, u.Instance.ID); err != nil {

@@ -25,9 +25,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// Limits bound what is spent.
+// Limits limit the cost.
 type Limits struct {
-	PricePerHour   float64 // dollars; each of these: 0 is no limit
+	PricePerHour   float64 // dollars; each of these: 0 means no limit
 	CostPerTask    float64
 	Instances      int
 	CreatesPerHour int
@@ -36,12 +36,12 @@ type Limits struct {
 	Runtime        time.Duration // of a task
 }
 
-// Checkpoints is where those of tasks outlive their machines.
+// Checkpoints configures where checkpoints of tasks outlive their machines.
 type Checkpoints struct {
-	// Store is the address of a store; tasks are told a place of their own in it. "": none.
+	// Store is the address of a store, in which each task gets a place of its own. "": none.
 	Store string
-	// Load and Save are commands for the shell of the container, which copy a task's directory
-	// from there and to there; "": that is the task's affair.
+	// Load and Save are commands for the shell of the container, which copy a task's directory from
+	// the store and to it; "": the task does that itself.
 	Load, Save string
 	Interval   time.Duration // between two saves
 }
@@ -50,31 +50,31 @@ type Checkpoints struct {
 type Runner struct {
 	API     *vastai.Governor
 	Dir     string // where orders and the journal are
-	Agent   string // whose instances these are, in their labels
+	Agent   string // the name of the agent, in the labels of its instances
 	Filters vastai.Filters
-	// Finds are filters that hold for tasks beside those, by patterns of slugs; the longest
-	// that matches is taken.
+	// Finds are additional filters for tasks, by patterns of slugs; the longest matching pattern
+	// counts.
 	Finds map[string]vastai.Filters
-	// Translate turns a resource request of a task into filters.
+	// Translate converts a resource request of a task into filters.
 	Translate func(find string) (vastai.Filters, error)
 	Estimate  vastai.Estimate
 	Limits    Limits
 	Disk      float64 // GB
-	// Bid is what is bid for machines that are lost to whoever pays more, in dollars an
-	// hour; with Spot it is a little more than the least. Without both none is taken.
+	// Bid is what is bid for interruptible machines, in dollars an hour; with Spot, it is a little
+	// more than the minimum. Without both, no interruptible machine is rented.
 	Bid  float64
 	Spot bool
 	// Retries is how often a task is started again after its machine was lost.
 	Retries     int
 	Checkpoints Checkpoints
-	// BillInterval is how often the market is asked for what it has billed; 0: never.
+	// BillInterval is how often the market is asked what it has billed; 0: never.
 	BillInterval time.Duration
 	Login        string // for private images
 	ExtraEnv     map[string]string
-	// Commands are for images whose tasks name none: patterns of slugs, and commands.
+	// Commands are for images whose tasks have no command: patterns of slugs, and commands.
 	Commands map[string]string
-	// Images tells what an image runs by itself and which programs it has, given what was
-	// seen in it before; nil: nobody is asked, and a container finds out by itself.
+	// Images returns what an image runs by itself and which programs it has, given what was seen in
+	// it before; nil: unknown, and the container finds out.
 	Images      func(ctx context.Context, name string, known registry.Contents) (registry.Image, error)
 	Switch      Switch
 	Avoid       time.Duration // how long a machine is avoided after a fault
@@ -110,14 +110,14 @@ func (r *Runner) prepare() error {
 	return nil
 }
 
-// Kept are the variables of instances that have to be known of others' lists.
+// Kept returns the variables of instances that must be known even in lists of other tools.
 func Kept() []string { return []string{nonceEnv, graceEnv, endEnv} }
 
-// Wish is what decides on the machines for a task: its slug, by which the configuration
-// has a request for it, and a request of its own, which counts instead.
+// Wish decides which machines suit a task: its slug, for which the configuration may have a request,
+// or a request of its own, which replaces that.
 type Wish struct{ Slug, Find string }
 
-// All are the filters of a search for a task, with disk and price.
+// All returns the filters of a search for a task, with disk and price.
 func (r *Runner) All(w Wish) vastai.Filters {
 	all := r.Filters
 	var own vastai.Filters
@@ -143,15 +143,15 @@ func (r *Runner) All(w Wish) vastai.Filters {
 	return all
 }
 
-// Check asks who the account is, has the market check the filters, and finds out what the
-// key may do.
+// Check requests the account, has the market check the filters, and finds out which permissions the
+// key has.
 func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	if err := r.prepare(); err != nil {
 		return found, err
 	}
 	account, err := r.API.Account(ctx, r.now())
 	if vastai.LacksPermission(err) {
-		return found, scoped(err, "user_read") // it is known, but may not do this
+		return found, scoped(err, "user_read") // the key is known, but lacks the permission
 	}
 	if err != nil {
 		return found, err
@@ -181,11 +181,11 @@ func (r *Runner) Check(ctx context.Context) (found runner.Checked, err error) {
 	return found, nil
 }
 
-// Can run images elsewhere, which costs money.
+// Can run images on other machines, which costs money.
 func (r *Runner) Can() runner.Abilities { return runner.Abilities{Remote: r, Price: r} }
 
-// scopes finds out whether the key may do what the agent does: it lists instances, and
-// destroys one that there cannot be.
+// scopes finds out whether the key has the permissions that the agent needs: it lists instances, and
+// destroys one that cannot exist.
 func (r *Runner) scopes(ctx context.Context) error {
 	if _, err := r.API.List(ctx, r.now()); err != nil {
 		return scoped(err, "instance_read")
@@ -196,7 +196,7 @@ func (r *Runner) scopes(ctx context.Context) error {
 	return nil
 }
 
-// billing is a warning if charges cannot be read, though they are to be.
+// billing returns a warning if charges are to be read and cannot be.
 func (r *Runner) billing(ctx context.Context) string {
 	if r.BillInterval == 0 {
 		return ""
@@ -208,7 +208,7 @@ func (r *Runner) billing(ctx context.Context) string {
 	return ""
 }
 
-// scoped says which permission a key may lack that is good in itself.
+// scoped names the permission that an otherwise valid key may lack.
 func scoped(err error, permission string) error {
 	if !errors.Is(err, vastai.ErrAuth) {
 		return err
@@ -220,16 +220,15 @@ func permissionHint(permission string) string {
 	return "give the key the permission " + permission + "; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
-// reserved are variables that the market sets itself, or that mean something there.
+// reserved are variables that the market sets itself, or that have a meaning there.
 var reserved = []string{
 	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
 	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
 	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
 }
 
-// Place says what a task needs on a rented machine: what it has in a container of
-// this machine, and what makes its worker fetch for itself what the agent cannot put
-// there.
+// Place returns what a task needs on a rented machine: what a container of this machine would have,
+// and what makes its worker download what the agent cannot place there.
 func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
 		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
@@ -256,22 +255,22 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 		}
 		parents[string(p.ID)] = slug
 	}
-	b, err := json.Marshal(parents) // sorted, and without blanks
+	b, err := json.Marshal(parents) // sorted, and without spaces
 	if err != nil {
 		return nil, nil, err
 	}
 	env["PONOS_TASK"], env["PONOS_DATA"] = string(t.ID), "/data"
 	env["TASK_BOOTSTRAP"], env["TASK_PARENTS"] = "true", string(b)
 	if c := r.Checkpoints; c.Store != "" {
-		// The same wherever the task goes on.
+		// It does not change with the machine.
 		env[storeEnv], env[checkpointsEnv] = strings.TrimSuffix(c.Store, "/")+"/"+string(t.ID), checkpointsDir
 		if c.Save != "" {
-			// In brackets, as the vastai program strips quotes off the end of a variable.
+			// In parentheses, as the vastai program strips quotes off the end of a variable.
 			env[loadEnv], env[saveEnv], env[intervalEnv] = "( "+c.Load+" )", "( "+c.Save+" )", strconv.Itoa(int(c.Interval.Seconds()))
 		}
 	}
 	if env["ARKINDEX_MODEL_VERSION"] != "" && env["ARKINDEX_MODEL_DIR"] == "" {
-		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // else the worker does not fetch it
+		env["ARKINDEX_MODEL_DIR"] = "/data/extra_files" // otherwise the worker does not download it
 	}
 	if limit := r.runtime(t.TTL); limit > 0 {
 		env[limitEnv] = strconv.Itoa(int(limit.Seconds()))
@@ -280,8 +279,8 @@ func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string,
 	return env, command, o.Check()
 }
 
-// command is what a task's container runs. The wrapper takes the place of the image's
-// entrypoint, so that has to be known.
+// command returns what a task's container runs. The wrapper replaces the entrypoint of the image, so
+// that must be known.
 func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	if len(t.Command) == 0 {
 		for _, pattern := range slices.Sorted(maps.Keys(r.Commands)) {
@@ -338,7 +337,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 	defer held.Close()
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if o, err = r.read(doneDir, name); err == nil { // over, and the agent's record lost
+		if o, err = r.read(doneDir, name); err == nil { // it has ended, and the agent's record was lost
 			return r.state(o, true), nil
 		}
 		return r.begin(ctx, s)
@@ -369,9 +368,8 @@ func (o *order) describe(s runner.Submission) {
 
 func (o *order) wish() Wish { return Wish{o.Slug, o.Find} }
 
-// begin orders an instance for an attempt that the journal does not know. It may have
-// known it once, so all instances of the task are looked at: there is no filter for
-// the beginning of a label.
+// begin orders an instance for an attempt that the journal does not know. It may have known it before
+// it was lost, so all instances are listed: the market cannot filter by the beginning of a label.
 func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	o := &order{Task: s.Task, Attempt: s.Attempt, Number: 1}
 	o.describe(s)
@@ -380,7 +378,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 			return runner.Job{}, fmt.Errorf("%w: the request: %w", runner.ErrRefused, err)
 		}
 	}
-	// What earlier attempts have printed stays.
+	// Output of earlier attempts is kept.
 	if info, err := os.Stat(filepath.Join(s.Dir, runner.Output)); err == nil && len(s.Before) > 0 {
 		o.LogFrom = info.Size()
 	}
@@ -397,7 +395,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	if old, err := r.old(); err != nil {
 		return runner.Job{}, err
-	} else if old { // what the journal does not know by now, it has never known
+	} else if old { // the journal is too old to lack an order
 		o.Nameless = list.Nameless()
 	}
 	if r.hides(list, o) {
@@ -434,7 +432,7 @@ func hidden(list vastai.Listing) error {
 	return later("%d rows of the list of instances cannot be read, and one may be the instance of this task", list.Odd)
 }
 
-// youth is how long a journal may lack what was ordered before it was lost.
+// youth is how old a journal may be to lack what was ordered before it was lost.
 const youth = time.Hour
 
 // old reports whether the journal is older than that.
@@ -446,7 +444,7 @@ func (r *Runner) old() (bool, error) {
 	return err == nil && r.now().Sub(clock.Modified(info)) > youth, err
 }
 
-// over reports whether the journal knows that an attempt has ended.
+// over reports whether an attempt has ended according to the journal.
 func (r *Runner) over(name string) bool {
 	if o, err := r.read(ordersDir, name); err == nil {
 		return o.End != nil
@@ -455,14 +453,14 @@ func (r *Runner) over(name string) bool {
 	return err == nil
 }
 
-// findInstance finds the instance of an order whose outcome is not known. If there is
-// none after all, it readies the order for another label.
+// findInstance finds the instance of an order whose outcome is unknown. If there is none, it gives
+// the order another label.
 func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err error) {
 	if o.Intent.IsZero() {
-		return false, nil // nothing was ordered by this label
+		return false, nil // nothing was ordered with this label
 	}
-	// All of them: a task that is over by now has added its end to the label. A list from
-	// the time of the order shows nothing if the order was still on its way.
+	// List all: an ended task has appended its end to the label. A list from the time of the order
+	// proves nothing if the order was still on its way.
 	list, err := r.API.List(ctx, latest(o.Intent, r.now().Add(-2*r.API.Unit/5)))
 	if err != nil {
 		return false, r.ordering(ctx, err)
@@ -484,13 +482,13 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 		}
 		return false, fmt.Errorf("%w: it is not known yet whether an order has gone through", runner.ErrLater)
 	}
-	// Should it turn up later, its label says that it is not wanted.
+	// If it appears later, its label shows that it is not needed.
 	o.Number++
 	o.Intent, o.Misses, o.MissedAt, o.Unanswered = time.Time{}, 0, time.Time{}, true
 	return false, r.save(o)
 }
 
-// choose makes one of several instances the order's; the others have to go.
+// choose makes one of several instances that of the order; the others are to be destroyed.
 func (r *Runner) choose(o *order, list []vastai.Instance) {
 	slices.SortFunc(list, func(a, b vastai.Instance) int { return int(a.ID - b.ID) })
 	o.take(list[0], r.now())
@@ -508,7 +506,7 @@ func (r *Runner) say(what string, o *order, more ...any) {
 	}
 }
 
-// state is the job of an order.
+// state returns the job of an order.
 func (r *Runner) state(o *order, adopted bool) runner.Job {
 	job := runner.Job{
 		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1),
@@ -524,7 +522,7 @@ func (r *Runner) state(o *order, adopted bool) runner.Job {
 	return job
 }
 
-// environment reads what Place has said, from the task's directory.
+// environment reads the result of Place from the task's directory.
 func environment(dir string) (env map[string]string, command []string, err error) {
 	words := func(name string) ([]string, error) {
 		b, err := os.ReadFile(filepath.Join(dir, name))

@@ -8,54 +8,52 @@ import (
 	"time"
 )
 
-// The variables that the wrapper reads, and takes away from the task.
+// Variables that the wrapper reads, and removes from the environment of the task.
 const (
 	nonceEnv  = "PONOS_NONCE"
 	limitEnv  = "PONOS_MAX_RUNTIME" // seconds
 	labelEnv  = "PONOS_LABEL"
 	graceEnv  = "PONOS_GRACE"      // seconds until the instance is destroyed
-	endEnv    = "PONOS_END"        // not empty: it is not stopped before, if its label tells the end
+	endEnv    = "PONOS_END"        // not empty: it is not stopped before that, if its label has the end
 	switchEnv = "PONOS_SWITCH"     // address of the program vast-switch
 	sumEnv    = "PONOS_SWITCH_SUM" // its SHA-256
 	marker    = "PONOS-EXIT"
 )
 
-// The variables that tell a task, and the commands that load and save its checkpoints,
-// where those are: in the store, and in the container.
+// The variables that tell a task, and the commands that load and save its checkpoints, where those
+// are: in the store, and in the container.
 const (
 	storeEnv       = "PONOS_CHECKPOINT_STORE"
 	checkpointsEnv = "PONOS_CHECKPOINT_DIR"
 	checkpointsDir = "/data/checkpoints"
 )
 
-// The variables by which the wrapper gets those commands.
+// The variables that hold these commands for the wrapper.
 const (
 	loadEnv     = "PONOS_CHECKPOINT_LOAD"
 	saveEnv     = "PONOS_CHECKPOINT_SAVE"
 	intervalEnv = "PONOS_CHECKPOINT_INTERVAL" // seconds
 )
 
-// wrapper runs the task's command, which is its arguments. Vast.ai reports no exit
-// code and restarts a container that has ended, so the wrapper reports the code twice:
-// behind a nonce in the log, and in the label of the instance, which lists show. It
-// leaves it in a file for its next start. Then it leaves the instance to the agent for a
-// grace, and destroys it with the instance's own key, after which only the bill has the label.
-// If the label cannot be written, or if the configuration says so, it stops the instance
-// instead, at once, which keeps the log. A stopped container runs nothing and destroys nothing.
-// If stopping has no effect for the grace, it tries to write the label again and destroys the
-// instance all the same. A start that
-// finds traces of another start but no end does not run the task a second time. The
-// task sees neither the nonce nor the key: with the key, a worker would stop the
-// instance before its exit code is reported.
+// wrapper runs the task's command, which is its arguments. Vast.ai reports no exit code and restarts
+// a container that has ended, so the wrapper reports the code twice: after a nonce in the log, and in
+// the label of the instance, which lists show. It also records it in a file for its next start. Then
+// it leaves the instance to the agent for the grace period, and destroys it with the instance's own
+// key, after which only the bill has the label. If the label cannot be written, or if the
+// configuration says so, it stops the instance at once instead, which keeps the log. A stopped
+// container runs nothing and destroys nothing. If stopping has no effect for the grace period, it
+// tries to write the label again and destroys the instance. A start that finds traces of another
+// start but no end does not run the task a second time. The task sees neither the nonce nor the key:
+// with the key, a worker would stop the instance before its exit code is reported.
 //
-// With a store for checkpoints, the task begins when they were loaded. They are saved now and
-// then, and at its end, which waits ten minutes at most for that. What was not loaded is not
-// saved: an empty directory must not take the place of a task's work.
+// With a store for checkpoints, the task begins after they were loaded. They are saved at intervals
+// and at its end, which waits ten minutes at most for that. If loading has failed, nothing is saved:
+// an empty directory must not replace a task's work.
 //
-// Requests are made by curl, by python3, or by the program vast-switch, which is fetched
-// where those are not there, or cannot make a request: an image may have curl without the
-// certificates of authorities. What is fetched without them is held against its hash. Without
-// any of them nothing could be stopped from within, so the task is not run.
+// Requests are made by curl, by python3, or by the program vast-switch. That is downloaded if the
+// others are missing or cannot make a request: an image may have curl without CA certificates. A
+// download without certificates is checked against its hash. Without any of the three, nothing could
+// be stopped from within, so the task is not run.
 const wrapper = `n=$PONOS_NONCE i=$CONTAINER_ID k=$CONTAINER_API_KEY t=${PONOS_MAX_RUNTIME:-86400} l=$PONOS_LABEL g=${PONOS_GRACE:-600} y=$PONOS_END w=$PONOS_SWITCH s=$PONOS_SWITCH_SUM a=$PONOS_CHECKPOINT_LOAD b=$PONOS_CHECKPOINT_SAVE q=${PONOS_CHECKPOINT_INTERVAL:-600}
 u=${VAST_URL:-https://console.vast.ai}/api/v0/instances/$i/ f=${TMPDIR:-/tmp}/.ponos-$n
 unset PONOS_NONCE PONOS_MAX_RUNTIME PONOS_LABEL PONOS_GRACE PONOS_END PONOS_SWITCH PONOS_SWITCH_SUM PONOS_CHECKPOINT_LOAD PONOS_CHECKPOINT_SAVE PONOS_CHECKPOINT_INTERVAL CONTAINER_ID CONTAINER_API_KEY
@@ -108,18 +106,18 @@ echo $c >"$f.end"
 halt $c
 `
 
-// arguments are what /bin/sh gets.
+// arguments returns the arguments of /bin/sh.
 func arguments(command []string) []string {
 	return append([]string{"-c", wrapper, "ponos"}, command...)
 }
 
-// ending is what the wrapper's last line says.
+// ending is the content of the wrapper's last line.
 type ending struct {
 	code int
-	word string // lost, late, nowhere, unarmed or unloaded, where there is no code
+	word string // lost, late, nowhere, unarmed or unloaded, if there is no code
 }
 
-// parseEnding reads an exit code, or one of the words.
+// parseEnding parses an exit code, or one of the words.
 func parseEnding(s string) *ending {
 	switch s {
 	case "lost", "late", "nowhere", "unarmed", "unloaded":
@@ -132,7 +130,7 @@ func parseEnding(s string) *ending {
 	return &ending{code: code}
 }
 
-// split takes the wrapper's lines out of a log and returns what the last one says.
+// split removes the wrapper's lines from a log and returns the content of the last one.
 func split(text []byte, nonce string) (lines [][]byte, end *ending) {
 	prefix := []byte(marker + " " + nonce + " ")
 	for line := range bytes.Lines(text) {
@@ -140,7 +138,7 @@ func split(text []byte, nonce string) (lines [][]byte, end *ending) {
 			if said := parseEnding(strings.TrimSpace(string(rest))); said != nil {
 				end = said
 			}
-			// The line break before the marker is the wrapper's as well.
+			// The line break before the marker also belongs to the wrapper.
 			if n := len(lines); n > 0 && string(lines[n-1]) == "\n" {
 				lines = lines[:n-1]
 			}
@@ -151,8 +149,8 @@ func split(text []byte, nonce string) (lines [][]byte, end *ending) {
 	return lines, end
 }
 
-// merge returns what is new in a log of which only the end is shown. Known are the
-// last lines of what is there already.
+// merge returns what is new in a log of which only the end is shown. Known are the last lines of the
+// existing output.
 func merge(known, shown [][]byte) [][]byte {
 	if len(known) == 0 {
 		return shown
@@ -160,7 +158,7 @@ func merge(known, shown [][]byte) [][]byte {
 	if len(shown) == 0 || contains(known, shown) {
 		return nil
 	}
-	for from := range min(2, len(shown)) { // its first line may have lost its beginning
+	for from := range min(2, len(shown)) { // its first line may be truncated
 		part := shown[from:]
 		if from > 0 && contains(known, part) {
 			return nil

@@ -1,14 +1,13 @@
-// Vast-switch makes one request of the market, for the container of an instance whose
-// image has nothing that could: the wrapper of package vast fetches it and runs it to
-// label, stop and destroy the instance.
+// Vast-switch sends one request to the market, from the container of an instance whose image has no
+// HTTP client: the wrapper of package vast downloads and runs it to label, stop and destroy the
+// instance.
 //
 //	K=KEY vast-switch METHOD URL BODY
 //
-// The key is in the environment, as every user of a machine may read arguments. The
-// status is 0 if the answer was a success, else 1. Without arguments it does nothing,
-// which tells whether it can be run at all. It needs no file of the image: certificates
-// of authorities and the resolver are built in. It speaks HTTP/1.0 itself, as net/http
-// would be most of its size.
+// The key is in the environment, as every user of a machine can read arguments. The exit status is 0
+// if the request succeeded, else 1. Without arguments it does nothing, which shows whether it can be
+// run at all. It needs no file of the image: CA certificates and the resolver are built in. It
+// implements HTTP/1.0 itself, as net/http would be most of its size.
 package main
 
 import (
@@ -86,7 +85,7 @@ func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	// The resolver of Go, as there may be no library of another.
+	// Go's resolver, as a C library may be missing.
 	d := net.Dialer{Resolver: &net.Resolver{PreferGo: true}}
 	address := net.JoinHostPort(u.Hostname(), port)
 	if u.Scheme == "http" {
