@@ -24,8 +24,8 @@ type Actions struct {
 	Do func(context.Context, *System, task.ID) (task.Outcome, error)
 }
 
-// waiting is how many tasks there may be for each that is prepared or submitted: enough for a
-// job array each.
+// waiting is how many tasks may be open for each that is prepared or submitted: enough for a job
+// array each.
 const waiting = 48
 
 // Run does the actions. Failures are reported as they happen; the error is the overall result.
@@ -58,8 +58,8 @@ func (a Actions) Run(ctx context.Context) (err error) {
 			system.Problem(err)
 		},
 	}
-	if a.Kind == task.Start && system.SlurmRunner != nil && (system.Config.Slurm.Arrays || a.Pack) {
-		// Those that are ready wait for others, to be submitted with them.
+	if a.Kind == task.Start && system.Agent.Runner.Can().Batch != nil {
+		// Tasks that are ready wait for others, to be submitted with them.
 		system.Agent.Places = make(chan struct{}, a.Jobs)
 		s.Jobs, s.Enter = a.Jobs*waiting, system.Agent.Enter
 	}

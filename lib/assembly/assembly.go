@@ -126,7 +126,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	case "slurm":
 		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
 		worker, err := command.Sibling("ponos-start")
-		if err == nil { // else that is told when a pilot job is to be submitted
+		if err == nil { // otherwise it is reported when a pilot job is to be submitted
 			worker = append(worker, "--pilot")
 		}
 		p.SlurmRunner.Pack(slurmrunner.Packing{

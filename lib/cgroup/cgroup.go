@@ -125,7 +125,7 @@ func delegated() (dir string, v1 bool) {
 }
 
 // isDelegated reports whether a cgroup is this user's to divide. Systemd marks those that it
-// leaves to others; slices it divides itself, whoever owns them.
+// delegates; it manages slices itself, even if a user owns them.
 func isDelegated(dir string) bool {
 	value := make([]byte, 8)
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {

@@ -69,8 +69,8 @@ type lane struct {
 	queue []*Launch
 }
 
-// NewSpawner starts a spawner with that many threads. A program's start is told
-// before its end.
+// NewSpawner starts a spawner with that many threads. The event of a start comes before that of its
+// end.
 func NewSpawner(threads int, handle Handler) *Spawner {
 	s := &Spawner{handle: handle, known: map[int]any{}, early: map[int]SpawnEvent{}}
 	s.children.L = &s.mu

@@ -19,8 +19,8 @@ type Work struct {
 	err  error
 }
 
-// StartWork starts a program. Of c, Timeout does not count. With DieWithParent, the program is
-// told by SIGTERM when this process ends in whatever way.
+// StartWork starts a program. It ignores the Timeout of c. With DieWithParent, the program gets
+// SIGTERM when this process ends, for whatever reason.
 func StartWork(c Cmd) (*Work, error) {
 	p := c.program()
 	p.Env, p.Dir, p.ExtraFiles = c.Env, c.Dir, c.ExtraFiles

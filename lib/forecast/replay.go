@@ -176,7 +176,7 @@ func (r *replay) runs(row int) {
 	}
 	r.tasks[number] = task{row, nodes}
 	if j.End == Forever && j.ID == 0 {
-		return // nobody visible
+		return // a job that is not visible
 	}
 	end := after(j.Start, r.c.Run(j))
 	if j.End > r.w.Now {

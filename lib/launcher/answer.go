@@ -53,8 +53,8 @@ func (a *Answer) Reserved() *slurm.Reservation {
 	return nil
 }
 
-// maxClauses bounds --constraint, so that the command line stays one. More kinds
-// of nodes than that are told by what they have in common.
+// maxClauses limits the length of --constraint. If there are more kinds of nodes than that, the
+// option requires what they have in common.
 const maxClauses = 64
 
 // maxExclude bounds --exclude.

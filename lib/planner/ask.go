@@ -32,8 +32,8 @@ func userID(name string) (uint32, bool) {
 	return uint32(id), err == nil
 }
 
-// Together runs several questions to Slurm at once. The first that fails ends
-// the others, and is what is told.
+// Together sends several queries to Slurm concurrently. The first failure ends the others, and is
+// returned.
 func Together(ctx context.Context, questions ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -158,8 +158,7 @@ func (n *Planner) MemoryCounts() bool {
 	return strings.Contains(strings.ToUpper(n.Config.Get("SelectTypeParameters")), "MEMORY")
 }
 
-// MemoryPerCPU is the most MiB that a job may ask for with each CPU; 0 is no
-// limit.
+// MemoryPerCPU returns the most MiB that a job may request with each CPU; 0: no limit.
 func (n *Planner) MemoryPerCPU(p *slurm.Partition) float64 {
 	if p.MaxMemPerCPU.Set {
 		return float64(p.MaxMemPerCPU.Max)

@@ -30,12 +30,11 @@ type Queue interface {
 	// called at any time and any number of times.
 	Register(ctx context.Context) (Identity, error)
 
-	// Actions is what the queue wants done by this agent, the oldest wish first.
-	// It is also the heartbeat. An action is repeated until the agent reports a
-	// state that answers it. Actions returned with an error are still valid: the
-	// error tells of others that are not. Starts of tasks that have jobs may be left
-	// out, which saves a look at each: there may be many, and they may wait for hours. nil:
-	// none has a job.
+	// Actions returns what the queue requests from this agent, the oldest request first. It is also
+	// the heartbeat. An action is repeated until the agent reports a state that answers it. Actions
+	// returned with an error are still valid: the error is about others. Starts of tasks for which
+	// hasJob is true may be left out, which saves checking each of them: there may be many, and they
+	// may wait for hours. nil: no task has a job.
 	Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.Action, error)
 
 	// Task is the definition of a task that is assigned to this agent.

@@ -35,13 +35,13 @@ type Run struct {
 	GPUPart    float64 // of the GPUs, at most; Unknown
 }
 
-// Of is a run as sacct tells it.
+// Of returns the usage of a run in a record of sacct.
 //
-// The memory of a node is the sum of the steps that run there at a time. Slurm tells of a
-// step only the task that had the most: each task of it counts as much. Tasks are spread
-// evenly over the nodes; where the batch step shows that the CPUs are not, all but one
-// for each other node are on one node. GPUs are busy at most as much as Slurm has sampled
-// at any time.
+// The memory of a node is the sum of the steps that run there at the same time. Slurm reports, for a
+// step, only the task that used most: each task of it is assumed to use as much. Tasks are assumed to
+// be spread evenly over the nodes; where the batch step shows that the CPUs are not, all but one for
+// each other node are on one node. GPU usage is limited to the most that Slurm has sampled at any
+// time.
 func Of(c *slurm.Consumed) Run {
 	nodes := max(1, c.Nodes)
 	r := Run{

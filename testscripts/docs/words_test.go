@@ -51,7 +51,7 @@ func words(t *testing.T) []notAWord {
 // What has "is no" in it and is plain English.
 var plain = regexp.MustCompile(`(?i)\b(there (is|are|was|were) no|(is|are|was|were) no (longer|more|less|other|different)|if (and|or) no)\b`)
 
-// Texts that users read do not have the phrases that CONTRIBUTING.md replaces.
+// Comments and the texts that users read do not have the phrases that CONTRIBUTING.md replaces.
 func TestWords(t *testing.T) {
 	list := words(t)
 	check := func(where, text string, message bool) {
@@ -81,20 +81,29 @@ func TestWords(t *testing.T) {
 			check(name+":"+strconv.Itoa(line), text, false)
 		}
 	}
-	for _, top := range []string{"cmd", "lib"} {
+	for _, top := range []string{"cmd", "lib", "man", "testscripts"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(file string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err
 			}
 			files := token.NewFileSet()
-			parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
+			at := func(n ast.Node) string {
+				return strings.TrimPrefix(files.Position(n.Pos()).String(), root+"/")
+			}
+			parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution|parser.ParseComments)
 			if err != nil {
 				return err
+			}
+			for _, comment := range parsed.Comments {
+				check(at(comment), strings.Join(strings.Fields(comment.Text()), " "), false)
+			}
+			if top == "man" || top == "testscripts" {
+				return nil
 			}
 			ast.Inspect(parsed, func(n ast.Node) bool {
 				if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 					if text, err := strconv.Unquote(literal.Value); err == nil {
-						check(strings.TrimPrefix(files.Position(literal.Pos()).String(), root+"/"), text, true)
+						check(at(literal), text, true)
 					}
 				}
 				return true

@@ -263,8 +263,7 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	return nil, e
 }
 
-// sendQuietly is send for requests that carry no credential and whose refusal
-// nobody needs explained.
+// sendQuietly is send for requests that carry no credential, and whose refusal needs no explanation.
 func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", "ponos")
 	resp, err := q.api.Do(req)

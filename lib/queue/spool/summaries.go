@@ -50,8 +50,8 @@ func summarize(e Entry, where byte) Summary {
 	return s
 }
 
-// indexFile is a cache of summaries. It is believed for files of new/ and done/, which are
-// never changed, and for no other; whoever removes it loses some seconds once.
+// indexFile is a cache of summaries. It is used only for files of new/ and done/, which never change;
+// it may be removed at any time, and is then rebuilt in a few seconds.
 const indexFile = "index"
 
 // indexMagic begins an index of this form.
@@ -184,8 +184,7 @@ const (
 	refreshShare = 50
 )
 
-// refresh writes the index if that saves the next look much. Whether it succeeds is
-// nobody's concern.
+// refresh writes the index if that saves the next reader much work. A failure does not matter.
 func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 	misses := 0
 	for _, where := range read {

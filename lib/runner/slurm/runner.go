@@ -52,8 +52,15 @@ func (r *Runner) Check(ctx context.Context) (runner.Checked, error) {
 	return runner.Checked{}, r.client.Ping(ctx)
 }
 
-// Can start tasks together, cancel jobs without waiting, and find past jobs.
-func (r *Runner) Can() runner.Abilities { return runner.Abilities{Batch: r, Trim: r, Past: r} }
+// Can cancel jobs without waiting, find past jobs, and, if arrays or pilots are configured, start
+// tasks together.
+func (r *Runner) Can() runner.Abilities {
+	can := runner.Abilities{Trim: r, Past: r}
+	if r.options.config.Arrays || r.packs != nil && r.packs.On {
+		can.Batch = r
+	}
+	return can
+}
 
 // taskOf returns the task whose job a comment marks.
 func taskOf(comment string) (task.ID, bool) {

@@ -149,7 +149,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		if now.Sub(e.idle[job]).Seconds() >= e.jobs.Pool.Linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
 			if err := pilot.Dismiss(e.run, job); err != nil {
-				e.runner.talk.message("job %s, which is idle, cannot be ended: %v", job, err)
+				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func (e *elastic) fill(ctx context.Context) {
 		if !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == id }) {
 			delete(e.pending, id)
 			if e.failed++; e.failed == mostFailures {
-				e.runner.talk.message("the last %d jobs ended without a message, see %s: no more jobs are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
+				e.runner.console.message("the last %d jobs ended without a message, see %s: no more jobs are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
 			}
 		}
 	}
@@ -198,10 +198,10 @@ func (e *elastic) submit(ctx context.Context, want int) {
 		e.pending[id] = true
 	}
 	if len(ids) > 0 {
-		e.runner.talk.message("submitted %s", describe(ids))
+		e.runner.console.message("submitted %s", describe(ids))
 	}
 	if err != nil {
-		e.runner.talk.message("no more jobs are submitted for now: %v", err)
+		e.runner.console.message("no more jobs are submitted for now: %v", err)
 	}
 }
 
@@ -215,14 +215,14 @@ func (e *elastic) end(s *core.Summary) {
 		if s.Exit <= 2 || s.Exit == core.ExitLeft || e.jobs.Pool.Here {
 			err := pilot.SetOver(e.run, s.Exit)
 			if err = errors.Join(err, e.jobs.Cancel(ctx, false)); err != nil {
-				e.runner.talk.message("jobs that are pending cannot be cancelled: %v", err)
+				e.runner.console.message("jobs that are pending cannot be cancelled: %v", err)
 			}
 		}
 		return
 	}
 	jobs, err := e.jobs.List(ctx)
 	if err != nil {
-		e.runner.talk.message("jobs cannot be counted: %v", err)
+		e.runner.console.message("jobs cannot be counted: %v", err)
 		return
 	}
 	life, lasting := e.lasting(jobs)
@@ -231,7 +231,7 @@ func (e *elastic) end(s *core.Summary) {
 	}
 	// A scheduler that was there for a part of its job's time proves nothing.
 	if s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2 {
-		e.runner.talk.message("no task has ended in the time of the job: no other job is submitted")
+		e.runner.console.message("no task has ended in the time of the job: no other job is submitted")
 		return
 	}
 	// The jobs that end now still run, and count.
@@ -251,7 +251,7 @@ const takeover = 15 * time.Second
 func (e *elastic) lasting(jobs []pilot.Job) (life time.Duration, found bool) {
 	nodes, err := pilot.Nodes(e.run)
 	if err != nil {
-		e.runner.talk.message("%v", err)
+		e.runner.console.message("%v", err)
 	}
 	ends := map[string]time.Time{}
 	for _, n := range nodes {

@@ -59,7 +59,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			var said strings.Builder
-			e, err := newElastic(run, &runner{talk: &talk{w: &said}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+			e, err := newElastic(run, &runner{console: &console{w: &said}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
 			if err != nil {
 				t.Fatal(err)
 			}

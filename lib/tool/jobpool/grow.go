@@ -117,7 +117,7 @@ func watchStatus(c *cli.Context) error {
 	if every < 100*time.Millisecond {
 		return fault.Errorf(fault.Usage, "--watch: %q is less than 0.1 s", c.String("watch"))
 	}
-	t := &talk{w: c.App.Writer, terminal: app.IsTerminal(c.App.Writer)}
+	t := &console{w: c.App.Writer, terminal: app.IsTerminal(c.App.Writer)}
 	shown := false
 	for {
 		a, err := ask(c, &scheduler.Request{Op: "status"})

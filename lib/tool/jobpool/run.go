@@ -73,7 +73,7 @@ func runAction(serve bool) cli.ActionFunc {
 		if c.Bool("dry-run") {
 			return dryRun(source, c.App.Writer)
 		}
-		t := &talk{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
+		t := &console{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
 		switch {
 		case policy.Quiet || progress == 3:
 		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || !in.stdin):
@@ -81,7 +81,7 @@ func runAction(serve bool) cli.ActionFunc {
 		default:
 			policy.Progress = scheduler.ProgressLines
 		}
-		r := &runner{c: c, place: at, talk: t, policy: policy, setup: setup, base: base, stdin: in.stdin, shared: shared, resources: resources}
+		r := &runner{c: c, place: at, console: t, policy: policy, setup: setup, base: base, stdin: in.stdin, shared: shared, resources: resources}
 		return r.run(c.Context, source)
 	}
 }
@@ -151,29 +151,29 @@ func dryRun(source input.Tasks, w io.Writer) error {
 	}
 }
 
-// talk prints the messages on standard error, and the line of progress.
-type talk struct {
+// console prints messages on standard error, and the line of progress.
+type console struct {
 	mu       sync.Mutex
 	w        io.Writer
 	terminal bool
 	shown    bool
 }
 
-func (t *talk) message(format string, args ...any) {
+func (t *console) message(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clear()
 	fmt.Fprintf(t.w, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
 }
 
-func (t *talk) clear() {
+func (t *console) clear() {
 	if t.shown {
 		fmt.Fprint(t.w, "\r\x1b[K")
 		t.shown = false
 	}
 }
 
-func (t *talk) line(text string) {
+func (t *console) line(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if text == "" {
@@ -189,13 +189,13 @@ func (t *talk) line(text string) {
 
 // runner is one run of the scheduler.
 type runner struct {
-	c      *cli.Context
-	place  *place
-	talk   *talk
-	policy scheduler.Policy
-	setup  wire.Setup
-	base   pool.Spec
-	stdin  bool // tasks come from standard input
+	c       *cli.Context
+	place   *place
+	console *console
+	policy  scheduler.Policy
+	setup   wire.Setup
+	base    pool.Spec
+	stdin   bool // tasks come from standard input
 	// Named resources of the pool and of its nodes.
 	shared    pool.Named
 	resources []core.Resources
@@ -236,7 +236,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		if r.policy.Serve || r.policy.Hold {
 			return fault.Hint(fmt.Errorf("control socket: %w", err), "choose a run directory on a local file system with --run")
 		}
-		r.talk.message("control socket: %v: jobpool ctl will not work", err)
+		r.console.message("control socket: %v: jobpool ctl will not work", err)
 		server = &control.Server{}
 	} else {
 		defer func() {
@@ -262,7 +262,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	defer signal.Stop(signals)
 	cfg := scheduler.Config{
 		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
-		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.talk.message, Line: r.talk.line,
+		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.console.message, Line: r.console.line,
 		Signals: signals, Requests: server.Requests, Policy: r.policy, Shared: r.shared, Resources: r.resources, Reach: sync.OnceValue(dialer.Reach),
 	}
 	if growing != nil {
@@ -302,7 +302,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		}
 	}
 	if r.policy.Serve && !r.policy.Quiet {
-		r.talk.message("serving in %s", dir)
+		r.console.message("serving in %s", dir)
 	}
 	result := scheduler.Run(ctx, cfg)
 	if errors.Is(result.Err, journal.ErrTaken) {
@@ -386,7 +386,7 @@ func (r *runner) fewFiles() {
 	}
 	most := max(1, (int(limit.Cur)-otherFiles)/filesPerNode)
 	if n := len(r.place.nodes); n > most {
-		r.talk.message("only %d files may be open (ulimit -n): using %d of the %d nodes", limit.Cur, most, n)
+		r.console.message("only %d files may be open (ulimit -n): using %d of the %d nodes", limit.Cur, most, n)
 		r.place.nodes = r.place.nodes[:most]
 	}
 }

@@ -102,7 +102,7 @@ var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-
 // now is the server's clock. s.mu is held.
 func (s *Server) now() time.Time { return s.opt.Now().Add(s.w.Clock) }
 
-// Do runs f while nobody else sees the world.
+// Do runs f with exclusive access to the world.
 func (s *Server) Do(f func(w *World)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

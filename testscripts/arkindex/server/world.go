@@ -133,7 +133,7 @@ type Request struct {
 	Method    string `json:"method"`
 	Path      string `json:"path"`
 	Query     string `json:"query"`   // without a signature
-	Who       string `json:"who"`     // agent, task SLUG, or "" for nobody
+	Who       string `json:"who"`     // agent, task SLUG, or "" if unknown
 	Auth      string `json:"auth"`    // scheme of the Authorization header
 	Program   string `json:"program"` // User-Agent, without its version
 	Type      string `json:"content_type"`

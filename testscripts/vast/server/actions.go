@@ -143,7 +143,7 @@ func (s *Server) copying(method string, body []byte) answer {
 	return reply(200, out)
 }
 
-// Outbid is somebody else who pays more for a machine.
+// Outbid simulates a higher bid by another user for a machine.
 func (s *Server) Outbid(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

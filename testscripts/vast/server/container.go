@@ -83,7 +83,7 @@ func (s *Server) run(i *Instance) {
 		i.proc, i.Actual = nil, "exited"
 		i.GPUTime += s.now().Sub(i.runSince)
 		i.runSince = time.Time{}
-		// What ends is started again, for as long as nobody says otherwise.
+		// A container that ends is started again until its instance is stopped.
 		time.AfterFunc(s.opt.Restart, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()

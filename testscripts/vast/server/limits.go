@@ -122,7 +122,7 @@ func (s *Server) ownForbidden(method string, body []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in map[string]any
-	_ = json.Unmarshal(body, &in) // what is no object has no label
+	_ = json.Unmarshal(body, &in) // other JSON than an object has no label
 	_, label := in["label"]
 	return s.MuteOwnKeys || s.StopOnlyKeys && method == http.MethodPut && label
 }

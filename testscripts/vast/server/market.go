@@ -60,7 +60,7 @@ func (s *Server) search(body []byte) answer {
 		if bids {
 			row["dph_base"], row["is_bid"] = row["min_bid"], true
 		}
-		if _, given := offer["dph_total"]; !given { // an odd offer tells what it likes
+		if _, given := offer["dph_total"]; !given { // an odd offer has its own values
 			row["dph_total"] = num(row["dph_base"]) + num(offer["storage_cost"])*disk/730
 		}
 		if s.meets(row, query) {
@@ -351,7 +351,7 @@ func anyOf(filter map[string]map[string]any) map[string]any {
 	return out
 }
 
-// row is the id of a row, whatever it tells of that.
+// row is the id of a row, even if its id field is wrong.
 func row(r map[string]any) int64 {
 	if id, ok := r["id"].(int64); ok {
 		return id
@@ -380,7 +380,7 @@ func (s *Server) row(i *Instance) map[string]any {
 		}
 		return v
 	}
-	current := i.Intended // also what is next: whoever is outbid is not asked
+	current := i.Intended // also the next state: an outbid instance has no choice
 	base := num(i.Offer["dph_base"])
 	if i.Bid > 0 {
 		base = i.Bid

@@ -61,7 +61,7 @@ type Fault struct {
 	Delay  time.Duration
 	// Deny says success: false of what was done.
 	Deny bool
-	// Hit is told of each request that this fault is for.
+	// Hit receives each request that this fault applies to.
 	Hit chan<- struct{}
 }
 
@@ -109,7 +109,7 @@ type Instance struct {
 	Resume float64
 }
 
-// Refusal is an answer that is no success.
+// Refusal is an answer that reports a failure.
 type Refusal struct {
 	Status int
 	Code   string // in "error"
