@@ -99,7 +99,7 @@ func packFiles(t *tar.Writer, dir string, names []string) error {
 			return err
 		}
 		if info.IsDir() {
-			return fmt.Errorf("%q is a submodule or another repository, which is not taken along", task.Clean(n))
+			return fmt.Errorf("%q is a submodule or another repository, which is not included", task.Clean(n))
 		}
 		if err := packOne(t, dir, path, fs.FileInfoToDirEntry(info)); err != nil {
 			return err
