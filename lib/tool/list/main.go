@@ -59,7 +59,7 @@ type listing struct {
 	stdout, stderr io.Writer
 }
 
-// forms exclude each other.
+// forms cannot be combined.
 var forms = []string{"ids", "names", "groups", "long", "table", "artifacts", "json"}
 
 func list(c *cli.Context, stdout, stderr io.Writer) error {
