@@ -9,7 +9,7 @@ complete -c ponos-submit -l group -x -a '(__fish_complete_list , "ponos-task wor
 complete -c ponos-submit -l key -x -d 'submit only what was not submitted with KEY before'
 complete -c ponos-submit -l repository -s r -x -a '(__fish_complete_directories)' -d 'run code of the git repository URL (or path)'
 complete -c ponos-submit -l revision -x -d 'check out REV: a commit, tag or branch (HEAD)'
-complete -c ponos-submit -l dirty -d 'take changes along that are not committed'
+complete -c ponos-submit -l dirty -d 'include uncommitted changes'
 complete -c ponos-submit -l directory -s d -x -a '(__fish_complete_directories)' -d 'run code of DIR, as it is now'
 complete -c ponos-submit -l image -s i -x -d 'run in the Docker image IMAGE, which needs mode vast'
 complete -c ponos-submit -l worker -s w -x -d 'run the repository\'s worker SLUG'

@@ -30,7 +30,7 @@ type Cluster struct {
 
 // Known is what could be asked.
 type Known struct {
-	Accounting   bool // QOS, Associations, DefaultAccount; that there is no accounting is known, too
+	Accounting   bool // QOS, Associations, DefaultAccount; that the cluster has no accounting is known, too
 	Accounts     bool
 	Groups       bool
 	Licenses     bool

@@ -50,7 +50,7 @@ func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <
 	if err != nil {
 		return &k, true, err
 	}
-	r := task.Report{State: state, Reason: "the queue says that the task is over"}
+	r := task.Report{State: state, Reason: "the queue reports that the task has ended"}
 	if priced := a.Runner.Can().Price; priced != nil {
 		r.Cost = priced.Cost(ref)
 	}

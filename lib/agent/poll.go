@@ -572,7 +572,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		// Fully processed. Slurm may have lost the end of the job, and still reserve its nodes.
 		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
-			a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
+			a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
 			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
 		}
 		return nil, nil
@@ -652,7 +652,7 @@ func (a *Agent) trim(ctx context.Context, job runner.Job, over task.State) error
 	if trimmer == nil || job.State != task.Pending && !running || job.Untracked || job.Past {
 		return nil
 	}
-	a.Log.Info("a job whose task is over is cancelled", "task", job.Task, "job", job.ID)
+	a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
 	return trimmer.Trim(ctx, job.Task, []string{job.ID})
 }
 

@@ -152,7 +152,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	case errors.Is(err, runner.ErrUnsure):
 		record.Tries++
 		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
-		return task.Outcome{}, errors.Join(fmt.Errorf("%w; it is looked for, and tried again in %s", err, pause(record.Tries)), d.Write(record))
+		return task.Outcome{}, errors.Join(fmt.Errorf("%w; its job is looked for, and the task is tried again in %s", err, pause(record.Tries)), d.Write(record))
 	case err != nil:
 		return task.Outcome{}, err
 	}
@@ -166,7 +166,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		delete(all, kindOf(t.RequiresGPU))
 		return true
 	}); err != nil {
-		a.Log.Error("what is known of refusals cannot be written", "error", err)
+		a.Log.Error("the record of refusals cannot be written", "error", err)
 	}
 	event := "started"
 	if job.Adopted {
@@ -228,7 +228,7 @@ func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error
 	err = a.Store.breakers(func(all map[string]breaker) bool {
 		b, ok := all[kindOf(t.RequiresGPU)].try(a.now())
 		if !ok {
-			why = fmt.Sprintf("held: %d tasks in a row were not taken: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
+			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
 			return false
 		}
 		all[kindOf(t.RequiresGPU)] = b
@@ -265,7 +265,7 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 			}
 		}
 		err = fault.Hint(
-			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were not taken, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
+			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
 			hint)
 	}
 	return o, err
@@ -307,7 +307,7 @@ func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome
 	}
 	record.Absent = record.Absent.Again(a.now())
 	if !record.Absent.Fact() {
-		return a.outcome("deferred", record, "the queue says that the task runs; its job is looked for"), true, d.Write(record)
+		return a.outcome("deferred", record, "the queue reports the task as running; its job is being looked for"), true, d.Write(record)
 	}
 	o, err = a.fail(ctx, d, record, errors.New("the task was running when the agent's state was lost, and no trace is left of its job"))
 	return o, true, err

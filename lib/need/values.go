@@ -25,7 +25,7 @@ var (
 	positive  = formOf(`0*[1-9][0-9]*`, "a whole number from 1")
 	// A list of counts is taken since 23.02; k and m are for thousands and millions.
 	counts = formOf(`[0-9]+[0-9km,:*+/-]*`, "a number or a range, such as 4 or 2-8")
-	gpus   = formOf(`([\w.-]+:)?[0-9]+(,([\w.-]+:)?[0-9]+)*`, "a number, perhaps behind a type, such as 2 or a100:2")
+	gpus   = formOf(`([\w.-]+:)?[0-9]+(,([\w.-]+:)?[0-9]+)*`, "a number, optionally after a type, such as 2 or a100:2")
 	gres   = formOf(`none|[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?(,[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?)*`, "NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2")
 	nice   = formOf(`[+-]?[0-9]{1,10}`, "a whole number")
 )

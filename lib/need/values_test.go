@@ -42,7 +42,7 @@ func TestCheckValues(t *testing.T) {
 		"nodes=node01":                     `option "nodes": invalid value "node01": expected a number or a range`,
 		"nodes=-2":                         `invalid value "-2"`,
 		"gpus=all":                         `option "gpus": invalid value "all"`,
-		"gpus=a100":                        `invalid value "a100": expected a number, perhaps behind a type, such as 2 or a100:2`,
+		"gpus=a100":                        `invalid value "a100": expected a number, optionally after a type, such as 2 or a100:2`,
 		"gpus-per-node=2:a100":             `invalid value "2:a100"`,
 		"gres=2":                           `option "gres": invalid value "2": expected NAME, NAME:COUNT or NAME:TYPE:COUNT`,
 		"gres=gpu:2:a100":                  `invalid value "gpu:2:a100"`,

@@ -24,7 +24,7 @@ func (a *Asker) Ended(ctx context.Context) (runs []forecast.Past, why string, er
 	})
 	if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil &&
 		(failure == slurm.Refused || failure == slurm.NotInstalled || failure == slurm.NoDatabase) {
-		return nil, "there is no accounting", nil
+		return nil, "the cluster has no accounting", nil
 	}
 	return runs, "", err
 }

@@ -17,10 +17,10 @@ var (
 	// ErrLater says that the runner has no room for the job at this time.
 	ErrLater = errors.New("no room for the job at this time")
 	// ErrFull says that the runner accepts no more jobs of any task at this time.
-	ErrFull = errors.New("no more jobs are taken at this time")
+	ErrFull = errors.New("no more jobs are accepted at this time")
 	// ErrUnmet says that no nodes could run a job of this kind at this time. That may change without
 	// a change of the task, so the task does not end.
-	ErrUnmet = errors.New("no nodes are there for such a job")
+	ErrUnmet = errors.New("no suitable nodes are available")
 	// ErrUnsure says that there may be a job or not: a later listing decides.
 	ErrUnsure = errors.New("it is not known whether the job was submitted")
 )

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/command"
 )
 
 // Requeue puts a job back into the queue; if it runs, Slurm ends it first.
@@ -63,49 +65,63 @@ func (c *Client) TimeLeft(ctx context.Context, id string) (time.Duration, error)
 	return ParseDuration(string(out))
 }
 
-// Before returns the ids of those tasks of a job array that were started before one of
-// them and have processes: that run, or that Slurm is ending.
-func (c *Client) Before(ctx context.Context, array, id string) ([]string, error) {
-	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--states=all", "--jobs="+array, "--format=%A %T %S")
-	if err != nil {
-		return nil, err
-	}
-	return parseBefore(string(out), id)
+// Slices are the other tasks of a job array, as one of them sees them.
+type Slices struct {
+	Before  []string // those that have processes, and must end before this one begins its work
+	Waiting bool     // whether others wait or run, that can continue the work
 }
 
-// parseBefore reads rows of an id, a state, and the time of the start.
-func parseBefore(text, id string) ([]string, error) {
+// Slices returns what there is of a job array beside the task with this id.
+func (c *Client) Slices(ctx context.Context, array, id string) (Slices, error) {
+	// Times that are compared must not repeat an hour at the end of summer time.
+	out, err := c.Command(ctx, command.Cmd{Name: "squeue", Env: append(c.environ(), "TZ=UTC"),
+		Args: []string{"--noheader", "--states=all", "--jobs=" + array, "--format=%A %T %S"}})
+	if err != nil {
+		return Slices{}, err
+	}
+	return parseSlices(string(out), id)
+}
+
+// parseSlices reads rows of an id, a state, and the time of the start. A task that Slurm is ending is
+// before one that runs, whatever the clocks of the cluster said at their starts.
+func parseSlices(text, id string) (Slices, error) {
 	type row struct {
-		id    string
-		n     uint64
-		start string
+		id, state, start string
+		n                uint64
 	}
 	var own *row
-	var alive []row
+	var others []row
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
-			return nil, parseError("squeue", i+1, "invalid line %q: expected an id, a state and a time", line)
+			return Slices{}, parseError("squeue", i+1, "invalid line %q: expected an id, a state and a time", line)
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil {
-			return nil, parseError("squeue", i+1, "invalid job id %q", fields[0])
+			return Slices{}, parseError("squeue", i+1, "invalid job id %q", fields[0])
 		}
-		r := row{fields[0], n, fields[2]}
-		if fields[0] == id {
+		r := row{fields[0], fields[1], fields[2], n}
+		if r.id == id {
 			own = &r
-		} else if Runs(fields[1]) || fields[1] == "COMPLETING" {
-			alive = append(alive, r)
+		} else {
+			others = append(others, r)
 		}
 	}
 	if own == nil {
-		return nil, parseError("squeue", 1, "job %s is missing", id)
+		return Slices{}, parseError("squeue", 1, "job %s is missing", id)
 	}
-	var before []string
-	for _, r := range alive {
-		if r.start < own.start || r.start == own.start && r.n < own.n {
-			before = append(before, r.id)
+	var s Slices
+	for _, r := range others {
+		switch {
+		case r.state == "COMPLETING", Runs(r.state) && (r.start < own.start || r.start == own.start && r.n < own.n):
+			s.Before = append(s.Before, r.id)
+		}
+		switch r.state {
+		case "PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT":
+			s.Waiting = true
+		default:
+			s.Waiting = s.Waiting || Runs(r.state)
 		}
 	}
-	return before, nil
+	return s, nil
 }

@@ -165,27 +165,33 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-func FuzzBefore(f *testing.F) {
+func FuzzSlices(f *testing.F) {
 	f.Add("5 PENDING N/A\n6 COMPLETING 2026-11-18T10:00:00\n7 RUNNING 2026-11-18T10:00:01\n", "7")
 	f.Add("7 RUNNING 2026-11-18T10:00:01\n6 RUNNING 2026-11-18T10:00:01\n", "7")
 	f.Add("", "7")
 	f.Fuzz(func(t *testing.T, text, id string) {
-		before, err := parseBefore(text, id)
+		own, err := parseSlices(text, id)
 		if err != nil {
 			return
 		}
-		ids := map[string]bool{}
+		states := map[string]string{}
 		for line := range strings.Lines(text) {
 			fields := strings.Fields(line)
-			if len(fields) == 0 || ids[fields[0]] {
+			if len(fields) == 0 || states[fields[0]] != "" {
 				return
 			}
-			ids[fields[0]] = true
+			states[fields[0]] = fields[1]
+		}
+		if (own.Before != nil && !own.Waiting) && !slices.ContainsFunc(own.Before, func(o string) bool { return states[o] == "COMPLETING" }) {
+			t.Errorf("%q: those before %s run, but nothing waits or runs", text, id)
 		}
 		// Of two that run, one goes first: else they would wait for each other.
-		for _, other := range before {
-			theirs, err := parseBefore(text, other)
-			if err == nil && slices.Contains(theirs, id) {
+		for _, other := range own.Before {
+			if !Runs(states[id]) || !Runs(states[other]) {
+				continue
+			}
+			theirs, err := parseSlices(text, other)
+			if err == nil && slices.Contains(theirs.Before, id) {
 				t.Errorf("%q: %s and %s wait for each other", text, id, other)
 			}
 		}

@@ -96,7 +96,7 @@ func ParseQuery(query string) (Filters, error) {
 		}
 		rest = rest[len(m[0]):]
 		if rest != "" && !strings.ContainsAny(rest[:1], " \t\n") {
-			errs = append(errs, fmt.Errorf("%.60q: a blank is missing behind %q", strings.TrimSpace(m[0]+rest), strings.TrimSpace(m[0])))
+			errs = append(errs, fmt.Errorf("%.60q: a space is missing after %q", strings.TrimSpace(m[0]+rest), strings.TrimSpace(m[0])))
 			break
 		}
 		var value any

@@ -393,7 +393,7 @@ func glob(pattern string) []string {
 func (w *world) lostBySlurm(s seen, r run) bool {
 	says, words := s.reason+s.log, []string{"the job was killed while its command ran", "the job is gone without a trace"}
 	if r.asked {
-		words = []string{"the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm", "the task was lost with its pilot job " + r.raw + ": the job is gone without a trace"}
+		words = []string{"the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm", "the task was lost with its pilot job " + r.raw + ": the job is gone without a trace"}
 	}
 	if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(says, w) }) {
 		return false

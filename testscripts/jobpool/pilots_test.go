@@ -208,7 +208,7 @@ func TestPilotsRefuse(t *testing.T) {
 		want string
 	}{
 		{[]string{"--alloc", ""}, "jobpool: --alloc: the request is empty\n"},
-		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it\n"},
+		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it\n"},
 		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: invalid number \"0\": expected a whole number from 1 on\n"},
 		{[]string{"--max-jobs", "2"}, "jobpool: --max-jobs requires --alloc or --alloc-sbatch\n"},
 		{[]string{"--alloc-sbatch=-n1", "--scheduler", "there"}, "jobpool: --scheduler: invalid value \"there\": expected one of job, here\n"},

@@ -317,7 +317,7 @@ func TestSuspendedAllocation(t *testing.T) {
 	p.slurm("scontrol", "suspend", job)
 	time.Sleep(15 * time.Second)
 	p.slurm("scontrol", "resume", job)
-	if err := c.Wait(); err != nil || !strings.Contains(said.String(), "jobpool: the job is suspended: waiting until it goes on\njobpool: the job goes on\n") {
+	if err := c.Wait(); err != nil || !strings.Contains(said.String(), "jobpool: the job is suspended: waiting until it is resumed\njobpool: the job was resumed\n") {
 		t.Errorf("%v: %s", err, &said)
 	}
 	if n := p.ran(); n != 4 {

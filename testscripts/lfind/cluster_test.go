@@ -379,7 +379,7 @@ func TestLearnOnSlurm(t *testing.T) {
 	}{
 		{[]string{"--learn", "nobody", "cpu()"}, 1, `no job of yours named "nobody" has ended`},
 		{[]string{"--learn", "teach", "--risk=0", "cpu()"}, 2, "--risk: invalid risk"},
-		{[]string{"--risk=3%", "cpu()"}, 2, "--risk goes with --learn"},
+		{[]string{"--risk=3%", "cpu()"}, 2, "--risk requires --learn"},
 	} {
 		if _, errs, status := s.run(append([]string{"lfind"}, c.args...)...); status != c.status || !strings.Contains(errs, c.says) {
 			t.Errorf("%q: %q, status %d", c.args, errs, status)

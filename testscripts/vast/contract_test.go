@@ -254,7 +254,7 @@ func TestFields(t *testing.T) {
 	list := func() (any, error) { return api.List(ctx, "") }
 	account := func() (any, error) { return api.Account(ctx) }
 	charges := func() (any, error) {
-		page, next, err := api.Charges(ctx, now.Add(-24*time.Hour), now.Add(24*time.Hour), "")
+		page, next, err := api.Charges(ctx, now.Add(-24*time.Hour), now.Add(365*24*time.Hour), "")
 		return fmt.Sprint(page, next), err
 	}
 	order := vastai.Order{Image: "i", Disk: 10, Entrypoint: "sh", Args: []string{"x"}, Label: "ponos:a:t:1", Login: "-u a -p b c", Env: map[string]string{"A": "b"}}

@@ -46,7 +46,7 @@ func TestSpool(t *testing.T) {
 		}
 		for id, want := range map[string]string{
 			good: "completed  registry.example.org/lines:2", next: "failed exit code 3 registry.example.org/lines:2",
-			none: "error the task names no image, and a rented machine runs nothing else; ponos-submit has --image ",
+			none: "error the task has no image, and rented machines run only images; set one with ponos-submit --image ",
 		} {
 			if got[id] != want {
 				t.Errorf("%q, want %q", got[id], want)

@@ -298,7 +298,7 @@ func TestTaskDecidedElsewhere(t *testing.T) {
 	w.queue.Do(func(world *arkindex.World) { world.Tasks[0].State = "failed" })
 	w.due()
 	w.settled("task")
-	if log := string(w.queue.Log("task")); w.state("task") != "failed" || !strings.Contains(log, "task failed: the queue says that the task is over") || !strings.Contains(log, "cost: about") {
+	if log := string(w.queue.Log("task")); w.state("task") != "failed" || !strings.Contains(log, "task failed: the queue reports that the task has ended") || !strings.Contains(log, "cost: about") {
 		t.Errorf("task is %s\n%s", w.state("task"), log)
 	}
 	if n := len(w.market.Alive()); n > 0 {

@@ -304,7 +304,7 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 	case JournalWorks:
 		if c.paused {
 			c.paused = false
-			c.say("journal: can be written again")
+			c.say("journal: it can be written again")
 		}
 	case Printing:
 		c.choked = e.Choked
@@ -425,7 +425,7 @@ func (c *Core) noNodeWhy() string {
 	if c.stats.attempts == 0 {
 		return "no node can be used"
 	}
-	return "no node is left"
+	return "all nodes are gone"
 }
 
 // stuck ends the run when nothing that waits can ever start.
@@ -442,9 +442,9 @@ func (c *Core) stuck() bool {
 	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes || c.AwaitOrphans && len(c.prior) > 0 {
 		return false
 	}
-	why := "what is left cannot end before the job does"
+	why := "the remaining tasks cannot end before the job does"
 	if !c.allLate() {
-		why = "no node that is left can take what is left"
+		why = "no remaining node can run the remaining tasks"
 	}
 	c.stop(Draining, why, ExitLeft)
 	c.chargeAll()
@@ -612,8 +612,8 @@ func (c *Core) checkEnd() {
 	if c.ending.IsZero() || c.now.Before(c.ending.Add(-c.margin)) || c.phase >= Stopping {
 		return
 	}
-	c.say("the time of the job is nearly over: ending %s", plural(c.runs(), "task"))
-	c.stop(Stopping, "the time of the job was over", ExitLeft)
+	c.say("the job is about to end: ending %s", plural(c.runs(), "task"))
+	c.stop(Stopping, "the time of the job was up", ExitLeft)
 }
 
 func plural(n int64, what string) string {

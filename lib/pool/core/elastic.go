@@ -125,7 +125,7 @@ func (c *Core) checkNodeEnds() {
 		if n.Spec.End.IsZero() || n.released || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
 			continue
 		}
-		n.why = "the time of its job is nearly over"
+		n.why = "its job is about to end"
 		runs := 0
 		if n.Worker != nil {
 			runs = len(n.Worker.attempts) - n.Worker.queued
@@ -144,7 +144,7 @@ func (c *Core) handOver() {
 		return
 	}
 	c.handing = true
-	c.stop(Draining, "the time of the scheduler's job is over", ExitLeft)
+	c.stop(Draining, "the scheduler's job is about to end", ExitLeft)
 	c.killAt = c.now.Add(c.TermGrace)
 	c.endOwn(false)
 }
@@ -171,7 +171,7 @@ func (c *Core) handed() {
 	for _, a := range sorted(c.attempts) {
 		if c.keptRunning(a) {
 			delete(c.attempts, a.task.Seq)
-			c.leftFor(a.task, "it runs on at "+a.worker.Name())
+			c.leftFor(a.task, "it continues at "+a.worker.Name())
 		}
 	}
 }

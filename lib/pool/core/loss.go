@@ -232,9 +232,9 @@ func (c *Core) loseSilent() {
 func (c *Core) jobState(suspended bool) {
 	switch {
 	case suspended && !c.suspended:
-		c.say("the job is suspended: waiting until it goes on")
+		c.say("the job is suspended: waiting until it is resumed")
 	case c.suspended && !suspended:
-		c.say("the job goes on")
+		c.say("the job was resumed")
 		c.resumed(0)
 	}
 	c.suspended = suspended

@@ -248,7 +248,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 	case c.choked:
 		out = append(out, "nothing new is started: too much output waits to be printed")
 	case c.AwaitOrphans && len(c.prior) > 0:
-		out = append(out, "nothing is started before the workers of the run before have ended")
+		out = append(out, "nothing is started before the workers of the previous run have ended")
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
 		out = append(out, fmt.Sprintf("nothing is started before %d nodes are there", c.MinNodes))
 	case c.late(t):
@@ -269,7 +269,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 	if c.pool.Hold && t.Spec.Any(func(need pool.Need) bool {
 		return slices.ContainsFunc(need.Named.Names(), func(name string) bool { return c.Shared.Get(name) > 0 })
 	}) {
-		out = append(out, "workers of the run before may have tasks running that use what all nodes share")
+		out = append(out, "workers of the previous run may have tasks running that use what all nodes share")
 	}
 	kept, keptNodes := c.pool.Kept()
 	for _, n := range c.nodes {
@@ -288,7 +288,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		case w.State == Waiting && w.check != checked:
 			why = w.check.String() + " runs"
 		case w.State == Waiting:
-			why = "tasks of the worker before may still run there"
+			why = "tasks of the previous worker may still run there"
 		case !t.Spec.Any(w.n.FitsNode):
 			why = "too small: it has " + w.n.Total().String()
 		case n.trial:

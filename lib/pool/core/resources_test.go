@@ -36,7 +36,7 @@ func TestLicenceOfUnreadTask(t *testing.T) {
 	if len(w.core.attempts) != 0 {
 		t.Fatal("task 1 starts while another may have the licence")
 	}
-	if why := strings.Join(w.core.Explain(1, w.now), "\n"); !strings.Contains(why, "workers of the run before") {
+	if why := strings.Join(w.core.Explain(1, w.now), "\n"); !strings.Contains(why, "workers of the previous run") {
 		t.Errorf("explained by %s", why)
 	}
 	w.act(t, "read")

@@ -42,7 +42,7 @@ func NewBlocks(r io.Reader, c Cut, o Options) (*Blocks, error) {
 		return nil, fault.Errorf(fault.Usage, "--pipe: a command is required")
 	}
 	if c.Lines > 0 && (c.Start != "" || c.End != "\n") {
-		return nil, fault.Errorf(fault.Usage, "--pipe: --max-lines goes with neither --recstart nor --recend")
+		return nil, fault.Errorf(fault.Usage, "--pipe: --max-lines cannot be combined with --recstart or --recend")
 	}
 	s := syntax{mark: o.Mark, plus: o.Plus}
 	b := &Blocks{Cut: c, r: r, name: o.Name}

@@ -584,7 +584,7 @@ func (o *Object) Task(seq int64, base pool.Spec) (*pool.Task, error) {
 func (o *Object) apply(t *pool.Task, spec pool.Spec) (pool.Spec, error) {
 	switch {
 	case o.Cmd != "" && o.Argv != nil:
-		return spec, errors.New(`"cmd" and "argv" exclude each other`)
+		return spec, errors.New(`"cmd" and "argv" cannot be combined`)
 	case o.Argv != nil:
 		if len(o.Argv) == 0 || o.Argv[0] == "" {
 			return spec, errors.New(`"argv" names no program`)

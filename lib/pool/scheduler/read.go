@@ -91,7 +91,7 @@ func (s *scheduler) read(batch []entry) {
 			past, err := s.pastOf(e.task)
 			if err != nil {
 				s.reader.err = err
-				last = core.InputFailed{Why: "the input is not that of the run before"}
+				last = core.InputFailed{Why: "the input differs from that of the previous run"}
 				break
 			}
 			in = append(in, core.Input{Task: e.task, Past: past})

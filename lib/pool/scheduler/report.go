@@ -184,12 +184,12 @@ func (s *scheduler) goOn(r *Result) (out []string) {
 		return nil
 	}
 	if r.Left > 0 || !r.InputRead {
-		out = append(out, "to go on: "+fmt.Sprintf(s.Resume, "--resume"))
+		out = append(out, "to continue: "+fmt.Sprintf(s.Resume, "--resume"))
 	}
 	if r.Failed+r.Cancelled+r.FailedBefore > 0 {
-		what := "to go on: "
+		what := "to continue: "
 		if out != nil {
-			what = "to run again what has failed, too: "
+			what = "to also run failed tasks again: "
 		}
 		out = append(out, what+fmt.Sprintf(s.Resume, "--retry-failed"))
 	}

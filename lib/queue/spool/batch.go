@@ -257,7 +257,7 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 			return nil, 0, fault.Errorf(fault.Unavailable, "spool: key %q: %w", key, err)
 		}
 		if m.Command != command {
-			return nil, 0, fault.Hint(fault.Errorf(fault.Usage, "key %q: another command was submitted with it", key), "take another key for another command")
+			return nil, 0, fault.Hint(fault.Errorf(fault.Usage, "key %q: another command was submitted with it", key), "use another key for another command")
 		}
 		for row, id := range m.Tasks {
 			if known[row], err = task.ParseID(id); err != nil {

@@ -267,9 +267,13 @@ func (s *Spool) requestStop(e Entry) error {
 		if err := os.Rename(s.path(newDir, string(id)+".json"), s.path(activeDir, string(id)+"@"+stopper+".json")); err != nil {
 			return nil // an agent was faster, and will find the request
 		}
-		return s.finishStopped(e)
+		fallthrough
 	case stopper:
-		return s.finishStopped(e)
+		// From here on the stop is recorded, even if the disk is too full for the end of the task:
+		// the next turn of an agent, or the next request, finishes it.
+		if s.finishStopped(e) != nil {
+			return s.Check()
+		}
 	}
 	return nil
 }

@@ -210,7 +210,7 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
-			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and nothing is seen of its beginning"
+			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and there is no sign that it began"
 			return job
 		}
 		done.State, done.NotBegun = task.Error, true
@@ -262,7 +262,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// The job was asked to end by its user, or by Slurm, which was to requeue it and has
 		// forgotten it: the command has not failed by itself.
 		job.State = task.Error
-		job.Reason = fmt.Sprintf("the job was asked to end, by which its command ended with exit code %d, and is gone from Slurm", e.run.Code)
+		job.Reason = fmt.Sprintf("the command ended with exit code %d after the job was asked to end, and the job is gone from Slurm", e.run.Code)
 		return job
 	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
 		// Slurm keeps nothing of an element that is cancelled while pending. An element that has

@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 		// One short listing while a preempted job waits to be begun again.
 		{"no accounting, and the job was asked to end", evidence{ref: ago(0), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Code: 143}}, "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"killed, and gone for good", evidence{ref: ago(11 * time.Minute), journal: true, owner: "7", run: runner.ParseRun([]byte("begun n1 7 9;\n\nexited 137;\n"))}, task.Error, 0, false, "the job was killed while its command ran, and is gone from Slurm"},
-		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the job was asked to end, by which its command ended with exit code 143, and is gone from Slurm"},
+		{"asked to end, and gone for good", evidence{ref: ago(11 * time.Minute), noAccounting: true, journal: true, owner: "7", run: runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}}, task.Error, 0, false, "the command ended with exit code 143 after the job was asked to end, and the job is gone from Slurm"},
 		{"gone", with(run(runner.Run{Begun: true}), ago(11*time.Minute), nil, nil), task.Error, 0, false, "the job is gone without a trace"},
 		{"gone, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(50*time.Minute), nil, account("RUNNING", code(0))), "", 0, true, "squeue does not show the job, and accounting does not know its end"},
 		{"gone for an hour, and accounting shows it as running", with(run(runner.Run{Begun: true}), ago(61*time.Minute), nil, account("RUNNING", code(0))), task.Error, 0, false, "the job is gone without a trace"},
@@ -97,7 +97,7 @@ func TestJudge(t *testing.T) {
 		{"accounting is cut: it lacks the exit codes", with(run(runner.Run{Begun: true, Ended: true, Closed: true}), runner.Ref{}, nil, account("FAILED", code(0))), task.Completed, 0, false, ""},
 		{"accounting is that of an earlier start, which found another owner", with(run(runner.Run{Restart: 1, Begun: true, Ended: true, Closed: true, Code: 3}), runner.Ref{}, nil, account("COMPLETED", code(0))), task.Failed, 3, false, "exit code 3"},
 		{"the node failed while the command ran", with(run(runner.Run{Begun: true}), ago(5*time.Minute), nil, account("NODE_FAIL", code(0))), task.Error, 0, false, "a node of the job failed"},
-		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and nothing is seen of its beginning"},
+		{"failed, and nothing is seen of its beginning yet", evidence{journal: true, queue: queue("FAILED")}, "", 0, true, "the job has ended, and there is no sign that it began"},
 		{"failed before it began", evidence{ref: ago(5 * time.Minute), journal: true, account: account("FAILED", code(1))}, task.Error, 1, false, "the job has ended before it began the command: exit code 1"},
 		// A listing that was empty once, while a job waits to be begun again, or shortly after.
 		{"accounting shows the start before the last one", with(run(runner.Run{Begun: true, Cut: true, Closed: true, Code: 143}), runner.Ref{}, nil, account("FAILED", code(143))), "", 0, true, "accounting shows the job as FAILED, and squeue does not show it"},

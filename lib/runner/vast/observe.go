@@ -108,7 +108,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			r.fail("a task cannot be looked at", o.name(), err)
+			r.fail("the order of a task cannot be processed", o.name(), err)
 			job, ok = r.state(o, true), true
 			job.Unknown, job.Reason = true, err.Error()
 		}
@@ -123,7 +123,7 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		job, ok, err := r.stray(ctx, name, instances, known)
 		if err != nil {
-			r.fail("an instance cannot be taken up", name, err)
+			r.fail("an instance cannot be adopted", name, err)
 			continue
 		}
 		if ok {
@@ -376,7 +376,7 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 		o.doom(i.ID)
 	}
 	if len(fresh) > 0 {
-		r.say("an instance is destroyed, as its task was over before it was found", o)
+		r.say("an instance is destroyed, as its task had ended before it was found", o)
 	}
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
@@ -386,7 +386,7 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 		return r.save(o)
 	}
 	if o.Tries > 0 || o.Unanswered || !o.Intent.IsZero() {
-		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task is over"}), r.close(o))
+		return errors.Join(r.finish(o, end{State: task.Stopped, Reason: "its task has ended"}), r.close(o))
 	}
 	return r.forget(o)
 }
@@ -683,7 +683,7 @@ func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instan
 	}
 	switch {
 	case strings.Contains(i.Message, `"/bin/sh"`) && says(i.Message, []string{"no such file", "not found"}):
-		return r.finish(o, end{State: task.Error, Reason: "the image has no /bin/sh, which runs the task's command: " + i.Message})
+		return r.finish(o, end{State: task.Error, Reason: "the image has no /bin/sh to run the task's command: " + i.Message})
 	case says(i.Message, imageFaults):
 		return r.finish(o, end{State: task.Error, Reason: "the image cannot be pulled: " + i.Message})
 	case says(i.Message, machineFaults):

@@ -45,7 +45,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil {
-		return later("other orders are under way")
+		return later("other orders are being placed")
 	}
 	defer held.Close()
 	m, err := r.readMarket()
@@ -152,7 +152,7 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 		return false, nil
 	}
 	pause := min(firstHold<<min(o.Holds, 10), longestHold)
-	hint := "look at image, image_login and disk; the journal has each answer"
+	hint := "check image, image_login and disk; the journal has each answer"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if n := len(env[name]); n > vastai.MaxEnvEach {
 			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s", name, n, vastai.MaxEnvEach, hint)
@@ -334,7 +334,7 @@ func (r *Runner) bidFor(o vastai.Offer) (float64, bool) {
 
 // Choose filters offers again and ranks them. Why says why the others are not suitable.
 func (r *Runner) Choose(w Wish, found []vastai.Offer, avoided map[int64]time.Time) (good []Candidate, why string) {
-	why = "the market has none that meet the filters"
+	why = "no offer of the market passes the filters"
 	all := r.All(w)
 	for _, offer := range found {
 		c := Candidate{Offer: offer}
@@ -376,7 +376,7 @@ func (r *Runner) avoid(ctx context.Context, machine int64) error {
 	defer cancel()
 	held, err := lock.Wait(waiting, filepath.Join(r.Dir, "create.lock"))
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		r.fail("a machine at fault is not avoided: other orders are under way", strconv.FormatInt(machine, 10), err)
+		r.fail("a machine at fault is not avoided: other orders are being placed", strconv.FormatInt(machine, 10), err)
 		return nil // its instance still has to be destroyed
 	}
 	if err != nil {

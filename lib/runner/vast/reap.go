@@ -77,7 +77,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	o, err := r.read(ordersDir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := r.read(doneDir, name); err == nil {
-			return "its task is over, and the instance is listed again", nil
+			return "its task has ended, and the instance is listed again", nil
 		}
 		return unknownReason, nil
 	}
@@ -86,7 +86,7 @@ func (r *Runner) unwanted(i vastai.Instance, l Label, asked func(task.ID) (strin
 	}
 	switch {
 	case o.End != nil:
-		return "its task is over: " + string(o.End.State), nil
+		return "its task has ended: " + string(o.End.State), nil
 	case o.isDoomed(i.ID):
 		return "another instance runs its task", nil
 	case o.Instance != 0 && o.Instance != i.ID:

@@ -231,7 +231,7 @@ var reserved = []string{
 // and what makes its worker download what the agent cannot place there.
 func (r *Runner) Place(ctx context.Context, t task.Task) (env map[string]string, command []string, err error) {
 	if t.Image == "" {
-		return nil, nil, errors.New("the task names no image, and a rented machine runs nothing else; ponos-submit has --image")
+		return nil, nil, errors.New("the task has no image, and rented machines run only images; set one with ponos-submit --image")
 	}
 	if command, err = r.command(ctx, t); err != nil {
 		return nil, nil, err
@@ -296,7 +296,7 @@ func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	}
 	if r.Images == nil {
 		if len(t.Command) == 0 {
-			return nil, errors.New("the task names no command, and the registry is not asked for that of its image; set vast_api.commands, or image_lookup")
+			return nil, errors.New("the task has no command, and image_lookup is off; set vast_api.commands or image_lookup")
 		}
 		return t.Command, nil
 	}
@@ -305,11 +305,11 @@ func (r *Runner) command(ctx context.Context, t task.Task) ([]string, error) {
 	case errors.Is(err, registry.ErrRefused):
 		return nil, err
 	case err != nil:
-		return nil, later("image %s: %w (image_lookup: false does without)", task.Clean(t.Image), err)
+		return nil, later("image %s: %w (set image_lookup: false to skip this)", task.Clean(t.Image), err)
 	}
 	command := image.Argv(t.Command)
 	if len(command) == 0 {
-		return nil, fmt.Errorf("neither the task nor its image %s names a command", task.Clean(t.Image))
+		return nil, fmt.Errorf("neither the task nor its image %s has a command", task.Clean(t.Image))
 	}
 	return command, nil
 }

@@ -295,7 +295,7 @@ func TestOtherClusters(t *testing.T) {
 		"when, no history":  {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "2"}, 0, `if all jobs run to their time limits(.|\n)*no job has ended here in 30 days`, `^$`},
 		"when, not there":   {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "999"}, 2, `^$`, `job 999 is not in the queue`},
 		"when, nothing":     {recorded{}, []string{"when"}, 2, `^$`, `no job and no sbatch option is given`},
-		"when, both":        {recorded{}, []string{"when", "--score", "7"}, 2, `^$`, `go without a job`},
+		"when, both":        {recorded{}, []string{"when", "--score", "7"}, 2, `^$`, `cannot be combined with a job`},
 		"when, no score":    {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "--score"}, 0, `^no forecast on this cluster has been scored yet`, `^$`},
 		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
 		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: sacct -aXD`},

@@ -264,7 +264,7 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 		p.line("  ", "factor back to 0.5 by %s (in %s) if %s runs nothing and the others continue as now",
 			v.at.Add(o.Recovery).Format("2006-01-02 15:04"), span(o.Recovery), app.Sanitize(r.User))
 	default:
-		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, have the say",
+		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, determine it",
 			app.Sanitize(r.User))
 	}
 }

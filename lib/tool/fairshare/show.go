@@ -27,7 +27,7 @@ type view interface {
 // finisher is a view that writes files besides.
 type finisher interface{ finish() error }
 
-// shortestWatch is the politest rate: each turn asks slurmctld a few times.
+// shortestWatch is the highest rate: each turn asks slurmctld a few times.
 const shortestWatch = 5 * time.Second
 
 // show loads a view and prints it in the form that was asked for.
@@ -37,7 +37,7 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 		return err
 	}
 	if c.IsSet("every") && every < shortestWatch {
-		return fault.Errorf(fault.Usage, "--every: %s is less than %s, the politest rate", every, shortestWatch)
+		return fault.Errorf(fault.Usage, "--every: %s is less than %s, the highest rate", every, shortestWatch)
 	}
 	once := func(ctx context.Context, ask bool, w io.Writer, width int, color bool) error {
 		if ask {

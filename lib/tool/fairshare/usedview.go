@@ -55,7 +55,7 @@ func newUsedView(a *planner.Asker, c *cli.Context) (*usedView, error) {
 		}
 	}
 	if len(v.ids) > 0 && (c.IsSet("since") || v.all || len(v.users)+len(v.accounts) > 0) {
-		return nil, fault.Errorf(fault.Usage, "jobs go without --since, --user, --account and --all")
+		return nil, fault.Errorf(fault.Usage, "jobs cannot be combined with --since, --user, --account or --all")
 	}
 	var err error
 	if v.since, v.sinceAgo, err = moment(v.at, "since", c.String("since")); err != nil {

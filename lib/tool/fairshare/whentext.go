@@ -44,7 +44,7 @@ func (v *whenView) text(p *page) {
 		}
 		switch {
 		case v.noRuns != "":
-			p.line("  ", "run times: as long as the time limits, for %s", v.noRuns)
+			p.line("  ", "run times: as long as the time limits, because %s", v.noRuns)
 		case a.runs == 0:
 			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
 		default:

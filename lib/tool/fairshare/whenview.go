@@ -106,7 +106,7 @@ func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err e
 		}
 	}
 	if (v.score || v.replay != "") && len(rest) > 0 || v.score && v.replay != "" {
-		return nil, false, fault.Errorf(fault.Usage, "--score and --replay go without a job and without each other")
+		return nil, false, fault.Errorf(fault.Usage, "--score and --replay cannot be combined with a job or with each other")
 	}
 	if len(rest) > 0 && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
 		v.ids = rest

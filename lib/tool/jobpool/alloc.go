@@ -84,11 +84,11 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	}
 	switch {
 	case serve:
-		return false, fault.Errorf(fault.Usage, "--alloc goes with a run, not with serve")
+		return false, fault.Errorf(fault.Usage, "--alloc cannot be combined with serve")
 	case c.IsSet("nodes"), c.IsSet("via"), c.IsSet("via-cmd"):
-		return false, fault.Errorf(fault.Usage, "--alloc: its jobs are the nodes: --nodes, --via and --via-cmd do not go with it")
+		return false, fault.Errorf(fault.Usage, "--alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it")
 	case c.Bool("hold"):
-		return false, fault.Errorf(fault.Usage, "--alloc and --hold exclude each other")
+		return false, fault.Errorf(fault.Usage, "--alloc and --hold cannot be combined")
 	case c.String("alloc") == "" && !c.IsSet("alloc-sbatch"):
 		return false, fault.Errorf(fault.Usage, "--alloc: the request is empty")
 	}

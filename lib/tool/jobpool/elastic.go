@@ -231,7 +231,7 @@ func (e *elastic) end(s *core.Summary) {
 	}
 	// A scheduler that was there for a part of its job's time proves nothing.
 	if s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2 {
-		e.runner.console.message("no task has ended in the time of the job: no other job is submitted")
+		e.runner.console.message("no task has ended during the job: no other job is submitted")
 		return
 	}
 	// The jobs that end now still run, and count.

@@ -269,7 +269,7 @@ func (v *values) output() wire.Output {
 		}
 	}
 	if o.Files && o.Merged {
-		v.fail("output", fmt.Errorf("%q and %q exclude each other", "files", "merged"))
+		v.fail("output", fmt.Errorf("%q and %q cannot be combined", "files", "merged"))
 	}
 	return o
 }
@@ -292,7 +292,7 @@ func (v *values) live() scheduler.Live {
 		{!v.output().Return, "--output without print"}, {v.output().Merged, "--output merged"},
 	} {
 		if x.is {
-			v.fail(name, fmt.Errorf("it does not go with %s", x.why))
+			v.fail(name, fmt.Errorf("cannot be combined with %s", x.why))
 		}
 	}
 	if raw {

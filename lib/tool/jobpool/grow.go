@@ -108,7 +108,7 @@ func ctlNodesRemove(c *cli.Context) error {
 // watchStatus prints a line of how things stand again and again.
 func watchStatus(c *cli.Context) error {
 	if c.Bool("json") {
-		return fault.Errorf(fault.Usage, "--watch and --json exclude each other")
+		return fault.Errorf(fault.Usage, "--watch and --json cannot be combined")
 	}
 	every, err := unit.Seconds(c.String("watch"))
 	if err != nil {

@@ -67,11 +67,11 @@ func (in *taskInput) exclusions() error {
 	if c.Bool("jsonl") {
 		for _, name := range inputFlags {
 			if c.IsSet(name) && !slices.Contains([]string{"jsonl", "arg-file", "dry-run", "results"}, name) {
-				return fault.Errorf(fault.Usage, "--jsonl and --%s exclude each other", name)
+				return fault.Errorf(fault.Usage, "--jsonl and --%s cannot be combined", name)
 			}
 		}
 		if len(in.template) > 0 || len(in.sources) > 1 || len(in.sources) == 1 && !in.sources[0].IsFile {
-			return fault.Errorf(fault.Usage, "--jsonl goes with neither a template nor arguments")
+			return fault.Errorf(fault.Usage, "--jsonl cannot be combined with a template or arguments")
 		}
 	}
 	pairs := [][2]string{
@@ -81,23 +81,23 @@ func (in *taskInput) exclusions() error {
 	}
 	for _, p := range pairs {
 		if c.IsSet(p[0]) && c.IsSet(p[1]) {
-			return fault.Errorf(fault.Usage, "%s and %s exclude each other", dashed(p[:1]), dashed(p[1:]))
+			return fault.Errorf(fault.Usage, "%s and %s cannot be combined", dashed(p[:1]), dashed(p[1:]))
 		}
 	}
 	for _, p := range [][]string{{"block", "pipe"}, {"recstart", "pipe"}, {"recend", "pipe"}, {"max-chars", "X", "m", "xargs"}} {
 		if c.IsSet(p[0]) && !slices.ContainsFunc(p[1:], c.Bool) {
-			return fault.Errorf(fault.Usage, "%s goes with %s only", dashed(p[:1]), dashed(p[1:]))
+			return fault.Errorf(fault.Usage, "%s requires %s", dashed(p[:1]), dashed(p[1:]))
 		}
 	}
 	if c.IsSet("header") && c.String("header") != ":" {
 		return fault.Errorf(fault.Usage, `--header: invalid value %q: expected ":"`, c.String("header"))
 	}
 	if c.Bool("shuf") && (c.Bool("resume") || c.Bool("retry-failed")) && c.String("resume-by") != "text" {
-		return fault.Hint(fault.Errorf(fault.Usage, "--shuf gives tasks other numbers than in the run before"), "use --resume-by text")
+		return fault.Hint(fault.Errorf(fault.Usage, "--shuf gives tasks other numbers than in the previous run"), "use --resume-by text")
 	}
 	if c.IsSet("results") {
 		if o := in.v.output(); o.Files || o.Merged {
-			return fault.Errorf(fault.Usage, "--results and --output %s exclude each other", c.String("output"))
+			return fault.Errorf(fault.Usage, "--results and --output %s cannot be combined", c.String("output"))
 		}
 	}
 	return nil

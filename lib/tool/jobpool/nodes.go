@@ -44,7 +44,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	}
 	if c.IsSet("via-cmd") {
 		if via != "auto" {
-			return nil, fault.Errorf(fault.Usage, "--via and --via-cmd exclude each other")
+			return nil, fault.Errorf(fault.Usage, "--via and --via-cmd cannot be combined")
 		}
 		if c.String("via-cmd") == "" {
 			return nil, fault.Errorf(fault.Usage, "--via-cmd: the command is empty")
@@ -58,7 +58,7 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 	case c.Bool("elastic"): // nodes come as pilots tell of them
 		p.kind, p.elastic = transport.BySrun, true
 	case len(named) > 0 && via == "local":
-		return nil, fault.Errorf(fault.Usage, "--nodes and --via local exclude each other")
+		return nil, fault.Errorf(fault.Usage, "--nodes and --via local cannot be combined")
 	case via == "cmd" && len(named) == 0 && job == "":
 		return nil, fault.Errorf(fault.Usage, "--via-cmd needs --nodes outside a Slurm job")
 	case via == "srun" && job == "":

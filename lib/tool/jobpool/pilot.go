@@ -27,7 +27,7 @@ import (
 // bridgeAction connects a scheduler with the pilot of this node.
 func bridgeAction(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return fault.Errorf(fault.Usage, "bridge: name the socket of a pilot")
+		return fault.Errorf(fault.Usage, "bridge: the socket of a pilot is missing")
 	}
 	status, err := pilot.Bridge(c.Args().First())
 	if err != nil {

@@ -37,7 +37,7 @@ func reachAction(c *cli.Context) error {
 		args = args[1:]
 	}
 	if len(args) < 2 {
-		return fault.Errorf(fault.Usage, "reach: a host and a command are expected")
+		return fault.Errorf(fault.Usage, "reach: expected a host and a command")
 	}
 	i := slices.IndexFunc(about.Nodes, func(p wire.Node) bool { return p.Host == args[0] })
 	if i < 0 {

@@ -364,7 +364,7 @@ func (r *runner) dialer(dir string) (*transport.Dialer, error) {
 	case remote:
 		own, err := pinned(dir)
 		if err != nil {
-			return nil, fmt.Errorf("the program cannot be copied into the run directory: %w", err)
+			return nil, fmt.Errorf("copying the program into the run directory: %w", err)
 		}
 		d.Programs = []string{own}
 		if self, err := os.Executable(); err == nil {

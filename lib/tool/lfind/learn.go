@@ -26,7 +26,7 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 	name := text(c, "learn")
 	if name == "" {
 		if set(c, "risk").IsSet("risk") {
-			return usage("--risk goes with --learn")
+			return usage("--risk requires --learn")
 		}
 		return nil
 	}

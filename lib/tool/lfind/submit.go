@@ -211,7 +211,7 @@ func newFollowed() (*followed, error) {
 		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return nil, fault.Hint(fmt.Errorf("no place for the job's output: %w", err), "change to a directory that the nodes share, or give --set output=FILE")
+		return nil, fault.Hint(fmt.Errorf("no directory for the job's output: %w", err), "change to a directory that the nodes share, or give --set output=FILE")
 	}
 	return &followed{dir}, nil
 }

@@ -72,7 +72,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return fault.Errorf(fault.Usage, "--max must be at least 1, not %d", c.Int("max"))
 	}
 	if c.Bool("account") && (c.IsSet("agent") || c.Bool("bill")) || c.Bool("bill") && (c.IsSet("agent") || c.Bool("destroy")) {
-		return fault.Errorf(fault.Usage, "--account, --agent and --bill exclude each other, as do --bill and --destroy")
+		return fault.Errorf(fault.Usage, "--account, --agent and --bill cannot be combined, nor can --bill and --destroy")
 	}
 	since, err := unit.Duration(c.String("since"))
 	if err != nil {

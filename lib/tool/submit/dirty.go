@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
@@ -66,17 +68,17 @@ func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source
 		return source, err
 	}
 	dir := strings.TrimSuffix(top, "\n")
-	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	names, err := files(ctx, dir)
 	if err != nil {
 		return source, err
 	}
-	names := strings.Split(strings.TrimSuffix(list, "\x00"), "\x00")
 	source.Archive, err = pack(s, "--dirty", func(t *tar.Writer) error { return packFiles(t, dir, names) })
 	if err != nil {
 		return source, err
 	}
-	// As text: git apply makes of HEAD what was submitted, but for files that are new.
-	patch, err := git(ctx, dir, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
+	// As text: git apply makes of HEAD what was submitted, but for files that are new. The options are
+	// those that a user's configuration may have changed.
+	patch, err := git(ctx, dir, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "HEAD")
 	if err != nil {
 		return source, err
 	}
@@ -87,19 +89,52 @@ func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source
 	return source, err
 }
 
-// packFiles packs files of a directory. Those that are not there were removed.
+// files are those of a work tree that git knows, and new ones that it does not ignore.
+func files(ctx context.Context, dir string) ([]string, error) {
+	known, err := git(ctx, dir, "ls-files", "-z", "--stage", "-t")
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := git(ctx, dir, "ls-files", "-z", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for entry := range strings.SplitSeq(known, "\x00") {
+		status, name, ok := strings.Cut(entry, "\t") // such as "H 100644 HASH 0"
+		if !ok {
+			continue
+		}
+		tag, mode, _ := strings.Cut(status, " ")
+		const submodule = "160000 "
+		switch _, err := os.Lstat(filepath.Join(dir, name)); {
+		case strings.HasPrefix(mode, submodule):
+			return nil, fault.Errorf(fault.Usage, "--dirty: %q is a submodule, which is not taken along", task.Clean(name))
+		case tag == "S" && err != nil:
+			return nil, fault.Errorf(fault.Usage, "--dirty: %q is not in the work tree, which is sparse", task.Clean(name))
+		}
+		names = append(names, name)
+	}
+	for name := range strings.SplitSeq(fresh, "\x00") {
+		if strings.HasSuffix(name, "/") {
+			return nil, fault.Errorf(fault.Usage, "--dirty: %q is another repository, which is not taken along", task.Clean(name))
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// packFiles packs files of a directory. Those that are not there were removed, or replaced by a directory.
 func packFiles(t *tar.Writer, dir string, names []string) error {
 	for _, n := range names {
 		path := filepath.Join(dir, n)
 		info, err := os.Lstat(path)
-		if errors.Is(err, fs.ErrNotExist) || n == "" {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && info.IsDir() {
 			continue
 		}
 		if err != nil {
 			return err
-		}
-		if info.IsDir() {
-			return fmt.Errorf("%q is a submodule or another repository, which is not taken along", task.Clean(n))
 		}
 		if err := packOne(t, dir, path, fs.FileInfoToDirEntry(info)); err != nil {
 			return err

@@ -54,7 +54,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
 		&cli.StringFlag{Name: "revision", Usage: "check out `REV`: a commit, tag or branch (HEAD)"},
-		&cli.BoolFlag{Name: "dirty", Usage: "take changes along that are not committed"},
+		&cli.BoolFlag{Name: "dirty", Usage: "include uncommitted changes"},
 		&cli.StringFlag{Name: "directory", Aliases: []string{"d"}, Usage: "run code of `DIR`, as it is now"},
 		&cli.StringFlag{Name: "image", Aliases: []string{"i"}, Usage: "run in the Docker image `IMAGE`, which needs mode vast"},
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
@@ -206,14 +206,14 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 		return e, err
 	}
 	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
-		return e, fault.Hint(fault.Errorf(fault.Usage, "no command to run"), `give a command behind "--", a --repository with a .arkindex.yml, or an --image`)
+		return e, fault.Hint(fault.Errorf(fault.Usage, "no command to run"), `give a command after "--", a --repository with a .arkindex.yml, or an --image`)
 	}
 	if err := oneWord(e.Command); err != nil {
 		return e, err
 	}
 	switch {
 	case e.Worker != "" && len(e.Command) > 0:
-		return e, fault.Errorf(fault.Usage, "--worker can't be combined with a command: it names one of the repository's")
+		return e, fault.Errorf(fault.Usage, "--worker cannot be combined with a command: it names one of the repository's")
 	case e.Worker != "" && c.String("repository") == "" && c.String("directory") == "":
 		return e, fault.Errorf(fault.Usage, "--worker needs --repository or --directory")
 	}
@@ -276,7 +276,7 @@ func oneWord(words []string) error {
 	if _, err := os.Stat(words[0]); err == nil {
 		return nil
 	}
-	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with blanks in it, and runs without a shell", task.Clean(words[0])),
+	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
 		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", app.Quote(words[0])))
 }
 
@@ -312,7 +312,7 @@ func image(c *cli.Context) (string, error) {
 	}
 	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
 		if c.IsSet(other) {
-			return "", fault.Errorf(fault.Usage, "--image can't be combined with --%s: an image is run as it is", other)
+			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run as it is", other)
 		}
 	}
 	return name, nil

@@ -46,13 +46,13 @@ func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, erro
 	repository, directory := c.String("repository"), c.String("directory")
 	switch {
 	case repository != "" && directory != "":
-		return task.Source{}, fault.Errorf(fault.Usage, "--repository and --directory can't be combined")
+		return task.Source{}, fault.Errorf(fault.Usage, "--repository and --directory cannot be combined")
 	case c.IsSet("revision") && repository == "":
 		return task.Source{}, fault.Errorf(fault.Usage, "--revision needs --repository")
 	case c.Bool("dirty") && repository == "":
 		return task.Source{}, fault.Errorf(fault.Usage, "--dirty needs --repository")
 	case c.Bool("dirty") && c.IsSet("revision"):
-		return task.Source{}, fault.Errorf(fault.Usage, "--dirty and --revision can't be combined: changes are those since HEAD")
+		return task.Source{}, fault.Errorf(fault.Usage, "--dirty and --revision cannot be combined: changes are those since HEAD")
 	case directory != "":
 		archive, err := packDirectory(directory, s)
 		return task.Source{Archive: archive}, err
@@ -83,7 +83,7 @@ func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, erro
 	case c.Bool("dirty"):
 		return dirty(c.Context, s, source)
 	}
-	app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)), "commit it, or take it along with --dirty"))
+	app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)), "commit it, or include it with --dirty"))
 	return source, nil
 }
 

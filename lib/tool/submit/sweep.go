@@ -41,7 +41,7 @@ func combinations(args []string) (lists [][]string, words []string, err error) {
 			lists[len(lists)-1] = append(lists[len(lists)-1], arg)
 		}
 	}
-	return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "no command follows the lists of values"), `put it behind "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+	return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "no command follows the lists of values"), `put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
 }
 
 // isOption reports whether a word is an option of this tool.

@@ -47,7 +47,7 @@ func (t *tool) checkpoint(c *cli.Context) error {
 	if len(t.work) == 0 {
 		return t.saveAndRequeue(ctx, c, job)
 	}
-	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr})
+	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true})
 	if err != nil {
 		return fault.Exit(127, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
@@ -38,7 +39,7 @@ type slice struct {
 	array  string // of which it is a task, or ""
 	last   bool   // task of the array
 	mark   string // file that says that the work of the array is over
-	begun  string // file that names the slice of the array that runs
+	begun  string // file that names the slice of the array that runs, where squeue is missing
 	wanted map[os.Signal]bool
 	save   string // shell command, or ""
 	lead   time.Duration
@@ -73,19 +74,11 @@ func (t *tool) run(c *cli.Context) error {
 	}
 	ctx := context.WithoutCancel(c.Context)
 	if s.array != "" {
-		code, over, err := s.readMark()
-		if err != nil {
-			return err
-		}
-		if over {
-			s.verbose("the work has ended in an earlier slice")
-			return fault.Exit(code, nil)
-		}
-		if err := s.awaitPrevious(ctx); err != nil {
+		if err := s.awaitTurn(ctx); err != nil {
 			return err
 		}
 	}
-	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr})
+	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true})
 	if err != nil {
 		return fault.Exit(127, err)
 	}
@@ -137,12 +130,33 @@ func (s *slice) readMark() (code int, over bool, err error) {
 	return code, true, nil
 }
 
+// awaitTurn waits until the slice can begin. If the work is done, the error holds its exit status.
+func (s *slice) awaitTurn(ctx context.Context) error {
+	if err := s.isDone(); err != nil {
+		return err
+	}
+	if err := s.awaitPrevious(ctx); err != nil {
+		return err
+	}
+	return s.isDone() // meanwhile
+}
+
+// isDone is an error with the exit status of the work if it has ended in another slice.
+func (s *slice) isDone() error {
+	code, over, err := s.readMark()
+	if err == nil && over {
+		s.verbose("the work has ended in an earlier slice")
+		return fault.Exit(code, nil)
+	}
+	return err
+}
+
 // awaitPrevious waits until no slice that began before this one has processes left: Slurm begins
 // the next task of an array while it still ends those of the one before.
 func (s *slice) awaitPrevious(ctx context.Context) error {
 	told := false
 	for began := clock.Now(); ; time.Sleep(time.Second) {
-		others, err := s.slurm.Before(ctx, s.array, s.job)
+		slices, err := s.slurm.Slices(ctx, s.array, s.job)
 		var missing *command.NotFoundError
 		switch {
 		case errors.As(err, &missing):
@@ -152,10 +166,10 @@ func (s *slice) awaitPrevious(ctx context.Context) error {
 		case err != nil:
 			app.Report(s.stderr, name, fmt.Errorf("tried again: %w", err))
 			time.Sleep(10 * time.Second)
-		case len(others) == 0:
-			return os.WriteFile(s.begun, []byte(s.job+"\n"), 0o600)
+		case len(slices.Before) == 0:
+			return nil
 		case !told:
-			s.verbose("waiting for the end of job %s, an earlier slice", others[0])
+			s.verbose("waiting for the end of job %s, an earlier slice", slices.Before[0])
 			told = true
 		}
 		select {
@@ -213,14 +227,18 @@ func (s *slice) attend(ctx context.Context, work *command.Work) error {
 			why = "the time limit"
 		case <-work.Done():
 			code, err := work.Status()
-			if err != nil || code < 128 || !s.late() {
+			if err != nil || code < 128 || !s.late() && !s.ending(ctx) {
 				return s.ended(ctx, code, err)
 			}
 			why = "a signal that ended the work"
 		}
 		s.verbose("saving, because of %s", why)
-		err := s.saved(ctx, work)
-		if err == nil {
+		over, err := s.saved(ctx, work)
+		switch {
+		case over:
+			code, err := work.Status()
+			return s.ended(ctx, code, err)
+		case err == nil:
 			return s.goOn(ctx)
 		}
 		// The work may still reach its end, or be saved at the next warning.
@@ -243,26 +261,41 @@ func (s *slice) late() bool {
 	}
 }
 
+// ending reports whether Slurm is ending the job, and so its signal may have ended the work.
+func (s *slice) ending(ctx context.Context) bool {
+	if s.job == "" {
+		return false
+	}
+	state, err := s.slurm.State(ctx, s.job)
+	return err == nil && !slurm.Runs(state)
+}
+
 // saved has the state saved and ends the work. Without a command for it, the work saves
-// by itself when it is asked to end.
-func (s *slice) saved(ctx context.Context, work *command.Work) error {
+// by itself when it is asked to end. It reports whether the work ended by itself meanwhile.
+func (s *slice) saved(ctx context.Context, work *command.Work) (over bool, err error) {
 	if s.save != "" {
 		_, err := command.System.Run(ctx, command.Cmd{Name: "sh", Args: []string{"-c", s.save}, Stdout: s.stdout, Stderr: s.stderr, Timeout: s.timeout})
 		if err != nil {
-			return err
+			return false, err
 		}
 		s.verbose("saved")
-		return s.finish(work)
+		select {
+		case <-work.Done():
+			code, err := work.Status()
+			return err != nil || code < 128, nil
+		default:
+			return false, s.finish(work)
+		}
 	}
 	if err := work.Signal(syscall.SIGTERM); err != nil {
-		return err
+		return false, err
 	}
 	select {
 	case <-work.Done():
 	case <-time.After(s.timeout):
-		return errors.Join(fmt.Errorf("the work has not ended within %v of SIGTERM", s.timeout), work.Signal(syscall.SIGKILL))
+		return false, errors.Join(fmt.Errorf("the work has not ended within %v of SIGTERM", s.timeout), work.Signal(syscall.SIGKILL))
 	}
-	return nil
+	return false, nil
 }
 
 // ended is the end of work that ended by itself.
@@ -274,13 +307,7 @@ func (s *slice) ended(ctx context.Context, code int, err error) error {
 	if s.array == "" || err != nil {
 		return fault.Exit(code, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(s.mark), ".ponos-run-*")
-	if err == nil {
-		_, err = fmt.Fprintln(f, code)
-		err = errors.Join(err, f.Sync(), f.Close())
-		err = errors.Join(err, os.Rename(f.Name(), s.mark))
-	}
-	if err != nil {
+	if err := renameio.WriteFile(s.mark, fmt.Appendln(nil, code), 0o600, renameio.WithTempDir(filepath.Dir(s.mark))); err != nil {
 		app.Report(s.stderr, name, fmt.Errorf("cannot tell the other slices that the work is done: %w", err))
 	}
 	// Those that are left find the mark; without them the queue is shorter.
@@ -299,25 +326,62 @@ func (s *slice) goOn(ctx context.Context) error {
 	case !s.c.Bool("until-done") || s.job == "":
 		return fault.Exit(notDone, nil)
 	case s.array != "" && !s.last:
+		if slices, err := s.slurm.Slices(ctx, s.array, s.job); err == nil && !slices.Waiting && !s.ending(ctx) {
+			return fault.Exit(notDone, fmt.Errorf("the work is not done, and no task of job array %s is left to continue it", s.array))
+		}
 		s.verbose("the next array task continues")
 		return nil
 	}
-	state, err := s.slurm.State(ctx, s.job)
-	if err == nil && !slurm.Runs(state) {
-		s.verbose("job %s is %s: it is not requeued", s.job, strings.ToLower(state))
-		return fault.Exit(notDone, nil)
-	}
-	if err == nil {
-		err = fault.Hint(s.slurm.Requeue(ctx, s.job), `is the job submitted with "--requeue"?`)
-	}
+	again, err := s.requeue(ctx)
 	var missing *command.NotFoundError
 	switch {
 	case errors.As(err, &missing):
 		s.verbose("without scontrol, job %s cannot be requeued from here", s.job)
 		return fault.Exit(notDone, nil)
-	case err != nil:
+	case !again:
 		return fault.Exit(notDone, err)
 	}
 	s.verbose("job %s is requeued", s.job)
 	return s.leave()
+}
+
+// A controller that is restarted is away for a minute or so: it is asked again after this pause, and
+// for so long, unless Slurm ends the job before.
+const (
+	askAgain  = 3 * time.Second
+	askingFor = time.Hour
+)
+
+// requeue requeues the job, and reports whether that is done: not if Slurm is ending the job.
+func (s *slice) requeue(ctx context.Context) (done bool, err error) {
+	told := false
+	for limit := time.After(askingFor); ; {
+		state, err := s.slurm.State(ctx, s.job)
+		if err == nil && !slurm.Runs(state) {
+			s.verbose("job %s is %s: it is not requeued", s.job, strings.ToLower(state))
+			return false, nil
+		}
+		if err == nil {
+			err = fault.Hint(s.slurm.Requeue(ctx, s.job), `is the job submitted with "--requeue"?`)
+		}
+		if why, _ := slurm.FailureOf(err); err == nil || why != slurm.NoAnswer {
+			return err == nil, err
+		}
+		if !told {
+			app.Report(s.stderr, name, fmt.Errorf("tried again: %w", err))
+			told = true
+		}
+		for pause := time.After(askAgain); pause != nil; {
+			select {
+			case sig := <-s.signals:
+				if sig == syscall.SIGTERM {
+					return false, err
+				}
+			case <-limit:
+				return false, err
+			case <-pause:
+				pause = nil
+			}
+		}
+	}
 }
