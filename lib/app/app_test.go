@@ -250,20 +250,43 @@ func TestTableFitsATerminal(t *testing.T) {
 	}
 }
 
-// Rows behind those that tablewriter lays out look like them, whichever row is the widest.
+// Rows behind those that tablewriter lays out look like them, whichever row is the widest, and
+// whether they are kept or made.
 func TestLongTable(t *testing.T) {
+	for _, kept := range []int{0, 200, laidOut + 200, laidOut + 1000} {
+		testLongTable(t, kept)
+	}
+}
+
+// testLongTable has so many rows that are kept, and makes the others.
+func testLongTable(t *testing.T, kept int) {
 	for _, wide := range []int{0, 300, laidOut - 1, laidOut, laidOut + 700} {
 		long := Table{Header: []string{"name", "count", "reason"}, Right: []int{1}}
 		want := []string{}
+		var made [][]string
 		for i := range laidOut + 1000 {
 			name, reason := fmt.Sprintf("a%d", i%7), "日本"
 			if i == wide {
 				name, reason = "the widest of all, é", "x\ty"
 			}
-			long.Add(name, fmt.Sprint(i), reason)
+			if i < kept {
+				long.Add(name, fmt.Sprint(i), reason)
+			} else {
+				made = append(made, []string{name, fmt.Sprint(i), reason})
+			}
 			width := len("the widest of all, é") - 1
 			pad := strings.Repeat(" ", width-utf8.RuneCountInString(name))
 			want = append(want, fmt.Sprintf("%s%s  %5d  %s", name, pad, i, strings.ReplaceAll(reason, "\t", " ")))
+		}
+		if len(made) > 0 {
+			long.Each = func(yield func([]string) bool) {
+				for row, i := make([]string, 3), 0; i < len(made); i++ {
+					copy(row, made[i])
+					if !yield(row) {
+						return
+					}
+				}
+			}
 		}
 		var out strings.Builder
 		if err := long.Print(&out); err != nil {

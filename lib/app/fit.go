@@ -19,7 +19,7 @@ const (
 // returns what was left out.
 func (t *Table) fit(room int) (fitted Table, dropped []string) {
 	fitted = Table{Header: slices.Clone(t.Header), Right: slices.Clone(t.Right), Whole: t.Whole, OneLine: t.OneLine}
-	for _, row := range t.rows {
+	for row := range t.all {
 		clean := make([]string, len(t.Header))
 		for i := range min(len(row), len(clean)) {
 			clean[i] = Sanitize(row[i])

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -29,7 +31,10 @@ type Table struct {
 	// and the others are cut, but for those of Whole.
 	Drop, Whole []string
 	OneLine     bool
-	rows        [][]string
+	// Each makes many rows, which follow those of Add, again each time. A row is valid until the next
+	// one is made. It must make at least one; nil: there are none.
+	Each iter.Seq[[]string]
+	rows [][]string
 }
 
 // Add appends a row.
@@ -42,13 +47,25 @@ func (t *Table) Print(w io.Writer) error {
 
 // PrintWithin writes the table to w as Print would to a terminal, or to anything else.
 func (t *Table) PrintWithin(w, terminal io.Writer) error {
-	if len(t.rows) == 0 {
+	if len(t.rows) == 0 && t.Each == nil {
 		return nil
 	}
 	if !IsTerminal(terminal) {
 		return t.print(w)
 	}
 	return t.printWithin(w, Width(terminal))
+}
+
+// all are the rows, those of Each behind those of Add.
+func (t *Table) all(yield func([]string) bool) {
+	for _, row := range t.rows {
+		if !yield(row) {
+			return
+		}
+	}
+	if t.Each != nil {
+		t.Each(yield)
+	}
 }
 
 // printWithin writes the table for a terminal.
@@ -92,8 +109,12 @@ func (t *Table) print(w io.Writer) error {
 		widths[i] = columnsOf(header[i])
 	}
 	table.Header(header)
-	first, rest := t.rows[:min(laidOut, len(t.rows))], t.rows[min(laidOut, len(t.rows)):]
-	for _, row := range rest {
+	var first [][]string
+	for row := range t.all {
+		if len(first) < laidOut {
+			first = append(first, slices.Clone(row))
+			continue
+		}
 		for i, c := range row {
 			widths[i] = max(widths[i], columnsOf(Sanitize(c)))
 		}
@@ -129,15 +150,23 @@ func (t *Table) print(w io.Writer) error {
 		_ = out.WriteByte('\n')
 	}
 	var line []byte
-	for _, row := range rest {
+	n = 0
+	for row := range t.all {
+		if n++; n <= laidOut {
+			continue
+		}
 		line = line[:0]
 		for i, c := range row {
 			c = Sanitize(c)
 			blanks := widths[i] - columnsOf(c)
+			if align[i] != tw.AlignRight {
+				line = append(line, c...)
+			}
+			for range blanks {
+				line = append(line, ' ')
+			}
 			if align[i] == tw.AlignRight {
-				line = append(append(line, strings.Repeat(" ", blanks)...), c...)
-			} else {
-				line = append(append(line, c...), strings.Repeat(" ", blanks)...)
+				line = append(line, c...)
 			}
 			line = append(line, "  "...)
 		}

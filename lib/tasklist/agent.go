@@ -107,10 +107,11 @@ func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 	return errors.Join(warnings...)
 }
 
-// Agents are the agents of those tasks that are not over, for Unattended.
-func Agents(all []spool.Summary) (agents []string) {
+// Agents are the agents of those tasks that are not over, for Unattended. Tasks that were submitted
+// within the last time recent are left out; 0: none are.
+func Agents(all []spool.Summary, recent time.Duration) (agents []string) {
 	for _, s := range all {
-		if !s.State.Final() {
+		if !s.State.Final() && (recent == 0 || clock.Since(s.Created) > recent) {
 			agents = append(agents, s.Agent)
 		}
 	}

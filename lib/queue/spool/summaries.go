@@ -60,47 +60,52 @@ const indexMagic = "ponos index 1\n"
 // Summaries returns the tasks of the spool, the oldest first. Files that are not tasks are left
 // out.
 func (s *Spool) Summaries() ([]Summary, error) {
-	// A task moves forward only: in this order of looks, none is missed.
-	dirs := []string{newDir, activeDir, doneDir}
-	lists, total := make([][]string, len(dirs)), 0
-	for i, dir := range dirs {
-		var err error
-		if lists[i], err = s.bareNames(dir); err != nil {
-			return nil, err
-		}
-		total += len(lists[i])
+	all := s.readIndex()
+	at := make(map[task.ID]int32, len(all)) // places in all
+	for i, r := range all {
+		at[r.ID] = int32(i)
 	}
-	there := make(map[task.ID]byte, total)
+	where := make([]byte, len(all)) // they are now; 0: nowhere
+	fresh := map[task.ID]byte{}     // where tasks are that are to be read
 	active := map[task.ID]string{}
-	for i, dir := range dirs {
-		for _, name := range lists[i] {
-			id, agent := fileParts(name)
-			if id == "" {
-				continue
+	// A task moves forward only: in this order of looks, none is missed.
+	for _, dir := range []string{newDir, activeDir, doneDir} {
+		if err := s.eachName(dir, func(name string) {
+			if i, ok := at[task.ID(strings.TrimSuffix(name, ".json"))]; ok && strings.HasSuffix(name, ".json") {
+				where[i] = dir[0]
+				return
 			}
-			there[id] = dir[0]
+			id, agent := fileParts(name)
+			if i, ok := at[id]; ok {
+				where[i] = dir[0]
+			} else if id != "" {
+				fresh[id] = dir[0]
+			}
 			if agent != "" && dir == activeDir {
 				active[id] = name
 			}
+		}); err != nil {
+			return nil, err
 		}
-		lists[i] = nil
 	}
 	retried, err := s.bareNames(retriedDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	all := slices.DeleteFunc(s.readIndex(), func(r Summary) bool {
-		if where := there[r.ID]; where != r.where || where == 'a' {
-			return true
+	kept := all[:0]
+	for i, r := range all {
+		switch {
+		case where[i] == r.where && r.where != 'a':
+			kept = append(kept, r)
+		case where[i] != 0:
+			fresh[r.ID] = where[i]
 		}
-		delete(there, r.ID)
-		return false
-	})
-	fresh, err := s.readAll(there, active)
+	}
+	read, err := s.readAll(fresh, active)
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, fresh...)
+	all = append(kept, read...)
 	if older := func(a, b Summary) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
@@ -109,7 +114,7 @@ func (s *Spool) Summaries() ([]Summary, error) {
 	}; !slices.IsSortedFunc(all, older) {
 		slices.SortStableFunc(all, older)
 	}
-	s.refresh(all, there)
+	s.refresh(all, fresh)
 	s.explain(all)
 	if len(retried) > 0 {
 		again := make(map[task.ID]bool, len(retried))
@@ -124,17 +129,29 @@ func (s *Spool) Summaries() ([]Summary, error) {
 }
 
 // bareNames lists a directory, in no order.
-func (s *Spool) bareNames(dir string) ([]string, error) {
+func (s *Spool) bareNames(dir string) (names []string, err error) {
+	return names, s.eachName(dir, func(name string) { names = append(names, name) })
+}
+
+// eachName calls do for each name in a directory, in no order, and keeps none of them.
+func (s *Spool) eachName(dir string, do func(name string)) error {
 	f, err := os.Open(s.path(dir, ""))
-	var names []string
-	if err == nil {
-		defer f.Close()
-		names, err = f.Readdirnames(-1)
-	}
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "spool: %w", err)
+		return fault.Errorf(fault.Unavailable, "spool: %w", err)
 	}
-	return names, nil
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(4096)
+		for _, name := range names {
+			do(name)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fault.Errorf(fault.Unavailable, "spool: %w", err)
+		}
+	}
 }
 
 // readAll reads the files of tasks.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,8 +125,7 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	}
 	found, errs := l.choose(all)
 	if warn {
-		old := slices.DeleteFunc(slices.Clone(all), func(s spool.Summary) bool { return clock.Since(s.Created) <= unattended })
-		if err := tasklist.Unattended(l.spool, func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }, tasklist.Agents(old)...); err != nil {
+		if err := tasklist.Unattended(l.spool, func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }, tasklist.Agents(all, unattended)...); err != nil {
 			app.Report(stderr, name, err)
 		}
 	}
@@ -209,17 +209,25 @@ func short(found, all []spool.Summary, now time.Time) *app.Table {
 		header = append(header, "try")
 	}
 	t := &app.Table{Header: append(header, "age", "time", "reason"), Drop: []string{"age", "try", "time"}, Whole: []string{"task", "state"}, OneLine: true}
+	if len(found) == 0 {
+		return t
+	}
 	waits := names{all: all}
-	for _, s := range found {
-		cells := []string{tasklist.Short(s.ID), task.Clean(s.Slug)}
-		if grouped {
-			cells = append(cells, s.Group)
+	t.Each = func(yield func([]string) bool) {
+		cells := make([]string, 0, len(t.Header))
+		for _, s := range found {
+			cells = append(cells[:0], tasklist.Short(s.ID), task.Clean(s.Slug))
+			if grouped {
+				cells = append(cells, s.Group)
+			}
+			cells = append(cells, string(s.State))
+			if tries {
+				cells = append(cells, strconv.Itoa(s.Attempt))
+			}
+			if cells = append(cells, brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s)); !yield(cells) {
+				return
+			}
 		}
-		cells = append(cells, string(s.State))
-		if tries {
-			cells = append(cells, fmt.Sprint(s.Attempt))
-		}
-		t.Add(append(cells, brief(now.Sub(s.Created)), brief(ran(s, now)), waits.reason(s))...)
 	}
 	return t
 }
@@ -268,13 +276,20 @@ func brief(d time.Duration) string {
 	case d < 0:
 		return "-"
 	case s < 60:
-		return fmt.Sprintf("%ds", s)
+		return strconv.FormatInt(s, 10) + "s"
 	case s < 3600:
-		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+		return twoUnits(s/60, 'm', s%60, 's')
 	case s < 86400:
-		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+		return twoUnits(s/3600, 'h', s/60%60, 'm')
 	}
-	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+	return twoUnits(s/86400, 'd', s/3600%24, 'h')
+}
+
+// twoUnits is brief's %d%c%02d%c, which is made for each task twice.
+func twoUnits(n int64, unit byte, part int64, of byte) string {
+	const digits = "0123456789"
+	var b [24]byte
+	return string(append(strconv.AppendInt(b[:0], n, 10), unit, digits[part/10], digits[part%10], of))
 }
 
 // long is the table with all that a listing knows.

@@ -186,7 +186,7 @@ func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 			if over || err != nil {
 				return err
 			}
-			w.attended(began, tasklist.Agents(all)...)
+			w.attended(began, tasklist.Agents(all, 0)...)
 		case fault.Is(err, fault.Unavailable):
 			w.tell(err)
 		default:
