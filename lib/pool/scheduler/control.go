@@ -75,7 +75,7 @@ type TaskInfo struct {
 	PID     int     `json:"pid,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`
 	Variant int     `json:"variant,omitempty"` // in which it runs, from 1 on, if there are several
-	Need    string  `json:"need,omitempty"`    // what that takes
+	Need    string  `json:"need"`              // what it takes, or, before it was sent to a node, what it could take
 	Seconds float64 `json:"seconds,omitempty"`
 	Reason  string  `json:"reason,omitempty"`
 	Command string  `json:"command"`
@@ -137,7 +137,7 @@ func (s *scheduler) list() []TaskInfo {
 	for i, x := range all {
 		out[i] = TaskInfo{
 			Seq: x.Task.Seq, ID: x.Task.ID(), State: x.State, Node: x.Node, PID: x.PID, Attempt: x.Task.Attempt, Seconds: x.Seconds,
-			Reason: x.Reason, Command: journal.Command(x.Task),
+			Reason: x.Reason, Command: journal.Command(x.Task), Need: x.Task.Spec.Needs(),
 		}
 		if x.Node != "" && x.Task.Chosen() > 0 {
 			out[i].Variant, out[i].Need = x.Task.Chosen(), x.Task.Need().String()

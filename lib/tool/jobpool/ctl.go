@@ -174,6 +174,10 @@ func ctlList(c *cli.Context) error {
 	if chosen {
 		t.Header = append(t.Header[:7:7], "variant", "command")
 	}
+	needs := slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Need != pool.Need{CPUs: 1}.String() })
+	if needs {
+		t.Header = append(t.Header, "needs")
+	}
 	for _, x := range a.Tasks {
 		pid, at := "", ""
 		if x.PID > 0 {
@@ -190,7 +194,7 @@ func ctlList(c *cli.Context) error {
 			}
 			row = append(row, variant)
 		}
-		t.Add(append(row, x.Command)...)
+		t.Add(append(row, x.Command, x.Need)[:len(t.Header)]...)
 	}
 	return t.Print(c.App.Writer)
 }
