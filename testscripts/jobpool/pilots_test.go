@@ -164,6 +164,23 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// Where a limit allows fewer jobs than --max-jobs, those that there are run all tasks.
+func TestPilotsAtLimitOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--qos=few", "--max-jobs", "3", "--scheduler", "here")
+	p.quietly("sacctmgr", "-iQ", "add", "qos", "few", "MaxSubmitJobsPerUser=1")
+	p.quietly("sacctmgr", "-iQ", "modify", "user", "root", "set", "qos+=few")
+	await(p, "Slurm knows the QOS", func() bool {
+		return exec.Command("env", append(p.env, "sbatch", "--test-only", "--qos=few", "--wrap=true")...).Run() == nil
+	})
+	status, stdout, stderr := p.run("a\nb\nc\nd\n", "echo {}; sleep 1")
+	if status != 0 || len(strings.Fields(stdout)) != 5 || strings.Contains(stderr, "QOSMax") {
+		t.Errorf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
+	}
+	await(p, "the job ends with its scheduler", func() bool { return len(p.jobs()) == 0 })
+	p.endsOnce(4)
+	p.noneLeft()
+}
+
 // From another host, a run is looked at by a step beside its scheduler.
 func TestCtlFromAnotherHostOverSlurm(t *testing.T) {
 	p := inSlurm(t, nil)

@@ -55,7 +55,8 @@ func lives(state string) bool {
 }
 
 // Fill submits jobs until so many are pending or run, and never more than the pool may have. It
-// returns those that were submitted.
+// returns those that were submitted. If a limit of Slurm allows fewer jobs, but there are some, that is
+// no error.
 func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
@@ -82,6 +83,9 @@ func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	var out []string
 	for range min(want, j.Pool.MaxJobs) - len(have) {
 		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: []*os.File{hold}})
+		if slurm.AtLimit(err) && len(have)+len(out) > 0 {
+			break // those that there are run the tasks
+		}
 		if err != nil {
 			return out, err
 		}
