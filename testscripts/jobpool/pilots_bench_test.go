@@ -31,11 +31,11 @@ type outcome struct {
 	calls, repeated int     // requests to slurmctld, and starts of tasks beyond one each
 }
 
-func newContest(b *testing.B, system string) *contest {
+func newContest(b *testing.B, system string, least, most float64) *contest {
 	c := &contest{pilotChaos: newPilotChaos(b, 0), system: system}
 	c.random = rand.New(rand.NewPCG(1, 3))
 	for c.work < chaosTime.Seconds()*float64(c.slots) {
-		took := 0.05 + 1.45*c.random.Float64()*c.random.Float64()
+		took := least + (most-least)*c.random.Float64()*c.random.Float64()
 		c.work += took
 		c.seconds = append(c.seconds, fmt.Sprintf("%.2f", took))
 	}
@@ -168,7 +168,8 @@ func (c *contest) ended() int {
 // BenchmarkPilots has jobpool and HyperQueue, where "hq" is in PATH, submit jobs for the same
 // tasks on the same cluster: the time until the last task has ended, beside what it would be if
 // all jobs ran at once without a gap; the requests to slurmctld; and how many tasks had to start
-// again when a worker was killed. With -time 2m, jobs end meanwhile and others follow.
+// again. With -time 2m, jobs end meanwhile and others follow: "killed" kills a worker, and in "cut"
+// tasks take long enough for many to run when a job ends, and none says how long it takes.
 func BenchmarkPilots(b *testing.B) {
 	systems := []string{"jobpool"}
 	if onPath("hq") {
@@ -177,22 +178,27 @@ func BenchmarkPilots(b *testing.B) {
 		fmt.Println("\nhq is not in PATH: jobpool is measured alone")
 	}
 	_ = harness.Cluster(b)
-	for b.Loop() {
-		for _, kill := range []bool{false, true} {
-			results := map[string]outcome{}
-			for _, system := range systems {
-				c := newContest(b, system)
-				r := c.finish(kill)
-				results[system] = r
-				fmt.Printf("%s, worker killed: %v: %d tasks, %.1f s (at best %.1f s), the first after %.1f s, %d requests to slurmctld, %d tasks started again\n",
-					system, kill, c.tasks, r.makespan, c.work/float64(c.slots), r.first, r.calls, r.repeated)
+	for _, scene := range []struct {
+		name        string
+		kill        bool
+		least, most float64 // seconds of a task
+	}{{"short", false, 0.05, 1.5}, {"killed", true, 0.05, 1.5}, {"cut", false, 2, 20}} {
+		b.Run(scene.name, func(b *testing.B) {
+			for b.Loop() {
+				results := map[string]outcome{}
+				for _, system := range systems {
+					c := newContest(b, system, scene.least, scene.most)
+					r := c.finish(scene.kill)
+					results[system] = r
+					fmt.Printf("%s, %s: %d tasks, %.1f s (at best %.1f s), the first after %.1f s, %d requests to slurmctld, %d tasks started again\n",
+						system, scene.name, c.tasks, r.makespan, c.work/float64(c.slots), r.first, r.calls, r.repeated)
+				}
+				if hq, ok := results["hq"]; ok {
+					b.ReportMetric(results["jobpool"].makespan/hq.makespan, "of-hq")
+					b.ReportMetric(float64(results["jobpool"].calls)/float64(hq.calls), "calls-of-hq")
+				}
 			}
-			if hq, ok := results["hq"]; ok {
-				what := map[bool]string{false: "", true: "-killed"}[kill]
-				b.ReportMetric(results["jobpool"].makespan/hq.makespan, "of-hq"+what)
-				b.ReportMetric(float64(results["jobpool"].calls)/float64(hq.calls), "calls-of-hq"+what)
-			}
-		}
+			b.ReportMetric(0, "ns/op")
+		})
 	}
-	b.ReportMetric(0, "ns/op")
 }
