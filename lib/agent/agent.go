@@ -142,6 +142,9 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	if readErr == nil {
 		r.Job = record.Job
 		r.Began, r.Ended = times(d, record)
+		if run, err := runner.ReadRun(d.Path, r.Job); err == nil {
+			r.CPU, r.Memory = run.Used.CPU, run.Used.Memory
+		}
 	}
 	if err := a.sayEnd(d, r); err != nil {
 		return err

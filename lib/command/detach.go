@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,6 +61,15 @@ func onCPUs(ids []int, start func() error) error {
 
 // PID is the process id, and the id of its process group and session.
 func (s *Session) PID() int { return s.p.Process.Pid }
+
+// CPUTime is how long the program and those that it has waited for have run on CPUs, once Wait
+// has returned.
+func (s *Session) CPUTime() time.Duration {
+	if s.p.ProcessState == nil {
+		return 0
+	}
+	return s.p.ProcessState.UserTime() + s.p.ProcessState.SystemTime()
+}
 
 // Wait waits for the end and returns the exit status as a shell would tell it.
 // What is left of the process group is killed.

@@ -1,8 +1,6 @@
 package pool
 
 import (
-	"cmp"
-	"math"
 	"slices"
 )
 
@@ -41,41 +39,8 @@ type Pool struct {
 	given    Named // of Shared
 }
 
-// reservation keeps nodes free for the first task that cannot start.
-type reservation struct {
-	task   *Task
-	way    *way    // in which it will probably start first
-	places []place // none while it waits for what all nodes share
-	beside Named   // of what is shared, what started since
-	at     int64   // when it can start, as far as is known; 0: not known
-}
-
-// place is a node of a reservation.
-type place struct {
-	node   *Node
-	beside Need // what started there since, and is to leave room for the task
-}
-
-// place is the one at a node, or nil.
-func (r *reservation) place(n *Node) *place {
-	for i := range r.places {
-		if r.places[i].node == n {
-			return &r.places[i]
-		}
-	}
-	return nil
-}
-
-// room is what tasks that start after the reservation may have of a place.
-func (r *reservation) room(at *place) Need {
-	return at.node.total.minus(r.way.local).minus(at.beside)
-}
-
 // Nodes are the nodes of the pool, in the order they came.
 func (p *Pool) Nodes() []*Node { return p.nodes }
-
-// Waiting is the number of tasks in the queue.
-func (p *Pool) Waiting() int { return p.waiting }
 
 // AddNode takes a node in.
 func (p *Pool) AddNode(n *Node) {
@@ -140,124 +105,6 @@ func (p *Pool) unlink(n *Node) {
 	last := b[len(b)-1]
 	b[n.bucket], last.bucket = last, n.bucket
 	p.buckets[n.free.CPUs] = b[:len(b)-1]
-}
-
-// Push puts a task into the queue, by its priority and number.
-func (p *Pool) Push(t *Task) {
-	key := t.class()
-	if p.lines == nil {
-		p.lines, p.widths = map[class]*line{}, map[[2]int]int{}
-	}
-	l := p.lines[key]
-	if l == nil {
-		l = &line{class: key, ways: p.ways(t.Spec)}
-		p.lines[key] = l
-		for i := range l.ways {
-			p.widths[l.ways[i].width()]++
-		}
-	}
-	before := l.len()
-	var oldHead *Task
-	if before > 0 {
-		oldHead = l.head()
-	}
-	l.push(t)
-	p.waiting++
-	switch {
-	case before == 0:
-		p.order = append(p.order, l)
-		p.up(len(p.order) - 1)
-	case l.head() != oldHead:
-		p.up(slices.Index(p.order, l))
-	}
-}
-
-func precedes(a, b *line) bool {
-	return cmp.Or(b.priority-a.priority, cmp.Compare(a.head().Seq, b.head().Seq)) < 0
-}
-
-// up moves the line at i forward to where it belongs.
-func (p *Pool) up(i int) {
-	for i > 0 && precedes(p.order[i], p.order[i-1]) {
-		p.order[i], p.order[i-1] = p.order[i-1], p.order[i]
-		i--
-	}
-}
-
-// shrunk moves the line at i to its place right after its head was taken.
-func (p *Pool) shrunk(i int) {
-	l := p.order[i]
-	if l.len() == 0 {
-		p.order = slices.Delete(p.order, i, i+1)
-		delete(p.lines, l.class)
-		for i := range l.ways {
-			width := l.ways[i].width()
-			if p.widths[width]--; p.widths[width] == 0 {
-				delete(p.widths, width)
-			}
-		}
-		return
-	}
-	for i+1 < len(p.order) && precedes(p.order[i+1], p.order[i]) {
-		p.order[i], p.order[i+1] = p.order[i+1], p.order[i]
-		i++
-	}
-}
-
-func (p *Pool) pop(i int) *Task {
-	t := p.order[i].pop()
-	p.waiting--
-	p.shrunk(i)
-	if p.reserved != nil && p.reserved.task == t {
-		p.reserved = nil
-	}
-	return t
-}
-
-// Remove takes a waiting task out of the queue, or returns nil.
-func (p *Pool) Remove(seq int64) *Task {
-	for i, l := range p.order {
-		head := l.head()
-		t := l.remove(seq)
-		if t == nil {
-			continue
-		}
-		p.waiting--
-		if t == head {
-			p.shrunk(i)
-		}
-		if p.reserved != nil && p.reserved.task == t {
-			p.reserved = nil
-		}
-		return t
-	}
-	return nil
-}
-
-// Find returns a waiting task, or nil.
-func (p *Pool) Find(seq int64) *Task {
-	for _, l := range p.order {
-		if t := l.find(seq); t != nil {
-			return t
-		}
-	}
-	return nil
-}
-
-// Each calls f for the waiting tasks, line by line, until it returns false.
-func (p *Pool) Each(f func(*Task) bool) {
-	for _, l := range p.order {
-		for _, t := range l.back {
-			if !f(t) {
-				return
-			}
-		}
-		for _, t := range l.tasks[l.first:] {
-			if !f(t) {
-				return
-			}
-		}
-	}
 }
 
 // Next removes the next task that can start now from the queue and gives it its part of a node, in
@@ -370,36 +217,6 @@ func (p *Pool) Claim(t *Task) *Slot {
 	return s
 }
 
-// reserve reserves what the first task of a line needs: in the variant in which it can start first,
-// as far as is known, or else in the first for which there are nodes.
-func (p *Pool) reserve(l *line) {
-	r := p.reserved
-	if r == nil || r.task != l.head() {
-		r = &reservation{task: l.head()}
-		p.reserved = r
-	}
-	if len(r.places) > 0 {
-		return
-	}
-	r.way = nil
-	for i := range l.ways {
-		w := &l.ways[i]
-		if !p.couldAs(l, w) {
-			continue
-		}
-		if !p.hasShared(w) {
-			if r.way == nil {
-				r.way = w
-			}
-			continue
-		}
-		places, at := p.soonest(l, w)
-		if len(r.places) == 0 || at > 0 && (r.at == 0 || at < r.at) {
-			r.way, r.places, r.at = w, places, at
-		}
-	}
-}
-
 // find returns an open node with room for the line's tasks. A node that they should avoid is taken
 // only if no other could ever run them.
 func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
@@ -457,22 +274,6 @@ func (p *Pool) scan(l *line, w *way, held *reservation, take func(*Node) bool) {
 	}
 }
 
-// beside reports whether the first task of a line can start at a place without delaying the task for
-// which it is reserved.
-func (p *Pool) beside(l *line, w *way, held *reservation, at *place) bool {
-	if held.task.Company > 0 { // it waits for the node to be empty enough
-		return false
-	}
-	if w.local.Fits(held.room(at)) {
-		return true
-	}
-	if held.at == 0 || p.Ends == nil {
-		return false
-	}
-	end := p.Ends(l.head())
-	return end > 0 && end <= held.at
-}
-
 // another reports whether nodes other than the one to avoid could take the
 // line's tasks at some time.
 func (p *Pool) another(l *line) bool {
@@ -492,55 +293,6 @@ func (p *Pool) enough(need Need, is func(*Node) bool) bool {
 		}
 	}
 	return false
-}
-
-// soonest chooses the nodes where the line's first task will probably start first in that variant,
-// and returns when; 0: unknown.
-func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
-	type choice struct {
-		n     *Node
-		at    int64
-		short int
-	}
-	var all []choice
-	another := p.another(l)
-	for _, n := range p.nodes {
-		if n.Closed() || !w.local.Fits(n.total) || another && l.avoids(n) || p.late(l, w, n) {
-			continue
-		}
-		at, known := n.freeAt(w.local)
-		if !known {
-			at = math.MaxInt64
-		}
-		all = append(all, choice{n, at, w.need.CPUs - n.free.CPUs})
-	}
-	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Or(cmp.Compare(a.at, b.at), a.short-b.short) })
-	places := make([]place, 0, w.need.Width())
-	at := int64(0)
-	for _, c := range all[:min(len(all), cap(places))] {
-		places = append(places, place{node: c.n})
-		at = max(at, c.at)
-	}
-	if at == math.MaxInt64 {
-		at = 0
-	}
-	return places, at
-}
-
-// freeAt tells when the node will have room by what is known of the ends of the
-// tasks there; 0: now.
-func (n *Node) freeAt(need Need) (int64, bool) {
-	free := n.free
-	if need.Fits(free) {
-		return 0, true
-	}
-	for _, s := range n.ending {
-		free = free.plus(s.local)
-		if need.Fits(free) {
-			return s.End, true
-		}
-	}
-	return 0, false
 }
 
 // Fits reports whether open nodes are large enough, busy or not, and the pool has what all
@@ -568,18 +320,6 @@ func (p *Pool) couldAs(l *line, w *way) bool {
 // SharedFree returns what is free of what all nodes share.
 func (p *Pool) SharedFree() Named { return p.Shared.Minus(p.given) }
 
-// Kept is the task that nodes are kept free for, and these; nil if there is none.
-func (p *Pool) Kept() (*Task, []*Node) {
-	if p.reserved == nil {
-		return nil, nil
-	}
-	var nodes []*Node
-	for _, at := range p.reserved.places {
-		nodes = append(nodes, at.node)
-	}
-	return p.reserved.task, nodes
-}
-
 func (p *Pool) late(l *line, w *way, n *Node) bool {
 	return p.Late != nil && p.Late(l.head(), w.need, n)
 }
@@ -600,34 +340,6 @@ func (p *Pool) Occupy(n *Node, t *Task) *Slot {
 
 // FitsNode reports whether n is large enough, busy or not.
 func (n *Node) FitsNode(need Need) bool { return n.local(need).Fits(n.total) }
-
-// Misfits takes all waiting tasks out of the queue whose need is not possible.
-func (p *Pool) Misfits(possible func(*Spec) bool) []*Task {
-	var out []*Task
-	for i := 0; i < len(p.order); {
-		l := p.order[i]
-		if possible(l.head().Spec) {
-			i++
-			continue
-		}
-		for l.len() > 0 {
-			out = append(out, l.pop())
-			p.waiting--
-		}
-		p.shrunk(i)
-		p.reserved = nil
-	}
-	return out
-}
-
-// TakeAll empties the queue.
-func (p *Pool) TakeAll() []*Task {
-	var out []*Task
-	for len(p.order) > 0 {
-		out = append(out, p.pop(0))
-	}
-	return out
-}
 
 // Follower removes from the queue the task that is to follow on a slot of n with that need: the one
 // at the very front, if it needs exactly this, and nothing that nodes share. Call it only after Next

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Owner is the name of the symbolic link in a task's directory that names the job which runs the
@@ -43,6 +45,13 @@ type Run struct {
 	// still receive a request to end.
 	Closed bool
 	Code   int
+	Used   Used
+}
+
+// Used is the resource use of one start of a job, where it was measured.
+type Used struct {
+	CPU    time.Duration // 0: not known
+	Memory int64         // bytes: the highest sample; 0: not known
 }
 
 // Over reports whether the command has ended, by itself or on request.
@@ -54,19 +63,28 @@ func Journal(job string, restart int) string { return fmt.Sprintf("run.%s.%d", j
 // WriteRun adds a line to a journal for a job script that was killed before it could: word is "ended"
 // or "cut".
 func WriteRun(dir, job string, restart int, word string, code int) error {
+	return writeLine(dir, job, restart, fmt.Sprintf("%s %d", word, code))
+}
+
+// WriteUsed adds the resource use of a start to its journal.
+func WriteUsed(dir, job string, restart int, u Used) error {
+	return writeLine(dir, job, restart, fmt.Sprintf("used %d %d", u.CPU.Microseconds(), u.Memory))
+}
+
+func writeLine(dir, job string, restart int, line string) error {
 	f, err := os.OpenFile(filepath.Join(dir, Journal(job, restart)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "\n%s %d;\n", word, code)
+	_, err = fmt.Fprintf(f, "\n%s;\n", line)
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // ParseRun reads a journal: lines "begun HOST PID START;", "exited CODE;", and right after that
 // "ended CODE;" or "cut CODE;", depending on whether the job script has received a request to end. If
-// the last line is missing, the script was killed: the command has ended by itself, unless a signal
-// ended it. A line that was truncated by a full disk does not count; after a retry, a line may occur
-// twice.
+// that line is missing, the script was killed: the command has ended by itself, unless a signal
+// ended it. A pilot adds "used MICROSECONDS BYTES;". A line that was truncated by a full disk does
+// not count; after a retry, a line may occur twice.
 func ParseRun(b []byte) Run {
 	var r Run
 	for line := range strings.Lines(string(b)) {
@@ -78,6 +96,10 @@ func ParseRun(b []byte) Run {
 			if word == "begun" {
 				r.Begun, r.Cut, r.Closed = true, false, false
 			}
+			continue
+		}
+		if word == "used" {
+			r.Used = parseUsed(rest)
 			continue
 		}
 		code, err := strconv.Atoi(rest)
@@ -93,6 +115,18 @@ func ParseRun(b []byte) Run {
 		}
 	}
 	return r
+}
+
+// parseUsed parses microseconds and bytes; an invalid number is not known.
+func parseUsed(text string) (u Used) {
+	cpu, memory, _ := strings.Cut(text, " ")
+	if us, err := strconv.ParseInt(cpu, 10, 64); err == nil && us > 0 && us < math.MaxInt64/int64(time.Microsecond) {
+		u.CPU = time.Duration(us) * time.Microsecond
+	}
+	if bytes, err := strconv.ParseInt(memory, 10, 64); err == nil && bytes > 0 {
+		u.Memory = bytes
+	}
+	return u
 }
 
 // ReadRun returns the run of a job that counts: one in which the command has ended by itself, or else

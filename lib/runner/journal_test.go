@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestParseRun(t *testing.T) {
@@ -21,15 +22,19 @@ func TestParseRun(t *testing.T) {
 		// Asked to end, and begun again under the same restart count.
 		"\ncut 143;\n\nbegun n2 8 1;\n": {Begun: true, Code: 143},
 		// The script was killed right after the command's end.
-		"\nbegun n1 7 99;\n\nexited 3;\n":               {Begun: true, Ended: true, Code: 3},
-		"\nbegun n1 7 99;\n\nexited 143;\n":             {Begun: true, Cut: true, Code: 143},
-		"\nbegun n1 7 99;\n\nexited 1;\n\ncut 1;\n":     {Begun: true, Cut: true, Code: 1, Closed: true},
-		"\nbegun n1 7 99;\n\nexited 143;\n\nended 143;": {Begun: true, Cut: true, Code: 143},
-		"\nbegun n1 7 99;\n\nexited 14":                 {Begun: true},
-		"\nbegun node1 7\nbegun node1 7 1;\n":           {Begun: true},
-		"\nbegun n 7 1;\n\nended 1\nended 143;\n":       {Begun: true, Ended: true, Code: 143, Closed: true},
-		"\nended 1000;\n":                               {},
-		"\nnonsense 4;\n":                               {},
+		"\nbegun n1 7 99;\n\nexited 3;\n":                 {Begun: true, Ended: true, Code: 3},
+		"\nbegun n1 7 99;\n\nexited 143;\n":               {Begun: true, Cut: true, Code: 143},
+		"\nbegun n1 7 99;\n\nexited 1;\n\ncut 1;\n":       {Begun: true, Cut: true, Code: 1, Closed: true},
+		"\nbegun n1 7 99;\n\nexited 143;\n\nended 143;":   {Begun: true, Cut: true, Code: 143},
+		"\nbegun n1 7 99;\n\nexited 14":                   {Begun: true},
+		"\nbegun node1 7\nbegun node1 7 1;\n":             {Begun: true},
+		"\nbegun n 7 1;\n\nended 1\nended 143;\n":         {Begun: true, Ended: true, Code: 143, Closed: true},
+		"\nended 1000;\n":                                 {},
+		"\nbegun n 7 1;\n\nended 0;\n\nused 1500 4096;\n": {Begun: true, Ended: true, Closed: true, Used: Used{1500 * time.Microsecond, 4096}},
+		"\nbegun n 7 1;\n\nused 1500 -1;\n\ncut 1;\n":     {Begun: true, Cut: true, Closed: true, Code: 1, Used: Used{CPU: 1500 * time.Microsecond}},
+		"\nbegun n 7 1;\n\nused 99999999999999999 x;\n":   {Begun: true},
+		"\nbegun n 7 1;\n\nused 15":                       {Begun: true},
+		"\nnonsense 4;\n":                                 {},
 	} {
 		if got := ParseRun([]byte(text)); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
@@ -43,7 +48,7 @@ func FuzzParseRun(f *testing.F) {
 	f.Add([]byte("ended 00000000000000000000001;\nended +1;\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := ParseRun(b)
-		if r.Code < 0 || r.Code > 255 || r.Ended && r.Cut || r.Over() && !r.Begun {
+		if r.Code < 0 || r.Code > 255 || r.Ended && r.Cut || r.Over() && !r.Begun || r.Used.CPU < 0 || r.Used.Memory < 0 {
 			t.Errorf("%q: %+v", b, r)
 		}
 	})

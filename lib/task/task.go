@@ -76,6 +76,9 @@ type Report struct {
 	// job's own notes; zero: not known.
 	Job          string
 	Began, Ended time.Time
+	// What the command used, where the job has measured it; 0: not known.
+	CPU    time.Duration
+	Memory int64 // bytes, at most at a time
 }
 
 // Parent is a task whose artifacts another one reads.

@@ -11,115 +11,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
-// NodeSpec is a node of the pool as it is declared.
-type NodeSpec struct {
-	Name string
-	// Slots is how many CPUs tasks may use there; 0: as many as the worker sees.
-	Slots int
-	// Jobs maps the number of CPUs that the node would have to its number of slots; may be nil.
-	Jobs func(cpus int) int
-	// Most limits the CPUs to those that the job has on the node; 0: no limit.
-	Most  int
-	Local bool // this machine, over a pipe
-	Group int  // component of a heterogeneous job
-	// Host is the machine, if the name is more specific: several jobs may share one.
-	Host string
-	// Job is the Slurm job of the node, if it differs from the scheduler's, and Socket is where its
-	// pilot accepts connections there.
-	Job, Socket string
-	// End is when the node's job ends; zero: as [EndOfJob] says.
-	End time.Time
-	// Life is how long the node's job was to last when it began; 0: unknown, or without end.
-	Life time.Duration
-	// Own says that the scheduler's own job ends then, and the scheduler with it.
-	Own bool
-}
-
-// Policy configures the decisions of a scheduler.
-type Policy struct {
-	Place          pool.Place
-	Pin            Pin
-	ConnectTimeout time.Duration
-	MinNodes       int
-	NodeTimeout    time.Duration
-	Reconnects     int
-	Retries        int           // of tasks that failed
-	LostRetries    int           // of tasks that began, and were lost
-	Delay          time.Duration // between the starts of two tasks, at least
-	TimeoutPercent int           // of the median time of the tasks that succeeded; 0: no such limit
-	Halt           Halt
-	Hold           bool
-	ReadAhead      int // tasks in memory
-	Serve          bool
-	TrackSeq       bool // tasks may depend on others by number
-	AwaitOrphans   bool // start nothing while workers of earlier runs may have tasks running
-	RetryFailed    bool
-	TimePerTask    time.Duration
-	EndMargin      time.Duration // before the end of the allocation
-	TermGrace      time.Duration // between SIGTERM and SIGKILL when the job is ended
-	Batch          bool          // in a Slurm job, whose end may kill tasks
-	ReleaseIdle    bool
-	// Elastic says that nodes come and go: a pool without nodes does not end.
-	Elastic bool
-	// NodeSetup is run once at each node before everything else; empty: no setup.
-	NodeSetup string
-	// Probe is run at each node before its first task; empty: no probe.
-	Probe string
-}
-
-// Pin says whether tasks are bound to their CPUs.
-type Pin int
-
-// The ways of binding.
-const (
-	PinAuto Pin = iota // in an allocation that confines its tasks to CPUs
-	PinNone
-	PinCores
-)
-
-// Halt says when to give up. Counts and percentages of 0 have no effect.
-type Halt struct {
-	Now                                  bool // end what runs, too
-	Fail, Success, Done                  int
-	Percent, SuccessPercent, DonePercent int // of all tasks, once three have ended; Percent: that have failed
-}
-
-// Names stores a byte for each of many names.
-type Names interface {
-	Get(name string) (byte, bool)
-	Put(name string, value byte)
-}
-
-// PastWorker is a worker of an earlier run that may not have ended. Its leases end at Until.
-type PastWorker struct {
-	Key      uint16 // as in Past
-	Identity wire.Identity
-	Until    time.Time
-	Spool    bool // it leaves a file
-}
-
-// Config is the configuration of a core.
-type Config struct {
-	Nodes    []NodeSpec
-	Session  string
-	Version  string
-	Lease    time.Duration // for how long a worker may have tasks running without contact
-	Finish   bool          // workers without a scheduler let their tasks end
-	Past     []PastWorker
-	Names    Names // for the ids of tasks that have ended; nil: in memory
-	Requests bool  // tasks come by request only
-	// Shared are the named resources that the tasks of all nodes share. Resources are those of nodes.
-	Shared    pool.Named
-	Resources []Resources
-	Policy
-}
-
-// Resources are the named resources of nodes.
-type Resources struct {
-	Nodes []string // nil: all, except for names that another entry sets for a node
-	Named pool.Named
-}
-
 // Phase is the progress of the end of a run.
 type Phase int
 
@@ -361,144 +252,6 @@ func (c *Core) journalFailed(e JournalFailed) {
 	}
 }
 
-// isFinished ends the run when there is nothing more to do.
-func (c *Core) isFinished() bool {
-	if c.paused && c.now.Sub(c.pausedAt) > patience {
-		c.stopExplicitly(Draining, "the journal cannot be written", 3)
-	}
-	for _, a := range c.attempts {
-		if !c.keptRunning(a) {
-			return false
-		}
-	}
-	if len(c.undecided)+len(c.sweeps) > 0 {
-		return false
-	}
-	c.handed()
-	if c.phase == Running && c.choked {
-		return false
-	}
-	if c.phase >= Draining {
-		c.chargeAll()
-		return true
-	}
-	if c.Serve || len(c.onHold) > 0 || !c.eof || c.orphaned > 0 {
-		return c.noNode()
-	}
-	if c.pool.Waiting() == 0 {
-		if c.chargeAll() {
-			c.schedule() // what depends on them can start
-			return false
-		}
-		if c.deps.waiting() == 0 {
-			return true
-		}
-		c.refuseUnmet()
-		return c.pool.Waiting() == 0 && c.deps.waiting() == 0
-	}
-	return c.stuck()
-}
-
-// lastWords is how much later than the end of its connection the end of a worker may become known.
-const lastWords = 2 * time.Second
-
-// noNode ends the run when there is no node, and none will come.
-func (c *Core) noNode() bool {
-	if c.awaited() {
-		return false
-	}
-	if c.orphaned > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
-		return false
-	}
-	if c.opening > 0 || slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) {
-		return false
-	}
-	if len(c.workers) > 0 && c.pool.Waiting() == 0 {
-		return false
-	}
-	c.stop(Draining, c.noNodeWhy(), 3)
-	c.chargeAll()
-	return true
-}
-
-func (c *Core) noNodeWhy() string {
-	if c.stats.attempts == 0 {
-		return "no node can be used"
-	}
-	return "all nodes are gone"
-}
-
-// stuck ends the run when nothing that waits can ever start.
-func (c *Core) stuck() bool {
-	if c.noNode() {
-		return true
-	}
-	if c.awaited() || c.opening > 0 || c.paused || c.woken || c.onTrial() {
-		return false
-	}
-	if slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.ending }) {
-		return false // another one may take its place
-	}
-	if c.stats.attempts == 0 && len(c.workers) < c.MinNodes || c.AwaitOrphans && len(c.prior) > 0 {
-		return false
-	}
-	why := "the remaining tasks cannot end before the job does"
-	if !c.allLate() {
-		why = "no remaining node can run the remaining tasks"
-	}
-	c.stop(Draining, why, ExitLeft)
-	c.chargeAll()
-	return true
-}
-
-// stop advances the end of the run; it never goes back.
-func (c *Core) stop(to Phase, why string, exit int) {
-	if c.why == "" {
-		c.why, c.exit = why, exit
-	}
-	if to <= c.phase {
-		return
-	}
-	c.phase = to
-	c.leaveOrphans()
-	for _, w := range c.workers {
-		for _, q := range w.backlog {
-			for _, a := range q {
-				c.recall(a)
-			}
-		}
-	}
-	switch to {
-	case Stopping:
-		c.killAt = c.now.Add(c.TermGrace)
-		c.killAll(false)
-	case Killing:
-		c.killAt = c.now.Add(5 * time.Second)
-		c.killAll(true)
-	}
-}
-
-// stopExplicitly stops with a status that does not depend on what is left.
-func (c *Core) stopExplicitly(to Phase, why string, exit int) {
-	if !c.explicit {
-		c.why, c.exit, c.explicit = why, exit, true
-	}
-	c.stop(to, why, exit)
-}
-
-func (c *Core) killAll(immediately bool) {
-	for _, a := range sorted(c.attempts) {
-		c.kill(a, wire.Stopped, immediately)
-	}
-}
-
-func (c *Core) kill(a *attempt, why wire.Outcome, immediately bool) {
-	if a.why == "" {
-		a.why = why
-	}
-	c.send(a.worker, &wire.Message{Kill: &wire.Kill{Key: a.key(), Why: a.why, Now: immediately}})
-}
-
 // stall is how long the scheduler must not have run to be taken for stopped.
 const stall = 5 * time.Second
 
@@ -530,32 +283,6 @@ func (c *Core) tick(e Tick) {
 	c.releaseIdle(e.Needed)
 }
 
-// signal follows the table in the manual.
-func (c *Core) signal(s syscall.Signal) {
-	switch s {
-	case syscall.SIGINT:
-		const code = 128 + int(syscall.SIGINT)
-		c.interrupt++
-		switch c.interrupt {
-		case 1:
-			c.stopExplicitly(Draining, "interrupted", code)
-			if n := c.runs(); n > 0 {
-				c.say("interrupted: waiting for %s; interrupt again to end them", plural(n, "task"))
-			}
-		case 2:
-			c.say("interrupted: ending %s; interrupt again to kill them", plural(c.runs(), "task"))
-			c.stopExplicitly(Stopping, "interrupted", code)
-		default:
-			c.stopExplicitly(Killing, "interrupted", code)
-		}
-	case syscall.SIGTERM, syscall.SIGHUP:
-		c.explicit = false // it comes after all that was before
-		c.stopExplicitly(Stopping, "ended by "+map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP"}[s], 128+int(s))
-	case syscall.SIGUSR1:
-		c.drain("drained by SIGUSR1")
-	}
-}
-
 // runs returns the number of tasks that run, as far as is known.
 func (c *Core) runs() int64 {
 	n := len(c.attempts)
@@ -563,17 +290,6 @@ func (c *Core) runs() int64 {
 		n -= w.queued
 	}
 	return int64(n)
-}
-
-func (c *Core) drain(why string) {
-	if c.phase == Running && len(c.attempts)+c.pool.Waiting()+c.deps.waiting() > 0 {
-		waits := ""
-		if n := c.runs(); n > 0 {
-			waits = ", waiting for " + plural(n, "task")
-		}
-		c.say("%s: nothing new is started%s", why, waits)
-	}
-	c.stop(Draining, why, ExitLeft)
 }
 
 func (c *Core) outputBroken(e OutputBroken) {
@@ -596,24 +312,6 @@ func (c *Core) outputLost(e OutputLost) {
 		c.stats.outputLost++
 		c.do(LostOutput(e))
 	}
-}
-
-// setEnd records when the allocation ends.
-func (c *Core) setEnd(at time.Time) {
-	c.ending = at
-	c.margin = c.EndMargin
-	if c.margin == 0 {
-		c.margin = min(30*time.Second, at.Sub(c.now)/10)
-	}
-}
-
-// checkEnd ends what runs early enough for its end to be reported.
-func (c *Core) checkEnd() {
-	if c.ending.IsZero() || c.now.Before(c.ending.Add(-c.margin)) || c.phase >= Stopping {
-		return
-	}
-	c.say("the job is about to end: ending %s", plural(c.runs(), "task"))
-	c.stop(Stopping, "the time of the job was up", ExitLeft)
 }
 
 func plural(n int64, what string) string {

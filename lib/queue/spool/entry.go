@@ -51,6 +51,8 @@ type Entry struct {
 	Started     time.Time         `json:"started,omitzero"`
 	Ended       time.Time         `json:"ended,omitzero"`
 	Job         string            `json:"job,omitempty"` // the last one, when it is over
+	CPUSeconds  *float64          `json:"cpu_seconds,omitempty"`
+	MaxMemory   *int64            `json:"max_memory,omitempty"` // bytes
 }
 
 // Tries is how often the task was tried, by itself and by those that it does again.
@@ -304,6 +306,12 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	}
 	if ended := r.Ended.UTC(); !r.Ended.IsZero() && !e.Started.IsZero() && !ended.Before(e.Started) && ended.Before(e.Ended) {
 		e.Ended = ended
+	}
+	if seconds := r.CPU.Seconds(); seconds > 0 {
+		e.CPUSeconds = &seconds
+	}
+	if r.Memory > 0 {
+		e.MaxMemory = &r.Memory
 	}
 	if len(e.Env) > 0 {
 		e.Variables = slices.Sorted(maps.Keys(e.Env))

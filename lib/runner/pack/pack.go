@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -280,10 +281,10 @@ func (p Place) Drop() error {
 	return err
 }
 
-// names lists a directory, sorted; a missing one is empty.
+// names lists a directory, sorted; a missing one is empty, and so is the file of a dismissed pilot.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	list := make([]string, len(entries))
@@ -291,6 +292,46 @@ func names(dir string) ([]string, error) {
 		list[i] = e.Name()
 	}
 	return list, err
+}
+
+// Pilots returns the pilots that have or had tickets of a class, and those that were dismissed.
+func (d Dir) Pilots(class string) ([]string, error) {
+	return names(filepath.Join(d.Class(class), takenDir))
+}
+
+// Dismiss makes a pilot that has not begun end as soon as it begins: it creates a file in the place
+// of the pilot's directory. It reports false if the pilot has begun or has tickets.
+func (d Dir) Dismiss(class, pilot string) (bool, error) {
+	path := filepath.Join(d.Class(class), takenDir, pilot)
+	_ = syscall.Rmdir(path) // of an earlier start, if it is empty
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.Close()
+}
+
+// Dismissed reports whether a pilot was dismissed.
+func (d Dir) Dismissed(class, pilot string) bool { return dismissed(d.Class(class), pilot) }
+
+func dismissed(dir, pilot string) bool {
+	info, err := os.Lstat(filepath.Join(dir, takenDir, pilot))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Forget removes what a pilot has left, except its tickets. For a pilot that still runs, this is
+// harmless.
+func (d Dir) Forget(class, pilot string) {
+	_ = os.Remove(filepath.Join(d.Class(class), takenDir, pilot)) // fails for a directory with tickets
+}
+
+// Quiet reports whether no ticket of a class was created, taken or withdrawn for some time.
+func (d Dir) Quiet(class string, since time.Duration) (bool, error) {
+	info, err := os.Stat(filepath.Join(d.Class(class), waitingDir))
+	return err == nil && clock.Since(clock.Modified(info)) >= since, err
 }
 
 // taken returns the name of a ticket that a pilot has taken as its n-th.

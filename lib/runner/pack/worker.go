@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +35,8 @@ const (
 	settleTries = 600
 	// telling is how long after the end of a task its pilot may learn that it was asked to end.
 	telling = 2 * time.Second
+	// suspended is the time between two checks from which on the job was suspended.
+	suspended = 10 * time.Second
 )
 
 // worker is a running pilot.
@@ -64,9 +68,11 @@ type running struct {
 	session *command.Session
 	code    int
 	err     error
-	until   time.Time // the end of its time limit
-	asked   time.Time // when it was asked to end
-	end     End       // why
+	until   time.Time    // the end of its time limit
+	asked   time.Time    // when it was asked to end
+	end     End          // why
+	noted   bool         // end is recorded
+	used    atomic.Int64 // bytes: the highest sample of its memory
 }
 
 // work runs the tasks of a pilot.
@@ -81,6 +87,10 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if dismissed(dir, w.id) {
+		fmt.Fprintf(out, "pilot %s: no task is left for it\n", w.id)
+		return nil
 	}
 	if err := w.begin(); err != nil {
 		return err
@@ -149,6 +159,7 @@ func (w *worker) serve(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
+	looked := idle
 	for {
 		late := false // pending tasks need more time than the pilot has left
 		if ctx.Err() == nil {
@@ -169,8 +180,15 @@ func (w *worker) serve(ctx context.Context) error {
 			if orphaned() { // Slurm has ended the pilot
 				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 			}
+			if away := clock.Since(looked); away > suspended { // suspended time does not count for the limits of tasks
+				for r := range w.running {
+					r.until = r.until.Add(away)
+				}
+			}
+			looked = clock.Now()
+			members := w.members()
 			for r, name := range w.running {
-				w.enforce(r, name)
+				w.enforce(r, name, members[r.session.PID()])
 			}
 		case <-done:
 			done = nil
@@ -313,6 +331,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	w.running[r] = name
 	go func() {
 		r.code, r.err = r.session.Wait()
+		w.noteUsed(r)
 		w.ended <- r
 	}()
 	return true, nil
@@ -338,9 +357,36 @@ func (w *worker) cancelled(name string) bool {
 	return err == nil && info.Size() > 0
 }
 
+// noteUsed records what a task has used, if its job script has not been killed: the CPU time of
+// processes for which it has not waited is not known.
+func (w *worker) noteUsed(r *running) {
+	run, err := runner.ReadRun(r.dir, r.job)
+	if err == nil && run.Over() && run.Restart == w.restart {
+		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.used.Load()})
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, err)
+	}
+}
+
+// members returns the processes of the running tasks, by session.
+func (w *worker) members() map[int][]int {
+	sessions := make([]int, 0, len(w.running))
+	for r := range w.running {
+		sessions = append(sessions, r.session.PID())
+	}
+	return machine.Members(sessions...)
+}
+
 // enforce ends a task that was cancelled, or that has exceeded a limit.
-func (w *worker) enforce(r *running, name string) {
+func (w *worker) enforce(r *running, name string, members []int) {
 	now := clock.Now()
+	enough := r.ticket.Mem
+	if enough == 0 {
+		enough = math.MaxInt64
+	}
+	used := machine.Used(members, enough)
+	r.used.Store(max(r.used.Load(), used))
 	if r.end.Why != "" {
 		if now.Sub(r.asked) >= w.Grace {
 			w.signal(r, syscall.SIGKILL)
@@ -352,26 +398,24 @@ func (w *worker) enforce(r *running, name string) {
 		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
 	case now.After(r.until):
 		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
-	case r.ticket.Mem > 0:
-		members := r.members()
-		if used := machine.Used(members, r.ticket.Mem); used > r.ticket.Mem {
-			w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
-			for _, pid := range members {
-				if pid != r.session.PID() { // the job script records the result of the command
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+	case used > enough:
+		w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
+		for _, pid := range members {
+			if pid != r.session.PID() { // the job script records the result of the command
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	}
 }
 
-// stop records why a task is ended, and asks it to end.
+// stop records why a task is ended, and asks it to end. If that cannot be recorded, as on a full
+// disk, the task is still ended, and the reason is recorded later.
 func (w *worker) stop(r *running, e End, sig syscall.Signal) {
-	if err := e.note(r.dir, r.job); err != nil {
+	err := e.note(r.dir, r.job)
+	if err != nil {
 		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
-		return // at the next check
 	}
-	r.end, r.asked = e, clock.Now()
+	r.end, r.noted, r.asked = e, err == nil, clock.Now()
 	if sig != 0 {
 		w.signal(r, sig)
 	}
@@ -421,12 +465,23 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	if err != nil {
 		return err
 	}
-	begun := run.Begun && run.Restart == w.restart
-	if begun && !run.Over() {
-		if err := runner.WriteRun(r.dir, r.job, w.restart, "cut", r.code); err != nil {
+	if r.end.Why != "" && !r.noted {
+		if err := r.end.note(r.dir, r.job); err != nil {
 			return err
 		}
-		run.Cut = true
+		r.noted = true
+	}
+	begun := run.Begun && run.Restart == w.restart
+	if begun && !run.Closed { // the job script was killed
+		word := "cut"
+		if run.Ended {
+			word = "ended"
+		} else if !run.Cut {
+			run.Code = r.code
+		}
+		if err := runner.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
+			return err
+		}
 	}
 	if run.Ended || r.end.Why != "" && begun {
 		w.drop(name)

@@ -249,18 +249,41 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 	return job, err == nil, err
 }
 
-// pilots returns the pilots of a class that are alive.
+// pilots returns the pilots of a class that are alive and were not dismissed.
 func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	for i := range rows {
-		if rows[i].Comment == p.mark()+class && Alive(&rows[i]) {
+		if rows[i].Comment == p.mark()+class && Alive(&rows[i]) && !p.Dir.Dismissed(class, rows[i].Number()) {
 			alive = append(alive, &rows[i])
 		}
 	}
 	return alive
 }
 
-// fill submits the pilots that the pending tasks of a class need, if there are fewer. Rows are those
-// of squeue.
+// sweep removes what pilots that have ended have left, and cancels dismissed pilots that are still in
+// the queue.
+func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) error {
+	var errs []error
+	states := map[string]string{}
+	for i := range rows {
+		if rows[i].Comment == r.packs.mark()+class && Alive(&rows[i]) {
+			states[rows[i].Number()] = rows[i].State
+		}
+	}
+	pilots, err := r.packs.Dir.Pilots(class)
+	for _, pilot := range pilots {
+		switch state, alive := states[pilot]; {
+		case !alive:
+			r.packs.Dir.Forget(class, pilot)
+		case state == "PENDING" && r.packs.Dir.Dismissed(class, pilot):
+			errs = append(errs, r.client.Cancel(ctx, pilot))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// fill submits the pilots that the pending tasks of a class need, if there are fewer, and cancels
+// those that are not needed. Rows are those of squeue. If Slurm refuses some pilots, that is an error
+// only if there is no other one that can run the tasks.
 func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error {
 	held, err := lock.Try(r.packs.Dir.Lock(class))
 	if errors.Is(err, lock.ErrHeld) {
@@ -270,29 +293,39 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		return err
 	}
 	defer held.Close()
+	swept := r.sweep(ctx, class, rows)
 	waiting, err := r.packs.Dir.Waiting(class)
-	if err != nil || len(waiting) == 0 {
+	if err != nil {
 		return err
 	}
 	p, err := r.packs.Dir.ReadPilot(class)
 	if err != nil {
 		return err
 	}
-	var work time.Duration // of CPUs
-	for _, t := range waiting {
-		work += t.Limit * time.Duration(t.CPUs)
+	wanted := 0
+	if len(waiting) > 0 {
+		var work time.Duration // of CPUs
+		for _, t := range waiting {
+			work += t.Limit * time.Duration(t.CPUs)
+		}
+		wanted = min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
 	}
-	wanted := min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
 	alive := r.packs.pilots(class, rows)
 	tries := r.packs.Dir.ReadTries(class)
 	// Rows may lack what was submitted a moment ago.
-	if len(alive) >= wanted || r.now().Sub(tries.At).Abs() < packPause(tries.Count) || r.packs.Dir.Submitted(class, 2*young) {
+	if r.packs.Dir.Submitted(class, 2*young) {
+		return nil
+	}
+	if len(alive) >= wanted {
+		return errors.Join(swept, r.dismiss(ctx, class, alive, wanted, p.Linger))
+	}
+	if r.now().Sub(tries.At).Abs() < packPause(tries.Count) {
 		return nil
 	}
 	if len(r.packs.Worker) == 0 {
 		return errors.New("ponos-start is neither beside this tool nor in PATH")
 	}
-	for range wanted - len(alive) {
+	for n := len(alive); n < wanted; n++ {
 		b := slurm.Batch{
 			Options: append(slices.Clone(p.Options), "--job-name="+pilotName, "--comment="+r.packs.mark()+class,
 				"--output="+r.packs.Dir.Output(class), "--open-mode=append", "--chdir="+r.packs.Dir.Class(class)),
@@ -305,10 +338,36 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		if _, err = r.client.Submit(ctx, b); err != nil {
 			err = submitError(err)
 			tries.Problem = err.Error()
-			return errors.Join(err, r.packs.Dir.Note(class, tries))
+			noted := r.packs.Dir.Note(class, tries)
+			if n > 0 && settled(err) {
+				return noted
+			}
+			return errors.Join(err, noted)
 		}
 	}
 	return nil
+}
+
+// dismiss cancels the pilots in the queue that are more than wanted, once the tickets of the class
+// have not changed for as long as a running pilot waits for tasks.
+func (r *Runner) dismiss(ctx context.Context, class string, alive []*slurm.Job, wanted int, linger time.Duration) error {
+	waiting := slices.DeleteFunc(alive, func(row *slurm.Job) bool { return row.State != "PENDING" })
+	if len(waiting) <= wanted {
+		return nil
+	}
+	if quiet, err := r.packs.Dir.Quiet(class, linger); err != nil || !quiet {
+		return err
+	}
+	var errs []error
+	for _, row := range waiting[wanted:] {
+		// A pilot that has begun meanwhile is left alone; one that begins after this ends by itself.
+		dismissed, err := r.packs.Dir.Dismiss(class, row.Number())
+		if dismissed {
+			err = r.client.Cancel(ctx, row.Number())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // packPause returns how long no more pilots are submitted after so many of which none has begun a
@@ -530,6 +589,11 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	return job
 }
 
+// waits reports whether a job in a state is in the queue and has no processes.
+func waits(state string) bool {
+	return state == "PENDING" || state == "REQUEUE_HOLD" || state == "SPECIAL_EXIT"
+}
+
 // stopPacked ends the task of a directory in its pilot, and waits for its end. The pilot and its
 // other tasks continue.
 func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
@@ -552,6 +616,9 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		i := slices.IndexFunc(rows, func(row slurm.Job) bool {
 			return row.Number() == pilot && strings.HasPrefix(row.Comment, packMark)
 		})
+		if i >= 0 && waits(rows[i].State) {
+			return nil // it was requeued, and reads the request to stop when it begins
+		}
 		if i < 0 {
 			// Slurm has forgotten the pilot, or the listing is wrong.
 			shown, err := r.client.JobDetails(ctx, pilot)

@@ -29,8 +29,6 @@ type record struct {
 	Retried     bool     `json:"retried,omitempty"`
 	WaitSeconds *float64 `json:"wait_seconds,omitempty"`
 	RunSeconds  *float64 `json:"run_seconds,omitempty"`
-	CPUSeconds  *float64 `json:"cpu_seconds,omitempty"`
-	MaxMemory   *int64   `json:"max_memory,omitempty"` // bytes, on a node
 }
 
 // whole reads the files of tasks. One that is gone meanwhile is left out.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -105,6 +104,6 @@ func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer)
 		"  export PONOS_CONFIG=%s\n"+
 		"  ponos-setup\n"+
 		"  ponos-submit --wait -- echo 'hello, world' &\n"+
-		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, app.Quote(path))
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, command.Quote(path))
 	return err
 }

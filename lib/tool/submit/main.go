@@ -16,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/place"
@@ -136,7 +137,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		return w.waitForAll(c, batch.IDs)
 	}
 	if c.IsSet("spool") {
-		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", app.Quote(s.Dir), batch.IDs[0])
+		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", command.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
 }
@@ -282,7 +283,7 @@ func oneWord(words []string) error {
 		return nil
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
-		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", app.Quote(words[0])))
+		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", command.Quote(words[0])))
 }
 
 // misplaced is a warning about lists of values behind the command, where other tools have them.
