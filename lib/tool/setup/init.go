@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
