@@ -259,11 +259,3 @@ func Sanitize(s string) string {
 
 // Nearest returns the candidate that word most likely means, or "".
 func Nearest(word string, candidates []string) string { return spelling.Nearest(word, candidates) }
-
-// Quote writes a word so that a shell reads it as it is.
-func Quote(word string) string {
-	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@%+") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
@@ -114,12 +113,12 @@ func (p *System) daemonScript(every time.Duration) ([]byte, error) {
 		words, err := command.Sibling("ponos-" + tool)
 		errs = append(errs, err)
 		for i := range words {
-			words[i] = app.Quote(words[i])
+			words[i] = command.Quote(words[i])
 		}
 		line("%s=(%s)", tool, strings.Join(words, " "))
 	}
-	line("export PONOS_CONFIG=%s", app.Quote(p.Config.Path))
-	line("pid_file=%s", app.Quote(p.Config.PIDFile))
+	line("export PONOS_CONFIG=%s", command.Quote(p.Config.Path))
+	line("pid_file=%s", command.Quote(p.Config.PIDFile))
 	line("every=%s", every)
 	b.WriteString(`
 log() { echo "$(date '+%Y-%m-%d %H:%M:%S') job $SLURM_JOB_ID on $(hostname): $*"; }

@@ -22,19 +22,9 @@ func Hostname(f *file.File, connector string) string {
 func OverSSH(host string, argv []string) []string {
 	words := make([]string, len(argv))
 	for i, a := range argv {
-		words[i] = Quote(a)
+		words[i] = command.Quote(a)
 	}
 	return []string{"ssh", "--", host, strings.Join(words, " ")}
-}
-
-// Quote makes a word that every shell of the Bourne kind reads as it is.
-func Quote(word string) string {
-	if word != "" && strings.IndexFunc(word, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_-+=/.,:@%", r)
-	}) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // Runner returns what runs programs on the machine of a host name; "" is this one.

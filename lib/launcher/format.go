@@ -3,6 +3,8 @@ package launcher
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ponos-tools/ponos/lib/command"
 )
 
 // Formats are the names of the ways in which options can be written.
@@ -55,7 +57,7 @@ func (o Options) Write(format string) (string, error) {
 func inLine(args []string) (string, error) {
 	for _, arg := range args {
 		if strings.ContainsAny(arg, " \t\n*?[]\\") {
-			return "", fmt.Errorf("%s would be changed by the shell", Quote(arg))
+			return "", fmt.Errorf("%s would be changed by the shell", command.Quote(arg))
 		}
 	}
 	return strings.Join(args, " "), nil
@@ -76,12 +78,12 @@ func (o Options) environment() (string, error) {
 	var rest []string
 	for i, option := range o {
 		if name := variables[option.Name]; name != "" && !option.Bare {
-			fmt.Fprintf(&b, "export %s=%s\n", name, Quote(option.Value))
+			fmt.Fprintf(&b, "export %s=%s\n", name, command.Quote(option.Value))
 		} else {
 			rest = append(rest, o.Args()[i])
 		}
 	}
 	line, err := inLine(rest)
-	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", Quote(line))
+	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", command.Quote(line))
 	return b.String(), err
 }

@@ -2,25 +2,24 @@ package task
 
 import "time"
 
-// Absence is what is known of something that looks do not show: a task of the queue,
-// a job of the scheduler. One look that does not show it proves nothing: a listing may
-// be short, a file system not mounted, a cache old. The zero value is the absence of
-// something that is there.
+// Absence records that listings do not show something: a task of the queue, a job of the scheduler.
+// One listing without it proves nothing: the listing may be incomplete, a file system not mounted, a
+// cache old. The zero value is the absence of something that is present.
 type Absence struct {
-	Since  time.Time `json:"since"` // the first look that did not show it
+	Since  time.Time `json:"since"` // the first listing without it
 	Last   time.Time `json:"last"`  // the last one that counts
 	Misses int       `json:"misses"`
 }
 
-// An absence is a fact after this many looks, none of which counts if it follows the
-// last one too soon. Together that is longer than NFS keeps the absence of a name
-// (60 s), and no single jump of the clock makes it shorter.
+// An absence is a fact after this many listings, none of which counts if it follows the last one too
+// soon. Together that is longer than NFS caches the absence of a name (60 s), and no single jump of
+// the clock makes it shorter.
 const (
 	absenceMisses = 5
 	absencePace   = 45 * time.Second
 )
 
-// Again is the absence after one more look that did not show the thing.
+// Again returns the absence after one more listing without the thing.
 func (a Absence) Again(now time.Time) Absence {
 	switch {
 	case a.Misses == 0:
@@ -37,15 +36,15 @@ func (a Absence) Again(now time.Time) Absence {
 	return a
 }
 
-// IsZero reports whether the thing was there at the last look.
+// IsZero reports whether the last listing had the thing.
 func (a Absence) IsZero() bool { return a.Misses == 0 }
 
-// Fact reports whether the thing was absent in so many looks, over so long a time,
-// that what cannot be taken back may follow.
+// Fact reports whether the thing was absent in enough listings, over a long enough time, for
+// irreversible steps.
 func (a Absence) Fact() bool { return a.Misses >= absenceMisses }
 
-// For is how long the thing has been absent, by the looks that count: with few of
-// them, or after a jump of the clock, it is short.
+// For returns how long the thing has been absent, by the listings that count: with few of them, or
+// after a jump of the clock, it is short.
 func (a Absence) For(now time.Time) time.Duration {
 	if a.Misses == 0 {
 		return 0

@@ -1,6 +1,6 @@
-// Package task holds the words that everyone shares: a task, its state, what the
-// queue wants done with it, and the JSON lines that go between the tools.
+// Package task has the types that all packages share: a task, its state, the actions that the queue
+// requests, and the JSON lines between the tools.
 //
-// It imports nothing of ours. Ids, slugs and records come from outside and are
+// It imports no other package of the project. Ids, slugs and records come from outside and are
 // checked here, before they become paths, arguments or lines of a log.
 package task

@@ -7,22 +7,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// mark begins the comment of a job that runs tasks. The comment is what ties the two
-// together, whatever is lost.
+// mark begins the comment of a job that runs tasks. The comment connects the two even if all records
+// are lost.
 const mark = "PONOS_TASK="
 
-// Of several ids, one that is a UUID is written as short and its bytes in base64url, and any
-// other one behind between, unless it is the first. Neither is a character of an id.
+// Of several ids, a UUID is written as short and its bytes in base64url, and any other id after
+// between, unless it is the first. Neither character can be in an id.
 const (
 	between = ','
 	short   = '.'
 )
 
-// A UUID takes 22 characters so, and not 36.
+// A UUID takes 22 characters in this form instead of 36.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Marks is the comment of a job for one task, or of a job array for several: the element
-// with index 0 is for the first one.
+// Marks returns the comment of a job for one task, or of a job array for several: the element with
+// index 0 is for the first one.
 func Marks(ids ...ID) string {
 	if len(ids) == 1 {
 		return mark + string(ids[0])
@@ -42,7 +42,7 @@ func Marks(ids ...ID) string {
 	return string(b)
 }
 
-// cutMark cuts the first id, as it is written, off what is behind the mark.
+// cutMark cuts the first encoded id off the rest of a comment.
 func cutMark(rest string) (written, after string, ok bool) {
 	if rest == "" {
 		return "", "", false
@@ -59,7 +59,7 @@ func cutMark(rest string) (written, after string, ok bool) {
 	return written, after, true
 }
 
-// marked is the task of an id as it is written.
+// marked decodes an id.
 func marked(written string) (ID, bool) {
 	if written[0] != short {
 		id, err := ParseID(written)
@@ -73,7 +73,8 @@ func marked(written string) (ID, bool) {
 	return ID(u.String()), err == nil
 }
 
-// Marked are the tasks that a comment names, in their order; nil: none, or not only ids.
+// Marked returns the tasks in a comment, in their order; nil if there are none, or if it also
+// contains other text.
 func Marked(comment string) []ID {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(comment), mark)
 	if !ok {
@@ -94,8 +95,8 @@ func Marked(comment string) []ID {
 	return ids
 }
 
-// MarkOf is the comment that a job for one task would have, of the comment of a job array and
-// the index of an element; "" if it names no such task.
+// MarkOf returns the comment that a job for one task would have, given the comment of a job array and
+// the index of an element; "" if it has no such task.
 func MarkOf(comment string, index int) string {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(comment), mark)
 	if !ok || index < 0 {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what the queue wants done with a task.
+// Kind is what the queue requests for a task.
 type Kind string
 
 // The kinds of action.
@@ -27,8 +27,8 @@ func ParseKind(s string) (Kind, error) {
 	return "", fmt.Errorf("action %.40q is neither start nor stop", s)
 }
 
-// Action is one line between the tools: what is to be done with a task, and
-// enough of the task to filter by. It never holds a secret.
+// Action is one line between the tools: what is requested for a task, and enough of the task to
+// filter by. It never contains a secret.
 type Action struct {
 	Kind        Kind   `json:"action"`
 	ID          ID     `json:"id"`
@@ -39,7 +39,7 @@ type Action struct {
 	Image       string `json:"image,omitempty"`
 }
 
-// Outcome is one line between the tools: what became of an action.
+// Outcome is one line between the tools: the result of an action.
 type Outcome struct {
 	Event  string  `json:"event"` // started, adopted, stopped, skipped, unknown, deferred, failed, ended
 	ID     ID      `json:"id"`
@@ -54,8 +54,8 @@ type Outcome struct {
 // MaxLine is the longest line in bytes that is read as a record.
 const MaxLine = 1 << 20
 
-// Line is a line as it was read. Action is nil if the line is none, and then
-// belongs to another tool.
+// Line is an input line. Action is nil if the line is not an action, and then belongs to another
+// tool.
 type Line struct {
 	Raw    []byte
 	Action *Action

@@ -48,7 +48,7 @@ const (
 	Cancelled   State = "cancelled"
 )
 
-// Final reports whether a task in this state is over.
+// Final reports whether a task in this state has ended.
 func (s State) Final() bool {
 	switch s {
 	case Completed, Failed, Error, Stopped, Cancelled:
@@ -66,19 +66,19 @@ func (s State) Known() bool {
 	return s.Final()
 }
 
-// Report is how a task is, and why.
+// Report is the state of a task, with its reason.
 type Report struct {
 	State    State
-	Reason   string  // for people; "" where there is nothing to say
+	Reason   string  // for people; "" if there is none
 	ExitCode int     // of the task's command; meaningful in Completed and Failed
-	Cost     float64 // dollars; 0: nothing, or not known
-	// Of a task whose job is over: the job, and when the command began and ended by the
-	// job's own notes; zero: not known.
+	Cost     float64 // dollars; 0: nothing, or unknown
+	// Of a task whose job has ended: the job, and when the command began and ended according to the
+	// job; zero: unknown.
 	Job          string
 	Began, Ended time.Time
-	// What the command used, where the job has measured it; 0: not known.
+	// What the command used, where the job has measured it; 0: unknown.
 	CPU    time.Duration
-	Memory int64 // bytes, at most at a time
+	Memory int64 // bytes, the maximum
 }
 
 // Parent is a task whose artifacts another one reads.
@@ -91,8 +91,7 @@ type Parent struct {
 type File struct {
 	Name string `json:"name"` // a plain file name
 	URL  string `json:"url"`  // may hold a signature: never to be printed
-	// Version tells apart what is behind the same URL at two times, where the queue
-	// can say.
+	// Version distinguishes the contents of the same URL at two times, where the queue knows it.
 	Version string `json:"-"`
 }
 
@@ -102,12 +101,12 @@ type Source struct {
 	Repository string `json:"repository,omitempty"`
 	Revision   string `json:"revision,omitempty"`
 	Archive    string `json:"archive,omitempty"` // path of a .tar.gz
-	// Patch is the path of the changes that Archive has beyond Revision: a record for
-	// people, which nothing reads.
+	// Patch is the path of the changes that Archive has beyond Revision: a record for people, which
+	// is never applied.
 	Patch string `json:"patch,omitempty"`
 }
 
-// Request is what a task needs to run, beside what the configuration gives to all tasks.
+// Request is what a task needs to run, in addition to the configuration.
 type Request struct {
 	// Find is a resource request in the language of lfind, such as "cuda(mem=14G) * 2".
 	Find string `json:"find,omitempty"`
@@ -132,7 +131,7 @@ type Attempt struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Task is all that is known of a task. Only ID is always there.
+// Task is all that is known of a task. Only ID is always set.
 type Task struct {
 	ID          ID
 	Slug        string
@@ -143,7 +142,7 @@ type Task struct {
 	Source      Source
 	Worker      string // slug of the worker within the repository's configuration
 	Image       string // Docker image, for runners that use one
-	ImageOnly   bool   // nothing but the image will do: there is no other code
+	ImageOnly   bool   // the image is the whole code: there is no other
 	Command     []string
 	Env         map[string]string // holds tokens: never to be printed
 	RequiresGPU bool
@@ -154,7 +153,7 @@ type Task struct {
 	TTL         time.Duration // longest run time; 0: no limit
 }
 
-// Label is how a task is shown to people: its slug, else its id.
+// Label returns the name of a task for people: its slug, or else its id.
 func (t Task) Label() string {
 	if t.Slug != "" {
 		return Clean(t.Slug)
@@ -162,7 +161,7 @@ func (t Task) Label() string {
 	return string(t.ID)
 }
 
-// Artifact is a file that a task has made.
+// Artifact is a file that a task has written.
 type Artifact struct {
 	Path        string // slash-separated, relative, within the task's work directory
 	Size        int64  // bytes

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
@@ -35,7 +35,7 @@ func Start(configFile, spoolDir string) string {
 	if cfg.Mode == "slurm" && len(cfg.Slurm.Daemon) > 0 {
 		setup := "ponos-setup"
 		if configFile != "" {
-			setup += " --config " + app.Quote(configFile)
+			setup += " --config " + command.Quote(configFile)
 		}
 		return setup + " submits it as a job of Slurm"
 	}

@@ -58,7 +58,7 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 	case d.Kind == BySrun:
 		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
-		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+quote(worker))
+		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+command.Quote(worker))
 	default:
 		c.Name, c.Args = "/bin/sh", []string{"-c", Via(d.Command, n.Name, worker)}
 	}
@@ -87,8 +87,6 @@ func start(c command.Cmd, log *os.File) (*link, error) {
 	return &link{p: p, log: log.Name(), from: st.Size()}, nil
 }
 
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // Reach describes, for workers, how nodes are reached, for tasks of several nodes.
 func (d *Dialer) Reach() wire.Reach {
 	r := wire.Reach{Kind: string(d.Kind), Command: wire.Text(d.Command), Options: wire.Texts(d.Options)}
@@ -100,19 +98,19 @@ func (d *Dialer) Reach() wire.Reach {
 
 // To returns how a command is run at a node of a task of several, from the first of them:
 // the program, its arguments and its environment.
-func To(r wire.Reach, p wire.Node, env []string, command string) (string, []string, []string) {
+func To(r wire.Reach, p wire.Node, env []string, script string) (string, []string, []string) {
 	options := wire.Strings(r.Options)
 	switch {
 	case p.Pilot:
-		return "srun", ToJob(options, p.Job, p.Host, command), OtherJob(env)
+		return "srun", ToJob(options, p.Job, p.Host, script), OtherJob(env)
 	case Kind(r.Kind) == BySrun:
-		return "srun", Srun(options, p.Host, p.Most, p.Group, r.External, command), SrunEnv(env)
+		return "srun", Srun(options, p.Host, p.Most, p.Group, r.External, script), SrunEnv(env)
 	case Kind(r.Kind) == BySSH:
-		return "ssh", SSH(options, p.Host, "exec /bin/sh -c "+quote(command)), env
+		return "ssh", SSH(options, p.Host, "exec /bin/sh -c "+command.Quote(script)), env
 	case Kind(r.Kind) == ByCmd:
-		return "/bin/sh", []string{"-c", Via(string(r.Command), p.Host, command)}, env
+		return "/bin/sh", []string{"-c", Via(string(r.Command), p.Host, script)}, env
 	}
-	return "/bin/sh", []string{"-c", command}, env
+	return "/bin/sh", []string{"-c", script}, env
 }
 
 // link is a child process that connects to a worker.

@@ -21,12 +21,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// logURLAge is how long the URL for a log is used without asking again. It
-// spares a request a turn; one that has expired sooner is replaced.
+// logURLAge is how long the URL for a log is reused. That saves a request per turn; a URL that
+// expires earlier is replaced.
 const logURLAge = 5 * time.Minute
 
-// PutLog replaces the published log. A task whose definition has no place for
-// one keeps none.
+// PutLog replaces the published log. If a task's definition has no place for a log, it has none.
 func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error {
 	k := q.recall(id)
 	signed := k.logURL
@@ -52,8 +51,8 @@ func (q *Queue) PutLog(ctx context.Context, id task.ID, log io.ReadSeeker) error
 	return nil
 }
 
-// logURL asks where the log goes. A task with an invalid definition still has a log,
-// which says so.
+// logURL requests the URL for the log. A task with an invalid definition still has a log, which
+// reports that.
 func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
 	_, signed, err := q.define(ctx, id)
 	if errors.Is(err, queue.ErrBroken) {
@@ -63,8 +62,7 @@ func (q *Queue) logURL(ctx context.Context, id task.ID) (string, error) {
 	return signed, err
 }
 
-// refused reports whether a presigned URL is not taken, which mostly means that
-// it has expired.
+// refused reports whether a presigned URL is refused, which mostly means that it has expired.
 func refused(err error) bool {
 	code := status(err)
 	return code == http.StatusForbidden || code == http.StatusBadRequest || code == http.StatusUnauthorized
@@ -78,13 +76,13 @@ type published struct {
 	PutURL      flexible `json:"s3_put_url"`
 }
 
-// Bounds of a list of artifacts.
+// Limits of a list of artifacts.
 const (
 	maxArtifacts = 100000
 	maxPages     = 1000
 )
 
-// Artifacts lists what a finished task has made.
+// Artifacts lists the artifacts of a finished task.
 func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error) {
 	all, err := q.list(ctx, id)
 	if err != nil {
@@ -100,7 +98,7 @@ func (q *Queue) Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, err
 	return artifacts, nil
 }
 
-// insidePath reports whether a path is relative, plain and stays where it is put.
+// insidePath reports whether a path is relative and plain, and stays in its directory.
 func insidePath(name string) bool {
 	if len(name) > 4096 {
 		return false
@@ -113,7 +111,7 @@ func insidePath(name string) bool {
 	return true
 }
 
-// list asks for the artifacts of a task: a list, or a page of one at a time.
+// list requests the artifacts of a task: a list, or one page after another.
 func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 	var all []published
 	query := url.Values{}
@@ -157,8 +155,8 @@ func (q *Queue) list(ctx context.Context, id task.ID) ([]published, error) {
 	return nil, fault.Errorf(fault.Unavailable, "more than %d pages", maxPages)
 }
 
-// asReader runs f with the credential that surely may read a task's artifacts:
-// its own or its child's. If that is not taken any more, the agent's is.
+// asReader runs f with the credential that can certainly read a task's artifacts: its own or its
+// child's. If that is no longer accepted, the agent's is used.
 func (q *Queue) asReader(ctx context.Context, id task.ID, f func(credential) error) error {
 	q.tasksMu.Lock()
 	as := q.readers[id]
@@ -204,8 +202,8 @@ func (q *Queue) artifactURL(ctx context.Context, id task.ID, path string) (*url.
 	return q.operation(ctx, "DownloadArtifact").url(q.base, map[string]string{"id": string(id), "path": path}, nil)
 }
 
-// keepKind makes an error one of the queue, unless it is known for another,
-// such as a full disk.
+// keepKind makes an error one of the queue, unless its kind is known to be different, such as a full
+// disk.
 func keepKind(err error) error {
 	var cut *brokenError
 	if status(err) != 0 || errors.As(err, &cut) {
@@ -214,8 +212,8 @@ func keepKind(err error) error {
 	return err
 }
 
-// unwanted is keepKind for what we publish: the application or the store itself may
-// say that it will never take it, such as a file that is too large.
+// unwanted is keepKind for uploads: the application or the store itself may report that it will never
+// accept the file, for example because it is too large.
 func unwanted(err error) error {
 	var e *statusError
 	if errors.As(err, &e) && (e.json || e.store) {
@@ -227,8 +225,8 @@ func unwanted(err error) error {
 	return keepKind(err)
 }
 
-// missing is keepKind for what a task needs: if the store itself says that it is
-// not there, the task cannot be run.
+// missing is keepKind for what a task needs: if the store itself reports that it does not exist, the
+// task cannot be run.
 func missing(err error) error {
 	if err == nil {
 		return nil
@@ -240,8 +238,8 @@ func missing(err error) error {
 	return keepKind(err)
 }
 
-// PutArtifact announces a file and uploads it. One that exists, from
-// an earlier attempt, is left or sent again.
+// PutArtifact announces a file and uploads it. If it exists from an earlier attempt, it is left or
+// uploaded again.
 func (q *Queue) PutArtifact(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error {
 	size, err := from.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -279,7 +277,7 @@ func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from i
 				if status(err) != http.StatusBadRequest && status(err) != http.StatusConflict {
 					return err
 				}
-				// Another process was faster: the worker itself, or a killed turn of ours.
+				// Another process was faster: the worker itself, or a killed turn of this agent.
 				q.note(id, func(k *known) { k.published = nil })
 				refusal := err
 				if there, found, err = q.find(ctx, id, a.Path); err != nil {
@@ -317,8 +315,7 @@ func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from i
 	}
 }
 
-// find looks an artifact up among those that the instance knows, which are
-// asked for once.
+// find looks up an artifact among those that the instance knows, which are requested once.
 func (q *Queue) find(ctx context.Context, id task.ID, path string) (published, bool, error) {
 	all := q.recall(id).published
 	if all == nil {
@@ -348,7 +345,7 @@ func (q *Queue) announce(ctx context.Context, id task.ID, a task.Artifact) (publ
 	return created, err
 }
 
-// arrived reports whether the contents of an artifact can be had.
+// arrived reports whether the contents of an artifact can be downloaded.
 func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 	from, err := q.artifactURL(ctx, id, path)
 	if err != nil {
@@ -369,8 +366,7 @@ func (q *Queue) arrived(ctx context.Context, id task.ID, path string) bool {
 	return err == nil
 }
 
-// GetFile downloads one of a task's files. If its URL has expired, the task is
-// asked for a new one.
+// GetFile downloads one of a task's files. If its URL has expired, a new one is requested.
 func (q *Queue) GetFile(ctx context.Context, f task.File, to *os.File) error {
 	from, err := url.Parse(f.URL)
 	if err != nil || !webAddress(f.URL) {

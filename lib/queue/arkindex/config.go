@@ -19,10 +19,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// DefaultLogContentType is what most instances sign the log URLs for.
+// DefaultLogContentType is the content type for which most instances sign the log URLs.
 const DefaultLogContentType = "text/plain; charset=utf-8"
 
-// Config says which instance, as which agent, and how.
+// Config configures the connection to an instance.
 type Config struct {
 	URL    string // root of the instance, with or without /api/v1/
 	FarmID string
@@ -30,23 +30,23 @@ type Config struct {
 
 	AuthScheme   string // scheme of the agent's token; "": Bearer
 	IdentityFile string // the agent's id and tokens, mode 0600; its directory must exist
-	// Memory has the agent's id for when the identity file is lost: by another id, the
-	// instance does not give it its tasks.
+	// Memory keeps the agent's id for when the identity file is lost: the instance gives the agent
+	// its tasks only under that id.
 	Memory         place.Memory
 	Mode           string // slurm, vast, local
 	Hostname       string // "": that of this machine
 	LogContentType string // Content-Type of a log; "": none is sent
 
 	Hardware *Hardware // what is declared at registration; nil: this machine
-	// DeclareGPU declares a GPU even if the hardware has none, so that tasks come
+	// DeclareGPU declares a GPU even if the hardware has none, so that the instance assigns tasks
 	// that need one: they will run elsewhere.
 	DeclareGPU bool
 	Load       func() (cpu, ram float64)                  // how busy the agent is, 0 to 1; nil: this machine
-	HTTP       *http.Client                               // nil: one with the limits that we need
+	HTTP       *http.Client                               // nil: one with suitable limits
 	Logger     *slog.Logger                               // nil: nothing is logged
 	Now        func() time.Time                           // nil: that of lib/clock
 	Waits      []time.Duration                            // before each repetition of a failed request; nil: about 15 s in total
-	Stall      time.Duration                              // how long a transfer may stand still; 0: 2 minutes
+	Stall      time.Duration                              // how long a transfer may stall; 0: 2 minutes
 	Sleep      func(context.Context, time.Duration) error // nil: really sleep
 }
 
@@ -56,7 +56,7 @@ type Queue struct {
 	base *url.URL
 	api  *http.Client // follows no redirect that would change a request
 	log  *slog.Logger
-	away sync.Map // host: when it was waited for in vain
+	away sync.Map // host: when a request to it timed out
 
 	mu       sync.Mutex // guards the fields below
 	identity identity
@@ -124,7 +124,7 @@ func New(cfg Config) (*Queue, error) {
 	}, nil
 }
 
-// sleep waits for d, somewhat less or more so that agents do not march in step.
+// sleep waits for about d, with jitter so that agents do not synchronize.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + 0.5*rand.Float64())))
 	defer timer.Stop()
@@ -136,8 +136,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// newHTTPClient bounds every wait of a connection, but not the time that a
-// large file takes: stalled does that.
+// newHTTPClient limits every wait of a connection, but not the total time of a large transfer:
+// stalled does that.
 func newHTTPClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = time.Minute
@@ -149,8 +149,8 @@ func newHTTPClient() *http.Client {
 // maxRedirects is how many redirects of one request are followed.
 const maxRedirects = 5
 
-// checkRedirect keeps our credentials from other hosts, and a request from
-// being turned into a GET, which is what HTTP does to a redirected POST.
+// checkRedirect keeps the agent's credentials from other hosts, and prevents that a redirected POST
+// becomes a GET, as HTTP does it.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > maxRedirects {

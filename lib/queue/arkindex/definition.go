@@ -118,10 +118,10 @@ func (f *files) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// maxName is the longest file name that file systems take.
+// maxName is the longest file name of common file systems.
 const maxName = 255
 
-// plainName reports whether a name stays in the directory that it is put into.
+// plainName reports whether a name stays in its directory.
 func plainName(name string) bool {
 	return name != "" && len(name) <= maxName && name != "." && name != ".." &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '/' || r == 0x7f || r == 0xfffd })
@@ -132,7 +132,7 @@ func webAddress(s string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// definition is a task as RetrieveTaskDefinition or RetrieveTask tells it.
+// definition is a task as RetrieveTaskDefinition or RetrieveTask returns it.
 type definition struct {
 	ID      flexible            `json:"id"`
 	Slug    flexible            `json:"slug"`
@@ -154,14 +154,14 @@ type definition struct {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Bounds of one definition.
+// Limits of one definition.
 const (
 	maxParents  = 10000
-	maxVariable = 128 << 10 // Linux takes no longer one
+	maxVariable = 128 << 10 // the limit of Linux
 )
 
-// parseDefinition decodes a definition and checks all that becomes a path, an
-// argument or a variable.
+// parseDefinition decodes a definition and checks everything that becomes a path, an argument or a
+// variable.
 func parseDefinition(raw []byte) (task.Task, string, error) {
 	var d definition
 	if len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
@@ -218,8 +218,7 @@ func parseDefinition(raw []byte) (task.Task, string, error) {
 	return t, logs, nil
 }
 
-// parseLogURL finds the URL for the log in an invalid definition
-// otherwise; "" if even that is not to be had.
+// parseLogURL finds the URL for the log in an otherwise invalid definition; "" if there is none.
 func parseLogURL(raw []byte, id task.ID) string {
 	var d struct {
 		ID     json.RawMessage `json:"id"`
@@ -259,8 +258,8 @@ func count(n flexible) int {
 	return int(i)
 }
 
-// parseActions decodes the actions of the instance. Invalid actions
-// are returned as errors beside the others, which stay usable.
+// parseActions decodes the actions of the instance. Invalid actions are returned as errors, and the
+// others are still returned.
 func parseActions(raw []byte) ([]task.Action, []error, error) {
 	type wish struct {
 		Action flexible   `json:"action"`

@@ -20,8 +20,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue"
 )
 
-// identity is what the agent is to the instance, and what the identity file
-// holds. It belongs to one instance, farm and seed.
+// identity is the identity of the agent at the instance, and the content of the identity file. It
+// belongs to one instance, farm and seed.
 type identity struct {
 	URL      string `json:"url"`
 	Farm     string `json:"farm_id"`
@@ -32,7 +32,7 @@ type identity struct {
 	Refresh  string `json:"refresh_token,omitempty"`
 }
 
-// maxIdentity bounds what is read of the identity file.
+// maxIdentity limits what is read of the identity file.
 const maxIdentity = 1 << 20
 
 // lockTime is how long another process may take to renew the token before this
@@ -40,9 +40,9 @@ const maxIdentity = 1 << 20
 // two processes register at worst.
 const lockTime = 30 * time.Second
 
-// Register makes the agent known, unless the identity file says that it is. In
-// any case the instance is asked for its OpenAPI document, which shows whether it
-// can be reached. No other operation needs it to have been called.
+// Register makes the agent known, unless the identity file shows that it is. In any case it requests
+// the OpenAPI document of the instance, which shows whether it can be reached. The other operations
+// also work without it.
 func (q *Queue) Register(ctx context.Context) (queue.Identity, error) {
 	err := q.repeat(ctx, q.base.Host, func() error { return q.reach(ctx) })
 	if err != nil {
@@ -55,8 +55,8 @@ func (q *Queue) Register(ctx context.Context) (queue.Identity, error) {
 	return queue.Identity{Agent: id.Agent, Hostname: id.Hostname, Farm: id.Farm}, nil
 }
 
-// reach renews the OpenAPI document. Only that the instance cannot be reached is
-// an error: it may well have no such document.
+// reach renews the OpenAPI document. Only an unreachable instance is an error: it may have no such
+// document.
 func (q *Queue) reach(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,7 +69,7 @@ func (q *Queue) reach(ctx context.Context) error {
 	return nil
 }
 
-// me returns the identity from memory, the file or, at last, the instance.
+// me returns the identity from memory, the file or, as a last resort, the instance.
 func (q *Queue) me(ctx context.Context) (identity, error) {
 	q.mu.Lock()
 	id := q.identity
@@ -112,7 +112,7 @@ func (q *Queue) renew(ctx context.Context, refused string) (identity, error) {
 		q.log.Debug("token is not refreshed, registering again", "error", err)
 	}
 	if !mine {
-		// Without the file, the tasks are still those of the agent that has had it.
+		// Without the file, the tasks still belong to the agent that had it.
 		id = identity{}
 		if id.Agent, err = q.cfg.Memory.Identity(q.remembered()); err != nil {
 			return identity{}, fault.Errorf(fault.Unavailable, "the agent's id: %w", err)
@@ -157,7 +157,7 @@ func (q *Queue) create(ctx context.Context, agent string) (identity, error) {
 		hardware.GPUs = []GPU{}
 	}
 	if q.cfg.DeclareGPU && len(hardware.GPUs) == 0 {
-		// The same one each time, or the farm would seem to grow.
+		// The same name each time, or the farm would seem to grow.
 		id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(q.cfg.FarmID+"/"+q.cfg.Hostname))
 		hardware.GPUs = []GPU{{ID: id.String(), Name: "by " + firstOf(q.cfg.Mode, "the runner")}}
 	}
@@ -195,7 +195,7 @@ type registration struct {
 	Hardware
 }
 
-// tokens are named differently by registration and refresh, and over the years.
+// Tokens have different names in registration and refresh, and in different versions.
 type tokens struct {
 	AccessToken  string `json:"access_token"`
 	Access       string `json:"access"`
@@ -230,7 +230,7 @@ func (q *Queue) keep(id identity) error {
 	return nil
 }
 
-// remembered is under what the agent's id is remembered.
+// remembered is the key under which the agent's id is remembered.
 func (q *Queue) remembered() string {
 	return "arkindex " + q.origin() + " " + q.cfg.FarmID + " " + q.cfg.IdentityFile
 }
@@ -241,8 +241,8 @@ func (q *Queue) remember(id identity) {
 	q.identity = id
 }
 
-// readIdentity reads the identity file. That there is none, or that it holds
-// nothing of use, is not an error: the agent registers again.
+// readIdentity reads the identity file. A missing or useless file is not an error: the agent
+// registers again.
 func (q *Queue) readIdentity() (identity, error) {
 	info, err := os.Stat(q.cfg.IdentityFile)
 	switch {
@@ -270,7 +270,7 @@ func (q *Queue) seedSum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// secrets are the credentials that no message may hold.
+// secrets returns the credentials that must not appear in messages.
 func (q *Queue) secrets() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

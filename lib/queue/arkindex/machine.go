@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Hardware is what the agent declares that it can use.
+// Hardware is what the agent declares as available.
 type Hardware struct {
 	CPUs      int   `json:"cpu_cores"`
 	Frequency int64 `json:"cpu_frequency"` // Hz
 	RAM       int64 `json:"ram_total"`     // bytes
-	GPUs      []GPU `json:"gpus"`          // without one, no task that needs a GPU comes
+	GPUs      []GPU `json:"gpus"`          // without one, no task that needs a GPU is assigned
 }
 
 // GPU is one declared GPU.
@@ -47,8 +47,8 @@ func machine() Hardware {
 	return h
 }
 
-// machineLoad is how busy this machine is: the run queue by CPU, and the memory
-// that is taken.
+// machineLoad returns how busy this machine is: the run queue per CPU, and the fraction of memory in
+// use.
 func machineLoad() (cpu, ram float64) {
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		first, _, _ := strings.Cut(string(b), " ")

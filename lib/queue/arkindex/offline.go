@@ -23,24 +23,24 @@ type setting struct {
 	Secret bool            `json:"secret"`
 }
 
-// Offline collects what a worker asks the instance for before it works. A
-// worker reads a configuration file only while it is read-only, that is while
-// it has no worker run; and it wants an OpenAPI document before anything else.
+// Offline collects what a worker requests from the instance before it works. A worker reads a
+// configuration file only in its read-only mode, that is, without a worker run; and it needs an
+// OpenAPI document first.
 func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error) {
 	doc := q.openapi(ctx).doc
 	if doc == nil {
 		doc = minimalOpenAPI()
 	}
-	// Secrets are resolved here. A worker that finds no operation for them takes
-	// the value of a secret as it is.
+	// Secrets are resolved here. A worker without an operation for them uses the value of a secret
+	// unchanged.
 	doc, err := withoutOperation(doc, "RetrieveSecret")
 	if err != nil {
 		return queue.Offline{}, err
 	}
 	o := queue.Offline{
 		Schema: doc, SchemaEnv: "ARKINDEX_API_SCHEMA_URL", Env: map[string]string{},
-		// An empty worker run would count as one, so it must go. The others make a
-		// worker fetch parents, models or elements.
+		// An empty worker run would count as one, so it is removed. The others make a worker download
+		// parents, models or elements.
 		Unset: []string{"ARKINDEX_WORKER_RUN_ID", "TASK_BOOTSTRAP", "SKIP_TASK_ELEMENTS"},
 	}
 	run, err := q.worker(ctx, t)
@@ -54,8 +54,8 @@ func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error)
 	if o.Configuration, err = configurationFile(settings); err != nil {
 		return queue.Offline{}, err
 	}
-	// It cannot ask for its parents either. Workers that know this variable have it
-	// from machines without a shared file system.
+	// It cannot request its parents either. Workers that know this variable use it on machines
+	// without a shared file system.
 	parents := map[task.ID]string{}
 	for _, p := range t.Parents {
 		parents[p.ID] = p.Slug
@@ -82,8 +82,8 @@ func (q *Queue) Offline(ctx context.Context, t task.Task) (queue.Offline, error)
 	return o, nil
 }
 
-// settings is the configuration that a worker would get: the instance's final
-// list if it has one, else merged from what the worker run holds.
+// settings returns the configuration that a worker would get: the instance's final list if it has
+// one, or else the merged content of the worker run.
 func (q *Queue) settings(ctx context.Context, t task.Task, run *workerRun) ([]setting, error) {
 	if q.has(ctx, "RetrieveWorkerRunConfiguration") {
 		var answer struct {
@@ -103,10 +103,9 @@ func (q *Queue) settings(ctx context.Context, t task.Task, run *workerRun) ([]se
 	return q.resolved(ctx, t, run.merged())
 }
 
-// merged puts together the configurations of the worker version, the model and
-// the user, as workers did before instances did it for them. A later one wins;
-// what the version offers to the user has its default, or null, unless the
-// model says something.
+// merged merges the configurations of the worker version, the model and the user, as workers did
+// before instances did it for them. A later one wins; options of the version that the user may set
+// have their default, or null, unless the model sets them.
 func (w *workerRun) merged() []setting {
 	values := map[string]json.RawMessage{}
 	var secrets []string
@@ -145,8 +144,8 @@ func (w *workerRun) merged() []setting {
 	return list
 }
 
-// resolved replaces the names of secrets by what they hold. Without an
-// operation for secrets, the values are the secrets already.
+// resolved replaces the names of secrets by their contents. Without an operation for secrets, the
+// values already are the contents.
 func (q *Queue) resolved(ctx context.Context, t task.Task, list []setting) ([]setting, error) {
 	ask := q.has(ctx, "RetrieveSecret")
 	for i, s := range list {
@@ -176,8 +175,8 @@ func (q *Queue) resolved(ctx context.Context, t task.Task, list []setting) ([]se
 	return list, nil
 }
 
-// secretValue is what a worker makes of a secret: structured by the extension
-// of its name, or the text if it is not what the extension says.
+// secretValue parses a secret as a worker does: by the extension of its name, or as text if that
+// fails.
 func secretValue(name, content string) (json.RawMessage, error) {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json":
@@ -200,8 +199,7 @@ func secretValue(name, content string) (json.RawMessage, error) {
 	return json.Marshal(content)
 }
 
-// oldBooleans makes booleans of the words that are booleans in YAML 1.1, which is
-// what workers read.
+// oldBooleans converts the words that are booleans in YAML 1.1, which workers use.
 func oldBooleans(node *yaml.Node) {
 	if node.Kind == yaml.ScalarNode && node.Style == 0 && node.ShortTag() == "!!str" {
 		switch node.Value {
@@ -216,9 +214,8 @@ func oldBooleans(node *yaml.Node) {
 	}
 }
 
-// configurationFile writes the settings in the two forms that workers read at
-// once: since base-worker 0.6 the list under "configuration", before that the
-// keys themselves.
+// configurationFile writes the settings in both forms that workers read: since base-worker 0.6 the
+// list under "configuration", before that the keys themselves.
 func configurationFile(list []setting) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("{\n\"configuration\": [")

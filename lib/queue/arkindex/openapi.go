@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// operation is where an operation is found.
+// operation is the method and path of an operation.
 type operation struct {
 	Method string `json:"method"`
 	Path   string `json:"path"` // template, from the root of the host
@@ -36,17 +36,17 @@ var fallback = map[string]operation{
 // opRefresh renews the agent's token.
 const opRefresh = "RefreshAgentToken"
 
-// spellings are further ids that the same operation has had.
+// spellings are other ids of the same operation.
 var spellings = map[string][]string{
 	opRefresh:           {"RefreshToken", "CreateAgentRefresh", "RefreshAgent"},
 	"PartialUpdateTask": {"UpdateTask"},
 }
 
-// maxOperations bounds what is kept of a document.
+// maxOperations limits what is kept of a document.
 const maxOperations = 20000
 
-// parseOpenAPI reads where the operations of an OpenAPI document are. Servers
-// named in the document are ignored: our credentials go to the configured host.
+// parseOpenAPI reads the operations of an OpenAPI document. Servers in the document are ignored: the
+// agent's credentials go only to the configured host.
 func parseOpenAPI(doc []byte) (map[string]operation, error) {
 	var d struct {
 		OpenAPI json.RawMessage            `json:"openapi"`
@@ -93,8 +93,8 @@ func parseOpenAPI(doc []byte) (map[string]operation, error) {
 	return found, nil
 }
 
-// url fills in the parameters of an operation. Values are escaped, and cannot
-// climb out of their place in the path.
+// url inserts the parameters of an operation. Values are escaped, and cannot leave their path
+// segment.
 func (o operation) url(base *url.URL, params map[string]string, query url.Values) (*url.URL, error) {
 	var plain, escaped strings.Builder
 	rest := o.Path
@@ -131,7 +131,7 @@ func (o operation) url(base *url.URL, params map[string]string, query url.Values
 	}, nil
 }
 
-// climbs reports whether a value has a path segment with a meaning of its own.
+// climbs reports whether a value has a path segment with a special meaning.
 func climbs(value string) bool {
 	for segment := range strings.SplitSeq(value, "/") {
 		if segment == ".." || segment == "." {
@@ -149,8 +149,8 @@ func escapeSegments(value string) string {
 	return strings.Join(segments, "/")
 }
 
-// minimalOpenAPI is a document with our fallback table, for a worker that must
-// have one where the instance gives none.
+// minimalOpenAPI is a document with the fallback table, for a worker that needs one where the
+// instance has none.
 func minimalOpenAPI() []byte {
 	paths := map[string]map[string]any{}
 	for _, id := range slices.Sorted(maps.Keys(fallback)) {
@@ -167,7 +167,7 @@ func minimalOpenAPI() []byte {
 	return doc
 }
 
-// withoutOperation returns the document without one operation, otherwise as it is.
+// withoutOperation returns the document without one operation.
 func withoutOperation(doc []byte, id string) ([]byte, error) {
 	var d map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &d); err != nil {

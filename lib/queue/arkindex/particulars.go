@@ -10,16 +10,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// maxParticulars bounds the file of particulars.
+// maxParticulars limits the file of particulars.
 const maxParticulars = 32 << 20
 
-// particularsFile keeps what is known of tasks that are to be started. An action
-// is repeated until its task runs, which on Slurm may take hours; without the
-// file, a turn run by cron would ask for each definition again every time.
+// particularsFile caches what is known of tasks that are to be started. An action is repeated until
+// its task runs, which may take hours on Slurm; without the file, each turn from cron would request
+// each definition again.
 func (q *Queue) particularsFile() string { return q.cfg.IdentityFile + ".tasks.json" }
 
-// loadParticulars reads the file, once. It saves requests and nothing else, so
-// that any fault of it is passed over.
+// loadParticulars reads the file, once. It only saves requests, so all of its errors are ignored.
 func (q *Queue) loadParticulars() {
 	q.tasksMu.Lock()
 	defer q.tasksMu.Unlock()
@@ -55,8 +54,7 @@ func (q *Queue) loadParticulars() {
 	q.kept = file.Tasks
 }
 
-// keepParticulars writes the file if the tasks that are to be started are others
-// than before.
+// keepParticulars writes the file if the set of tasks that are to be started has changed.
 func (q *Queue) keepParticulars(actions []task.Action) {
 	var tasks []task.Action
 	for _, a := range actions {

@@ -17,7 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Bounds of what a server can make us keep in memory or wait for.
+// Limits of what a server can make the agent keep in memory or wait for.
 const (
 	maxAnswer     = 32 << 20 // bytes of a JSON answer
 	maxWords      = 8 << 10  // bytes that are read of an error's explanation
@@ -43,13 +43,13 @@ type call struct {
 	as    credential
 }
 
-// statusError is an answer of the server with another status than success.
+// statusError is an answer with an error status.
 type statusError struct {
 	request string // method and address
 	code    int
-	words   string // what the server says, fit for one line
-	json    bool   // it says so in JSON: the application answers, not something in front of it
-	store   bool   // it says so as an object store does
+	words   string // the server's message, fit for one line
+	json    bool   // it is JSON, so the application answers, and not a proxy in front of it
+	store   bool   // it is the answer of an object store
 	after   time.Duration
 }
 
@@ -80,7 +80,7 @@ func passing(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// brokenError is a connection that could not be made or broke.
+// brokenError is a connection that could not be opened, or that broke.
 type brokenError struct {
 	request string
 	err     error
@@ -90,9 +90,9 @@ type brokenError struct {
 func (e *brokenError) Error() string { return e.request + ": " + e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// do performs a call and decodes the answer into into; *[]byte takes it as it is.
-// There must be an answer in JSON: a page that says 200 was not written by the
-// instance, and then nothing is done.
+// do performs a call and decodes the answer into into, or copies it if into is a *[]byte. The answer
+// must be JSON: a page with status 200 that is not JSON was not written by the instance, and nothing
+// was done.
 func (q *Queue) do(ctx context.Context, c call, into any) error {
 	o := q.operation(ctx, c.op)
 	err := q.authorized(ctx, o, c, into)
@@ -105,8 +105,8 @@ func (q *Queue) do(ctx context.Context, c call, into any) error {
 	return fault.Wrap(fault.Unavailable, err)
 }
 
-// authorized sends a call with its credential; the agent's own is renewed if
-// the server does not take it any more.
+// authorized sends a call with its credential. If the server no longer accepts the agent's own, it is
+// renewed.
 func (q *Queue) authorized(ctx context.Context, o operation, c call, into any) error {
 	if c.as.anonymous || c.as.token != "" {
 		return q.persist(ctx, o, c, c.as, into)
@@ -126,7 +126,7 @@ func (q *Queue) authorized(ctx context.Context, o operation, c call, into any) e
 	return q.persist(ctx, o, c, credential{scheme: q.cfg.AuthScheme, token: id.Access}, into)
 }
 
-// persist sends a request until it is answered, as often as Waits allows.
+// persist repeats a request until it is answered, as often as Waits allows.
 func (q *Queue) persist(ctx context.Context, o operation, c call, as credential, into any) error {
 	target, err := o.url(q.base, c.path, c.query)
 	if err != nil {
@@ -141,18 +141,18 @@ func (q *Queue) persist(ctx context.Context, o operation, c call, as credential,
 	return q.repeat(ctx, target.Host, func() error { return q.once(ctx, o.Method, target, body, as, into) })
 }
 
-// awayTime is how long a host that did not answer is not tried again. A
-// turn that has a thousand tasks to report must not wait a thousand times.
+// awayTime is how long a host that did not answer is not tried again. A turn with a thousand tasks to
+// report must not time out a thousand times.
 const awayTime = 30 * time.Second
 
-// away says since when a host is.
+// away returns since when a host does not answer.
 type away struct {
 	since  time.Time
 	silent bool
 }
 
-// repeat runs f, which speaks to a host, again while it fails in a way that may
-// pass. A host that does not say anything is not even asked again so soon.
+// repeat runs f, which sends requests to a host, again while it fails in a way that may pass. For a
+// while, a host that did not answer is not tried again.
 func (q *Queue) repeat(ctx context.Context, host string, f func() error) error {
 	for i := 0; ; i++ {
 		was, _ := q.away.Load(host)
@@ -221,7 +221,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 	case len(bytes.TrimSpace(answer)) == 0:
 		return fmt.Errorf("%s: answer is empty", what)
 	}
-	// The answer is not quoted: there may be a token in it.
+	// The answer is not quoted: it may contain a token.
 	switch {
 	case bytes.HasPrefix(bytes.TrimSpace(answer), []byte("<")):
 		return fmt.Errorf("%s: answer is HTML, not JSON", what)
@@ -238,7 +238,7 @@ func (q *Queue) once(ctx context.Context, method string, target *url.URL, body [
 	return nil
 }
 
-// send performs a request; an answer other than 2xx is an error.
+// send performs a request; an answer without a 2xx status is an error.
 func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", "ponos")
 	what := shown(req)
@@ -277,10 +277,10 @@ func (q *Queue) sendQuietly(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// shown is how a request is called in messages.
+// shown is how messages refer to a request.
 func shown(req *http.Request) string { return req.Method + " " + address(req.URL) }
 
-// address is a URL without what may be a credential: query, fragment, user.
+// address returns a URL without parts that may be a credential: query, fragment, user.
 func address(u *url.URL) string {
 	return task.Clean((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
@@ -307,8 +307,8 @@ func plain(err error) error {
 	}
 }
 
-// explanation is what a server says about an error, made one line: the detail
-// of Arkindex or Django REST, the message of an object store, else the text.
+// explanation returns the server's message about an error as one line: the detail of Arkindex or
+// Django REST, the message of an object store, or else the text.
 func explanation(body []byte) string {
 	var answer any
 	if json.Unmarshal(body, &answer) == nil {
@@ -363,7 +363,7 @@ func clip(s string, n int) string {
 	return task.Clean(s)
 }
 
-// scrub takes our own credentials out of a text, in case a server repeats them.
+// scrub removes the agent's credentials from a text, in case a server repeats them.
 func (q *Queue) scrub(text string, more ...string) string {
 	for _, secret := range append(q.secrets(), more...) {
 		if len(secret) >= 8 {

@@ -15,8 +15,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 )
 
-// How long a document is believed, and how soon it is asked for again when an
-// operation is not where it says, or when it could not be had.
+// How long a document is used, and how soon it is requested again when an operation is missing at its
+// path, or when the request has failed.
 const (
 	schemaAge   = 24 * time.Hour
 	schemaAgain = 5 * time.Minute
@@ -25,14 +25,14 @@ const (
 
 // schema is the instance's OpenAPI document.
 type schema struct {
-	doc        []byte // nil: the instance gives none
+	doc        []byte // nil: the instance has none
 	operations map[string]operation
 	asked      time.Time // when the instance was asked, or the file was written
 }
 
 func (q *Queue) schemaFile() string { return q.cfg.IdentityFile + ".openapi.json" }
 
-// operation finds an operation: by the instance's document, else by our table.
+// operation finds an operation: in the instance's document, or else in the fallback table.
 func (q *Queue) operation(ctx context.Context, id string) operation {
 	s := q.openapi(ctx)
 	for _, name := range append([]string{id}, spellings[id]...) {
@@ -73,8 +73,8 @@ func (q *Queue) openapi(ctx context.Context) *schema {
 	return q.schema
 }
 
-// moved asks the instance again, unless it was asked lately, and reports
-// whether an operation is elsewhere than it was thought to be.
+// moved requests the document again, unless that was done lately, and reports whether an operation
+// has another path than before.
 func (q *Queue) moved(ctx context.Context, id string, was operation) (operation, bool) {
 	q.mu.Lock()
 	now := q.cfg.Now()
@@ -86,7 +86,7 @@ func (q *Queue) moved(ctx context.Context, id string, was operation) (operation,
 	return is, is != was
 }
 
-// fetchSchema asks the instance; if that fails, what was known stays. q.mu is held.
+// fetchSchema requests the document; if that fails, the known one stays. q.mu is held.
 func (q *Queue) fetchSchema(ctx context.Context, now time.Time) error {
 	doc, operations, err := q.downloadSchema(ctx)
 	if err != nil {
@@ -104,14 +104,13 @@ func (q *Queue) fetchSchema(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// cachedSchema reads the cache file. Whatever is wrong with it, the instance is
-// asked instead.
+// cachedSchema reads the cache file. If that fails in any way, the instance is queried instead.
 func (q *Queue) cachedSchema(now time.Time) *schema {
 	info, err := os.Stat(q.schemaFile())
 	if err != nil || info.Size() > maxSchema || clock.Modified(info).After(now.Add(time.Hour)) {
 		return nil
 	}
-	// Another instance's document would send our requests astray.
+	// The document of another instance would send requests to wrong paths.
 	if id, err := q.readIdentity(); err != nil || id.URL != q.origin() {
 		return nil
 	}

@@ -26,15 +26,14 @@ type known struct {
 	published map[string]published // by path; nil: not asked yet
 }
 
-// maxKnown bounds the memory: beyond it, everything is asked for again.
+// maxKnown limits the memory: beyond it, everything is requested again.
 const maxKnown = 50000
 
-// definitions is how many definitions are asked for at once.
+// definitions is how many definitions are requested at once.
 const definitions = 8
 
-// Actions asks what is to be done, which is the heartbeat. A start gets its
-// task's particulars; if those cannot be had, the action is left out, as nothing
-// could choose by them, and it is repeated next time anyway.
+// Actions requests the actions, which is the heartbeat. A start gets its task's particulars; without
+// them, filters could not decide about the action, so it is left out, and repeated next time anyway.
 func (q *Queue) Actions(ctx context.Context, _ func(task.ID) bool) ([]task.Action, error) {
 	cpu, ram := q.cfg.Load()
 	number := func(x float64) string { return strconv.FormatFloat(share(x), 'f', -1, 64) }
@@ -90,7 +89,7 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 		case errors.Is(err, queue.ErrGone), errors.Is(err, queue.ErrNotMine):
 			q.log.Info("start is ignored", "task", a.ID, "error", err)
 		case errors.Is(err, queue.ErrBroken):
-			// Waiting will not mend it; who starts it finds the same and reports it.
+			// Waiting will not help; ponos-start finds the same and reports it.
 			good = append(good, a)
 		default:
 			problems = append(problems, fmt.Errorf("task %s: start waits for the next turn: %w", a.ID, err))
@@ -100,8 +99,7 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 	return good, problems
 }
 
-// particulars is what people filter actions by. An address may hold a password,
-// which stays behind.
+// particulars is what people filter actions by. An address may contain a password, which is removed.
 func particulars(t task.Task) *task.Action {
 	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.CleanAddress(t.Source.Repository), Image: task.Clean(t.Image)}
 }
@@ -126,7 +124,7 @@ func (q *Queue) note(id task.ID, change func(*known)) {
 	q.tasks[id] = k
 }
 
-// Task is the definition of a task, with its parents' slugs and its source.
+// Task returns the definition of a task, with its parents' slugs and its source.
 func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	t, _, err := q.define(ctx, id)
 	if err != nil {
@@ -167,8 +165,8 @@ func (q *Queue) Task(ctx context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
-// define fetches a definition and checks whose task it is. The URL for the log
-// comes with queue.ErrBroken as well.
+// define downloads a definition and checks whose task it is. The URL for the log is also returned
+// with queue.ErrBroken.
 func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, error) {
 	me, err := q.me(ctx)
 	if err != nil {
@@ -192,9 +190,9 @@ func (q *Queue) define(ctx context.Context, id task.ID) (task.Task, string, erro
 	return t, logURL, nil
 }
 
-// taskCall is do for an operation on a task, with what its refusal means. Only
-// the application itself can say that a task is gone: a 404 that is not JSON
-// comes from something in front of it, or from an address that does not exist.
+// taskCall is do for an operation on a task, and interprets its refusal. Only the application itself
+// can report that a task is gone: a 404 that is not JSON comes from a proxy, or from an address that
+// does not exist.
 func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) error {
 	if c.path == nil {
 		c.path = map[string]string{}
@@ -214,9 +212,8 @@ func (q *Queue) taskCall(ctx context.Context, id task.ID, c call, into any) erro
 	return err
 }
 
-// final is for what a task needs beside its definition: if the application
-// itself refuses that, the task cannot be run, now or later. What is said of a
-// parent must not be taken for the task itself.
+// final is for what a task needs beside its definition: if the application itself refuses that, the
+// task can never be run. An error about a parent must not be taken for one about the task itself.
 func final(err error) error {
 	var e *statusError
 	if errors.As(err, &e) && e.json && e.code >= 400 && e.code < 500 && e.code != http.StatusTooManyRequests {
@@ -225,7 +222,7 @@ func final(err error) error {
 	return err
 }
 
-// broken makes an error of a task that can never be run.
+// broken creates the error of a task that can never be run.
 func broken(format string, args ...any) error {
 	return fault.Wrap(fault.Failed, &brokenTask{fmt.Errorf(format, args...)})
 }
@@ -239,9 +236,9 @@ func (e *brokenTask) Unwrap() []error { return []error{queue.ErrBroken, e.err} }
 // Claim does nothing: the instance assigns a task to one agent.
 func (q *Queue) Claim(context.Context, task.ID) error { return nil }
 
-// Report reports a state; the instance takes neither reason nor exit code. It
-// knows a graph of the states and refuses other steps. Where both sides are right,
-// this finds the way: see detour.
+// Report reports a state; the instance accepts neither reason nor exit code. It allows only some
+// transitions between states. If both sides are right, this finds a sequence of allowed ones: see
+// detour.
 func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	if !r.State.Known() {
 		return fmt.Errorf("state %.20q is not known", r.State)
@@ -268,13 +265,13 @@ func (q *Queue) Report(ctx context.Context, id task.ID, r task.Report) error {
 	return nil
 }
 
-// PutAttempt does nothing: the instance has no place for earlier attempts of a task.
+// PutAttempt does nothing: the instance cannot store earlier attempts of a task.
 func (q *Queue) PutAttempt(context.Context, task.ID, task.Attempt, io.ReadSeeker) error { return nil }
 
-// Explain does nothing: the instance has no place for why tasks wait.
+// Explain does nothing: the instance cannot store why tasks wait.
 func (q *Queue) Explain(map[task.ID]string) error { return nil }
 
-// State is what the instance takes a task's state for.
+// State returns the state of a task at the instance.
 func (q *Queue) State(ctx context.Context, id task.ID) (task.State, error) {
 	var now definition
 	if err := q.taskCall(ctx, id, call{op: "RetrieveTask"}, &now); err != nil {
@@ -283,8 +280,8 @@ func (q *Queue) State(ctx context.Context, id task.ID) (task.State, error) {
 	return task.State(strings.ToLower(string(now.State))), nil
 }
 
-// detour says what to report for a task that the queue has in one state, if it
-// refuses the state that the task is in; none is fine as well.
+// detour returns the states to report for a task that the queue has in one state, if it refuses the
+// state that the task is in; possibly none.
 func detour(is, want task.State) (steps []task.State, ok bool) {
 	switch {
 	case is == want:
@@ -298,11 +295,11 @@ func detour(is, want task.State) (steps []task.State, ok bool) {
 	case is == task.Running && want == task.Pending:
 		return nil, true // Slurm runs it again; the queue knows no way back
 	case is == task.Running && want == task.Stopped:
-		return []task.State{task.Error}, true // stopped here, though the queue did not ask for it
+		return []task.State{task.Error}, true // stopped here, though the queue did not request it
 	case (is == task.Pending || is == task.Unscheduled) && want == task.Stopped:
 		return []task.State{task.Running, task.Error}, true
 	case (is == task.Pending || is == task.Unscheduled) && want.Final():
-		return []task.State{task.Running, want}, true // over before we looked
+		return []task.State{task.Running, want}, true // it ended before it was first seen running
 	}
 	return nil, false
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/progress"
 )
 
-// put uploads a file to a presigned URL, from its beginning to the end that it
-// has now: a log may grow meanwhile.
+// put uploads a file to a presigned URL, up to its present size: a log may grow meanwhile.
 func (q *Queue) put(ctx context.Context, signed, contentType string, from io.ReadSeeker) error {
 	size, err := from.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -49,7 +48,7 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 			return watch.explain(ctx, err)
 		}
 		defer resp.Body.Close()
-		// Whatever is in front of the store may say that all is well, and have stored nothing.
+		// A proxy in front of the store may report success, and have stored nothing.
 		for kind, name := range map[string]string{"text/html": "HTML", "application/json": "JSON"} {
 			if strings.HasPrefix(resp.Header.Get("Content-Type"), kind) {
 				return fault.Errorf(fault.Unavailable, "%s: answer is %s: it is not from an object store", shown(req), name)
@@ -59,9 +58,8 @@ func (q *Queue) put(ctx context.Context, signed, contentType string, from io.Rea
 	})
 }
 
-// get downloads to a file, from its beginning. want is the size that it must
-// have, or -1. With a credential the URL is one of the API, which may redirect
-// to the object store; the credential then stays behind.
+// get downloads to a file. want is the required size, or -1. With a credential, the URL is one of the
+// API, which may redirect to the object store; the credential is not sent there.
 func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int64, to *os.File) error {
 	return q.repeat(ctx, from.Host, func() error {
 		if err := to.Truncate(0); err != nil {
@@ -76,7 +74,7 @@ func (q *Queue) get(ctx context.Context, from *url.URL, as credential, want int6
 		if err != nil {
 			return errors.New("invalid URL")
 		}
-		// A transport that decompresses would hide that an answer breaks off.
+		// A transport that decompresses would hide a truncated answer.
 		req.Header.Set("Accept-Encoding", "identity")
 		req.Header.Set("Accept", "*/*")
 		if as.token != "" {
@@ -126,8 +124,7 @@ func (d *diskWriter) Write(p []byte) (int, error) {
 
 var errStall = errors.New("transfer stalled")
 
-// watch ends a transfer that stands still. How long it takes in all is not
-// bounded: files are large.
+// watch ends a stalled transfer. The total time is not limited: files are large.
 type watch struct {
 	limit time.Duration
 	timer *time.Timer
@@ -146,7 +143,7 @@ func (w *watch) stop() {
 	w.end(nil)
 }
 
-// explain names the stall where the error only knows that the end was asked for.
+// explain names the stall where the error only reports the cancellation.
 func (w *watch) explain(ctx context.Context, err error) error {
 	var broken *brokenError
 	if errors.As(err, &broken) && errors.Is(context.Cause(ctx), errStall) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// workerRun is what we need of RetrieveWorkerRun. Its parts are of different
-// ages, and any may be missing.
+// workerRun is the relevant part of RetrieveWorkerRun. Its fields are from different versions, and
+// any may be missing.
 type workerRun struct {
 	Version struct {
 		Configuration *struct {
@@ -68,13 +68,13 @@ func (q *Queue) worker(ctx context.Context, t task.Task) (*workerRun, error) {
 	return &w, nil
 }
 
-// revision is a commit, tag or branch; git must not take it for an option.
+// revision checks a commit, tag or branch; git must not take it for an option.
 var revision = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._/-]*$`)
 
 // maxRevision is how long it may be.
 const maxRevision = 251
 
-// source says where the code of a worker is.
+// source returns where the code of a worker is.
 func (w *workerRun) source() (task.Source, error) {
 	s := task.Source{Repository: string(w.Version.Worker.Repository)}
 	if w.Version.Revision != nil {

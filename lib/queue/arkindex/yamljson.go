@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// writeJSON writes a JSON value so that a YAML 1.1 parser, which is what workers
-// read their configuration with, sees the same value. YAML is said to contain
-// JSON, but 1e-05 is a string there, and control characters are not let in.
+// writeJSON writes a JSON value so that a YAML 1.1 parser, with which workers read their
+// configuration, reads the same value. YAML is said to contain JSON, but 1e-05 is a string there, and
+// control characters are not allowed.
 func writeJSON(b *bytes.Buffer, raw json.RawMessage) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -54,8 +54,7 @@ func writeValue(b *bytes.Buffer, value any) {
 	}
 }
 
-// yamlNumber gives a number with an exponent the point and the sign that YAML
-// 1.1 wants of it.
+// yamlNumber adds the point and the sign that YAML 1.1 requires in a number with an exponent.
 func yamlNumber(s string) string {
 	i := strings.IndexAny(s, "eE")
 	if i < 0 {
@@ -71,8 +70,8 @@ func yamlNumber(s string) string {
 	return mantissa + "e" + exponent
 }
 
-// writeString writes a string in ASCII, but for what JSON can only say with two
-// escapes, which YAML would take for two characters.
+// writeString writes a string in ASCII, except characters that JSON can only express with two
+// escapes, which YAML would read as two characters.
 func writeString(b *bytes.Buffer, s string) {
 	b.WriteByte('"')
 	for _, r := range s {

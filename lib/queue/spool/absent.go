@@ -12,16 +12,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// absence is a file of absent/, by the name of a task: which of its parents is not in the
-// spool, and how often that was seen.
+// absence is a file of absent/, named after a task: which of its parents is not in the spool, and how
+// often that was seen.
 type absence struct {
 	Parent task.ID `json:"parent"`
 	task.Absence
 }
 
-// parentGone counts a look at the spool that has not shown the parent of a task, and
-// reports whether the parent is gone. On NFS, a host may take a file for absent for a
-// minute after another host has made it.
+// parentGone counts a listing of the spool without the parent of a task, and reports whether the
+// parent is gone. On NFS, a host may cache the absence of a file for a minute after another host has
+// created it.
 func (s *Spool) parentGone(child, parent task.ID) (bool, error) {
 	var a absence
 	path := s.path(absentDir, string(child))
@@ -44,7 +44,7 @@ func (s *Spool) parentGone(child, parent task.ID) (bool, error) {
 	return a.Fact(), nil
 }
 
-// parentBack forgets that a parent of a task was absent.
+// parentBack removes the record of an absent parent.
 func (s *Spool) parentBack(child task.ID) error {
 	if err := os.Remove(s.path(absentDir, string(child))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Errorf(fault.Unavailable, "spool: %w", err)

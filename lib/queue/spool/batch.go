@@ -24,11 +24,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// A batch is tasks that are submitted together. They are written to a directory in tmp/,
-// which is renamed to batches/NAME: that is the moment at which all of them are submitted,
-// or none. From there each is moved to new/. The name of its file is on its way once, so
-// that the process that moves it (the submitter, or after its death an agent or another submitter),
-// it gets there once. undelivered/NAME says, from before the commit, where to look.
+// A batch is a set of tasks that are submitted together. They are written to a directory in tmp/,
+// which is then renamed to batches/NAME: at that moment either all of them are submitted, or none.
+// From there each is moved to new/ by a rename. Only one rename can succeed, so whichever process
+// moves a task (the submitter, or after its death an agent or another submitter), it arrives once.
+// undelivered/NAME, written before the commit, says where to look.
 const (
 	batchesDir, undeliveredDir = "batches", "undelivered"
 
@@ -38,7 +38,7 @@ const (
 // MaxBatch is how many tasks can be submitted together.
 const MaxBatch = 100_000
 
-// manifest is what is kept of a batch that has a key.
+// manifest is the record of a batch that has a key.
 type manifest struct {
 	Key     string            `json:"key"`
 	Command string            `json:"command"` // hash of the template
@@ -49,13 +49,13 @@ type manifest struct {
 // Batch is the state of a batch.
 type Batch struct {
 	IDs []task.ID // of the tasks, in their order
-	New int       // how many of them were not there before
+	New int       // how many of them were submitted by this call
 }
 
-// AddAll submits tasks together: all of them or none, whatever is killed. It gives them
-// their ids, which grow. With a key, tasks whose parameters were submitted with this key
-// before are left out; the command is what they have in common, and must be the same each
-// time: else the error is of kind fault.Usage.
+// AddAll submits tasks together: all of them or none, even if it is killed. It assigns increasing
+// ids. With a key, tasks whose parameters were submitted with this key before are left out; the
+// command is what they have in common, and must be the same each time, or the error is of kind
+// fault.Usage.
 func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, error) {
 	if len(entries) > MaxBatch {
 		return Batch{}, fault.Errorf(fault.Usage, "%d tasks are more than %d at a time", len(entries), MaxBatch)
@@ -82,8 +82,7 @@ func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, er
 	return Batch{}, fault.Errorf(fault.Unavailable, "spool: others submit with key %q all the time", key)
 }
 
-// stage writes those tasks of a batch that before does not have, commits them and moves
-// them to new/.
+// stage writes the tasks of a batch that are not in before, commits them and moves them to new/.
 func (s *Spool) stage(name string, m manifest, entries []Entry, before func(i int) (task.ID, string)) (Batch, error) {
 	b := Batch{IDs: make([]task.ID, len(entries))}
 	var fresh []int
@@ -118,10 +117,12 @@ func (s *Spool) stage(name string, m manifest, entries []Entry, before func(i in
 		_ = os.RemoveAll(dir)
 		return b, err
 	}
-	return b, s.deliver(name)
+	// All of them are submitted. If the disk is full now, an agent or another submitter moves the rest.
+	_ = s.deliver(name)
+	return b, nil
 }
 
-// commit makes the directory of a batch and gives it its name.
+// commit creates the directory of a batch and gives it its name.
 func (s *Spool) commit(dir, name string, m manifest, fill func() error) error {
 	unavailable := func(err error) error { return fault.Errorf(fault.Unavailable, "spool: %w", err) }
 	for _, d := range []string{s.path(batchesDir, ""), s.path(undeliveredDir, "")} { // spools of earlier versions have none
@@ -158,7 +159,7 @@ func (s *Spool) commit(dir, name string, m manifest, fill func() error) error {
 	return syncDir(s.path(batchesDir, ""))
 }
 
-// writeNew writes the file of a new task, which is not on disk for certain when it returns.
+// writeNew writes the file of a new task, without waiting for the disk.
 func (s *Spool) writeNew(path string, e Entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *Spool) writeNew(path string, e Entry) error {
 	return nil
 }
 
-// Deliver moves the tasks of batches to new/ that their submitters have left on the way.
+// Deliver moves tasks to new/ whose submitters were killed before they did.
 func (s *Spool) Deliver() error {
 	hints, err := os.ReadDir(s.path(undeliveredDir, ""))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,8 +197,7 @@ func (s *Spool) Deliver() error {
 	return errors.Join(errs...)
 }
 
-// deliver moves the tasks of a batch to new/. A batch that is not there is not committed
-// yet.
+// deliver moves the tasks of a batch to new/. A missing batch is not committed yet.
 func (s *Spool) deliver(name string) error {
 	dir := s.path(batchesDir, name)
 	entries, err := os.ReadDir(dir)
@@ -235,13 +235,13 @@ func (s *Spool) deliver(name string) error {
 	return nil
 }
 
-// generation is the name of the n-th batch with a key.
+// generation returns the name of the n-th batch with a key.
 func generation(key string, n int) string { return fmt.Sprintf("k%s-%d", digest(key), n) }
 
 func keyed(name string) bool { return strings.HasPrefix(name, "k") }
 
-// known are the tasks that were submitted with a key, by their parameters, and how many
-// batches they came in.
+// known returns the tasks that were submitted with a key, by their parameters, and the number of
+// their batches.
 func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 	known := map[string]task.ID{}
 	for n := 1; ; n++ {
@@ -267,8 +267,8 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 	}
 }
 
-// identities tell the tasks of a batch apart, by their parameters. Tasks whose parameters
-// are the same are counted.
+// identities distinguishes the tasks of a batch by their parameters. Tasks with equal parameters are
+// numbered.
 func identities(entries []Entry) []string {
 	rows, count := make([]string, len(entries)), map[string]int{}
 	for i, e := range entries {
@@ -325,8 +325,7 @@ feed:
 	return first
 }
 
-// syncAll brings a directory and the files in it to disk, with all else that is written
-// on that file system: one call instead of one for each file.
+// syncAll flushes the file system of a directory: one call instead of one for each file.
 func syncAll(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Beat is what an agent leaves in agents/NAME.json at its turns.
+// Beat is the heartbeat that an agent writes to agents/NAME.json at its turns.
 type Beat struct {
 	Agent string    `json:"agent"`
 	Host  string    `json:"host"`
@@ -38,10 +38,10 @@ func (b Beat) Late(now time.Time) bool {
 	return now.Sub(b.Seen) > limit
 }
 
-// beatPace is how often the file is written at most.
+// beatPace is the shortest interval between two writes of the file.
 const beatPace = 10 * time.Second
 
-// Alive leaves a sign that the agent takes turns.
+// Alive records that the agent takes turns.
 func (q *Queue) Alive() error {
 	now := q.now().UTC()
 	if q.Beat.Agent == "" {
@@ -58,9 +58,9 @@ func (q *Queue) Alive() error {
 	return nil
 }
 
-// Remember records where the agent keeps its data, without saying that a turn was
-// taken. The tools of a pipeline begin at the same time: what one of them has written
-// meanwhile, such as its turn, is not overwritten.
+// Remember records where the agent keeps its data, without recording a turn. The tools of a pipeline
+// begin at the same time: what one of them has recorded meanwhile, such as its turn, is not
+// overwritten.
 func (q *Queue) Remember() error {
 	made, err := q.leave(q.Beat, true)
 	if made || err != nil {
@@ -78,7 +78,7 @@ func (q *Queue) Remember() error {
 	return err
 }
 
-// leave writes the file of an agent; a fresh one only if none is there.
+// leave writes the file of an agent; a fresh one only if there is none.
 func (q *Queue) leave(b Beat, fresh bool) (written bool, err error) {
 	path, temp := q.path(agentsDir, b.Agent+".json"), q.path(tmpDir, "agent-"+uuid.NewString())
 	text, err := json.Marshal(b)
@@ -106,7 +106,7 @@ func (q *Queue) leave(b Beat, fresh bool) (written bool, err error) {
 	return true, nil
 }
 
-// Agent returns the sign that an agent has left last; a zero one if it has left none.
+// Agent returns the last heartbeat of an agent; the zero value if there is none.
 func (s *Spool) Agent(name string) (Beat, error) {
 	beats, err := s.Agents()
 	for _, b := range beats {
@@ -117,7 +117,7 @@ func (s *Spool) Agent(name string) (Beat, error) {
 	return Beat{}, err
 }
 
-// Agents returns the signs that agents have left, whether they live or not.
+// Agents returns the last heartbeats of all agents, running or not.
 func (s *Spool) Agents() ([]Beat, error) {
 	entries, err := os.ReadDir(s.path(agentsDir, ""))
 	if errors.Is(err, fs.ErrNotExist) {

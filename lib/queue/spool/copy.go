@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyFile copies what is in from, as large as it is now, to a new file. Where from
-// has holes, as databases do that say beforehand how large they may become, there
-// are holes in the copy.
+// copyFile copies from, at its present size, to a new file. Holes in a sparse file, such as a
+// preallocated database, stay holes.
 func copyFile(to *os.File, from io.Reader) error {
 	f, ok := from.(*os.File)
 	if !ok {
@@ -40,8 +39,8 @@ func copyFile(to *os.File, from io.Reader) error {
 	return to.Truncate(info.Size())
 }
 
-// nextData is where the next data of a file begins and ends; both are size if there
-// are none. On a file system that does not know, all is data.
+// nextData returns the beginning and end of the next data of a file; both are size if there is none.
+// Without support of the file system, the whole file is data.
 func nextData(f *os.File, at, size int64) (data, end int64, err error) {
 	data, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	switch {

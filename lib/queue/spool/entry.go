@@ -21,7 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Entry is a task as its file holds it. Fields are only ever added.
+// Entry is the content of a task file. Fields are only ever added.
 type Entry struct {
 	ID          task.ID           `json:"id"`
 	Slug        string            `json:"slug,omitempty"`       // the name
@@ -55,7 +55,7 @@ type Entry struct {
 	MaxMemory   *int64            `json:"max_memory,omitempty"` // bytes
 }
 
-// Tries is how often the task was tried, by itself and by those that it does again.
+// Tries returns how often the task was tried, by itself and by its retries before.
 func (e Entry) Tries() int { return max(1, e.Attempt) + len(e.Attempts) }
 
 // directories of a spool.
@@ -67,7 +67,7 @@ const (
 	// batchesDir, undeliveredDir: see batch.go
 )
 
-// maxEntry bounds a task file in bytes.
+// maxEntry limits the size of a task file in bytes.
 const maxEntry = 1 << 20
 
 // Spool is the directory itself, without an agent.
@@ -109,7 +109,7 @@ func (s *Spool) write(path string, e Entry) error {
 	return nil
 }
 
-// errBad says that a file holds no task, whenever it is read.
+// errBad says that a file is not a valid task, and never will be.
 var errBad = errors.New("not a task")
 
 // read reads a task file. The contents are checked: if they are invalid, the error
@@ -174,11 +174,10 @@ func ParseEntry(b []byte) (Entry, error) {
 	return e, nil
 }
 
-// Find returns a task wherever it is. The error wraps queue.ErrGone if it is
-// nowhere.
+// Find returns a task in any state. The error wraps queue.ErrGone if there is none.
 func (s *Spool) Find(id task.ID) (Entry, error) {
-	// A task moves forward only, and during a move it is never in no directory; but
-	// one that moves between two looks is missed by the first round.
+	// A task only moves forward, and during a move it is always in some directory; but the first
+	// round misses a task that moves between two of its listings.
 	for range 2 {
 		for _, find := range []func() (string, error){
 			func() (string, error) { return s.path(doneDir, string(id)+".json"), nil },
@@ -208,7 +207,7 @@ func (s *Spool) Find(id task.ID) (Entry, error) {
 			return e, nil
 		}
 	}
-	// An empty directory in the place of the spool says nothing of its tasks.
+	// An empty directory in the place of the spool proves nothing about its tasks.
 	if err := s.Check(); err != nil {
 		return Entry{}, err
 	}
@@ -232,7 +231,7 @@ func (s *Spool) active(id task.ID) (string, error) {
 	return "", nil
 }
 
-// fileParts takes the name of a task file apart: ID.json or ID@AGENT.json.
+// fileParts splits the name of a task file: ID.json or ID@AGENT.json.
 func fileParts(name string) (id task.ID, agent string) {
 	base, ok := strings.CutSuffix(name, ".json")
 	if !ok {
@@ -246,8 +245,8 @@ func fileParts(name string) (id task.ID, agent string) {
 	return parsed, agent
 }
 
-// RequestStop asks for a task to be stopped; one that no agent has taken yet is
-// stopped at once. The task must exist.
+// RequestStop requests the stop of a task; one that no agent has taken yet is stopped at once. The
+// task must exist.
 func (s *Spool) RequestStop(id task.ID) error {
 	e, err := s.Find(id)
 	if err != nil || e.State.Final() {
@@ -256,7 +255,7 @@ func (s *Spool) RequestStop(id task.ID) error {
 	return s.requestStop(e)
 }
 
-// requestStop is RequestStop of a task that is not over.
+// requestStop is RequestStop of a task that has not ended.
 func (s *Spool) requestStop(e Entry) error {
 	id := e.ID
 	if err := renameio.WriteFile(s.path(stopDir, string(id)), nil, 0o600, renameio.WithTempDir(s.path(tmpDir, ""))); err != nil {
@@ -278,12 +277,12 @@ func (s *Spool) requestStop(e Entry) error {
 	return nil
 }
 
-// stopper is in the place of the agent that has taken a task, if the task was stopped
-// before. The disk may be full then, or the tool be killed: the process that sees such a task
-// finishes it.
+// stopper stands for the agent in the name of a task file, if the task was stopped before an agent
+// took it. If the disk is full then, or the tool is killed, the process that next sees such a task
+// completes the stop.
 const stopper = "stopped"
 
-// TakenBy is the agent that has taken a task; "" if none has.
+// TakenBy returns the agent that has taken a task; "" if none has.
 func (e Entry) TakenBy() string {
 	if e.Agent == stopper {
 		return ""
@@ -296,11 +295,11 @@ func (s *Spool) finishStopped(e Entry) error {
 	return s.finish(e, s.path(activeDir, string(e.ID)+"@"+stopper+".json"), task.Report{State: task.Stopped, Reason: "stopped before it started"})
 }
 
-// finish moves a task to done/. Its variables, which may be secrets, stay behind.
+// finish moves a task to done/. Its variables, which may be secrets, are removed.
 func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended, e.Job = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job
-	// The agent sees a job begin and end up to a turn later, or never begin. The clock of
-	// another host is believed within what is possible.
+	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
+	// host is used within plausible bounds.
 	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) && (e.Started.IsZero() || began.Before(e.Started)) && !began.After(e.Ended) {
 		e.Started = began
 	}
@@ -325,25 +324,25 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 			return fault.Errorf(fault.Unavailable, "spool: %w", err)
 		}
 	}
-	// If another spool was put in the place of this one, the task is still in this one.
+	// If another spool has replaced this one, the task is still in this one.
 	return s.Check()
 }
 
-// AttemptLog is the path of the output of an attempt that was followed by another one.
+// AttemptLog returns the path of the output of an attempt that was followed by another one.
 func (s *Spool) AttemptLog(id task.ID, attempt int) string {
 	return s.path(logsDir, fmt.Sprintf("%s.%d.log", id, attempt))
 }
 
-// Log is the path of a task's published log.
+// Log returns the path of a task's published log.
 func (s *Spool) Log(id task.ID) string { return s.path(logsDir, string(id)+".log") }
 
-// Artifacts is the directory of what a task has published.
+// Artifacts returns the directory of a task's published artifacts.
 func (s *Spool) Artifacts(id task.ID) string { return s.path(artifactsDir, string(id)) }
 
-// SourcePath is where the archive (.tar.gz) or patch (.patch) with a hash is kept.
+// SourcePath returns the path of the archive (.tar.gz) or patch (.patch) with a hash.
 func (s *Spool) SourcePath(hash, suffix string) string { return s.path(sourcesDir, hash+suffix) }
 
-// TempDir is where files may be made before they get their names.
+// TempDir returns the directory for files before they get their names.
 func (s *Spool) TempDir() string { return s.path(tmpDir, "") }
 
 // names lists the task files of a directory, sorted: ids of the spool grow with

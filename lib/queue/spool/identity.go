@@ -14,8 +14,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// identityFile tells one spool from another, and from an empty directory below which
-// nothing is mounted. It is made once, with the spool.
+// identityFile tells one spool from another, and from an empty mount point. It is created once, with
+// the spool.
 const identityFile = "spool.json"
 
 type identity struct {
@@ -25,8 +25,8 @@ type identity struct {
 
 var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir, batchesDir, undeliveredDir, retriedDir}
 
-// Make opens a spool, and makes what is missing of it. Only those who are asked for a new
-// one may do so: the first submission, and ponos-setup.
+// Make opens a spool, and creates missing parts of it. Only tools that may create a new one call it:
+// the first submission, and ponos-setup.
 func Make(dir string, now time.Time) (*Spool, error) {
 	if err := CheckOwner(dir); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func Make(dir string, now time.Time) (*Spool, error) {
 	return Open(dir)
 }
 
-// Open opens a spool that is there. Its error is of kind fault.Unavailable.
+// Open opens an existing spool. Its error is of kind fault.Unavailable.
 func Open(dir string) (*Spool, error) {
 	id, err := readIdentity(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +65,7 @@ func missing(dir string) error {
 		"mount it; if there has never been one, ponos-setup or the first submission creates it")
 }
 
-// Check reports whether the spool is still there, and no other one in its place.
+// Check reports an error unless the spool still exists and is the same one.
 func (s *Spool) Check() error {
 	id, err := readIdentity(s.Dir)
 	switch {

@@ -11,9 +11,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/place"
 )
 
-// MakeOnce opens a spool, and makes it if none is remembered at this place. Another one
-// than that which is remembered is an error of kind fault.Unavailable: a task that is
-// submitted to an empty mount point would be hidden by the spool that is mounted later.
+// MakeOnce opens a spool, and creates it if none is remembered at this place. If it is not the
+// remembered one, the error is of kind fault.Unavailable: a task that is submitted to an empty mount
+// point would be hidden by the spool that is mounted later.
 func MakeOnce(m place.Memory, dir string, now time.Time) (*Spool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

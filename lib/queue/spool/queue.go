@@ -21,15 +21,15 @@ import (
 type Queue struct {
 	*Spool
 	Agent string // letters, digits, '-' and '_'
-	// Beat is the sign that this agent leaves at its turns; without an agent's name in it,
-	// none is left.
+	// Beat is the heartbeat that this agent writes at its turns; without an agent's name in it, none
+	// is written.
 	Beat   Beat
 	beaten time.Time
 }
 
 var _ queue.Queue = (*Queue)(nil)
 
-// For is the spool as an agent sees it, which must run as the owner of the spool.
+// For returns the spool as an agent sees it, which must run as the owner of the spool.
 func (s *Spool) For(agent string) (*Queue, error) {
 	if _, err := task.ParseID(agent); err != nil {
 		return nil, fault.Errorf(fault.Usage, "name of the agent: %w", err)
@@ -59,7 +59,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	if err != nil {
 		return nil, err
 	}
-	if err := q.Deliver(); err != nil { // whatever is wrong with it, others are not kept waiting
+	if err := q.Deliver(); err != nil { // an error here must not block the others
 		problems = append(problems, err)
 	}
 	names, err := q.names(newDir)
@@ -73,7 +73,7 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 		}
 		a, err := q.fresh(name, waiting)
 		if err != nil {
-			// One bad file must not keep all others waiting.
+			// One bad file must not block all others.
 			problems = append(problems, err)
 		}
 		if a != nil {
@@ -87,8 +87,8 @@ func (q *Queue) Actions(ctx context.Context, hasJob func(task.ID) bool) ([]task.
 	return actions, errors.Join(problems...)
 }
 
-// fresh is what is to be done with a new task; nil: nothing at this time. It adds a task
-// that waits for its parents to waiting.
+// fresh returns the action for a new task; nil: none at this time. It adds a task that waits for its
+// parents to waiting.
 func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, error) {
 	path := q.path(newDir, name)
 	e, err := q.read(path)
@@ -116,8 +116,8 @@ func (q *Queue) fresh(name string, waiting map[task.ID]Entry) (*task.Action, err
 	return nil, nil
 }
 
-// end ends a new task that is not to be run, unless another agent is faster. It does not
-// claim the task before: one that is claimed is started.
+// end ends a new task that is not to be run, unless another agent is faster. It does not claim the
+// task first: a claimed task is started.
 func (q *Queue) end(e Entry, r task.Report) error {
 	path := q.path(newDir, string(e.ID)+".json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -126,8 +126,8 @@ func (q *Queue) end(e Entry, r task.Report) error {
 	return q.finish(e, path, r)
 }
 
-// cycles returns tasks that wait for each other in a circle: of each circle the path from
-// one of its tasks to itself.
+// cycles returns tasks that wait for each other in a circle: of each circle, the path from one of its
+// tasks to itself.
 func cycles(waiting map[task.ID]Entry) (found [][]string) {
 	const visiting, visited = 1, 2
 	seen := map[task.ID]int{}
@@ -163,9 +163,8 @@ func (q *Queue) activePath(id task.ID) string {
 	return q.path(activeDir, string(id)+"@"+q.Agent+".json")
 }
 
-// active lists what is to be done with the tasks of this agent. The file of a task
-// that has a job is read only if a stop was requested.
-// Problems are of files that keep no other one waiting.
+// active returns the actions for the tasks of this agent. The file of a task that has a job is read
+// only if a stop was requested. Problems are those of single files, which do not block others.
 func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, problems []error, err error) {
 	names, err := q.names(activeDir)
 	if err != nil {
@@ -210,7 +209,7 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 			problems = append(problems, fault.Errorf(fault.Unavailable, "spool: %w", err))
 		case stopping[id]:
 			actions = append(actions, action(task.Stop, e))
-		case e.State == task.Pending, e.State == task.Running: // the agent finds what became of its job
+		case e.State == task.Pending, e.State == task.Running: // the agent finds the state of its job
 			actions = append(actions, action(task.Start, e))
 		}
 	}
@@ -221,7 +220,7 @@ func action(kind task.Kind, e Entry) task.Action {
 	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image)}
 }
 
-// parentEnded is the reason of a task whose parent has not been completed.
+// parentEnded is the reason of a task whose parent was not completed.
 const parentEnded = "parent task %s ended as %s"
 
 // FailedParent returns the parent by which a task has ended without having been started, or "".
@@ -233,8 +232,7 @@ func FailedParent(r Summary) task.ID {
 	return task.ID(id)
 }
 
-// parents reports whether all parents are completed, or why the task can never
-// start.
+// parents reports whether all parents are completed, or returns why the task can never start.
 func (q *Queue) parents(e Entry) (ready bool, failed string, err error) {
 	ready = true
 	absent := false
@@ -318,18 +316,18 @@ func (q *Queue) Task(_ context.Context, id task.ID) (task.Task, error) {
 	return t, nil
 }
 
-// State is the state in a task's file.
+// State returns the state in a task's file.
 func (q *Queue) State(_ context.Context, id task.ID) (task.State, error) {
 	e, err := q.find(id)
 	return e.State, err
 }
 
-// version keeps apart what a file of this machine holds at two times.
+// version distinguishes the contents of a file of this machine at two times.
 func version(f task.File) string {
 	path, _ := strings.CutPrefix(f.URL, "file://")
 	info, err := os.Stat(path)
 	if err != nil {
-		return "" // who gets it will see
+		return "" // the download reports the error
 	}
 	return fmt.Sprintf("%d-%d", info.ModTime().UnixNano(), info.Size())
 }
@@ -349,7 +347,7 @@ func (q *Queue) find(id task.ID) (Entry, error) {
 	return q.Find(id)
 }
 
-// Claim takes a new task by renaming its file.
+// Claim claims a new task by renaming its file.
 func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	if _, err := os.Stat(q.activePath(id)); err == nil {
 		return nil
@@ -367,7 +365,7 @@ func (q *Queue) Claim(_ context.Context, id task.ID) error {
 	return nil
 }
 
-// Report notes the state in the task's file, and moves it to done/ at its end.
+// Report records the state in the task's file, and moves the file to done/ at the end of the task.
 func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	path := q.activePath(id)
 	e, err := q.read(path)
@@ -403,7 +401,7 @@ func (q *Queue) Report(_ context.Context, id task.ID, r task.Report) error {
 	return q.write(path, e)
 }
 
-// PutAttempt notes an attempt that is followed by another one, and keeps its output.
+// PutAttempt records an attempt that is followed by another one, and keeps its output.
 func (q *Queue) PutAttempt(_ context.Context, id task.ID, a task.Attempt, output io.ReadSeeker) error {
 	path := q.activePath(id)
 	e, err := q.read(path)
@@ -423,7 +421,7 @@ func (q *Queue) PutAttempt(_ context.Context, id task.ID, a task.Attempt, output
 	return q.write(path, e)
 }
 
-// owns is an error if a task is another agent's.
+// owns returns an error if a task belongs to another agent.
 func (q *Queue) owns(e Entry) error {
 	if e.Agent != "" && e.Agent != q.Agent {
 		return fault.Wrap(fault.Unavailable, queue.ErrNotMine)
@@ -431,7 +429,7 @@ func (q *Queue) owns(e Entry) error {
 	return nil
 }
 
-// mine is an error unless something may be published for a task by this agent.
+// mine returns an error unless this agent may publish something for the task.
 func (q *Queue) mine(id task.ID) error {
 	if _, err := os.Stat(q.activePath(id)); err == nil {
 		return nil
@@ -443,7 +441,7 @@ func (q *Queue) mine(id task.ID) error {
 	return q.owns(e)
 }
 
-// Offline is nothing: tasks of a spool ask it for nothing.
+// Offline returns nothing: tasks of a spool request nothing from it.
 func (q *Queue) Offline(context.Context, task.Task) (queue.Offline, error) {
 	return queue.Offline{}, nil
 }

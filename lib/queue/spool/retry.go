@@ -13,16 +13,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// retriedDir has a file for each task that was retried, with the id of the new task. It is
-// made before the new task is in new/, and only once: of two retries of a task, one wins.
+// retriedDir has a file for each retried task, with the id of the new task. It is created before the
+// new task is in new/, and only once: of two concurrent retries of a task, one wins.
 const retriedDir = "retried"
 
-// retries reports whether the tasks of a batch do others again.
+// retries reports whether the tasks of a batch retry others.
 func retries(batch string) bool { return strings.HasPrefix(batch, "r") }
 
-// Retry submits tasks that do others again: those of RetryOf, which must be over. All of
-// them or none are submitted, but for those whose RetryOf was retried before. It returns
-// the id of the task that does it again for each, and how many of them are new.
+// Retry submits tasks that retry those in RetryOf, which must have ended. All of them or none are
+// submitted, except those whose RetryOf was retried before. It returns the id of the retry for each,
+// and how many of them are new.
 func (s *Spool) Retry(entries []Entry) (Batch, error) {
 	if err := CheckOwner(s.Dir); err != nil {
 		return Batch{}, err
@@ -41,15 +41,16 @@ func (s *Spool) Retry(entries []Entry) (Batch, error) {
 		if err != nil {
 			return b, err
 		}
-		if id == b.IDs[i] {
+		if id == "" || id == b.IDs[i] { // "": submitted, and not delivered yet
 			b.New++
+			continue
 		}
 		b.IDs[i] = id
 	}
 	return b, nil
 }
 
-// Retried is the task that does a task again; "" if there is none.
+// Retried returns the task that retries a task; "" if there is none.
 func (s *Spool) Retried(id task.ID) (task.ID, error) {
 	b, err := os.ReadFile(s.path(retriedDir, string(id)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +66,7 @@ func (s *Spool) Retried(id task.ID) (task.ID, error) {
 	return next, nil
 }
 
-// Latest is the last of the tasks that do a task again: the task itself, if none does.
+// Latest returns the last retry of a task: the task itself, if it was not retried.
 func (s *Spool) Latest(id task.ID) (task.ID, error) {
 	for range 10_000 {
 		next, err := s.Retried(id)
@@ -77,8 +78,8 @@ func (s *Spool) Latest(id task.ID) (task.ID, error) {
 	return id, fault.Errorf(fault.Unavailable, "spool: task %s was retried in a circle", id)
 }
 
-// claimRetries notes for each task of a batch which one it does again. Those that another
-// task does again already are removed and returned.
+// claimRetries records for each task of a batch which one it retries. Those whose task was retried
+// before are removed and returned.
 func (s *Spool) claimRetries(dir string, files []os.DirEntry) (lost map[string]bool, err error) {
 	lost = map[string]bool{}
 	claimed := false
@@ -118,7 +119,7 @@ func (s *Spool) claimRetries(dir string, files []os.DirEntry) (lost map[string]b
 	return lost, nil
 }
 
-// claimRetry makes the file of retried/, unless it is there.
+// claimRetry creates the file of retried/, unless it exists.
 func (s *Spool) claimRetry(e Entry) error {
 	path := s.path(retriedDir, string(e.RetryOf))
 	if _, err := os.Stat(path); err == nil {

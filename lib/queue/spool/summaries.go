@@ -54,7 +54,7 @@ func summarize(e Entry, where byte) Summary {
 // it may be removed at any time, and is then rebuilt in a few seconds.
 const indexFile = "index"
 
-// indexMagic begins an index of this form.
+// indexMagic is the first line of an index in this format.
 const indexMagic = "ponos index 1\n"
 
 // Summaries returns the tasks of the spool, the oldest first. Files that are not tasks are left
@@ -68,7 +68,7 @@ func (s *Spool) Summaries() ([]Summary, error) {
 	where := make([]byte, len(all)) // they are now; 0: nowhere
 	fresh := map[task.ID]byte{}     // where tasks are that are to be read
 	active := map[task.ID]string{}
-	// A task moves forward only: in this order of looks, none is missed.
+	// A task only moves forward: listing in this order misses none.
 	for _, dir := range []string{newDir, activeDir, doneDir} {
 		if err := s.eachName(dir, func(name string) {
 			if i, ok := at[task.ID(strings.TrimSuffix(name, ".json"))]; ok && strings.HasSuffix(name, ".json") {
@@ -133,7 +133,7 @@ func (s *Spool) bareNames(dir string) (names []string, err error) {
 	return names, s.eachName(dir, func(name string) { names = append(names, name) })
 }
 
-// eachName calls do for each name in a directory, in no order, and keeps none of them.
+// eachName calls do for each name in a directory, in any order, without storing them.
 func (s *Spool) eachName(dir string, do func(name string)) error {
 	f, err := os.Open(s.path(dir, ""))
 	if err != nil {
@@ -177,11 +177,11 @@ func (s *Spool) readAll(there map[task.ID]byte, active map[task.ID]string) ([]Su
 		where := dir[0]
 		if errors.Is(err, fs.ErrNotExist) { // it has moved on
 			if e, err = s.Find(id); err == nil {
-				where = 'a' // or beyond: not for the index
+				where = 'a' // or further: not for the index
 			}
 		}
 		if err != nil {
-			return nil // no task, or one that was removed
+			return nil // not a task, or a removed one
 		}
 		if _, agent := fileParts(name); dir == activeDir && agent == stopper {
 			e.State = task.Stopping
@@ -250,10 +250,10 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maxIndex bounds an index in bytes.
+// maxIndex limits the size of an index in bytes.
 const maxIndex = 1 << 30
 
-// readIndex reads the index; nothing, if there is none that is whole and this spool's.
+// readIndex reads the index; nothing, unless it is complete and belongs to this spool.
 func (s *Spool) readIndex() []Summary {
 	info, err := os.Stat(filepath.Join(s.Dir, indexFile))
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
@@ -316,7 +316,7 @@ func parseIndex(s, spool string) []Summary {
 	return all
 }
 
-// decoder reads an index; bad is set at what is cut off.
+// decoder reads an index; bad is set if it is truncated.
 type decoder struct {
 	rest string
 	bad  bool
@@ -363,7 +363,7 @@ func (d *decoder) instant() time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// Read returns the whole of a task that a look has shown.
+// Read returns the complete task of a summary.
 func (s *Spool) Read(r Summary) (Entry, error) {
 	for dir, where := range map[string]byte{newDir: 'n', doneDir: 'd'} {
 		if r.where == where {
@@ -375,8 +375,7 @@ func (s *Spool) Read(r Summary) (Entry, error) {
 	return s.Find(r.ID)
 }
 
-// RequestStops is RequestStop for tasks that a look has shown. Errors are of the tasks at
-// their places.
+// RequestStops is RequestStop for the tasks of summaries. The errors are in the order of the tasks.
 func (s *Spool) RequestStops(all []Summary) []error {
 	errs := make([]error, len(all))
 	_ = parallel(len(all), func(i int) error {

@@ -14,12 +14,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// leftoverAge is how old a file must be that a killed tool may have left, to be removed.
+// leftoverAge is the age from which a file is taken to be left by a killed tool.
 const leftoverAge = 24 * time.Hour
 
-// Tidy removes what tools that were killed have left; and, if keep is not 0, the tasks
-// that ended longer ago than that, with their logs, artifacts and archived sources. A task
-// whose child is not over stays.
+// Tidy removes files that killed tools have left; and, if keep is not 0, tasks that ended longer ago
+// than that, with their logs, artifacts and archived sources. A task stays while it has a child that
+// has not ended.
 func (s *Spool) Tidy(keep time.Duration) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Spool) Tidy(keep time.Duration) error {
 	if keep > 0 {
 		t.expired = now.Add(-keep)
 	}
-	// First those that are not over: what they need stays.
+	// First the tasks that have not ended: what they need stays.
 	for _, dir := range []string{newDir, activeDir} {
 		if err := t.note(dir); err != nil {
 			return err
@@ -50,13 +50,13 @@ func (s *Spool) Tidy(keep time.Duration) error {
 		return !t.there[task.ID(id)]
 	})
 	t.old(artifactsDir, t.expired, func(name string) bool { return !t.there[task.ID(name)] })
-	if len(t.errs) == 0 { // else it is not known which archives are in use
+	if len(t.errs) == 0 { // otherwise it is unknown which archives are in use
 		t.old(sourcesDir, t.leftover, func(name string) bool { return !t.archives[name] })
 	}
 	return errors.Join(t.errs...)
 }
 
-// tidying is what is known of a spool that is tidied.
+// tidying is the state of Tidy.
 type tidying struct {
 	*Spool
 	leftover, expired time.Time // expired: zero if nothing does
@@ -71,7 +71,7 @@ func (t *tidying) fail(err error) {
 	}
 }
 
-// note takes down the tasks of a directory, and what they refer to.
+// note records the tasks of a directory, and what they refer to.
 func (t *tidying) note(dir string) error {
 	names, err := t.names(dir)
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *tidying) done() error {
 			t.uses(e)
 			continue
 		}
-		// The task's own file last: until then, all of it is found again.
+		// The task's own file last: until then, everything can be found again.
 		paths := []string{t.Log(id), t.path(artifactsDir, string(id))}
 		for _, a := range e.Attempts {
 			paths = append(paths, t.AttemptLog(id, a.Number))
@@ -133,13 +133,13 @@ func (t *tidying) over(name string) bool {
 	return err == nil && path == ""
 }
 
-// notCommitted reports whether nothing has come of a batch that was announced.
+// notCommitted reports whether an announced batch was never committed.
 func (t *tidying) notCommitted(name string) bool {
 	_, err := os.Stat(t.path(batchesDir, name))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// forgotten reports whether no task of a batch is there any more.
+// forgotten reports whether all tasks of a batch were removed.
 func (t *tidying) forgotten(name string) bool {
 	entries, err := os.ReadDir(t.path(batchesDir, name))
 	if err != nil || len(entries) != 1 { // the manifest

@@ -18,8 +18,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// PutLog brings the published log up to date. Logs grow at their end: what is new
-// is added, and only a log that has become another one is replaced.
+// PutLog updates the published log. Logs grow at their end: new output is appended, and a log is
+// replaced only if it has changed otherwise.
 func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
 	if err := q.mine(id); err != nil {
 		return err
@@ -34,13 +34,12 @@ func (q *Queue) PutLog(_ context.Context, id task.ID, log io.ReadSeeker) error {
 	return q.copyTo(q.Log(id), log)
 }
 
-// sameEnd is how many bytes before the end of a published log must be those of
-// the log for it to be taken as its beginning.
+// sameEnd is how many bytes at the end of a published log are compared with the log to decide whether
+// it is its beginning.
 const sameEnd = 4096
 
-// extend adds to a published log what it does not have yet. It reports false if it
-// is not the beginning of the log. Two that do so at the same time write the same
-// bytes to the same places.
+// extend appends to a published log what it does not have yet. It reports false if the published log
+// is not the beginning of the log. Two concurrent calls write the same bytes to the same places.
 func extend(path string, log io.ReadSeeker) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -73,7 +72,7 @@ func extend(path string, log io.ReadSeeker) (bool, error) {
 	if _, err := f.Seek(info.Size(), io.SeekStart); err != nil {
 		return false, err
 	}
-	// Through a buffer of ours: *os.File's own way of copying gains nothing here.
+	// With a buffer: the special cases of io.Copy for *os.File gain nothing here.
 	if _, err := io.Copy(struct{ io.Writer }{f}, log); err != nil {
 		return false, err
 	}
@@ -98,7 +97,7 @@ func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
 	return nil
 }
 
-// Artifacts lists what a task has published.
+// Artifacts lists the published artifacts of a task.
 func (q *Queue) Artifacts(_ context.Context, id task.ID) ([]task.Artifact, error) {
 	root := q.path(artifactsDir, string(id))
 	var list []task.Artifact
@@ -126,7 +125,7 @@ func (q *Queue) Artifacts(_ context.Context, id task.ID) ([]task.Artifact, error
 	return list, nil
 }
 
-// artifact is where an artifact is kept. Its name must not lead elsewhere.
+// artifact returns the path of an artifact. Its name must not lead out of the directory.
 func (q *Queue) artifact(id task.ID, name string) (string, error) {
 	if !filepath.IsLocal(name) {
 		return "", fmt.Errorf("artifact %q: the name leads out of the task's directory", task.Clean(name))

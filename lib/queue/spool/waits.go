@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// waitsSuffix is behind the name of an agent in the name of the file that says why its
-	// tasks wait: reasons, each with the ids of tasks.
+	// waitsSuffix, appended to the name of an agent, names the file that says why its tasks wait:
+	// reasons, each with the ids of tasks.
 	waitsSuffix = ".waits"
-	// maxWaits bounds how many tasks it has, as it is written whenever a reason changes.
+	// maxWaits limits how many tasks are in it, as it is written whenever a reason changes.
 	maxWaits     = 10_000
 	maxWaitsFile = 4 << 20 // bytes
 )
@@ -53,8 +53,7 @@ func (q *Queue) Explain(why map[task.ID]string) error {
 	return nil
 }
 
-// explain adds to tasks that wait for their jobs why these wait. A file that cannot be read
-// explains nothing.
+// explain sets the reasons of tasks that wait for their jobs. A file that cannot be read is ignored.
 func (s *Spool) explain(all []Summary) {
 	known := map[string]map[task.ID]string{}
 	for i, t := range all {

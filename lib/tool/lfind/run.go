@@ -136,7 +136,7 @@ func (s *session) onTerminal() bool { return app.IsTerminal(s.stdin) && app.IsTe
 func (s *session) printCommand(argv []string) error {
 	quoted := make([]string, len(argv))
 	for i, a := range argv {
-		quoted[i] = launcher.Quote(a)
+		quoted[i] = command.Quote(a)
 	}
 	_, err := fmt.Fprintln(s.stdout, strings.Join(quoted, " "))
 	return err

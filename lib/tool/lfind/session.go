@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
@@ -111,7 +112,7 @@ func (s *session) checkTags(c *cli.Context, f *file.File, tags []string) {
 func fileError(err error) error {
 	var problems *file.Error
 	if errors.As(err, &problems) && len(problems.Problems) > 0 {
-		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+launcher.Quote(problems.Problems[0].File)))
+		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+command.Quote(problems.Problems[0].File)))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Hint(err, "without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")

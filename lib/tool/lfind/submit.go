@@ -44,7 +44,7 @@ func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) e
 	}
 	script := "#!/bin/sh\nexec"
 	for _, word := range s.command {
-		script += " " + launcher.Quote(word)
+		script += " " + command.Quote(word)
 	}
 	script += "\n"
 	if boolean(c, "dry-run") {

@@ -30,8 +30,8 @@ const (
 
 // configuration is the example for a directory. Where it is to be for Slurm (mode), or
 // nothing is said and Slurm answers, it has a partition and an account of this cluster;
-// about says so.
-func configuration(ctx context.Context, dir, mode string) (text, about string, err error) {
+// about says so. Where Slurm is installed but of no use, a warning does.
+func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (text, about string, err error) {
 	text = strings.ReplaceAll(example, "@DIR@", dir)
 	if mode == "local" {
 		return text, "", nil
@@ -40,6 +40,10 @@ func configuration(ctx context.Context, dir, mode string) (text, about string, e
 	if err != nil {
 		if mode == "slurm" {
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
+		}
+		if !absent(err) {
+			app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: tasks are to run on this machine, because Slurm cannot be used: %w", err),
+				"if they are to run on Slurm, remove the file and use --init with --mode slurm"))
 		}
 		return text, "", nil
 	}
@@ -58,8 +62,14 @@ func configuration(ctx context.Context, dir, mode string) (text, about string, e
 	return text, about + ". All nodes must see " + dir + ".\n", nil
 }
 
+// absent reports whether Slurm is not installed on this machine, or not configured.
+func absent(err error) bool {
+	var e *slurm.Error
+	return errors.As(err, &e) && (e.Failure == slurm.NotInstalled || e.Says("Could not establish a configuration source"))
+}
+
 // initialize writes the example configuration. It replaces nothing.
-func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
+func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer) error {
 	dir, err := config.Expand(dir)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -82,7 +92,7 @@ func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
 		return fault.Errorf(fault.Usage, "--init: %w", err)
 	}
 	defer f.Close()
-	text, about, err := configuration(ctx, dir, mode)
+	text, about, err := configuration(ctx, dir, mode, stderr)
 	if err != nil {
 		_ = os.Remove(path)
 		return err
@@ -95,6 +105,6 @@ func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
 		"  export PONOS_CONFIG=%s\n"+
 		"  ponos-setup\n"+
 		"  ponos-submit --wait -- echo 'hello, world' &\n"+
-		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, app.Quote(path))
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, command.Quote(path))
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/place"
@@ -88,6 +91,9 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := misplaced(words); table == nil && err != nil {
+		app.Report(stderr, name, err)
+	}
 	all := []spool.Entry{e}
 	if table != nil {
 		if all, err = expand(c, e, *table, stderr); err != nil {
@@ -131,7 +137,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		return w.waitForAll(c, batch.IDs)
 	}
 	if c.IsSet("spool") {
-		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", app.Quote(s.Dir), batch.IDs[0])
+		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", command.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
 }
@@ -277,7 +283,16 @@ func oneWord(words []string) error {
 		return nil
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
-		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", app.Quote(words[0])))
+		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", command.Quote(words[0])))
+}
+
+// misplaced is a warning about lists of values behind the command, where other tools have them.
+func misplaced(words []string) error {
+	if !slices.Contains(words, listMark) || slices.Contains([]string{"jobpool", "parallel"}, path.Base(words[0])) {
+		return nil
+	}
+	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q behind the command is passed to it", listMark),
+		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
 }
 
 // parents are the tasks of --after.
