@@ -216,6 +216,9 @@ func Dial(dir string) (*Client, error) {
 	if err == nil {
 		return NewClient(c.(*net.UnixConn)), nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "run directory %q: permission denied", dir), "only the user who started the run can control it")
+	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 	if text := strings.TrimSpace(string(holder)); text != "" {
