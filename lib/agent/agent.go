@@ -42,6 +42,8 @@ type Agent struct {
 	WhyRefused func(ctx context.Context, n runner.Needs) string
 	// Hopeless explains why a job with these needs can never start; nil or "": no reason is known.
 	Hopeless func(ctx context.Context, n runner.Needs) string
+	// LongestTime is the time limit that no job may exceed; 0: there is none.
+	LongestTime time.Duration
 	// Request returns what a task needs, for queues that leave that to the configuration.
 	Request func(t task.Task) task.Request
 	// Retry holds the retry rules of tasks that have none of their own.

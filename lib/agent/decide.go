@@ -50,6 +50,13 @@ func pause(tries int) time.Duration {
 	return min(10*time.Second<<min(max(0, tries-1), 10), 10*time.Minute)
 }
 
+// pauses reports whether the task is not to be submitted yet. A time that is further away than the
+// longest pause is that of a clock that was set back since.
+func (r Record) pauses(now time.Time) bool {
+	wait := r.Retry.Sub(now)
+	return wait > 0 && wait <= pause(max(r.Tries, len(r.Attempts)))
+}
+
 // maxSubmissions limits how many jobs of a task may end or vanish before they began its command.
 // After that, the cause is assumed to be lasting.
 const maxSubmissions = 6
@@ -59,15 +66,16 @@ type work struct {
 	hasJob   bool
 	busy     bool // a process holds the task's lock
 	stopping bool // a process was asked to stop it
+	pauses   bool // its next attempt is not to begin yet
 }
 
-// wanted returns the queue's actions that are to be passed on: a start unless the task has a job
-// or a process works on it, a stop unless a process is already stopping it.
+// wanted returns the queue's actions that are to be passed on: a start unless the task has a job,
+// a process works on it or its next attempt is not to begin yet, a stop unless a process is already stopping it.
 func wanted(actions []task.Action, workOf func(task.ID) work) []task.Action {
 	var out []task.Action
 	for _, a := range actions {
 		w := workOf(a.ID)
-		if a.Kind == task.Start && (w.hasJob || w.busy) || a.Kind == task.Stop && w.busy && w.stopping {
+		if a.Kind == task.Start && (w.hasJob || w.busy || w.pauses) || a.Kind == task.Stop && w.busy && w.stopping {
 			continue
 		}
 		out = append(out, a)

@@ -44,15 +44,15 @@ func TestDecide(t *testing.T) {
 }
 
 func TestWanted(t *testing.T) {
-	actions := []task.Action{{Kind: task.Start, ID: "new"}, {Kind: task.Start, ID: "running"}, {Kind: task.Start, ID: "prepared"}, {Kind: task.Stop, ID: "running"}, {Kind: task.Stop, ID: "prepared"}, {Kind: task.Stop, ID: "ending"}}
+	actions := []task.Action{{Kind: task.Start, ID: "new"}, {Kind: task.Start, ID: "running"}, {Kind: task.Start, ID: "prepared"}, {Kind: task.Stop, ID: "running"}, {Kind: task.Stop, ID: "prepared"}, {Kind: task.Stop, ID: "ending"}, {Kind: task.Start, ID: "failed"}, {Kind: task.Stop, ID: "failed"}}
 	got := wanted(actions, func(id task.ID) work {
-		return map[task.ID]work{"running": {hasJob: true}, "prepared": {busy: true}, "ending": {busy: true, stopping: true}}[id]
+		return map[task.ID]work{"running": {hasJob: true}, "prepared": {busy: true}, "ending": {busy: true, stopping: true}, "failed": {pauses: true}}[id]
 	})
 	var text string
 	for _, a := range got {
 		text += string(a.Kind) + " " + string(a.ID) + ", "
 	}
-	if text != "start new, stop running, stop prepared, " {
+	if text != "start new, stop running, stop prepared, stop failed, " {
 		t.Errorf("passed on: %s", text)
 	}
 }

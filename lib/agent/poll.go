@@ -89,7 +89,12 @@ func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 		}
 		// The queue has answered before the ends that this turn finds were reported to it: that
 		// answer must not start again what had a job when the turn began.
-		return work{hasJob: m.has(id) || adopted[id] || a.hasJob(d), busy: busy, stopping: d.StopRequested()}
+		r, err := d.Read()
+		recorded := r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist) // since the turn began, or that may be
+		return work{
+			hasJob: m.has(id) || adopted[id] || recorded, busy: busy, stopping: d.StopRequested(),
+			pauses: r.Tries == 0 && len(r.Attempts) > 0 && r.pauses(a.now()),
+		}
 	})
 	return actions, errors.Join(append(failures, joinFailures(unlocked)...)...)
 }
@@ -118,12 +123,6 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 		}
 	}
 	return actions
-}
-
-// hasJob reports whether a job was recorded since the turn began, or may have been.
-func (a *Agent) hasJob(d Dir) bool {
-	r, err := d.Read()
-	return r.Job != "" || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // memory is what the agent knows when a turn begins: the tasks with jobs.

@@ -46,7 +46,7 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 		return &k, true, nil
 	}
 	end := endOf(job)
-	change, again, why := rules.Next(end, reasonsOf(r.Attempts))
+	change, again, why := rules.Within(a.LongestTime).Next(end, reasonsOf(r.Attempts))
 	if again {
 		r.Changed, why = r.changedBy(change)
 		if why == "" && a.Hopeless != nil && len(r.Changed) > 0 {

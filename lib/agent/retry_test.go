@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
@@ -165,5 +166,31 @@ func TestChanges(t *testing.T) {
 	got, why := r.changedBy(need.Change{Memory: 3 << 30, Exclude: []string{"n2", "n4"}})
 	if why != "" || !slices.Equal(got, []string{"exclude=n[1-2,4]", "mem=3G"}) {
 		t.Errorf("%q, %s", got, why)
+	}
+}
+
+// Each attempt comes after a longer pause, and none exceeds the ceiling of all jobs.
+func TestPausesAndCeilingOfAttempts(t *testing.T) {
+	a, q, d := trying(t, "timeout: time*2 <= 10h")
+	a.LongestTime = 3 * time.Hour
+	job := runner.Job{ID: "7", State: task.Error, Cause: need.Timeout}
+	for i, want := range []string{"time=2:00:00", "time=3:00:00"} {
+		job.Had.Time = time.Duration(i+1) * time.Hour
+		r, again, _, err := q.end(t, a, d, job)
+		if err != nil || !again || !slices.Equal(r.Changed, []string{want}) {
+			t.Fatalf("attempt %d: %v, %v, %v", i+2, again, r.Changed, err)
+		}
+		end := r.Retry.Add(-time.Second)
+		if now := a.now(); !r.pauses(now) || !r.pauses(end) || r.pauses(end.Add(time.Second)) || r.Retry.Sub(now) > pause(i+1) || i > 0 && r.Retry.Sub(now) <= pause(i) {
+			t.Errorf("attempt %d: %v after %v", i+2, r.Retry, now)
+		}
+		r.Job = "8"
+		if err := d.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	job.Had.Time = 3 * time.Hour
+	if _, again, report, err := q.end(t, a, d, job); again || err != nil || !strings.Contains(report.Reason, "its time limit was the longest that is allowed") {
+		t.Errorf("%v, %q, %v", again, report.Reason, err)
 	}
 }

@@ -63,7 +63,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
-	if wait := record.Retry.Sub(a.now()); wait > 0 && wait <= pause(record.Tries) {
+	if record.pauses(a.now()) {
 		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", record.Retry.Local().Format(time.TimeOnly), record.Problem)), nil
 	}
 	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {

@@ -163,11 +163,12 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
 		// A process that can write to a spool of mode 0700 runs as this user.
-		LocalCode:  sp != nil,
-		WhyRefused: p.Refused,
-		Hopeless:   p.Hopeless,
-		Request:    func(t task.Task) task.Request { return requestOf(c, t) },
-		Retry:      c.Retry,
+		LocalCode:   sp != nil,
+		WhyRefused:  p.Refused,
+		Hopeless:    p.Hopeless,
+		LongestTime: time.Duration(c.Slurm.Limits.Time),
+		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
+		Retry:       c.Retry,
 	}
 	if c.Mode == "vast" {
 		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)

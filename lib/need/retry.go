@@ -211,6 +211,17 @@ type Change struct {
 	Exclude []string
 }
 
+// Within are the rules where no job may have a longer time limit than most; 0: there is no bound.
+func (rules Rules) Within(most time.Duration) Rules {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		if t := &rules[i].Time; t.Factor > 0 && most > 0 && (t.Most == 0 || t.Most > most) {
+			t.Most = most
+		}
+	}
+	return rules
+}
+
 // Next says whether an attempt that has ended is followed by another one, and by what it
 // differs. Before are the reasons of the attempts before, as Name has them. Why says why
 // there is no other one, where a rule speaks of the reason.
@@ -242,7 +253,7 @@ func (rules Rules) Next(e End, before []string) (c Change, again bool, why strin
 			return Change{}, false, "its time limit is not known, so it is not tried with a longer one"
 		}
 		if c.Time, ok = r.Time.After(e.Time); !ok {
-			return Change{}, false, "its time limit was the longest that the rule allows"
+			return Change{}, false, "its time limit was the longest that is allowed"
 		}
 	}
 	if r.Exclude {

@@ -263,19 +263,26 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 // maxWords limits how many ids are read from a pipe.
 const maxWords = 1_000_000
 
-// ReadWords reads ids from a pipe: the first word of each line, so that a table is accepted.
+// ReadWords reads ids from a pipe: the first word of each line, so that a table is accepted, whose
+// header is left out.
 func ReadWords(r io.Reader) ([]string, error) {
 	var words []string
 	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if n == 1 && len(fields) > 1 && fields[0] == "TASK" && fields[1] == "NAME" {
+			continue
+		}
+		if len(fields) > 0 {
 			words = append(words, fields[0])
 		}
 		if len(words) > maxWords {
 			return nil, fault.Errorf(fault.Usage, "standard input: more than %d lines", maxWords)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fault.Errorf(fault.Usage, "standard input: a line is longer than %d bytes", bufio.MaxScanTokenSize)
+	} else if err != nil {
 		return nil, fault.Errorf(fault.Usage, "standard input: %w", err)
 	}
 	return words, nil

@@ -108,3 +108,16 @@ func flags(pairs ...string) func(name string) string {
 		return ""
 	}
 }
+
+func TestReadWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\n b c\n\n": "a b", "TASK      NAME  STATE\n1e9a1efc  sh    failed\n": "1e9a1efc", "TASK\n": "TASK", "a\nTASK NAME\n": "a TASK", "": "",
+	} {
+		if words, err := ReadWords(strings.NewReader(text)); err != nil || strings.Join(words, " ") != want {
+			t.Errorf("%q: %q, %v", text, words, err)
+		}
+	}
+	if _, err := ReadWords(strings.NewReader(strings.Repeat("a", 1<<17))); err == nil || err.Error() != "standard input: a line is longer than 65536 bytes" {
+		t.Error(err)
+	}
+}

@@ -160,7 +160,11 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 		}
 		if left == 0 || !c.Bool("follow") {
 			if !printed && len(sources) > 0 {
-				fmt.Fprintf(stderr, "%s: there is no log yet\n", name)
+				none := "there is no log yet"
+				if left == 0 {
+					none = "there is no log"
+				}
+				fmt.Fprintf(stderr, "%s: %s\n", name, none)
 			}
 			return nil
 		}

@@ -26,8 +26,16 @@ type found struct {
 // find asks Slurm, if it is there, which partitions and account this user's tasks could go
 // to. The error says why there is none.
 func find(ctx context.Context, c *slurm.Client) (found, error) {
-	ctx, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeoutCause(ctx, askFor, fmt.Errorf("it does not answer within %v", askFor))
 	defer cancel()
+	f, err := ask(ctx, c)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return f, err
+}
+
+func ask(ctx context.Context, c *slurm.Client) (found, error) {
 	if err := c.Ping(ctx); err != nil {
 		return found{}, err
 	}
@@ -46,23 +54,24 @@ func find(ctx context.Context, c *slurm.Client) (found, error) {
 	return choose(partitions, nodes, account)
 }
 
-// choose takes the default partition, or the first one that is open to the account; for
-// GPUs the first of those that have some.
+// choose takes the default partition, or the first one that is open to the account, rather one that
+// does not preempt; for GPUs the first of those that have some.
 func choose(partitions []slurm.Partition, nodes []slurm.Node, account string) (found, error) {
 	f := found{account: account}
 	open := slices.DeleteFunc(slices.Clone(partitions), func(p slurm.Partition) bool {
 		return p.State != "UP" || p.Hidden || p.RootOnly || p.NeedsResv || slices.Contains(p.DenyAccounts, account) ||
 			p.AllowAccounts != nil && !slices.Contains(p.AllowAccounts, account)
 	})
-	slices.SortStableFunc(open, func(a, b slurm.Partition) int {
+	rank := func(p slurm.Partition) int {
 		switch {
-		case a.Default == b.Default:
+		case p.Default:
 			return 0
-		case a.Default:
-			return -1
+		case p.Preemptible():
+			return 2
 		}
 		return 1
-	})
+	}
+	slices.SortStableFunc(open, func(a, b slurm.Partition) int { return rank(a) - rank(b) })
 	if len(open) == 0 {
 		return f, fmt.Errorf("no partition is open to account %q", account)
 	}

@@ -34,6 +34,9 @@ func TestChoose(t *testing.T) {
 	if f, err = choose(all[3:4], nil, ""); err != nil || f.gpu != "" || f.cpu != "gpu" || f.cpuTime != 12*time.Hour {
 		t.Errorf("%+v, %v", f, err)
 	}
+	if f, err = choose(all[2:4], nodes, ""); err != nil || f.cpu != "gpu" {
+		t.Errorf("without a default partition: %+v, %v", f, err)
+	}
 	if _, err = choose(all[:2], nodes, "research"); err == nil || err.Error() != `no partition is open to account "research"` {
 		t.Errorf("%v", err)
 	}

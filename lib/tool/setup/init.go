@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -29,8 +30,8 @@ const (
 
 // configuration is the example for a directory. Where it is to be for Slurm (mode), or
 // nothing is said and Slurm answers, it has a partition and an account of this cluster;
-// about says so.
-func configuration(ctx context.Context, dir, mode string) (text, about string, err error) {
+// about says so. Where Slurm is installed but of no use, a warning does.
+func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (text, about string, err error) {
 	text = strings.ReplaceAll(example, "@DIR@", dir)
 	if mode == "local" {
 		return text, "", nil
@@ -39,6 +40,10 @@ func configuration(ctx context.Context, dir, mode string) (text, about string, e
 	if err != nil {
 		if mode == "slurm" {
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
+		}
+		if !absent(err) {
+			app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: tasks are to run on this machine, because Slurm cannot be used: %w", err),
+				"if they are to run on Slurm, remove the file and use --init with --mode slurm"))
 		}
 		return text, "", nil
 	}
@@ -57,8 +62,14 @@ func configuration(ctx context.Context, dir, mode string) (text, about string, e
 	return text, about + ". All nodes must see " + dir + ".\n", nil
 }
 
+// absent reports whether Slurm is not installed on this machine, or not configured.
+func absent(err error) bool {
+	var e *slurm.Error
+	return errors.As(err, &e) && (e.Failure == slurm.NotInstalled || e.Says("Could not establish a configuration source"))
+}
+
 // initialize writes the example configuration. It replaces nothing.
-func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
+func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer) error {
 	dir, err := config.Expand(dir)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -81,7 +92,7 @@ func initialize(ctx context.Context, dir, mode string, stdout io.Writer) error {
 		return fault.Errorf(fault.Usage, "--init: %w", err)
 	}
 	defer f.Close()
-	text, about, err := configuration(ctx, dir, mode)
+	text, about, err := configuration(ctx, dir, mode, stderr)
 	if err != nil {
 		_ = os.Remove(path)
 		return err

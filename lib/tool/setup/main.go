@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		},
 		Action: func(c *cli.Context) error {
 			if dir := c.String("init"); dir != "" {
-				return initialize(c.Context, dir, c.String("mode"), stdout)
+				return initialize(c.Context, dir, c.String("mode"), stdout, stderr)
 			}
 			if c.IsSet("mode") {
 				return fault.Errorf(fault.Usage, "--mode needs --init")

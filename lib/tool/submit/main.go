@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -88,6 +90,9 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	e, err := entry(c, s, words, table != nil)
 	if err != nil {
 		return err
+	}
+	if err := misplaced(words); table == nil && err != nil {
+		app.Report(stderr, name, err)
 	}
 	all := []spool.Entry{e}
 	if table != nil {
@@ -279,6 +284,15 @@ func oneWord(words []string) error {
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
 		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", command.Quote(words[0])))
+}
+
+// misplaced is a warning about lists of values behind the command, where other tools have them.
+func misplaced(words []string) error {
+	if !slices.Contains(words, listMark) || slices.Contains([]string{"jobpool", "parallel"}, path.Base(words[0])) {
+		return nil
+	}
+	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q behind the command is passed to it", listMark),
+		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
 }
 
 // parents are the tasks of --after.
