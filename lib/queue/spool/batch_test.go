@@ -211,3 +211,50 @@ func TestTidyBatches(t *testing.T) {
 		t.Errorf("after its task: %s", got)
 	}
 }
+
+// A batch that was committed is submitted, even if it cannot be delivered now: another call would
+// submit it again.
+func TestBatchThatCannotBeDelivered(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	first, err := q.AddAll("", train, rows("0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.RequestStop(first.IDs[0]); err != nil {
+		t.Fatal(err)
+	}
+	// In the place of a disk that is full: no file can be made in these directories.
+	away := func(dir string, bring bool) {
+		t.Helper()
+		from, to := q.path(dir, ""), q.path(dir, "")+".away"
+		if bring {
+			if err := os.Remove(from); err != nil {
+				t.Fatal(err)
+			}
+			from, to = to, from
+		}
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+		if !bring {
+			if err := os.WriteFile(q.path(dir, ""), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	away(newDir, false)
+	b, err := q.AddAll("", train, rows("1", "2"))
+	if err != nil || b.New != 2 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	again := rows("0")
+	again[0].RetryOf = first.IDs[0]
+	r, err := q.Retry(again)
+	if err != nil || r.New != 1 || r.IDs[0] == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	away(newDir, true)
+	if want := fmt.Sprintf("+%s +%s +%s", b.IDs[0], b.IDs[1], r.IDs[0]); wishes(t, q) != want {
+		t.Errorf("the agent is offered %s; want %s", wishes(t, q), want)
+	}
+}

@@ -41,8 +41,9 @@ func (s *Spool) Retry(entries []Entry) (Batch, error) {
 		if err != nil {
 			return b, err
 		}
-		if id == b.IDs[i] {
+		if id == "" || id == b.IDs[i] { // "": submitted, and not delivered yet
 			b.New++
+			continue
 		}
 		b.IDs[i] = id
 	}
