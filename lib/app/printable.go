@@ -31,7 +31,7 @@ type printable struct {
 	coloured bool
 }
 
-// maxColour bounds the length of a sequence for a colour, in bytes.
+// maxColour limits the length of a sequence for a colour, in bytes.
 const maxColour = 40
 
 var (

@@ -18,7 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Bounds of an archive, and of the memory that it may ask for.
+// Limits of an archive, and of the memory that it may ask for.
 const (
 	maxEntries = 1 << 20
 	maxWindow  = 512 << 20 // bytes; zstd --long=29 and below

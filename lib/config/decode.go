@@ -19,7 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// maxSize bounds a configuration in bytes.
+// maxSize limits a configuration in bytes.
 const maxSize = 1 << 20
 
 // Parse reads and checks a configuration. Path is for messages, and relative
