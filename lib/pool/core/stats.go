@@ -160,6 +160,11 @@ func (c *Core) expected(t *pool.Task) time.Duration {
 	return least
 }
 
+// likely is the part of its kind that a task must have time for to be started before a job ends. CPUs
+// that are not given to a task then are idle until the end of the job: with a larger part, more time
+// is lost by that than by tasks that are cut off.
+const likely = 0.75
+
 // expectedAs returns how long it will probably take with that need: by its own estimate, by the
 // user's, or by what others of its kind took.
 func (c *Core) expectedAs(t *pool.Task, need pool.Need) time.Duration {
@@ -167,7 +172,7 @@ func (c *Core) expectedAs(t *pool.Task, need pool.Need) time.Duration {
 		return d
 	}
 	if g := c.hist[need]; g != nil && g.total >= 20 {
-		return time.Duration(g.quantile(0.95) * float64(time.Second))
+		return time.Duration(g.quantile(likely) * float64(time.Second))
 	}
 	return 0
 }
