@@ -55,8 +55,8 @@ func lives(state string) bool {
 }
 
 // Fill submits jobs until so many are pending or run, and never more than the pool may have. It
-// returns those that were submitted. If a limit of Slurm allows fewer jobs, but there are some, that is
-// no error.
+// returns those that were submitted. If a limit of Slurm allows fewer jobs, but there are some, it
+// succeeds.
 func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
