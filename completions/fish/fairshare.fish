@@ -77,7 +77,7 @@ complete -c fairshare -n '__fish_seen_subcommand_from history' -l user -s u -x -
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l account -s A -x -a '(__fish_complete_list , "ponos-task words accounts 2>/dev/null")' -d 'only these ACCOUNTS'
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l all -s a -d 'all users'
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l by -x -a 'user account' -d 'group by WHOM: user or account'
-complete -c fairshare -n '__fish_seen_subcommand_from history' -l tres -x -d 'the RESOURCE to add up: cpu, gpu, mem, node, billing, …'
+complete -c fairshare -n '__fish_seen_subcommand_from history' -l tres -x -d 'the RESOURCE to add up: cpu, gpu, mem, node, billing, ...'
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l source -x -a 'sacct sreport' -d 'ask PROGRAM: sacct (every job) or sreport (hourly sums)'
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l top -x -d 'show the first N, and the others as one'
 complete -c fairshare -n '__fish_seen_subcommand_from history' -l svg -r -F -d 'also write the plot to FILE'

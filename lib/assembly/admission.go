@@ -20,9 +20,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Refused is why Slurm would refuse the jobs of tasks with the options that their needs
-// give them, or accept and never start them; "" if nothing is known to speak against them.
-// It is advice: Slurm itself decides. The cluster is asked once for equal options.
+// Refused returns why Slurm would refuse the jobs of tasks with the options for these needs, or
+// accept and never start them; "" if no reason is known. It is only advice: Slurm itself decides. The
+// cluster is queried once for equal options.
 func (p *System) Refused(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
@@ -48,23 +48,23 @@ func refused(ctx context.Context, options []string) string {
 	return ""
 }
 
-// Hopeless is why a job with a task's needs can never start, whatever becomes free or is
-// repaired; "" if that is not known.
+// Hopeless returns why a job with a task's needs can never start, even if all nodes are free and up;
+// "" if that is unknown.
 func (p *System) Hopeless(ctx context.Context, n runner.Needs) string {
 	if p.SlurmRunner == nil {
 		return ""
 	}
 	options, err := p.SlurmRunner.Options(ctx, n)
 	if err != nil {
-		return "" // the start tells
+		return "" // ponos-start reports it
 	}
 	return hopeless(ctx, options)
 }
 
-// passing are findings that may not hold tomorrow, or not on the host that submits.
+// passing are findings that may change, or that only hold on this host.
 var passing = []string{"partition_state", "reservation", "host"}
 
-// hopeless asks the cluster again before it says that something is.
+// hopeless queries the cluster again before it reports a reason.
 func hopeless(ctx context.Context, options []string) string {
 	why := ""
 	for _, refresh := range []bool{false, true} {
@@ -107,15 +107,14 @@ func hopelessNow(ctx context.Context, options []string, world launcher.World) st
 	return why
 }
 
-// large reports whether nodes of a group have what a job takes on each, if they are up and
-// nothing else runs there.
+// large reports whether nodes of a group have what a job takes on each, if they are up and idle.
 func large(g asked.Group, need admission.Need, job admission.Job) bool {
 	if need.AskedCPUs > int64(g.CPUs) || job.MemMB > g.Memory>>20 {
 		return false
 	}
 	gres, err := slurm.ParseGRES(g.GRES)
 	if err != nil {
-		return true // a form that is not known
+		return true // an unknown form
 	}
 	count := func(of string) (n int64) {
 		for _, item := range gres {
@@ -133,10 +132,10 @@ func large(g asked.Group, need admission.Need, job admission.Job) bool {
 	return job.GPUs <= count("")
 }
 
-// CheckNeeds reports what is wrong with the needs of a task that is to be submitted, by the
-// configuration of the agent that will take it and, if Slurm answers in time, by what the
-// cluster has. An error of kind fault.Usage says that they are not allowed, one of kind
-// fault.Failed that nothing can meet them.
+// CheckNeeds reports problems with the needs of a task that is to be submitted, according to the
+// configuration of its agent and, if Slurm answers in time, to the cluster. An error of kind
+// fault.Usage means that they are not allowed, one of kind fault.Failed that nothing can satisfy
+// them.
 func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 	if !n.Own() {
 		return nil
@@ -164,22 +163,22 @@ func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
 	case kind == fault.Usage, kind == fault.Failed:
 		return err
 	default:
-		return nil // the agent asks again, for as long as it takes
+		return nil // the agent asks again, and waits as long as necessary
 	}
 	if why := hopeless(ctx, options); why != "" {
 		return fault.Errorf(fault.Failed, "%s (the options are %s)", why, strings.Join(options, " "))
 	}
-	// What the model does not know, such as names and values of options, sbatch does.
+	// Sbatch also checks what the model does not know, such as names and values of options.
 	if _, err := slurmRunner.Try(ctx, n); errors.Is(err, runner.ErrRefused) {
 		return fault.Wrap(fault.Failed, err)
 	}
 	return nil
 }
 
-// askTime is how long a cluster is asked about a task that is to be submitted.
+// askTime limits the queries about a task that is to be submitted.
 const askTime = 10 * time.Second
 
-// modelled is a job with options of sbatch, and what there is for it.
+// modelled returns the job with options of sbatch, and the cluster's matching nodes.
 func modelled(ctx context.Context, options []string, world launcher.World) (model *admission.Cluster, job admission.Job, partitions []string, ok bool) {
 	snapshot, err := world.Cluster(ctx)
 	if err != nil {
@@ -195,14 +194,14 @@ func modelled(ctx context.Context, options []string, world launcher.World) (mode
 		return "", false
 	})
 	for _, name := range partitions {
-		if model.Partition(name) == nil { // hidden, or sbatch will say so
+		if model.Partition(name) == nil { // hidden, or sbatch will report it
 			return nil, job, nil, false
 		}
 	}
 	return model, job, partitions, true
 }
 
-// words are what a finding says to people.
+// words formats a finding for people.
 func words(f admission.Finding) string {
 	if f.Waits {
 		return fmt.Sprintf("Slurm would accept the job and never start it: %s: %s", f.Whose, f.Text)

@@ -36,7 +36,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// System is an agent with what it is made of.
+// System is an agent with its parts.
 type System struct {
 	Config config.Config
 	Agent  *agent.Agent
@@ -47,28 +47,27 @@ type System struct {
 	Vast   *vastrunner.Runner
 	log    *logging
 	places place.Memory
-	// refusals are the answers of Refused, by the options of sbatch that they are about.
+	// refusals caches the answers of Refused, by options of sbatch.
 	refusals sync.Map
 }
 
-// Options are what the tools differ in.
+// Options are the differences between the tools.
 type Options struct {
 	ConfigPath string
 	Verbose    bool
 	Stderr     interface{ Write([]byte) (int, error) }
 	Tool       string
-	// Create allows to make a spool and a data_dir where there are none, though others are
-	// remembered.
+	// Create allows a new spool or data_dir in place of a missing one that is remembered.
 	Create bool
-	// Every is the time between two turns; 0: the agent is called from outside. Turns says
-	// that the tool takes turns, of which the queue is to know.
+	// Every is the time between two turns; 0: the agent is called from outside. Turns says that the
+	// tool takes turns, which the queue records.
 	Every time.Duration
 	Turns bool
 	// Pack has short tasks run in pilot jobs.
 	Pack bool
 }
 
-// Read reads the configuration and tells its warnings.
+// Read reads the configuration and prints its warnings.
 func (o Options) Read() (config.Config, error) {
 	c, err := config.Load(o.ConfigPath)
 	if err != nil {
@@ -80,8 +79,7 @@ func (o Options) Read() (config.Config, error) {
 	return c, nil
 }
 
-// Load reads the configuration and puts the agent together. It makes the state
-// directory.
+// Load reads the configuration and builds the agent. It creates the state directory.
 func Load(ctx context.Context, o Options) (*System, error) {
 	c, err := o.Read()
 	if err != nil {
@@ -90,7 +88,7 @@ func Load(ctx context.Context, o Options) (*System, error) {
 	return New(ctx, c, o)
 }
 
-// New puts an agent together. It makes the state directory.
+// New builds an agent. It creates the state directory.
 func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err := errors.Join(c.CheckDataDir(), CheckRequests(c)); err != nil {
 		return nil, err
@@ -178,7 +176,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	return p, nil
 }
 
-// machine is what this machine has for jobs, by the configuration where that says.
+// machine returns what this machine has for jobs; the configuration takes precedence.
 func machine(c config.Config) local.Resources {
 	r := local.Machine()
 	if c.Local.CPUs > 0 {
@@ -193,18 +191,18 @@ func machine(c config.Config) local.Resources {
 	return r
 }
 
-// Close ends the logs. Err is what the tool ends with; it is reported where the
-// configuration says.
+// Close closes the logs. Err is the error of the tool, which is reported to the places that are
+// configured.
 func (p *System) Close(err error) { p.log.close(err) }
 
-// openSpool opens the spool of the configuration, and returns what it remembers of an agent
-// of this one's name; a nil spool if the queue is another one.
+// openSpool opens the spool of the configuration, and returns its record of an agent with this name;
+// the spool is nil if the queue is not a spool.
 func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, spool.Beat, error) {
 	dir := p.Config.SpoolDir()
 	if dir == "" {
 		return nil, spool.Beat{}, nil
 	}
-	// An agent that has never worked may begin with a new spool; one that has, may not.
+	// An agent without any work so far may begin with a new spool; others may not.
 	data, err := dataID(p.Config.DataDir)
 	if err != nil {
 		return nil, spool.Beat{}, fault.Errorf(fault.Unavailable, "data_dir: %w", err)
@@ -235,12 +233,12 @@ func openSpool(ctx context.Context, p *System, o Options) (*spool.Queue, spool.B
 	return q, was, err
 }
 
-// joinSpool makes the agent and the spool remember each other.
+// joinSpool records the agent in the spool, and the spool in the agent's state.
 func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode string, o Options) error {
 	if err := rememberSpool(store, q.Spool); err != nil {
 		return err
 	}
-	// Asked for once: every turn has to do without more calls of Slurm.
+	// Queried once, as a turn makes no further calls of Slurm.
 	cache := filepath.Join(store.Dir, "agent."+mode)
 	if b, err := os.ReadFile(cache); err != nil || strings.TrimSpace(string(b)) != q.Agent {
 		if err := renameio.WriteFile(cache, []byte(q.Agent+"\n"), 0o600, renameio.WithTempDir(store.Dir)); err != nil {
@@ -253,7 +251,7 @@ func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode st
 	if o.Turns || was.Data == data {
 		return nil
 	}
-	// The spool is to remember where the agent keeps what it knows, though no turn was taken.
+	// The spool records where the agent keeps its state, even if no turn was taken.
 	q.Beat.Seen = was.Seen
 	return q.Remember()
 }
@@ -263,14 +261,14 @@ func openArkindex(p *System) (queue.Queue, error) {
 	return arkindex.New(arkindex.Config{
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
 		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Memory: p.places, Mode: c.Mode, Logger: p.log.Logger,
-		// GPUs of Slurm and of rented machines are elsewhere.
+		// GPUs of Slurm and of rented machines are on other machines.
 		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0 || c.Mode == "vast",
 	})
 }
 
-// agentName names this agent in a spool: the same for as long as its jobs can be
-// found by it, even if its state directory is lost. Jobs of Slurm are found on
-// every host of the cluster, processes only on this one.
+// agentName returns the name of this agent in a spool. It stays the same as long as the agent can
+// find its jobs, even if its state directory is lost. Jobs of Slurm are found on every host of the
+// cluster, processes only on this one.
 func agentName(ctx context.Context, p *System) (string, error) {
 	cache := filepath.Join(p.Config.StateDir(), "agent."+p.Config.Mode)
 	if b, err := os.ReadFile(cache); err == nil {
@@ -308,8 +306,8 @@ func deriveName(ctx context.Context, p *System) (string, error) {
 	return "a" + hex.EncodeToString(sum[:4]) + "-" + name[:min(len(name), 40)], nil
 }
 
-// cluster is the name of the cluster. A host stays with its cluster, so the
-// controller is asked once and not at each turn.
+// cluster returns the name of the cluster. A host stays in its cluster, so the controller is queried
+// once and not at each turn.
 func cluster(ctx context.Context, p *System, host string) (string, error) {
 	path := filepath.Join(p.Config.StateDir(), "cluster")
 	asked := host + " " + os.Getenv("SLURM_CONF") + " "
@@ -323,7 +321,7 @@ func cluster(ctx context.Context, p *System, host string) (string, error) {
 		return "", err
 	}
 	name := config.Get("ClusterName")
-	// Without the file the next tool asks again.
+	// Without the file, the next tool queries again.
 	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
 	return name, nil
 }

@@ -27,7 +27,7 @@ const daemonMark = "PONOS_AGENT="
 // several agents, with a data directory each.
 func (p *System) daemonComment() string {
 	comment := daemonMark + p.Config.DataDir
-	if len(comment) > 79 { // squeue is asked for 80 bytes
+	if len(comment) > 79 { // squeue is called with a width of 80
 		comment = comment[:20] + "..." + comment[len(comment)-56:]
 	}
 	return comment
@@ -79,7 +79,7 @@ func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string,
 		{Name: "open-mode", Value: "append"},
 		{Name: "requeue", Flag: true},
 		{Name: "output", Value: p.DaemonLog()},
-		// Time enough to end a turn; Slurm looks at it every 30 seconds.
+		// Long enough to end a turn; Slurm checks every 30 seconds.
 		{Name: "signal", Value: "B:USR1@120"},
 	}
 	batch := slurm.Batch{Script: script, Env: slurmrunner.Environ(os.Environ())}
@@ -101,7 +101,7 @@ func (p *System) DaemonLog() string {
 	return filepath.Join(p.Config.StateDir(), "daemon.log")
 }
 
-// daemonScript is the batch script of the agent's job.
+// daemonScript returns the batch script of the agent's job.
 func (p *System) daemonScript(every time.Duration) ([]byte, error) {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -161,7 +161,7 @@ done
 	return []byte(b.String()), errors.Join(errs...)
 }
 
-// TidyDaily is Tidy, at most once a day: for those who take one turn at a time.
+// TidyDaily is Tidy, at most once a day, for tools that take one turn at a time.
 func (p *System) TidyDaily(ctx context.Context) error {
 	mark := filepath.Join(p.Config.StateDir(), "tidied")
 	if info, err := os.Stat(mark); err == nil && clock.Since(clock.Modified(info)) < 24*time.Hour {
@@ -173,7 +173,7 @@ func (p *System) TidyDaily(ctx context.Context) error {
 	return errors.Join(clock.Touch(mark), p.Tidy(ctx))
 }
 
-// Tidy removes what has not been needed for a while.
+// Tidy removes old files that are no longer used.
 func (p *System) Tidy(ctx context.Context) error {
 	err := p.Agent.Tidy(ctx, time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
 	if q, ok := p.Agent.Queue.(*spool.Queue); ok {

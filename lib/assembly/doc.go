@@ -1,3 +1,3 @@
-// Package assembly puts an agent together from its configuration: which queue,
-// which runner, where its state and its log go.
+// Package assembly builds an agent from its configuration: its queue, its runner, its state and its
+// log.
 package assembly

@@ -21,8 +21,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// Find turns a resource request into options of sbatch, by launchers.yaml or by
-// asking Slurm. What the request does not say is as it was learned.
+// Find converts a resource request into options of sbatch, with launchers.yaml or by querying Slurm.
+// What the request does not contain is as learned.
 func Find(ctx context.Context, spec string, learned usage.Learned) (config.Options, error) {
 	found, err := launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20})
 	if err != nil {
@@ -58,8 +58,8 @@ func CheckRequests(c config.Config) error {
 	return errors.Join(errs...)
 }
 
-// requestOf is what a task needs: what its queue says, else what the configuration has for
-// its slug. Of several patterns, the slug itself counts, else the longest one.
+// requestOf returns what a task needs: the request of its queue, or else the configured one for its
+// slug. Of several patterns, the slug itself counts, or else the longest one.
 func requestOf(c config.Config, t task.Task) task.Request {
 	if !t.Request.IsZero() || len(c.Requests) == 0 {
 		return t.Request
@@ -73,9 +73,9 @@ func requestOf(c config.Config, t task.Task) task.Request {
 	return task.Request{Find: c.Requests[best]}
 }
 
-// VastFind turns a resource request into filters of offers. Of GPUs the market knows
-// names of its own, so that it is asked for their memory and capability, and the names of
-// what it returns are looked up in the catalogue here.
+// VastFind converts a resource request into filters of offers. The market has its own names of GPUs,
+// so it is asked for memory and compute capability, and the names in its answers are looked up in the
+// local catalogue.
 func VastFind(spec string) (vastai.Filters, error) {
 	parsed, err := request.Parse(spec)
 	if err != nil {
@@ -125,8 +125,8 @@ func VastFind(spec string) (vastai.Filters, error) {
 	}
 	count := float64(max(1, g.Count))
 	add("num_gpus", "eq", count)
-	// The market's megabytes are a little less than a gigabyte's thousandth: cards of 24 GB
-	// have 24564 or so.
+	// The market's megabytes are slightly less than 1/1000 of a gigabyte: cards with 24 GB have about
+	// 24564.
 	megabytes := func(bytes int64) float64 { return float64(bytes) / (1 << 30) * 1000 }
 	if g.Memory > 0 {
 		add("gpu_ram", "gte", megabytes(g.Memory))
@@ -196,7 +196,7 @@ func VastFind(spec string) (vastai.Filters, error) {
 	return out, nil
 }
 
-// knownModel is what the catalogue has of a model's name.
+// knownModel returns the catalogue's match for the name of a model.
 func knownModel(name string) (gpu.Match, error) {
 	model := gpu.Builtin().Lookup(name)
 	if len(model.Models) > 0 {

@@ -20,14 +20,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// Guard holds the place of the one agent of a configuration.
+// Guard is the lock of the only agent of a configuration.
 type Guard struct {
 	path, self string
 	lock       *lock.Lock
 }
 
-// process identifies a process: its id alone may be another one's by now, or be of
-// another host.
+// process identifies a process: its id alone may have been reused, or be from another host.
 type process struct {
 	PID   int       `json:"pid"`
 	Start string    `json:"start"` // in the kernel's own units since the boot
@@ -47,10 +46,10 @@ func thisProcess(every time.Duration) process {
 	}
 }
 
-// alive reports whether the process may live. A process of this host lives if there is
-// one with its id and start; one of another host if it was seen a few turns ago.
+// alive reports whether the process may be running. A process of this host is running if its id and
+// start time exist; one of another host if it has reported within the last few turns.
 func (p process) alive(now process) bool {
-	// A job that Slurm has begun again has no former process.
+	// After a requeue, the process of the earlier start of the same job is gone.
 	if p.PID == 0 || p.Job != "" && p.Job == now.Job {
 		return false
 	}
@@ -64,13 +63,13 @@ func (p process) alive(now process) bool {
 // agentFile, in the state directory, identifies the agent that takes turns.
 const agentFile = "agent.json"
 
-// Guard makes sure that no other agent works with this configuration: none that has
-// locked the PID file on this host, none that takes turns with the same state directory
-// on another one. With hold, no other job of Slurm either, and this process takes the
-// place until Release; it takes a turn every so often.
+// Guard makes sure that no other agent works with this configuration: none that has locked the PID
+// file on this host, and none that takes turns with the same state directory on another host. With
+// hold, also no other job of Slurm, and this process holds the guard until Release; it takes a turn
+// every so often.
 //
-// A PID file that was left behind names whatever process has its number by now, so the
-// number alone does not stop another agent.
+// The id in an old PID file may have been reused by any process, so an id alone does not stop another
+// agent.
 func (p *System) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
 	path := p.Config.PIDFile
 	self := filepath.Join(p.Config.StateDir(), agentFile)
@@ -131,7 +130,7 @@ func busy(path string, pid int) error {
 		"end it, or give this one a pid_file and a data_dir of its own")
 }
 
-// Alive notes that this agent lives and takes a turn every so often.
+// Alive records that this agent is running and takes a turn every so often.
 func (g *Guard) Alive(every time.Duration) error {
 	if g.lock == nil {
 		return nil
@@ -153,7 +152,7 @@ func (p *System) CheckNoDaemon(ctx context.Context) error {
 	return err
 }
 
-// readPID reads a PID file, for messages; 0 if there is none in it.
+// readPID reads a PID file, for messages; 0 if it has no id.
 func readPID(path string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -166,7 +165,7 @@ func readPID(path string) int {
 	return pid
 }
 
-// Release gives the place away.
+// Release releases the guard.
 func (g *Guard) Release() {
 	if g.lock == nil {
 		return
@@ -174,6 +173,6 @@ func (g *Guard) Release() {
 	if err := os.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		_ = g.lock.File().Truncate(0) // an empty file names no process
 	}
-	_ = os.Remove(g.self) // if it stays, it names a process that does not live
-	_ = g.lock.Close()    // released in any case when the process ends
+	_ = os.Remove(g.self) // if it stays, it names a process that is gone
+	_ = g.lock.Close()    // the kernel releases it when the process ends
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Directories that may be mounted have an identity, and who works with them remembers it:
-// an empty directory in their place, or another one, is an error and never a new one.
+// Directories that may be mounted have an identity, which their users remember: an empty or different
+// directory in their place is an error, and never taken for a new one.
 
 // dataFile is the identity of a data_dir.
 const dataFile = "data.id"
@@ -37,7 +37,7 @@ func dataID(dir string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// makeDataID gives a data_dir an identity, and makes the directory.
+// makeDataID creates a data_dir with an identity.
 func makeDataID(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -84,13 +84,13 @@ func (p *System) identifyData(was spool.Beat, create bool) (string, error) {
 const (
 	// stateFile, in a data_dir, is the identity of its state directory.
 	stateFile = "state.id"
-	// absentFile counts the looks that did not show it.
+	// absentFile counts the checks in which it was missing.
 	absentFile = "state.absent"
 )
 
-// findState makes sure that the state directory is the one that was in the data_dir before,
-// or that there was none. Create allows a new one at once; without it, one is made in place
-// of another only after several looks over some minutes that have not shown that.
+// findState makes sure that the state directory is the one that was in the data_dir before, or that
+// there was none. Create allows a new one at once; otherwise a missing one is only replaced after
+// several checks over some minutes.
 func (p *System) findState(create bool) error {
 	dir, state := p.Config.DataDir, p.Config.StateDir()
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
@@ -140,7 +140,7 @@ func (p *System) findState(create bool) error {
 		"if it is lost, ponos-setup creates a new one and finds the tasks again; so does a turn after some minutes")
 }
 
-// rememberState notes which state directory is in the data_dir.
+// rememberState records which state directory is in the data_dir.
 func (p *System) rememberState(store *agent.Store) error {
 	path := filepath.Join(p.Config.DataDir, stateFile)
 	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == store.ID() {
@@ -156,14 +156,14 @@ func (p *System) rememberState(store *agent.Store) error {
 	return nil
 }
 
-// remembered is the spool that an agent works for.
+// remembered is the spool for which an agent works.
 type remembered struct {
 	ID  string `json:"id"`
 	Dir string `json:"dir"`
 }
 
-// rememberSpool makes sure that a spool is the one that the agent has worked for, or notes
-// that it works for this one from now on. An agent without tasks may change its spool.
+// rememberSpool makes sure that a spool is the one for which the agent has worked, or records that it
+// works for this one from now on. An agent without tasks may change its spool.
 func rememberSpool(store *agent.Store, s *spool.Spool) error {
 	path := filepath.Join(store.Dir, "spool.json")
 	var was remembered
@@ -192,7 +192,7 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 	return renameio.WriteFile(path, append(b, '\n'), 0o600, renameio.WithTempDir(store.Dir))
 }
 
-// View is what the agent of a configuration knows, while it runs or not.
+// View returns what the agent of a configuration knows, whether it runs or not.
 func View(c config.Config) (agent.View, error) {
 	v, err := agent.ReadView(c.StateDir())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -72,11 +72,11 @@ func hostname() string {
 	return name
 }
 
-// flush bounds how long a tool waits for Sentry before it ends.
+// flush limits how long a tool waits for Sentry before it exits.
 const flush = 3 * time.Second
 
-// close reports an error, unless it only says that a signal ended the tool, or what its
-// exit status is to be.
+// close reports an error, unless it only means that a signal ended the tool, or only sets its exit
+// status.
 func (l *logging) close(err error) {
 	var interrupted app.Interrupted
 	if _, silent := fault.Code(err); !silent && !errors.Is(err, context.Canceled) && !errors.As(err, &interrupted) {
@@ -88,7 +88,7 @@ func (l *logging) close(err error) {
 	if l.sentry {
 		sentry.Flush(flush)
 	}
-	_ = l.end() // there is no other place to report it to
+	_ = l.end() // there is no other place to report it
 }
 
 func (l *logging) end() error {
@@ -98,7 +98,7 @@ func (l *logging) end() error {
 	return l.file.Close()
 }
 
-// Problem notes a failure that does not end the tool.
+// Problem logs a failure that does not end the tool.
 func (p *System) Problem(err error) {
 	p.log.Error(err.Error())
 	if p.log.sentry {

@@ -22,7 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
-// Check is something that ponos-setup has looked at.
+// Check is the result of a check of ponos-setup.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
@@ -32,16 +32,16 @@ type Check struct {
 	Warning bool `json:"warning,omitempty"`
 }
 
-// program is a program that an agent needs, at least in a version.
+// program is a program that an agent needs, with its least version.
 type program struct {
 	name  string
 	least [3]int
 	slurm bool
-	// without is what a spool's tasks cannot have where the program is missing; "": no task runs.
+	// without is what tasks of a spool cannot have if the program is missing; "": no task runs.
 	without string
 }
 
-// needs is the least version, as the program itself writes it.
+// needs returns the least version, in the program's own notation.
 func (p program) needs() string {
 	if p.least[2] > 0 {
 		return fmt.Sprintf("%d.%d.%d", p.least[0], p.least[1], p.least[2])
@@ -52,7 +52,7 @@ func (p program) needs() string {
 func programs(c config.Config) []program {
 	if c.Mode == "vast" { // tasks run from images
 		if c.Vast.Via == "cli" {
-			// Before, --retry took no number, and every call failed.
+			// Earlier versions do not accept a number for --retry, and every call fails.
 			return []program{{name: "vastai", least: [3]int{1, 0, 13}}}
 		}
 		return nil
@@ -71,16 +71,14 @@ func programs(c config.Config) []program {
 
 var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?[^\s,(]*`)
 
-// How long programs may take to print their version. Those of Slurm look for their
-// controller first, by whatever SLURM_CONF says, and hang; others are slow only on a slow
-// disk.
+// How long programs may take to print their version. Slurm's programs first contact their controller,
+// according to SLURM_CONF, and hang; others are only slow on a slow disk.
 const (
 	slurmTime   = 20 * time.Second
 	programTime = time.Minute
 )
 
-// CheckPrograms runs each program that the configuration needs, for its version, all at
-// the same time.
+// CheckPrograms runs each program that the configuration needs, for its version, concurrently.
 func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []Check {
 	list := programs(c)
 	checks := make([]Check, len(list))
@@ -132,8 +130,8 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	return check
 }
 
-// CheckPython creates a virtual environment and asks its ensurepip, from which venv takes pip, for
-// the version: to install pip takes seconds. Without pip, tasks can run whose code has nothing to
+// CheckPython creates a virtual environment and queries the version of its ensurepip, from which venv
+// takes pip: installing pip would take seconds. Without pip, tasks can run whose code has nothing to
 // install. [CheckPrograms] reports a missing Python.
 func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Check {
 	if c.Mode == "vast" {
@@ -163,7 +161,7 @@ func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Che
 	return []Check{check}
 }
 
-// CheckDirectories looks at where the agent keeps its files.
+// CheckDirectories checks the directories of the agent.
 func CheckDirectories(c config.Config) []Check {
 	checks := []Check{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
 	if dir := c.SpoolDir(); dir != "" {
@@ -172,8 +170,8 @@ func CheckDirectories(c config.Config) []Check {
 	return append(checks, checkDirectory("pid_file", c.PIDFile, nil))
 }
 
-// checkDirectory names the file system of a path, and sees whether the path can be made
-// or written to.
+// checkDirectory reports the file system of a path, and checks that the path can be created or
+// written to.
 func checkDirectory(name, path string, err error) Check {
 	check := Check{Name: name, OK: true, Detail: path}
 	there := path
@@ -219,8 +217,8 @@ func fileSystem(path string) string {
 	return fileSystems[int64(s.Type)&0xffffffff] //nolint:unconvert // its type differs between architectures
 }
 
-// CheckSubmission asks Slurm whether it would take a job of each kind of task, and submits
-// none. An error says that Slurm has not answered.
+// CheckSubmission asks Slurm whether it would accept a job of each kind of task, and submits none. An
+// error means that Slurm has not answered.
 func (p *System) CheckSubmission(ctx context.Context) ([]Check, error) {
 	if p.SlurmRunner == nil {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// newVast creates the runner of rented machines. It sends no request yet.
+// newVast creates the runner of rented machines. It sends no requests yet.
 func newVast(ctx context.Context, p *System) (*vastrunner.Runner, error) {
 	r, err := NewVast(p.Config, p.log.Logger)
 	if err != nil {
@@ -39,7 +39,7 @@ func newVast(ctx context.Context, p *System) (*vastrunner.Runner, error) {
 	return r, nil
 }
 
-// NewVast is the runner of rented machines without the agent's name.
+// NewVast creates the runner of rented machines without the agent's name.
 func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	v := c.Vast
 	filters, err := VastFilters(c)
@@ -81,7 +81,7 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	}, nil
 }
 
-// VastFilters are the filters of the configuration.
+// VastFilters returns the filters of the configuration.
 func VastFilters(c config.Config) (filters vastai.Filters, err error) {
 	if c.Vast.OfferFilters.Map != nil {
 		filters, err = vastai.ParseMap(c.Vast.OfferFilters.Map)
@@ -109,7 +109,7 @@ func VastFilters(c config.Config) (filters vastai.Filters, err error) {
 
 const filtersKey = "vast_api.offer_filters"
 
-// VastAPI makes the requests of the configuration's account.
+// VastAPI returns the client for the configured account.
 func VastAPI(c config.Config) (*vastai.Governor, error) {
 	v := c.Vast
 	key, err := v.Key()
@@ -135,9 +135,9 @@ func VastAPI(c config.Config) (*vastai.Governor, error) {
 	return g, nil
 }
 
-// accountDir is where all tools of this user that use one account share what they know of
-// it: below the user's cache directory, by a hash of the key, which cannot be found from it.
-// Where there is no such directory, the agent's own tools share theirs.
+// accountDir returns where all tools of this user share what they know of an account: below the
+// user's cache directory, under a hash of the key, from which the key cannot be derived. Without such
+// a directory, only the agent's own tools share it.
 func accountDir(c config.Config, key string) string {
 	sum := sha256.Sum256([]byte("ponos market\x00" + c.Vast.URL + "\x00" + key))
 	cache, err := os.UserCacheDir()

@@ -54,7 +54,7 @@ func scpLike(address string) bool {
 	return ok && path != "" && host != "" && !strings.Contains(host, "/")
 }
 
-// build makes an environment in place.
+// build creates an environment in place.
 func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Writer) error {
 	source := filepath.Join(place, "source")
 	var err error
@@ -72,8 +72,8 @@ func (s *Store) build(ctx context.Context, spec Spec, place string, log io.Write
 	return s.install(ctx, spec, source, filepath.Join(place, "venv"), log)
 }
 
-// install makes a virtual environment and installs the source into it. Code that
-// is not a Python project, and has no script to install it, is left unchanged.
+// install creates a virtual environment and installs the source into it. Code that is not a Python
+// project, and has no script to install it, is left unchanged.
 func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log io.Writer) error {
 	has := func(name string) bool {
 		info, err := os.Stat(filepath.Join(source, name))
@@ -105,7 +105,7 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	return toolError("installing the task's code", s.run(ctx, cmd))
 }
 
-// name is what people call a source.
+// name returns the name of a source for people.
 func (s Spec) name() string {
 	if s.Source.Repository == "" {
 		return "a snapshot"
@@ -131,8 +131,8 @@ func toolError(what string, err error) error {
 	return nil
 }
 
-// venv makes a virtual environment. Debian's python3 without python3-venv can
-// make one that has no pip, which is enough for an install script that needs none.
+// venv creates a virtual environment. On Debian, python3 without python3-venv can only create one
+// without pip, which is enough for an install script that does not need pip.
 func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
 	create := func(ctx context.Context, args ...string) error {
 		return s.run(ctx, command.Cmd{Name: spec.Python, Args: append(append([]string{"-m", "venv"}, args...), venv), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true})
@@ -167,7 +167,7 @@ func venvEnviron(env []string, venv string) []string {
 	return append(out, "PATH="+filepath.Join(venv, "bin")+":"+path)
 }
 
-// unpack makes a directory of a snapshot.
+// unpack unpacks a snapshot into a new directory.
 func unpack(file, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err

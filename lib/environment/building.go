@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// building is an environment that is being looked up or built. Those who need it
-// wait together, and each may go before the others.
+// building is an environment that is being looked up or built. Its users wait together, and each may
+// give up before the others.
 type building struct {
 	done   chan struct{} // closed at the end
 	env    Environment
@@ -17,8 +17,8 @@ type building struct {
 	needed int // how many wait for it; guarded by the store
 }
 
-// Prepare returns the environment, building it if need be. What git and pip say
-// while building goes to the log of the first who asks.
+// Prepare returns the environment, and builds it if necessary. The output of git and pip during the
+// build goes to the log of the first caller.
 func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environment, error) {
 	if err := spec.check(); err != nil {
 		return Environment{}, err
@@ -46,7 +46,7 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	b.needed--
 	alone := b.needed == 0
 	if alone && ctx.Err() != nil && s.underWay[key] == b {
-		delete(s.underWay, key) // who comes now starts again
+		delete(s.underWay, key) // the next caller starts again
 	}
 	s.mu.Unlock()
 	if alone && ctx.Err() != nil {
@@ -61,7 +61,7 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 	}
 }
 
-// begin starts to build. The store must be locked.
+// begin starts a build. The store must be locked.
 func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer) *building {
 	b := &building{done: make(chan struct{}), log: &handedLog{to: log}}
 	if s.underWay == nil {
@@ -73,8 +73,8 @@ func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer)
 		defer close(b.done)
 		b.env, b.err = s.prepare(ctx, key, spec, b.log)
 		b.cancel(nil)
-		// Who asks later looks again: one that has failed may succeed, and one that is
-		// there is kept as long as it is asked for.
+		// Later callers look it up again: a failed build may succeed, and an existing environment is
+		// kept as long as it is used.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.underWay[key] == b {
@@ -84,7 +84,7 @@ func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer)
 	return b
 }
 
-// handedLog is a log that its owner may want back.
+// handedLog is a log that its owner may take back.
 type handedLog struct {
 	mu sync.Mutex
 	to io.Writer
@@ -94,7 +94,7 @@ func (l *handedLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.to != nil {
-		_, _ = l.to.Write(p) // a log that cannot be written must not fail the building
+		_, _ = l.to.Write(p) // an unwritable log must not fail the build
 	}
 	return len(p), nil
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// git is a call of git that trusts neither the repository nor its address. It ends
-// with this process, and so does its hold on the kept repository.
+// git is a call of git that trusts neither the repository nor its address. It ends with this process,
+// and releases the kept repository.
 func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, args ...string) ([]byte, error) {
 	protocols := "https:http:ssh:git"
 	if spec.Local {
@@ -29,8 +29,8 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 	env := append(gitEnviron(os.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	safe := []string{
 		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false", "-c", "safe.directory=*",
-		// Checkouts borrow the objects of the kept repository, and no other process may be at work
-		// on it when this call has ended.
+		// Checkouts borrow objects from the kept repository, and no git process may still work on it
+		// when this call has ended.
 		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
 	}
 	_, login, secrets := Login(spec.Source.Repository)
@@ -42,8 +42,7 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 	return result.Stdout, err
 }
 
-// gitEnviron is an environment without what makes git work on another repository
-// than the one that it is called for.
+// gitEnviron removes variables that make git work on another repository than the intended one.
 func gitEnviron(env []string) []string {
 	var kept []string
 	for _, v := range env {
@@ -57,8 +56,8 @@ func gitEnviron(env []string) []string {
 	return kept
 }
 
-// resolve makes the commit of a branch or tag that there is now the revision: what
-// has a name may be another commit by the next task.
+// resolve replaces a branch or tag by its present commit: the name may refer to another commit when
+// the next task is prepared.
 func (s *Store) resolve(ctx context.Context, spec Spec, log io.Writer) (Spec, error) {
 	if spec.Source.Repository == "" || isHash(spec.Source.Revision) {
 		return spec, nil
@@ -74,8 +73,8 @@ func (s *Store) resolve(ctx context.Context, spec Spec, log io.Writer) (Spec, er
 // repositories holds the kept ones, below the store's directory.
 const repositories = ".repositories"
 
-// fetch brings the kept repository up to date, unless it has the commit, and returns
-// it locked. It is kept so that the next commit of it comes quickly.
+// fetch updates the kept repository, unless it has the commit, and returns it locked. It is kept so
+// that later commits are fetched quickly.
 func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, commit string, l *lock.Lock, err error) {
 	sum := sha256.Sum256([]byte(spec.Source.Repository))
 	mirror = filepath.Join(s.Dir, repositories, hex.EncodeToString(sum[:16])+".git")
@@ -85,7 +84,7 @@ func (s *Store) fetch(ctx context.Context, spec Spec, log io.Writer) (mirror, co
 	if l, err = lock.Wait(ctx, mirror+".lock"); err != nil {
 		return "", "", nil, err
 	}
-	_ = clock.Touch(mirror) // of use
+	_ = clock.Touch(mirror) // it was used
 	if commit, err = s.commit(ctx, spec, mirror); err != nil || !isHash(spec.Source.Revision) {
 		commit, err = s.update(ctx, spec, log, mirror)
 	}
@@ -109,7 +108,7 @@ func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror str
 	}
 	commit, err := s.commit(ctx, spec, mirror)
 	if err != nil && isHash(spec.Source.Revision) {
-		// A commit that no branch or tag leads to: some servers give it by its hash.
+		// A commit that is not on any branch or tag: some servers provide it by its hash.
 		if _, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision); fetchErr == nil {
 			commit, err = s.commit(ctx, spec, mirror)
 		}
@@ -131,7 +130,7 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 	defer l.Close()
 	address, _, _ := Login(spec.Source.Repository)
 	name := task.CleanAddress(spec.Source.Repository)
-	// The mirror is ours, and git reaches it as a file.
+	// The mirror is local and trusted, and git reaches it as a file.
 	ours := spec
 	ours.Local = true
 	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
@@ -140,22 +139,22 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
 		return gitError("commit "+commit+" of "+name, err)
 	}
-	// For install scripts that get submodules or large files themselves.
+	// For install scripts that fetch submodules or large files themselves.
 	if _, err := s.git(ctx, spec, log, source, "config", "remote.origin.url", address); err != nil {
 		return gitError("repository "+name, err)
 	}
 	return nil
 }
 
-// readyMirror makes the kept repository, or what a killed git has left of it, ready
-// for use. The caller holds the lock, so no git runs there.
+// readyMirror prepares the kept repository, or what a killed git has left of it. The caller holds the
+// lock, so no git runs there.
 func (s *Store) readyMirror(ctx context.Context, spec Spec, log io.Writer, mirror string) error {
 	err := filepath.WalkDir(mirror, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if e.IsDir() && len(e.Name()) == 2 && filepath.Base(filepath.Dir(path)) == "objects" {
-			return fs.SkipDir // there may be many, and nothing is locked there
+			return fs.SkipDir // there may be many, and it has no lock files
 		}
 		if !e.IsDir() && (strings.HasSuffix(path, ".lock") || strings.HasPrefix(e.Name(), "tmp_")) {
 			return os.Remove(path)
@@ -174,12 +173,13 @@ func (s *Store) commit(ctx context.Context, spec Spec, mirror string) (string, e
 	return strings.TrimSpace(string(out)), err
 }
 
-// isHash reports whether a revision is a whole commit hash, which never moves.
+// isHash reports whether a revision is a complete commit hash, which always refers to the same
+// commit.
 func isHash(revision string) bool {
 	return (len(revision) == 40 || len(revision) == 64) && strings.Trim(revision, "0123456789abcdef") == ""
 }
 
-// gitError is the task's fault if git said no, and ours if it could not run.
+// gitError marks an error as the task's fault if git ran and failed, but not if it could not run.
 func gitError(what string, err error) error {
 	var exit *command.ExitError
 	var late *command.TimeoutError

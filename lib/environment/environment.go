@@ -40,8 +40,8 @@ type Environment struct {
 	Venv   string // directory of the virtual environment; "" if the code needs none
 }
 
-// BuildError says that the code cannot be prepared: that is the task's own fault,
-// or its repository's.
+// BuildError says that the code cannot be prepared: that is the fault of the task or of its
+// repository.
 type BuildError struct{ err error }
 
 func (e *BuildError) Error() string { return e.err.Error() }
@@ -80,8 +80,8 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Environment{}, err
 	}
-	// The scripts of a virtual environment hold its path: that must not go by a link
-	// that may lead elsewhere one day.
+	// The scripts of a virtual environment contain its path, which must not depend on a link that may
+	// change.
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return Environment{}, err
@@ -106,7 +106,7 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if err := s.build(ctx, spec, place, log); err != nil {
 		return Environment{}, errors.Join(err, os.RemoveAll(place))
 	}
-	// Others rely on it as soon as the link is there, after a power failure too.
+	// Others use it as soon as the link exists, also after a power failure.
 	if err := Settle(place); err != nil {
 		return Environment{}, errors.Join(err, os.RemoveAll(place))
 	}
@@ -124,14 +124,14 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	return env, nil
 }
 
-// find returns the complete environment of a directory. Its time of use is noted.
+// find returns the complete environment of a directory, and records that it was used.
 func find(dir string) (Environment, bool) {
 	name, err := os.Readlink(filepath.Join(dir, current))
 	if err != nil || name != filepath.Base(name) {
 		return Environment{}, false
 	}
-	// The real path, not that through the link: a virtual environment has its own
-	// path in its scripts.
+	// The real path, not that through the link: the scripts of a virtual environment contain its
+	// path.
 	env := Environment{Source: filepath.Join(dir, name, "source"), Venv: filepath.Join(dir, name, "venv")}
 	if _, err := os.Stat(env.Source); err != nil {
 		return Environment{}, false
@@ -139,7 +139,7 @@ func find(dir string) (Environment, bool) {
 	if _, err := os.Stat(env.Venv); err != nil {
 		env.Venv = ""
 	}
-	_ = clock.Touch(dir) // a read-only environment is as good
+	_ = clock.Touch(dir) // a read-only environment is also usable
 	return env, true
 }
 
@@ -159,8 +159,8 @@ func (s *Store) sweep(dir string) error {
 	return nil
 }
 
-// remove removes a directory in which what a killed program has started may still
-// write for a moment.
+// remove removes a directory. Processes that a killed program has started may still write to it for a
+// moment.
 func remove(dir string) (err error) {
 	for range 20 {
 		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
@@ -171,9 +171,8 @@ func remove(dir string) (err error) {
 	return err
 }
 
-// Prune removes environments that were not requested since a time, and kept
-// repositories that no environment borrows from. What a living task uses must be
-// younger.
+// Prune removes environments that were not used since a time, and kept repositories from which no
+// environment borrows objects. Environments of running tasks must be younger.
 func (s *Store) Prune(before time.Time) error {
 	err := PruneUnused(s.Dir, before, func(dir string) string { return filepath.Join(dir, "lock") })
 	mirrors := filepath.Join(s.Dir, repositories)
@@ -182,13 +181,13 @@ func (s *Store) Prune(before time.Time) error {
 	for _, name := range names {
 		b, readErr := os.ReadFile(name)
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
-			return errors.Join(err, readErr) // it is not known what is borrowed
+			return errors.Join(err, readErr) // it is unknown which ones are borrowed
 		}
 		for line := range strings.Lines(string(b)) {
 			borrowed[filepath.Base(filepath.Dir(strings.TrimSpace(line)))] = true
 		}
 	}
-	// One that is borrowed from is as good as asked for.
+	// A repository whose objects are borrowed counts as used.
 	for name := range borrowed {
 		if chErr := clock.Touch(filepath.Join(mirrors, name)); chErr != nil && !errors.Is(chErr, fs.ErrNotExist) {
 			return errors.Join(err, chErr)
@@ -218,7 +217,7 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 		if err != nil {
 			continue
 		}
-		if unused() { // still, now that no other process can begin to use it
+		if unused() { // checked again, now that no other process can begin to use it
 			errs = append(errs, os.RemoveAll(dir))
 		}
 		errs = append(errs, l.Close())
@@ -226,8 +225,7 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 	return errors.Join(errs...)
 }
 
-// Settle has everything written to disk that was written to the file system of a
-// path: for trees of files that are too many to be synced one by one.
+// Settle flushes the file system of a path to disk, for trees with too many files to sync one by one.
 func Settle(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package lock locks files between processes with flock(2).
 //
-// The lock belongs to the open file, not to the process: a child that inherits it
-// keeps the lock for as long as it runs. On NFS and Lustre it depends on the mount
-// whether other hosts see a lock, so it is a courtesy there; what must hold, holds by
-// rename, O_EXCL and looking first.
+// The lock belongs to the open file, not to the process: a child that inherits it keeps the lock for
+// as long as it runs. On NFS and Lustre, whether other hosts see a lock depends on the mount, so it
+// only saves work there; guarantees rely on rename and O_EXCL.
 package lock
 
 import (
@@ -19,11 +18,11 @@ import (
 // ErrHeld says that another process holds the lock.
 var ErrHeld = errors.New("locked by another process")
 
-// Lock is a lock that is held.
+// Lock is a held lock.
 type Lock struct{ f *os.File }
 
-// Try takes the lock, or fails with ErrHeld. The file is made if it is missing,
-// and stays when the lock is released.
+// Try takes the lock, or fails with ErrHeld. A missing file is created, and stays when the lock is
+// released.
 func Try(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -35,8 +34,7 @@ func Try(path string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// File takes the lock of a file that is open: shared with others that do so, or alone. It
-// fails with ErrHeld.
+// File locks an open file: shared, or exclusively. It fails with ErrHeld.
 func File(f *os.File, shared bool) error {
 	if shared {
 		return take(f, unix.LOCK_SH|unix.LOCK_NB)
@@ -44,7 +42,7 @@ func File(f *os.File, shared bool) error {
 	return take(f, unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// Share shares the lock of a file that was held alone. It waits for those who get it in
+// Share converts an exclusive lock to a shared one. It waits for processes that get the lock in
 // between.
 func Share(f *os.File) error { return take(f, unix.LOCK_SH) }
 
@@ -69,8 +67,8 @@ func Missing(err error) bool {
 	return errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// Wait takes the lock as soon as it is free. It asks again and again, at most ten
-// times a second, as a lock cannot be waited for with a context.
+// Wait takes the lock as soon as it is free. It polls, at most ten times a second, as flock(2) cannot
+// be cancelled by a context.
 func Wait(ctx context.Context, path string) (*Lock, error) {
 	for delay := time.Millisecond; ; delay = min(2*delay, 100*time.Millisecond) {
 		l, err := Try(path)
@@ -85,8 +83,8 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// TryFor is Try for those whom a look by Held must not turn away: it gives up with
-// ErrHeld only after a while.
+// TryFor is Try, but tolerates that Held takes the lock for a moment: it fails with ErrHeld only
+// after a while.
 func TryFor(path string, d time.Duration) (*Lock, error) {
 	for deadline := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
 		l, err := Try(path)
@@ -96,8 +94,8 @@ func TryFor(path string, d time.Duration) (*Lock, error) {
 	}
 }
 
-// Held reports whether a process holds the lock; a file that is not there is not
-// locked. For the moment of the look, the lock is taken.
+// Held reports whether a process holds the lock; a missing file is not locked. To find out, it takes
+// the lock for a moment.
 func Held(path string) (bool, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -112,7 +110,7 @@ func Held(path string) (bool, error) {
 	return false, l.Close()
 }
 
-// File is the open file, to be inherited by a child that shall keep the lock.
+// File returns the open file, for a child that is to inherit the lock.
 func (l *Lock) File() *os.File { return l.f }
 
 // Close releases the lock, unless a child still holds it.

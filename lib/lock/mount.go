@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Local reports whether other hosts do not see locks of the files in a directory, though
-// they see the files: by the options of its mount, as far as these tell.
+// Local reports whether other hosts do not see locks of the files in a directory, although they see
+// the files, according to its mount options.
 func Local(dir string) bool {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {
@@ -24,9 +24,9 @@ func Local(dir string) bool {
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// Locks stay on a host with NFS that is mounted with nolock, or local_lock=flock or all
-// (nfs(5)); with Lustre that is mounted with localflock (mount.lustre(8)); and with BeeGFS,
-// unless a file of its client says otherwise, which is not asked.
+// Locks stay on a host with NFS that is mounted with nolock, or local_lock=flock or all (nfs(5));
+// with Lustre that is mounted with localflock (mount.lustre(8)); and with BeeGFS, unless the
+// configuration of its client enables them, which is not checked.
 func localLocks(mounts, device string) bool {
 	for line := range strings.Lines(mounts) {
 		mount, kind, found := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")

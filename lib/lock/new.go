@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// WriteNew makes a file with its contents at once, unless it exists, which is
-// success: of several that make it at the same time, one is right, on NFS too. The
-// contents are on disk when it returns.
+// WriteNew creates a file with its contents atomically, unless it exists, which is success: of
+// several concurrent calls, one creates the file, also on NFS. The contents are on disk when it
+// returns.
 func WriteNew(path string, contents []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

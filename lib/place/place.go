@@ -1,6 +1,6 @@
-// Package place remembers which directory was where: a spool, or the data_dir of an
-// agent. A tool that finds an empty directory where there was one, or another one, has
-// found a mount point without its file system, and must not start a new one there.
+// Package place remembers the identities of directories by their paths: of a spool, or of the
+// data_dir of an agent. A tool that finds an empty or different directory at a known path has found a
+// mount point without its file system, and must not create a new one there.
 package place
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Memory is what the tools of one user on one host remember, in a directory of the
-// user's own; the zero value remembers nothing.
+// Memory is what the tools of one user on one host remember, in a directory of the user; the zero
+// value remembers nothing.
 type Memory struct{ Dir string }
 
-// File is where a directory is remembered. The same path on another host may be another
+// File returns where a directory is remembered. The same path on another host may be another
 // directory.
 func (m Memory) File(dir string) string {
 	host, _ := os.Hostname()
@@ -40,8 +40,8 @@ func (m Memory) Identity(dir string) (string, error) {
 	return id, err
 }
 
-// Remember notes the identity of a directory. Without the note, as where a user has no
-// place to write to, a missing directory is taken for one that never was.
+// Remember records the identity of a directory. Without the record, for example if the user has no
+// writable directory, a missing directory counts as new.
 func (m Memory) Remember(dir, id string) {
 	if was, err := m.Identity(dir); err == nil && was == id {
 		return

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	often = 100 * time.Millisecond // between two drawings, at least
-	delay = 400 * time.Millisecond // what takes less is not shown
-	// erase takes the line away on which the cursor is.
+	often = 100 * time.Millisecond // the shortest interval between two drawings
+	delay = 400 * time.Millisecond // shorter work is not shown
+	// erase erases the line of the cursor.
 	erase = "\r\x1b[K"
 )
 
-// Line is the line of progress of a tool. Nil is one that is never shown.
+// Line is the progress line of a tool. Nil is never shown.
 type Line struct {
 	tool string
 	tty  *os.File // standard error
-	lock *os.File // the same terminal, opened once more; nil if it cannot be
+	lock *os.File // the same terminal, opened again; nil if that fails
 
 	mu     sync.Mutex
 	tasks  []*Task
 	text   string // instead of tasks
-	shown  int    // columns of what stands there
+	shown  int    // columns of the text on the terminal
 	locked bool
 	stop   chan struct{} // ends the drawing
 	ended  sync.WaitGroup
 }
 
-// Open makes the line of progress of a tool, nil where none can be shown.
+// Open returns the progress line of a tool, or nil where none can be shown.
 func Open(stderr io.Writer, tool string) *Line {
 	f, ok := terminal(stderr)
 	if !ok {
@@ -46,7 +46,8 @@ func Open(stderr io.Writer, tool string) *Line {
 	}
 	l := &Line{tool: tool, tty: f}
 	if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil {
-		// A lock belongs to an opening: the pipeline shares the one of the shell.
+		// A lock belongs to an open file: the pipeline shares that of the shell, so the terminal is
+		// opened again.
 		if own, err := os.OpenFile(name, os.O_WRONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err == nil {
 			l.lock = own
 		}
@@ -64,14 +65,14 @@ func terminal(w io.Writer) (*os.File, bool) {
 	return f, kind != "" && kind != "dumb"
 }
 
-// foreground reports whether the terminal is ours at the moment: a shell that has
-// put the tool into the background has its own line there.
+// foreground reports whether the tool is in the foreground of the terminal: if a shell has put it
+// into the background, the line of the terminal belongs to the shell.
 func foreground(f *os.File) bool {
 	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
 
-// Set shows a text until another one is set; "" takes the line away.
+// Set shows a text until another one is set; "" erases the line.
 func (l *Line) Set(text string) {
 	if l == nil {
 		return
@@ -85,7 +86,7 @@ func (l *Line) Set(text string) {
 	}
 }
 
-// Close takes the line away for good.
+// Close erases the line for good.
 func (l *Line) Close() {
 	if l == nil {
 		return
@@ -130,7 +131,7 @@ func (l *Line) wake() {
 	})
 }
 
-// draw shows how things are, and reports whether there is more to come.
+// draw draws the present state, and reports whether there is more to draw.
 func (l *Line) draw(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,15 +152,15 @@ func (l *Line) draw(now time.Time) bool {
 	if err != nil || width < 10 {
 		return true
 	}
-	// A full line would take the cursor to the next one.
+	// A full line would move the cursor to the next one.
 	text = runewidth.Truncate(clean(l.tool+": "+text), width-1, "…")
 	_, _ = io.WriteString(l.tty, l.back(width)+text+"\x1b[K")
 	l.shown = runewidth.StringWidth(text)
 	return true
 }
 
-// back goes to where the line begins. A terminal that has become narrower may have
-// broken it.
+// back moves the cursor to the beginning of the line, which a terminal that was made narrower may
+// have wrapped.
 func (l *Line) back(width int) string {
 	if l.shown > width {
 		return fmt.Sprintf("\x1b[%dA\r\x1b[J", (l.shown-1)/width)
@@ -167,7 +168,7 @@ func (l *Line) back(width int) string {
 	return "\r"
 }
 
-// clear takes away what stands there.
+// clear erases the text.
 func (l *Line) clear() {
 	if l.shown > 0 {
 		out := erase
@@ -183,7 +184,7 @@ func (l *Line) clear() {
 	}
 }
 
-// take gets the terminal for the line of this tool, if no other shows one.
+// take locks the terminal for the line of this tool, if no other one shows a line.
 func (l *Line) take() bool {
 	if l.lock == nil || l.locked {
 		return true
@@ -192,7 +193,7 @@ func (l *Line) take() bool {
 	return l.locked
 }
 
-// clean takes out what would move the cursor.
+// clean removes characters that would move the cursor.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -202,8 +203,8 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// Writer returns a writer that takes the line away before it writes, that of other
-// tools too. Where w is not a terminal, it is w itself.
+// Writer returns a writer that erases the line before it writes, also that of other tools. If w is
+// not a terminal, it returns w.
 func (l *Line) Writer(w io.Writer) io.Writer {
 	f, ok := terminal(w)
 	if !ok {
@@ -238,7 +239,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	before := w.bytes.Len()
 	w.bytes.Write(p)
 	w.amid = p[len(p)-1] != '\n'
-	// In one piece, so that no line of another tool comes between.
+	// In one write, so that no line of another tool comes between.
 	n, err := w.w.Write(w.bytes.Bytes())
 	return max(0, n-before), err
 }

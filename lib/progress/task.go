@@ -15,14 +15,14 @@ type Task struct {
 	line  *Line
 	what  string
 	began time.Time
-	// Of a transfer: bytes in all, and those that are done.
+	// Of a transfer: bytes in total, and bytes done.
 	total, done atomic.Int64
 }
 
 type lineKey struct{}
 type taskKey struct{}
 
-// With lets the work that is done with a context be shown in a line.
+// With returns a context whose work is shown in a line.
 func With(ctx context.Context, l *Line) context.Context {
 	if l == nil {
 		return ctx
@@ -30,8 +30,8 @@ func With(ctx context.Context, l *Line) context.Context {
 	return context.WithValue(ctx, lineKey{}, l)
 }
 
-// Start begins to show a piece of work, if the context has a line for it. The
-// function that it returns ends that.
+// Start begins to show a piece of work, if the context has a line for it. The returned function ends
+// that.
 func Start(ctx context.Context, format string, args ...any) (context.Context, func()) {
 	l, ok := ctx.Value(lineKey{}).(*Line)
 	if !ok {
@@ -52,8 +52,8 @@ func Start(ctx context.Context, format string, args ...any) (context.Context, fu
 	}
 }
 
-// Reader counts what is read for the piece of work that the context is about, from
-// the beginning. A total below 0 is not known.
+// Reader counts the bytes read for the work of the context, from the beginning. A total below 0 is
+// unknown.
 func Reader(ctx context.Context, total int64, r io.Reader) io.Reader {
 	t, ok := ctx.Value(taskKey{}).(*Task)
 	if !ok {
@@ -75,7 +75,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// describe names the task that has taken longest, and the number of others.
+// describe returns the task that has taken longest, and the number of others.
 func (l *Line) describe(now time.Time) string {
 	if len(l.tasks) == 0 || now.Sub(l.tasks[0].began) < delay {
 		return ""
@@ -87,8 +87,7 @@ func (l *Line) describe(now time.Time) string {
 	return text
 }
 
-// String says how far it is; what is known to the end comes first, as a narrow
-// terminal cuts the rest.
+// String returns the progress; known totals come first, as a narrow terminal cuts the rest.
 func (t *Task) String(now time.Time) string {
 	since := now.Sub(t.began)
 	done, total := t.done.Load(), t.total.Load()
@@ -104,13 +103,13 @@ func (t *Task) String(now time.Time) string {
 
 const barWide = 16
 
-// Bar draws a part of one.
+// Bar draws a fraction.
 func Bar(part float64) string {
 	full := min(max(0, int(part*barWide+0.5)), barWide)
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWide-full) + "]"
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	f := float64(n)
 	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// ReadEnv reads variables: a NAME=VALUE a line, blank lines and comments between.
+// ReadEnv reads variables: one NAME=VALUE per line, with blank lines and comments between them.
 func ReadEnv(name string) (map[string]string, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// Follow prints what has been added to a log since the last look. Each time it is
-// published, the file may be a new one. It returns how many bytes have been shown.
+// Follow prints what was appended to a log since the last call. Each time it is published, the file
+// may be a new one. It returns how many bytes have been shown.
 func Follow(path string, shown int64, stdout io.Writer) (int64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,5 @@
-// Package tasklist finds the tasks of a spool that a user means: by ids, short ids, names
-// and filters. It is what the tools share that list tasks, show their logs, cancel them
-// and run them again.
+// Package tasklist finds the tasks of a spool that a user selects: by ids, short ids, names and
+// filters. The tools share it that list tasks, show their logs, cancel them and retry them.
 package tasklist
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// SpoolDir is the directory of the spool that a command line names: dir, or else that of
-// the configuration.
+// SpoolDir returns the directory of the spool that a command line selects: dir, or else that of the
+// configuration.
 func SpoolDir(configFile, dir string) (string, error) {
 	if dir != "" {
 		return config.Expand(dir)
@@ -41,7 +40,7 @@ func SpoolDir(configFile, dir string) (string, error) {
 	return dir, nil
 }
 
-// Open opens the spool that a command line names, which must be there.
+// Open opens the spool that a command line selects, which must exist.
 func Open(configFile, dir string) (*spool.Spool, error) {
 	named := dir != ""
 	dir, err := SpoolDir(configFile, dir)
@@ -54,8 +53,7 @@ func Open(configFile, dir string) (*spool.Spool, error) {
 	return spool.Open(dir)
 }
 
-// States are the words that a filter by state takes: the states, and words for several of
-// them.
+// States are the values of a filter by state: the states, and words for several of them.
 var States = []string{"pending", "running", "stopping", "completed", "failed", "error", "stopped", "unfinished", "ended", "unsuccessful"}
 
 func matches(word string, s task.State) bool {
@@ -70,17 +68,17 @@ func matches(word string, s task.State) bool {
 	return word == string(s)
 }
 
-// Filter says which tasks are meant. The zero value means all.
+// Filter selects tasks. The zero value selects all.
 type Filter struct {
-	States []string  // some of States; none: any
-	Group  string    // a pattern as of a shell; "": any
-	Name   string    // the same
+	States []string  // any of these; none: any state
+	Group  string    // a shell pattern; "": any
+	Name   string    // a shell pattern; "": any
 	Since  time.Time // submitted then or later; zero: any
 	Until  time.Time // submitted before; zero: any
 }
 
-// NewFilter reads a filter from the values of the flags state (states with commas between),
-// group, name, since and until (durations before now, dates, or dates and times).
+// NewFilter parses a filter from the values of the flags state (a comma-separated list), group, name,
+// since and until (durations before now, dates, or dates with times).
 func NewFilter(flag func(name string) string, now time.Time) (Filter, error) {
 	f := Filter{Group: flag("group"), Name: flag("name")}
 	if states := flag("state"); states != "" {
@@ -117,12 +115,12 @@ func instant(s string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// Empty reports whether the filter means all tasks.
+// Empty reports whether the filter selects all tasks.
 func (f Filter) Empty() bool {
 	return len(f.States) == 0 && f.Group == "" && f.Name == "" && f.Since.IsZero() && f.Until.IsZero()
 }
 
-// Has reports whether a task is meant.
+// Has reports whether the filter selects a task.
 func (f Filter) Has(s spool.Summary) bool {
 	if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(w string) bool { return matches(w, s.State) }) {
 		return false
@@ -133,7 +131,7 @@ func (f Filter) Has(s spool.Summary) bool {
 	return (f.Since.IsZero() || !s.Created.Before(f.Since)) && (f.Until.IsZero() || s.Created.Before(f.Until))
 }
 
-// match is path.Match in which '*' and '?' stand for slashes too.
+// match is path.Match in which '*' and '?' also match slashes.
 func match(pattern, s string) bool {
 	if pattern == s {
 		return true
@@ -143,11 +141,11 @@ func match(pattern, s string) bool {
 	return err == nil && ok
 }
 
-// shortest is how many characters of an id are taken for it at least.
+// shortest is the least number of characters that are accepted as a part of an id.
 const shortest = 4
 
-// Short is a short id: the last 8 characters of an id that is long. Those of one time
-// differ only there.
+// Short returns the short id: the last 8 characters of a long id. Ids of the same time differ only
+// there.
 func Short(id task.ID) string {
 	if len(id) <= 12 {
 		return string(id)
@@ -155,9 +153,9 @@ func Short(id task.ID) string {
 	return string(id[len(id)-8:])
 }
 
-// Find returns the tasks that a word means: that with this id, those of this name, or the
-// one whose id begins or ends so. Of tasks that were retried only the last attempt is
-// meant by a name. The error says that there is none.
+// Find returns the tasks that a word selects: the one with this id, those with this name, or the one
+// whose id begins or ends with it. Of retried tasks, a name selects only the last attempt. If there
+// is none, that is an error.
 func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
 	var named, short []spool.Summary
 	for _, s := range all {
@@ -189,7 +187,7 @@ func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
 	return nil, err
 }
 
-// One is Find for a word that must mean one task.
+// One is Find for a word that must select exactly one task.
 func One(all []spool.Summary, word string) (spool.Summary, error) {
 	found, err := Find(all, word)
 	if err != nil {
@@ -201,7 +199,7 @@ func One(all []spool.Summary, word string) (spool.Summary, error) {
 	return found[0], nil
 }
 
-// some are the ids of a few tasks.
+// some returns the ids of a few tasks.
 func some(found []spool.Summary) string {
 	var ids []string
 	for _, s := range found[:min(3, len(found))] {
@@ -213,9 +211,9 @@ func some(found []spool.Summary) string {
 	return strings.Join(ids, ", ")
 }
 
-// Select returns the tasks that words mean and that the filter has, each once, in the
-// order of the words; without words all that the filter has, but for those that were
-// retried, the oldest first. The errors are of words that mean nothing.
+// Select returns the tasks that words select and that match the filter, each once, in the order of
+// the words; without words all that match the filter, except those that were retried, the oldest
+// first. The errors are those of words that select nothing.
 func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []error) {
 	var found []spool.Summary
 	var errs []error
@@ -262,11 +260,11 @@ func Select(all []spool.Summary, words []string, f Filter) ([]spool.Summary, []e
 	return found, errs
 }
 
-// maxWords bounds how many ids are read from a pipe.
+// maxWords limits how many ids are read from a pipe.
 const maxWords = 1_000_000
 
-// ReadWords reads ids from a pipe: the first word of each line, so that a table will do. Its header
-// is left out.
+// ReadWords reads ids from a pipe: the first word of each line, so that a table is accepted, whose
+// header is left out.
 func ReadWords(r io.Reader) ([]string, error) {
 	var words []string
 	lines := bufio.NewScanner(r)
@@ -290,7 +288,7 @@ func ReadWords(r io.Reader) ([]string, error) {
 	return words, nil
 }
 
-// Count is how many tasks are in each state.
+// Count is the number of tasks in each state.
 type Count struct {
 	Total int
 	By    map[task.State]int
@@ -305,7 +303,7 @@ func CountOf(all []spool.Summary) Count {
 	return c
 }
 
-// String is a count for people, such as "3 tasks: 1 running, 2 completed".
+// String formats the counts for people, as in "3 tasks: 1 running, 2 completed".
 func (c Count) String() string {
 	text := fmt.Sprintf("%d tasks", c.Total)
 	if c.Total == 1 {

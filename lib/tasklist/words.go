@@ -13,17 +13,17 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 )
 
-// Choice are the tasks of a spool that a command line means.
+// Choice are the tasks of a spool that a command line selects.
 type Choice struct {
 	Spool *spool.Spool
-	All   []spool.Summary // the tasks of the spool; none if none is meant
-	Words []string        // what names tasks; nil: the filter does
+	All   []spool.Summary // the tasks of the spool; none if nothing is selected
+	Words []string        // words that select tasks; nil: the filter does
 	Found []spool.Summary
-	Errs  []error // of words that name no task
+	Errs  []error // errors of words that select nothing
 }
 
-// Choose finds the tasks that flags, as of app.TaskFlags, and arguments mean; without both,
-// those whose ids are on standard input.
+// Choose finds the tasks that flags, as of app.TaskFlags, and arguments select; without both, those
+// whose ids are on standard input.
 func Choose(flag func(name string) string, args []string, stdin io.Reader) (c Choice, err error) {
 	filter, err := NewFilter(flag, clock.Now())
 	if err != nil {
@@ -45,9 +45,8 @@ func Choose(flag func(name string) string, args []string, stdin io.Reader) (c Ch
 	return c, nil
 }
 
-// words are the tasks that a command line names: its arguments; or, where there are none
-// and no filter either, the ids on standard input. They are nil if the filter says it all,
-// or standard input is empty.
+// words returns the words that select tasks: the arguments; or, without arguments and filter, the ids
+// on standard input. It returns nil if only the filter selects tasks, or if standard input is empty.
 func words(args []string, f Filter, stdin io.Reader) ([]string, error) {
 	if len(args) > 0 || !f.Empty() {
 		return args, nil

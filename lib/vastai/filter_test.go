@@ -55,7 +55,7 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 		"gpu_ram>=200000":               "in a query the unit is GB",
 		"gpu_ram = [1,2]":               "does not take a list",
 		"gpu_name in RTX_4090":          "requires a list",
-		"gpu_name=\"a\"b":               "a blank is missing",
+		"gpu_name=\"a\"b":               "a space is missing",
 		"gpu_name=A gpu_name=B":         "contradict each other",
 		"verified=true verified=false":  "contradict each other",
 		"num_gpus=any":                  "unknown operator",

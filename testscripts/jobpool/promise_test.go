@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,10 +152,10 @@ func TestTaskThatKillsItsWorker(t *testing.T) {
 	if status != 75 || strings.Count(stdout, "\n") != 11 || strings.Contains(stdout, "3\n") {
 		t.Errorf("exit %d\n%s", status, stdout)
 	}
-	for _, text := range []string{"11 tasks succeeded, 1 left\n", "  1 task (task 3): lost 2 times with its node: its worker died\n"} {
-		if !strings.Contains(stderr, text) {
-			t.Errorf("nothing said of %q:\n%s", text, stderr)
-		}
+	// On a slow machine the end of the connection is seen long before that of the worker.
+	said := regexp.MustCompile(`(?s)11 tasks succeeded, 1 left\n.*  1 task \(task 3\): lost 2 times with its node: (its worker died|the connection ended)\n`)
+	if !said.MatchString(stderr) {
+		t.Errorf("nothing said of the task:\n%s", stderr)
 	}
 	p.noneLeft()
 }

@@ -258,6 +258,7 @@ func TestScenarios(t *testing.T) {
 func TestStop(t *testing.T) {
 	transports(t, func(t *testing.T, via string) {
 		w := newWorld(t, options{via: via})
+		w.configure("stop_wait: 5s", "stop_wait: 3m")
 		w.offers(2)
 		w.task("task", "echo begun; echo; echo more; sleep 100")
 		w.market.Do(func() { w.market.DeafDestroys = 1 })

@@ -35,12 +35,13 @@ func (w *worker) endLeftovers(j *job) {
 	}
 	for _, pid := range orphans {
 		session, zombie := machine.Session(pid)
+		// Checked again later: it may belong to a task that still runs, or to none. What a zombie has
+		// left may have become an orphan after the list was read.
+		w.strange = true
 		if zombie {
 			w.procs.Reap()
 			continue
 		}
-		// Checked again later: it may belong to a task that still runs, or to none.
-		w.strange = true
 		task := machine.Variable(pid, "JOBPOOL_TASK")
 		if !sessions[session] && !alive[task] && strings.HasPrefix(task, w.setup.Session+"/") {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -60,11 +61,18 @@ func (w *worker) endOrphans() {
 // killAll kills processes until there are no more; some may still be starting others meanwhile. It
 // reports whether none is left.
 func killAll(list func() []int, reap func()) bool {
+	// A process that ended after the list was read may have left children that are not in it. So only
+	// what was a zombie before does not count.
+	zombies := map[int]bool{}
 	for range 200 {
 		left := 0
 		for _, pid := range list() {
-			if _, zombie := machine.Session(pid); !zombie {
-				left++
+			_, zombie := machine.Session(pid)
+			if zombie && zombies[pid] {
+				continue
+			}
+			left++
+			if zombies[pid] = zombie; !zombie {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}

@@ -88,7 +88,7 @@ func limitState(r *planner.Bound) string {
 	case n == 1:
 		return "job " + r.Jobs[0] + " waits for it"
 	case n > 3:
-		return fmt.Sprintf("%d jobs wait for it: %s, …", n, strings.Join(r.Jobs[:3], ", "))
+		return fmt.Sprintf("%d jobs wait for it: %s, ...", n, strings.Join(r.Jobs[:3], ", "))
 	case n > 1:
 		return fmt.Sprintf("%d jobs wait for it: %s", n, strings.Join(r.Jobs, ", "))
 	case r.Binds():

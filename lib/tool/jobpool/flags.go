@@ -38,7 +38,7 @@ func runFlags() []cli.Flag {
 		flag("null", "input items end with NUL instead of newline", "0"),
 		str("delimiter", "input items end with the character `C` instead of newline", "d"),
 		flag("jsonl", "input is JSON lines"),
-		str("colsep", "split each line at the regular expression `RE` into {1}, {2}, …", "C"),
+		str("colsep", "split each line at the regular expression `RE` into {1}, {2}, ...", "C"),
 		str("header", "the first line names the columns, for {NAME}: `:`"),
 		oneOf("trim", "strip blanks from arguments: `HOW` is n, l, r, lr or rl", "n", "l", "r", "lr", "rl"),
 		str("eof", "the argument `TEXT` ends the input", "E"),
