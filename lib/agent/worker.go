@@ -52,7 +52,7 @@ func commandOf(t task.Task, source string) ([]string, error) {
 	return nil, errors.New("no command: neither the task nor one worker of the repository's .arkindex.yml or arkindex/*.yml has one")
 }
 
-// maxWorkerFile bounds a worker's configuration file in bytes.
+// maxWorkerFile limits a worker's configuration file in bytes.
 const maxWorkerFile = 1 << 20
 
 // readWorkers reads .arkindex.yml (version 2), with the files that it names, and arkindex/*.yml. A

@@ -25,26 +25,25 @@ var Version string
 type Tool struct {
 	Name  string
 	Usage string // one line, lower case
-	// ArgsUsage are the arguments, such as "[ID...]": as many as there are words, or any
-	// number if one ends with "...". More than these are refused, for commands likewise.
+	// ArgsUsage describes the arguments, such as "[ID...]": as many as there are words, or any number
+	// if one ends with "...". Additional arguments are refused, also for commands.
 	ArgsUsage   string
 	Description string // a few lines for --help
 	Examples    string // lines for the end of --help
-	// Brief names the options that --help shows where not all fit on one screen: by
-	// command, "" for the tool itself. Without it those come that are declared first.
+	// Brief names the options that --help shows if not all fit on one screen: by command, "" for the
+	// tool itself. By default, those that are declared first are shown.
 	Brief    map[string][]string
 	Flags    []cli.Flag
 	Commands []*cli.Command
 	Action   cli.ActionFunc
-	// StopAtArg ends the flags at the first argument, for tools that run a
-	// command. Elsewhere flags and arguments may be mixed.
+	// StopAtArg ends the flags at the first argument, for tools that run a command. In other tools,
+	// flags and arguments may be mixed.
 	StopAtArg bool
 }
 
-// Main runs a tool as the whole process and returns its exit status. The context
-// ends at SIGINT and SIGTERM; the status is then 128 plus the signal's number,
-// unless the tool has something better to say. A second signal ends the process
-// at once.
+// Main runs a tool as the whole process and returns its exit status. SIGINT and SIGTERM cancel the
+// context; the status is then 128 plus the signal's number, unless the tool returns a more specific
+// one. A second signal ends the process at once.
 func Main(run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -73,8 +72,8 @@ func signalName(s syscall.Signal) string {
 	return s.String()
 }
 
-// Run reads the command line and does the tool's action. It prints the error, if
-// there is one, and returns the exit status.
+// Run parses the command line and runs the tool's action. It prints the error, if any, and returns
+// the exit status.
 func (t Tool) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 1 && args[1] == "--describe" {
 		return t.finish(stderr, PrintJSON(stdout, t.describe()))
@@ -89,13 +88,13 @@ func (t Tool) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	return t.finish(stderr, err)
 }
 
-// isContext reports whether err only says that the context ended.
+// isContext reports whether err only says that the context was cancelled.
 func isContext(err error) bool {
 	var i Interrupted
 	return errors.Is(err, context.Canceled) || errors.As(err, &i)
 }
 
-// finish prints err the way all tools do and returns its exit status.
+// finish prints err in the form of all tools and returns its exit status.
 func (t Tool) finish(stderr io.Writer, err error) int {
 	stderr = (*progress.Line)(nil).Writer(stderr)
 	if errors.Is(err, syscall.EPIPE) {
@@ -108,7 +107,7 @@ func (t Tool) finish(stderr io.Writer, err error) int {
 	return code
 }
 
-// Report prints an error, each of them if there are several joined, and its hint.
+// Report prints an error with its hint; joined errors are printed one by one.
 func Report(stderr io.Writer, tool string, err error) {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && err.Error() == joined.(error).Error() {
@@ -175,7 +174,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 }
 
-// counted is an action that refuses more arguments than there are words in usage.
+// counted returns an action that refuses more arguments than there are words in usage.
 func counted(usage string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if most := len(strings.Fields(usage)); c.NArg() > most && !strings.Contains(usage, "...") {
@@ -185,7 +184,7 @@ func counted(usage string, action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// unknownCommand is the action of a tool or command that has only commands.
+// unknownCommand is the action of a tool or command that only has commands.
 func (t Tool) unknownCommand(c *cli.Context) error {
 	names := make([]string, 0, len(c.Command.Subcommands))
 	for _, sub := range c.Command.VisibleCommands() {

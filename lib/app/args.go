@@ -7,9 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// normalize rewrites a command line as users of Unix tools write it into what
-// urfave/cli understands: flags go before arguments, "-n5" becomes "-n 5", and a
-// negative number is a value, not a flag. Nothing behind "--" is touched.
+// normalize rewrites a command line in the style of Unix tools into the one that urfave/cli
+// understands: flags go before arguments, "-n5" becomes "-n 5", and a negative number is a value, not
+// a flag. Nothing after "--" is changed.
 func (t Tool) normalize(args []string) []string {
 	if len(args) == 0 {
 		return []string{t.Name}
@@ -33,7 +33,7 @@ func (t Tool) normalize(args []string) []string {
 					break
 				}
 				next = nil
-				if stop { // the rest is another command's, with every "--" in it
+				if stop { // the rest belongs to another command, with every "--" in it
 					kept = append([]string{"--"}, rest[i:]...)
 					break
 				}
@@ -60,8 +60,8 @@ func (t Tool) normalize(args []string) []string {
 	}
 }
 
-// protect puts "--" before arguments, so that none is taken for a flag or for
-// the command "help" that urfave/cli has by itself.
+// protect puts "--" before arguments, so that none is taken for a flag or for urfave/cli's own
+// command "help".
 func protect(args []string) []string {
 	if len(args) == 0 || slices.Contains(args, "--") {
 		if i := slices.Index(args, "--"); i > 0 {
@@ -81,7 +81,7 @@ func command(commands []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// flagIndex tells for each name of a flag whether it takes a value.
+// flagIndex records for each name of a flag whether it takes a value.
 type flagIndex map[string]bool
 
 func index(flags []cli.Flag) flagIndex {
@@ -98,8 +98,8 @@ func index(flags []cli.Flag) flagIndex {
 	return known
 }
 
-// split takes one argument that begins with '-' apart, and reports whether the
-// last flag in it still wants a value.
+// split splits one argument that begins with '-', and reports whether its last flag still needs a
+// value.
 func (known flagIndex) split(arg string) (out []string, takesValue bool) {
 	if strings.HasPrefix(arg, "--") || strings.Contains(arg, "=") {
 		name := strings.TrimLeft(arg, "-")

@@ -10,33 +10,33 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// Choice is a flag whose value is one of some words, or several of them with commas
-// between. Shells complete the words, and anything else is refused.
+// Choice is a flag whose value is one of some words, or a comma-separated list of them. Shells
+// complete the words, and any other value is refused.
 type Choice struct {
 	*cli.StringFlag
 	Words []string
 	List  bool
 }
 
-// OneOf makes a flag take one of the words only.
+// OneOf restricts a flag to one of the words.
 func OneOf(f *cli.StringFlag, words ...string) cli.Flag {
 	return Choice{StringFlag: f, Words: words}
 }
 
-// SomeOf makes a flag take a list of the words only.
+// SomeOf restricts a flag to a list of the words.
 func SomeOf(f *cli.StringFlag, words ...string) cli.Flag {
 	return Choice{StringFlag: f, Words: words, List: true}
 }
 
 func (f Choice) choices() ([]string, bool) { return f.Words, f.List }
 
-// repeated is a flag that may be given several times, each time with a word.
+// repeated is a flag that may be given several times, each time with one of the words.
 type repeated struct {
 	*cli.StringSliceFlag
 	words []string
 }
 
-// EachOf tells the words that a repeated flag takes; the tool checks them.
+// EachOf declares the words of a repeated flag; the tool checks them.
 func EachOf(f *cli.StringSliceFlag, words ...string) cli.Flag { return repeated{f, words} }
 
 func (f repeated) choices() ([]string, bool) { return f.words, false }
@@ -52,7 +52,7 @@ func (f Choice) RunAction(c *cli.Context) error {
 		part = strings.TrimSpace(part)
 		same := func(word string) bool { return strings.EqualFold(word, part) }
 		if part == "" && f.List || slices.ContainsFunc(f.Words, same) {
-			continue // whether case matters is for the tool to say
+			continue // the tool decides whether case matters
 		}
 		err := fault.Errorf(fault.Usage, "--%s: invalid value %q: expected one of %s", f.Name, part, strings.Join(f.Words, ", "))
 		if near := Nearest(part, f.Words); near != "" {

@@ -7,18 +7,18 @@ func ConfigFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read the configuration `FILE` (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)"}
 }
 
-// VerboseFlag is the flag that says more on standard error.
+// VerboseFlag is the flag that makes a tool report each step on standard error.
 func VerboseFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report each step on standard error"}
 }
 
-// JSONFlag is the flag for output for programs.
+// JSONFlag is the flag for JSON output.
 func JSONFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print JSON instead of a table"}
 }
 
-// TaskFlags are the flags that name a spool and filter its tasks, the same in all tools that
-// look at them, and more; states are the words that --state takes.
+// TaskFlags are the flags that select a spool and filter its tasks, the same in all tools, and more;
+// states are the words that --state accepts.
 func TaskFlags(states []string, more ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
 		ConfigFlag(),

@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Description is what --describe prints: the man pages are checked against it
-// and the completions are made of it.
+// Description is the output of --describe: tests compare the man pages with it, and the completions
+// are generated from it.
 type Description struct {
 	Name     string        `json:"name"`
 	Usage    string        `json:"usage"`
@@ -22,8 +22,8 @@ type FlagInfo struct {
 	Names []string `json:"names"` // without dashes, the long one first
 	Usage string   `json:"usage"`
 	Value string   `json:"value,omitempty"` // metavariable; empty: takes none
-	Words []string `json:"words,omitempty"` // the values there are, if they are known
-	List  bool     `json:"list,omitempty"`  // several words with commas between them
+	Words []string `json:"words,omitempty"` // the possible values, if they are known
+	List  bool     `json:"list,omitempty"`  // a comma-separated list of words
 }
 
 func (t Tool) describe() Description {

@@ -1,4 +1,4 @@
-// Package app is what all tools share: how a command line is read, exit codes,
-// messages, tables, JSON and the version. Types of urfave/cli stay in here and in
-// cmd/, those of tablewriter in here.
+// Package app is what all tools share: parsing of command lines, exit codes, messages, tables, JSON
+// and the version. Types of urfave/cli are used only here and in the tools, those of tablewriter only
+// here.
 package app

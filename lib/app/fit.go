@@ -10,13 +10,12 @@ import (
 
 const (
 	gap     = 2  // blanks between columns
-	leastOf = 8  // what a column is cut to at most
-	words   = 24 // what a column of words has at least
+	leastOf = 8  // the least width of a shortened column
+	words   = 24 // the least width of a column of words
 )
 
-// fit makes a table for a terminal that is too narrow for it: the last column goes
-// on below itself, columns of Drop are left out, and then the widest are cut. It
-// returns what was left out.
+// fit fits a table to a terminal that is too narrow for it: the last column is wrapped, columns of
+// Drop are omitted, and then the widest are shortened. It returns the omitted columns.
 func (t *Table) fit(room int) (fitted Table, dropped []string) {
 	fitted = Table{Header: slices.Clone(t.Header), Right: slices.Clone(t.Right), Whole: t.Whole, OneLine: t.OneLine}
 	for row := range t.all {
@@ -27,7 +26,7 @@ func (t *Table) fit(room int) (fitted Table, dropped []string) {
 		fitted.rows = append(fitted.rows, clean)
 	}
 	last := func() int { return len(fitted.Header) - 1 }
-	// What the last column must have: its words can be broken, other things cannot.
+	// What the last column needs at least: only words can be wrapped.
 	need := func(widths []int) int {
 		if w := widths[last()]; slices.Contains(fitted.Right, last()) || w < words {
 			return w
@@ -77,7 +76,7 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// remove takes a column out.
+// remove removes a column.
 func (t *Table) remove(column int) {
 	t.Header = slices.Delete(t.Header, column, column+1)
 	for i := range t.rows {
@@ -95,7 +94,7 @@ func (t *Table) remove(column int) {
 	t.Right = right
 }
 
-// shape cuts cells to the widths, and breaks those of the last column.
+// shape shortens cells to the widths, and wraps those of the last column.
 func (t *Table) shape(widths []int, room int) {
 	var rows [][]string
 	for _, row := range t.rows {
@@ -120,7 +119,7 @@ func (t *Table) shape(widths []int, room int) {
 	t.rows = rows
 }
 
-// cut shortens a cell, and shows that it did.
+// cut shortens a cell, and marks that with an ellipsis.
 func cut(s string, width int) string {
 	if twwidth.Width(s) <= width {
 		return s
@@ -136,7 +135,7 @@ func cut(s string, width int) string {
 	return out.String() + "…"
 }
 
-// Rows are the lines of a text, each cut to the width of a terminal.
+// Rows returns the lines of a text, each cut to the width of a terminal.
 func Rows(terminal io.Writer, text string) (rows []string) {
 	width := Width(terminal)
 	for line := range strings.Lines(text) {
@@ -145,7 +144,7 @@ func Rows(terminal io.Writer, text string) (rows []string) {
 	return rows
 }
 
-// breakWords breaks a text between its words; a word that is too long is cut.
+// breakWords wraps a text between its words; a word that is too long is cut.
 func breakWords(s string, width int) []string {
 	var lines []string
 	line := ""

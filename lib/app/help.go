@@ -19,10 +19,10 @@ const (
 	height = 24
 )
 
-// The library's own help goes to places of its own liking; there is only ours.
+// The library's own help is replaced by that of this package.
 func init() { cli.HelpFlag = nil }
 
-// helpFlags are the flags that every tool and command has at its end.
+// helpFlags are the last flags of every tool and command.
 func helpFlags(version cli.Flag) []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help"},
@@ -76,7 +76,7 @@ func visibleCommands(commands []*cli.Command) (out []*cli.Command) {
 	return out
 }
 
-// show prints the help if the command line asks for it, and then ends the tool.
+// show prints the help if the command line requests it, and then ends the tool.
 func (p page) show(c *cli.Context) error {
 	text := ""
 	switch {
@@ -98,7 +98,7 @@ func printed(c *cli.Context, text string) error {
 	return fault.Exit(0, nil)
 }
 
-// text is the help that fits a screen: all of it, if it does.
+// text returns the help that fits a screen: all of it, if possible.
 func (p page) text() string {
 	if full := p.full(); !p.shortened() {
 		return full
@@ -106,7 +106,7 @@ func (p page) text() string {
 	return p.screen()
 }
 
-// shortened reports whether the help for one screen leaves something out.
+// shortened reports whether the help for one screen omits something.
 func (p page) shortened() bool { return strings.Count(p.full(), "\n") > height }
 
 func (p page) full() string {
@@ -120,8 +120,8 @@ func (p page) full() string {
 	return text
 }
 
-// screen leaves out what --help-all tells: all but the first paragraph of the
-// description, the examples, and the options that are used least.
+// screen omits what only --help-all shows: all but the first paragraph of the description, the
+// examples, and the least used options.
 func (p page) screen() string {
 	tool, _, _ := strings.Cut(p.name, " ")
 	more := fmt.Sprintf("\nmore: %s --help-all, man %s\n", p.name, tool)
@@ -181,7 +181,7 @@ func list(flags []cli.Flag) string {
 	return columns(rows)
 }
 
-// columns aligns rows of two cells, and breaks those that are too long.
+// columns aligns rows of two cells, and wraps those that are too long.
 func columns(rows []string) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
@@ -192,8 +192,8 @@ func columns(rows []string) string {
 	return wrap(text.String())
 }
 
-// flagLine is a flag in a help text: its names, the short one first, and its usage,
-// separated by a tab.
+// flagLine returns a flag in a help text: its names, the short one first, and its usage, separated by
+// a tab.
 func flagLine(f cli.Flag) string {
 	doc, ok := f.(cli.DocGenerationFlag)
 	if !ok {
@@ -225,8 +225,8 @@ func flagLine(f cli.Flag) string {
 	return strings.TrimSuffix(short+strings.TrimPrefix(long, ", "), ", ") + value + "\t" + usage
 }
 
-// wrap breaks the long lines of a list of names and their meanings: what does not
-// fit goes below the beginning of the meaning.
+// wrap wraps the long lines of a list of names and their meanings, aligned with the beginning of the
+// meaning.
 func wrap(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
@@ -245,7 +245,7 @@ func wrap(text string) string {
 	return out.String()
 }
 
-// byteAt is the offset of the nth character, or the length of the line.
+// byteAt returns the offset of the nth character, or the length of the line.
 func byteAt(line string, n int) int {
 	for i := range line {
 		if n == 0 {
@@ -256,7 +256,7 @@ func byteAt(line string, n int) int {
 	return len(line)
 }
 
-// meaning is where the second column of a line begins; 0: it has none.
+// meaning returns where the second column of a line begins; 0: there is none.
 func meaning(line string) int {
 	if !strings.HasPrefix(line, "  ") {
 		return 0

@@ -7,13 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns a writer for text of others, such as the output of a task. If w
-// is a terminal, what would command it is shown instead of obeyed: of the control
-// sequences only colours pass, and control characters and those that turn the
-// direction of text are spelt out. Any other w gets every byte as it is.
+// Printable returns a writer for text from outside, such as the output of a task. If w is a terminal,
+// control sequences other than colours, control characters, and characters that change the direction
+// of text are shown in visible form. Any other w gets every byte unchanged.
 //
-// Close ends a colour that is left on, and shows a sequence that was cut off. It
-// leaves w open.
+// Close resets a colour that is left on, and shows a truncated sequence. It leaves w open.
 func Printable(w io.Writer, terminal bool) io.WriteCloser {
 	if !terminal {
 		return plain{w}
@@ -31,7 +29,7 @@ type printable struct {
 	coloured bool
 }
 
-// maxColour bounds the length of a sequence for a colour, in bytes.
+// maxColour limits the length of a colour sequence in bytes.
 const maxColour = 40
 
 var (
@@ -39,7 +37,7 @@ var (
 	colourBegun = regexp.MustCompile(`^\x1b(\[[0-9;:]*)?$`)
 )
 
-// Write shows what is whole of the text so far.
+// Write shows the complete part of the text so far.
 func (p *printable) Write(b []byte) (int, error) {
 	text := append(p.rest, b...)
 	out, rest := p.show(text, false)
@@ -50,7 +48,7 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close shows what is left.
+// Close shows the rest.
 func (p *printable) Close() error {
 	out, _ := p.show(p.rest, true)
 	p.rest = nil
@@ -64,8 +62,7 @@ func (p *printable) Close() error {
 	return err
 }
 
-// show returns what a terminal may get of a text, and the end of it that has to
-// wait for more.
+// show returns what may be written to a terminal, and the end of the text that must wait for more.
 func (p *printable) show(text []byte, end bool) (out, rest []byte) {
 	for len(text) > 0 {
 		c := text[0]

@@ -12,8 +12,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// wrongFlag says in our words what the standard library's flag package says of a
-// command line; it has no types for it.
+// wrongFlag replaces the messages of the standard library's flag package, which has no error types
+// for them.
 func wrongFlag(err error, name string, flags []cli.Flag) error {
 	text, hint := err.Error(), fmt.Sprintf("see %q", name+" --help")
 	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
@@ -33,7 +33,7 @@ func wrongFlag(err error, name string, flags []cli.Flag) error {
 	return fault.Hint(fault.Errorf(fault.Usage, "%s", text), hint)
 }
 
-// complaint says what is wrong with the quoted value of a flag.
+// complaint describes the problem with the quoted value of a flag.
 func complaint(flags []cli.Flag, name, value, otherwise string) string {
 	for _, f := range flags {
 		if !slices.Contains(f.Names(), name) {
@@ -51,7 +51,7 @@ func complaint(flags []cli.Flag, name, value, otherwise string) string {
 
 var invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)
 
-// dashed is the name of an option as it is typed.
+// dashed returns the name of an option as it is typed.
 func dashed(name string) string {
 	name = strings.TrimLeft(name, "-")
 	if utf8.RuneCountInString(name) == 1 {

@@ -18,25 +18,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Bounds of an archive, and of the memory that it may ask for.
+// Limits of an archive, and of the memory that it may ask for.
 const (
 	maxEntries = 1 << 20
 	maxWindow  = 512 << 20 // bytes; zstd --long=29 and below
 	maxTrailer = 1 << 20   // bytes of padding behind the last entry
-	// Real data does not become a thousand times smaller.
+	// Real data is not compressed to less than a thousandth.
 	maxSmall = 4 << 30
 	maxRatio = 1000
 )
 
-var magic = []byte{0x28, 0xb5, 0x2f, 0xfd} // every zstd file begins so
+var magic = []byte{0x28, 0xb5, 0x2f, 0xfd} // the first bytes of every zstd file
 
-// BadError is an archive that cannot be unpacked, whenever it is tried.
+// BadError is an archive that can never be unpacked.
 type BadError struct{ err error }
 
 func (e *BadError) Error() string { return e.err.Error() }
 func (e *BadError) Unwrap() error { return e.err }
 
-// bad makes an error the archive's own, unless it is one of this machine.
+// bad marks an error as that of the archive, unless it is one of this machine.
 func bad(err error) error {
 	if err == nil || machines(err) {
 		return err
@@ -44,7 +44,7 @@ func bad(err error) error {
 	return &BadError{err}
 }
 
-// machines reports whether an error may pass without another archive.
+// machines reports whether an error may pass with the same archive.
 func machines(err error) bool {
 	for _, e := range []error{
 		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ESTALE, unix.EACCES, unix.EPERM, unix.EINTR, unix.ETIMEDOUT,
@@ -56,9 +56,8 @@ func machines(err error) bool {
 	return false
 }
 
-// Zstd unpacks a .tar.zst archive into a directory that exists, and reports whether
-// the file is one. A file of another kind is left alone. No link may lead out of
-// the directory.
+// Zstd unpacks a .tar.zst archive into an existing directory, and reports whether the file is one. A
+// file of another kind is left alone. No link may lead out of the directory.
 func Zstd(file, dir string) (bool, error) {
 	f, size, err := open(file)
 	if err != nil {
@@ -79,13 +78,13 @@ func Zstd(file, dir string) (bool, error) {
 	defer z.Close()
 	n, err := unpack(z, dir, unpacking{file: file, left: maxSmall + maxRatio*size})
 	if errors.Is(err, tar.ErrHeader) && n == 0 {
-		return false, nil // compressed, but no archive
+		return false, nil // compressed, but not an archive
 	}
 	return n > 0 || err != nil, err
 }
 
-// Gzip unpacks a .tar.gz archive into a directory that exists. The one who has made
-// it may run what is in it, so links may lead anywhere; they are not followed.
+// Gzip unpacks a .tar.gz archive into an existing directory. Its creator is allowed to run its
+// contents, so links may lead anywhere; they are not followed.
 func Gzip(file, dir string) error {
 	f, _, err := open(file)
 	if err != nil {
@@ -112,7 +111,7 @@ func open(file string) (*os.File, int64, error) {
 	return f, min(info.Size(), 1<<50), nil
 }
 
-// unpacking is the work on one archive.
+// unpacking is the state of unpacking one archive.
 type unpacking struct {
 	file    string
 	left    int64 // bytes that it may still unpack to
@@ -128,7 +127,7 @@ func unpack(stream io.Reader, dir string, u unpacking) (n int, err error) {
 	defer u.root.Close()
 	n, err = u.entries(tar.NewReader(stream))
 	if err == nil {
-		// The checksum is behind the end.
+		// The checksum follows the end of the archive.
 		_, err = io.Copy(io.Discard, io.LimitReader(stream, maxTrailer))
 	}
 	if err != nil {
@@ -148,7 +147,7 @@ func (u *unpacking) entries(t *tar.Reader) (int, error) {
 		case n == maxEntries:
 			return n, fmt.Errorf("more than %d entries", maxEntries)
 		}
-		// Counted before: what a sparse file takes is not in the archive.
+		// Counted before writing: the holes of a sparse file are not in the archive.
 		if u.left -= h.Size; h.Size < 0 || u.left < 0 {
 			return n, fmt.Errorf("%q: the archive unpacks to too many bytes", task.Clean(h.Name))
 		}
@@ -178,8 +177,8 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.write(name, h.FileInfo().Mode(), contents)
 	case tar.TypeSymlink:
-		// A link that leads out does no harm here, as root does not follow it, but it
-		// would be to those who read the directory.
+		// A link that leads out is harmless here, as root does not follow it, but not for the readers
+		// of the directory.
 		if !u.anyLink && (path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) || u.throughLink(path.Dir(name))) {
 			return errors.New("link leads out of the directory")
 		}
@@ -197,8 +196,8 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	return fmt.Errorf("entry of type %q", h.Typeflag)
 }
 
-// throughLink reports whether a directory is reached by way of a link. Where
-// "..", seen from it, leads to cannot be known from its name.
+// throughLink reports whether a directory is reached through a link. Where ".." leads from there
+// cannot be known from its name.
 func (u *unpacking) throughLink(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if info, err := u.root.Lstat(dir); err != nil || !info.IsDir() {
@@ -208,7 +207,7 @@ func (u *unpacking) throughLink(dir string) bool {
 	return false
 }
 
-// write makes one file, in place of what an earlier attempt or entry has left.
+// write creates one file, and replaces what an earlier attempt or entry has left.
 func (u *unpacking) write(name string, mode fs.FileMode, contents io.Reader) error {
 	var f *os.File
 	err := u.again(name, func() (err error) {
@@ -222,7 +221,7 @@ func (u *unpacking) write(name string, mode fs.FileMode, contents io.Reader) err
 	return errors.Join(err, f.Close())
 }
 
-// again removes what is in the way of f.
+// again removes what prevents f, and calls it again.
 func (u *unpacking) again(name string, f func() error) error {
 	err := f()
 	if !errors.Is(err, fs.ErrExist) {

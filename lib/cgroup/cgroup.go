@@ -1,5 +1,5 @@
-// Package cgroup limits the memory of programs by the kernel, where a cgroup is delegated to
-// this process.
+// Package cgroup lets the kernel limit the memory of programs, if a cgroup is delegated to this
+// process.
 package cgroup
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 )
 
-// Mounted is where the hierarchies of cgroups are, and Self says where this process is in
-// them. Tests have others.
+// Mounted is the mount point of the cgroup hierarchies, and Self the file with the cgroups of this
+// process. Tests replace them.
 var (
 	Mounted = "/sys/fs/cgroup"
 	Self    = "/proc/self/cgroup"
 )
 
-// Parent is a cgroup that is delegated to this process: it may divide it.
+// Parent is a cgroup that is delegated to this process, so that it may create cgroups in it.
 type Parent struct {
 	dir string
 	v1  bool
@@ -38,12 +38,12 @@ type Group struct {
 
 const (
 	prefix = "ponos-" // of the names of groups
-	// sweepAge is how old a group must be to be one whose worker was killed.
+	// sweepAge is the age from which a group is taken to be that of a killed worker.
 	sweepAge = 10 * time.Minute
 )
 
-// Delegated is the cgroup that is delegated to this process and can limit memory; ok says
-// whether there is one. It removes what workers have left there that were killed.
+// Delegated returns the cgroup that is delegated to this process and can limit memory; ok says
+// whether there is one. It removes groups of killed workers.
 func Delegated() (p Parent, ok bool) {
 	dir, v1 := delegated()
 	if dir == "" {
@@ -53,12 +53,12 @@ func Delegated() (p Parent, ok bool) {
 	return Parent{dir, v1}, true
 }
 
-// Group is the group of a task, which is not there before it is made.
+// Group returns the group of a task, which is not created.
 func (p Parent) Group(task string, limit int64) Group {
 	return Group{filepath.Join(p.dir, prefix+task), p.v1, limit}
 }
 
-// Make makes the group.
+// Make creates the group.
 func (g Group) Make() error {
 	err := os.Mkdir(g.Dir, 0o700)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g Group) Make() error {
 	return err
 }
 
-// set writes a value to a file of a cgroup, which must be there.
+// set writes a value to a file of a cgroup, which must exist.
 func set(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -87,9 +87,9 @@ func set(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// delegated is the directory in which this process may make cgroups that limit memory, or "".
-// In version 2 that is the one above its own: below one with processes in it, none limits
-// anything.
+// delegated returns the directory in which this process may create cgroups that limit memory, or "".
+// In version 2 that is the parent of its own: a cgroup that has processes cannot limit others below
+// it.
 func delegated() (dir string, v1 bool) {
 	b, err := os.ReadFile(Self)
 	if err != nil {
@@ -138,7 +138,7 @@ func isDelegated(dir string) bool {
 	return err == nil && info.Uid != 0 && int(info.Uid) == os.Geteuid() && !strings.HasSuffix(dir, ".slice")
 }
 
-// Enter are the arguments of a shell that begins a command in the group. Where it cannot, the
+// Enter returns the arguments of a shell that starts a command in the group. If that fails, the
 // command is not limited: see Entered.
 func (g Group) Enter(command ...string) []string {
 	return append([]string{"-c", `{ echo $$ >"$0"; } 2>/dev/null; exec "$@"`, filepath.Join(g.Dir, "cgroup.procs")}, command...)
@@ -150,7 +150,7 @@ func Entered(pid int, task string) bool {
 	return err == nil && strings.Contains(string(b), "/"+prefix+task+"\n")
 }
 
-// Killed reports whether the kernel has ended processes of the group for their memory.
+// Killed reports whether the kernel has killed processes of the group for their memory.
 func (g Group) Killed() bool {
 	events := "memory.events"
 	if g.V1 {
@@ -165,7 +165,7 @@ func (g Group) Killed() bool {
 	return false
 }
 
-// Peak is the most memory that the group has used, in bytes; 0 if the kernel does not say.
+// Peak returns the most memory that the group has used, in bytes; 0 if the kernel does not report it.
 func (g Group) Peak() int64 {
 	peak := "memory.peak"
 	if g.V1 {
@@ -176,7 +176,7 @@ func (g Group) Peak() int64 {
 	return n
 }
 
-// Remove removes the group; the kernel refuses while there are processes in it.
+// Remove removes the group; the kernel refuses while it has processes.
 func (g Group) Remove() error {
 	if err := unix.Rmdir(g.Dir); !errors.Is(err, unix.ENOENT) {
 		return err
@@ -184,7 +184,7 @@ func (g Group) Remove() error {
 	return nil
 }
 
-// sweep removes the groups of tasks that are over, whose workers were killed.
+// sweep removes the groups of ended tasks whose workers were killed.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {

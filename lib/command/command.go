@@ -108,7 +108,7 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("%s: no answer within %v", e.Name, e.Timeout)
 }
 
-// maxStderr bounds what is kept of a program's complaints.
+// maxStderr limits what is kept of a program's complaints.
 const maxStderr = 64 << 10
 
 // afterKill is how long the pipes of a killed program are still read, as

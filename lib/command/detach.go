@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// Detach starts a program that goes on when this process and its terminal are
+// Detach starts a program that continues when this process and its terminal are
 // gone: in a session of its own, reading nothing and printing nowhere. Only Name,
 // Args, Env, Dir and ExtraFiles of c count.
 func Detach(c Cmd) error {
@@ -29,7 +29,7 @@ func Detach(c Cmd) error {
 // Session is a program in a session of its own, whose output goes to a file.
 type Session struct{ p *exec.Cmd }
 
-// StartSession starts a program that this process waits for, but that goes on if
+// StartSession starts a program that this process waits for, but that continues if
 // this process is killed. Of c, Name, Args, Env, Dir, ExtraFiles and CPUs count; if
 // one of the CPUs is not there any more, the program may use all.
 func StartSession(c Cmd, output *os.File) (*Session, error) {

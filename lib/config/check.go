@@ -21,8 +21,7 @@ func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) ==
 // levels are the levels of Python's logging, as the official agent has them.
 var levels = []string{"NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
 
-// finish fills in what follows from other keys, expands paths, and reports what
-// is wrong, by key.
+// finish derives settings from other keys, expands paths, and reports problems by key.
 func (c *Config) finish(problem func(key, format string, args ...any)) {
 	path := func(key string, p *string) {
 		if *p == "" {
@@ -45,7 +44,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	path("pid_file", &c.PIDFile)
 	path("logging.path", &c.Logging.Path)
 	if strings.ContainsAny(c.DataDir, "%\n\\") {
-		// Slurm would replace it, or end the line, in the name of a log file.
+		// Slurm would replace it in the name of a log file, or end the line there.
 		problem("data_dir", "%q has a character that names of Slurm's log files cannot have", c.DataDir)
 	}
 
@@ -120,7 +119,7 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	}
 }
 
-// check holds what is said of pilot jobs together.
+// check checks the settings of pilot jobs together.
 func (p Pack) check(problem func(key, format string, args ...any)) {
 	for key, n := range map[string]int{"jobs": p.Jobs, "cpus": p.CPUs} {
 		if n < 1 || n > 1000 {
@@ -165,7 +164,7 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 	}
 }
 
-// refused says why an option cannot be given for a job, or "".
+// refused returns why an option cannot be set for a job, or "".
 func (o Option) refused(daemon bool) string {
 	switch o.Name {
 	case "comment":

@@ -14,11 +14,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// Config is the configuration of an agent. Keys that the official agent has keep
-// its names, defaults and meaning.
+// Config is the configuration of an agent. Keys of the official agent keep its names, defaults and
+// meaning.
 type Config struct {
 	Path string `yaml:"-"` // the file it was read from
-	// Warnings are about the file, not its contents: who can read it.
+	// Warnings are about the file, not its contents: which users can read it.
 	Warnings []string `yaml:"-"`
 
 	URL     string `yaml:"url"`     // root URL of the Arkindex instance
@@ -37,10 +37,9 @@ type Config struct {
 	Vast        Vast        `yaml:"vast_api"`
 	Environment Environment `yaml:"environments"`
 	Retention   Duration    `yaml:"retention"`
-	// Retry are the rules by which tasks are tried again that have none of their own: see
-	// lib/need.
+	// Retry holds the retry rules of tasks that have none of their own: see lib/need.
 	Retry string `yaml:"retry"`
-	// Requests are what tasks need whose queue does not say, by patterns of their slugs.
+	// Requests are the needs of tasks whose queue does not specify any, by patterns of their slugs.
 	Requests Requests `yaml:"requests"`
 	// SpoolRetention is how long ended tasks stay in the spool; 0: for ever.
 	SpoolRetention Duration `yaml:"spool_retention"`
@@ -49,8 +48,8 @@ type Config struct {
 	lines map[string]int  // of all keys
 }
 
-// Where is the place of a key in the file, or of the section that it belongs to: the
-// path, and the line if there is one.
+// Where returns the place of a key in the file, or of its section: the path, and the line if it is
+// known.
 func (c *Config) Where(key string) string {
 	for ; key != ""; key = key[:max(0, strings.LastIndexByte(key, '.'))] {
 		if line := c.lines[key]; line > 0 {
@@ -60,20 +59,20 @@ func (c *Config) Where(key string) string {
 	return c.Path
 }
 
-// Logging says what the agent writes about itself.
+// Logging configures the agent's own log.
 type Logging struct {
 	Level      string `yaml:"level"`       // NOTSET DEBUG INFO WARNING ERROR CRITICAL
 	Path       string `yaml:"path"`        // file; empty: no log of the agent
 	TaskFormat string `yaml:"task_format"` // of the agent's lines in a task's log
 }
 
-// Sentry is where errors are reported.
+// Sentry configures the reporting of errors.
 type Sentry struct {
 	DSN         string `yaml:"dsn"`
 	Environment string `yaml:"environment"`
 }
 
-// Arkindex holds what differs between instances.
+// Arkindex holds settings that differ between instances.
 type Arkindex struct {
 	AuthScheme     string `yaml:"auth_scheme"`
 	LogContentType string `yaml:"log_content_type"`
@@ -86,16 +85,16 @@ type Slurm struct {
 	CPU    Options `yaml:"cpu"`
 	GPU    Options `yaml:"gpu"`
 	Limits Limits  `yaml:"limits"`
-	// Learn is the risk at which tasks that do not say it get a time limit and memory as
-	// runs of their name needed them; "": they do not.
+	// Learn is the risk with which tasks without a time limit or memory get those that runs of their
+	// name needed; "": they do not.
 	Learn      string   `yaml:"learn"`
-	Arrays     bool     `yaml:"arrays"`      // tasks that are alike are submitted together
+	Arrays     bool     `yaml:"arrays"`      // similar tasks are submitted together
 	ConfigFlag string   `yaml:"config_flag"` // given to the worker of a task without network, before its configuration file
 	StopWait   Duration `yaml:"stop_wait"`   // how long ponos-stop waits for the end of a job
 	Pack       Pack     `yaml:"pack"`
 }
 
-// Pack is how "ponos-start --pack" runs short tasks in pilot jobs.
+// Pack configures how "ponos-start --pack" runs short tasks in pilot jobs.
 type Pack struct {
 	Limit  Duration `yaml:"limit"`  // the longest time limit of a short task
 	Jobs   int      `yaml:"jobs"`   // pilot jobs with equal options at once
@@ -104,7 +103,7 @@ type Pack struct {
 	Linger Duration `yaml:"linger"` // how long a pilot job waits for tasks
 }
 
-// Limits are what no task's job may pass. What is not there is not limited.
+// Limits are the limits of the jobs of all tasks. What is not set is not limited.
 type Limits struct {
 	Time       Duration `yaml:"time"`
 	GPUs       int      `yaml:"gpus"` // of a job
@@ -112,22 +111,22 @@ type Limits struct {
 	Accounts   Names    `yaml:"accounts"`
 }
 
-// Names are plain words: in the file a list, or one of them.
+// Names are words: in the file a list, or a single one.
 type Names []string
 
-// Local is how tasks run on this machine.
+// Local configures how tasks run on this machine.
 type Local struct {
-	MaxJobs int `yaml:"max_jobs"` // at once; 0: one for each two CPUs
-	// What tasks that say what they need may take together; 0 or "": what the machine has.
+	MaxJobs int `yaml:"max_jobs"` // at the same time; 0: one for each two CPUs
+	// What tasks with a request may take together; 0 or "": what the machine has.
 	CPUs     int      `yaml:"cpus"`
 	Memory   string   `yaml:"memory"`
 	GPUs     int      `yaml:"gpus"`
 	StopWait Duration `yaml:"stop_wait"`
 }
 
-// Environment is how a task's code is installed.
+// Environment configures how a task's code is installed.
 type Environment struct {
-	Python   string   `yaml:"python"`    // interpreter that makes virtual environments
+	Python   string   `yaml:"python"`    // interpreter that creates virtual environments
 	PIPFlags string   `yaml:"pip_flags"` // PIP_FLAGS for the installation
 	Timeout  Duration `yaml:"timeout"`   // of cloning and of installing, each
 	Keep     Duration `yaml:"keep"`      // how long an unused environment is kept
@@ -136,7 +135,7 @@ type Environment struct {
 // DefaultTaskFormat is the format of the agent's lines in a task's log.
 const DefaultTaskFormat = "[agent %(levelname)s %(asctime)s] %(message)s"
 
-// Default is the configuration that an empty file stands for.
+// Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
 		DataDir:   "/usr/share/ponos/data",
@@ -154,11 +153,11 @@ func Default() Config {
 	}
 }
 
-// defaultPIDFile is a place of the user's own. A runtime directory would not do: cron
-// does not have one.
+// defaultPIDFile returns a path of the user. A runtime directory would not do: cron does not have
+// one.
 func defaultPIDFile() string { return filepath.Join(UserStateDir(), "ponos.pid") }
 
-// UserStateDir is where the tools keep what is about the user and not about one agent.
+// UserStateDir returns the directory for state of the user that does not belong to one agent.
 func UserStateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "ponos")
@@ -170,7 +169,7 @@ func UserStateDir() string {
 	return filepath.Join(home, ".local/state/ponos")
 }
 
-// PlacesDir is where the user's tools remember which directory was where.
+// PlacesDir returns where the user's tools remember the identities of directories.
 func PlacesDir() string { return filepath.Join(UserStateDir(), "places") }
 
 // Find returns the path of the configuration: the flag's, else $PONOS_CONFIG, else
@@ -235,7 +234,7 @@ func Load(flag string) (Config, error) {
 	return c, nil
 }
 
-// warn notes that a file with a secret can be read by others.
+// warn adds a warning if other users can read a file with a secret.
 func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool) {
 	info, err := stat()
 	if err == nil && secret && info.Mode()&0o077 != 0 {
@@ -243,11 +242,11 @@ func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool
 	}
 }
 
-// StateDir is where the agent keeps what it knows: a cache of what the queue and
-// the runner know, and what was already reported.
+// StateDir returns the directory of the agent's state: a cache of what the queue and the runner know,
+// and what was already reported.
 func (c *Config) StateDir() string { return filepath.Join(c.DataDir, "state") }
 
-// ArtifactsDir is where tasks of a process leave their artifacts.
+// ArtifactsDir returns the directory of the artifacts of the tasks of a process.
 func (c *Config) ArtifactsDir() string { return filepath.Join(c.DataDir, "data") }
 
 // SpoolDir returns the directory of a spool queue, or "" for another queue.
@@ -260,8 +259,7 @@ func (c *Config) SpoolDir() string {
 
 const ownDataDir = "run the tool as the user of the agent, or set another data_dir in "
 
-// CheckDataDir reports whether tools can work in the data directory; it makes
-// nothing.
+// CheckDataDir reports whether tools can use the data directory; it creates nothing.
 func (c *Config) CheckDataDir() error {
 	for dir := c.DataDir; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)

@@ -19,11 +19,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// maxSize bounds a configuration in bytes.
+// maxSize limits a configuration in bytes.
 const maxSize = 1 << 20
 
-// Parse reads and checks a configuration. Path is for messages, and relative
-// paths in the file are relative to its directory.
+// Parse reads and checks a configuration. Path is used in messages, and relative paths in the file
+// are relative to its directory.
 func Parse(r io.Reader, path string) (Config, error) {
 	c := Default()
 	c.Path = path
@@ -97,7 +97,7 @@ func (d *decoder) err() error {
 	return errors.Join(all...)
 }
 
-// decode reads node into v, whose key in the file is given.
+// decode decodes node into v; key is its key in the file.
 func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -106,7 +106,7 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		d.lines[key] = node.Line
 	}
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
-		return // "key:" with nothing behind it keeps the default
+		return // "key:" without a value keeps the default
 	}
 	switch target := v.Addr().Interface().(type) {
 	case *Options:

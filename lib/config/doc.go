@@ -1,4 +1,3 @@
-// Package config reads ponos.yaml. All keys with their defaults stand in one
-// struct; decoding is strict, and every problem of a file is reported at once, as
-// file:line: key: problem.
+// Package config reads ponos.yaml. One struct has all keys with their defaults; decoding is strict,
+// and all problems of a file are reported together, as file:line: key: problem.
 package config

@@ -9,13 +9,13 @@ import (
 
 // Option is an option of sbatch.
 type Option struct {
-	Key   string // as it stands in the file
+	Key   string // as it is in the file
 	Name  string // long option, without dashes
 	Value string // "" with Flag
 	Flag  bool   // takes no value
 }
 
-// Arg is the option as an argument of sbatch.
+// Arg returns the option as an argument of sbatch.
 func (o Option) Arg() string {
 	if o.Flag {
 		return "--" + o.Name
@@ -26,7 +26,7 @@ func (o Option) Arg() string {
 // Options are options of sbatch in the order of the file.
 type Options []Option
 
-// With returns o with later ones: an option of the same name is replaced.
+// With returns o with later ones, which replace options of the same name.
 func (o Options) With(later Options) Options {
 	merged := slices.Clone(o)
 	for _, l := range later {
@@ -136,7 +136,7 @@ func (d *decoder) names(node *yaml.Node, target *Names, key string) {
 	}
 }
 
-// boolean reads a scalar as YAML 1.1 does, as people still write "requeue: yes".
+// boolean reads a scalar as YAML 1.1 does, as many users still write "requeue: yes".
 func boolean(v *yaml.Node) (yes, ok bool) {
 	switch strings.ToLower(v.Value) {
 	case "true", "yes", "on":

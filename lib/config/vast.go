@@ -12,13 +12,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Vast is how tasks run on rented machines. Amounts are in dollars, sizes in GB.
+// Vast configures how tasks run on rented machines. Amounts are in dollars, sizes in GB.
 type Vast struct {
 	APIKey       string            `yaml:"api_key"`
 	APIKeyFile   string            `yaml:"api_key_file"`
 	Via          string            `yaml:"via"` // api or cli; "": api with a key, else cli
 	URL          string            `yaml:"url"`
-	Agent        string            `yaml:"agent"` // whose instances these are; "": made of host, user and data_dir
+	Agent        string            `yaml:"agent"` // its name in labels; "": derived from host, user and data_dir
 	OfferFilters OfferFilters      `yaml:"offer_filters"`
 	Disk         float64           `yaml:"disk"`
 	ImageLogin   string            `yaml:"image_login"`
@@ -26,8 +26,8 @@ type Vast struct {
 	Commands     map[string]string `yaml:"commands"`     // pattern of a task's slug: command of its image
 	ImageLookup  bool              `yaml:"image_lookup"` // ask the registry what an image runs by itself
 
-	// Where containers without curl and python3 fetch vast-switch, and how long they ask for
-	// a stop without effect before they ask to be destroyed.
+	// Where containers without curl and python3 download vast-switch, and how long they request a
+	// stop without effect before they request their destruction.
 	SwitchURL   string   `yaml:"switch_url"`
 	SwitchSum   string   `yaml:"switch_sha256"`
 	SwitchGrace Duration `yaml:"switch_grace"`
@@ -37,13 +37,13 @@ type Vast struct {
 	Download     float64  `yaml:"download"`      // of a task: image and models
 	Upload       float64  `yaml:"upload"`
 
-	// Find is what tasks need, in the request language, by patterns of their slugs. In the
-	// file it may be one request, for all of them.
+	// Find is what tasks need, in the request language, by patterns of their slugs. In the file, it
+	// may be a single request, for all of them.
 	Find Requests `yaml:"find"`
 
-	Bid           float64 `yaml:"bid"`             // dollars an hour, for machines that can be lost
-	Spot          bool    `yaml:"spot"`            // a little more than the least bid
-	RetriesOnLoss int     `yaml:"retries_on_loss"` // how often a task is started again then
+	Bid           float64 `yaml:"bid"`             // dollars an hour, for interruptible machines
+	Spot          bool    `yaml:"spot"`            // a little more than the minimum bid
+	RetriesOnLoss int     `yaml:"retries_on_loss"` // how often a task is started again after that
 	Checkpoints   string  `yaml:"checkpoint_store"`
 	// Commands in the container that copy a task's directory from the store and to it.
 	CheckpointLoad     string   `yaml:"checkpoint_load"`
@@ -79,8 +79,8 @@ func (d *decoder) requests(node *yaml.Node, target *Requests, key string) {
 	*target = m
 }
 
-// OfferFilters are filters as they stand in the file: a query of the CLI, or a map as
-// the API has it.
+// OfferFilters are filters in one of the two forms of the file: a query of the CLI, or a map as in
+// the API.
 type OfferFilters struct {
 	Query string
 	Map   map[string]any
@@ -224,7 +224,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 }
 
-// Key is the key of the account, "" if there is none.
+// Key returns the key of the account, "" if there is none.
 func (v Vast) Key() (string, error) {
 	if v.APIKeyFile == "" {
 		return v.APIKey, nil

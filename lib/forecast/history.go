@@ -229,7 +229,7 @@ type Estimate struct {
 	Started           int // in how many of them it started
 }
 
-// maxWork bounds how much the replays of one estimate look at nodes together, and so the
+// maxWork limits how much the replays of one estimate look at nodes together, and so the
 // time that they take; a few are made in any case.
 const (
 	maxWork    = 40_000_000

@@ -171,7 +171,7 @@ type Hole struct {
 	Nodes      []string
 }
 
-// The bounds keep the search short on a cluster of any size: how many amounts are
+// The limits keep the search short on a cluster of any size: how many amounts are
 // looked for, and how many stretches of time are looked at in all. Holes that
 // begin sooner are looked for first.
 const (

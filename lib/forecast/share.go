@@ -46,7 +46,7 @@ func ShareAlgorithm(c slurm.Config) priority.Algorithm {
 	return func(root *priority.Node) { priority.Classic(root, damp) }
 }
 
-// Fair is how fair share goes on: jobs that run add to the usage of their association, all
+// Fair is how fair share develops: jobs that run add to the usage of their association, all
 // usage decays, and from time to time the priorities of the jobs that wait follow.
 type Fair struct {
 	config    slurm.Config

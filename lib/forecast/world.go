@@ -16,7 +16,7 @@ type World struct {
 	Reservations []Reservation
 	Licenses     map[string]int64 // free ones, by name; nil: not known
 	Limits       []Limit
-	Fair         *Fair // how fair share goes on; nil: priorities change with age only
+	Fair         *Fair // how fair share develops; nil: priorities change with age only
 
 	asks func(*Job) []Ask
 	// origin is the world of which this one is a copy, or itself: its limits grow when

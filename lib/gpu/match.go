@@ -137,7 +137,7 @@ func (c *Catalogue) longest(w []string) (found []int, left []string) {
 	return found, append(slices.Clone(w[:from]), w[to:]...)
 }
 
-// glued finds a word that begins with a name, and goes on with a size or a form:
+// glued finds a word that begins with a name, and continues with a size or a form:
 // v100sxm2, a10080gb.
 func (c *Catalogue) glued(w []string) (found []int, left []string) {
 	for i, word := range w {

@@ -57,7 +57,7 @@ func (a *Answer) Reserved() *slurm.Reservation {
 // option requires what they have in common.
 const maxClauses = 64
 
-// maxExclude bounds --exclude.
+// maxExclude limits --exclude.
 const maxExclude = 1000
 
 // common sets the options that follow from the request alone.

@@ -10,7 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Bounds of a request.
+// Limits of a request.
 const (
 	maxFind    = 4096 // bytes
 	maxOptions = 64

@@ -44,7 +44,7 @@ type Kept struct {
 	All  []Told
 }
 
-// keptForecasts bounds how many are kept.
+// keptForecasts limits how many are kept.
 const keptForecasts = 2000
 
 // LoadKept reads what was kept. A line that cannot be read is left out.

@@ -25,7 +25,7 @@ var shortOptions = map[string]string{
 	"-n": "ntasks", "-p": "partition", "-q": "qos", "-t": "time", "-w": "nodelist", "-x": "exclude", "-a": "array",
 }
 
-// maxScript bounds how much of a script is read.
+// maxScript limits how much of a script is read.
 const maxScript = 1 << 20
 
 // Options are the options of a command line and, where it names a script, of the

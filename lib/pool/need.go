@@ -86,7 +86,7 @@ func (n Need) addShare(o Need, sign int) Need {
 // Amount is how much of a resource, in thousandths.
 type Amount int64
 
-// maxAmount bounds amounts: 1 PiB, if they are bytes.
+// maxAmount limits amounts: 1 PiB, if they are bytes.
 const maxAmount = 1 << 50 * 1000
 
 // ParseAmount reads "4", "0.5" and sizes such as "50G".

@@ -49,7 +49,7 @@ func (p *Pool) AddNode(n *Node) {
 	p.link(n)
 }
 
-// Close lets a node have nothing new; what runs there goes on.
+// Close lets a node have nothing new; what runs there continues.
 func (p *Pool) Close(n *Node) {
 	if !n.Closed() {
 		p.unlink(n)

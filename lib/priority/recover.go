@@ -5,12 +5,12 @@ import "time"
 // Algorithm computes the factors of a whole tree.
 type Algorithm func(root *Node)
 
-// maxHalfLives bounds how far ahead Recovery looks: by then a usage is a
+// maxHalfLives limits how far ahead Recovery looks: by then a usage is a
 // thousandth of what it was.
 const maxHalfLives = 10
 
 // Recovery is the time after which a user's factor is at least target if that
-// user runs nothing and everyone else goes on as now, so that their usage keeps
+// user runs nothing and everyone else continues as now, so that their usage keeps
 // its level. mine are the user's associations, all of which decay, and leaf is the
 // one whose factor counts. ok is false if the target is out of reach within ten
 // half-lives. The factors of root are those of today afterwards.

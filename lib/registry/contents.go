@@ -33,7 +33,7 @@ type Contents struct {
 // Has reports whether a program was found.
 func (c Contents) Has(program string) bool { return slices.Contains(c.Programs, program) }
 
-// Bounds of what is read of an image to see what is in it.
+// Limits of what is read of an image to see what is in it.
 const (
 	maxLayers   = 200 << 20 // bytes of its layers, as they are transferred
 	maxUnpacked = 4 << 30   // bytes of one of them

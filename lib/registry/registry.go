@@ -108,7 +108,7 @@ func parse(image string) (reference, error) {
 	return r, nil
 }
 
-// Bounds of what is read.
+// Limits of what is read.
 const (
 	maxAnswer = 8 << 20
 	maxToken  = 1 << 20

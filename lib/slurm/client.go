@@ -20,14 +20,14 @@ import (
 type Client struct {
 	Run command.Runner // nil: command.System
 	Dir string         // of Slurm's commands; "": as in PATH
-	// Timeout bounds each command; 0: DefaultTimeout.
+	// Timeout limits each command; 0: DefaultTimeout.
 	Timeout time.Duration
 	// Env is the environment of this process, before what changes the commands'
 	// output is taken away; nil: os.Environ().
 	Env []string
 }
 
-// DefaultTimeout bounds a command of Slurm. The commands themselves give up on a
+// DefaultTimeout limits a command of Slurm. The commands themselves give up on a
 // controller that does not answer after MessageTimeout, 10 to 100 seconds.
 const DefaultTimeout = 2 * time.Minute
 
@@ -35,7 +35,7 @@ const DefaultTimeout = 2 * time.Minute
 // that wait, before they shorten the list.
 const ListLength = 256
 
-// accountingTimeout bounds sacctmgr: accounting can be done without.
+// accountingTimeout limits sacctmgr: accounting can be done without.
 const accountingTimeout = 15 * time.Second
 
 // changesOutput reports whether an environment variable changes what a command

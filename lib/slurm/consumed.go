@@ -8,7 +8,7 @@ import (
 )
 
 // Consumed is a run of a job with what it asked for and what its steps used, as the
-// accounting knows it. Of a run that goes on, the steps that have ended count.
+// accounting knows it. Of a run that continues, the steps that have ended count.
 type Consumed struct {
 	Record
 	Hosts   string        // as a hostlist

@@ -37,7 +37,7 @@ func parseElements(text string) (e elements, ok bool) {
 	return e, true
 }
 
-// maxElements bounds how many elements of an array are distinguished.
+// maxElements limits how many elements of an array are distinguished.
 const maxElements = 100000
 
 // Indices are those that the array task ids 0-2,5 or 1-7:3 stand for. It is not ok if they

@@ -98,7 +98,7 @@ var (
 // Names and comments may have bars and newlines in them, but not this.
 var endLayout = layout{"sacct", '\x1f', "\x1f"}
 
-// maxAccount bounds how many jobs one call asks for: an argument is at most 128 KiB.
+// maxAccount limits how many jobs one call asks for: an argument is at most 128 KiB.
 const maxAccount = 10000
 
 // Account returns what accounting knows of the last run of jobs; those it does not

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxRecord bounds one record; the nodes of a job can make it long.
+// maxRecord limits one record; the nodes of a job can make it long.
 const maxRecord = 4 << 20
 
 // endOfRecord closes every record whose last column could be cut short

@@ -385,7 +385,7 @@ type memo[T any] struct {
 	known map[string]T
 }
 
-// maxKnown bounds how many different values are remembered.
+// maxKnown limits how many different values are remembered.
 const maxKnown = 100_000
 
 func (m *memo[T]) get(b []byte) (T, bool) {

@@ -23,7 +23,7 @@ type Table struct {
 	Rows    [][]string // as long as Columns
 }
 
-// Bounds of a table.
+// Limits of a table.
 const (
 	maxLine    = 1 << 20 // bytes of a line
 	maxSize    = 64 << 20

@@ -14,7 +14,7 @@ const DurationUnits = "seconds (s), minutes (min), hours (h), days (d) or weeks 
 
 const day = 24 * time.Hour
 
-// MaxDuration bounds durations, so that a time that much later can be represented.
+// MaxDuration limits durations, so that a time that much later can be represented.
 const MaxDuration = 100 * 365 * day
 
 var durationUnits = map[string]time.Duration{}

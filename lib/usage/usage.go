@@ -133,7 +133,7 @@ func peak(job *slurm.Consumed) float64 {
 	return most
 }
 
-// Ended reports whether the run is over.
+// Ended reports whether the run has ended.
 func (r *Run) Ended() bool { return r.End > 0 }
 
 // wasted are the seconds of CPUs, and of GPUs, that it had and did not use; Unknown.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ChargePages bounds how many pages a bill may have. The market gives at most 500 rows on a
+// ChargePages limits how many pages a bill may have. The market gives at most 500 rows on a
 // page, and the vastai program 100.
 const (
 	ChargePages = 100
@@ -88,7 +88,7 @@ func (b billing) serves(now time.Time) bool {
 }
 
 // Charges is what was billed, as it was known at a time or later. At most so many pages are
-// asked for at a time; the error is ErrMore if there are more, and the next call goes on.
+// asked for at a time; the error is ErrMore if there are more, and the next call continues.
 func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages int) ([]Charge, error) {
 	file := "charges-" + from.UTC().Format("20060102")
 	c, err := shared(ctx, g, "charges", file, func(c cached[[]Charge]) bool { return !c.At.Before(since) }, func() ([]Charge, error) {
@@ -97,7 +97,7 @@ func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages
 	return c.Value, err
 }
 
-// chargePages goes on with a bill where it was left, under the lock of its answer.
+// chargePages continues with a bill where it was left, under the lock of its answer.
 func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages int) ([]Charge, error) {
 	var b billing
 	raw, err := os.ReadFile(g.billingFile())

@@ -19,7 +19,7 @@ type page struct {
 	Next      *string           `json:"next_token"`
 }
 
-// maxPages bounds a list: 25 instances each.
+// maxPages limits a list: 25 instances each.
 const maxPages = 400
 
 // collect reads all pages. A page that does not say success, has no list, or a

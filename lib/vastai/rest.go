@@ -44,7 +44,7 @@ func (r *REST) now() time.Time {
 	return clock.Now()
 }
 
-// Bounds of what is read and waited for.
+// Limits of what is read and waited for.
 const (
 	maxAnswer = 32 << 20
 	callTime  = time.Minute

@@ -6,6 +6,6 @@
 //	make chaos SEED=7 TIME=10m      300 tasks and some 600 faults
 //
 // A run has a directory, ports and a cluster of its own by its seed, so that
-// several can go on side by side. The directory is /tmp/ponos-chaos-SEED. It stays
+// several can continue side by side. The directory is /tmp/ponos-chaos-SEED. It stays
 // there after a failure: events.jsonl has every fault with its times.
 package chaos

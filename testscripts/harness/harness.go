@@ -211,10 +211,10 @@ func status(err error) (int, error) {
 	return 0, err
 }
 
-// scriptTime bounds all scripts of a directory together.
+// scriptTime limits all scripts of a directory together.
 const scriptTime = 45 * time.Minute
 
-// Patience bounds how long a script waits for something to happen, on a machine
+// Patience limits how long a script waits for something to happen, on a machine
 // that is busy.
 const Patience = 10 * time.Minute
 

@@ -115,7 +115,7 @@ func behind(name string) (string, error) {
 const HyperQueue = "hyperqueue==0.27.0"
 
 // Pip installs packages for Python and returns the directory that has them; "" where they cannot
-// be had: a benchmark goes on without its peers.
+// be had: a benchmark continues without its peers.
 func Pip(tb testing.TB, packages ...string) string {
 	tb.Helper()
 	dir := tb.TempDir()

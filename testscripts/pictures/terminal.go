@@ -22,7 +22,7 @@ type terminal struct {
 	frames []frame
 }
 
-// patience bounds a step.
+// patience limits a step.
 const patience = 60 * time.Second
 
 func open(s scene, home string, env []string) (*terminal, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Bounds on a file, against mistakes and malice: aliases can make a small file
+// Limits on a file, against mistakes and malice: aliases can make a small file
 // stand for an endless one.
 const (
 	maxSize     = 64 << 20
@@ -94,7 +94,7 @@ func (d *decoder) syntax(err error) {
 }
 
 // resolve follows aliases and counts the nodes seen. It returns nil when the
-// document is too large to go on.
+// document is too large to continue.
 func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
 	for range maxDepth {
 		if d.visited++; d.visited > maxNodes {

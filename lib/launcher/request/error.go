@@ -61,7 +61,7 @@ func visible(text string) string {
 	}, text)
 }
 
-// maxLine bounds the line that is shown of a request.
+// maxLine limits the line that is shown of a request.
 const maxLine = 200
 
 // shorten cuts a long line around the place of the error.

@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Bounds on what a request may ask, against mistakes and malice.
+// Limits on what a request may ask, against mistakes and malice.
 const (
 	maxText         = 64 << 10
 	maxDepth        = 32

@@ -155,7 +155,7 @@ func (b *Blocks) read(n int64) error {
 	return nil
 }
 
-// maxBlock bounds a block.
+// maxBlock limits a block.
 const maxBlock = 1 << 30
 
 // scan looks for the ends of records.

@@ -11,7 +11,7 @@ import (
 type Group struct {
 	Max    int  // rows; 0: no bound
 	None   bool // a task for each row, of which it gets nothing
-	Lines  int  // lines; one that ends with a blank goes on in the next. 0: no bound
+	Lines  int  // lines; one that ends with a blank continues in the next. 0: no bound
 	Fill   bool // as many as a command line holds
 	Chars  int  // and how long that may be; 0: MaxChars
 	Spread int  // the last command lines are shared out evenly over so many slots

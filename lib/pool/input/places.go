@@ -40,7 +40,7 @@ type piece struct {
 	place *place
 }
 
-// maxPosition bounds {N}: a larger number is text.
+// maxPosition limits {N}: a larger number is text.
 const maxPosition = 1 << 16
 
 // parse finds the places in a word. Braces around anything else are text.

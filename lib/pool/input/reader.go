@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool"
 )
 
-// maxLine bounds one task in the input.
+// maxLine limits one task in the input.
 const maxLine = 1 << 20
 
 // Options say how the input is read.

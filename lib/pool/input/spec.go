@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// maxCount bounds CPUs and GPUs of a task.
+// maxCount limits CPUs and GPUs of a task.
 const maxCount = 1 << 14
 
 // amounts are the settings of which a variant can have its own, by name.

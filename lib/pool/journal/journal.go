@@ -458,5 +458,5 @@ func parseSeqs(s string, f func(int64)) error {
 	return nil
 }
 
-// MaxSeq bounds the number of tasks of a run.
+// MaxSeq limits the number of tasks of a run.
 const MaxSeq = 1 << 31

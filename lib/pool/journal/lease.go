@@ -72,7 +72,7 @@ func (w *knownWorker) is(o *wire.Identity) bool {
 	return len(w.Processes) == 0 || w.Processes[0] == o.Processes[0]
 }
 
-// maxWorkers bounds how many workers an entry can name.
+// maxWorkers limits how many workers an entry can name.
 const maxWorkers = 1<<16 - 1
 
 // node handles a record of a node.

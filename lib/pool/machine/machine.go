@@ -81,7 +81,7 @@ func read(root fs.FS, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// maxCPU bounds ids, as no machine has more.
+// maxCPU limits ids, as no machine has more.
 const maxCPU = 1 << 14
 
 // ParseList reads a list of numbers as the kernel writes it: "0-3,8". What is

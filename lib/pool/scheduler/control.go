@@ -81,7 +81,7 @@ type TaskInfo struct {
 	Command string  `json:"command"`
 }
 
-// maxListed bounds a list of waiting tasks.
+// maxListed limits a list of waiting tasks.
 const maxListed = 1000
 
 func (s *scheduler) request(r *Request) {

@@ -16,7 +16,7 @@ type live struct {
 	item   *item     // the task, with a result when it has ended
 }
 
-// maxPartLine bounds what is kept of a line that does not end.
+// maxPartLine limits what is kept of a line that does not end.
 const maxPartLine = 1 << 20
 
 // liveData takes what a running task has printed. Its node may send more when there

@@ -74,7 +74,7 @@ func (r *reader) follow(s *scheduler) {
 // mostRead is how many tasks are read at a time.
 const mostRead = 256
 
-// isBadTask reports an error after which the input goes on.
+// isBadTask reports an error after which the input continues.
 func isBadTask(err error) bool {
 	var bad *input.BadTask
 	return errors.As(err, &bad)

@@ -29,7 +29,7 @@ type Writer struct {
 // feed is how much of a task's standard input goes into one message.
 const feed = 512 << 10
 
-// MaxStdin bounds the standard input of a task.
+// MaxStdin limits the standard input of a task.
 const MaxStdin = 1 << 30
 
 // Delay is how long a message that may wait does.

@@ -354,7 +354,7 @@ const (
 // that it takes more.
 const LiveCredit = 1 << 20
 
-// MaxLine bounds a line.
+// MaxLine limits a line.
 const MaxLine = 4 << 20
 
 // Magic starts the worker's greeting.

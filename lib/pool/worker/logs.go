@@ -102,7 +102,7 @@ type blank struct {
 	path string
 }
 
-// maxBlank bounds how many are kept.
+// maxBlank limits how many are kept.
 const maxBlank = 64
 
 // logs is where the output of the tasks of this node goes.

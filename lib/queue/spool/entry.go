@@ -50,7 +50,7 @@ type Entry struct {
 	Created     time.Time         `json:"created"`
 	Started     time.Time         `json:"started,omitzero"`
 	Ended       time.Time         `json:"ended,omitzero"`
-	Job         string            `json:"job,omitempty"` // the last one, when it is over
+	Job         string            `json:"job,omitempty"` // the last one, when it has ended
 	CPUSeconds  *float64          `json:"cpu_seconds,omitempty"`
 	MaxMemory   *int64            `json:"max_memory,omitempty"` // bytes
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what users call tasks, in bytes.
+// Limits of what users call tasks, in bytes.
 const (
 	maxName       = 255
 	maxGroup      = 128

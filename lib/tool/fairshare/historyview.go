@@ -37,7 +37,7 @@ type historyView struct {
 	order []string // whom, most first
 }
 
-// maxDays bounds the days of a plot.
+// maxDays limits the days of a plot.
 const maxDays = 3700
 
 func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {

@@ -65,7 +65,7 @@ func (v *holesView) chartRows() []chartRow {
 	return rows
 }
 
-// maxChartRows bounds the chart; more rows do not fit on a screen.
+// maxChartRows limits the chart; more rows do not fit on a screen.
 const maxChartRows = 48
 
 // chart draws the nodes over time, a letter for each stretch.

@@ -226,7 +226,7 @@ func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 	return append(args, "--time="+slurm.FormatDuration(limit))
 }
 
-// maxListed bounds the holes of a partition that are listed for people.
+// maxListed limits the holes of a partition that are listed for people.
 const maxListed = 12
 
 func (v *holesView) text(p *page) error {

@@ -115,7 +115,7 @@ func (v *usedView) load(ctx context.Context) error {
 	return v.advise(ctx)
 }
 
-// maxAdvised bounds for how many lines the planner is asked.
+// maxAdvised limits for how many lines the planner is asked.
 const maxAdvised = 10
 
 // advise plans a job like the last of each group, as it was and with less. Options that

@@ -34,7 +34,7 @@ examples:
   fairshare where --partition=gpu,gpu_spot train.sh
 `
 
-// maxTries bounds the questions to sbatch: each makes slurmctld think.
+// maxTries limits the questions to sbatch: each makes slurmctld think.
 const maxTries = 64
 
 // triesAtOnce is how many questions are under way together.

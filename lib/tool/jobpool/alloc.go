@@ -197,7 +197,7 @@ func allocation(c *cli.Context) ([]string, error) {
 }
 
 // takeInput counts the tasks and, if they come from standard input, keeps it where the
-// schedulers find it. The input of a run that goes on is replaced only when it is good.
+// schedulers find it. The input of a run that continues is replaced only when it is good.
 func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks int, err error) {
 	var kept *renameio.PendingFile
 	if in.stdin {

@@ -298,7 +298,7 @@ func callCommand() *cli.Command {
 	}
 }
 
-// maxStdin bounds the input of a task.
+// maxStdin limits the input of a task.
 const maxStdin = 2 << 20
 
 func call(c *cli.Context) error {

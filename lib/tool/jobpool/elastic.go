@@ -206,7 +206,7 @@ func (e *elastic) submit(ctx context.Context, want int) {
 }
 
 // end tells the pilots that the run has ended, or, if the scheduler has handed over,
-// submits the job that goes on where no other will.
+// submits the job that continues where no other will.
 func (e *elastic) end(s *core.Summary) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -243,10 +243,10 @@ func (e *elastic) end(s *core.Summary) {
 	e.submit(ctx, len(jobs)+next)
 }
 
-// takeover is how much longer than that of this scheduler a job must last to go on for it.
+// takeover is how much longer than that of this scheduler a job must last to continue for it.
 const takeover = 15 * time.Second
 
-// lasting reports whether a job is there, or will be, that can go on when the own one ends,
+// lasting reports whether a job is there, or will be, that can continue when the own one ends,
 // and how long the own one is in all. Jobs that began together end together.
 func (e *elastic) lasting(jobs []pilot.Job) (life time.Duration, found bool) {
 	nodes, err := pilot.Nodes(e.run)

@@ -17,7 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// maxAdd bounds what is added with one call.
+// maxAdd limits what is added with one call.
 const maxAdd = 3 << 20
 
 // ctlAdd adds tasks to a run.
@@ -148,7 +148,7 @@ func watchStatus(c *cli.Context) error {
 	}
 }
 
-// between reports whether a run with jobs of its own goes on, without a scheduler for now.
+// between reports whether a run with jobs of its own continues, without a scheduler for now.
 func between(run string) bool {
 	_, over := pilot.Over(run)
 	_, err := pilot.Load(run)

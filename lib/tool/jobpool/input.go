@@ -276,7 +276,7 @@ func (in *taskInput) blocks(o input.Options, policy *scheduler.Policy) (input.Ta
 	return b, nil
 }
 
-// maxBlock bounds --block.
+// maxBlock limits --block.
 const maxBlock = 512 << 20
 
 // functions refuses a function of bash as a command where no bash is to run it.

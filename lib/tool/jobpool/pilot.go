@@ -62,7 +62,7 @@ type pilotJob struct {
 	alone             time.Time // since when there is no scheduler, where no pilot has one
 }
 
-// pollInterval is how often a pilot looks whether the run is over, and whether it has a
+// pollInterval is how often a pilot looks whether the run has ended, and whether it has a
 // scheduler.
 const pollInterval = 500 * time.Millisecond
 
@@ -218,7 +218,7 @@ func (p *pilotJob) schedulerEnded(ctx context.Context) (ended bool, err error) {
 	case status == core.ExitLeft:
 		// It has handed over: the job ends, with what runs in it.
 		return true, nil
-	case status != 4: // it was killed, or could not go on; else another was quicker
+	case status != 4: // it was killed, or could not continue; else another was quicker
 		if p.failures++; p.failures > mostFailures {
 			return true, fault.Exit(status, nil)
 		}

@@ -400,7 +400,7 @@ func stdinName() string {
 	return "INPUT"
 }
 
-// resumeCommand is the command line that goes on with this run; %s is how.
+// resumeCommand is the command line that continues with this run; %s is how.
 func resumeCommand(args []string, dir string) string {
 	var out []string
 	skip := false
@@ -427,5 +427,5 @@ func resumeCommand(args []string, dir string) string {
 	return command
 }
 
-// maxResume bounds a command line in a message.
+// maxResume limits a command line in a message.
 const maxResume = 1000

@@ -19,7 +19,7 @@ const Usage = "find the sbatch options for a resource request"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int {
-	// A run is over before garbage is worth collecting; the limit is for a convert of
+	// A run has ended before garbage is worth collecting; the limit is for a convert of
 	// something enormous.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(512 << 20)

@@ -120,7 +120,7 @@ func fileError(err error) error {
 	return err
 }
 
-// maxRequest bounds a request that is read from a file.
+// maxRequest limits a request that is read from a file.
 const maxRequest = 1 << 20
 
 // request reads the requests that the arguments name.

@@ -24,7 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// maxAsked bounds how many submissions are tried for one request, and sideBySide
+// maxAsked limits how many submissions are tried for one request, and sideBySide
 // how many of them at once: each is work for Slurm's controller.
 const (
 	maxAsked   = 64

@@ -9,7 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 )
 
-// maxFolds bounds the lines of each part of a short explanation, so that it fits a
+// maxFolds limits the lines of each part of a short explanation, so that it fits a
 // screen.
 const maxFolds = 8
 

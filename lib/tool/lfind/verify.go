@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// maxVerified bounds how many places Slurm is asked about where it refuses the best.
+// maxVerified limits how many places Slurm is asked about where it refuses the best.
 const maxVerified = 8
 
 // verifies reports whether Slurm is asked if it accepts an answer: where it was

@@ -121,7 +121,7 @@ func marked(c *slurm.Consumed, id task.ID) bool {
 	return strings.HasPrefix(c.Name, "ponos-")
 }
 
-// accountingTimeout bounds a call of sacct.
+// accountingTimeout limits a call of sacct.
 const accountingTimeout = 15 * time.Second
 
 func (l *listing) json(out io.Writer, found []spool.Summary) error {

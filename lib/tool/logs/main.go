@@ -128,7 +128,7 @@ func open(found []spool.Summary, text io.Writer, plain, attempts bool) []*source
 	return sources
 }
 
-// follow prints what the logs have; if it is asked to, until the tasks are over.
+// follow prints what the logs have; if it is asked to, until the tasks have ended.
 func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer) error {
 	printed := false
 	trouble := ""
@@ -180,7 +180,7 @@ func follow(c *cli.Context, s *spool.Spool, sources []*source, stderr io.Writer)
 	}
 }
 
-// checkEnded asks whether the task is over.
+// checkEnded asks whether the task has ended.
 func (l *source) checkEnded(s *spool.Spool) error {
 	e, err := s.Find(l.task.ID)
 	if err != nil {

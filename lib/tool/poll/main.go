@@ -31,7 +31,7 @@ const Usage = "report job states to the queue, and print its actions"
 
 // Main runs the tool as the whole process, and returns its exit status.
 func Main() int {
-	// Most turns are over before their garbage matters.
+	// Most turns have ended before their garbage matters.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
-// grace is how long a turn may go on after a signal.
+// grace is how long a turn may continue after a signal.
 const grace = 10 * time.Second
 
 func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
@@ -98,7 +98,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	last, cancelLast := context.WithTimeout(turns, grace)
 	defer cancelLast()
 	if drainErr := p.drainUploads(last); last.Err() == nil {
-		err = errors.Join(err, drainErr) // else the next agent goes on with it
+		err = errors.Join(err, drainErr) // else the next agent continues with it
 	}
 	return err
 }

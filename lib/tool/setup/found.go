@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// askFor bounds how long Slurm is asked for when there may be none.
+// askFor limits how long Slurm is asked for when there may be none.
 const askFor = 10 * time.Second
 
 // found is what a first configuration needs to know of a cluster.

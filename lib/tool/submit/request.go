@@ -68,7 +68,7 @@ func checkRequest(r task.Request) error {
 	return nil
 }
 
-// maxMeet bounds how many requests the cluster is asked about.
+// maxMeet limits how many requests the cluster is asked about.
 const maxMeet = 16
 
 // meet asks whether requests can be met, where that can be asked: of many, the first ones.

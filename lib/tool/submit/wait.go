@@ -165,7 +165,7 @@ func stopOf(c *cli.Context, s *spool.Spool, group string) string {
 	return "ponos-cancel --group " + group
 }
 
-// waitForAll waits until all tasks are over. Of those that did not complete, it names some.
+// waitForAll waits until all tasks have ended. Of those that did not complete, it names some.
 func (w *waiting) waitForAll(c *cli.Context, ids []task.ID) error {
 	line := progress.Open(w.stderr, name)
 	defer line.Close()

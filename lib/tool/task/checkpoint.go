@@ -112,7 +112,7 @@ func (t *tool) leave() error {
 	}
 }
 
-// finish ends the work of a job that goes on elsewhere.
+// finish ends the work of a job that continues elsewhere.
 func (t *tool) finish(work *command.Work) error {
 	if err := work.Signal(syscall.SIGTERM); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 // env prints what a script should know of its run. A failure leaves nothing on
-// standard output, so that a script does not go on with half of it.
+// standard output, so that a script does not continue with half of it.
 func (t *tool) env(c *cli.Context) error {
 	job, err := t.job()
 	if err != nil {

@@ -49,7 +49,7 @@ type tool struct {
 	timeout        time.Duration // of the first
 }
 
-// patience bounds a command of Slurm: a job script or an epilog waits for it.
+// patience limits a command of Slurm: a job script or an epilog waits for it.
 const patience = 20 * time.Second
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {

@@ -28,7 +28,7 @@ type Note struct {
 	Time     string     `json:"time"`
 }
 
-// maxReason bounds a line, so that it is written at once.
+// maxReason limits a line, so that it is written at once.
 const maxReason = 1000
 
 func (t *tool) note(c *cli.Context) error {

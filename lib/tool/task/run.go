@@ -23,7 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// notDone is the exit status of work that was saved and is to go on in another job, where
+// notDone is the exit status of work that was saved and is to continue in another job, where
 // nothing here can see to that: EX_TEMPFAIL of sysexits.h.
 const notDone = 75
 
@@ -38,7 +38,7 @@ type slice struct {
 	job    string // as commands of Slurm call it; "" outside of Slurm
 	array  string // of which it is a task, or ""
 	last   bool   // task of the array
-	mark   string // file that says that the work of the array is over
+	mark   string // file that says that the work of the array has ended
 	begun  string // file that names the slice of the array that runs, where squeue is missing
 	wanted map[os.Signal]bool
 	save   string // shell command, or ""

@@ -59,7 +59,7 @@ var sources = map[string][]source{
 // plain is a word that no shell reads as something else.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@%+:/,=-]*$`)
 
-// maxWords bounds what a completion has to look through.
+// maxWords limits what a completion has to look through.
 const maxWords = 2000
 
 func (t *tool) words(c *cli.Context) error {

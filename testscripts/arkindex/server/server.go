@@ -147,7 +147,7 @@ type exchange struct {
 	task   *Task
 }
 
-// maxBody bounds a request's body.
+// maxBody limits a request's body.
 const maxBody = 256 << 20
 
 // ServeHTTP answers a request, or does what a fault says.
