@@ -167,8 +167,7 @@ func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Before: func(c *cli.Context) error {
 			if c.Bool("version") {
-				_, err := fmt.Fprintf(c.App.Writer, "%s %s\n", t.Name, version())
-				return errors.Join(err, fault.Exit(0, nil))
+				return printed(c, t.Name+" "+version()+"\n")
 			}
 			return help.show(c)
 		},

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -88,8 +87,15 @@ func (p page) show(c *cli.Context) error {
 	default:
 		return nil
 	}
-	_, err := io.WriteString(c.App.Writer, text)
-	return errors.Join(err, fault.Exit(0, nil))
+	return printed(c, text)
+}
+
+// printed prints what ends the tool: the error is that of the output, or has exit status 0.
+func printed(c *cli.Context, text string) error {
+	if _, err := io.WriteString(c.App.Writer, text); err != nil {
+		return err
+	}
+	return fault.Exit(0, nil)
 }
 
 // text returns the help that fits a screen: all of it, if possible.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Want is a number of tokens to take, of a total.
@@ -22,12 +24,6 @@ type Want struct {
 
 // ErrTaken reports that not all tokens are free, for those who do not wait.
 var ErrTaken = errors.New("taken")
-
-// Locks of open files, which fcntl has on Linux besides those of processes.
-const (
-	setLock  = 37 // F_OFD_SETLK
-	testLock = 36 // F_OFD_GETLK
-)
 
 // queue is the byte, far behind those of any token, that the first of those who
 // wait has locked.
@@ -166,7 +162,7 @@ func takeBytes(f *os.File, w Want) (bool, error) {
 	need, total := int64(w.Count), int64(w.Total)
 	for at := int64(0); at < total && need > 0; {
 		held := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: at, Len: total - at}
-		if err := syscall.FcntlFlock(f.Fd(), testLock, &held); err != nil {
+		if err := syscall.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &held); err != nil {
 			return false, err
 		}
 		end, next := total, total
@@ -200,7 +196,7 @@ func takeBytes(f *os.File, w Want) (bool, error) {
 // lock locks bytes of the file if they are free.
 func lock(f *os.File, start, length int64) (bool, error) {
 	l := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length}
-	err := syscall.FcntlFlock(f.Fd(), setLock, &l)
+	err := syscall.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
 		return false, nil
 	}
@@ -212,5 +208,5 @@ func unlock(f *os.File, start int64, length ...int64) {
 	if len(length) > 0 {
 		l.Len = length[0]
 	}
-	_ = syscall.FcntlFlock(f.Fd(), setLock, &l)
+	_ = syscall.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 }

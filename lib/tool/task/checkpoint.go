@@ -31,7 +31,7 @@ func (t *tool) checkpoint(c *cli.Context) error {
 	if len(t.save) == 0 || c.NArg() > 0 {
 		return fault.Hint(fault.Errorf(fault.Usage, "the command SAVE is missing"), `put it after "--": ponos-task checkpoint -- SAVE... [-- WORK...]`)
 	}
-	job, err := t.job()
+	job, err := t.called()
 	if err != nil {
 		return err
 	}

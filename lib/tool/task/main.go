@@ -141,6 +141,16 @@ func (t *tool) job() (string, error) {
 	return id, nil
 }
 
+// called is what commands of Slurm call the job that this runs in. The last task of an array has the
+// id of the array, which to them means all of its tasks.
+func (t *tool) called() (string, error) {
+	id, err := t.job()
+	if index := t.getenv("SLURM_ARRAY_TASK_ID"); err == nil && id == t.getenv("SLURM_ARRAY_JOB_ID") && elementID.MatchString(id+"_"+index) {
+		id += "_" + index
+	}
+	return id, err
+}
+
 var elementID = regexp.MustCompile(`^[0-9]+_[0-9]+$`)
 
 // taskID returns the task that the job was marked with, or "".

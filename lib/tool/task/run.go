@@ -35,7 +35,7 @@ const surelyOver = 65 * time.Second
 type slice struct {
 	*tool
 	c      *cli.Context
-	job    string // "" outside of Slurm
+	job    string // as commands of Slurm call it; "" outside of Slurm
 	array  string // of which it is a task, or ""
 	last   bool   // task of the array
 	mark   string // file that says that the work of the array has ended
@@ -65,7 +65,7 @@ func (t *tool) run(c *cli.Context) error {
 		return fault.Errorf(fault.Usage, "--again must be from 1 to 255, not %d", s.again)
 	}
 	if t.getenv("SLURM_JOB_ID") != "" {
-		if s.job, err = t.job(); err != nil {
+		if s.job, err = t.called(); err != nil {
 			return err
 		}
 		if err := s.ofArray(); err != nil {
@@ -156,7 +156,7 @@ func (s *slice) isDone() error {
 func (s *slice) awaitPrevious(ctx context.Context) error {
 	told := false
 	for began := clock.Now(); ; time.Sleep(time.Second) {
-		slices, err := s.slurm.Slices(ctx, s.array, s.job)
+		slices, err := s.slurm.Slices(ctx, s.array, s.getenv("SLURM_JOB_ID"))
 		var missing *command.NotFoundError
 		switch {
 		case errors.As(err, &missing):
@@ -326,7 +326,7 @@ func (s *slice) goOn(ctx context.Context) error {
 	case !s.c.Bool("until-done") || s.job == "":
 		return fault.Exit(notDone, nil)
 	case s.array != "" && !s.last:
-		if slices, err := s.slurm.Slices(ctx, s.array, s.job); err == nil && !slices.Waiting && !s.ending(ctx) {
+		if slices, err := s.slurm.Slices(ctx, s.array, s.getenv("SLURM_JOB_ID")); err == nil && !slices.Waiting && !s.ending(ctx) {
 			return fault.Exit(notDone, fmt.Errorf("the work is not done, and no task of job array %s is left to continue it", s.array))
 		}
 		s.verbose("the next array task continues")
