@@ -59,7 +59,7 @@ func TestImageRunsWhatItWould(t *testing.T) {
 	add("named-x", "/team/worker:1")
 	add("missing", "/team/worker:2")
 	out, _, _ := w.run(turn)
-	if !strings.Contains(out, "image "+host+"/team/worker:1: registry "+host+": status 503 (image_lookup: false does without)") || strings.Count(out, `"event":"deferred"`) != 3 {
+	if !strings.Contains(out, "image "+host+"/team/worker:1: registry "+host+": status 503 (set image_lookup: false to skip this)") || strings.Count(out, `"event":"deferred"`) != 3 {
 		t.Errorf("%s", out)
 	}
 	// Who waits for the registry does not ask it at each turn.
