@@ -438,7 +438,8 @@ func (w *worker) signal(r *running, sig syscall.Signal) {
 func (w *worker) finish(ctx context.Context, r *running) {
 	name := w.running[r]
 	delete(w.running, r)
-	for _, pid := range machine.WithVariables("PONOS_JOB=" + r.job + "\x00") { // processes that have left the session
+	// Processes that have left the session. A job of another cluster may have the same id.
+	for _, pid := range machine.WithVariables("PONOS_TASK="+string(r.ticket.Task), "PONOS_JOB="+r.job+"\x00") {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w.pool.Release(r.slot)

@@ -167,6 +167,20 @@ func (s *session) cancel(c *cli.Context, answer *launcher.Answer, run command.Ru
 	defer stop()
 	if _, err := run.Run(ctx, command.Cmd{Name: program(answer, "scancel"), Args: []string{id.get()}}); err != nil {
 		s.note(c, "job %s could not be cancelled: %v", id.get(), err)
+		return
+	}
+	// A job that was cancelled while it began may create its files after they were removed, and newer
+	// versions of Slurm their directory too.
+	client := slurm.Client{Run: run, Dir: answer.Launcher.Entry.Path}
+	for ctx.Err() == nil {
+		jobs, err := client.JobDetails(ctx, id.get())
+		if err != nil || len(jobs) != 1 || !slurm.Runs(jobs[0].State) && jobs[0].State != "COMPLETING" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
 	}
 }
 
