@@ -325,6 +325,8 @@ func (w *world) check(i *item) (wrong []string) {
 		switch {
 		case ran && cancelled && i.cancelled.Sub(last.ended).Abs() < 2*time.Second:
 			// Which of the two came first, nobody can tell.
+		case ran && cancelled && w.endedAsAsked(i, last, s.log):
+			// It was to run again, and was cancelled while it waited for that.
 		case ran:
 			say("it is an error, but its command ended with %d: %s", last.code, s.reason)
 		case failedParent, cancelled:
