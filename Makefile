@@ -32,7 +32,7 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 TESTSCRIPTS = $(addprefix ./testscripts/,agent jobpool lfind vast packages fairshare/cluster ponos-task) $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,18 @@ lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## che
 
 fmt: ## format the source
 	gofmt -w cmd lib testscripts completions man
+
+# Some scripts fail with such tools, as they count system calls or the bytes of a program: what they
+# have covered until then counts. COVER names fewer of them.
+COVER ?= $(TESTSCRIPTS)
+COVERDIR ?= $(CURDIR)/bin/cover
+cover: ## print the share of the code that tests run, by package: those of the packages and the scripts (COVER=./testscripts/lfind)
+	rm -rf '$(COVERDIR)' && mkdir -p '$(COVERDIR)/units' '$(COVERDIR)/scripts'
+	$(GO) test -cover -timeout 30m ./lib/... ./cmd/... -args -test.gocoverdir='$(COVERDIR)/units' >'$(COVERDIR)/units.log' || { cat '$(COVERDIR)/units.log'; exit 1; }
+	PONOS_TEST_COVER='$(COVERDIR)/scripts' $(GO) test $(SCRIPTFLAGS) $(COVER) >'$(COVERDIR)/scripts.log' 2>&1 || grep -E '^(FAIL|--- FAIL)' '$(COVERDIR)/scripts.log'
+	@$(GO) tool covdata percent -i='$(COVERDIR)/units,$(COVERDIR)/scripts'
+	@$(GO) tool covdata textfmt -i='$(COVERDIR)/units,$(COVERDIR)/scripts' -o '$(COVERDIR)/profile'
+	@$(GO) tool cover -func='$(COVERDIR)/profile' | tail -n 1
 
 SEED ?= 1
 TIME ?= 75s

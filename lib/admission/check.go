@@ -25,7 +25,7 @@ type checker struct {
 	findings []Finding
 }
 
-// Check says what speaks against a job in one partition; nothing, if Slurm would
+// Check returns the rules that keep a job out of one partition; none, if Slurm would
 // accept it and start it some day, as far as this model knows.
 func (c *Cluster) Check(j Job) []Finding {
 	p := c.Partition(j.Partition)
@@ -47,15 +47,15 @@ func (c *Cluster) Check(j Job) []Finding {
 	return k.findings
 }
 
-// Access says whether the user may use a partition at all, whatever the job.
+// Access returns the rules that keep the user out of a partition, whatever the job.
 func (c *Cluster) Access(p *slurm.Partition) []Finding {
 	k := checker{c: c, p: p}
 	k.access()
 	return k.findings
 }
 
-// May says what speaks against all jobs of the user in a partition with an account
-// and a QoS ("": the default), whatever they ask for.
+// May returns the rules that keep all jobs of the user out of a partition with an account
+// and a QoS ("": the default), whatever they request.
 func (c *Cluster) May(p *slurm.Partition, account, qos string) []Finding {
 	k := checker{c: c, p: p, j: Job{Partition: p.Name, Account: account, QOS: qos}}
 	k.access()
@@ -74,7 +74,7 @@ func (k *checker) unknown(code, whose, format string, args ...any) {
 	k.findings = append(k.findings, Finding{Verdict: Unknown, Code: code, Whose: whose, Text: fmt.Sprintf(format, args...)})
 }
 
-// waits is a job that is accepted and never starts.
+// waits adds a finding for a job that is accepted and never starts.
 func (k *checker) waits(code, whose, format string, args ...any) {
 	k.no(code, whose, format, args...)
 	k.findings[len(k.findings)-1].Waits = true
@@ -82,7 +82,7 @@ func (k *checker) waits(code, whose, format string, args ...any) {
 
 func (k *checker) partition() string { return "partition " + k.p.Name }
 
-// access is who may use the partition at all.
+// access checks who may use the partition at all.
 func (k *checker) access() {
 	c, p := k.c, k.p
 	if p.State != "UP" && p.State != "" {
@@ -119,7 +119,7 @@ func (k *checker) access() {
 	}
 }
 
-// accounting is whether the user may charge the account and use the QoS, here.
+// accounting checks whether the user may charge the account and use the QoS here.
 func (k *checker) accounting() {
 	c, p := k.c, k.p
 	if !c.Known.Accounting {
@@ -183,7 +183,7 @@ func (c *Cluster) MayCharge(p *slurm.Partition, account string) Verdict {
 	}
 	named, found, other := p.AllowAccounts, Yes, No
 	if named == nil {
-		named, found, other = p.DenyAccounts, No, Yes // Deny is not looked at where there is Allow
+		named, found, other = p.DenyAccounts, No, Yes // Deny is not considered where there is Allow
 	}
 	if is(named, account) {
 		return found
@@ -225,13 +225,13 @@ func (k *checker) allowedAccount(account string) {
 func allows(name string, allow, deny []string) bool {
 	is := func(n string) bool { return strings.EqualFold(n, name) }
 	if allow != nil {
-		return slices.ContainsFunc(allow, is) // Deny is not looked at then
+		return slices.ContainsFunc(allow, is) // Deny is not considered then
 	}
 	return !slices.ContainsFunc(deny, is)
 }
 
-// enforced reports a limit of the partition, which EnforcePartLimits=NO lets a job
-// exceed that then waits for ever.
+// enforced adds a finding for a limit of the partition. With EnforcePartLimits=NO, a job
+// may exceed it, and then waits for ever.
 func (k *checker) enforced(code, format string, args ...any) {
 	if k.c.Known.Config && strings.EqualFold(k.c.Config.Get("EnforcePartLimits"), "NO") {
 		k.waits(code, k.partition(), format, args...)
@@ -297,7 +297,7 @@ func (k *checker) setTime() {
 	}
 }
 
-// asked says how long the job is.
+// asked describes the time limit of the job.
 func (k *checker) asked() string {
 	if k.j.Time == 0 {
 		return "a job without a time limit requests " + slurm.FormatDuration(k.time)

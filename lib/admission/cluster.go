@@ -9,8 +9,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Cluster is what is known of a cluster and of a user of it. What is nil where Known
-// says nothing else is not there.
+// Cluster is what is known of a cluster and of one of its users. A nil field is empty,
+// unless Known says that it could not be queried.
 type Cluster struct {
 	Partitions   []slurm.Partition
 	QOS          []slurm.QOS
@@ -28,7 +28,7 @@ type Cluster struct {
 	Known Known
 }
 
-// Known is what could be asked.
+// Known says what could be queried.
 type Known struct {
 	Accounting   bool // QOS, Associations, DefaultAccount; that the cluster has no accounting is known, too
 	Accounts     bool
@@ -38,7 +38,7 @@ type Known struct {
 	Config       bool
 }
 
-// Job is what sbatch is asked for. Zero is "not said". Nodes apart, numbers are
+// Job is what options of sbatch request. Zero means not requested. Nodes apart, numbers are
 // those of each node.
 type Job struct {
 	Partition    string
@@ -55,7 +55,7 @@ type Job struct {
 	Exclusive    bool
 }
 
-// Verdict is what Slurm would say.
+// Verdict is the expected answer of Slurm.
 type Verdict int
 
 // The verdicts.
@@ -67,7 +67,7 @@ const (
 
 func (v Verdict) String() string { return [...]string{"yes", "no", "unknown"}[v] }
 
-// Finding is a rule that speaks against a job.
+// Finding is a rule that keeps a job out.
 type Finding struct {
 	Verdict Verdict // No or Unknown
 	Code    string  // partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit, account_limit, reservation or license

@@ -68,7 +68,7 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 	}
 }
 
-// whole reports whether the job gets whole nodes, whatever it asks for.
+// whole reports whether the job gets whole nodes, whatever it requests.
 func (k *checker) whole() bool { return k.j.Exclusive || k.p.Exclusive }
 
 func amount(name string, n float64) string {

@@ -5,14 +5,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// JobOf is what options of sbatch ask for, and the partitions that they name. Get
-// returns the value of a long option, and whether it is there. What no rule of this
-// model depends on is left out, as is a value that cannot be read: sbatch says so.
-func JobOf(get func(name string) (string, bool)) (j Job, partitions []string) {
-	text := func(name string) string { v, _ := get(name); return v }
+// JobOf is what options of sbatch request, and the partitions that they name. What no rule
+// of this model depends on is left out, as is a value that cannot be read: sbatch says so.
+func JobOf(options sbatch.Options) (j Job, partitions []string) {
+	text := options.Value
 	number := func(name string) int64 {
 		first, _, _ := strings.Cut(text(name), "-") // a range of nodes: the fewest
 		n, err := strconv.ParseInt(first, 10, 32)
@@ -37,7 +37,7 @@ func JobOf(get func(name string) (string, bool)) (j Job, partitions []string) {
 	if mem, err := slurm.ParseMemory(text("mem")); err == nil {
 		j.MemMB = int64(mem)
 	}
-	_, j.Exclusive = get("exclusive")
+	j.Exclusive = options.Has("exclusive")
 	gpus := func(list string) {
 		for word := range strings.SplitSeq(list, ",") {
 			name, count, counted := strings.Cut(word, ":")
@@ -86,8 +86,8 @@ func JobOf(get func(name string) (string, bool)) (j Job, partitions []string) {
 	return j, partitions
 }
 
-// CheckIn says what speaks against a job in all of some partitions; in the
-// default one, if none is named. It is nothing if one of them would take the job or
+// CheckIn returns the rules that keep a job out of all of some partitions; of the
+// default one, if none is named. There are none if one of them would take the job or
 // if that is not known, unless EnforcePartLimits asks that all of them do.
 func (c *Cluster) CheckIn(j Job, partitions []string) []Finding {
 	if len(partitions) == 0 {

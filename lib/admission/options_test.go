@@ -6,16 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-func options(text string) func(string) (string, bool) {
-	all := map[string]string{}
+func options(text string) (all sbatch.Options) {
 	for word := range strings.FieldsSeq(text) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-		all[name] = value
+		all = append(all, sbatch.Parse(word))
 	}
-	return func(name string) (string, bool) { v, ok := all[name]; return v, ok }
+	return all
 }
 
 func TestJobOf(t *testing.T) {

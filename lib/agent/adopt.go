@@ -63,7 +63,7 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, a.abandon(d, record)
 	}
 	if err != nil && job.Untracked {
-		a.Log.Warn("a job has this agent's name, and was not made from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
 	a.describe(&record, t)
@@ -126,7 +126,7 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 	}
 	past, err := h.Past(ctx, born.Add(-pastTime), func(id task.ID) string { return a.Store.Task(id).Path })
 	if err != nil {
-		return jobs, fmt.Errorf("looking for jobs from before the state directory was made: %w", err)
+		return jobs, fmt.Errorf("searching for jobs that are older than the state directory: %w", err)
 	}
 	shown := make(map[task.ID]bool, len(jobs))
 	for _, job := range jobs {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // Agent is one agent between a queue and a runner.
@@ -26,14 +26,13 @@ type Agent struct {
 	Environments *environment.Store
 	Log          *slog.Logger
 
-	ArtifactsDir string
-	FilesDir     string // models and data sets, shared by tasks
-	TaskFormat   string // of the agent's lines in a task's log
-	Python       string
-	PIPFlags     string
-	ConfigFlag   string // before the configuration file of a worker without network
-	LocalCode    bool   // repositories on this machine's file systems are allowed
-	Now          func() time.Time
+	Transfers  *transfer.Store
+	TaskFormat string // of the agent's lines in a task's log
+	Python     string
+	PIPFlags   string
+	ConfigFlag string // before the configuration file of a worker without network
+	LocalCode  bool   // repositories on this machine's file systems are allowed
+	Now        func() time.Time
 	// AskInterval is how often the queue is asked for the state of a task whose job costs money;
 	// 0: never.
 	AskInterval time.Duration
@@ -74,22 +73,12 @@ func forgotten(err error) bool {
 	return errors.Is(err, queue.ErrGone) || errors.Is(err, queue.ErrNotMine)
 }
 
-// artifacts is the directory of a task's artifacts. It is grouped by process, as tasks of one
-// process read each other's artifacts.
-func (a *Agent) artifacts(process string, id task.ID) string {
-	group := "none"
-	if p, err := task.ParseID(process); err == nil {
-		group = string(p)
-	}
-	return filepath.Join(a.ArtifactsDir, group, string(id))
-}
-
 // Tidy removes old files that are no longer used: unused environments and downloads, and
 // directories of ended tasks.
 func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	now := a.now()
 	unused := now.Add(-keep)
-	return errors.Join(a.removeOver(ctx, now.Add(-leftoverAge)), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), environment.PruneUnused(a.FilesDir, unused, filesLock))
+	return errors.Join(a.removeOver(ctx, now.Add(-leftoverAge)), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), a.Transfers.Prune(unused))
 }
 
 // removeOver finishes tasks without a job whose start was recorded before a time, if the queue
@@ -134,7 +123,7 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
 		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
-		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
+		if err := a.Transfers.Publish(ctx, process, d.id, tell); err != nil {
 			return err
 		}
 	}

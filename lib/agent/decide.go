@@ -40,7 +40,7 @@ func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
 	}
 	r := task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode, Cost: job.Cost}
 	if job.Cancelled && stopping {
-		r = task.Report{State: task.Stopped, Reason: "stopped as the queue asked", Cost: job.Cost}
+		r = task.Report{State: task.Stopped, Reason: "stopped at the request of the queue", Cost: job.Cost}
 	}
 	return step{report: r, end: true}
 }

@@ -25,7 +25,7 @@ func TestDecide(t *testing.T) {
 		{"was preempted and requeued", Known{Reported: task.Running}, runner.Job{State: task.Pending, Reason: "BeginTime"}, false, step{report: task.Report{State: task.Pending, Reason: "BeginTime"}}},
 		{"ends", Known{Reported: task.Running}, runner.Job{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, false, step{report: task.Report{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, end: true}},
 		{"ends before it was seen", Known{}, runner.Job{State: task.Completed}, false, step{report: task.Report{State: task.Completed}, end: true}},
-		{"was cancelled by us", Known{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}, end: true}},
+		{"was cancelled by us", Known{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}, end: true}},
 		{"was cancelled by others", Known{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
 		{"failed by itself while being stopped", Known{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
 		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},

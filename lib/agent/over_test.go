@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // overQueue knows that a task is completed, and tells so to those who ask for its state.
@@ -144,7 +145,7 @@ func TestRecordsOfTasksThatAreOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{Queue: overQueue{t: t}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, FilesDir: t.TempDir()}
+	a := &Agent{Queue: overQueue{t: t}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Transfers: &transfer.Store{Dir: t.TempDir()}}
 	if err := a.Tidy(t.Context(), 30*24*time.Hour, 24*time.Hour); err != nil {
 		t.Error(err)
 	}

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,13 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/archive"
-	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // taskError is a failure that is the task's own fault: the task ends as an error.
@@ -183,7 +179,7 @@ func (a *Agent) offline(ctx context.Context, d Dir, t task.Task, variables map[s
 // parent, and extra_files to models and data sets.
 func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) error {
 	view := d.file(viewDir)
-	own := a.artifacts(t.Process, t.ID)
+	own := a.Transfers.Artifacts(t.Process, t.ID)
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
@@ -197,10 +193,11 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 	if err := errors.Join(link(own, filepath.Join(view, "current")), link("current", filepath.Join(view, string(t.ID)))); err != nil {
 		return err
 	}
+	say := func(format string, args ...any) { log.Say("INFO", format, args...) }
 	for _, parent := range t.Parents {
-		dir := a.artifacts(t.Process, parent.ID)
-		if err := a.fetchArtifacts(ctx, parent, dir, log); err != nil {
-			return err
+		dir := a.Transfers.Artifacts(t.Process, parent.ID)
+		if err := a.Transfers.FetchArtifacts(ctx, parent, dir, say); err != nil {
+			return lasting(err)
 		}
 		links := []string{filepath.Join(view, string(parent.ID))}
 		if isPlain(parent.Slug) && parent.Slug != "current" && parent.Slug != "extra_files" {
@@ -211,9 +208,9 @@ func (a *Agent) view(ctx context.Context, d Dir, t task.Task, log *taskLog) erro
 		}
 	}
 	for _, f := range t.Files {
-		paths, err := a.fetchFile(ctx, f, log)
+		paths, err := a.Transfers.FetchFile(ctx, f, say)
 		if err != nil {
-			return err
+			return lasting(err)
 		}
 		for _, path := range paths {
 			if err := link(path, filepath.Join(view, "extra_files", filepath.Base(path))); err != nil {
@@ -253,195 +250,11 @@ func link(to string, names ...string) error {
 	return nil
 }
 
-// maxArtifacts limits how many artifacts of a task are read or published.
-const maxArtifacts = 100000
-
-// fetchArtifacts downloads the artifacts of a parent that are not here yet: the parent may have
-// run on this machine.
-func (a *Agent) fetchArtifacts(ctx context.Context, parent task.Parent, dir string, log *taskLog) error {
-	list, err := a.Queue.Artifacts(ctx, parent.ID)
-	if err != nil {
-		return lasting(fmt.Errorf("artifacts of parent %s: %w", parent.ID, err))
-	}
-	if len(list) > maxArtifacts {
-		return taskErrorf("parent %s has %d artifacts, more than %d", parent.ID, len(list), maxArtifacts)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, artifact := range list {
-		name := filepath.FromSlash(artifact.Path)
-		if !filepath.IsLocal(name) {
-			return taskErrorf("artifact %q of parent %s leads out of its directory", task.Clean(artifact.Path), parent.ID)
-		}
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == artifact.Size {
-			continue
-		}
-		log.Say("INFO", "downloading artifact %s of parent %s", task.Clean(artifact.Path), parent.ID)
-		err := download(path, func(f *os.File) error { return a.Queue.GetArtifact(ctx, parent.ID, artifact, f) })
-		if err != nil {
-			return lasting(fmt.Errorf("artifact %q of parent %s: %w", task.Clean(artifact.Path), parent.ID, err))
-		}
-	}
-	return nil
-}
-
-// fetchFile downloads a model or data set, once for all tasks that need it. An archive is
-// unpacked.
-func (a *Agent) fetchFile(ctx context.Context, f task.File, log *taskLog) ([]string, error) {
-	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
-		return nil, taskErrorf("file %q: not a plain file name", task.Clean(f.Name))
-	}
-	// The signature in a presigned URL changes from task to task, the object does not.
-	object, _, _ := strings.Cut(f.URL, "?")
-	if f.Version != "" {
-		object += "?" + f.Version
-	}
-	sum := sha256.Sum256([]byte(object))
-	dir := filepath.Join(a.FilesDir, hex.EncodeToString(sum[:16]))
-	path := filepath.Join(dir, f.Name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	l, err := lock.Wait(ctx, filesLock(dir))
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	_ = clock.Touch(dir) // it was used
-	unpacked := filepath.Join(dir, ".unpacked")
-	if paths, err := listDir(unpacked); err == nil {
-		return paths, nil
-	}
-	if _, err := os.Stat(path); err != nil {
-		log.Say("INFO", "downloading %s", task.Clean(f.Name))
-		if err := download(path, func(to *os.File) error { return a.Queue.GetFile(ctx, f, to) }); err != nil {
-			return nil, lasting(fmt.Errorf("file %q: %w", task.Clean(f.Name), err))
-		}
-	}
-	if !strings.HasSuffix(f.Name, ".tar.zst") {
-		return []string{path}, nil
-	}
-	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
-		return nil, err
-	}
-	ok, err := archive.Zstd(path, unpacked+".new")
-	var bad *archive.BadError
-	if errors.As(err, &bad) {
-		return nil, taskErrorf("file %q: %w", task.Clean(f.Name), err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
-	}
-	if !ok { // in spite of its name, it is not an archive
-		return []string{path}, os.RemoveAll(unpacked + ".new")
-	}
-	if err := environment.Settle(unpacked + ".new"); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(unpacked+".new", unpacked); err != nil {
-		return nil, err
-	}
-	return listDir(unpacked)
-}
-
-// filesLock is the lock of a model or data set.
-func filesLock(dir string) string { return filepath.Join(dir, ".lock") }
-
-// listDir lists the paths in a directory.
-func listDir(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	paths := make([]string, len(entries))
-	for i, e := range entries {
-		paths[i] = filepath.Join(dir, e.Name())
-	}
-	return paths, nil
-}
-
 // lasting marks an error as the task's own fault if another try cannot help: what the task needs
-// does not exist.
+// does not exist, or is invalid.
 func lasting(err error) error {
-	if forgotten(err) || errors.Is(err, queue.ErrBroken) {
+	if forgotten(err) || errors.Is(err, queue.ErrBroken) || errors.As(err, new(*transfer.DefectError)) {
 		return &taskError{err}
-	}
-	return err
-}
-
-// download creates a file atomically: it is complete or absent.
-func download(path string, get func(*os.File) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
-	if err != nil {
-		return err
-	}
-	err = get(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// publishArtifacts publishes the files in a task's artifact directory, except links and unfinished
-// downloads. An artifact that can never be published is reported and skipped: it must not keep the
-// task from ending.
-func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tell func(format string, args ...any)) error {
-	// The task may still be running there. Through os.Root, nothing outside of the directory is
-	// published, even if a file becomes a link meanwhile.
-	root, err := os.OpenRoot(a.artifacts(process, d.id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("artifacts of task %s: %w", d.id, err)
-	}
-	defer root.Close()
-	n := 0
-	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
-		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
-			return nil
-		}
-		if n++; n > maxArtifacts {
-			tell("more than %d artifacts: the others are not published", maxArtifacts)
-			return fs.SkipAll
-		}
-		f, err := root.Open(name)
-		if err != nil {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		err = a.Queue.PutArtifact(ctx, d.id, task.Artifact{Path: name, Size: info.Size()}, f)
-		if errors.Is(err, queue.ErrBroken) {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
-		return err
-	})
-	if err != nil && !forgotten(err) {
-		return fmt.Errorf("artifacts of task %s: %w", d.id, err)
 	}
 	return err
 }

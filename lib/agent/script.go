@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -31,7 +32,7 @@ var protocol string
 
 func (s script) text() []byte {
 	header := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n", s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
-	return job(header, "task="+string(s.Task.ID)+"\ndir="+quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
+	return job(header, "task="+string(s.Task.ID)+"\ndir="+shell.Quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
 }
 
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
@@ -39,8 +40,8 @@ func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700
 // job returns a job script: header holds comments, which sets task, dir and job.
 func job(header, which string, env environment.Environment, attempt, tried int) []byte {
 	return []byte("#!/bin/bash\n" + header + "\n" + which +
-		"source=" + quote(env.Source) + "\n" +
-		"venv=" + quote(env.Venv) + "\n" +
+		"source=" + shell.Quote(env.Source) + "\n" +
+		"venv=" + shell.Quote(env.Venv) + "\n" +
 		"restart=${SLURM_RESTART_COUNT:-0}\n" +
 		"owner=$dir/" + runner.Owner(attempt) + "\n" +
 		"tried=" + strconv.Itoa(tried) + "\n" + protocol)
@@ -57,12 +58,9 @@ func (a *Agent) shared(s script) *runner.Shared {
 			}
 			return job(fmt.Sprintf("# Job script of %d tasks, made by ponos-start.\n", len(ids)),
 				"tasks=("+strings.Join(words, " ")+")\ntask=${tasks[${SLURM_ARRAY_TASK_ID:?this script is run by Slurm}]:?}\n"+
-					"dir="+quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n", s.Env, s.Attempt, s.Tried)
+					"dir="+shell.Quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n", s.Env, s.Attempt, s.Tried)
 		},
 		Alone: s.write,
 		Links: a.Store.links(),
 	}
 }
-
-// quote quotes a path for the shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

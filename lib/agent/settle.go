@@ -65,7 +65,7 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 		}
 	}
 	if trimmer := a.Runner.Can().Trim; trimmer != nil && len(job.Spare) > 0 {
-		a.Log.Info("jobs that wait although another one runs the task are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
+		a.Log.Info("pending jobs of a task that another job runs are cancelled", "task", k.ID, "job", k.Job, "cancelled", job.Spare)
 		if err := trimmer.Trim(ctx, k.ID, job.Spare); err != nil {
 			return &k, err
 		}
@@ -252,7 +252,7 @@ func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 		return &k, nil
 	}
 	k.Reassigned = true
-	a.Log.Warn("the queue does not give this task to this agent; its job is left alone", "task", k.ID, "job", k.Job)
+	a.Log.Warn("the task is not assigned to this agent; its job is left alone", "task", k.ID, "job", k.Job)
 	return &k, a.updateRecord(d, func(r *Record) { r.Reassigned = true })
 }
 
@@ -292,7 +292,7 @@ func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, li
 		return &k, err
 	}
 	defer held.Close()
-	a.Log.Warn("the queue does not give this task to this agent; its job is ended", "task", k.ID, "job", k.Job)
+	a.Log.Warn("the task is not assigned to this agent; its job is cancelled", "task", k.ID, "job", k.Job)
 	err = a.Runner.Stop(ctx, runner.Ref{Task: k.ID, Job: k.Job, Dir: d.Path, Submitted: k.Submitted})
 	if err != nil {
 		return &k, err

@@ -152,7 +152,7 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	case errors.Is(err, runner.ErrUnsure):
 		record.Tries++
 		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
-		return task.Outcome{}, errors.Join(fmt.Errorf("%w; its job is looked for, and the task is tried again in %s", err, pause(record.Tries)), d.Write(record))
+		return task.Outcome{}, errors.Join(fmt.Errorf("%w; the agent searches for its job, and tries again in %s", err, pause(record.Tries)), d.Write(record))
 	case err != nil:
 		return task.Outcome{}, err
 	}
@@ -265,7 +265,7 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 			}
 		}
 		err = fault.Hint(
-			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused, and the queue is held: no more %s tasks are submitted but one from time to time, as a test", why, b.Count, kind),
+			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused: submission of %s tasks is held, except for one from time to time as a test", why, b.Count, kind),
 			hint)
 	}
 	return o, err

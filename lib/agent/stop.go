@@ -82,7 +82,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 		}
 	}
 	process := noArtifacts
-	report := task.Report{State: task.Stopped, Reason: "stopped as the queue asked"}
+	report := task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}
 	if ref.Job != "" {
 		if err := a.Runner.Stop(ctx, ref); err != nil {
 			return task.Outcome{}, err

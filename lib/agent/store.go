@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/replace"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -102,7 +103,7 @@ func (s *Store) Check() error {
 	id, err := s.identify()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", s.Dir), "nothing follows until it is back")
+		return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", s.Dir), "the agent continues when it is mounted again")
 	case err != nil:
 		return fault.Errorf(fault.Unavailable, "state directory: %w", err)
 	case id.ID != s.id:
@@ -412,7 +413,7 @@ func (d Dir) Write(r Record) error {
 }
 
 // Stage writes a record beside the present one. Once its contents are on disk, keep makes it the
-// record.
+// record: the caller waits for the disk once for many of them.
 func (d Dir) Stage(r Record) (keep func() error, err error) {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -440,8 +441,8 @@ func (d Dir) Note(r Record) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace replaces a file atomically, under the task's lock. It does not wait for the disk: after
-// a power failure the file may be empty, which its reader must check.
+// replace replaces a file atomically. It does not wait for the disk: after a power failure the file
+// may be empty, which its reader must check.
 func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
 	// A new file has no reader before the task is submitted.
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -452,11 +453,7 @@ func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	temporary := d.file("." + name + ".new")
-	if err := os.WriteFile(temporary, b, mode); err != nil {
-		return err
-	}
-	return os.Rename(temporary, d.file(name))
+	return replace.File(d.file(name), b, mode)
 }
 
 // RequestStop marks the task as to be stopped, for the process that works on it.

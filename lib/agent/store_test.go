@@ -5,14 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/environment"
-	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -158,45 +155,6 @@ func FuzzParseKnown(f *testing.F) {
 			t.Errorf("%q: a line that was cut off is read as %+v", line, k)
 		}
 	})
-}
-
-func TestTidyRemovesFilesThatNobodyAsksFor(t *testing.T) {
-	a := &Agent{Store: testStore(t), Environments: &environment.Store{Dir: t.TempDir()}, FilesDir: t.TempDir()}
-	old := time.Now().Add(-48 * time.Hour)
-	for _, name := range []string{"unused", "used", "locked"} {
-		dir := filepath.Join(a.FilesDir, name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "model"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l, err := lock.Try(filesLock(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "locked" {
-			defer l.Close()
-		} else if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if name != "used" {
-			if err := os.Chtimes(dir, old, old); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := a.Tidy(t.Context(), time.Hour, 24*time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	left, err := filepath.Glob(filepath.Join(a.FilesDir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{filepath.Join(a.FilesDir, "locked"), filepath.Join(a.FilesDir, "used")}
-	if !slices.Equal(left, want) {
-		t.Errorf("left %q, want %q", left, want)
-	}
 }
 
 // A record that is staged is none before it is kept: what is not on disk yet is not relied on.

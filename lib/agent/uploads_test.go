@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // slowQueue takes its time for artifacts.
@@ -70,7 +71,7 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	store := testStore(t)
 	a := &Agent{
 		Queue: q, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: dir}, Log: slog.New(slog.DiscardHandler),
-		ArtifactsDir: dir, TaskFormat: "%(message)s", Patience: 20 * time.Millisecond,
+		Transfers: &transfer.Store{Queue: q, Processes: dir}, TaskFormat: "%(message)s", Patience: 20 * time.Millisecond,
 	}
 	d, err := store.Create("ended")
 	if err != nil {
@@ -79,7 +80,7 @@ func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
 	if err := d.Write(Record{ID: "ended", Attempt: 1, Job: "7"}); err != nil {
 		t.Fatal(err)
 	}
-	large := a.artifacts("", "ended")
+	large := a.Transfers.Artifacts("", "ended")
 	if err := os.MkdirAll(large, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func (brokenQueue) PutLog(_ context.Context, id task.ID, _ io.ReadSeeker) error 
 // What is wrong with all tasks in the same way is reported once.
 func TestAFailureOfAllTasksIsReportedOnce(t *testing.T) {
 	store := testStore(t)
-	a := &Agent{Queue: brokenQueue{}, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), ArtifactsDir: t.TempDir(), TaskFormat: "%(message)s"}
+	a := &Agent{Queue: brokenQueue{}, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), Transfers: &transfer.Store{Queue: brokenQueue{}, Processes: t.TempDir()}, TaskFormat: "%(message)s"}
 	for _, id := range []task.ID{"task-1", "task-2", "task-3", "own"} {
 		d, err := store.Create(id)
 		if err == nil {

@@ -244,9 +244,13 @@ func TestTableFitsATerminal(t *testing.T) {
 	}
 	table = Table{Header: []string{"task", "command"}, OneLine: true}
 	table.Add("1", strings.Repeat("x ", 100))
-	var out bytes.Buffer
-	if err := table.printWithin(&out, 40); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.HasSuffix(out.String(), "…\n") {
-		t.Errorf("%v\n%s", err, out.String())
+	t.Setenv("TERM", "")
+	for locale, mark := range map[string]string{"C.UTF-8": "…", "C": "+"} {
+		t.Setenv("LC_ALL", locale)
+		var out bytes.Buffer
+		if err := table.printWithin(&out, 40); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.HasSuffix(out.String(), mark+"\n") {
+			t.Errorf("%s: %v\n%s", locale, err, out.String())
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
+	"github.com/ponos-tools/ponos/lib/locale"
 )
 
 const (
@@ -132,7 +134,7 @@ func cut(s string, width int) string {
 		}
 		out.WriteRune(r)
 	}
-	return out.String() + "…"
+	return out.String() + locale.Symbols("…")
 }
 
 // Rows returns the lines of a text, each cut to the width of a terminal.

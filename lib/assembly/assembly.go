@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -27,28 +26,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/arkindex"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
-	"github.com/ponos-tools/ponos/lib/runner/local"
-	"github.com/ponos-tools/ponos/lib/runner/pack"
-	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
-	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
-	"github.com/ponos-tools/ponos/lib/slurm"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/task"
-	"github.com/ponos-tools/ponos/lib/unit"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // System is an agent with its parts.
 type System struct {
 	Config config.Config
 	Agent  *agent.Agent
-	Slurm  *slurm.Client // nil in local mode
-	// SlurmRunner is the agent's runner in Slurm mode.
-	SlurmRunner *slurmrunner.Runner
-	// Vast is the agent's runner in vast mode.
-	Vast   *vastrunner.Runner
+	mode   mode
+	state  string // id of the state directory
 	log    *logging
 	places place.Memory
-	// refusals caches the answers of Refused, by options of sbatch.
-	refusals sync.Map
 }
 
 // Options are the differences between the tools.
@@ -97,10 +87,7 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &System{Config: c, log: log, places: place.Memory{Dir: config.PlacesDir()}}
-	if c.Mode == "slurm" {
-		p.Slurm = &slurm.Client{}
-	}
+	p := &System{Config: c, mode: modeOf(c), log: log, places: place.Memory{Dir: config.PlacesDir()}}
 	sp, was, err := openSpool(ctx, p, o)
 	if err != nil {
 		return nil, err
@@ -119,34 +106,10 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err := p.rememberState(store); err != nil {
 		return nil, err
 	}
-	var run runner.Runner
-	switch c.Mode {
-	case "slurm":
-		p.SlurmRunner = slurmrunner.New(p.Slurm, c.Slurm, Find)
-		worker, err := command.Sibling("ponos-start")
-		if err == nil { // otherwise it is reported when a pilot job is to be submitted
-			worker = append(worker, "--pilot")
-		}
-		p.SlurmRunner.Pack(slurmrunner.Packing{
-			On: o.Pack, State: store.ID(), Worker: worker,
-			Dir: pack.Dir{Path: filepath.Join(c.StateDir(), "packs"), Tasks: filepath.Join(c.StateDir(), "tasks")},
-		})
-		run = p.SlurmRunner
-	case "vast":
-		if p.Vast, err = newVast(ctx, p); err != nil {
-			return nil, err
-		}
-		run = p.Vast
-	default:
-		worker, err := command.Sibling("ponos-start")
-		if err != nil {
-			return nil, err
-		}
-		dir := filepath.Join(c.StateDir(), "local")
-		run = &local.Runner{
-			Dir: dir, MaxJobs: c.Local.MaxJobs, Has: machine(c), StopWait: time.Duration(c.Local.StopWait),
-			Worker: append(worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)),
-		}
+	p.state = store.ID()
+	run, err := p.mode.open(ctx, p, o)
+	if err != nil {
+		return nil, err
 	}
 	var q queue.Queue = sp
 	if sp != nil {
@@ -156,39 +119,49 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	} else if q, err = openArkindex(p); err != nil {
 		return nil, err
 	}
+	can := p.mode.can()
 	p.Agent = &agent.Agent{
 		Queue: q, Runner: run, Store: store, Log: log.Logger,
 		Environments: &environment.Store{Dir: filepath.Join(c.DataDir, "environments"), Run: command.System, Timeout: time.Duration(c.Environment.Timeout)},
-		ArtifactsDir: c.ArtifactsDir(), FilesDir: filepath.Join(c.DataDir, "files"),
-		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
+		Transfers:    &transfer.Store{Queue: q, Processes: c.ArtifactsDir(), Dir: filepath.Join(c.DataDir, "files")},
+		TaskFormat:   c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
 		// A process that can write to a spool of mode 0700 runs as this user.
 		LocalCode:   sp != nil,
-		WhyRefused:  p.Refused,
-		Hopeless:    p.Hopeless,
+		WhyRefused:  can.refused,
+		Hopeless:    can.hopeless,
+		AskInterval: can.askInterval,
 		LongestTime: time.Duration(c.Slurm.Limits.Time),
 		Request:     func(t task.Task) task.Request { return requestOf(c, t) },
 		Retry:       c.Retry,
 	}
-	if c.Mode == "vast" {
-		p.Agent.AskInterval = 2 * time.Duration(c.Vast.LogInterval)
-	}
 	return p, nil
 }
 
-// machine returns what this machine has for jobs; the configuration takes precedence.
-func machine(c config.Config) local.Resources {
-	r := local.Machine()
-	if c.Local.CPUs > 0 {
-		r.CPUs = c.Local.CPUs
+// Refused returns why the jobs of tasks with these needs would be refused, or accepted and never
+// started; "" if no reason is known.
+func (p *System) Refused(ctx context.Context, n runner.Needs) string {
+	if refused := p.mode.can().refused; refused != nil {
+		return refused(ctx, n)
 	}
-	if c.Local.GPUs > 0 {
-		r.GPUs = c.Local.GPUs
+	return ""
+}
+
+// Try returns what asks the scheduler whether it would accept a job, and submits none; nil: there is
+// none to ask.
+func (p *System) Try() func(context.Context, runner.Needs) (sbatch.Options, error) {
+	return p.mode.can().try
+}
+
+// CheckNeeds reports problems with the needs of a task that is to be submitted, according to the
+// configuration of its agent and, if Slurm answers in time, to the cluster. An error of kind
+// fault.Usage means that they are not allowed, one of kind fault.Failed that nothing can satisfy
+// them.
+func CheckNeeds(ctx context.Context, c config.Config, n runner.Needs) error {
+	if check := modeOf(c).can().check; check != nil && n.Own() {
+		return check(ctx, n)
 	}
-	if size, err := unit.Size(c.Local.Memory); err == nil && size > 0 {
-		r.Memory = size
-	}
-	return r
+	return nil
 }
 
 // Close closes the logs. Err is the error of the tool, which is reported to the places that are
@@ -262,7 +235,7 @@ func openArkindex(p *System) (queue.Queue, error) {
 		URL: c.URL, FarmID: c.FarmID, Seed: c.Seed, AuthScheme: c.Arkindex.AuthScheme, LogContentType: c.Arkindex.LogContentType,
 		IdentityFile: filepath.Join(c.StateDir(), "identity.json"), Memory: p.places, Mode: c.Mode, Logger: p.log.Logger,
 		// GPUs of Slurm and of rented machines are on other machines.
-		DeclareGPU: c.Mode == "slurm" && len(c.Slurm.GPU) > 0 || c.Mode == "vast",
+		DeclareGPU: p.mode.can().otherGPUs,
 	})
 }
 
@@ -280,14 +253,13 @@ func agentName(ctx context.Context, p *System) (string, error) {
 }
 
 func deriveName(ctx context.Context, p *System) (string, error) {
-	place, err := os.Hostname()
+	host, err := os.Hostname()
 	if err != nil {
 		return "", err
 	}
-	if p.Slurm != nil {
-		if place, err = cluster(ctx, p, place); err != nil {
-			return "", err
-		}
+	place, err := p.mode.place(ctx, p, host)
+	if err != nil {
+		return "", err
 	}
 	who := strconv.Itoa(os.Geteuid())
 	if u, err := user.Current(); err == nil {
@@ -304,24 +276,4 @@ func deriveName(ctx context.Context, p *System) (string, error) {
 	}
 	name := strings.Trim(plain(place), "-") + "-" + plain(who)
 	return "a" + hex.EncodeToString(sum[:4]) + "-" + name[:min(len(name), 40)], nil
-}
-
-// cluster returns the name of the cluster. A host stays in its cluster, so the controller is queried
-// once and not at each turn.
-func cluster(ctx context.Context, p *System, host string) (string, error) {
-	path := filepath.Join(p.Config.StateDir(), "cluster")
-	asked := host + " " + os.Getenv("SLURM_CONF") + " "
-	if b, err := os.ReadFile(path); err == nil {
-		if name, ok := strings.CutPrefix(string(b), asked); ok && strings.HasSuffix(name, "\n") {
-			return strings.TrimSuffix(name, "\n"), nil
-		}
-	}
-	config, err := p.Slurm.Config(ctx)
-	if err != nil {
-		return "", err
-	}
-	name := config.Get("ClusterName")
-	// Without the file, the next tool queries again.
-	_ = renameio.WriteFile(path, []byte(asked+name+"\n"), 0o600, renameio.WithTempDir(p.Config.StateDir()))
-	return name, nil
 }

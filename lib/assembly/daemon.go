@@ -13,12 +13,16 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
+	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
+
+// daemon is the Slurm in which an agent is a job of its own.
+type daemon struct{ client *slurm.Client }
 
 // daemonMark begins the comment of an agent's own job.
 const daemonMark = "PONOS_AGENT="
@@ -35,10 +39,11 @@ func (p *System) daemonComment() string {
 
 // otherDaemon returns the job of another agent of this configuration, or "".
 func (p *System) otherDaemon(ctx context.Context) (string, error) {
-	if p.Slurm == nil || len(p.Config.Slurm.Daemon) == 0 {
+	d := p.mode.can().daemon
+	if d == nil {
 		return "", nil
 	}
-	rows, err := p.Slurm.Queue(ctx, os.Geteuid())
+	rows, err := d.client.Queue(ctx, os.Geteuid())
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +57,7 @@ func (p *System) otherDaemon(ctx context.Context) (string, error) {
 
 // WantsDaemon reports whether this agent is to become a job of Slurm.
 func (p *System) WantsDaemon() bool {
-	return p.Slurm != nil && len(p.Config.Slurm.Daemon) > 0 && os.Getenv("SLURM_JOB_ID") == ""
+	return p.mode.can().daemon != nil && os.Getenv("SLURM_JOB_ID") == ""
 }
 
 // SubmitDaemon submits the agent as a job that requeues itself, and returns its
@@ -74,23 +79,23 @@ func (p *System) SubmitDaemon(ctx context.Context, every time.Duration) (string,
 	if err != nil {
 		return "", err
 	}
-	own := config.Options{
+	own := sbatch.Options{
 		{Name: "job-name", Value: "ponos-agent"},
 		{Name: "open-mode", Value: "append"},
-		{Name: "requeue", Flag: true},
+		{Name: "requeue", Bare: true},
 		{Name: "output", Value: p.DaemonLog()},
 		// Long enough to end a turn; Slurm checks every 30 seconds.
 		{Name: "signal", Value: "B:USR1@120"},
 	}
 	batch := slurm.Batch{Script: script, Env: slurmrunner.Environ(os.Environ())}
-	for _, o := range own.With(options).With(daemon) {
+	for _, o := range own.With(options...).With(daemon...) {
 		if o.Name == "no-requeue" {
 			return "", fault.Errorf(fault.Usage, "slurm.daemon: the agent's job must be requeued: requeue cannot be false")
 		}
 		batch.Options = append(batch.Options, o.Arg())
 	}
 	batch.Options = append(batch.Options, "--comment="+p.daemonComment())
-	return p.Slurm.Submit(ctx, batch)
+	return p.mode.can().daemon.client.Submit(ctx, batch)
 }
 
 // DaemonLog is the file that the agent's job appends to.
@@ -113,12 +118,12 @@ func (p *System) daemonScript(every time.Duration) ([]byte, error) {
 		words, err := command.Sibling("ponos-" + tool)
 		errs = append(errs, err)
 		for i := range words {
-			words[i] = command.Quote(words[i])
+			words[i] = shell.Quote(words[i])
 		}
 		line("%s=(%s)", tool, strings.Join(words, " "))
 	}
-	line("export PONOS_CONFIG=%s", command.Quote(p.Config.Path))
-	line("pid_file=%s", command.Quote(p.Config.PIDFile))
+	line("export PONOS_CONFIG=%s", shell.Quote(p.Config.Path))
+	line("pid_file=%s", shell.Quote(p.Config.PIDFile))
 	line("every=%s", every)
 	b.WriteString(`
 log() { echo "$(date '+%Y-%m-%d %H:%M:%S') job $SLURM_JOB_ID on $(hostname): $*"; }

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/spelling"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/usage"
@@ -23,16 +24,8 @@ import (
 
 // Find converts a resource request into options of sbatch, with launchers.yaml or by querying Slurm.
 // What the request does not contain is as learned.
-func Find(ctx context.Context, spec string, learned usage.Learned) (config.Options, error) {
-	found, err := launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20})
-	if err != nil {
-		return nil, err
-	}
-	var options config.Options
-	for _, o := range found {
-		options = append(options, config.Option{Key: o.Name, Name: o.Name, Value: o.Value, Flag: o.Bare})
-	}
-	return options, nil
+func Find(ctx context.Context, spec string, learned usage.Learned) (sbatch.Options, error) {
+	return launcher.FindOptions(ctx, launcher.Query{Spec: spec, Length: learned.Time, Memory: learned.MemMB << 20})
 }
 
 // CheckRequests reports the invalid resource requests of a configuration.
@@ -40,7 +33,7 @@ func CheckRequests(c config.Config) error {
 	var errs []error
 	for _, s := range []struct {
 		key     string
-		options config.Options
+		options sbatch.Options
 	}{
 		{"slurm.base", c.Slurm.Base}, {"slurm.daemon", c.Slurm.Daemon}, {"slurm.cpu", c.Slurm.CPU}, {"slurm.gpu", c.Slurm.GPU},
 	} {

@@ -69,7 +69,7 @@ func (p *System) identifyData(was spool.Beat, create bool) (string, error) {
 		}
 		return "", fault.Hint(
 			fault.Errorf(fault.Unavailable, "data_dir %q: %s; this agent has worked with data_dir %s%s", dir, what, before, when),
-			"mount it; if it is lost, ponos-setup accepts this one and finds the tasks again")
+			"mount it; if it is lost, run ponos-setup, which accepts this one and finds the tasks again")
 	}
 	if err == nil && id == "" {
 		id, err = makeDataID(dir)
@@ -114,7 +114,7 @@ func (p *System) findState(create bool) error {
 	case id != "":
 		return fault.Hint(
 			fault.Errorf(fault.Unavailable, "state directory %q: it is %s; this agent has worked with %s", state, id, was),
-			"restore that one; ponos-setup accepts this one")
+			"restore that one, or run ponos-setup to accept this one")
 	}
 	var a task.Absence
 	b, err = os.ReadFile(counted)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,17 +14,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/agent"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/registry"
+	"github.com/ponos-tools/ponos/lib/runner"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
+	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
 )
 
-// newVast creates the runner of rented machines. It sends no requests yet.
-func newVast(ctx context.Context, p *System) (*vastrunner.Runner, error) {
+// vastMode runs tasks on rented machines.
+type vastMode struct {
+	config config.Config
+	runner *vastrunner.Runner
+}
+
+func (m *vastMode) place(_ context.Context, _ *System, host string) (string, error) { return host, nil }
+
+func (m *vastMode) can() abilities {
+	return abilities{check: m.check, instances: m.runner, otherGPUs: true, askInterval: 2 * time.Duration(m.config.Vast.LogInterval)}
+}
+
+func (m *vastMode) check(_ context.Context, n runner.Needs) error {
+	if n.Request.Find == "" {
+		return nil
+	}
+	if _, err := VastFind(n.Request.Find); err != nil {
+		return fault.Errorf(fault.Usage, "the request: %w", err)
+	}
+	return nil
+}
+
+// open sends no requests yet.
+func (m *vastMode) open(ctx context.Context, p *System, _ Options) (runner.Runner, error) {
 	r, err := NewVast(p.Config, p.log.Logger)
 	if err != nil {
 		return nil, err
@@ -36,7 +62,38 @@ func newVast(ctx context.Context, p *System) (*vastrunner.Runner, error) {
 		// Its hash: labels are short, and host names are private.
 		r.Agent, _, _ = strings.Cut(name, "-")
 	}
+	m.runner = r
 	return r, nil
+}
+
+// Instances are the rented machines of an agent.
+type Instances struct {
+	*vastrunner.Runner
+	store *agent.Store
+}
+
+// Instances returns the rented machines of the agent.
+func (p *System) Instances() (Instances, error) {
+	r := p.mode.can().instances
+	if r == nil {
+		return Instances{}, fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", p.Config.Mode)
+	}
+	return Instances{r, p.Agent.Store}, nil
+}
+
+// Orphaned returns the instances with the agent's label, older than a time, that belong to no task of
+// the agent.
+func (i Instances) Orphaned(ctx context.Context, older time.Duration) ([]vastrunner.Unwanted, error) {
+	return i.Unwanted(ctx, older, func(id task.ID) (string, error) {
+		record, err := i.store.Task(id).Read()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "the agent has no such task", nil
+		case record.Reassigned:
+			return "the queue does not assign its task to this agent", nil
+		}
+		return "", err
+	})
 }
 
 // NewVast creates the runner of rented machines without the agent's name.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net/url"
 	pathpkg "path"
 	"path/filepath"
@@ -110,13 +109,6 @@ func (c *Config) finish(problem func(key, format string, args ...any)) {
 	if strings.ContainsAny(c.Environment.PIPFlags, "\x00\n") {
 		problem("environments.pip_flags", "it has a line break")
 	}
-	for section, options := range map[string]Options{"base": c.Slurm.Base, "daemon": c.Slurm.Daemon, "cpu": c.Slurm.CPU, "gpu": c.Slurm.GPU} {
-		for _, o := range options {
-			if reason := o.refused(section == "daemon"); reason != "" {
-				problem("slurm."+section+"."+o.Key, "%s", reason)
-			}
-		}
-	}
 }
 
 // check checks the settings of pilot jobs together.
@@ -162,30 +154,4 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 			problem("seed", "it is missing")
 		}
 	}
-}
-
-// refused returns why an option cannot be set for a job, or "".
-func (o Option) refused(daemon bool) string {
-	switch o.Name {
-	case "comment":
-		return "the agent marks its jobs by the comment"
-	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "get-user-env", "clusters", "cluster", "uid", "gid":
-		return "the agent cannot work with this option"
-	case "job-name":
-		if !daemon {
-			return "the agent names the jobs after their tasks"
-		}
-	case "output", "error", "open-mode", "chdir", "input":
-		if !daemon {
-			return "the agent keeps the tasks' output and directories itself, below data_dir"
-		}
-	case "find":
-		if len(o.Value) == 0 {
-			return "it lacks a resource request"
-		}
-	}
-	if strings.ContainsAny(o.Value, "\n\x00") {
-		return fmt.Sprintf("%q has a line break", o.Value)
-	}
-	return ""
 }

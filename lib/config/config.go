@@ -12,6 +12,7 @@ import (
 	homedir "github.com/mitchellh/go-homedir"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 )
 
 // Config is the configuration of an agent. Keys of the official agent keep its names, defaults and
@@ -80,11 +81,11 @@ type Arkindex struct {
 
 // Slurm holds options of sbatch for the agent's own job and for tasks.
 type Slurm struct {
-	Base   Options `yaml:"base"`
-	Daemon Options `yaml:"daemon"`
-	CPU    Options `yaml:"cpu"`
-	GPU    Options `yaml:"gpu"`
-	Limits Limits  `yaml:"limits"`
+	Base   sbatch.Options `yaml:"base"`
+	Daemon sbatch.Options `yaml:"daemon"`
+	CPU    sbatch.Options `yaml:"cpu"`
+	GPU    sbatch.Options `yaml:"gpu"`
+	Limits Limits         `yaml:"limits"`
 	// Learn is the risk with which tasks without a time limit or memory get those that runs of their
 	// name needed; "": they do not.
 	Learn      string   `yaml:"learn"`

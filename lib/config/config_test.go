@@ -62,24 +62,12 @@ requests: {'train-*': 'cuda(mem=14G)'}
 		time.Duration(c.Environment.Timeout) != 48*time.Hour {
 		t.Errorf("%+v", c)
 	}
-	var args []string
-	for _, o := range c.Slurm.Base.With(c.Slurm.GPU) {
-		args = append(args, o.Arg())
-	}
 	want := "--account=abc@v100 --time=20:00:00 --partition=gpu_p13,gpu_p2 --gres=gpu:tesla:2 --mem=4G --requeue --exclusive"
-	if got := strings.Join(args, " "); got != want {
+	if got := c.Slurm.Base.With(c.Slurm.GPU...).String(); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	if got := c.Slurm.CPU[0].Arg(); got != "--no-requeue" {
 		t.Errorf("requeue: false gives %s", got)
-	}
-}
-
-func TestLaterOptionsReplace(t *testing.T) {
-	base := Options{{Name: "time", Value: "1"}, {Name: "account", Value: "a"}}
-	got := base.With(Options{{Name: "time", Value: "2"}})
-	if len(got) != 2 || got[1].Value != "2" || base[0].Value != "1" {
-		t.Errorf("%+v, %+v", got, base)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/spelling"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
@@ -109,7 +110,7 @@ func (d *decoder) decode(node *yaml.Node, v reflect.Value, key string) {
 		return // "key:" without a value keeps the default
 	}
 	switch target := v.Addr().Interface().(type) {
-	case *Options:
+	case *sbatch.Options:
 		d.options(node, target, key)
 		return
 	case *Requests:

@@ -1,50 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ponos-tools/ponos/lib/sbatch"
 )
-
-// Option is an option of sbatch.
-type Option struct {
-	Key   string // as it is in the file
-	Name  string // long option, without dashes
-	Value string // "" with Flag
-	Flag  bool   // takes no value
-}
-
-// Arg returns the option as an argument of sbatch.
-func (o Option) Arg() string {
-	if o.Flag {
-		return "--" + o.Name
-	}
-	return "--" + o.Name + "=" + o.Value
-}
-
-// Options are options of sbatch in the order of the file.
-type Options []Option
-
-// With returns o with later ones, which replace options of the same name.
-func (o Options) With(later Options) Options {
-	merged := slices.Clone(o)
-	for _, l := range later {
-		merged = slices.DeleteFunc(merged, func(e Option) bool { return e.Name == l.Name })
-		merged = append(merged, l)
-	}
-	return merged
-}
-
-// Get returns the value of an option.
-func (o Options) Get(name string) (value string, ok bool) {
-	for _, e := range o {
-		if e.Name == name {
-			return e.Value, true
-		}
-	}
-	return "", false
-}
 
 // pyslurm maps attributes of PySlurm's JobSubmitDescription, which the official
 // agent uses, to options of sbatch, where the two differ by more than '_' and '-'.
@@ -66,7 +30,7 @@ var flags = []string{
 	"ignore-pbs", "hold", "kill-on-invalid-dep",
 }
 
-func (d *decoder) options(node *yaml.Node, target *Options, key string) {
+func (d *decoder) options(node *yaml.Node, target *sbatch.Options, key string) {
 	if node.Kind != yaml.MappingNode {
 		d.at(node.Line, key, "expected a mapping of sbatch's options to values")
 		return
@@ -75,7 +39,7 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 		k, v := node.Content[i], node.Content[i+1]
 		full := key + "." + k.Value
 		d.lines[full] = k.Line
-		name := strings.ReplaceAll(k.Value, "_", "-")
+		name := sbatch.Name(k.Value)
 		if longer, ok := pyslurm[name]; ok {
 			name = longer
 		}
@@ -86,12 +50,12 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 		if _, twice := target.Get(name); twice {
 			d.at(k.Line, full, "option --%s is given twice", name)
 		}
-		o := Option{Key: k.Value, Name: name}
+		o := sbatch.Option{Name: name}
 		yes, isBool := boolean(v)
 		isBool = isBool && (v.Tag == "!!bool" || slices.Contains(flags, name))
 		switch {
 		case v.Kind == yaml.ScalarNode && v.Tag == "!!null":
-			o.Flag = true
+			o.Bare = true
 		case isBool:
 			if !yes {
 				if name != "requeue" {
@@ -99,7 +63,7 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 				}
 				o.Name = "no-requeue"
 			}
-			o.Flag = true
+			o.Bare = true
 		case v.Kind == yaml.ScalarNode:
 			o.Value = v.Value
 		case v.Kind == yaml.SequenceNode:
@@ -110,12 +74,41 @@ func (d *decoder) options(node *yaml.Node, target *Options, key string) {
 			d.at(v.Line, full, "expected a value")
 			continue
 		}
-		if o.Flag && name != "exclusive" && name != "nvmps" && !slices.Contains(flags, o.Name) && v.Tag == "!!null" {
+		if o.Bare && name != "exclusive" && name != "nvmps" && !slices.Contains(flags, o.Name) && v.Tag == "!!null" {
 			d.at(k.Line, full, "it lacks a value")
 			continue
 		}
-		*target = target.With(Options{o})
+		if reason := refused(o, key == "slurm.daemon"); reason != "" {
+			d.at(k.Line, full, "%s", reason)
+		}
+		*target = target.With(o)
 	}
+}
+
+// refused returns why an option cannot be set for a job, or "".
+func refused(o sbatch.Option, daemon bool) string {
+	switch o.Name {
+	case "comment":
+		return "the agent marks its jobs by the comment"
+	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "get-user-env", "clusters", "cluster", "uid", "gid":
+		return "the agent cannot work with this option"
+	case "job-name":
+		if !daemon {
+			return "the agent names the jobs after their tasks"
+		}
+	case "output", "error", "open-mode", "chdir", "input":
+		if !daemon {
+			return "the agent keeps the tasks' output and directories itself, below data_dir"
+		}
+	case "find":
+		if len(o.Value) == 0 {
+			return "it lacks a resource request"
+		}
+	}
+	if strings.ContainsAny(o.Value, "\n\x00") {
+		return fmt.Sprintf("%q has a line break", o.Value)
+	}
+	return ""
 }
 
 func (d *decoder) names(node *yaml.Node, target *Names, key string) {

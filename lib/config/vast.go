@@ -133,7 +133,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	v := &c.Vast
 	file("vast_api.api_key_file", &v.APIKeyFile)
 	if v.APIKey != "" && v.APIKeyFile != "" {
-		problem("vast_api.api_key_file", "there is an api_key as well; give one of them")
+		problem("vast_api.api_key_file", "api_key is set as well; set only one of them")
 	}
 	switch v.Via {
 	case "":
@@ -153,7 +153,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	if v.URL != "" {
 		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
-			problem("vast_api.url", "not an https URL: the key must not travel in the clear")
+			problem("vast_api.url", "not an https URL: the key must not be sent unencrypted")
 		}
 	}
 	if v.SwitchURL != "" {
@@ -185,7 +185,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		}
 	}
 	if v.Bid > 0 && v.Spot {
-		problem("vast_api.spot", "there is a bid as well; give one of them")
+		problem("vast_api.spot", "bid is set as well; set only one of them")
 	}
 	if u, err := url.Parse(v.Checkpoints); v.Checkpoints != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil) {
 		problem("vast_api.checkpoint_store", "expected a URL such as s3://bucket/checkpoints, without a password in it")
@@ -204,7 +204,7 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	}
 	for key, d := range map[string]Duration{"boot_timeout": v.BootTimeout, "max_runtime": v.MaxRuntime, "expected_time": v.ExpectedTime} {
 		if d < Duration(time.Second) {
-			problem("vast_api."+key, "expected at least 1s: an instance costs money for as long as it is there")
+			problem("vast_api."+key, "expected at least 1s: an instance costs money for as long as it exists")
 		}
 	}
 	for pattern := range v.Commands {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
@@ -110,11 +111,7 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 	if err := Settle(place); err != nil {
 		return Environment{}, errors.Join(err, os.RemoveAll(place))
 	}
-	link := filepath.Join(dir, name+".link")
-	if err := os.Symlink(name, link); err != nil {
-		return Environment{}, err
-	}
-	if err := os.Rename(link, filepath.Join(dir, current)); err != nil {
+	if err := renameio.Symlink(name, filepath.Join(dir, current)); err != nil {
 		return Environment{}, err
 	}
 	env, ok := find(dir)

@@ -2,7 +2,7 @@
 // computes which jobs start now, where the others are planned, and what keeps those
 // back that are not.
 //
-// It is pure: a World is what Slurm was asked, Plan is one turn of the
+// It is pure: a World is what Slurm answered, Plan is one turn of the
 // backfill scheduler over it, and Replay lets time pass. The rules are those of
 // slurm.conf(5) (SchedulerParameters), resource_limits and reservations; where those
 // documents leave room, what slurmctld does decides:

@@ -20,7 +20,7 @@ type Past struct {
 // Seconds is how long it ran.
 func (p *Past) Seconds() int64 { return p.End - p.Start }
 
-// History is what ended jobs teach of how long others run. A job is drawn from those that
+// History has the run times of ended jobs, from which others are drawn. A job is drawn from those that
 // are most like it: of the same user and name, of the same user with the same limit, of
 // the user, of the account, of everyone. Where there are few of a kind, the next wider kind
 // is drawn from, the rarer the more there are.
@@ -41,7 +41,7 @@ type sample struct {
 // perKind is how many runs of a kind count: the last ones.
 const perKind = 200
 
-// fewRuns are as likely as not to tell nothing of the next one that is unlike them.
+// fewRuns is so small a number of runs that the next one may well be unlike them.
 const fewRuns = 5
 
 // NewHistory learns from jobs that have ended, in any order.
@@ -134,7 +134,7 @@ func bucket(limit int64) string {
 	return strings.Repeat("x", n)
 }
 
-// Known is how many runs a forecast of a job rests on: those of the narrowest kind that
+// Known returns how many runs a forecast of a job is based on: those of the narrowest kind that
 // has any, and what that kind is.
 func (h *History) Known(j *Job) (count int, kind string) {
 	for i, key := range kinds(j.User, j.Account, j.Name, j.Limit) {
@@ -145,7 +145,7 @@ func (h *History) Known(j *Job) (count int, kind string) {
 	return 0, ""
 }
 
-// Draw is how long a job runs in all, by chance as the history has it; elapsed is how long
+// Draw returns a random run time of a job, distributed as in the history; elapsed is how long
 // it has run already. Of the time limit, a job without any history uses all.
 func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 	limit := j.length()
@@ -183,7 +183,7 @@ func (h *History) Draw(j *Job, elapsed int64, random *rand.Rand) int64 {
 	return max(limit, elapsed+1)
 }
 
-// of is what a run says of a job with a time limit: of the same name, its seconds; of
+// of returns what a run predicts for a job with a time limit: of the same name, its seconds; of
 // others, its part of the limit. Accounting has the end of a job before its limit, at times.
 func (s sample) of(limit int64, kind int) int64 {
 	if kind <= 1 || limit == Forever || s.part < 0 {
@@ -290,12 +290,12 @@ type Scored struct {
 	RawMedian, RawLow, RawHigh float64 // before they were calibrated
 	Limits                     float64 // what limits alone make of it; negative: not known
 	Slurm                      float64 // Slurm's own answer; negative: none
-	// Open is that the job still waits: Actual is how long it has waited until now.
+	// Open means that the job still waits: Actual is how long it has waited until now.
 	Open bool
 }
 
-// Calibrate corrects a forecast by what came of the past ones, in the order in which that
-// was known, those that are open last. The miss of each, as the logarithm of a ratio over
+// Calibrate corrects a forecast by the outcomes of past ones, in the order in which these
+// became known, those that are open last. The miss of each, as the logarithm of a ratio over
 // the width of its range, is a score. Jobs that still wait are scores of which only a lower
 // bound is known: left out, they would make all waits look short after a burst
 // (the estimate of Kaplan and Meier, 1958). Of the scores, the median corrects the median,
@@ -348,7 +348,7 @@ func logWidth(low, high float64) float64 {
 	return math.Log((min(high, 30*86400)+coarse)/(low+coarse)) + 1
 }
 
-// score is how far a forecast was off; open is that it is at least that.
+// score is how far a forecast was off; open means at least that far.
 type score struct {
 	value float64
 	open  bool

@@ -172,7 +172,7 @@ type Hole struct {
 }
 
 // The limits keep the search short on a cluster of any size: how many amounts are
-// looked for, and how many stretches of time are looked at in all. Holes that
+// looked for, and how many stretches of time are considered in all. Holes that
 // begin sooner are looked for first.
 const (
 	maxAmounts      = 256

@@ -209,7 +209,7 @@ func (a *asking) single(whose string, most slurm.TRES, wall slurm.Limit[time.Dur
 	}
 }
 
-// takes is what the job asks for of a resource; ok is false for those that this model
+// takes is what the job requests of a resource; ok is false for those that this model
 // does not count.
 func (a *asking) takes(name string) (amount float64, ok bool) {
 	n := float64(max(1, a.row.Nodes))

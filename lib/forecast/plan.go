@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Verdict is what one turn of the scheduler finds of a job in a partition.
+// Verdict is the result of one turn of the scheduler for a job in a partition.
 type Verdict int
 
 // The verdicts.
@@ -16,8 +16,8 @@ const (
 	Unplanned                  // it could start at Start, and nothing is kept for it
 	Beyond                     // it starts after the window of the scheduler
 	AtLimit                    // a limit is used up; Limit says which
-	NeverAsks                  // it asks for more than a limit allows at all
-	NeverFits                  // no node, or too few, has what it asks for
+	NeverAsks                  // it requests more than a limit allows at all
+	NeverFits                  // no node, or too few, has what it requests
 	NoNodes                    // the nodes that have it are down, drained or reserved for long
 	NoLicense                  // licenses are used up
 	Waits                      // for a dependency or its begin time
@@ -27,7 +27,7 @@ const (
 	ArrayThrottle // as many tasks of the array run as it allows itself
 )
 
-// Result is what became of a row.
+// Result is the outcome of a row.
 type Result struct {
 	Verdict Verdict
 	Start   int64
@@ -58,10 +58,10 @@ type Plan struct {
 	kept    map[uint64]bool
 	toldOf  map[uint64]bool // jobs of which Slurm's own plan has been followed
 	told    bool
-	anew    *Plan // without what Slurm has told; made when needed
+	anew    *Plan // without Slurm's own plans; made when needed
 
 	skip    []bool                       // rows that wait no longer, in a replay
-	onStart func(row int, nodes []int32) // told of each start
+	onStart func(row int, nodes []int32) // called at each start
 }
 
 // counters are how many rows were tried, by what they are bounded by.
@@ -70,7 +70,7 @@ type counters struct {
 }
 
 // NewPlan makes one turn of the backfill scheduler, at the time of the world. If told,
-// what Slurm has planned itself for a job is what is kept for it.
+// the nodes of Slurm's own plan are kept for a job.
 func NewPlan(w *World, told bool) *Plan {
 	w.sync()
 	p := &Plan{World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w), used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses)}
@@ -82,8 +82,8 @@ func NewPlan(w *World, told bool) *Plan {
 	return p
 }
 
-// turn goes through the pending rows. told is whether Slurm's own plans are followed.
-// depth, if positive, is how many rows are looked at.
+// turn goes through the pending rows. told follows Slurm's own plans.
+// depth, if positive, is how many rows are considered.
 func (p *Plan) turn(now int64, told bool, depth int) {
 	w := p.World
 	p.tried = counters{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}}
@@ -290,7 +290,7 @@ func (p *Plan) nowhere(row int, now int64) {
 	}
 }
 
-// tell takes over the plan that Slurm has told for a row.
+// tell applies Slurm's own plan for a row.
 func (p *Plan) tell(row int, now int64) bool {
 	j, r := &p.World.Jobs[row], &p.Results[row]
 	if len(j.Planned) == 0 || j.Start <= now || p.toldOf[j.ID] {
@@ -422,8 +422,8 @@ func (p *Plan) Instead(row int, j Job) *Plan {
 }
 
 // Delayed are the rows that start later, or lose their plan, in another turn than in
-// this one. Rows that the other one has in addition are not compared. Both are to be
-// without what Slurm has told: that knows nothing of the change.
+// this one. Rows that the other one has in addition are not compared. Both must be
+// without Slurm's own plans, which do not know the change.
 func (p *Plan) Delayed(other *Plan) []int {
 	var rows []int
 	for i := range p.Results {

@@ -13,7 +13,7 @@ type Candidate struct {
 	Priority       float64
 	Submit         int64
 	JobID          uint64 // of an array: the array's
-	// Eligible is false for a job that is not looked at yet: held, waiting for a
+	// Eligible is false for a job that is not considered yet: held, waiting for a
 	// dependency or for its begin time.
 	Eligible bool
 	// Count is how many jobs it stands for: the pending tasks of an array.
@@ -56,7 +56,7 @@ func Order(candidates []Candidate) []int {
 }
 
 // Ranks tells for each candidate which place in its partition it has in that
-// order, from 1; every task of an array before it counts. What is not looked at
+// order, from 1; every task of an array before it counts. What is not considered
 // has rank 0.
 func Ranks(candidates []Candidate, order []int) []int {
 	ranks := make([]int, len(candidates))

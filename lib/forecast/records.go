@@ -11,7 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Records are what Slurm was asked. Jobs are squeue's rows, of jobs that wait and of
+// Records are what Slurm answered. Jobs are squeue's rows, of jobs that wait and of
 // those that have nodes; what is nil otherwise is not known.
 type Records struct {
 	Now          time.Time
@@ -257,7 +257,7 @@ func (b *builder) length(j *slurm.Job, d *slurm.JobDetail, p *slurm.Partition) i
 	return int64(limit.Seconds())
 }
 
-// runs says what a job has of its nodes. squeue only tells the sum; the details tell
+// runs says what a job has of its nodes. squeue has only the sum; the details show
 // which part is where.
 func (b *builder) runs(row *Job, j *slurm.Job, d *slurm.JobDetail) {
 	row.Running, row.Uses = j.HoldsNodes(), map[string]Resources{}
@@ -356,7 +356,7 @@ func dependencies(text string) []uint64 {
 		}
 	}
 	if len(ids) == 0 {
-		ids = []uint64{0} // a singleton: what it waits for is not told
+		ids = []uint64{0} // a singleton: what it waits for is not reported
 	}
 	return ids
 }

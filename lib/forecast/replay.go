@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Course is how things go in a replay.
+// Course is the input of a replay.
 type Course struct {
 	// Run is how long a job runs in all, in seconds; of one that runs, at least as long as
 	// it has run until now.

@@ -267,7 +267,7 @@ func (s *space) asked(row int, n int32) (need Resources, whole bool) {
 	return j.Need, false
 }
 
-// couldFit reports whether a node has what a row asks for if nothing else runs there.
+// couldFit reports whether a node has what a row requests if nothing else runs there.
 func (s *space) couldFit(row int, n int32) bool {
 	j, p := &s.w.Jobs[row], s.partitions[row]
 	total := s.nodes[n].total
@@ -391,7 +391,7 @@ func (s *space) together(row int, set *nodeSet, count int, from, length int64, c
 	}
 	s.spans = spans
 	// The spans of one node do not overlap: it is enough to count those that have begun
-	// and not ended. Ends are looked at after starts of the same second.
+	// and not ended. Ends are considered after starts of the same second.
 	starts, ends := make([]int64, 0, len(spans)), []int64{}
 	for _, o := range spans {
 		starts = append(starts, o.start)

@@ -150,7 +150,7 @@ func (p *Plan) outOfReach(user string, part *Partition) string {
 	case !s.Backfill && blocked:
 		return "without backfill a job starts only when all before it have"
 	case bound(tried, s.MaxTest):
-		return fmt.Sprintf("the scheduler tries %d jobs a turn (bf_max_job_test), and at least as many come first", s.MaxTest)
+		return fmt.Sprintf("the scheduler tries %d jobs in a pass (bf_max_job_test), and at least as many come first", s.MaxTest)
 	case bound(p.tried.partition[part.Name], s.MaxPartition):
 		return fmt.Sprintf("the scheduler tries %d jobs of a partition (bf_max_job_part), and at least as many come first", s.MaxPartition)
 	case bound(p.tried.both[user+"\x00"+part.Name], s.MaxUserInPartition):
@@ -266,7 +266,7 @@ func (p *Plan) delayed(changed *Plan) []int {
 	return NewPlan(p.World, false).Delayed(NewPlan(changed.World, false))
 }
 
-// Explain says in plain words why a row does not start now; "" where the reason that
+// Explain explains in plain words why a row does not start now; "" where the reason that
 // Slurm gives says as much.
 func (p *Plan) Explain(row int) string {
 	r, j := &p.Results[row], &p.World.Jobs[row]
@@ -297,7 +297,7 @@ func (p *Plan) Explain(row int) string {
 	case NeverFits:
 		return "no node of partition " + j.Partition + " has what it requests: it will never start there"
 	case NotReached:
-		return fmt.Sprintf("the scheduler has not come so far: it tries %d jobs a turn (bf_max_job_test)", p.World.Scheduler.MaxTest)
+		return fmt.Sprintf("the scheduler has not reached it: it tries %d jobs in a pass (bf_max_job_test)", p.World.Scheduler.MaxTest)
 	case Beyond:
 		return "its turn comes after the time for which the scheduler plans (bf_window)"
 	case Unplanned:

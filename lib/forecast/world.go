@@ -144,7 +144,7 @@ type Job struct {
 	Billing float64
 	leaf    int32   // of the fair share: 1 and its row; 0: none
 	floor   float64 // its priority does not fall below that
-	// Approximate: the job asks for something that this model does not know exactly.
+	// Approximate: the job requests something that this model does not know exactly.
 	Approximate string
 }
 

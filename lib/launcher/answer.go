@@ -9,10 +9,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Answer is a launcher that gives what was asked for.
+// Answer is a launcher that gives what was requested.
 type Answer struct {
 	Launcher    *Launcher
 	Alternative int // of the request, from 0
@@ -20,7 +21,7 @@ type Answer struct {
 	Partitions  []string // in order of preference
 	QOS         string
 	Account     string
-	Options     Options
+	Options     sbatch.Options
 	Unknown     []string // unknown properties of the nodes, which were accepted
 	Notes       []string // what makes a job wait long
 }
@@ -61,15 +62,15 @@ const maxClauses = 64
 const maxExclude = 1000
 
 // common sets the options that follow from the request alone.
-func (l *Launcher) common(o *Options, a *request.Alternative, cores int, at time.Time) {
-	o.setInt("nodes", max(1, a.Nodes))
-	o.setTime("time", a.Duration)
+func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, at time.Time) {
+	o.SetInt("nodes", max(1, a.Nodes))
+	o.SetTime("time", a.Duration)
 	if l.Entry.UseMemory || l.Entry.Kind == file.Local {
-		o.setMemory("mem", a.Memory)
+		o.SetMemory("mem", a.Memory)
 	}
-	o.setInt("cpus-per-task", cores)
-	o.setInt("ntasks-per-node", a.Tasks)
-	o.setMemory("tmp", a.Disk)
+	o.SetInt("cpus-per-task", cores)
+	o.SetInt("ntasks-per-node", a.Tasks)
+	o.SetMemory("tmp", a.Disk)
 	o.Set("gres", amounts(a.GRES))
 	o.Set("licenses", amounts(a.Licenses))
 	if a.Exclusive {
@@ -78,7 +79,7 @@ func (l *Launcher) common(o *Options, a *request.Alternative, cores int, at time
 	if !at.IsZero() {
 		o.Set("deadline", at.Format("2006-01-02T15:04:05"))
 	}
-	o.setInt("gpus-per-node", a.GPUCount())
+	o.SetInt("gpus-per-node", a.GPUCount())
 }
 
 // deadline is when a job must have ended; the zero time is never.

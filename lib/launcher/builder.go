@@ -178,7 +178,7 @@ func (b *builder) ways() []way {
 }
 
 // hasPlainSibling reports whether nodes without features, which no constraint can
-// ask for, match in the partition too.
+// request, match in the partition too.
 func (b *builder) hasPlainSibling() bool {
 	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
 		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil) != gpu.No
@@ -214,7 +214,7 @@ func (b *builder) ambiguous(g *group) bool {
 	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
-	var given []gpuSet // those it can be given, as many as it asks for
+	var given []gpuSet // those it can be given, as many as it requests
 	seen := map[string]int{}
 	for i := range g.gpus {
 		x := g.gpus[i]
@@ -272,7 +272,7 @@ func (b *builder) refusedByType(g *group) bool {
 }
 
 // landing are the nodes of a partition that could get the job, but should not, if
-// nothing but the partition were asked for.
+// nothing but the partition were requested.
 func (b *builder) landing(p *partition) []*group {
 	var all []*group
 	for _, g := range b.bad.byPartition[p] {

@@ -301,7 +301,7 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gp
 	return is
 }
 
-// cores is the number of CPUs to ask for: those of the request or, where memory
+// cores is the number of CPUs to request: those of the request or, where memory
 // cannot be asked for, as many as come with it.
 func (l *Launcher) cores(g *group, a *request.Alternative) int {
 	if l.Entry.UseMemory || g.memPerCPU == 0 || a.Memory == 0 {
@@ -343,7 +343,7 @@ func namesHosts(where []request.Condition) bool {
 	return slices.ContainsFunc(where, func(c request.Condition) bool { return c.Field == "host" })
 }
 
-// denied are the hosts of a group that are not those asked for.
+// denied are the hosts of a group that are not those requested.
 func (g *group) denied(where []request.Condition) []string {
 	var hosts []string
 	for _, h := range g.names() {

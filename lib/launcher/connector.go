@@ -6,6 +6,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Hostname is the machine of a connector; "" is this one.
@@ -22,7 +23,7 @@ func Hostname(f *file.File, connector string) string {
 func OverSSH(host string, argv []string) []string {
 	words := make([]string, len(argv))
 	for i, a := range argv {
-		words[i] = command.Quote(a)
+		words[i] = shell.Quote(a)
 	}
 	return []string{"ssh", "--", host, strings.Join(words, " ")}
 }

@@ -1,6 +1,6 @@
 // Package launcher finds the launcher for a request: the entry of launchers.yaml,
 // and within a Slurm entry the partitions, the QoS, the account and the options of
-// sbatch, that give what was asked for.
+// sbatch, that give what was requested.
 //
 // # The search
 //

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Formats are the names of the ways in which options can be written.
@@ -24,9 +25,9 @@ var variables = map[string]string{
 	"threads-per-core": "SBATCH_THREADS_PER_CORE", "time": "SBATCH_TIMELIMIT", "wait-all-nodes": "SBATCH_WAIT_ALL_NODES", "wckey": "SBATCH_WCKEY",
 }
 
-// Write returns the options in a format other than json. An error says why they
-// cannot be written in it.
-func (o Options) Write(format string) (string, error) {
+// Write returns options in a format other than json. An error says why they cannot be
+// written in it.
+func Write(o sbatch.Options, format string) (string, error) {
 	switch format {
 	case "args":
 		line, err := inLine(o.Args())
@@ -47,7 +48,7 @@ func (o Options) Write(format string) (string, error) {
 		}
 		return lines("#SBATCH ", args), nil
 	case "env":
-		return o.environment()
+		return environment(o)
 	}
 	return "", fmt.Errorf("unknown format %q", format)
 }
@@ -57,7 +58,7 @@ func (o Options) Write(format string) (string, error) {
 func inLine(args []string) (string, error) {
 	for _, arg := range args {
 		if strings.ContainsAny(arg, " \t\n*?[]\\") {
-			return "", fmt.Errorf("%s would be changed by the shell", command.Quote(arg))
+			return "", fmt.Errorf("%s would be changed by the shell", shell.Quote(arg))
 		}
 	}
 	return strings.Join(args, " "), nil
@@ -73,17 +74,17 @@ func lines(prefix string, args []string) string {
 
 // environment writes shell commands that set the variables that sbatch reads. What
 // it has no variable for is in LFIND_ARGS.
-func (o Options) environment() (string, error) {
+func environment(o sbatch.Options) (string, error) {
 	var b strings.Builder
 	var rest []string
-	for i, option := range o {
+	for _, option := range o {
 		if name := variables[option.Name]; name != "" && !option.Bare {
-			fmt.Fprintf(&b, "export %s=%s\n", name, command.Quote(option.Value))
+			fmt.Fprintf(&b, "export %s=%s\n", name, shell.Quote(option.Value))
 		} else {
-			rest = append(rest, o.Args()[i])
+			rest = append(rest, option.Arg())
 		}
 	}
 	line, err := inLine(rest)
-	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", command.Quote(line))
+	fmt.Fprintf(&b, "export LFIND_ARGS=%s\n", shell.Quote(line))
 	return b.String(), err
 }

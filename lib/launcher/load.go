@@ -17,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/cluster"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -203,7 +204,7 @@ func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
 // nothing is found is an error of kind fault.Failed, a bad request or file one of
 // kind fault.Usage, and a Slurm that cannot be asked, or whose nodes that match are all
 // down at this time, one of kind fault.Unavailable.
-func FindOptions(ctx context.Context, q Query) (Options, error) {
+func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 	r, err := request.Parse(q.Spec)
 	if err != nil {
 		return nil, fault.Wrap(fault.Usage, err)

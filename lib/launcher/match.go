@@ -73,7 +73,7 @@ func (g *figures) gresCount(name string) (int64, bool) {
 	return n, true
 }
 
-// matchGPUs says whether the GPUs asked for can be had at once.
+// matchGPUs says whether the GPUs requested can be had at once.
 func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	wanted := a.GPUCount()
 	if wanted == 0 {
@@ -131,7 +131,7 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	return is
 }
 
-// unknownGPU says what is not known of GPUs that may be those asked for.
+// unknownGPU says what is not known of GPUs that may be those requested.
 func unknownGPU(have []gpuSet, want []request.GPU) string {
 	what := "model"
 	for i := range want {

@@ -36,7 +36,7 @@ func (s *Search) Misspelt(r request.Request) string {
 }
 
 // Unknown is how many groups of nodes were seen of which it is not known whether
-// their GPUs are those asked for.
+// their GPUs are those requested.
 func (s *Search) Unknown() int {
 	n := 0
 	for _, l := range s.Launchers {

@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/gpu"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
@@ -103,11 +104,11 @@ func randomRequest(r *rand.Rand) string {
 
 // slurmGives reports whether Slurm could give a job with these options nodes of
 // that group: it looks at what the options say and at nothing else.
-func slurmGives(g *group, o Options) bool {
-	if !slices.Contains(strings.Split(o.Get("partition"), ","), g.partition.name) {
+func slurmGives(g *group, o sbatch.Options) bool {
+	if !slices.Contains(strings.Split(o.Value("partition"), ","), g.partition.name) {
 		return false
 	}
-	if c := o.Get("constraint"); c != "" {
+	if c := o.Value("constraint"); c != "" {
 		fits := false
 		for clause := range strings.SplitSeq(c, "|") {
 			all := true
@@ -120,13 +121,13 @@ func slurmGives(g *group, o Options) bool {
 			return false
 		}
 	}
-	if out := o.Get("exclude"); out != "" && !slices.ContainsFunc(g.names(), func(h string) bool { return !slices.Contains(strings.Split(out, ","), h) }) {
+	if out := o.Value("exclude"); out != "" && !slices.ContainsFunc(g.names(), func(h string) bool { return !slices.Contains(strings.Split(out, ","), h) }) {
 		return false
 	}
-	if only := o.Get("nodelist"); only != "" && !slices.ContainsFunc(g.names(), func(h string) bool { return slices.Contains(strings.Split(only, ","), h) }) {
+	if only := o.Value("nodelist"); only != "" && !slices.ContainsFunc(g.names(), func(h string) bool { return slices.Contains(strings.Split(only, ","), h) }) {
 		return false
 	}
-	for want := range strings.SplitSeq(o.Get("gpus-per-node"), ",") {
+	for want := range strings.SplitSeq(o.Value("gpus-per-node"), ",") {
 		name, number, typed := strings.Cut(want, ":")
 		if !typed {
 			name, number = "", want
@@ -142,22 +143,22 @@ func slurmGives(g *group, o Options) bool {
 			return false
 		}
 	}
-	cores, _ := strconv.Atoi(o.Get("cpus-per-task"))
+	cores, _ := strconv.Atoi(o.Value("cpus-per-task"))
 	if g.cores > 0 && cores > g.cores {
 		return false
 	}
-	mib, _ := strconv.ParseInt(strings.TrimSuffix(o.Get("mem"), "M"), 10, 64)
+	mib, _ := strconv.ParseInt(strings.TrimSuffix(o.Value("mem"), "M"), 10, 64)
 	return g.memory == 0 || mib<<20 < g.memory+1<<20
 }
 
 // satisfies reports whether nodes of the group have what is asked for. It is
 // written for one kind of GPU on a node, independently of the search.
-func satisfies(g *group, a request.Alternative, o Options) bool {
+func satisfies(g *group, a request.Alternative, o sbatch.Options) bool {
 	for _, w := range a.GPUs {
 		have := 0
 		for _, x := range g.gpus {
 			// The job gets the GPUs of the types it names, or any.
-			if types := o.Get("gpus-per-node"); strings.Contains(types, ":") && !strings.Contains(","+types, ","+x.gres+":") {
+			if types := o.Value("gpus-per-node"); strings.Contains(types, ":") && !strings.Contains(","+types, ","+x.gres+":") {
 				continue
 			}
 			if x.least >= w.Memory && (w.Memory == 0 || float64(w.Memory) >= float64(x.least)*x.ratio-1) && (len(w.Models) == 0 || x.gres == w.Models[0]) {
@@ -203,7 +204,7 @@ func TestFoundSatisfies(t *testing.T) {
 			if slurmGives(g, answer.Options) {
 				some = true
 				for _, h := range g.names() {
-					if !strings.Contains(","+answer.Options.Get("exclude")+",", ","+h+",") && answer.Options.Get("nodelist") == "" && !holds(asked.Alternatives[0].Where, "host", h) {
+					if !strings.Contains(","+answer.Options.Value("exclude")+",", ","+h+",") && answer.Options.Value("nodelist") == "" && !holds(asked.Alternatives[0].Where, "host", h) {
 						t.Fatalf("%s\nrequest %s\nfound %v\nbut %s is not left out", text, spec, answer.Options.Args(), h)
 					}
 				}
@@ -215,7 +216,7 @@ func TestFoundSatisfies(t *testing.T) {
 		if !some {
 			t.Fatalf("%s\nrequest %s\nfound %v\nbut no nodes can be given", text, spec, answer.Options.Args())
 		}
-		if d := asked.Alternatives[0].Duration; d > 0 && answer.Options.Get("time") != unit.FormatTime(d) {
+		if d := asked.Alternatives[0].Duration; d > 0 && answer.Options.Value("time") != unit.FormatTime(d) {
 			t.Fatalf("duration %v: %v", d, answer.Options.Args())
 		}
 	}

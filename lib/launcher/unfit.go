@@ -6,7 +6,7 @@ import (
 )
 
 // unfit are the nodes of a launcher that do not match a request, but that Slurm
-// itself would not keep a job off which asks for the GPUs, CPUs and memory of the
+// itself would not keep a job off which requests the GPUs, CPUs and memory of the
 // request: those that --constraint has to keep out. With them are nodes that do
 // match, but have several kinds of GPUs, of which a job could get the wrong ones.
 type unfit struct {

@@ -43,12 +43,12 @@ func Warnings(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
 					open = append(open, "memory")
 				}
 				if len(open) > 0 {
-					d.warn(pos, "", "%swhat the nodes have is not known: %s; any request is taken to fit", whose, strings.Join(open, ", "))
+					d.warn(pos, "", "%swhat the nodes have is not known: %s; any request is assumed to fit", whose, strings.Join(open, ", "))
 				}
 			}
 		}
 		if !limited && len(l.partitions) > 0 {
-			d.warn(e.Pos, `set "max_duration" in a configuration or a qos`, "launcher %q: no time limit is known: any duration is taken to be allowed", e.ID)
+			d.warn(e.Pos, `set "max_duration" in a configuration or a qos`, "launcher %q: no time limit is known: any duration is assumed to be allowed", e.ID)
 		}
 	}
 	return d.problems

@@ -100,11 +100,8 @@ func TestOptions(t *testing.T) {
 		"memm=8G": `did you mean "mem"`, "export=ALL": "!", "output=x": "!", "chdir=/": "!", "array=1-3": "!", "wrap=x": "!", "job-name=x": "!", "": "!", "-m=1": "!",
 		"mem=8\n": "control character", "uid=0": "!", "get-user-env": "!", "m\x1bm=1": "!", "mem=" + strings.Repeat("1", 2000): "longer than", "parsable": "!", "hold": "!",
 	} {
-		name, value, has, err := Option(s)
-		got := name
-		if has {
-			got += "=" + value
-		}
+		o, err := Option(s)
+		got := strings.TrimPrefix(o.Arg(), "--")
 		if err != nil {
 			if want == "!" {
 				want = "not allowed for a task"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/spelling"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -37,31 +38,31 @@ var (
 
 // Option reads an option of sbatch as a task has it: NAME=VALUE, or NAME of one without a
 // value; "_" is "-", and dashes in front are left out.
-func Option(s string) (name, value string, hasValue bool, err error) {
-	name, value, hasValue = strings.Cut(s, "=")
-	name = strings.ReplaceAll(strings.TrimPrefix(name, "--"), "_", "-")
-	shown := task.Clean(name)
+func Option(s string) (o sbatch.Option, err error) {
+	o = sbatch.Parse(s)
+	shown := task.Clean(o.Name)
 	switch {
 	case len(s) > maxOption:
-		return "", "", false, fmt.Errorf("option %.20q… is longer than %d bytes", shown, maxOption)
-	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "", "", false, fmt.Errorf("option %q: the value has a control character", shown)
-	case name == "requeue" && hasValue && !strings.HasPrefix(value, "expedite"):
-		return "", "", false, fmt.Errorf("option %q takes no value but \"expedite\"", shown)
-	case slices.Contains(either, name):
-	case slices.Contains(bare, name):
-		if hasValue {
-			return "", "", false, fmt.Errorf("option %q takes no value", shown)
+		err = fmt.Errorf("option %.20q... is longer than %d bytes", shown, maxOption)
+	case strings.ContainsFunc(o.Value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		err = fmt.Errorf("option %q: the value has a control character", shown)
+	case o.Name == "requeue" && !o.Bare && !strings.HasPrefix(o.Value, "expedite"):
+		err = fmt.Errorf("option %q takes no value but \"expedite\"", shown)
+	case slices.Contains(either, o.Name):
+	case slices.Contains(bare, o.Name):
+		if !o.Bare {
+			err = fmt.Errorf("option %q takes no value", shown)
 		}
-	case !slices.Contains(values, name):
-		if near := spelling.Nearest(name, slices.Concat(values, bare, either)); near != "" {
-			return "", "", false, fmt.Errorf("option %q is not allowed for a task; did you mean %q?", shown, near)
+	case !slices.Contains(values, o.Name):
+		if near := spelling.Nearest(o.Name, slices.Concat(values, bare, either)); near != "" {
+			err = fmt.Errorf("option %q is not allowed for a task; did you mean %q?", shown, near)
+		} else {
+			err = fmt.Errorf("option %q is not allowed for a task: expected a long option of sbatch for resources, such as mem=8G", shown)
 		}
-		return "", "", false, fmt.Errorf("option %q is not allowed for a task: expected a long option of sbatch for resources, such as mem=8G", shown)
-	case value == "":
-		return "", "", false, fmt.Errorf("option %q lacks a value", shown)
+	case o.Value == "":
+		err = fmt.Errorf("option %q lacks a value", shown)
 	}
-	return name, value, hasValue, nil
+	return o, err
 }
 
 // Check checks the bounds of a request, and the names of its options. What it asks for is
@@ -77,14 +78,14 @@ func Check(r task.Request) error {
 	}
 	seen := map[string]bool{}
 	for _, s := range r.Sbatch {
-		name, _, _, err := Option(s)
+		o, err := Option(s)
 		if err != nil {
 			return err
 		}
-		if seen[name] {
-			return fmt.Errorf("option %q is given twice", name)
+		if seen[o.Name] {
+			return fmt.Errorf("option %q is given twice", o.Name)
 		}
-		seen[name] = true
+		seen[o.Name] = true
 	}
 	return nil
 }

@@ -45,16 +45,16 @@ var forms = map[string]form{
 // known, so that a mistake is reported when the task is submitted.
 func CheckValues(r task.Request) error {
 	for _, s := range r.Sbatch {
-		name, value, hasValue, err := Option(s)
+		o, err := Option(s)
 		if err != nil {
 			return err
 		}
-		f, known := forms[name]
-		if !known || !hasValue || f.value.MatchString(value) {
+		f, known := forms[o.Name]
+		if !known || o.Bare || f.value.MatchString(o.Value) {
 			continue
 		}
-		if _, err := unit.Duration(value); name != "time" || err != nil { // a time limit may have units
-			return fmt.Errorf("option %q: invalid value %q: expected %s", name, task.Clean(value), f.want)
+		if _, err := unit.Duration(o.Value); o.Name != "time" || err != nil { // a time limit may have units
+			return fmt.Errorf("option %q: invalid value %q: expected %s", o.Name, task.Clean(o.Value), f.want)
 		}
 	}
 	return nil

@@ -8,24 +8,26 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// Advice is what to ask sbatch for next time.
+// Advice is what to request next time.
 type Advice struct {
-	Options []string // nil: Slurm would not plan a job with them
-	Before  int64    // when a job like the last run would start by time limits; 0: not planned
-	After   int64    // the same with the options
+	Options sbatch.Options // nil: Slurm would not plan a job with them
+	Before  int64          // when a job like the last run would start by time limits; 0: not planned
+	After   int64          // the same with the options
 }
 
 // Advise plans a job like the last run of a group, as it was and with the options that were
 // learned from the group.
-func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage.Learned, options []string) (Advice, error) {
+func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage.Learned, options sbatch.Options) (Advice, error) {
 	last := &g.Runs[len(g.Runs)-1]
-	given := map[string]string{"partition": last.Partition, "account": last.Account, "qos": last.QOS, "nodes": strconv.FormatInt(last.Nodes, 10), "job-name": last.Name}
+	given := sbatch.Options{{Name: "partition", Value: last.Partition}, {Name: "account", Value: last.Account}, {Name: "qos", Value: last.QOS},
+		{Name: "nodes", Value: strconv.FormatInt(last.Nodes, 10)}, {Name: "job-name", Value: last.Name}}
 	if last.Limit > 0 {
-		given["time"] = slurm.FormatDuration(last.Limit)
+		given.Set("time", slurm.FormatDuration(last.Limit))
 	}
 	partition, _, _ := strings.Cut(last.Partition, ",")
 	at := slices.IndexFunc(n.Partitions, func(p slurm.Partition) bool { return p.Name == partition })
@@ -42,13 +44,13 @@ func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage
 		was.Need.MemMB = 0
 	}
 	less := was
-	if l.Time > 0 && usage.Has(options, "--time=") {
+	if l.Time > 0 && options.Has("time") {
 		less.Limit = int64(l.Time / time.Second)
 	}
-	if n.MemoryCounts() && usage.Has(options, "--mem=") {
+	if n.MemoryCounts() && options.Has("mem") {
 		less.Need.MemMB = float64(l.MemMB)
 	}
-	if usage.Has(options, "--cpus-per-task=") {
+	if options.Has("cpus-per-task") {
 		less.Need.CPUs = float64(l.CPUs)
 	}
 	out := Advice{}

@@ -12,14 +12,14 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Asker asks Slurm.
+// Asker queries Slurm.
 type Asker struct {
 	Client slurm.Client
 	Now    func() time.Time
 	UID    func(name string) (id uint32, ok bool) // the number of a user
 }
 
-// New asks the Slurm of this machine.
+// New returns an Asker for the Slurm of this machine.
 func New() *Asker { return &Asker{Now: clock.Now, UID: userID} }
 
 // userID is the number of a user whom this machine knows.
@@ -54,7 +54,7 @@ func Together(ctx context.Context, questions ...func(context.Context) error) err
 	return first
 }
 
-// Listing asks for something that Slurm lists.
+// Listing requests something that Slurm lists.
 func Listing[T any](into *T, ask func(context.Context) (T, error)) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		*into, err = ask(ctx)

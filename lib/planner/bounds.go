@@ -32,11 +32,11 @@ type Bounds struct {
 	waiting      []slurm.Job
 }
 
-// ErrNoAccounts is that a cluster runs without slurmdbd.
+// ErrNoAccounts means that a cluster runs without slurmdbd.
 var ErrNoAccounts = errors.New("the cluster runs without slurmdbd")
 
-// UnknownNameError is a name that is neither a user's nor an account's; Accounts are those
-// that there are.
+// UnknownNameError is a name that is neither a user's nor an account's; Accounts are the
+// existing ones.
 type UnknownNameError struct {
 	Name     string
 	Accounts []string
@@ -87,7 +87,7 @@ func (r *Bound) Left() float64 { return max(0, r.Allowed-r.Used) }
 // Binds reports whether the limit keeps jobs from starting now.
 func (r *Bound) Binds() bool { return len(r.Jobs) > 0 || r.Counts && r.Known && r.Left() == 0 }
 
-// Bounds asks for the limits of a user or an account; "" is the user who asks.
+// Bounds requests the limits of a user or an account; "" is the user who asks.
 func (a *Asker) Bounds(ctx context.Context, name string) (*Bounds, error) {
 	v := &Bounds{Name: name, Known: true, uid: a.UID}
 	var config slurm.Config

@@ -20,7 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/forecast"
 )
 
-// Told is a forecast of a job's start that was made, and what came of it.
+// Told is a forecast of a job's start, and its outcome.
 type Told struct {
 	Job    string  `json:"job"` // raw id
 	Submit int64   `json:"submit"`
@@ -38,7 +38,7 @@ type Told struct {
 	Start int64 `json:"start,omitempty"`
 }
 
-// Kept are those that the tool has made on a cluster for this user.
+// Kept are the forecasts that were made on a cluster for this user.
 type Kept struct {
 	file string
 	All  []Told
@@ -98,8 +98,8 @@ func (f *Kept) Save() error {
 // neither in the queue nor in accounting.
 const forgotten = 86400
 
-// Settle finds out what became of jobs with a forecast: those that run are in the queue,
-// of others the accounting knows. seen has the start of jobs in the queue, 0 if they wait.
+// Settle finds the outcomes of forecasts: jobs that run are in the queue, others in
+// accounting. seen has the start of jobs in the queue, 0 if they wait.
 func (f *Kept) Settle(ctx context.Context, a *Asker, accounting bool, seen map[string]int64) (changed bool, err error) {
 	var ask []string
 	for i := range f.All {

@@ -9,11 +9,11 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// learnFrom is how far back jobs teach how long others run.
+// learnFrom is the age of the oldest jobs from which run times are learned.
 const learnFrom = 30 * 24 * time.Hour
 
-// Ended are the jobs that teach how long others run. Where there are none to be had, why
-// says so.
+// Ended returns the jobs from which run times are learned. If there are none, why is the
+// reason.
 func (a *Asker) Ended(ctx context.Context) (runs []forecast.Past, why string, err error) {
 	now := a.Now()
 	err = a.Client.EachEnded(ctx, slurm.Period{Since: now.Add(-learnFrom), Until: now}, func(r *slurm.Record) error {

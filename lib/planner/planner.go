@@ -16,7 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Planner is what Slurm was asked for a forecast, and the plan that follows from it.
+// Planner is what Slurm answered for a forecast, and the plan that follows from it.
 type Planner struct {
 	forecast.Records
 	World *forecast.World
@@ -30,7 +30,7 @@ type rowKey struct {
 	label, partition string
 }
 
-// Load asks Slurm for everything that a plan needs, and plans. Limits are known where the
+// Load queries Slurm for everything that a plan needs, and plans. Limits are known where the
 // cluster keeps accounts and shows them.
 func (n *Planner) Load(ctx context.Context, a *Asker) error { return n.load(ctx, a, false) }
 
@@ -77,7 +77,7 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 	return nil
 }
 
-// Effective is the priority of a job by which Slurm orders, where sprio tells the sum of its
+// Effective is the priority of a job by which Slurm orders, where sprio shows the sum of its
 // factors: with INCR_ONLY a priority stays when that falls.
 func Effective(c slurm.Config, j *slurm.Job, sum float64) float64 {
 	if c.PriorityFlag("INCR_ONLY") {
@@ -99,7 +99,7 @@ func (n *Planner) sharesCount() bool {
 	return n.Config.Multifactor() && n.Config.Accounting() && n.Config.Weight("FairShare") > 0
 }
 
-// shares asks for the fair shares. A controller that does not show them, and a machine
+// shares requests the fair shares. A controller that does not show them, and a machine
 // without sshare, leave them unknown.
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -127,7 +127,7 @@ func (a *Asker) usages(into **slurm.Usages) func(context.Context) error {
 	}
 }
 
-// qos asks for the limits of QoS; without slurmdbd they are unknown.
+// qos requests the limits of QoS; without slurmdbd they are unknown.
 func (a *Asker) qos(into *[]slurm.QOS) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := a.Client.QOS(ctx)

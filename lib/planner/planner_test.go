@@ -2,7 +2,6 @@ package planner
 
 import (
 	"bytes"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,11 +55,10 @@ func TestSbatchOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Options([]string{"-t", "30", "--gpus=2", "--exclusive", "-n2", script, "--mem=1G"})
-	want := map[string]string{"time": "30", "gpus": "2", "exclusive": "", "ntasks": "2", "partition": "gpu", "cpus-per-task": "4"}
-	if err != nil || !maps.Equal(got, want) {
+	if want := "--time=30 --gpus=2 --exclusive --ntasks=2 --partition=gpu --cpus-per-task=4"; err != nil || got.String() != want {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got["ntasks"] != "2" {
+	if got, err := Options([]string{"-n2", "in-path.sh"}); err != nil || got.Value("ntasks") != "2" {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/priority"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -30,7 +31,7 @@ const maxScript = 1 << 20
 
 // Options are the options of a command line and, where it names a script, of the
 // script; those of the command line come first. Numbers keep their values as they are.
-func Options(args []string) (map[string]string, error) {
+func Options(args []string) (sbatch.Options, error) {
 	given, script := optionsIn(args)
 	if script == "" || script == "-" {
 		return given, nil
@@ -56,9 +57,9 @@ func Options(args []string) (map[string]string, error) {
 				words = words[:at]
 			}
 			inScript, _ := optionsIn(words)
-			for name, value := range inScript {
-				if _, ok := given[name]; !ok {
-					given[name] = value
+			for _, o := range inScript {
+				if !given.Has(o.Name) {
+					given = append(given, o)
 				}
 			}
 		}
@@ -67,8 +68,7 @@ func Options(args []string) (map[string]string, error) {
 }
 
 // optionsIn are the options among words, and the first word that is none.
-func optionsIn(words []string) (options map[string]string, script string) {
-	options = map[string]string{}
+func optionsIn(words []string) (options sbatch.Options, script string) {
 	for i := 0; i < len(words); i++ {
 		word := words[i]
 		if !strings.HasPrefix(word, "-") || word == "-" {
@@ -80,7 +80,7 @@ func optionsIn(words []string) (options map[string]string, script string) {
 				i++
 				value = words[i]
 			}
-			options[long] = strings.Trim(value, `"'`)
+			options = options.With(sbatch.Option{Name: long, Value: strings.Trim(value, `"'`), Bare: value == ""})
 			continue
 		}
 		if len(word) < 2 {
@@ -95,31 +95,31 @@ func optionsIn(words []string) (options map[string]string, script string) {
 			value = words[i]
 		}
 		if known {
-			options[long] = strings.Trim(value, `"'`)
+			options = options.With(sbatch.Option{Name: long, Value: strings.Trim(value, `"'`)})
 		}
 	}
 	return options, ""
 }
 
-// JobFor is the job that options of sbatch ask for in a partition, as it would wait in the
+// JobFor is the job that options of sbatch request in a partition, as it would wait in the
 // queue after its submission.
-func (n *Planner) JobFor(ctx context.Context, a *Asker, user string, options map[string]string, p *slurm.Partition, qos string) (forecast.Job, error) {
-	asked, _ := admission.JobOf(func(name string) (string, bool) { v, ok := options[name]; return v, ok })
+func (n *Planner) JobFor(ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string) (forecast.Job, error) {
+	asked, _ := admission.JobOf(options)
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
 	need := model.Need(p, asked)
 	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
-		Label: "this job", Name: options["job-name"], User: user, Account: cmp.Or(options["account"], account), QOS: cmp.Or(qos, cmp.Or(options["qos"], "normal")),
+		Label: "this job", Name: options.Value("job-name"), User: user, Account: cmp.Or(options.Value("account"), account), QOS: cmp.Or(qos, cmp.Or(options.Value("qos"), "normal")),
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
-		Features: options["constraint"], Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
+		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
 	}
 	if !n.MemoryCounts() {
 		job.Need.MemMB = 0
 	}
-	job.Required, _ = hostlist.Expand(options["nodelist"])
-	job.Excluded, _ = hostlist.Expand(options["exclude"])
+	job.Required, _ = hostlist.Expand(options.Value("nodelist"))
+	job.Excluded, _ = hostlist.Expand(options.Value("exclude"))
 	for kind := range asked.GPUTypes {
 		job.GPUType = kind
 	}

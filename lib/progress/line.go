@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
@@ -153,7 +154,7 @@ func (l *Line) draw(now time.Time) bool {
 		return true
 	}
 	// A full line would move the cursor to the next one.
-	text = runewidth.Truncate(clean(l.tool+": "+text), width-1, "…")
+	text = runewidth.Truncate(clean(l.tool+": "+text), width-1, locale.Symbols("…"))
 	_, _ = io.WriteString(l.tty, l.back(width)+text+"\x1b[K")
 	l.shown = runewidth.StringWidth(text)
 	return true

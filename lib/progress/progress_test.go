@@ -104,7 +104,7 @@ func (x *screenOf) await(text string) {
 func on(t *testing.T, mode string, env []string, size pty.Winsize, during func(*screenOf)) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), append([]string{"PROGRESS_TEST=" + mode, "TERM=xterm-256color"}, env...)...)
+	cmd.Env = append(os.Environ(), append([]string{"PROGRESS_TEST=" + mode, "TERM=xterm-256color", "LC_ALL=C.UTF-8"}, env...)...)
 	f, err := pty.StartWithSize(cmd, &size)
 	if err != nil {
 		t.Fatal(err)

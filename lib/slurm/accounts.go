@@ -127,7 +127,7 @@ var qosColumns = []column[QOS]{
 	{"minprio", func(c *columns, i int, q *QOS) { q.MinPriority = c.count(i) }},
 }
 
-// sacctmgr asks for a table of these columns.
+// sacctmgr requests a table of these columns.
 func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...string) ([]R, error) {
 	args := append(append([]string{"--noheader", "--parsable", "show"}, what...), "format="+strings.Join(columnNames(asked), ","))
 	return stream(ctx, c, func(r io.Reader) ([]R, error) { return sacctmgrRows(r, what[0], asked) }, "sacctmgr", args...)

@@ -39,7 +39,7 @@ const ListLength = 256
 const accountingTimeout = 15 * time.Second
 
 // changesOutput reports whether an environment variable changes what a command
-// of Slurm asks for or prints.
+// of Slurm requests or prints.
 func changesOutput(name string) bool {
 	for _, prefix := range []string{"SQUEUE_", "SINFO_", "SACCT_", "SBATCH_", "SALLOC_", "SRUN_", "SCANCEL_", "SPRIO_", "SSHARE_", "SREPORT_", "SSTAT_", "SCONTROL_"} {
 		if strings.HasPrefix(name, prefix) {

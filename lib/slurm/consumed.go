@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Consumed is a run of a job with what it asked for and what its steps used, as the
+// Consumed is a run of a job with what it requested and what its steps used, as the
 // accounting knows it. Of a run that continues, the steps that have ended count.
 type Consumed struct {
 	Record

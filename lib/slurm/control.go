@@ -36,7 +36,7 @@ func (c *Client) CancelPending(ctx context.Context, array string) error {
 	return err
 }
 
-// Runs reports whether a job in a state has its nodes and was not told to end. Slurm shows a job
+// Runs reports whether a job in a state has its nodes and was not requested to end. Slurm shows a job
 // as SIGNALING for a moment after each signal that it sends, its warning of the time limit among them.
 func Runs(state string) bool {
 	switch state {

@@ -98,7 +98,7 @@ var (
 // Names and comments may have bars and newlines in them, but not this.
 var endLayout = layout{"sacct", '\x1f', "\x1f"}
 
-// maxAccount limits how many jobs one call asks for: an argument is at most 128 KiB.
+// maxAccount limits how many jobs one call requests: an argument is at most 128 KiB.
 const maxAccount = 10000
 
 // Account returns what accounting knows of the last run of jobs; those it does not
@@ -236,7 +236,7 @@ func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error
 // RunFormat is the --format with which sacct --parsable prints what ParseRuns reads.
 var RunFormat = strings.Join(columnNames(runColumns), ",")
 
-// EachEnded reads the jobs that ended in a period row by row, with what they asked for.
+// EachEnded reads the jobs that ended in a period row by row, with what they requested.
 // The row is good for one call.
 func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) error) error {
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, endLayout, runColumns, each) }, "sacct",

@@ -13,7 +13,7 @@ import (
 
 // Job is a row of squeue: a job, an array (its pending tasks are one row), or a
 // component of a heterogeneous job; a job that waits for several partitions has a
-// row for each. Of what was not asked for, a row has nothing.
+// row for each. Of what was not requested, a row has nothing.
 type Job struct {
 	ID      uint64 // the raw id, by which sprio knows the job
 	ArrayID uint64
@@ -42,7 +42,7 @@ type Job struct {
 	GPURequest string // of --gpus and --gpus-per-node, as Slurm writes it
 
 	NodeList, SchedNodes    string
-	ReqNodes, Features      string // asked for by name, and what the nodes must have
+	ReqNodes, Features      string // requested by name, and what the nodes must have
 	Reservation, Dependency string
 	Reason, Name            string
 
@@ -223,7 +223,7 @@ func countTasks(tasks string) int {
 }
 
 // GPUs is the number of GPUs of the whole job. Where GPUs are not among the
-// cluster's tracked resources, the request tells.
+// cluster's tracked resources, the request decides.
 func (j *Job) GPUs() float64 {
 	if n := j.TRES.GPUs(); n > 0 || j.GPURequest == "" {
 		return n

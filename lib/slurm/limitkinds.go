@@ -57,7 +57,7 @@ func LimitOfReason(reason string) (LimitKind, bool) {
 	case m[4] != "":
 		kind.Unit = "Minutes"
 	}
-	// What a job alone asks for has no other name in the reasons of minima.
+	// What a job alone requests has no other name in the reasons of minima.
 	if kind.Bound == "Min" {
 		kind.Per = "Job"
 	}

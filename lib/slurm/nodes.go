@@ -29,7 +29,7 @@ type Node struct {
 	TRES, TRESTaken                                 TRES   // as the accounting counts them
 }
 
-// nodesArgs asks for the nodes of all partitions, the hidden ones included.
+// nodesArgs requests the nodes of all partitions, the hidden ones included.
 var nodesArgs = []string{"--all", "--oneliner", "--details", "show", "node"}
 
 // Nodes returns all nodes of the cluster.

@@ -33,7 +33,7 @@ type Partition struct {
 
 	MaxCPUsPerNode, MaxCPUsPerSocket Limit[int64]
 	MaxMemPerNode, MaxMemPerCPU      Limit[int64]
-	DefMemPerNode, DefMemPerCPU      Limit[int64] // of a job that asks for no memory
+	DefMemPerNode, DefMemPerCPU      Limit[int64] // of a job that requests no memory
 	DefCPUPerGPU, DefMemPerGPU       Limit[int64]
 	OverSubscribe                    string // NO, YES:4, FORCE:4 or EXCLUSIVE
 	Exclusive                        bool   // jobs get whole nodes

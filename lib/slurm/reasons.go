@@ -2,7 +2,7 @@ package slurm
 
 import "strings"
 
-// Explanation says in plain words why a job waits, and what can be done.
+// Explanation explains in plain words why a job waits, and what can be done.
 type Explanation struct {
 	Plain  string // a few words
 	Advice string // what the user can do
@@ -10,7 +10,7 @@ type Explanation struct {
 
 // reasons are the reason codes of squeue's manual.
 var reasons = map[string]Explanation{
-	"None":      {"not looked at yet", "wait for the scheduler's next turn"},
+	"None":      {"not considered yet", "wait for the scheduler's next turn"},
 	"Priority":  {"jobs with a higher priority come first", "wait; a shorter time limit or fewer resources may fit into a hole (fairshare holes), another partition may be free (fairshare where)"},
 	"Resources": {"next in line: waits for nodes to become free", "wait; with a shorter time limit or fewer resources it may start sooner (fairshare holes)"},
 	"Cleaning":  {"its last run is still being cleaned up", "wait; it was requeued"},
@@ -66,7 +66,7 @@ var reasons = map[string]Explanation{
 	"AssociationTimeLimit":     {"its account or user has used up its time", "use another account, or wait until usage has decayed"},
 	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
 	"JobArrayTaskLimit":        {"as many tasks of the array run as it allows itself", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
-	"WaitingForScheduling":     {"not looked at yet", "wait for the scheduler's next turn"},
+	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next turn"},
 	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": {
 		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
 }
@@ -192,7 +192,7 @@ func WillNeverStart(reason string) bool {
 	}
 }
 
-// Explain explains why a job waits by its reason and by what it asks for.
+// Explain explains why a job waits by its reason and by what it requests.
 func (j *Job) Explain() Explanation {
 	e := ExplainReason(j.Reason)
 	switch code, detail, _ := strings.Cut(j.Reason, ","); {

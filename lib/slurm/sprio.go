@@ -46,7 +46,7 @@ func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) err
 
 func scanSprio(r io.Reader, each func(*Factors) error) error {
 	c := newColumns(r, sprioLayout, sprioColumns)
-	// Many jobs ask for the same.
+	// Many jobs request the same.
 	lists := memo[[]TRESFactor]{parse: parseTRESFactors}
 	var both []byte
 	tres := func() []TRESFactor {

@@ -20,7 +20,7 @@ func ParseID(s string) (ID, error) {
 	case s == "":
 		return "", fmt.Errorf("task id is empty")
 	case len(s) > maxID:
-		return "", fmt.Errorf("task id %.20q… is longer than %d characters", s, maxID)
+		return "", fmt.Errorf("task id %.20q... is longer than %d characters", s, maxID)
 	}
 	for i := range len(s) {
 		c := s[i]
@@ -178,7 +178,7 @@ func Clean(s string) string {
 		return r
 	}, strings.ToValidUTF8(s, "?"))
 	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "") + "…"
+		s = strings.ToValidUTF8(s[:200], "") + "..."
 	}
 	return strings.TrimSpace(s)
 }

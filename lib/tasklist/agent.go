@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -35,7 +35,7 @@ func Start(configFile, spoolDir string) string {
 	if cfg.Mode == "slurm" && len(cfg.Slurm.Daemon) > 0 {
 		setup := "ponos-setup"
 		if configFile != "" {
-			setup += " --config " + command.Quote(configFile)
+			setup += " --config " + shell.Quote(configFile)
 		}
 		return setup + " submits it as a job of Slurm"
 	}

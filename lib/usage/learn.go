@@ -4,26 +4,26 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Risk is that of a run that needs more than is advised, where none is chosen.
+// Risk is the default risk that a run needs more than is advised.
 const Risk = 0.05
 
-// Learned is what the next run of a job should ask for. What is 0 is not known.
+// Learned is what the next run of a job should request; 0 means unknown.
 type Learned struct {
 	Runs  int // that teach how long it takes
 	Time  time.Duration
 	Peaks int // that teach how much memory it needs
 	MemMB int64
 	CPUs  int64 // fewer than it had; 0: as many as before
-	// Cut is that too many runs ended at their time limit, Killed that too many ran out of
+	// Cut means that too many runs ended at their time limit, Killed that too many ran out of
 	// memory: they need more than they had, and the amount is unknown.
 	Cut, Killed bool
-	// Few is that there are fewer runs than the risk takes: the most that was seen is
+	// Few means that there are fewer runs than the risk requires: the most that was seen is
 	// raised by half.
 	Few bool
 }
@@ -31,7 +31,7 @@ type Learned struct {
 // spare is what is added to what was needed: runs differ, and memory is sampled.
 const spare = 1.1
 
-// Learn says what runs of one job teach. Risk is the part of runs that may need more than
+// Learn returns what the runs of one job suggest. Risk is the part of runs that may need more than
 // is advised: the amount is the least that would have been enough for all but that part,
 // counted so that it holds for the next run whatever the distribution is: of n runs, the
 // one of rank ceil((n+1)(1-risk)). A run that was ended by its limit needed more than
@@ -82,7 +82,7 @@ func Learn(runs []Run, risk float64) Learned {
 	return l
 }
 
-// enough is the least amount that is enough for all but a part of the runs; few is that
+// enough is the least amount that is enough for all but a part of the runs; few means that
 // there are too few of them to tell.
 func enough(needed []float64, risk float64) (amount float64, few bool) {
 	n := len(needed)
@@ -124,23 +124,18 @@ func roundMemory(mb float64) int64 {
 	return int64(math.Ceil(mb/step) * step)
 }
 
-// Options are what to ask sbatch for, where it is less than all the runs asked for: those
-// that may be copied.
-func (l *Learned) Options(s *Sum) []string {
-	var options []string
+// Options returns the options of sbatch that request less than all the runs did, to be
+// copied.
+func (l *Learned) Options(s *Sum) sbatch.Options {
+	var options sbatch.Options
 	if l.Time > 0 && s.Largest > 0 && l.Time <= s.Largest/4*3 {
-		options = append(options, "--time="+slurm.FormatDuration(l.Time))
+		options = append(options, sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
 	}
 	if l.MemMB > 0 && s.MemMB > 0 && float64(l.MemMB)*4 <= s.MemMB*3 {
-		options = append(options, "--mem="+slurm.FormatMemory(l.MemMB<<20))
+		options = append(options, sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 	}
 	if l.CPUs > 0 {
-		options = append(options, "--cpus-per-task="+strconv.FormatInt(l.CPUs, 10))
+		options = append(options, sbatch.Option{Name: "cpus-per-task", Value: strconv.FormatInt(l.CPUs, 10)})
 	}
 	return options
-}
-
-// Has reports whether options of sbatch have one with that beginning, such as "--time=".
-func Has(options []string, name string) bool {
-	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, name) })
 }

@@ -27,7 +27,7 @@ type Run struct {
 	Limit              time.Duration // slurm.Unlimited, or 0: not known
 	Nodes              int64
 	CPUs, GPUs         float64 // on all nodes
-	MemMB              float64 // on a node; 0: none was asked for
+	MemMB              float64 // on a node; 0: none was requested
 	Tasks              int64   // most of a step
 
 	CPUSeconds float64 // Unknown while no step has ended

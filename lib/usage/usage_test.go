@@ -109,7 +109,7 @@ func TestLearn(t *testing.T) {
 	}
 	g := Group{Runs: runs}
 	s := g.Sum()
-	if got, want := l.Options(&s), []string{"--time=1:45:00", "--mem=1280M", "--cpus-per-task=2"}; !slices.Equal(got, want) {
+	if got, want := l.Options(&s).Args(), []string{"--time=1:45:00", "--mem=1280M", "--cpus-per-task=2"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if l := Learn(runs[:3], 0.05); !l.Few || l.Time != 5*time.Minute || l.MemMB != 1792 {

@@ -51,7 +51,7 @@ type API interface {
 	// List returns all instances of the account, or those of one label if that is
 	// not empty: all of them, or an error.
 	List(ctx context.Context, label string) (Listing, error)
-	// Destroy asks for the end of instances, of several by one request. One that is gone
+	// Destroy requests the end of instances, of several by one request. One that is gone
 	// is success; whether it is gone is for List to say.
 	Destroy(ctx context.Context, ids ...int64) error
 	// Log returns the last lines of an instance's output.
@@ -75,7 +75,7 @@ type Search struct {
 	Filters Filters
 	Disk    float64 // GB that will be ordered: part of the price
 	Limit   int     // 0: the market's own
-	// Bid asks for what can be had for a bid: machines that can be lost to a higher bid.
+	// Bid requests what can be had for a bid: machines that can be lost to a higher bid.
 	Bid bool
 }
 
@@ -93,7 +93,7 @@ type Listing struct {
 	Odd int `json:"odd,omitempty"`
 	// OddLabels are the labels of those that have one, or are known to have none ("").
 	OddLabels []string `json:"odd_labels,omitempty"`
-	// At is when it was asked for.
+	// At is when it was requested.
 	At time.Time `json:"at"`
 }
 
@@ -284,7 +284,7 @@ func clean(s string) string {
 		return r
 	}, strings.ToValidUTF8(s, "?"))
 	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "") + "…"
+		s = strings.ToValidUTF8(s[:300], "") + "..."
 	}
 	return strings.TrimSpace(s)
 }

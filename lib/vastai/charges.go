@@ -21,7 +21,7 @@ const (
 	chargesCLI  = 100
 )
 
-// Charges asks for what was billed for instances.
+// Charges requests what was billed for instances.
 func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
 	filter, err := json.Marshal(map[string]any{
 		"day": map[string]int64{"gte": from.Unix(), "lte": to.Unix()}, "type": map[string]any{"in": []string{"instance"}},
@@ -36,7 +36,7 @@ func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([
 	return charges(r.repeat(ctx, chargesOp, http.MethodGet, "/api/v0/charges/?"+query.Encode(), nil))
 }
 
-// Charges asks for what was billed for instances.
+// Charges requests what was billed for instances.
 func (c *CLI) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
 	args := []string{"show", "invoices-v1", "--charges", "--charge-type", "instance", "--start-date", strconv.FormatInt(from.Unix(), 10),
 		"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargesCLI), "--latest-first"}

@@ -347,7 +347,7 @@ func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
-// Destroy asks for the end of instances. The program prints nothing then.
+// Destroy requests the end of instances. The program prints nothing then.
 func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 	op := destroyOp(ids)
 	args := []string{"destroy", "instance"}

@@ -4,5 +4,5 @@
 //
 // Nothing that it returns or says in an error holds a key, a variable of an
 // instance or the address of a log, with one exception: Instance.Env, which the
-// caller asks for by name.
+// caller requests by name.
 package vastai

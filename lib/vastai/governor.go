@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/replace"
 )
 
 // A Governor makes all requests of an account. What it has learned is in a directory
@@ -178,19 +179,10 @@ func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) err
 		return nil
 	}
 	g.unwritten = nil
-	if replace(path, b) != nil {
+	if replace.File(path, b, 0o600) != nil {
 		g.unwritten = &l
 	}
 	return nil
-}
-
-// replace writes a file as a whole.
-func replace(path string, b []byte) error {
-	part := path + ".part"
-	if err := os.WriteFile(part, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
 }
 
 // pace waits until a request of an operation may be made, or says why none is made.
@@ -293,7 +285,7 @@ func writeCached[T any](path string, c cached[T]) {
 	if err != nil {
 		return
 	}
-	_ = replace(path, b) // without it, the market is asked again
+	_ = replace.File(path, b, 0o600) // without it, the market is asked again
 }
 
 // shared returns an answer that another process has had, if it is recent enough, else requests one.
@@ -434,7 +426,7 @@ type batch struct {
 	err  error
 }
 
-// Destroy asks for the end of instances. While one request waits for its turn, others
+// Destroy requests the end of instances. While one request waits for its turn, others
 // join it: the market ends any number of instances by one request.
 func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
 	g.mu.Lock()

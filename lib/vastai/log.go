@@ -15,13 +15,13 @@ import (
 
 const (
 	maxLog = 4 << 20
-	// A log is uploaded by its host after it was asked for.
+	// A log is uploaded by its host after it was requested.
 	logTries = 8
 	// maxHops is how often the store of the logs may send a request elsewhere.
 	maxHops = 5
 )
 
-// Log asks for the output of an instance, and fetches it when it is there.
+// Log requests the output of an instance, and fetches it when it is there.
 func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	op := fmt.Sprintf("log of %d", id)
 	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})

@@ -326,7 +326,7 @@ func (r *REST) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
-// Destroy asks for the end of instances.
+// Destroy requests the end of instances.
 func (r *REST) Destroy(ctx context.Context, ids ...int64) error {
 	op, path, body := destroyOp(ids), "/api/v0/instances/", map[string]any{}
 	if len(ids) == 1 {

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
 
 // maxMemory is what an agent may take, however many tasks run.
@@ -181,7 +182,7 @@ func BenchmarkWeek(b *testing.B) {
 	a := &agent.Agent{
 		Queue: q, Runner: jobs, Store: store, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), TaskFormat: "%(message)s", Now: clock,
 		Environments: &environment.Store{Dir: filepath.Join(dir, "environments"), Run: command.System, Timeout: time.Minute},
-		ArtifactsDir: filepath.Join(dir, "artifacts"), FilesDir: filepath.Join(dir, "files"), LocalCode: true,
+		Transfers:    &transfer.Store{Queue: q, Processes: filepath.Join(dir, "artifacts"), Dir: filepath.Join(dir, "files")}, LocalCode: true,
 	}
 	type use struct{ memory, descriptors, files float64 }
 	measure := func() use {

@@ -175,6 +175,7 @@ func (w *world) drain() (left []*item) {
 			for _, a := range w.agents {
 				a.setClock(time.Duration(steps) * drainStep)
 			}
+			w.releaseAll() // a job is held some time after its launch has failed
 		}
 		left = nil
 		for _, i := range w.tasks.all() {

@@ -132,6 +132,10 @@ func TestEveryFlagIsInItsManPage(t *testing.T) {
 				t.Errorf("man/%s.1.md has no section %s", tool, section)
 			}
 		}
+		// The program of all tools has the variables of the tool that it runs.
+		if _, variables, _ := strings.Cut(page, "\n# ENVIRONMENT\n"); tool != "ponos" && !strings.Contains(variables, "LC_ALL") {
+			t.Errorf("man/%s.1.md does not say which variables choose between symbols and ASCII", tool)
+		}
 	}
 }
 

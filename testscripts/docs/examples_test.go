@@ -120,7 +120,7 @@ var forms = []struct {
 	{regexp.MustCompile(`\b\d+\.\d+\.\d+\S*`), "VERSION"},
 	{regexp.MustCompile(`\s+`), " "},
 	// What is stopped at once may have begun, or not.
-	{regexp.MustCompile(`\bSPAN (SPAN|-) stopped as the queue asked`), "SPAN - stopped as the queue asked"},
+	{regexp.MustCompile(`\bSPAN (SPAN|-) stopped at the request of the queue`), "SPAN - stopped at the request of the queue"},
 }
 
 func form(line string) string {

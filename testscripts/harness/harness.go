@@ -65,6 +65,9 @@ func (r runner) Run() int {
 // share, as go build links no program again that is up to date, and copied from there.
 func buildTools(dir string, tools []string) error {
 	shared := filepath.Join(Root(), "bin", "tests")
+	if os.Getenv(coverVariable) != "" {
+		shared += "-cover"
+	}
 	if err := os.MkdirAll(shared, 0o755); err != nil {
 		return errors.Join(compile(dir, tools), link(dir, tools)) // of another user, or read-only
 	}
@@ -116,7 +119,15 @@ func link(dir string, tools []string) error {
 }
 
 func compile(dir string, tools []string) error {
-	args := []string{"build", "-trimpath", "-tags", "urfave_cli_no_docs", "-o", dir + "/"} // as "make build", to share what is compiled
+	tags, more := "urfave_cli_no_docs", []string(nil)
+	if covered := os.Getenv(coverVariable); covered != "" {
+		var err error
+		if more, err = coverArgs(covered); err != nil {
+			return err
+		}
+		tags += ",covered"
+	}
+	args := append([]string{"build", "-trimpath", "-tags", tags, "-o", dir + "/"}, more...) // as "make build", to share what is compiled
 	for _, t := range programs(tools) {
 		args = append(args, module+"/cmd/"+t)
 	}
@@ -134,7 +145,7 @@ type Options struct {
 }
 
 // Run runs the scripts of a directory as parallel subtests. A script has HOME, TZ (see
-// [Zone]), LC_ALL=C and ROOT, the directory of the project; beyond testscript's own commands it has
+// [Zone]), LC_ALL=C.UTF-8 and ROOT, the directory of the project; beyond testscript's own commands it has
 //
 //	exits CODE PROGRAM [ARG...]   runs a program that must end with that status
 //	eventually PATTERN PROGRAM [ARG...]   repeats a program until its output matches
@@ -157,7 +168,7 @@ func Run(t *testing.T, o Options) {
 		Deadline: time.Now().Add(scriptTime),
 		Setup: func(env *testscript.Env) error {
 			home := filepath.Join(env.WorkDir, "home")
-			for name, value := range map[string]string{"HOME": home, "TZ": Zone(), "LC_ALL": "C", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
+			for name, value := range map[string]string{"HOME": home, "TZ": Zone(), "LC_ALL": "C.UTF-8", "ROOT": Root(), "USER": "root", "LOGNAME": "root"} {
 				env.Setenv(name, value)
 			}
 			env.Vars = append(env.Vars, Clock()...)

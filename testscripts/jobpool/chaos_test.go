@@ -26,13 +26,21 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		if i%10 == 0 { // is to be ended with its task, however that ends
 			daemon = "(setsid sleep 300 9>&- >/dev/null 2>&1 &); "
 		}
-		fmt.Fprintf(&b, "%s%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, daemon, 2+i%7, i)
+		end := ""
+		if i >= n-8 { // so that there are tasks until all have been killed that are to be
+			end = "until [ -e calm ]; do sleep 0.05; done; "
+		}
+		fmt.Fprintf(&b, "%s%s%ssleep 0.0%d; (sleep 0.01; :); : %d\n", alone, daemon, end, 2+i%7, i)
 	}
+	calm := filepath.Join(p.dir, "calm")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	killed := map[string]int{}
 	for start := 1; ; start++ {
 		if start > 12 {
 			t.Fatal("it does not come to an end")
+		}
+		if err := os.RemoveAll(calm); err != nil {
+			t.Fatal(err)
 		}
 		c := p.command("--run", "run", "--resume", "--lost-retries", "20")
 		var log strings.Builder
@@ -49,13 +57,10 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 		}
 	storm:
 		for _, victim := range victims {
-			// Wait for it to be under way.
-			for range 200 {
-				if st := p.status(); st != nil && st["running"].(float64) > 0 {
-					break
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			p.eventually("a task runs, or the run has ended", func() bool {
+				st := p.status()
+				return st != nil && st["running"].(float64) > 0 || len(done) > 0
+			})
 			select {
 			case err := <-done:
 				done <- err
@@ -63,29 +68,17 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 			case <-time.After(time.Duration(100+r.IntN(300)) * time.Millisecond):
 			}
 			var pids []int
-			switch victim {
-			case "scheduler":
-				if st := p.status(); st != nil {
-					pids = p.matching(p.schedulerName())
-				}
-			case "worker", "supervisor":
-				if st := p.status(); st != nil {
-					for _, node := range st["nodes"].([]any) {
-						if pid, ok := node.(map[string]any)["pid"].(float64); ok {
-							pids = append(pids, int(pid))
-						}
-					}
-				}
-				if victim == "supervisor" {
-					pids = parents(pids)
-				}
-			default:
-				pids = p.matching(victim)
-			}
+			p.eventually("there is a "+victim+" to kill, or the run has ended", func() bool {
+				pids = p.victims(victim)
+				return len(pids) > 0 || len(done) > 0
+			})
 			if len(pids) > 0 {
 				kill(pids[r.IntN(len(pids))])
 				killed[victim]++
 			}
+		}
+		if err := os.WriteFile(calm, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 		err := <-done
 		// salloc reports success when what it runs is killed.
@@ -104,6 +97,30 @@ func chaos(t *testing.T, p *pool, n int, connection string) {
 			t.Errorf("no %s was killed", victim)
 		}
 	}
+}
+
+// victims returns the processes of a kind: worker, supervisor, scheduler, or how the command line of a connection begins.
+func (p *pool) victims(kind string) (pids []int) {
+	switch kind {
+	case "scheduler":
+		if p.status() != nil {
+			pids = p.matching(p.schedulerName())
+		}
+	case "worker", "supervisor":
+		if st := p.status(); st != nil {
+			for _, node := range st["nodes"].([]any) {
+				if pid, ok := node.(map[string]any)["pid"].(float64); ok {
+					pids = append(pids, int(pid))
+				}
+			}
+		}
+		if kind == "supervisor" {
+			pids = parents(pids)
+		}
+	default:
+		pids = p.matching(kind)
+	}
+	return pids
 }
 
 // parents returns the parents of processes.
@@ -198,18 +215,30 @@ func TestSchedulerLostAndTasksFinish(t *testing.T) {
 func TestInterruptedTwice(t *testing.T) {
 	p := newPool(t, "-j2")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
-	c := p.command("--run", "run", "trap 'echo ended; exit' TERM; sleep 100 & wait; :")
+	c := p.command("--run", "run", "trap 'echo ended; exit' TERM; sleep 100 & touch ready.$JOBPOOL_SEQ; wait; :")
+	report := filepath.Join(p.dir, "report")
+	stderr, err := os.Create(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
 	var out strings.Builder
-	c.Stdin, c.Stdout = strings.NewReader("1\n2\n3\n"), &out
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader("1\n2\n3\n"), &out, stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("tasks run", func() bool { st := p.status(); return st != nil && st["running"].(float64) == 2 })
-	time.Sleep(200 * time.Millisecond)
-	for range 2 {
+	p.eventually("tasks run", func() bool {
+		ready, _ := filepath.Glob(filepath.Join(p.dir, "ready.*"))
+		return len(ready) == 2
+	})
+	// The kernel makes one of two signals that a process has not yet taken.
+	for _, answer := range []string{"interrupted: waiting for 2 tasks", "interrupted: ending 2 tasks"} {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGINT)
-		time.Sleep(100 * time.Millisecond)
+		p.eventually(answer, func() bool {
+			text, _ := os.ReadFile(report)
+			return strings.Contains(string(text), answer)
+		})
 	}
 	_ = c.Wait()
 	if code := c.ProcessState.ExitCode(); code != 130 {

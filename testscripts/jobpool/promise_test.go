@@ -206,7 +206,8 @@ func losesAll(t *testing.T, p *pool, lose, back func()) {
 	t.Helper()
 	const tasks = 60
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
-	lines := strings.Repeat(alone+"sleep 0.3\n", tasks)
+	// Most tasks wait until the nodes are lost, so that there are tasks to lose.
+	lines := strings.Repeat(alone+"[ $JOBPOOL_SEQ -le 9 ] || until [ -e none ]; do sleep 0.1; done; sleep 0.3\n", tasks)
 	c := p.command("--run", "run", "--lost-retries", "0")
 	var said strings.Builder
 	c.Stdin, c.Stderr = strings.NewReader(lines), &said
@@ -215,6 +216,9 @@ func losesAll(t *testing.T, p *pool, lose, back func()) {
 	}
 	p.eventually("tasks run", func() bool { return p.ran() > 4 })
 	lose()
+	if err := os.WriteFile(filepath.Join(p.dir, "none"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_ = c.Wait()
 	if code := c.ProcessState.ExitCode(); code != 3 && code != 75 {
 		t.Errorf("exit %d: %s", code, &said)

@@ -324,7 +324,7 @@ func TestAnotherMachineThanAsked(t *testing.T) {
 		if w.state("task") != "completed" || len(all) != 2 || all[0].Runs != 0 || all[0].Offer["machine_id"] == all[1].Offer["machine_id"] {
 			t.Errorf("task is %s, instances %+v", w.state("task"), all)
 		}
-		if log := w.agentLog(); !strings.Contains(log, `the machine is not what was asked for: it does not meet \"disk 20\", and has cost $`) {
+		if log := w.agentLog(); !strings.Contains(log, `the machine is not what was requested: it does not meet \"disk 20\", and has cost $`) {
 			t.Error(log)
 		}
 	})

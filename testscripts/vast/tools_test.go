@@ -201,7 +201,7 @@ func TestConfiguration(t *testing.T) {
 	for extra, want := range map[string]string{
 		"  via: api\n  max_cost_per_task: -1\n":        "vast_api.max_cost_per_task: -1 is negative",
 		"  viaa: api\n":                                `vast_api.viaa: unknown key; did you mean "via"?`,
-		"  api_key: x\n":                               "there is an api_key as well",
+		"  api_key: x\n":                               "api_key is set as well",
 		"  extra_env: {A B: x}\n":                      "invalid variable name",
 		"  max_runtime: 0s\n":                          "an instance costs money",
 		"  checkpoint_load: x\n":                       "checkpoint_load and checkpoint_save go together",

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/gob"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/ponos-tools/ponos/lib/replace"
 )
 
 // MaxAge is how long an answer is good for, and MaxAgePartial how long one that
@@ -77,20 +80,9 @@ func write(path string, s *Snapshot) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".cluster-*")
-	if err != nil {
+	b := bytes.NewBufferString(format)
+	if err := gob.NewEncoder(b).Encode(s); err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if _, err = f.WriteString(format); err == nil {
-		err = gob.NewEncoder(f).Encode(s)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	return err
+	return replace.File(path, b.Bytes(), 0o600)
 }

@@ -23,9 +23,9 @@ type Snapshot struct {
 	Licenses       []slurm.License
 	Reservations   []slurm.Reservation
 	Config         slurm.Config
-	UserGroups     []string // Unix groups; only asked for where a partition or a reservation names some
+	UserGroups     []string // Unix groups; only requested where a partition or a reservation names some
 	User           string
-	Host           string // where sbatch is called; only asked for where a partition names some
+	Host           string // where sbatch is called; only requested where a partition names some
 	Known          admission.Known
 	// Note says what could not be asked, empty if all is well.
 	Note string

@@ -159,7 +159,7 @@ func writePartition(line writer, p *launcher.Described, o Options) {
 		line(4, "disabled: true")
 	}
 	if len(p.Unsaid) > 0 {
-		line(4, "# Not said here: %s.", strings.Join(p.Unsaid, "; "))
+		line(4, "# Not expressed here: %s.", strings.Join(p.Unsaid, "; "))
 	}
 	if p.Preemptible {
 		line(4, "preemptible: true")

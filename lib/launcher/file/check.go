@@ -17,7 +17,7 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 		d.warn(n, "a slurm launcher without id")
 	}
 	if len(e.Partitions) == 0 && !e.QuerySlurm {
-		d.warn(n, "%s has no partitions and does not ask Slurm: it can never be found", name(e))
+		d.warn(n, "%s has no partitions and does not ask Slurm: it can never match", name(e))
 	}
 	defined := make([]string, len(e.QOS))
 	for i, q := range e.QOS {
@@ -28,7 +28,7 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 	usedFeatures := map[string]bool{}
 	for _, p := range e.Partitions {
 		if len(p.Nodes) == 0 && !e.QuerySlurm && !p.Disabled {
-			d.warn(at(p.Pos), "partition %q has no nodes: it can never be found", p.Name)
+			d.warn(at(p.Pos), "partition %q has no nodes: it can never match", p.Name)
 		}
 		for _, q := range p.QOS {
 			if len(defined) > 0 && !slices.Contains(defined, q) {

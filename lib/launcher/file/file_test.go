@@ -104,7 +104,7 @@ func TestProblems(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
 		{"slurm: [{query_slurm: true}]", "a slurm launcher without id"},
-		{"slurm: [{id: x}]", "can never be found"},
+		{"slurm: [{id: x}]", "can never match"},
 		{"slurm: [{id: x, partitions: {p: }}]", `partition "p" has no nodes`},
 		{"slurm: [{id: x, query_slurm: true, configuration: {cpu: {memory: 1024}}}]", "memory has no unit and is taken as 1024 bytes"},
 		{"slurm: [{id: x, query_slurm: true, configuration: {max_duration: 3600}}]", "max_duration has no unit and is taken as 3600 seconds"},

@@ -132,7 +132,7 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 	return p
 }
 
-// IsFeature reports whether --constraint can ask for a feature of that name.
+// IsFeature reports whether --constraint can request a feature of that name.
 func IsFeature(name string) bool { return name != "" && !strings.ContainsAny(name, "&|()[]*, \t") }
 
 // features reads names of features.

@@ -88,7 +88,7 @@ type Nodes struct {
 	Pos
 	Features      []string
 	Hosts         []string // as names, ranges expanded
-	Count         int      // how many there are, if Hosts does not tell
+	Count         int      // how many there are, if Hosts does not say
 	Configuration Configuration
 }
 

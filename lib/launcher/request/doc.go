@@ -1,4 +1,4 @@
-// Package request reads the language in which resources are asked for:
+// Package request reads the language in which resources are requested:
 //
 //	duration=4 days & cuda(mem=14G) * 2 & cpu(mem=16G, cores=8) | cuda(mem=40G)
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Request is what was asked for.
+// Request is what was requested.
 type Request struct {
 	Alternatives []Alternative // in order of preference, at least one
 	Warnings     []Warning
@@ -105,7 +105,7 @@ func (g GPU) like(h GPU) bool {
 		slices.Equal(g.Models, h.Models) && slices.Equal(g.NotModels, h.NotModels)
 }
 
-// AnyModel reports whether nothing but the kind and the number is asked for, so
+// AnyModel reports whether nothing but the kind and the number is requested, so
 // that it does not matter what the GPU is.
 func (g GPU) AnyModel() bool {
 	return g.Memory == 0 && g.MaxMemory == 0 && len(g.Models) == 0 && len(g.NotModels) == 0 && g.CC == 0 && g.MaxCC == 0
@@ -118,7 +118,7 @@ type Condition struct {
 	Pattern string // "*" is any letters, "?" one
 }
 
-// GPUCount is the number of GPUs asked for on each node.
+// GPUCount is the number of GPUs requested on each node.
 func (a Alternative) GPUCount() int {
 	n := 0
 	for _, g := range a.GPUs {

@@ -71,6 +71,8 @@ type Core struct {
 	opening   int // workers that are not ready yet
 	orphaned  int // attempts at orphans
 	hist      map[pool.Need]*histogram
+	took      float64 // seconds of all tasks that were measured
+	measured  int64
 	stats     stats
 	sweeps    []*sweeping
 	wides     map[int64]*attempt // of several nodes

@@ -79,6 +79,9 @@ func TestTaskThatOutlastsItsNode(t *testing.T) {
 	if runs, _ := w.at("short").given(); runs != 0 {
 		t.Fatal("a task began at a node whose job ends before it")
 	}
+	if n := w.core.Status(w.now).Nodes[0]; n.Closes == nil || n.Closes.Sub(w.now) != 4*time.Minute-24*time.Second-5*time.Minute {
+		t.Errorf("the task may start at the node until %v, it is %v", n.Closes, w.now)
+	}
 	w.add("long", 1, 10*time.Minute, false)
 	if runs, _ := w.at("long").given(); runs != 1 {
 		t.Fatal("a task did not begin at a node whose job is long enough")

@@ -206,7 +206,7 @@ func (c *Core) checkWorkers() {
 			c.workerGone(w)
 		case !w.told && len(w.attempts) > 0 && c.now.Sub(w.since) > 3*time.Second:
 			w.told = true
-			c.say("node %s: %s of it may still run: to run again when that is over, in %v at the latest", w.Name(),
+			c.say("node %s: %s may still run there: to be started again when that has ended, in %v at the latest", w.Name(),
 				plural(int64(len(w.attempts)), "task"), w.until.Sub(c.now).Round(time.Second))
 		}
 	}
@@ -223,7 +223,7 @@ func (c *Core) loseSilent() {
 		}
 		if silent > c.NodeTimeout && !c.suspended {
 			c.do(Close{w})
-			c.connectionLost(w, fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second)), Unknown)
+			c.connectionLost(w, fmt.Sprintf("no message for %v", silent.Round(time.Second)), Unknown)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (c *Core) refuseSaying(t *pool.Task, why, said string) {
 	if c.refusals++; c.refusals <= 10 {
 		c.do(Say{said})
 	} else if c.refusals == 11 {
-		c.say("more tasks are refused, which the journal has")
+		c.say("more tasks are refused: see the journal")
 	}
 	c.endTask(t, c.unrun(t, wire.Refused, why), Output{})
 }
@@ -150,7 +150,7 @@ func (c *Core) refuseUnmet() {
 	for i, t := range tasks {
 		name, known := c.deps.unmet(t)
 		if why[i] = fmt.Sprintf("it depends on %q, which is not a task of this run", name); known {
-			why[i] = fmt.Sprintf("it depends on %q, which depends on it or on others that wait in a circle", name)
+			why[i] = fmt.Sprintf("it depends on %q, which is in a circle of dependencies or depends on one", name)
 		}
 	}
 	for i, t := range tasks {

@@ -23,8 +23,9 @@ type Status struct {
 	Waiting   int        `json:"waiting"`
 	Held      int        `json:"held"`
 	Lost      int64      `json:"lost"`
-	InputRead bool       `json:"input_read"` // to its end
-	Rate      float64    `json:"rate"`       // tasks a second
+	InputRead bool       `json:"input_read"`     // to its end
+	Rate      float64    `json:"rate"`           // tasks a second
+	Mean      float64    `json:"mean,omitempty"` // seconds of a task
 	ETA       float64    `json:"eta,omitempty"`
 	Elapsed   float64    `json:"elapsed"`
 	EndOfJob  *time.Time `json:"end_of_job,omitempty"`
@@ -48,6 +49,9 @@ type NodeStatus struct {
 	Done    int64  `json:"done"`
 	Lost    int64  `json:"lost"`
 	PID     int    `json:"pid,omitempty"` // of the worker
+	// Closes is until when a waiting task may start there to end before the job does; nil: no task
+	// waits, or the job has no end.
+	Closes *time.Time `json:"closes,omitempty"`
 
 	Resources []ResourceStatus `json:"resources,omitempty"`
 }
@@ -81,9 +85,17 @@ func (c *Core) Status(now time.Time) *Status {
 	if !c.ending.IsZero() {
 		st.EndOfJob = &c.ending
 	}
+	if c.measured > 0 {
+		st.Mean = c.took / float64(c.measured)
+	}
+	soonest, waits := c.soonest()
 	for _, n := range c.nodes {
 		st.Waiting += len(n.held)
 		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost}
+		if end, margin := c.endOf(n); waits && !end.IsZero() {
+			closes := end.Add(-margin - soonest)
+			ns.Closes = &closes
+		}
 		switch w := n.Worker; {
 		case w != nil && w.connected():
 			ns.State = "up"
@@ -188,7 +200,7 @@ func (c *Core) Explain(seq int64, now time.Time) []string {
 		case "judging":
 			return []string{i.Reason + ": it is tried elsewhere unless the next task succeeds there"}
 		case "lost":
-			return []string{"its connection to " + i.Node + " was lost: it runs again when it has surely ended there"}
+			return []string{"its connection to " + i.Node + " was lost: it runs again when it is known to have ended there"}
 		}
 		return c.explainDependent(i.Task)
 	}
@@ -250,7 +262,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 	case c.AwaitOrphans && len(c.prior) > 0:
 		out = append(out, "nothing is started before the workers of the previous run have ended")
 	case len(c.workers) < c.MinNodes && c.stats.attempts == 0:
-		out = append(out, fmt.Sprintf("nothing is started before %d nodes are there", c.MinNodes))
+		out = append(out, fmt.Sprintf("nothing is started before %d nodes are connected", c.MinNodes))
 	case c.late(t):
 		out = append(out, fmt.Sprintf("it is expected to take %v, and would not end before the job does", c.expected(t).Round(time.Second)))
 	case before > 0:

@@ -140,6 +140,8 @@ func (g *histogram) quantile(part float64) float64 {
 }
 
 func (c *Core) measure(n pool.Need, seconds float64) {
+	c.took += seconds
+	c.measured++
 	g := c.hist[n]
 	if g == nil {
 		if len(c.hist) > 1000 {
@@ -211,6 +213,23 @@ func (c *Core) late(t *pool.Task) bool {
 	return len(c.workers) > 0 || !c.ending.IsZero() && c.now.Add(c.expected(t)).After(c.ending.Add(-c.margin))
 }
 
+// sample is how many waiting tasks stand for all.
+const sample = 16
+
+// soonest returns in what time the shortest of the next waiting tasks will probably have ended. It is
+// not ok if no task waits.
+func (c *Core) soonest() (least time.Duration, ok bool) {
+	n := 0
+	c.pool.Each(func(t *pool.Task) bool {
+		if d := c.expected(t); n == 0 || d < least {
+			least = d
+		}
+		n++
+		return n < sample
+	})
+	return least, n > 0
+}
+
 // allLate reports whether everything that waits is late.
 func (c *Core) allLate() bool {
 	all := true
@@ -266,7 +285,7 @@ func (c *Core) Summary() *Summary {
 	}
 	c.pool.Each(func(t *pool.Task) bool { wait(t, c.whyWaiting(t)); return true })
 	for _, t := range c.deps.all() {
-		wait(t, "not started: what they depend on is left")
+		wait(t, "not started: tasks that they depend on were not run")
 	}
 	for _, p := range c.onHold {
 		wait(p.task, "on hold")
@@ -306,12 +325,12 @@ func (c *Core) whyWaiting(t *pool.Task) string {
 	case c.late(t):
 		return "they would not end before the job does"
 	case len(c.workers) == 0:
-		return "not started: no node was there"
+		return "not started: no node was available"
 	case t.Spec.Any(c.pool.Fits):
 	case slices.ContainsFunc(c.workers, func(w *Worker) bool { return t.Spec.Any(w.n.FitsNode) }):
 		return "not started: no node that is large enough took tasks"
 	default:
-		return "no node that is there is large enough: needs " + t.Spec.Needs()
+		return "no available node is large enough: needs " + t.Spec.Needs()
 	}
 	return "not started"
 }

@@ -57,7 +57,7 @@ func (g *groups) next() ([]string, error) {
 				most = MaxChars
 			}
 			if g.tmpl.fixed+n > most {
-				return nil, fmt.Errorf("argument %.80q… makes a command longer than %d bytes", strings.Join(row, " "), most)
+				return nil, fmt.Errorf("argument %.80q... makes a command longer than %d bytes", strings.Join(row, " "), most)
 			}
 			if g.tmpl.fixed+g.size+n > most {
 				full := g.take(len(g.held))

@@ -187,7 +187,7 @@ func TestSources(t *testing.T) {
 		{"no such argument of a group", "::: a", Options{Template: []string{"{3}"}, Group: Group{Max: 2}}, "OPEN {3}: a task has 2 arguments"},
 		{"tag of the slot", "::: a", Options{Tag: "{%}"}, "OPEN --tagstring: {%} is not known when a task is tagged"},
 		{"table of results", "::: a", Options{Results: "/r.csv"}, `OPEN --results: "/r.csv": tables are not written`},
-		{"long line", "::: " + strings.Repeat("y", 90), Options{Group: Group{Fill: true, Chars: 20}}, "ERROR argument \"" + strings.Repeat("y", 80) + "\"… makes a command longer than 20 bytes"},
+		{"long line", "::: " + strings.Repeat("y", 90), Options{Group: Group{Fill: true, Chars: 20}}, "ERROR argument \"" + strings.Repeat("y", 80) + "\"... makes a command longer than 20 bytes"},
 		{"no such column", ":::: " + ab, Options{Columns: ",", Template: []string{"{2}"}}, "BAD " + ab + ":1: no column 2 in \"a\"|BAD " + ab + ":2: no column 2 in \"b\""},
 	} {
 		o := tt.o

@@ -244,7 +244,7 @@ func (in *Reader) tooLong(err error) error {
 		return err
 	}
 	in.seq++
-	return in.bad(long.begin+"…", err)
+	return in.bad(long.begin+"...", err)
 }
 
 // Ready reports whether the next task can be read without waiting.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // template is a command with places for arguments.
@@ -86,7 +86,7 @@ func (t *template) quoteWords() {
 		}
 		for _, p := range w {
 			if p.place == nil {
-				p.text = shell.Quote(p.text)
+				p.text = shell.QuoteAnywhere(p.text)
 			}
 			line = append(line, p)
 		}
@@ -144,7 +144,7 @@ func (t *template) contextual() {
 func (t *template) length(fields []string) int {
 	n := 0
 	for _, f := range fields {
-		n += (len(shell.Quote(f)) + 1) * max(1, t.all)
+		n += (len(shell.QuoteAnywhere(f)) + 1) * max(1, t.all)
 		if t.context {
 			n += t.fixed
 		}
@@ -271,7 +271,7 @@ func (t *template) word(b []byte, w []piece, fields []string, seq int64, sep byt
 				}
 				v = p.place.edit(v)
 				if t.line {
-					v = shell.Quote(v)
+					v = shell.QuoteAnywhere(v)
 				}
 				b, some = append(b, v...), true
 			}

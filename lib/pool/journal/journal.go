@@ -19,8 +19,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/pool"
-	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Names of files below the run directory.

@@ -145,7 +145,7 @@ func Load(dir string) (*History, error) {
 	h, err := Read(f)
 	if err != nil {
 		return nil, fault.Hint(fault.Errorf(fault.Usage, "%s:%w", name, err),
-			fmt.Sprintf("to go on without it, by what the job log tells: --resume --joblog %s, with another directory for --run", filepath.Join(dir, Joblog)))
+			fmt.Sprintf("to continue from the job log instead: --resume --joblog %s, with another directory for --run", filepath.Join(dir, Joblog)))
 	}
 	return h, nil
 }

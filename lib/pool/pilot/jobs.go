@@ -12,7 +12,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
-	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -27,8 +27,9 @@ type Jobs struct {
 
 // Job is a job of the pool that is pending or runs.
 type Job struct {
-	ID    string
-	State string
+	ID     string
+	State  string
+	Waited time.Duration // in the queue, if it runs
 }
 
 // comment returns the comment that marks the jobs of a pool.
@@ -43,7 +44,11 @@ func (j *Jobs) List(ctx context.Context) ([]Job, error) {
 	var out []Job
 	for i := range all {
 		if all[i].Comment == j.comment() && lives(all[i].State) {
-			out = append(out, Job{all[i].Number(), all[i].State})
+			job := Job{ID: all[i].Number(), State: all[i].State}
+			if slurm.Runs(job.State) && all[i].Start != 0 {
+				job.Waited = max(0, slurm.Time(all[i].Start).Sub(slurm.Time(all[i].Submit)))
+			}
+			out = append(out, job)
 		}
 	}
 	return out, nil
@@ -54,10 +59,10 @@ func lives(state string) bool {
 	return slurm.Runs(state) || slices.Contains([]string{"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}, state)
 }
 
-// Fill submits jobs until so many are pending or run, and never more than the pool may have. It
+// Fill submits as many jobs as more returns, which is called with those that are pending or run. It
 // returns those that were submitted. If a limit of Slurm allows fewer jobs, but there are some, it
 // succeeds.
-func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
+func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
 	name := path(j.Run, "submit.lock")
@@ -75,13 +80,17 @@ func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	n := more(have)
+	if n <= 0 {
+		return nil, nil
+	}
 	script := filepath.Join(j.Run, Dir, "pilot.sh")
 	text := "#!/bin/sh\nexec " + shell.Join([]string{j.Program, "pilot", "--run", j.Run}) + "\n"
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		return nil, err
 	}
 	var out []string
-	for range min(want, j.Pool.MaxJobs) - len(have) {
+	for range n {
 		id, err := j.Client.Submit(ctx, slurm.Batch{Options: j.options(), Script: script, Env: j.Env, Hold: []*os.File{hold}})
 		if slurm.AtLimit(err) && len(have)+len(out) > 0 {
 			break // those that there are run the tasks
@@ -92,6 +101,11 @@ func (j *Jobs) Fill(ctx context.Context, want int) ([]string, error) {
 		out = append(out, id)
 	}
 	return out, nil
+}
+
+// UpTo is for Fill: until so many jobs are pending or run, and never more than the pool may have.
+func (j *Jobs) UpTo(want int) func([]Job) int {
+	return func(have []Job) int { return min(want, j.Pool.MaxJobs) - len(have) }
 }
 
 func (j *Jobs) options() []string {
@@ -112,21 +126,26 @@ func (j *Jobs) Cancel(ctx context.Context, running bool) error {
 
 // Backlog describes the pending work of a pool, and its resources.
 type Backlog struct {
-	Waiting  int     // tasks
-	Mean     float64 // seconds of a task; 0: not known
-	CPUs     int     // of the nodes that are there
-	PerTask  int     // CPUs of a task
-	Jobs     int     // that are pending or run
-	PerJob   int     // CPUs of a job; 0: not known
-	InputEnd bool    // all tasks are known
+	Waiting int     // tasks
+	Mean    float64 // seconds of a task; 0: not known
+	PerTask int     // CPUs of a task
+	PerJob  int     // CPUs of a job; 0: not known
+	Life    float64 // seconds of a job; 0: not known, or no end
 }
 
-// worth is how long the pending tasks must take with the present and coming resources for one more
-// job to be worth its submission.
-const worth = time.Minute
+// worth returns how many seconds the pending tasks must take with the present and coming resources for
+// one more job to be worth its submission: of a short job, a quarter of its time.
+func (b *Backlog) worth() float64 {
+	if b.Life > 0 {
+		return min(minute, b.Life/4)
+	}
+	return minute
+}
+
+const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
-// pending tasks end within a minute, and at least one if there are any. While nothing is known of
+// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are any. While nothing is known of
 // tasks and nodes, a task is assumed to take a minute, and a job to have one CPU.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
@@ -134,8 +153,8 @@ func Wanted(b Backlog) int {
 	}
 	mean := b.Mean
 	if mean == 0 {
-		mean = worth.Seconds()
+		mean = minute
 	}
 	slots := max(1, b.PerJob/max(1, b.PerTask))
-	return max(1, int(math.Ceil(float64(b.Waiting)*mean/worth.Seconds()/float64(slots))))
+	return max(1, int(math.Ceil(float64(b.Waiting)*mean/b.worth()/float64(slots))))
 }

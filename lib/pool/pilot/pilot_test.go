@@ -83,6 +83,8 @@ func TestWanted(t *testing.T) {
 		{"wide tasks", Backlog{Waiting: 240, Mean: 1, PerTask: 4, PerJob: 4}, 4},
 		{"wider than a job, as far as is known", Backlog{Waiting: 60, Mean: 1, PerTask: 8, PerJob: 4}, 1},
 		{"long tasks", Backlog{Waiting: 8, Mean: 3600, PerTask: 1, PerJob: 4}, 120},
+		{"a job that is short", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 60}, 4},
+		{"a job that is long", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 3600}, 1},
 		{"nothing is known", Backlog{Waiting: 5}, 5},
 	} {
 		if got := Wanted(c.b); got != c.want {

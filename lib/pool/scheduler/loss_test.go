@@ -32,7 +32,7 @@ func TestLostTaskWaitsForTheLease(t *testing.T) {
 		if d := time.Since(began); d < 2000*time.Second || d > 2010*time.Second {
 			t.Errorf("took %v; want 2000s: the other node had its own task until then", d)
 		}
-		l.says("node n1: 1 task of it may still run: to run again when that is over, in ")
+		l.says("node n1: 1 task may still run there: to be started again when that has ended, in ")
 	})
 }
 

@@ -222,7 +222,7 @@ func (s *scheduler) addNodes(r *Request, a *Answer) {
 	for _, n := range s.core.Status(clock.Now()).Nodes {
 		for i := range specs {
 			if specs[i].Name == n.Name && n.State != "released" && n.State != "unreachable" {
-				a.Error = fmt.Sprintf("nodes: %q is there: it is %s", n.Name, n.State)
+				a.Error = fmt.Sprintf("nodes: %q is already in the pool: it is %s", n.Name, n.State)
 				return
 			}
 		}

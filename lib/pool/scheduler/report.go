@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
+	"github.com/ponos-tools/ponos/lib/replace"
 )
 
 // show records when progress was last shown.
@@ -84,15 +85,10 @@ func (s *scheduler) writeStatus(last bool) {
 	if err != nil {
 		return
 	}
-	temp := s.Status + ".new"
-	if err := os.WriteFile(temp, append(b, '\n'), 0o666); err == nil {
-		err = os.Rename(temp, s.Status)
-		if err == nil {
-			return
-		}
+	if replace.File(s.Status, append(b, '\n'), 0o666) != nil {
+		s.Message("status file %q cannot be written", s.Status)
+		s.Status = ""
 	}
-	s.Message("status file %q cannot be written", s.Status)
-	s.Status = ""
 }
 
 // dump shows the user the present state (SIGUSR2).

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ponos-tools/ponos/lib/pool/shell"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // SSH returns the arguments of ssh that run a command on a host.

@@ -18,6 +18,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // Kind is how other nodes are reached.
@@ -58,7 +59,7 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 	case d.Kind == BySrun:
 		c.Name, c.Args, c.Env = "srun", Srun(d.Options, n.Name, n.Most, n.Group, d.External != nil && d.External(), worker), SrunEnv(d.Env)
 	case d.Kind == BySSH:
-		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+command.Quote(worker))
+		c.Name, c.Args = "ssh", SSH(d.Options, n.Name, "exec /bin/sh -c "+shell.Quote(worker))
 	default:
 		c.Name, c.Args = "/bin/sh", []string{"-c", Via(d.Command, n.Name, worker)}
 	}
@@ -106,7 +107,7 @@ func To(r wire.Reach, p wire.Node, env []string, script string) (string, []strin
 	case Kind(r.Kind) == BySrun:
 		return "srun", Srun(options, p.Host, p.Most, p.Group, r.External, script), SrunEnv(env)
 	case Kind(r.Kind) == BySSH:
-		return "ssh", SSH(options, p.Host, "exec /bin/sh -c "+command.Quote(script)), env
+		return "ssh", SSH(options, p.Host, "exec /bin/sh -c "+shell.Quote(script)), env
 	case Kind(r.Kind) == ByCmd:
 		return "/bin/sh", []string{"-c", Via(string(r.Command), p.Host, script)}, env
 	}

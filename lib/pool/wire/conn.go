@@ -217,7 +217,7 @@ func quote(what string, seen []string) error {
 	}
 	text := strings.Join(seen, " | ")
 	if len(text) > 300 {
-		text = text[:300] + "…"
+		text = text[:300] + "..."
 	}
 	return fmt.Errorf("%s, but %q", what, text)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // job is a task on this node.

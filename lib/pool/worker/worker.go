@@ -97,7 +97,7 @@ func Run(o Options) error {
 	if err := in.Next(&first); err != nil || first.Setup == nil {
 		w.out.Close()
 		if err != nil {
-			return errors.New("the scheduler went away before it said anything")
+			return errors.New("the scheduler disconnected before its first message")
 		}
 		return errors.New("the scheduler did not begin with its setup")
 	}

@@ -291,7 +291,7 @@ func (q *Queue) publish(ctx context.Context, id task.ID, a task.Artifact, from i
 			if there.Size == a.Size && q.arrived(ctx, id, a.Path) {
 				return nil
 			}
-			return broken("it is announced already, and the queue gives no URL to send it to")
+			return broken("it is already announced, and the queue gives no URL for its upload")
 		}
 		if !webAddress(string(there.PutURL)) {
 			return fault.Errorf(fault.Unavailable, "URL to send it to is not an http or https URL")

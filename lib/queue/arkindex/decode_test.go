@@ -280,6 +280,7 @@ func TestConfigurationFile(t *testing.T) {
 func FuzzConfigurationFile(f *testing.F) {
 	f.Add("k", []byte(`{"a": [1e5, "\u2028", -0.0]}`))
 	f.Add("configuration", []byte(`"\ud800"`))
+	f.Add("Configuration", []byte(`"0"`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		if !json.Valid(value) {
 			return
@@ -289,20 +290,23 @@ func FuzzConfigurationFile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back struct {
-			Configuration []struct {
-				Value any `json:"value"`
-			} `json:"configuration"`
-		}
+		// Into a map, as the keys of a struct match in any case, and those of Python do not.
+		var back map[string]json.RawMessage
 		if err := json.Unmarshal(file, &back); err != nil {
+			t.Fatalf("%v: %s", err, file)
+		}
+		var settings []struct {
+			Value any `json:"value"`
+		}
+		if err := json.Unmarshal(back["configuration"], &settings); err != nil {
 			if strings.Contains(err.Error(), "cannot unmarshal number") {
 				return // beyond a float64
 			}
 			t.Fatalf("%v: %s", err, file)
 		}
 		var want any
-		if json.Unmarshal(value, &want) == nil && !reflect.DeepEqual(back.Configuration[0].Value, want) {
-			t.Errorf("%s comes back as %v", value, back.Configuration[0].Value)
+		if json.Unmarshal(value, &want) == nil && !reflect.DeepEqual(settings[0].Value, want) {
+			t.Errorf("%s comes back as %v", value, settings[0].Value)
 		}
 	})
 }

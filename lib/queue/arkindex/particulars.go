@@ -72,7 +72,7 @@ func (q *Queue) keepParticulars(actions []task.Action) {
 		err = renameio.WriteFile(q.particularsFile(), contents, 0o600)
 	}
 	if err != nil {
-		q.log.Debug("particulars of the tasks are not kept", "error", err)
+		q.log.Debug("details of the tasks are not saved", "error", err)
 		return
 	}
 	q.kept = tasks

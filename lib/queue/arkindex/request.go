@@ -358,7 +358,7 @@ func details(answer any, depth int) []string {
 func clip(s string, n int) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + "…"
+		s = strings.ToValidUTF8(s[:n], "") + "..."
 	}
 	return task.Clean(s)
 }

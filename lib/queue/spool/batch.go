@@ -79,7 +79,7 @@ func (s *Spool) AddAll(key string, command []string, entries []Entry) (Batch, er
 		}
 		// Another call with this key was faster.
 	}
-	return Batch{}, fault.Errorf(fault.Unavailable, "spool: others submit with key %q all the time", key)
+	return Batch{}, fault.Errorf(fault.Unavailable, "spool: other processes keep submitting with key %q", key)
 }
 
 // stage writes the tasks of a batch that are not in before, commits them and moves them to new/.

@@ -32,7 +32,7 @@ func CheckName(name string) error {
 // digits, '.', '_' and '-', the first one a letter or digit, at most 128. "" means no group.
 func CheckGroup(group string) error {
 	if len(group) > maxGroup {
-		return fmt.Errorf("group %.20q… is longer than %d characters", group, maxGroup)
+		return fmt.Errorf("group %.20q... is longer than %d characters", group, maxGroup)
 	}
 	for i := range len(group) {
 		if c := group[i]; !letter(c) && (i == 0 || c != '-' && c != '_' && c != '.') {
@@ -79,7 +79,7 @@ func CheckParameter(name string) error {
 		return errors.New("the name of a parameter is empty")
 	}
 	if len(name) > maxParameter {
-		return fmt.Errorf("parameter %.20q… is longer than %d characters", name, maxParameter)
+		return fmt.Errorf("parameter %.20q... is longer than %d characters", name, maxParameter)
 	}
 	for i := range len(name) {
 		c := name[i]
@@ -98,7 +98,7 @@ func letter(c byte) bool {
 func text(what, s string, limit int) error {
 	switch {
 	case len(s) > limit:
-		return fmt.Errorf("%s %.20q… is longer than %d bytes", what, s, limit)
+		return fmt.Errorf("%s %.20q... is longer than %d bytes", what, s, limit)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("%s %q is not UTF-8", what, s)
 	}

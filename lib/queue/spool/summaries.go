@@ -71,9 +71,11 @@ func (s *Spool) Summaries() ([]Summary, error) {
 	// A task only moves forward: listing in this order misses none.
 	for _, dir := range []string{newDir, activeDir, doneDir} {
 		if err := s.eachName(dir, func(name string) {
-			if i, ok := at[task.ID(strings.TrimSuffix(name, ".json"))]; ok && strings.HasSuffix(name, ".json") {
-				where[i] = dir[0]
-				return
+			if id, bare := strings.CutSuffix(name, ".json"); bare {
+				if i, ok := at[task.ID(id)]; ok {
+					where[i] = dir[0]
+					return
+				}
 			}
 			id, agent := fileParts(name)
 			if i, ok := at[id]; ok {

@@ -34,7 +34,7 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 		want   task.State
 		reason string
 	}{
-		"more":   {"head -c 300M /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}", task.Error, "out of memory: it needs more than the 64MiB that it asked for"},
+		"more":   {"head -c 300M /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}", task.Error, "out of memory: it needs more than the requested 64MiB"},
 		"enough": {"head -c 1M /dev/zero | tail | wc -c", task.Completed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,9 +47,9 @@ type excess struct {
 
 func (e excess) String() string {
 	if e.Used == 0 {
-		return fmt.Sprintf("out of memory: it needs more than the %s that it asked for", unit.ShortSize(e.Limit))
+		return fmt.Sprintf("out of memory: it needs more than the requested %s", unit.ShortSize(e.Limit))
 	}
-	return fmt.Sprintf("out of memory: it used %s of the %s that it asked for", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
+	return fmt.Sprintf("out of memory: it used %s of the requested %s", unit.ShortSize(e.Used&^(1<<20-1)), unit.ShortSize(e.Limit))
 }
 
 // makeGroup creates a cgroup for a job, if one is delegated to this process. Its path is recorded

@@ -77,7 +77,7 @@ func Check(n runner.Needs, has Resources) error {
 	return err
 }
 
-// takes returns what a task asks for, if the machine has it.
+// takes returns what a task requests, if the machine has it.
 func takes(n runner.Needs, has Resources) (Resources, error) {
 	if n.Request.Find == "" {
 		return Resources{}, nil
@@ -121,7 +121,7 @@ func takesOf(a request.Alternative, has Resources) (Resources, error) {
 	r := Resources{CPUs: max(1, a.Cores) * max(1, a.Tasks), Memory: a.Memory}
 	for _, g := range a.GPUs {
 		if !g.AnyModel() {
-			return no("which GPUs this machine has is not known; ask for gpu() * N")
+			return no("the models of this machine's GPUs are not known; request gpu() * N")
 		}
 		r.GPUs += max(1, g.Count)
 	}
@@ -207,7 +207,7 @@ const takesSuffix = ".takes"
 
 // fits allocates what a job needs of what is left, if that is enough.
 func (r Resources) fits(job Resources) (Resources, bool) {
-	// A job that asks for nothing is not counted.
+	// A job that requests nothing is not counted.
 	if job.CPUs > max(0, r.CPUs) || job.Memory > max(0, r.Memory) || job.GPUs > r.GPUs {
 		return job, false
 	}

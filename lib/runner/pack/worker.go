@@ -24,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 const (
@@ -517,7 +518,7 @@ func Script(words []string) []byte {
 	w := bufio.NewWriter(&b)
 	fmt.Fprint(w, "#!/bin/bash\n# A pilot: a job that runs short tasks, made by ponos-start.\nexec")
 	for _, word := range words {
-		fmt.Fprint(w, " '"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+		fmt.Fprint(w, " "+shell.Quote(word))
 	}
 	fmt.Fprintln(w)
 	w.Flush()

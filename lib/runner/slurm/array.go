@@ -135,13 +135,14 @@ func (r *Runner) Alike(ctx context.Context, s runner.Submission) (key string, mo
 		return "", 1
 	}
 	given, err := r.options.forTask(ctx, s.Needs, s.Label)
-	if err != nil || slices.ContainsFunc(given, func(o string) bool { return strings.HasPrefix(o, "--array") }) {
+	if err != nil || given.Has("array") {
 		return "", 1
 	}
+	class := given.Args()
 	if r.options.config.Learn != "" { // by the names of jobs
-		given = append(given, stem(s.Label))
+		class = append(class, stem(s.Label))
 	}
-	return strings.Join(append(given, strconv.Itoa(width), s.Shared.Like), "\x00"), most
+	return strings.Join(append(class, strconv.Itoa(width), s.Shared.Like), "\x00"), most
 }
 
 // stem returns the job name of any task with such a label, without numbers.

@@ -68,7 +68,7 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		// squeue may still show some of it.
 		j, e := &jobs[i], &all[i]
 		if !e.noAccounting && !e.missing(lag) {
-			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting does not know it yet"
+			j.Unknown, j.Lost, j.Reason = true, true, "the job has ended, and accounting has no record of it yet"
 			continue
 		}
 		if q := e.queue; q != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/config"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/unit"
 	"github.com/ponos-tools/ponos/lib/usage"
@@ -62,15 +62,15 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 
 // withLearned replaces options that are configured for all tasks by what was learned, unless that is
 // more.
-func withLearned(all config.Options, l usage.Learned) config.Options {
+func withLearned(all sbatch.Options, l usage.Learned) sbatch.Options {
 	if text, given := all.Get("time"); l.Time > 0 {
 		if d, err := slurm.ParseDuration(text); !given || err == nil && (d == 0 || l.Time < d) {
-			all = replace(all, config.Options{{Key: "time", Name: "time", Value: slurm.FormatDuration(l.Time)}})
+			all = replace(all, sbatch.Option{Name: "time", Value: slurm.FormatDuration(l.Time)})
 		}
 	}
 	if text, given := all.Get("mem"); l.MemMB > 0 {
 		if mb, err := slurm.ParseMemory(text); !given || err == nil && (mb == 0 || float64(l.MemMB) < mb) {
-			all = replace(all, config.Options{{Key: "mem", Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)}})
+			all = replace(all, sbatch.Option{Name: "mem", Value: slurm.FormatMemory(l.MemMB << 20)})
 		}
 	}
 	return all

@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/usage"
@@ -44,7 +45,7 @@ func TestLearned(t *testing.T) {
 		runs += consumed("2"+id, "train-"+id, "COMPLETED", "01:00:00", end, "3000") // not of a task
 	}
 	base := opts("time=60", "mem=1G")
-	find := func(_ context.Context, request string, l usage.Learned) (config.Options, error) {
+	find := func(_ context.Context, request string, l usage.Learned) (sbatch.Options, error) {
 		return opts("partition="+request, "time="+slurm.FormatDuration(l.Time)), nil
 	}
 	for _, tt := range []struct {
@@ -71,7 +72,7 @@ func TestLearned(t *testing.T) {
 		sacct := &listed{text: runs, err: tt.err}
 		o := &options{client: &slurm.Client{Run: sacct}, config: tt.config, find: find, now: time.Now, uid: 1000, partitionsRead: true}
 		for range 2 {
-			if got, err := o.forTask(t.Context(), tt.needs, tt.name); err != nil || strings.Join(got, " ") != tt.want {
+			if got, err := o.forTask(t.Context(), tt.needs, tt.name); err != nil || got.String() != tt.want {
 				t.Errorf("%s: %q, %v; want %s", tt.what, got, err, tt.want)
 			}
 		}

@@ -7,20 +7,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // limited checks the options of a job against slurm.limits. The limits also hold for what a job gets
 // by default: where an option is not given, it is set to the limit.
-func (o *options) limited(ctx context.Context, all *config.Options) error {
+func (o *options) limited(ctx context.Context, all *sbatch.Options) error {
 	l := o.config.Limits
 	over := func(format string, args ...any) error {
 		return fault.Errorf(fault.Usage, "more than slurm.limits allows: "+format, args...)
 	}
 	add := func(name, value string) {
-		*all = append(*all, config.Option{Key: name, Name: name, Value: value})
+		*all = append(*all, sbatch.Option{Name: name, Value: value})
 	}
 	if most := time.Duration(l.Time); most > 0 {
 		text, given := all.Get("time")
@@ -35,7 +35,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 	if l.GPUs > 0 {
 		n, known := gpus(*all)
 		if !known {
-			return fault.Errorf(fault.Usage, "slurm.limits limits GPUs, and the options of the job do not say how many it asks for")
+			return fault.Errorf(fault.Usage, "slurm.limits limits GPUs, and the options of the job do not say how many it requests")
 		}
 		if n > l.GPUs {
 			return over("%d GPUs; %d at most", n, l.GPUs)
@@ -73,7 +73,7 @@ func (o *options) limited(ctx context.Context, all *config.Options) error {
 const most = 1 << 20
 
 // gpus returns how many GPUs a job with these options gets at most, if that can be known.
-func gpus(all config.Options) (n int, known bool) {
+func gpus(all sbatch.Options) (n int, known bool) {
 	known = true
 	number := func(name string) int {
 		text, given := all.Get(name)

@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/unit"
 	"github.com/ponos-tools/ponos/lib/usage"
@@ -18,7 +19,7 @@ import (
 
 // A Finder returns the options of sbatch for a resource request. Where the request does not specify
 // time or memory, they are as learned, if anything was learned.
-type Finder func(ctx context.Context, request string, learned usage.Learned) (config.Options, error)
+type Finder func(ctx context.Context, request string, learned usage.Learned) (sbatch.Options, error)
 
 // options returns the options of sbatch for tasks. The configuration and the partitions are read once
 // in the life of a tool.
@@ -31,7 +32,7 @@ type options struct {
 	past   past
 
 	mu             sync.Mutex
-	made           [2]config.Options
+	made           [2]sbatch.Options
 	isMade         [2]bool
 	found          map[asked]answer
 	partitions     []slurm.Partition
@@ -47,7 +48,7 @@ type asked struct {
 // answer is the result of a task's request.
 type answer struct {
 	at      time.Time
-	options config.Options
+	options sbatch.Options
 }
 
 // answerServes is how long an answer to a request is reused: many tasks of one turn have the same
@@ -58,7 +59,7 @@ const answerServes = time.Minute
 // name have taught and what its request finds, then its own options, and finally the changes of this
 // attempt. The error is of kind fault.Usage if options exceed slurm.limits, and of kind fault.Failed
 // if nothing satisfies the request.
-func (o *options) forTask(ctx context.Context, n runner.Needs, name string) ([]string, error) {
+func (o *options) forTask(ctx context.Context, n runner.Needs, name string) (sbatch.Options, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all, err := o.configured(ctx, n.GPU)
@@ -80,15 +81,11 @@ func (o *options) forTask(ctx context.Context, n runner.Needs, name string) ([]s
 	if err := o.requeueOnSpot(ctx, &all); err != nil {
 		return nil, err
 	}
-	out := make([]string, 0, len(all))
-	for _, option := range all {
-		out = append(out, option.Arg())
-	}
-	return out, nil
+	return all, nil
 }
 
 // configured returns the options of the configuration.
-func (o *options) configured(ctx context.Context, gpu bool) (config.Options, error) {
+func (o *options) configured(ctx context.Context, gpu bool) (sbatch.Options, error) {
 	i, section, key := 0, o.config.CPU, "slurm.cpu"
 	if gpu {
 		i, section, key = 1, o.config.GPU, "slurm.gpu"
@@ -102,43 +99,43 @@ func (o *options) configured(ctx context.Context, gpu bool) (config.Options, err
 		if err != nil {
 			return nil, err
 		}
-		o.made[i], o.isMade[i] = resolved.With(more), true
+		o.made[i], o.isMade[i] = resolved.With(more...), true
 	}
 	return slices.Clone(o.made[i]), nil
 }
 
 // own replaces what is configured by what the task itself needs.
-func (o *options) own(ctx context.Context, all config.Options, n runner.Needs, learned usage.Learned) (config.Options, error) {
+func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, learned usage.Learned) (sbatch.Options, error) {
 	if n.Request.Find != "" {
 		found, err := o.solve(ctx, n.Request.Find, learned)
 		if err != nil {
 			return nil, fault.Wrap(fault.KindOf(err), &findError{"the request", err})
 		}
 		// The result has a partition, so no other option may choose one.
-		all = slices.DeleteFunc(all, func(e config.Option) bool {
+		all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
 			return slices.Contains([]string{"partition", "constraint", "prefer", "nodelist", "reservation"}, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
 		})
-		all = replace(all, found)
+		all = replace(all, found...)
 	}
 	for _, list := range [][]string{n.Request.Sbatch, n.Changed} {
 		for _, text := range list {
-			name, value, hasValue, err := need.Option(text)
+			option, err := need.Option(text)
 			if err != nil {
 				return nil, fault.Wrap(fault.Usage, err)
 			}
-			if name == "time" {
-				if d, err := unit.Duration(value); err == nil { // sbatch does not accept "2h"
-					value = slurm.FormatDuration(d)
+			if option.Name == "time" {
+				if d, err := unit.Duration(option.Value); err == nil { // sbatch does not accept "2h"
+					option.Value = slurm.FormatDuration(d)
 				}
 			}
-			all = replace(all, config.Options{{Key: name, Name: name, Value: value, Flag: !hasValue}})
+			all = replace(all, option)
 		}
 	}
 	return all, nil
 }
 
 // solve finds options for a request.
-func (o *options) solve(ctx context.Context, request string, learned usage.Learned) (config.Options, error) {
+func (o *options) solve(ctx context.Context, request string, learned usage.Learned) (sbatch.Options, error) {
 	key := asked{request, learned}
 	if known, ok := o.found[key]; ok && o.now().Sub(known.at).Abs() < answerServes {
 		return known.options, nil
@@ -166,26 +163,26 @@ var families = [][]string{
 }
 
 // replace is With, but an option also replaces the others of its family.
-func replace(all, later config.Options) config.Options {
+func replace(all sbatch.Options, later ...sbatch.Option) sbatch.Options {
 	for _, l := range later {
 		for k, family := range families {
 			if slices.Contains(family, l.Name) && (k > 0 || namesGPU(l)) {
-				all = slices.DeleteFunc(all, func(e config.Option) bool { return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e)) })
+				all = slices.DeleteFunc(all, func(e sbatch.Option) bool { return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e)) })
 			}
 		}
-		all = all.With(config.Options{l})
+		all = all.With(l)
 	}
 	return all
 }
 
 // namesGPU reports whether an option of the first family is about GPUs: others may be about any
 // resource.
-func namesGPU(o config.Option) bool {
+func namesGPU(o sbatch.Option) bool {
 	return strings.HasPrefix(o.Name, "gpus") || strings.Contains(o.Value, "gpu")
 }
 
 // Resolve replaces the key "find" by the options of the launcher found.
-func Resolve(ctx context.Context, find Finder, key string, o config.Options) (config.Options, error) {
+func Resolve(ctx context.Context, find Finder, key string, o sbatch.Options) (sbatch.Options, error) {
 	request, ok := o.Get("find")
 	if !ok {
 		return o, nil
@@ -200,7 +197,7 @@ func Resolve(ctx context.Context, find Finder, key string, o config.Options) (co
 	// Options given beside "find" are more explicit, and win.
 	for _, option := range o {
 		if option.Name != "find" {
-			found = found.With(config.Options{option})
+			found = found.With(option)
 		}
 	}
 	return found, nil
@@ -216,20 +213,17 @@ func (e *findError) Unwrap() error { return e.err }
 
 // requeueOnSpot adds --requeue where jobs of a partition can be preempted, unless the configuration
 // has an option for it.
-func (o *options) requeueOnSpot(ctx context.Context, all *config.Options) error {
-	for _, option := range *all {
-		if option.Name == "requeue" || option.Name == "no-requeue" {
-			return nil
-		}
+func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error {
+	if all.Has("requeue") || all.Has("no-requeue") {
+		return nil
 	}
 	list, err := o.readPartitions(ctx)
 	if err != nil {
 		return err
 	}
-	partitions, _ := all.Get("partition")
-	for name := range strings.SplitSeq(partitions, ",") {
+	for name := range strings.SplitSeq(all.Value("partition"), ",") {
 		if slices.ContainsFunc(list, func(p slurm.Partition) bool { return p.Preemptible() && (p.Name == name || name == "" && p.Default) }) {
-			*all = append(*all, config.Option{Key: "requeue", Name: "requeue", Flag: true})
+			*all = append(*all, sbatch.Option{Name: "requeue", Bare: true})
 			return nil
 		}
 	}

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +10,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-func opts(args ...string) config.Options {
-	var out config.Options
+func opts(args ...string) sbatch.Options {
+	var out sbatch.Options
 	for _, a := range args {
-		name, value, has := strings.Cut(a, "=")
-		out = append(out, config.Option{Key: name, Name: name, Value: value, Flag: !has})
+		out = append(out, sbatch.Parse(a))
 	}
 	return out
 }
@@ -31,7 +30,7 @@ func TestNeedsOfATask(t *testing.T) {
 	asked := 0
 	o := &options{
 		config: config.Slurm{Base: opts("time=5", "account=a", "no-requeue"), CPU: opts("partition=cpu", "mem-per-cpu=1G"), GPU: opts("partition=gpu", "gres=gpu:1,shard:2", "constraint=x")},
-		find: func(_ context.Context, request string, _ usage.Learned) (config.Options, error) {
+		find: func(_ context.Context, request string, _ usage.Learned) (sbatch.Options, error) {
 			asked++
 			switch request {
 			case "none":
@@ -77,7 +76,7 @@ func TestNeedsOfATask(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || strings.Join(got, " ") != tt.want {
+		if err != nil || got.String() != tt.want {
 			t.Errorf("%+v: %q, %v; want %s", tt.needs, got, err, tt.want)
 		}
 	}
@@ -87,7 +86,7 @@ func TestNeedsOfATask(t *testing.T) {
 	// Without options of its own, a job must not pass the ceilings either.
 	o.config = config.Slurm{Limits: config.Limits{Time: config.Duration(time.Hour), Partitions: config.Names{"gpu"}, Accounts: config.Names{"a"}}}
 	o.isMade = [2]bool{}
-	if got, err := o.forTask(t.Context(), runner.Needs{}, ""); err != nil || !slices.Equal(got, []string{"--time=1:00:00", "--partition=gpu", "--account=a"}) {
+	if got, err := o.forTask(t.Context(), runner.Needs{}, ""); err != nil || got.String() != "--time=1:00:00 --partition=gpu --account=a" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -96,7 +95,7 @@ func TestNeedsOfATask(t *testing.T) {
 func TestRefusedNeeds(t *testing.T) {
 	for request, refused := range map[string]bool{"none": true, "bad": true, "away": false} {
 		kinds := map[string]fault.Kind{"none": fault.Failed, "bad": fault.Usage, "away": fault.Unavailable}
-		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned) (config.Options, error) {
+		r := New(&slurm.Client{}, config.Slurm{}, func(context.Context, string, usage.Learned) (sbatch.Options, error) {
 			return nil, fault.Errorf(kinds[request], "no")
 		})
 		r.listing.list = func(context.Context) ([]slurm.Job, error) { return nil, nil }

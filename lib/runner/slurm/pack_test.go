@@ -42,7 +42,7 @@ func TestShort(t *testing.T) {
 		"--time=5 --mem=many":                                        "no",
 	} {
 		got := "no"
-		if tk, p, ok := packing().short(strings.Fields(given)); ok {
+		if tk, p, ok := packing().short(opts(strings.Fields(given)...)); ok {
 			got = fmt.Sprintf("%d CPUs, %d MiB, %v; %s", tk.CPUs, tk.Mem>>20, tk.Limit, strings.Join(p.Options, " "))
 		}
 		if got != want {
@@ -87,7 +87,7 @@ func TestJudgePacked(t *testing.T) {
 		{name: "its pilot was cancelled before it began", packed: taken, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
 		{name: "its pilot was cancelled when it had it", packed: taken, owner: "7.1", queue: row("CANCELLED"), want: `unknown "the task was lost with its pilot job 7: the job was cancelled, and not by this agent"`},
 		{name: "and that is a fact", packed: taken, owner: "7.1", queue: row("CANCELLED"), missing: fact, want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
-		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting does not know its end"`},
+		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting has no record of its end"`},
 		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, none: true, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
 		{name: "its ticket is gone", packed: nowhere, want: `unknown "no trace of the task in pilot jobs"`},
 		{name: "its ticket is gone for good", packed: nowhere, missing: fact, want: `error "no trace of the task in pilot jobs" not begun`},

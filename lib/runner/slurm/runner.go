@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/pack"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -498,9 +499,8 @@ func (r *Runner) Past(ctx context.Context, since time.Time, dir func(task.ID) st
 	return jobs, nil
 }
 
-// Options returns the options of sbatch for tasks, such as --time=10, as configured or as found for a
-// resource request.
-func (r *Runner) Options(ctx context.Context, n runner.Needs) ([]string, error) {
+// Options returns the options of sbatch for tasks, as configured or as found for a resource request.
+func (r *Runner) Options(ctx context.Context, n runner.Needs) (sbatch.Options, error) {
 	return r.options.forTask(ctx, n, "")
 }
 
@@ -525,8 +525,8 @@ func (r *Runner) batch(ctx context.Context, s runner.Submission) (slurm.Batch, e
 }
 
 // batch returns a job with these options that runs in one directory and writes its output to another.
-func batch(given []string, name, comment, output, dir string) slurm.Batch {
-	return slurm.Batch{Options: append(given, "--job-name="+name, "--comment="+comment,
+func batch(given sbatch.Options, name, comment, output, dir string) slurm.Batch {
+	return slurm.Batch{Options: append(given.Args(), "--job-name="+name, "--comment="+comment,
 		"--output="+filepath.Join(output, runner.Output), "--open-mode=append", "--chdir="+dir), Env: Environ(os.Environ())}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/usage"
@@ -187,14 +188,14 @@ func TestSubmitErrors(t *testing.T) {
 }
 
 func TestFindTakesItsOptionsFromTheLauncher(t *testing.T) {
-	find := func(_ context.Context, request string, _ usage.Learned) (config.Options, error) {
-		return config.Options{{Name: "partition", Value: "gpu"}, {Name: "time", Value: "1:00:00"}, {Name: "comment", Value: request}}, nil
+	find := func(_ context.Context, request string, _ usage.Learned) (sbatch.Options, error) {
+		return sbatch.Options{{Name: "partition", Value: "gpu"}, {Name: "time", Value: "1:00:00"}, {Name: "comment", Value: request}}, nil
 	}
-	got, err := Resolve(t.Context(), find, "slurm.gpu", config.Options{{Name: "find", Value: "cuda(mem=14G)"}, {Name: "time", Value: "9"}})
-	if err != nil || len(got) != 3 || got[1].Value != "cuda(mem=14G)" || got[2] != (config.Option{Name: "time", Value: "9"}) {
+	got, err := Resolve(t.Context(), find, "slurm.gpu", sbatch.Options{{Name: "find", Value: "cuda(mem=14G)"}, {Name: "time", Value: "9"}})
+	if err != nil || len(got) != 3 || got[1].Value != "cuda(mem=14G)" || got[2] != (sbatch.Option{Name: "time", Value: "9"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := Resolve(t.Context(), nil, "slurm.gpu", config.Options{{Name: "find", Value: "x"}}); !fault.Is(err, fault.Usage) {
+	if _, err := Resolve(t.Context(), nil, "slurm.gpu", sbatch.Options{{Name: "find", Value: "x"}}); !fault.Is(err, fault.Usage) {
 		t.Errorf("got %v", err)
 	}
 }

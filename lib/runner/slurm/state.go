@@ -34,7 +34,7 @@ func why(state string) string {
 	case "TIMEOUT":
 		return "the job reached its time limit"
 	case "OUT_OF_MEMORY":
-		return "the job used more memory than it had asked for"
+		return "the job used more memory than it requested"
 	case "NODE_FAIL":
 		return "a node of the job failed"
 	case "BOOT_FAIL":
@@ -278,7 +278,7 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 	}
 	job.Unknown, job.Lost = true, true
 	job.Unaccounted = e.account == nil && !e.noAccounting && !e.unanswered
-	job.Reason = "squeue does not show the job, and accounting does not know its end"
+	job.Reason = "squeue does not show the job, and accounting has no record of its end"
 	return job
 }
 

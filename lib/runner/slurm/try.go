@@ -10,6 +10,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
@@ -17,13 +18,13 @@ import (
 // Try asks Slurm whether it would accept a job with the options that a task with these needs gets,
 // and submits nothing. It returns the options. An error of kind fault.Usage means that the options
 // are refused: permanently if it is runner.ErrRefused, else because of the present nodes.
-func (r *Runner) Try(ctx context.Context, n runner.Needs) ([]string, error) {
+func (r *Runner) Try(ctx context.Context, n runner.Needs) (sbatch.Options, error) {
 	given, err := r.options.forTask(ctx, n, "")
 	if err != nil {
 		return nil, err
 	}
 	err = r.client.TestOnly(ctx, slurm.Batch{
-		Options: append(append([]string(nil), given...), "--job-name=ponos-setup", "--output=/dev/null", "--wrap=true"), Env: Environ(os.Environ()),
+		Options: append(given.Args(), "--job-name=ponos-setup", "--output=/dev/null", "--wrap=true"), Env: Environ(os.Environ()),
 	})
 	if err == nil {
 		return given, nil
@@ -32,9 +33,9 @@ func (r *Runner) Try(ctx context.Context, n runner.Needs) ([]string, error) {
 	case errors.Is(failed, runner.ErrFull): // there is no room at this time, but the options are valid
 		return given, nil
 	case errors.Is(failed, runner.ErrUnmet):
-		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, strings.Join(given, " "))
+		return given, fault.Errorf(fault.Usage, "%w (the options are %s)", err, given)
 	case errors.Is(failed, runner.ErrRefused):
-		return given, fault.Hint(fault.Errorf(fault.Usage, "%w (the options are %s)", failed, strings.Join(given, " ")), r.nearest(ctx, err, given))
+		return given, fault.Hint(fault.Errorf(fault.Usage, "%w (the options are %s)", failed, given), r.nearest(ctx, err, given))
 	}
 	return given, err
 }
@@ -45,7 +46,7 @@ var (
 )
 
 // nearest returns a hint for a name that Slurm does not know, or "".
-func (r *Runner) nearest(ctx context.Context, err error, given []string) string {
+func (r *Runner) nearest(ctx context.Context, err error, given sbatch.Options) string {
 	var e *slurm.Error
 	if !errors.As(err, &e) || e.Exit == nil {
 		return ""
@@ -70,12 +71,8 @@ func (r *Runner) nearest(ctx context.Context, err error, given []string) string 
 		for _, p := range list {
 			names = append(names, p.Name)
 		}
-		for _, option := range given {
-			if name, ok := strings.CutPrefix(option, "--partition="); ok {
-				if hint := mean(name, names); hint != "" {
-					return hint
-				}
-			}
+		if hint := mean(given.Value("partition"), names); hint != "" {
+			return hint
 		}
 		return "the partitions are " + strings.Join(names, ", ")
 	}

@@ -114,7 +114,7 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 // destroyed itself is no longer in any list. It reports whether the bill is complete for the
 // instance. An instance that destroys itself exists for the grace after a list has shown it, so the
 // bill must reach beyond that; a time in the future is only the end of a day or of a contract. A bill
-// from before the instance was missed does not count. All orders of a turn ask for the same bill as
+// from before the instance was missed does not count. All orders of a turn request the same bill as
 // reconcile, which may have many pages; if it cannot be read, only one of them asks.
 func (r *Runner) toldByBill(ctx context.Context, v *view, o *order) bool {
 	if r.BillInterval <= 0 || o.told() != nil {

@@ -328,7 +328,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				return err
 			}
 		}
-		e := end{State: task.Stopped, Reason: "stopped as the queue asked", Cancelled: true}
+		e := end{State: task.Stopped, Reason: "stopped at the request of the queue", Cancelled: true}
 		if o.Ran.IsZero() && o.Instance == 0 {
 			err = r.finish(o, e)
 		} else {
@@ -370,7 +370,7 @@ func (r *Runner) gone(ctx context.Context, o *order) error {
 		// Only a list from now on shows the result.
 		since = r.now()
 		if since.After(until) {
-			return fmt.Errorf("instance %d is not gone %v after it was destroyed; it is tried again", o.Instance, r.StopWait)
+			return fmt.Errorf("instance %d still exists %v after it was destroyed; trying again", o.Instance, r.StopWait)
 		}
 		if err := r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)); err != nil {
 			return err

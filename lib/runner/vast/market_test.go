@@ -1675,7 +1675,7 @@ func TestDestroyedItself(t *testing.T) {
 				}
 				return
 			}
-			const awaited = "maybe after the end of its task: the bill is awaited, which tells the exit code"
+			const awaited = "maybe after the end of its task: waiting for the bill, which shows the exit code"
 			if j := s.turn()[s.job(1)]; j.State.Final() != (c.noBill != nil) || c.noBill == nil && (strings.Count(s.output(1), awaited) != 1 || strings.Count(s.said.String(), awaited) != 1) {
 				t.Errorf("%+v\n%s\n%s", j, s.output(1), s.said)
 			}

@@ -169,7 +169,7 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 	return true, fault.Hint(later("the order is held for %v: %s", pause, o.Status), hint)
 }
 
-// ordering returns the error of an order that the market cannot accept now. If the market asks for
+// ordering returns the error of an order that the market cannot accept now. If the market requests
 // fewer requests, that is reported once for as long as it lasts.
 func (r *Runner) ordering(ctx context.Context, err error) error {
 	if !errors.Is(err, vastai.ErrQuota) && !errors.Is(err, vastai.ErrBusy) {

@@ -162,7 +162,7 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 			switch {
 			case failed[u.Instance.ID] != nil:
 			case err != nil:
-				failed[u.Instance.ID] = fmt.Errorf("instance %d: it was asked to be destroyed, and whether it is gone is not known: %w", u.Instance.ID, err)
+				failed[u.Instance.ID] = fmt.Errorf("instance %d: its destruction was requested, and the result is not known: %w", u.Instance.ID, err)
 			case shown.Odd > r.odd || slices.ContainsFunc(shown.Instances, func(i vastai.Instance) bool { return i.ID == u.Instance.ID }):
 				there = append(there, u)
 			}

@@ -10,12 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -99,6 +102,13 @@ func keepRows(rows, states string) string {
 	return b.String()
 }
 
+func TestMain(m *testing.M) {
+	// The expected output has symbols; TestASCII sets another locale.
+	os.Setenv("LC_ALL", "C.UTF-8")
+	os.Setenv("TERM", "xterm-256color")
+	os.Exit(m.Run())
+}
+
 const fixtures = "../../slurm/testdata/22.05.8/queue"
 
 // fairshare runs the tool at the time at which the fixtures were captured.
@@ -130,6 +140,56 @@ func fairshare(t *testing.T, r recorded, args ...string) (code int, stdout, stde
 	var out, errs bytes.Buffer
 	code = tool(a, &out, &errs).Run(context.Background(), append([]string{"fairshare"}, args...), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// TestASCII prints the same without symbols, as wide as with them, and the same JSON.
+func TestASCII(t *testing.T) {
+	dumb := [][2]string{{"LC_ALL", "C"}, {"LC_ALL", ""}, {"TERM", "dumb"}}
+	for _, name := range []string{"LC_CTYPE", "LANG"} {
+		t.Setenv(name, "")
+	}
+	symbols := 0
+	for _, args := range [][]string{
+		{"-a"}, {"-A", "csi"}, {"jobs"}, {"jobs", "2"}, {"jobs", "81"}, {"jobs", "--json"}, {"holes"}, {"holes", "-p", "gpu", "--json"},
+		{"history", "-a", "--since", "2d"}, {"history", "-a", "--by", "account"}, {"--help"}, {"jobs", "no-job"},
+	} {
+		_, out, errs := fairshare(t, recorded{}, args...)
+		if strings.ContainsFunc(out, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			symbols++
+		}
+		for _, variable := range dumb {
+			was := os.Getenv(variable[0])
+			t.Setenv(variable[0], variable[1])
+			_, plainOut, plainErrs := fairshare(t, recorded{}, args...)
+			want := locale.Symbols(out)
+			if slices.Contains(args, "--json") {
+				want = out // with names that are not ASCII
+			}
+			if plainOut != want || plainErrs != errs {
+				t.Errorf("%v: fairshare %v prints\n%s%s\nwant\n%s%s", variable, args, plainOut, plainErrs, want, errs)
+			}
+			if utf8.RuneCountInString(plainOut) != utf8.RuneCountInString(out) || want != out && len(plainOut) != utf8.RuneCountInString(out) {
+				t.Errorf("%v: fairshare %v is not ASCII, or has other columns:\n%s", variable, args, plainOut)
+			}
+			t.Setenv(variable[0], was)
+		}
+	}
+	if symbols < 5 {
+		t.Errorf("only %d outputs have symbols", symbols)
+	}
+}
+
+// A name that is not ASCII is data, and remains unchanged in every locale.
+func TestNamesKeepTheirLetters(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(fixtures, "squeue.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LC_ALL", "C")
+	named := strings.Replace(string(text), "alice", "zoé…", 1)
+	if _, out, errs := fairshare(t, recorded{files: map[string]string{"squeue": named}}, "jobs"); !strings.Contains(out, "zoé…") {
+		t.Errorf("%s%s", out, errs)
+	}
 }
 
 // TestGolden compares whole outputs. Run with -update after a change, and read
@@ -403,8 +463,8 @@ func TestWaitingHelps(t *testing.T) {
 		mine, other int
 		want        string
 	}{
-		{0, 1, "waiting alone does not overtake it: its age grows as fast"}, {0, 2, "the other does not grow older: by age alone this job overtakes it in 1d"},
-		{2, 1, "waiting alone does not overtake it: this job does not grow older (a limit on jobs that do, or it is not eligible)"},
+		{0, 1, "waiting alone does not overtake it: its age grows as fast"}, {0, 2, "the age of the other does not grow: by age alone this job overtakes it in 1d"},
+		{2, 1, "waiting alone does not overtake it: the age of this job does not grow (a limit on the number of jobs whose age grows, or it is not eligible)"},
 	} {
 		if got := v.waitingHelps(c.mine, c.other, 100); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/priority"
 	"github.com/ponos-tools/ponos/lib/slurm"
@@ -219,7 +220,7 @@ func (v *historyView) text(p *page) error {
 			}
 			options = append(options, asciigraph.SeriesColors(colors...))
 		}
-		p.print(strings.ReplaceAll(asciigraph.PlotMany(plotted, options...), "-0.0 ", " 0.0 "))
+		p.print(locale.Symbols(strings.ReplaceAll(asciigraph.PlotMany(plotted, options...), "-0.0 ", " 0.0 ")))
 		p.print("\n\n")
 	}
 	total := 0.0
@@ -270,13 +271,14 @@ func sparkline(values []float64, width int) string {
 		values = joined
 	}
 	largest := slices.Max(values)
+	levels := []rune(locale.Symbols("·▁▂▃▄▅▆▇█"))
 	var b strings.Builder
 	for _, x := range values {
 		if x <= 0 || largest <= 0 {
-			b.WriteRune('·')
+			b.WriteRune(levels[0])
 			continue
 		}
-		b.WriteRune([]rune("▁▂▃▄▅▆▇█")[min(7, int(x/largest*8))])
+		b.WriteRune(levels[min(8, 1+int(x/largest*8))])
 	}
 	return b.String()
 }

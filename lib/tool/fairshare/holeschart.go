@@ -9,6 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/forecast"
 	"github.com/ponos-tools/ponos/lib/hostlist"
+	"github.com/ponos-tools/ponos/lib/locale"
 )
 
 // lines are the futures of the nodes of the chosen partitions, with everything
@@ -92,7 +93,7 @@ func (v *holesView) chart(p *page) {
 		}
 		label := app.Sanitize(r.label)
 		if displayWidth(label) > left {
-			label = label[:left-1] + "…"
+			label = label[:left-1] + locale.Symbols("…")
 		}
 		p.print(label + strings.Repeat(" ", max(0, left-displayWidth(label))) + "  ")
 		color, run := "", strings.Builder{}
@@ -113,7 +114,7 @@ func (v *holesView) chart(p *page) {
 	}
 	v.axis(p, left, slots, slot)
 	legend := []struct{ color, text string }{
-		{green, "· free"}, {blue, "▒ part"}, {blue, "█ full"}, {yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
+		{green, locale.Symbols("· free")}, {blue, locale.Symbols("▒ part")}, {blue, locale.Symbols("█ full")}, {yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
 	}
 	indent := strings.Repeat(" ", left+2)
 	used := 0
@@ -145,7 +146,7 @@ func cell(line forecast.Timeline, from, to int64) (string, string) {
 	}
 	switch {
 	case !best.Taken:
-		return "·", green
+		return locale.Symbols("·"), green
 	case best.Kind == forecast.Unusable:
 		return "x", red
 	case best.Kind == forecast.Reserved:
@@ -155,11 +156,11 @@ func cell(line forecast.Timeline, from, to int64) (string, string) {
 	}
 	switch part := fullness(line, best); {
 	case part >= 0.999:
-		return "█", blue
+		return locale.Symbols("█"), blue
 	case part >= 0.5:
-		return "▓", blue
+		return locale.Symbols("▓"), blue
 	}
-	return "▒", blue
+	return locale.Symbols("▒"), blue
 }
 
 // fullness is how much of a node is taken: of its scarcest resource.
@@ -184,9 +185,9 @@ func (v *holesView) axis(p *page, left int, slots, slot int64) {
 	used := int64(0)
 	for k := int64(0); k+int64(len(form))+1 < slots; k += step {
 		p.print(strings.Repeat(" ", int(k-used)))
-		text := "│" + v.at.Add(time.Duration(k*slot)*time.Second).Format(form)
+		text := locale.Symbols("│") + v.at.Add(time.Duration(k*slot)*time.Second).Format(form)
 		if k == 0 {
-			text = "│now"
+			text = locale.Symbols("│now")
 		}
 		p.print(text)
 		used = k + int64(displayWidth(text))

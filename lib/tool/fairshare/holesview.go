@@ -37,7 +37,7 @@ type holesView struct {
 	holes  map[string][]offer
 }
 
-// offer is a hole in a partition, and how to ask for it.
+// offer is a hole in a partition, and how to request it.
 type offer struct {
 	forecast.Hole
 	minutes   int64    // forecast.Forever: without an end
@@ -198,7 +198,7 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	o.certainty, o.why = forecast.OutOfReach, or(why, "a job of yours would not start in it")
 }
 
-// request are the options with which sbatch asks for a hole.
+// request are the options with which sbatch requests a hole.
 func (v *holesView) request(p *slurm.Partition, o offer, count int) []string {
 	args := []string{"--partition=" + p.Name, "--nodes=" + strconv.Itoa(count)}
 	if o.Free.GPUs >= 1 {

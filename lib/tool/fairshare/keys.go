@@ -25,7 +25,7 @@ type screen interface {
 	typed() bool
 	// help is the last line.
 	help() string
-	// fit tells how many lines there are; 0: not known.
+	// fit reports how many lines there are; 0: not known.
 	fit(lines int)
 }
 
@@ -291,7 +291,7 @@ func (v *queueView) unwindow() {
 	v.screen.lines, v.screen.first = lines, first
 }
 
-// inside asks for what is shown instead of the list; done is whether that is all.
+// inside requests what is shown instead of the list; done is whether that is all.
 func (v *queueView) inside(ctx context.Context) (done bool, err error) {
 	s := v.screen
 	switch {

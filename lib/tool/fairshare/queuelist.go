@@ -171,7 +171,7 @@ func (v *queueView) list(p *page) {
 		return plain
 	})})
 	if p.table(len(v.rows)+offset, columns) > 0 {
-		p.line("", "columns hidden on this narrow terminal; fairshare jobs JOB has all")
+		p.line("", "columns hidden on this narrow terminal; fairshare jobs JOB shows all")
 	}
 	v.footnotes(p)
 }

@@ -24,7 +24,7 @@ import (
 type queueView struct {
 	ask                         *planner.Asker
 	users, accounts, partitions []string
-	ids                         []string // jobs that were asked for
+	ids                         []string // jobs that were requested
 	fields                      []field
 	noHeader                    bool
 	first                       int // 0: all
@@ -141,7 +141,7 @@ func (v *queueView) load(ctx context.Context) error {
 	return v.forecast(ctx)
 }
 
-// forecast plans the queue for the one job that was asked for: where and when it starts in
+// forecast plans the queue for the one job that was requested: where and when it starts in
 // each of its partitions, and with which time limit it would start now.
 func (v *queueView) forecast(ctx context.Context) error {
 	v.plan, v.fits = &planner.Planner{}, map[string]fit{}
@@ -280,7 +280,7 @@ func (v *queueView) components(i int) []priority.Part {
 }
 
 // tresReading computes the factor of a resource, of which sprio prints two
-// digits only, from what the job asks for and the partition has.
+// digits only, from what the job requests and the partition has.
 func (v *queueView) tresReading(j *slurm.Job, t slurm.TRESFactor) priority.Reading {
 	r := priority.Reading{Factor: t.Norm, Weighted: t.Weighted}
 	if v.config.PriorityFlag("NO_NORMAL_TRES") {
@@ -337,7 +337,7 @@ func (v *queueView) check(ctx context.Context) error {
 	return checkNames("account", v.accounts, accounts)
 }
 
-// choose picks the rows that were asked for.
+// choose picks the rows that were requested.
 func (v *queueView) choose() error {
 	v.rows = v.rows[:0]
 	found := make([]bool, len(v.ids))

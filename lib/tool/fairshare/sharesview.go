@@ -13,6 +13,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/forecast"
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/planner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -29,7 +30,7 @@ type sharesView struct {
 	rows   []slurm.Share
 	stand  *forecast.Standings
 	shown  []bool
-	own    []bool // rows that were asked for by name
+	own    []bool // rows that were requested by name
 	billed bool   // usage is counted by TRESBillingWeights
 }
 
@@ -87,7 +88,7 @@ func (v *sharesView) algorithmName() string {
 	return "classic"
 }
 
-// choose decides which rows are shown: those asked for, all below an account
+// choose decides which rows are shown: those requested, all below an account
 // asked for, and the accounts above.
 func (v *sharesView) choose() {
 	v.shown, v.own = make([]bool, len(v.rows)), make([]bool, len(v.rows))
@@ -179,7 +180,7 @@ func (v *sharesView) text(p *page) error {
 			}
 			return number(r.FairShare, 4)
 		})},
-		column{title: "USED│SHARE", cell: func(i int, b []byte) []byte {
+		column{title: locale.Symbols("USED│SHARE"), cell: func(i int, b []byte) []byte {
 			r := row(i)
 			if r.Depth == 0 || r.Parent {
 				return b
@@ -196,7 +197,7 @@ func (v *sharesView) text(p *page) error {
 	return nil
 }
 
-// notes says what the numbers mean for those who were asked for.
+// notes says what the numbers mean for the requested users and accounts.
 func (v *sharesView) notes(p *page) {
 	p.print("\n")
 	if !v.config.Multifactor() {
@@ -212,7 +213,7 @@ func (v *sharesView) notes(p *page) {
 		how += fmt.Sprintf("; it is reset to nothing %s, next on %s", period, at.Format("2006-01-02 15:04"))
 	}
 	p.line("", "%s; %s; fair share weighs %s in a priority (%s)", v.algorithmName(), how, number(v.config.Weight("FairShare"), 0),
-		"USED│SHARE: a bar beyond the line has used more than its share")
+		locale.Symbols("USED│SHARE")+": a bar beyond the line has used more than its share")
 	if v.config.Weight("FairShare") == 0 {
 		p.line("", "PriorityWeightFairShare is 0: the factor does not count")
 	}

@@ -30,7 +30,7 @@ type finisher interface{ finish() error }
 // shortestWatch is the highest rate: each turn asks slurmctld a few times.
 const shortestWatch = 5 * time.Second
 
-// show loads a view and prints it in the form that was asked for.
+// show loads a view and prints it in the form that was requested.
 func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) error {
 	every, err := duration("every", c.String("every"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// story tells everything about one job: a row for each partition it waits for.
+// story reports everything about one job: a row for each partition it waits for.
 func (v *queueView) story(p *page) error {
 	j := &v.jobs[v.rows[0]]
 	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
@@ -84,7 +84,7 @@ func storyTitle(j *slurm.Job) string {
 	return fmt.Sprintf("%q is %s", app.Sanitize(j.Name), strings.ToLower(j.State))
 }
 
-// request is what a job asks for, in words.
+// request is what a job requests, in words.
 func request(j *slurm.Job) string {
 	parts := []string{plural(int(j.Nodes), "node", "nodes"), plural(int(j.CPUs), "CPU", "CPUs")}
 	if mem := j.TRES["mem"]; mem > 0 {
@@ -235,7 +235,7 @@ func partName(name string) string {
 	return name
 }
 
-// before compares the job with the one that is looked at before it, and says
+// before compares the job with the one that is considered before it, and says
 // what would change the order.
 func (v *queueView) before(p *page) {
 	for _, i := range v.rows {
@@ -324,7 +324,7 @@ func (v *queueView) remedy(name string, i int) string {
 	case "tres":
 		return "Jobs that request more are favoured there: request only what the job needs"
 	case "nice":
-		return "The job was made nice: an owner may only lower a priority further; submit it again without --nice"
+		return "The job was submitted with --nice: its owner can only lower the priority further; submit it again without --nice"
 	case "site":
 		return "The site's own factor decides: ask the administrators"
 	}
@@ -349,7 +349,7 @@ func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	case v.weights.Age == 0:
 		return "waiting alone does not overtake it: age does not count here"
 	case v.jobs[i].Accrue == 0:
-		return "waiting alone does not overtake it: this job does not grow older (a limit on jobs that do, or it is not eligible)"
+		return "waiting alone does not overtake it: the age of this job does not grow (a limit on the number of jobs whose age grows, or it is not eligible)"
 	case theirs < 1 && !stands:
 		return "waiting alone does not overtake it: its age grows as fast"
 	}
@@ -358,7 +358,7 @@ func (v *queueView) waitingHelps(i, other int, gap float64) string {
 		return "waiting alone does not overtake it: age counts at most " + number(v.weights.Age, 0)
 	}
 	if stands {
-		return "the other does not grow older: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+		return "the age of the other does not grow: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
 	}
-	return "the other is as old as counts: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+	return "the age of the other counts no further: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
 }

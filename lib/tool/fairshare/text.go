@@ -16,6 +16,7 @@ import (
 	"github.com/mattn/go-runewidth"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -161,10 +162,10 @@ func (p *page) table(rows int, columns []column) (dropped int) {
 				if brief != nil {
 					b = appendText(b[:0], brief())
 				}
-				b = append(b[:0], runewidth.Truncate(string(b), room, "…")...)
+				b = append(b[:0], runewidth.Truncate(string(b), room, locale.Symbols("…"))...)
 				w = displayWidthBytes(b)
 			} else if !last && !c.right && w > widths[i] {
-				b = append(b[:0], runewidth.Truncate(string(b), widths[i], "…")...)
+				b = append(b[:0], runewidth.Truncate(string(b), widths[i], locale.Symbols("…"))...)
 				w = displayWidthBytes(b)
 			}
 			pad := widths[i] - w
@@ -315,7 +316,7 @@ func bar(part float64, width int) string {
 		part = 0
 	}
 	full := int(math.Round(math.Min(math.Max(part, 0), 1) * float64(width)))
-	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+	return strings.Repeat(locale.Symbols("█"), full) + strings.Repeat(locale.Symbols("░"), width-full)
 }
 
 // shareBar draws usage against a share: the middle is the fair share.
@@ -331,18 +332,7 @@ func shareBar(usage, share float64, width int) string {
 	if full == 0 && usage > 0 {
 		full = 1
 	}
-	b := strings.Builder{}
-	for i := range 2 * half {
-		if i == half {
-			b.WriteString("│")
-		}
-		if i < full {
-			b.WriteString("█")
-		} else {
-			b.WriteString("░")
-		}
-	}
-	return b.String()
+	return bar(float64(full)/float64(half), half) + locale.Symbols("│") + bar(float64(full-half)/float64(half), half)
 }
 
 func number(f float64, decimals int) string {

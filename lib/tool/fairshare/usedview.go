@@ -19,7 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// usedView is what jobs used of what they had asked for, and what to ask for next time.
+// usedView is what jobs used of what they requested, and what to request next time.
 type usedView struct {
 	ask             *planner.Asker
 	ids             []string
@@ -248,7 +248,7 @@ func (v *usedView) text(p *page) error {
 	return nil
 }
 
-// advice says what to ask for next time.
+// advice says what to request next time.
 func (v *usedView) advice(p *page, g *usedGroup) {
 	l := &g.learned
 	name := v.name(g)
@@ -262,13 +262,13 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 		return
 	}
 	var words []string
-	if usage.Has(g.Options, "--time=") {
+	if g.Options.Has("time") {
 		words = append(words, fmt.Sprintf("%s instead of %s", span(l.Time), limitText(g.sum.Largest)))
 	}
-	if usage.Has(g.Options, "--mem=") {
+	if g.Options.Has("mem") {
 		words = append(words, fmt.Sprintf("%s instead of %s", memory(float64(l.MemMB)), memory(g.sum.MemMB)))
 	}
-	if usage.Has(g.Options, "--cpus-per-task=") {
+	if g.Options.Has("cpus-per-task") {
 		words = append(words, fmt.Sprintf("%s instead of %.0f", plural(int(l.CPUs), "CPU", "CPUs"), g.Runs[len(g.Runs)-1].CPUs))
 	}
 	basis := fmt.Sprintf("enough for %s of such runs, by %s", percentText(1-v.risk), plural(max(l.Runs, l.Peaks), "run", "runs"))
@@ -276,7 +276,7 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 		basis = fmt.Sprintf("1.5 times the highest use in %s", plural(max(l.Runs, l.Peaks), "run", "runs"))
 	}
 	p.line("", "%s: request %s (%s)", name, strings.Join(words, ", "), basis)
-	p.command("    ", g.Options)
+	p.command("    ", g.Options.Args())
 	if now := v.at.Unix(); g.After > 0 {
 		switch {
 		case g.After <= now && (g.Before == 0 || g.Before > now):
@@ -368,7 +368,7 @@ func (v *usedView) json(w io.Writer) error {
 			Median: int64(s.Median / time.Second), Longest: int64(s.Longest / time.Second), Limit: seconds(s.Largest),
 			CPU: ratio(s.CPUUsed, s.CPUSeconds), GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
 			CPULost: known(s.WastedCPU), GPULost: known(s.WastedGPU), TimedOut: g.learned.Cut, Killed: g.learned.Killed,
-			Advice: adviceJSON{filled(g.Options), rfc3339(g.Before), rfc3339(g.After), g.learned.Few}, States: map[string]int{},
+			Advice: adviceJSON{filled(g.Options.Args()), rfc3339(g.Before), rfc3339(g.After), g.learned.Few}, States: map[string]int{},
 		}
 		for k := range g.Runs {
 			row.States[g.Runs[k].State]++

@@ -62,7 +62,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration, turn func(ctx co
 	}
 }
 
-// pause waits until the next turn is due, or a key asks for one. ask is whether Slurm is
+// pause waits until the next turn is due, or a key requests one. ask is whether Slurm is
 // asked in it.
 func (w *watcher) pause(ctx context.Context, long time.Duration) (ask, end bool) {
 	timer := time.NewTimer(long)

@@ -164,7 +164,7 @@ func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	return v.queued()
 }
 
-// settle learns what came of past forecasts.
+// settle learns the outcomes of past forecasts.
 func (v *whenView) settle(ctx context.Context, a *planner.Asker) (err error) {
 	if v.kept, err = planner.LoadKept(v.plan.Config.Get("ClusterName")); err != nil {
 		v.notKept, v.kept = err.Error(), &planner.Kept{}
@@ -330,8 +330,8 @@ func (v *whenView) submitted(ctx context.Context, a *planner.Asker) error {
 		return err
 	}
 	wanted := v.where.wanted
-	if len(wanted) == 0 && options["partition"] != "" {
-		wanted = list(options["partition"])
+	if len(wanted) == 0 && options.Value("partition") != "" {
+		wanted = list(options.Value("partition"))
 	}
 	if err := checkNames("partition", wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err

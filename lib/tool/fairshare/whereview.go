@@ -54,7 +54,7 @@ type whereView struct {
 	skipped int
 }
 
-// answer is what sbatch says of one partition and QoS.
+// answer is sbatch's answer for one partition and QoS.
 type answer struct {
 	partition, qos string
 	start          int64 // as it is planned with time limits, after the jobs that come first; 0: not planned

@@ -142,7 +142,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if err := pilot.Reopen(run, c.Bool("retry-failed") && !p.Here); err != nil {
 		return false, err
 	}
-	ids, err := jobsOf(run, p).Fill(c.Context, pilot.Wanted(pilot.Backlog{Waiting: tasks, PerTask: base.Need.CPUs}))
+	jobs := jobsOf(run, p)
+	ids, err := jobs.Fill(c.Context, jobs.UpTo(pilot.Wanted(pilot.Backlog{Waiting: tasks, PerTask: base.Need.CPUs})))
 	if err := told(c, run, ids, err); err != nil || !p.Here {
 		return false, err
 	}
@@ -166,7 +167,8 @@ func refill(c *cli.Context, run string) error {
 	if err != nil {
 		return fault.Errorf(fault.Busy, "run directory %q is in use by a scheduler that has no jobs of its own", run)
 	}
-	ids, err := jobsOf(run, p).Fill(c.Context, 1)
+	jobs := jobsOf(run, p)
+	ids, err := jobs.Fill(c.Context, jobs.UpTo(1))
 	if err == nil && len(ids) == 0 {
 		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s is still running: \"jobpool ctl status\" shows its progress\n", run)
 	}

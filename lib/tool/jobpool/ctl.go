@@ -228,7 +228,7 @@ func ctlTasks(op string) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		r := &scheduler.Request{Op: op}
 		if !c.Args().Present() {
-			return fault.Errorf(fault.Usage, "%s: no task is named, nor %q", op, "all")
+			return fault.Errorf(fault.Usage, "%s: expected tasks, or %q", op, "all")
 		}
 		var ids []string
 		for _, a := range c.Args().Slice() {
@@ -252,7 +252,7 @@ func ctlTasks(op string) cli.ActionFunc {
 			return err
 		}
 		if a.Count == 0 || !r.All && a.Count < len(r.Seqs) {
-			return fmt.Errorf("%s: %d of the tasks could be found", op, a.Count)
+			return fmt.Errorf("%s: only %d of the tasks were found", op, a.Count)
 		}
 		return nil
 	}

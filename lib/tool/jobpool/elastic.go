@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,9 +29,13 @@ type elastic struct {
 
 	nodes   map[string]pilot.Node // by their names in the pool
 	perJob  int                   // CPUs
+	life    float64               // seconds of a job; 0: not known, or no end
+	waited  time.Duration         // of its jobs in the queue, the longest
 	status  *scheduler.Status
 	idle    map[string]time.Time // jobs, since when
 	counted time.Time            // when the jobs were
+	short   bool                 // there seem to be fewer than the backlog justifies
+	listed  map[string]bool      // jobs that were counted and have not gone since
 	pending map[string]bool      // jobs that were submitted here and have not come
 	failed  int                  // jobs in a row that have ended and never came
 }
@@ -42,7 +47,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 	}
 	return &elastic{
 		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"), changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
-		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, pending: map[string]bool{},
+		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
 	}, nil
 }
 
@@ -54,8 +59,12 @@ func (e *elastic) observe(s *scheduler.Status) {
 	}
 }
 
-// count is how often jobs are counted while tasks wait.
-const count = 15 * time.Second
+// Jobs are counted, which costs requests to slurmctld, once when there seem to be too few for the
+// waiting tasks, then every count, and every recount if there seem to be enough.
+const (
+	count   = 15 * time.Second
+	recount = 2 * time.Minute
+)
 
 // watch follows pilots and backlog until the context ends.
 func (e *elastic) watch(ctx context.Context) {
@@ -69,7 +78,7 @@ func (e *elastic) watch(ctx context.Context) {
 			return
 		case e.status = <-e.states:
 			e.lingered(ctx)
-			if now := clock.Now(); now.Sub(e.counted).Abs() >= count && e.status.InputRead {
+			if now := clock.Now(); e.status.InputRead && e.due(now) {
 				e.counted = now
 				e.fill(ctx)
 			}
@@ -96,7 +105,7 @@ func (e *elastic) follow(ctx context.Context) {
 	for _, n := range announced {
 		name := n.Label()
 		seen[name] = true
-		if _, known := e.nodes[name]; known {
+		if before, known := e.nodes[name]; known && before.End.Equal(n.End) {
 			continue
 		}
 		e.nodes[name] = n
@@ -104,7 +113,7 @@ func (e *elastic) follow(ctx context.Context) {
 			delete(e.pending, n.Job)
 			e.failed = 0
 		}
-		e.perJob = max(e.perJob, n.CPUs)
+		e.perJob, e.life = max(e.perJob, n.CPUs), max(e.life, n.Life)
 		specs = append(specs, scheduler.NodeSpec{
 			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, End: n.End, Life: time.Duration(n.Life * float64(time.Second)), Own: n.Job == e.own, Most: n.CPUs,
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs, Group: -1,
@@ -117,6 +126,7 @@ func (e *elastic) follow(ctx context.Context) {
 	for name := range e.nodes {
 		if !seen[name] {
 			gone = append(gone, name)
+			delete(e.listed, e.nodes[name].Job)
 			delete(e.nodes, name)
 		}
 	}
@@ -129,7 +139,7 @@ func (e *elastic) follow(ctx context.Context) {
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
 	for _, n := range e.status.Nodes {
-		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting") {
+		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || e.status.Waiting > 0 && !closed(&n, 0)) {
 			busy[p.Job] = true
 		}
 	}
@@ -139,7 +149,7 @@ func (e *elastic) lingered(ctx context.Context) {
 	}
 	now := clock.Now()
 	for job, names := range jobs {
-		if busy[job] || e.status.Waiting > 0 || job == e.own {
+		if busy[job] || job == e.own {
 			delete(e.idle, job)
 			continue
 		}
@@ -155,45 +165,137 @@ func (e *elastic) lingered(ctx context.Context) {
 	}
 }
 
+// due reports whether jobs are to be counted.
+func (e *elastic) due(now time.Time) bool {
+	if e.counted.IsZero() {
+		return true
+	}
+	since := now.Sub(e.counted).Abs()
+	short := min(e.wanted(), e.jobs.Pool.MaxJobs) > len(e.present())
+	if !short {
+		e.short = false
+		return since >= recount
+	}
+	if since < time.Second || e.short && since < count {
+		return false
+	}
+	e.short = true
+	return true
+}
+
+// present returns the jobs that run tasks or will, as far as is known without a request to Slurm.
+func (e *elastic) present() map[string]bool {
+	jobs := map[string]bool{}
+	maps.Copy(jobs, e.listed)
+	maps.Copy(jobs, e.pending)
+	for name, n := range e.nodes {
+		i := slices.IndexFunc(e.status.Nodes, func(s core.NodeStatus) bool { return s.Name == name })
+		if i >= 0 && slices.Contains([]string{"lost", "unreachable"}, e.status.Nodes[i].State) {
+			delete(jobs, n.Job) // it may have been killed
+		} else {
+			jobs[n.Job] = true
+		}
+	}
+	return e.lasts(jobs)
+}
+
+// lasts leaves out the jobs that are late.
+func (e *elastic) lasts(jobs map[string]bool) map[string]bool {
+	out := map[string]bool{}
+	for job := range jobs {
+		if !e.late(job) {
+			out[job] = true
+		}
+	}
+	return out
+}
+
+// lastPart is the part of its time at the end of a job in which another may take its place.
+const lastPart = 0.25
+
+// closed reports whether no waiting task can start at a node after that time, as none would end before
+// the job does.
+func closed(n *core.NodeStatus, after time.Duration) bool {
+	return n.Closes != nil && clock.Now().Add(after).After(*n.Closes)
+}
+
+// launch is what a job takes from its start until its first task starts.
+const launch = 2 * time.Second
+
+// late reports whether waiting tasks can soon no longer start in a job, and what is left of its time is
+// short. Another job is submitted in its place then, so that it waits in the queue, as long as others
+// did, and starts while the last tasks of this one end.
+func (e *elastic) late(job string) bool {
+	late := false
+	for _, s := range e.status.Nodes {
+		n, ok := e.nodes[s.Name]
+		if !ok || n.Job != job {
+			continue
+		}
+		if !closed(&s, e.waited+launch) || clock.Until(n.End).Seconds() > n.Life*lastPart {
+			return false
+		}
+		late = true
+	}
+	return late
+}
+
 // fill submits jobs as the backlog justifies, and takes nodes away whose jobs are gone.
 func (e *elastic) fill(ctx context.Context) {
 	if e.status.Phase != core.Running.String() {
 		return
 	}
-	jobs, err := e.jobs.List(ctx)
-	if err != nil {
-		return // they are counted again
+	e.submit(ctx, func(jobs []pilot.Job) int {
+		e.count(jobs)
+		if e.failed >= mostFailures {
+			return 0
+		}
+		most := e.jobs.Pool.MaxJobs
+		n := min(e.wanted(), most) - len(e.lasts(e.listed))
+		return min(n, 2*most-len(jobs)) // jobs that are late still run
+	})
+}
+
+// count compares the jobs that Slurm has with those that are known.
+func (e *elastic) count(jobs []pilot.Job) {
+	clear(e.listed)
+	for _, j := range jobs {
+		e.listed[j.ID] = true
+		e.waited = max(e.waited, j.Waited)
 	}
 	for _, n := range e.nodes {
-		if n.Job != e.own && !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == n.Job }) {
+		if n.Job != e.own && !e.listed[n.Job] {
 			pilot.Withdraw(e.run, n)
 		}
 	}
 	for id := range e.pending {
-		if !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == id }) {
+		if !e.listed[id] {
 			delete(e.pending, id)
 			if e.failed++; e.failed == mostFailures {
 				e.runner.console.message("the last %d jobs ended without a message, see %s: no more jobs are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
 			}
 		}
 	}
-	if e.failed >= mostFailures {
-		return
-	}
-	e.submit(ctx, e.wanted())
 }
 
 // wanted is how many jobs the backlog justifies.
 func (e *elastic) wanted() int {
-	b := pilot.Backlog{Waiting: e.status.Waiting, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(), PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob)}
-	if s := e.status; s.Rate > 0 {
-		b.Mean = float64(max(1, s.CPUsUsed)) / float64(max(1, b.PerTask)) / s.Rate
+	s := e.status
+	perJob := map[string]int{}
+	for _, node := range s.Nodes {
+		if n, ok := e.nodes[node.Name]; ok {
+			perJob[n.Job] += node.CPUs
+			e.perJob = max(e.perJob, perJob[n.Job])
+		}
 	}
-	return pilot.Wanted(b)
+	return pilot.Wanted(pilot.Backlog{
+		Waiting: s.Waiting, Mean: s.Mean, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(), PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life,
+	})
 }
 
-func (e *elastic) submit(ctx context.Context, want int) {
-	ids, err := e.jobs.Fill(ctx, want)
+// submit submits as many jobs as more returns for those that there are.
+func (e *elastic) submit(ctx context.Context, more func([]pilot.Job) int) {
+	ids, err := e.jobs.Fill(ctx, more)
 	for _, id := range ids {
 		e.pending[id] = true
 	}
@@ -220,27 +322,20 @@ func (e *elastic) end(s *core.Summary) {
 		}
 		return
 	}
-	jobs, err := e.jobs.List(ctx)
-	if err != nil {
-		e.runner.console.message("jobs cannot be counted: %v", err)
-		return
-	}
-	life, lasting := e.lasting(jobs)
-	if lasting {
-		return
-	}
-	// A scheduler that was there for a part of its job's time proves nothing.
-	if s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2 {
-		e.runner.console.message("no task has ended during the job: no other job is submitted")
-		return
-	}
-	// The jobs that end now still run, and count.
-	next := 1
-	if e.status != nil {
-		next = min(max(1, e.wanted()), e.jobs.Pool.MaxJobs)
-	}
-	e.jobs.Pool.MaxJobs += len(jobs)
-	e.submit(ctx, len(jobs)+next)
+	e.submit(ctx, func(jobs []pilot.Job) int {
+		life, lasting := e.lasting(jobs)
+		switch {
+		case lasting:
+			return 0
+		case s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2: // less than that proves nothing
+			e.runner.console.message("no task has ended during the job: no other job is submitted")
+			return 0
+		case e.status == nil:
+			return 1
+		}
+		// The jobs that end now still run, and count no more.
+		return min(max(1, e.wanted()), e.jobs.Pool.MaxJobs)
+	})
 }
 
 // takeover is how much longer than that of this scheduler a job must last to continue for it.

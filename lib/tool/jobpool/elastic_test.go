@@ -1,17 +1,22 @@
 package jobpool
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // A scheduler whose job ends submits the jobs that go on, unless one is there that lasts: jobs
@@ -72,5 +77,146 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				t.Errorf("%d jobs were submitted, want %d\n%s\n%s", n, tt.submitted, said.String(), asked)
 			}
 		})
+	}
+}
+
+// Jobs in which no waiting task would end are replaced before they end, once, and Slurm is asked only
+// when that may change something.
+func TestJobsNearTheirEndAreReplaced(t *testing.T) {
+	for name, tt := range map[string]struct {
+		left, life time.Duration // of each job
+		late       bool          // no waiting task would end there
+		lost       bool          // the nodes do not answer
+		waiting    int
+		others     int // jobs that wait or run besides
+		submitted  int // at first; never more later
+		lists      int // requests for the list of jobs in 100 s
+	}{
+		"near the end":              {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, submitted: 3, lists: 1},
+		"near the end, little left": {left: 10 * time.Second, life: time.Minute, late: true, waiting: 4, submitted: 1, lists: 1},
+		"in the middle":             {left: 30 * time.Second, life: time.Minute, waiting: 1000, lists: 1},
+		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
+		"replaced before":           {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, others: 3, lists: 1},
+		"no answer":                 {left: 30 * time.Second, life: time.Minute, lost: true, waiting: 1000, lists: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakes, err := filepath.Abs("../../../testscripts/fakeslurm")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			run := filepath.Join(dir, "run")
+			t.Setenv("PATH", fakes+":"+os.Getenv("PATH"))
+			t.Setenv("SLURM_CONF", filepath.Join(dir, "slurm.conf"))
+			t.Setenv("SLURM_JOB_ID", "16")
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3, Options: []string{"--partition=cpu"}}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Mean: 1}
+			queue := ""
+			for _, job := range []string{"16", "17", "18"} {
+				queue += job + " RUNNING jobpool:x\n"
+				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
+				e.nodes[n.Label()] = n
+				closes := clock.Now().Add(launch - time.Second)
+				if !tt.late {
+					closes = closes.Add(time.Minute)
+				}
+				s := core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes}
+				if tt.lost {
+					s.State = "lost"
+				}
+				e.status.Nodes = append(e.status.Nodes, s)
+				e.life = n.Life
+			}
+			for i := range tt.others {
+				queue += strconv.Itoa(30+i) + " PENDING jobpool:x\n"
+			}
+			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for now := clock.Now(); clock.Until(now) < 100*time.Second; now = now.Add(time.Second) {
+				if e.due(now) {
+					e.counted = now
+					e.fill(t.Context())
+				}
+			}
+			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
+			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted {
+				t.Errorf("%d jobs were submitted, want %d", n, tt.submitted)
+			}
+			if n := strings.Count("\n"+string(asked), "\nsqueue --noheader"); n != tt.lists {
+				t.Errorf("the list of jobs was requested %d times, want %d", n, tt.lists)
+			}
+		})
+	}
+}
+
+// answer is a Slurm that says the same to everything.
+type answer string
+
+func (a answer) Run(context.Context, command.Cmd) (command.Result, error) {
+	return command.Result{Stdout: []byte(a)}, nil
+}
+
+// When the end of a job changes, the scheduler learns it from the pilot, and all nodes of the job have
+// the new end.
+func TestEndOfJobIsRenewed(t *testing.T) {
+	run := t.TempDir()
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 1}); err != nil {
+		t.Fatal(err)
+	}
+	before := clock.Now().Add(-time.Second).Truncate(time.Second)
+	own := pilot.Node{Job: "16", Name: "cpu2", End: before}
+	for _, n := range []pilot.Node{{Job: "16", Name: "cpu1", End: before}, own, {Job: "17", Name: "cpu1", End: before}} {
+		if err := pilot.Announce(run, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, place: &place{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow := func() map[string]time.Time {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			e.follow(ctx)
+			cancel()
+		}()
+		ends := map[string]time.Time{}
+		for {
+			select {
+			case ev := <-e.changes:
+				for _, s := range ev.(core.AddNodes).Specs {
+					ends[s.Name] = s.End
+				}
+			case <-ctx.Done():
+				return ends
+			}
+		}
+	}
+	if n := len(follow()); n != 3 {
+		t.Fatalf("%d nodes have come", n)
+	}
+	first, other := &pilotJob{run: run, job: "16", end: before}, &pilotJob{run: run, job: "16", end: before}
+	if !other.ended(&own, true) {
+		t.Error("the pilot at the other node continues after the end")
+	}
+	after := before.Add(time.Hour)
+	client := &slurm.Client{Run: answer(after.Local().Format("2006-01-02T15:04:05") + "|RUNNING\n")}
+	first.renew(t.Context(), client)
+	if ends := follow(); len(ends) != 2 || !ends["cpu1@16"].Equal(after) || !ends["cpu2@16"].Equal(after) {
+		t.Errorf("the scheduler knows the ends %v, want %v of both nodes of job 16", ends, after)
+	}
+	if other.ended(&own, true) {
+		t.Error("the pilot at the other node does not know the new end")
+	}
+	first.renew(t.Context(), client)
+	if ends := follow(); len(ends) != 0 {
+		t.Errorf("nothing has changed, and the scheduler gets %v", ends)
 	}
 }

@@ -214,7 +214,7 @@ func (v *values) resources() (shared pool.Named, nodes []core.Resources) {
 		n, err := pool.ParseNamed(text)
 		for _, name := range n.Names() {
 			if declared[name] = true; shared.Get(name) > 0 {
-				err = fmt.Errorf("resource %q is that of the pool already", name)
+				err = fmt.Errorf("resource %q is already a resource of the pool", name)
 			}
 		}
 		if err == nil && strings.Count(text, "=") > len(n.Names()) {

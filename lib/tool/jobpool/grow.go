@@ -130,7 +130,7 @@ func watchStatus(c *cli.Context) error {
 				return nil // it has ended
 			}
 		}
-		line := "no scheduler answers: the next one is awaited"
+		line := "no scheduler answers: waiting for the next one"
 		if a != nil {
 			line, shown = statusLine(a.Status), true
 		}

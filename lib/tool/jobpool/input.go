@@ -86,7 +86,11 @@ func (in *taskInput) exclusions() error {
 	}
 	for _, p := range [][]string{{"block", "pipe"}, {"recstart", "pipe"}, {"recend", "pipe"}, {"max-chars", "X", "m", "xargs"}} {
 		if c.IsSet(p[0]) && !slices.ContainsFunc(p[1:], c.Bool) {
-			return fault.Errorf(fault.Usage, "%s requires %s", dashed(p[:1]), dashed(p[1:]))
+			one := ""
+			if len(p) > 2 {
+				one = "one of "
+			}
+			return fault.Errorf(fault.Usage, "%s requires %s%s", dashed(p[:1]), one, dashed(p[1:]))
 		}
 	}
 	if c.IsSet("header") && c.String("header") != ":" {

@@ -106,7 +106,7 @@ func TestBadCommandLine(t *testing.T) {
 		{"-N x echo", `--max-replace-args: invalid number "x": expected a whole number from 0 on`},
 		{"-L0 echo", `--max-lines: invalid number "0": expected a whole number from 1 on`},
 		{"-m -X echo", "-X and -m cannot be combined"},
-		{"-s 100 echo", "--max-chars requires -X, -m, --xargs"},
+		{"-s 100 echo", "--max-chars requires one of -X, -m, --xargs"},
 		{"-X -s 999999 echo", "--max-chars: 999999 is more than 126976"},
 		{"-0 -d x echo", "--null and --delimiter cannot be combined"},
 		{"-d xy echo", `--delimiter: invalid value "xy": expected one character`},

@@ -232,7 +232,7 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 	}
 	cpus, err := transport.CPUsPerNode(getenv("SLURM_JOB_CPUS_PER_NODE" + suffix))
 	if err != nil || len(cpus) > 0 && len(cpus) != len(hosts) {
-		return fault.Errorf(fault.Usage, "SLURM_JOB_CPUS_PER_NODE: %q does not tell the CPUs of %d nodes", getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), len(hosts))
+		return fault.Errorf(fault.Usage, "SLURM_JOB_CPUS_PER_NODE: %q does not give the CPUs of %d nodes", getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), len(hosts))
 	}
 	own := getenv("SLURMD_NODENAME")
 	for i, host := range hosts {
@@ -247,7 +247,7 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 
 // job asks how the job stands.
 func job(ctx context.Context, client *slurm.Client, id string) (scheduler.Job, error) {
-	b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--jobs="+id, "--format=%e|%T")
+	b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--local", "--jobs="+id, "--format=%e|%T")
 	if err != nil {
 		return scheduler.Job{}, err
 	}

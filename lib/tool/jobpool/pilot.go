@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,6 +60,7 @@ type pilotJob struct {
 	scheduler         *command.Work
 	failures          int // of schedulers that could not begin
 	notBefore         time.Time
+	vacant            time.Time // since when this pilot has left the scheduler to another one
 	alone             time.Time // since when there is no scheduler, where no pilot has one
 }
 
@@ -83,7 +85,10 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	defer host.End(30 * time.Second)
 	defer pilot.Close(l)
 	go host.Serve(l)
-	if j, err := job(ctx, &slurm.Client{}, p.job); err == nil {
+	// From Slurm 23.02 on, this saves a request to slurmctld.
+	if at, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && at > 0 {
+		p.end = slurm.Time(at)
+	} else if j, err := job(ctx, &slurm.Client{}, p.job); err == nil {
 		p.end = j.End
 	}
 	life := 0.0
@@ -109,11 +114,15 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 			defer func() { _ = others.Signal(syscall.SIGTERM) }()
 		}
 	}
-	for {
+	for asked := clock.Now(); ; {
+		if now := clock.Now(); !only && now.Sub(asked).Abs() >= askEnd {
+			asked = now
+			p.renew(ctx, &slurm.Client{})
+		}
 		if _, over := pilot.Over(p.run); over || p.scheduler == nil && pilot.Dismissed(p.run, p.job) || only && ctx.Err() != nil {
 			return nil
 		}
-		if !p.end.IsZero() && clock.Now().After(p.end) {
+		if p.ended(&n, only) {
 			return nil
 		}
 		if p.pool.Here && p.forsaken() {
@@ -132,6 +141,46 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 			}
 			return context.Cause(ctx)
 		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// ended reports whether the time of the job is up. At its other nodes, the end may have been renewed.
+func (p *pilotJob) ended(own *pilot.Node, only bool) bool {
+	if p.end.IsZero() || clock.Now().Before(p.end) {
+		return false
+	}
+	if only {
+		nodes, _ := pilot.Nodes(p.run)
+		for _, n := range nodes {
+			if n.Label() == own.Label() {
+				p.end = n.End
+			}
+		}
+	}
+	return clock.Now().After(p.end)
+}
+
+// askEnd is how often a pilot asks Slurm when its job ends: an administrator may change that.
+const askEnd = 10 * time.Minute
+
+// renew announces the nodes of the job again if the end of the job has changed.
+func (p *pilotJob) renew(ctx context.Context, client *slurm.Client) {
+	j, err := job(ctx, client, p.job)
+	if err != nil || j.End.IsZero() || j.End.Equal(p.end) {
+		return
+	}
+	p.end = j.End
+	nodes, err := pilot.Nodes(p.run)
+	if err != nil {
+		return
+	}
+	for _, n := range nodes {
+		if n.Job == p.job {
+			n.End = j.End
+			if err := pilot.Announce(p.run, n); err != nil {
+				fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err)
+			}
 		}
 	}
 }
@@ -180,7 +229,7 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 			return false, nil
 		}
 	}
-	if clock.Now().Before(p.notBefore) || journal.Held(p.run) {
+	if clock.Now().Before(p.notBefore) || journal.Held(p.run) || p.yields() {
 		return false, nil
 	}
 	stdin, err := os.Open(os.DevNull)
@@ -198,6 +247,25 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
 	p.scheduler, err = command.StartWork(command.Cmd{Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints})
 	return err != nil, err
+}
+
+// yielding is how long a pilot whose job ends soon leaves the scheduler to one that lasts.
+const yielding = 5 * time.Second
+
+// yields reports whether another pilot is to run the scheduler, as that of this one would soon have
+// to hand over again. One that was killed may still be announced, so this has a limit.
+func (p *pilotJob) yields() bool {
+	if p.end.IsZero() || clock.Until(p.end) > takeover {
+		return false
+	}
+	nodes, err := pilot.Nodes(p.run)
+	if err != nil || !slices.ContainsFunc(nodes, func(n pilot.Node) bool { return n.End.IsZero() || n.End.After(p.end.Add(takeover)) }) {
+		return false
+	}
+	if p.vacant.IsZero() {
+		p.vacant = clock.Now()
+	}
+	return clock.Since(p.vacant) < yielding
 }
 
 // schedulerArgs puts options in front of what a scheduler was called with.

@@ -12,10 +12,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/pool/shell"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // reachAction is what tasks of several nodes call as ssh: FILE [OPTION...] HOST COMMAND...

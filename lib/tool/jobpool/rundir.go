@@ -2,15 +2,14 @@ package jobpool
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
@@ -18,6 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
+	"github.com/ponos-tools/ponos/lib/replace"
 )
 
 // base is where runs without --run keep their directories; last is a link to the
@@ -115,14 +115,14 @@ func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
 	}
 	switch {
 	case h.Sessions > 0 && !resume && !serve:
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q has a run in it", dir), "resume it with --resume, or choose another with --run")
+		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q already contains a run", dir), "resume it with --resume, or choose another with --run")
 	case h.Sessions == 0 && joblog != "":
 		st, err := os.Stat(joblog)
 		if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
 			return h, nil
 		}
 		if !resume {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q has a run in it", joblog), "resume it with --resume, or choose another")
+			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q already contains a run", joblog), "resume it with --resume, or choose another")
 		}
 		return journal.LoadJoblog(joblog)
 	}
@@ -134,13 +134,8 @@ func remember(dir string, named bool) error {
 	if named {
 		return nil
 	}
-	temp := fmt.Sprintf("%s.%d", lastRun, os.Getpid())
-	_ = os.Remove(temp)
-	if err := os.Symlink(filepath.Base(dir), temp); err != nil {
+	if err := renameio.Symlink(filepath.Base(dir), lastRun); err != nil {
 		return fault.Hint(err, "choose a run directory with --run")
-	}
-	if err := os.Rename(temp, lastRun); err != nil {
-		return err
 	}
 	journal.Tidy(baseDir, filepath.Base(dir))
 	return nil
@@ -166,24 +161,7 @@ func writeRun(dir, session string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, journal.RunFile), 0o666, func(w io.Writer) error { _, err := w.Write(append(b, '\n')); return err })
-}
-
-// replace writes a file under another name first.
-func replace(name string, mode fs.FileMode, write func(io.Writer) error) error {
-	temp := fmt.Sprintf("%s.%d", name, os.Getpid())
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Close())
-	if err == nil {
-		err = os.Rename(temp, name)
-	}
-	if err != nil {
-		os.Remove(temp)
-	}
-	return err
+	return replace.File(filepath.Join(dir, journal.RunFile), append(b, '\n'), 0o666)
 }
 
 // copyProgram copies a program to DIR/bin, and returns where it is.
@@ -204,7 +182,15 @@ func copyProgram(from, dir string) (string, error) {
 		return "", err
 	}
 	defer in.Close()
-	return to, replace(to, 0o777, func(w io.Writer) error { _, err := io.Copy(w, in); return err })
+	out, err := renameio.NewPendingFile(to, renameio.WithTempDir(filepath.Dir(to)), renameio.WithPermissions(0o777))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = out.Cleanup() }()
+	if _, err := io.Copy(out, in); err != nil {
+		return "", err
+	}
+	return to, out.CloseAtomicallyReplace()
 }
 
 // existing is the run directory of the commands that speak to a run.

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/locale"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 )
@@ -79,7 +80,7 @@ func number(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x,
 
 // bars draws values from 0 to most. What is not zero is seen.
 func bars(values []float64, most float64) string {
-	levels := []rune("·▁▂▃▄▅▆▇█")
+	levels := []rune(locale.Symbols("·▁▂▃▄▅▆▇█"))
 	var b strings.Builder
 	for _, x := range values {
 		level := 0

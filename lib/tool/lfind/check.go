@@ -26,7 +26,7 @@ type problem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// check tells every problem of a file. Problems are what was asked for, so they go
+// check tells every problem of a file. Problems are what was requested, so they go
 // to the standard output.
 func (s *session) check(c *cli.Context) error {
 	path := c.Args().First()

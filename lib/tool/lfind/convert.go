@@ -32,7 +32,7 @@ func (s *session) convert(c *cli.Context) error {
 	}
 	options := convert.Options{ID: c.String("id"), Tags: tags, NoHosts: c.Bool("no-hosts"), GPUs: gpus}
 	for _, text := range convert.Unsaid(snapshot, options) {
-		s.note(c, "note: the file has no words for %s", text)
+		s.note(c, "note: the file cannot express %s", text)
 	}
 	return convert.Write(s.stdout, snapshot, options)
 }

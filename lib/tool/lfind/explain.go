@@ -114,7 +114,7 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 
 // chosen is the answer in one line.
 func chosen(answer *launcher.Answer) string {
-	what := strings.Join(answer.Options.Args(), " ")
+	what := answer.Options.String()
 	if answer.Local() {
 		what = "this machine"
 		if e := answer.Launcher.Entry; e.Connector != "local" {

@@ -13,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
+	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
@@ -29,7 +30,7 @@ func (s *session) find(c *cli.Context) error {
 		}
 		return err
 	}
-	if err := override(c, new(launcher.Options)); err != nil {
+	if err := override(c, new(sbatch.Options)); err != nil {
 		return err
 	}
 	r, err := s.request(c)
@@ -66,7 +67,7 @@ func (s *session) find(c *cli.Context) error {
 		s.noteUnknown(c, answer)
 		return app.PrintJSON(s.stdout, describe(f, answer, start))
 	}
-	out, err := answer.Options.Write(format)
+	out, err := launcher.Write(answer.Options, format)
 	if err != nil {
 		return fault.Hint(fault.Wrap(fault.Usage, err), "with --format args0 it is safe: lfind --format args0 ... | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
 	}
@@ -106,10 +107,10 @@ func unreachable(f *file.File, err error) error {
 		return err
 	}
 	if len(f.Entries) == 0 {
-		return fault.Hint(err, "without a launchers.yaml Slurm is asked; searched: "+strings.Join(launcher.World{}.Files(), ", "))
+		return fault.Hint(err, "without a launchers.yaml, lfind asks Slurm; searched: "+strings.Join(launcher.World{}.Files(), ", "))
 	}
 	if fault.HintOf(err) == "" {
-		return fault.Hint(err, `ask Slurm's controller with "scontrol ping"; --tags and --kind keep to other launchers`)
+		return fault.Hint(err, `ask Slurm's controller with "scontrol ping"; --tags and --kind select other launchers`)
 	}
 	return err
 }

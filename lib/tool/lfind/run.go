@@ -15,6 +15,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/token"
+	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // runCommand runs a command through the launcher found. Where it can, lfind
@@ -34,7 +36,7 @@ func (s *session) runCommand(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := override(c, new(launcher.Options)); err != nil {
+	if err := override(c, new(sbatch.Options)); err != nil {
 		return err
 	}
 	f, search, err := s.load(c)
@@ -104,7 +106,7 @@ func tokens(f *file.File, l *launcher.Launcher) ([]token.Want, error) {
 			}
 		}
 		if total < 0 {
-			err := usage("launcher %q takes the token %q, whose number tokens.yaml does not give", l.Name, t.ID)
+			err := usage("launcher %q takes the token %q, and tokens.yaml does not give its number", l.Name, t.ID)
 			return nil, fault.Hint(err, fmt.Sprintf("write it into %s: countertoken: { %s: { tokens: 1 } }", filepath.Join(filepath.Dir(f.Path), "tokens.yaml"), t.ID))
 		}
 		wants = append(wants, token.Want{ID: t.ID, Count: t.Count, Total: total})
@@ -136,7 +138,7 @@ func (s *session) onTerminal() bool { return app.IsTerminal(s.stdin) && app.IsTe
 func (s *session) printCommand(argv []string) error {
 	quoted := make([]string, len(argv))
 	for i, a := range argv {
-		quoted[i] = command.Quote(a)
+		quoted[i] = shell.Quote(a)
 	}
 	_, err := fmt.Fprintln(s.stdout, strings.Join(quoted, " "))
 	return err

@@ -12,11 +12,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
 	"github.com/ponos-tools/ponos/lib/launcher/file"
 	"github.com/ponos-tools/ponos/lib/launcher/request"
+	"github.com/ponos-tools/ponos/lib/sbatch"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
@@ -50,7 +51,7 @@ func (s *session) note(c *cli.Context, format string, args ...any) {
 
 func usage(format string, args ...any) error { return fault.Errorf(fault.Usage, format, args...) }
 
-// load reads the file, and makes the search of it that the flags ask for.
+// load reads the file, and makes the search of it that the flags request.
 func (s *session) load(c *cli.Context) (*file.File, *launcher.Search, error) {
 	w := launcher.World{Refresh: boolean(c, "refresh"), Warn: func(text string) { s.note(c, "warning: %s", text) }}
 	path := text(c, "config")
@@ -112,7 +113,7 @@ func (s *session) checkTags(c *cli.Context, f *file.File, tags []string) {
 func fileError(err error) error {
 	var problems *file.Error
 	if errors.As(err, &problems) && len(problems.Problems) > 0 {
-		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+command.Quote(problems.Problems[0].File)))
+		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+shell.Quote(problems.Problems[0].File)))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Hint(err, "without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")
@@ -192,7 +193,7 @@ func (s *session) readRequest(path string, stdin bool) (string, error) {
 }
 
 // override sets the options that --set names.
-func override(c *cli.Context, o *launcher.Options) error {
+func override(c *cli.Context, o *sbatch.Options) error {
 	for _, setting := range values(c, "set") {
 		name, value, hasValue := strings.Cut(setting, "=")
 		name = strings.TrimLeft(name, "-")

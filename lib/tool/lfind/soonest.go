@@ -58,7 +58,7 @@ func (e *estimate) String() string {
 	// What was learned is of jobs that have to wait: they do not start now, however soon.
 	if w := max(e.wait().Round(time.Second), time.Second); w > time.Second || e.by == byLearned {
 		when = fmt.Sprintf("in %s, at %s,", unit.FormatDuration(w), e.at.Format("2006-01-02T15:04:05"))
-		how = map[string]string{byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits", byTestOnly: ", as sbatch --test-only says"}[e.by]
+		how = map[string]string{byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits", byTestOnly: ", according to sbatch --test-only"}[e.by]
 	}
 	where := "in partition " + e.partition
 	if e.nodes != "" {
@@ -83,7 +83,7 @@ func newForecaster(ctx context.Context, host, dir string) *forecaster {
 	f.ask.Client = slurm.Client{Run: launcher.Runner(host, command.System), Dir: dir}
 	var runs []forecast.Past
 	if host != "" {
-		f.err = errors.New("the cluster is on another host, where the user may be another one")
+		f.err = errors.New("the cluster is on another host, where the user may have another name")
 		return f
 	}
 	if f.user, f.err = planner.Me(); f.err != nil {
@@ -103,10 +103,6 @@ func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate)
 	if f.err != nil {
 		return "", nil
 	}
-	options := map[string]string{}
-	for _, o := range a.Options {
-		options[o.Name] = o.Value
-	}
 	partitions := a.Partitions
 	if len(partitions) == 0 {
 		partitions = []string{e.partition}
@@ -117,7 +113,7 @@ func (f *forecaster) start(ctx context.Context, a *launcher.Answer, e *estimate)
 		if p == nil {
 			continue
 		}
-		place, err := f.plan.Place(ctx, f.ask, f.user, options, p, a.QOS, f.history)
+		place, err := f.plan.Place(ctx, f.ask, f.user, a.Options, p, a.QOS, f.history)
 		if err != nil {
 			return "", err
 		}
@@ -232,7 +228,7 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 				return nil, err
 			}
 			words := strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; "))
-			err = fault.Wrap(fault.Unavailable, &refusal{strings.Join(a.Options.Args(), " "), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
+			err = fault.Wrap(fault.Unavailable, &refusal{a.Options.String(), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
 		}
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/launcher"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -23,11 +24,11 @@ import (
 // for the end of the job, and passes on what it prints and its exit status.
 func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) error {
 	options := &answer.Options
-	if options.Get("job-name") == "" {
+	if !options.Has("job-name") {
 		options.Set("job-name", jobName(s.command[0]))
 	}
 	wait := boolean(c, "wait")
-	follow := wait && host == "" && options.Get("output") == "" && options.Get("error") == "" && !boolean(c, "dry-run")
+	follow := wait && host == "" && !options.Has("output") && !options.Has("error") && !boolean(c, "dry-run")
 	var output *followed
 	if follow {
 		var err error
@@ -44,7 +45,7 @@ func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) e
 	}
 	script := "#!/bin/sh\nexec"
 	for _, word := range s.command {
-		script += " " + command.Quote(word)
+		script += " " + shell.Quote(word)
 	}
 	script += "\n"
 	if boolean(c, "dry-run") {
@@ -243,7 +244,7 @@ func (f *followed) remove() {
 	}
 }
 
-// pollInterval is how often the files are looked at.
+// pollInterval is how often the files are checked.
 const pollInterval = 100 * time.Millisecond
 
 // follow copies what the job writes until ctx ends, and then the rest.

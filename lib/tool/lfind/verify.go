@@ -44,7 +44,7 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 		return nil, fault.Hint(refused, "another value for --set, or --no-verify")
 	}
 	first := refused
-	tried := []string{strings.Join(answer.Options.Args(), " ")}
+	tried := []string{answer.Options.String()}
 	s.noteRefused(c, answer, refused)
 	others, err := search.All(c.Context, r, maxAsked)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 		if err := override(c, &other.Options); err != nil {
 			return nil, err
 		}
-		line := strings.Join(other.Options.Args(), " ")
+		line := other.Options.String()
 		if slices.Contains(tried, line) {
 			continue
 		}

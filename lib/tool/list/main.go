@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}.Run(ctx, args, stdin, stdout, stderr)
 }
 
-// listing is what the command line asks for.
+// listing is what the command line requests.
 type listing struct {
 	c              *cli.Context
 	spool          *spool.Spool

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -83,9 +82,9 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { system.Close(err) }()
-	r := system.Vast
-	if r == nil {
-		return fault.Errorf(fault.Usage, "mode is %q: there are instances only in mode \"vast\"", system.Config.Mode)
+	r, err := system.Instances()
+	if err != nil {
+		return err
 	}
 	if c.Bool("bill") {
 		return bill(c, r, clock.Now().Add(-since), stdout)
@@ -100,16 +99,7 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if c.Bool("account") {
 		found, err = r.Account(c.Context, older)
 	} else {
-		found, err = r.Unwanted(c.Context, older, func(id task.ID) (string, error) {
-			record, err := system.Agent.Store.Task(id).Read()
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return "the agent has no such task", nil
-			case record.Reassigned:
-				return "the queue does not assign its task to this agent", nil
-			}
-			return "", err
-		})
+		found, err = r.Orphaned(c.Context, older)
 	}
 	if err != nil {
 		return err
@@ -200,7 +190,7 @@ type billed struct {
 }
 
 // bill shows estimates and bills side by side.
-func bill(c *cli.Context, r *vastrunner.Runner, after time.Time, stdout io.Writer) error {
+func bill(c *cli.Context, r assembly.Instances, after time.Time, stdout io.Writer) error {
 	list, err := r.Bills(c.Context, after)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -105,6 +106,6 @@ func initialize(ctx context.Context, dir, mode string, stdout, stderr io.Writer)
 		"  export PONOS_CONFIG=%s\n"+
 		"  ponos-setup\n"+
 		"  ponos-submit --wait -- echo 'hello, world' &\n"+
-		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, command.Quote(path))
+		"  ponos-poll --every 1s | ponos-stop | ponos-start\n", path, about, shell.Quote(path))
 	return err
 }

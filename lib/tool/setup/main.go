@@ -67,13 +67,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // report is what ponos-setup prints.
 type report struct {
-	Config string           `json:"config"`
-	Mode   string           `json:"mode"`
-	Queue  string           `json:"queue"`
-	Agent  string           `json:"agent,omitempty"`
-	Checks []assembly.Check `json:"checks"`
-	Tasks  []taskRow        `json:"tasks"`
-	Daemon *daemonRow       `json:"daemon,omitempty"`
+	Config string     `json:"config"`
+	Mode   string     `json:"mode"`
+	Queue  string     `json:"queue"`
+	Agent  string     `json:"agent,omitempty"`
+	Checks []finding  `json:"checks"`
+	Tasks  []taskRow  `json:"tasks"`
+	Daemon *daemonRow `json:"daemon,omitempty"`
 }
 
 type taskRow struct {
@@ -128,18 +128,18 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 
 // checkLocal checks what can be seen without Slurm's controller and the queue.
 func (r *report) checkLocal(ctx context.Context, cfg config.Config) {
-	r.Checks = []assembly.Check{{Name: "configuration", OK: true, Detail: cfg.Path}}
-	var programs, python []assembly.Check
+	r.Checks = []finding{{Name: "configuration", OK: true, Detail: cfg.Path}}
+	var programs, python []finding
 	var wg sync.WaitGroup
-	wg.Go(func() { programs = assembly.CheckPrograms(ctx, command.System, cfg) })
-	wg.Go(func() { python = assembly.CheckPython(ctx, command.System, cfg) })
+	wg.Go(func() { programs = checkPrograms(ctx, command.System, cfg) })
+	wg.Go(func() { python = checkPython(ctx, command.System, cfg) })
 	wg.Wait()
-	r.Checks = slices.Concat(r.Checks, programs, python, assembly.CheckDirectories(cfg))
+	r.Checks = slices.Concat(r.Checks, programs, python, checkDirectories(cfg))
 }
 
 // check notes how a check went.
 func (r *report) check(what, detail string, err error) {
-	c := assembly.Check{Name: what, OK: err == nil, Detail: detail}
+	c := finding{Name: what, OK: err == nil, Detail: detail}
 	if err != nil {
 		c.Detail, c.Hint = err.Error(), fault.HintOf(err)
 	}
@@ -180,9 +180,9 @@ func (r *report) prepare(c *cli.Context, cfg config.Config, every time.Duration,
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", name, t.kind, why)
 		}
 	}
-	submission, err := system.CheckSubmission(c.Context)
+	submission, err := checkSubmission(c.Context, system)
 	r.Checks = append(r.Checks, submission...)
-	if err != nil || slices.ContainsFunc(submission, func(c assembly.Check) bool { return !c.OK }) {
+	if err != nil || slices.ContainsFunc(submission, func(c finding) bool { return !c.OK }) {
 		return err // told at the end
 	}
 	if system.WantsDaemon() && !c.Bool("no-daemon") {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	"github.com/ponos-tools/ponos/lib/runner/pack"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -86,7 +86,7 @@ func plan(ctx context.Context, system *assembly.System, id task.ID, stdout, stde
 		return err
 	}
 	for i := range p.Argv {
-		p.Argv[i] = command.Quote(p.Argv[i])
+		p.Argv[i] = shell.Quote(p.Argv[i])
 	}
 	script, err := os.ReadFile(s.Script)
 	if err != nil {

@@ -109,7 +109,7 @@ func files(ctx context.Context, dir string) ([]string, error) {
 		const submodule = "160000 "
 		switch _, err := os.Lstat(filepath.Join(dir, name)); {
 		case strings.HasPrefix(mode, submodule):
-			return nil, fault.Errorf(fault.Usage, "--dirty: %q is a submodule, which is not taken along", task.Clean(name))
+			return nil, fault.Errorf(fault.Usage, "--dirty: %q is a submodule, which is not included", task.Clean(name))
 		case tag == "S" && err != nil:
 			return nil, fault.Errorf(fault.Usage, "--dirty: %q is not in the work tree, which is sparse", task.Clean(name))
 		}
@@ -117,7 +117,7 @@ func files(ctx context.Context, dir string) ([]string, error) {
 	}
 	for name := range strings.SplitSeq(fresh, "\x00") {
 		if strings.HasSuffix(name, "/") {
-			return nil, fault.Errorf(fault.Usage, "--dirty: %q is another repository, which is not taken along", task.Clean(name))
+			return nil, fault.Errorf(fault.Usage, "--dirty: %q is another repository, which is not included", task.Clean(name))
 		}
 		names = append(names, name)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/tasklist"
 )
@@ -140,7 +141,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 		return w.waitForAll(c, batch.IDs)
 	}
 	if c.IsSet("spool") {
-		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", command.Quote(s.Dir), batch.IDs[0])
+		w.stop = fmt.Sprintf("ponos-cancel --spool %s %s", shell.Quote(s.Dir), batch.IDs[0])
 	}
 	return w.wait(c.Context, stdout)
 }
@@ -286,7 +287,7 @@ func oneWord(words []string) error {
 		return nil
 	}
 	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
-		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", command.Quote(words[0])))
+		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", shell.Quote(words[0])))
 }
 
 // misplaced is a warning about lists of values behind the command, where other tools have them.
@@ -294,7 +295,7 @@ func misplaced(words []string) error {
 	if !slices.Contains(words, listMark) || slices.Contains([]string{"jobpool", "parallel"}, path.Base(words[0])) {
 		return nil
 	}
-	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q behind the command is passed to it", listMark),
+	return fault.Hint(fmt.Errorf("warning: one task is submitted: %q after the command is passed to it", listMark),
 		"for one task for each value, put the values before the command: ponos-submit ::: x=1 x=2 -- ./train {x}")
 }
 

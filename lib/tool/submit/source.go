@@ -195,7 +195,8 @@ func pack(s *spool.Spool, flag string, fill func(*tar.Writer) error) (string, er
 	})
 }
 
-// keep puts a file into the spool, under the hash of its contents.
+// keep puts a file into the spool, under the hash of its contents: its name is known only when it
+// has been written.
 func keep(s *spool.Spool, suffix string, fill func(io.Writer) error) (string, error) {
 	f, err := os.CreateTemp(s.TempDir(), "source-*")
 	if err != nil {

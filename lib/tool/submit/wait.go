@@ -12,11 +12,11 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/queue"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/tasklist"
 )
@@ -160,7 +160,7 @@ func waitForGroup(c *cli.Context, stderr io.Writer) error {
 // stopOf is the command that stops the tasks of a group.
 func stopOf(c *cli.Context, s *spool.Spool, group string) string {
 	if c.IsSet("spool") {
-		return fmt.Sprintf("ponos-cancel --spool %s --group %s", command.Quote(s.Dir), group)
+		return fmt.Sprintf("ponos-cancel --spool %s --group %s", shell.Quote(s.Dir), group)
 	}
 	return "ponos-cancel --group " + group
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/shell"
 )
 
 // env prints what a script should know of its run. A failure leaves nothing on
@@ -41,7 +41,7 @@ func (t *tool) env(c *cli.Context) error {
 		}
 	}
 	var out strings.Builder
-	set := func(name, value string) { fmt.Fprintf(&out, "export %s=%s\n", name, command.Quote(value)) }
+	set := func(name, value string) { fmt.Fprintf(&out, "export %s=%s\n", name, shell.Quote(value)) }
 	if id != "" {
 		set("PONOS_TASK", string(id))
 	}

@@ -1,4 +1,4 @@
-// Package shell decides whether a command line needs a shell. Without one it
+// Package shell quotes words for a shell, and decides whether a command line needs one: without, it
 // starts in less than half the time.
 package shell
 
@@ -33,23 +33,32 @@ func Split(line string) ([]string, bool) {
 	return words, true
 }
 
-// Quote makes one word of s for any shell.
-func Quote(s string) string {
-	if s != "" && !strings.ContainsAny(s, special) && !strings.ContainsAny(s, " \t\x00") && !hasControl(s) {
-		return s
+// plain are the characters that no shell changes, wherever they are in an argument.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@%+"
+
+// Quote returns an argument of a command as any POSIX shell reads it back.
+func Quote(word string) string {
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func hasControl(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0
+// QuoteAnywhere quotes a word that may be the first of a command, where "=" begins an assignment and "%" a job.
+func QuoteAnywhere(word string) string {
+	if quoted := Quote(word); quoted != word || !strings.ContainsAny(word, "=%") {
+		return quoted
+	}
+	return "'" + word + "'"
 }
 
 // Join makes a command line of words.
 func Join(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
-		out[i] = Quote(w)
+		if out[i] = Quote(w); i == 0 {
+			out[i] = QuoteAnywhere(w)
+		}
 	}
 	return strings.Join(out, " ")
 }

@@ -1,4 +1,4 @@
-package assembly
+package setup
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -22,8 +23,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
-// Check is the result of a check of ponos-setup.
-type Check struct {
+// finding is the result of a check of ponos-setup.
+type finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
@@ -78,10 +79,10 @@ const (
 	programTime = time.Minute
 )
 
-// CheckPrograms runs each program that the configuration needs, for its version, concurrently.
-func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []Check {
+// checkPrograms runs each program that the configuration needs, for its version, concurrently.
+func checkPrograms(ctx context.Context, run command.Runner, c config.Config) []finding {
 	list := programs(c)
-	checks := make([]Check, len(list))
+	checks := make([]finding, len(list))
 	var wg sync.WaitGroup
 	for i, p := range list {
 		wg.Go(func() { checks[i] = p.check(ctx, run) })
@@ -90,8 +91,8 @@ func CheckPrograms(ctx context.Context, run command.Runner, c config.Config) []C
 	return checks
 }
 
-func (p program) check(ctx context.Context, run command.Runner) Check {
-	check := Check{Name: p.name}
+func (p program) check(ctx context.Context, run command.Runner) finding {
+	check := finding{Name: p.name}
 	limit := programTime
 	if p.slurm {
 		limit = slurmTime
@@ -115,7 +116,7 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	case err != nil:
 		check.Detail, check.Hint = err.Error(), fmt.Sprintf(`check the output of "%s --version"`, p.name)
 	case match == nil:
-		check.Detail = fmt.Sprintf("it does not print its version but %.60q", text)
+		check.Detail = fmt.Sprintf("expected its version, but it printed %.60q", text)
 	default:
 		var version [3]int
 		for i := range version {
@@ -130,18 +131,18 @@ func (p program) check(ctx context.Context, run command.Runner) Check {
 	return check
 }
 
-// CheckPython creates a virtual environment and queries the version of its ensurepip, from which venv
+// checkPython creates a virtual environment and queries the version of its ensurepip, from which venv
 // takes pip: installing pip would take seconds. Without pip, tasks can run whose code has nothing to
-// install. [CheckPrograms] reports a missing Python.
-func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Check {
-	if c.Mode == "vast" {
+// install. [checkPrograms] reports a missing Python.
+func checkPython(ctx context.Context, run command.Runner, c config.Config) []finding {
+	if !slices.ContainsFunc(programs(c), func(p program) bool { return p.name == c.Environment.Python }) {
 		return nil
 	}
-	check := Check{Name: "virtual environment", Hint: "install what Python's venv needs: on Debian, that is the package python3-venv"}
+	check := finding{Name: "virtual environment", Hint: "install what Python's venv needs: on Debian, that is the package python3-venv"}
 	dir, err := os.MkdirTemp("", "ponos-setup-")
 	if err != nil {
 		check.Detail, check.Hint = err.Error(), "set TMPDIR to a directory that can be written to"
-		return []Check{check}
+		return []finding{check}
 	}
 	defer os.RemoveAll(dir)
 	venv := filepath.Join(dir, "venv")
@@ -151,19 +152,19 @@ func CheckPython(ctx context.Context, run command.Runner, c config.Config) []Che
 	}
 	if err != nil {
 		check.Detail = err.Error()
-		return []Check{check}
+		return []finding{check}
 	}
 	result, err := run.Run(ctx, command.Cmd{Name: filepath.Join(venv, "bin", "python"), Args: []string{"-m", "ensurepip", "--version"}, Timeout: time.Minute, DieWithParent: true})
 	if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {
-		return []Check{{Name: check.Name, OK: true, Detail: "created; pip " + words[1]}}
+		return []finding{{Name: check.Name, OK: true, Detail: "created; pip " + words[1]}}
 	}
 	check.OK, check.Warning, check.Detail = true, true, "without pip: no packages can be installed for tasks"
-	return []Check{check}
+	return []finding{check}
 }
 
-// CheckDirectories checks the directories of the agent.
-func CheckDirectories(c config.Config) []Check {
-	checks := []Check{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
+// checkDirectories checks the directories of the agent.
+func checkDirectories(c config.Config) []finding {
+	checks := []finding{checkDirectory("state directory", c.StateDir(), c.CheckDataDir())}
 	if dir := c.SpoolDir(); dir != "" {
 		checks = append(checks, checkDirectory("spool", dir, spool.CheckOwner(dir)))
 	}
@@ -172,8 +173,8 @@ func CheckDirectories(c config.Config) []Check {
 
 // checkDirectory reports the file system of a path, and checks that the path can be created or
 // written to.
-func checkDirectory(name, path string, err error) Check {
-	check := Check{Name: name, OK: true, Detail: path}
+func checkDirectory(name, path string, err error) finding {
+	check := finding{Name: name, OK: true, Detail: path}
 	there := path
 	for {
 		if _, statErr := os.Stat(there); statErr == nil || there == filepath.Dir(there) {
@@ -217,30 +218,30 @@ func fileSystem(path string) string {
 	return fileSystems[int64(s.Type)&0xffffffff] //nolint:unconvert // its type differs between architectures
 }
 
-// CheckSubmission asks Slurm whether it would accept a job of each kind of task, and submits none. An
-// error means that Slurm has not answered.
-func (p *System) CheckSubmission(ctx context.Context) ([]Check, error) {
-	if p.SlurmRunner == nil {
+// checkSubmission asks the scheduler whether it would accept a job of each kind of task, and submits
+// none. An error means that it has not answered.
+func checkSubmission(ctx context.Context, system *assembly.System) ([]finding, error) {
+	try := system.Try()
+	if try == nil {
 		return nil, nil
 	}
-	var checks []Check
-	for _, gpu := range []bool{false, len(p.Config.Slurm.GPU) > 0} {
-		key := "slurm.cpu"
-		if gpu {
-			key = "slurm.gpu"
-		} else if len(checks) > 0 {
-			break
-		}
-		options, err := p.SlurmRunner.Try(ctx, runner.Needs{GPU: gpu})
+	c := &system.Config
+	keys := []string{"slurm.cpu"}
+	if len(c.Slurm.GPU) > 0 {
+		keys = append(keys, "slurm.gpu")
+	}
+	var checks []finding
+	for _, key := range keys {
+		options, err := try(ctx, runner.Needs{GPU: key == "slurm.gpu"})
 		if fault.Is(err, fault.Unavailable) {
 			return checks, err
 		}
-		check := Check{Name: key, OK: err == nil, Detail: "sbatch accepts " + strings.Join(options, " ")}
+		check := finding{Name: key, OK: err == nil, Detail: "sbatch accepts " + options.String()}
 		if err != nil {
 			check.Detail, check.Hint = err.Error(), fault.HintOf(err)
 		}
 		if check.Hint == "" && err != nil {
-			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", key, p.Config.Where(key))
+			check.Hint = fmt.Sprintf("correct slurm.base or %s in %s", key, c.Where(key))
 		}
 		checks = append(checks, check)
 	}

@@ -50,9 +50,29 @@ func FuzzSplit(f *testing.F) {
 }
 
 func TestQuote(t *testing.T) {
-	words := []string{"a", "", "b c", "d'e", "$f", "\n", "é", "-x", "~", "\x01"}
-	got, err := command.System.Run(t.Context(), command.Cmd{Name: "sh", Args: []string{"-c", `printf '%s\0' ` + Join(words)}})
-	if err != nil || string(got.Stdout) != strings.Join(words, "\x00")+"\x00" {
-		t.Errorf("%q, %v", got.Stdout, err)
+	for word, want := range map[string]string{"": "''", "a-b_c=d/e.f:1,2@3%": "a-b_c=d/e.f:1,2@3%", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "a b": "'a b'", "ü": "'ü'"} {
+		if got := Quote(word); got != want {
+			t.Errorf("Quote(%q) = %s; want %s", word, got, want)
+		}
+	}
+	for word, want := range map[string]string{"a": "a", "a=b": "'a=b'", "%1": "'%1'", "a b": "'a b'"} {
+		if got := QuoteAnywhere(word); got != want {
+			t.Errorf("QuoteAnywhere(%q) = %s; want %s", word, got, want)
+		}
+	}
+}
+
+func TestJoin(t *testing.T) {
+	for _, words := range [][]string{
+		{"a", "", "b c", "d'e", "$f", "\n", "é", "-x", "~", "\x01", "g=h", "%1"},
+		{"g=h"},
+	} {
+		got, err := command.System.Run(t.Context(), command.Cmd{Name: "sh", Args: []string{"-c", `printf '%s\0' ` + Join(words)}})
+		if err != nil || string(got.Stdout) != strings.Join(words, "\x00")+"\x00" {
+			t.Errorf("%q, %v", got.Stdout, err)
+		}
+	}
+	if got, want := Join([]string{"a=b", "c=d"}), "'a=b' c=d"; got != want {
+		t.Errorf("%s; want %s", got, want)
 	}
 }

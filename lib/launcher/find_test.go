@@ -11,50 +11,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-func TestOptions(t *testing.T) {
-	var o Options
-	o.Set("gpus_per_node", "3")
-	o.Set("time", "4")
-	o.Set("mail-type", "END")
-	o.Set("nodes", "1")
-	o.Set("nodes", "2")
-	o.Set("qos", "")
-	o.SetBare("exclusive")
-	if got := strings.Join(o.Args(), " "); got != "--nodes=2 --time=4 --gpus-per-node=3 --exclusive --mail-type=END" {
-		t.Error(got)
-	}
-	o.Set("exclusive", "user")
-	o.Set("nodes", "")
-	if got := strings.Join(o.Args(), " "); got != "--time=4 --gpus-per-node=3 --exclusive=user --mail-type=END" {
-		t.Error(got)
-	}
-}
-
-func TestWrite(t *testing.T) {
-	o := Options{{Name: "nodes", Value: "1"}, {Name: "partition", Value: "a,b"}, {Name: "constraint", Value: "(x&y)|(z)"}, {Name: "exclusive", Bare: true}}
-	for format, want := range map[string]string{
-		"args":   "--nodes=1 --partition=a,b --constraint=(x&y)|(z) --exclusive\n",
-		"args0":  "--nodes=1\x00--partition=a,b\x00--constraint=(x&y)|(z)\x00--exclusive\x00",
-		"lines":  "--nodes=1\n--partition=a,b\n--constraint=(x&y)|(z)\n--exclusive\n",
-		"script": "#SBATCH --nodes=1\n#SBATCH --partition=a,b\n#SBATCH --constraint=(x&y)|(z)\n#SBATCH --exclusive\n",
-		"env":    "export SBATCH_PARTITION=a,b\nexport SBATCH_CONSTRAINT='(x&y)|(z)'\nexport LFIND_ARGS='--nodes=1 --exclusive'\n",
-	} {
-		if got, err := o.Write(format); got != want || err != nil {
-			t.Errorf("%s: %q, %v; want %q", format, got, err, want)
-		}
-	}
-	for _, value := range []string{"a b", "n[1-2]", "*", "a\\b", "x?"} {
-		for _, format := range []string{"args", "env"} {
-			if got, err := (Options{{Name: "x", Value: value}}).Write(format); err == nil {
-				t.Errorf("%q is written as %q, which the shell would change", value, got)
-			}
-		}
-	}
-	if _, err := o.Write("xml"); err == nil {
-		t.Error("an unknown format is written")
-	}
-}
-
 // silence is a Slurm that does not answer.
 type silence struct{}
 
@@ -84,7 +40,7 @@ func TestFindOptions(t *testing.T) {
 	} {
 		q.Spec = c.spec
 		o, err := FindOptions(context.Background(), q)
-		if got := strings.Join(o.Args(), " "); got != c.want || (err == nil) != (c.failure == "") {
+		if got := o.String(); got != c.want || (err == nil) != (c.failure == "") {
 			t.Errorf("%s: %s, %v; want %s", c.spec, got, err, c.want)
 		}
 		if err != nil && (!strings.Contains(err.Error(), c.failure) || fault.KindOf(err) != c.kind) {

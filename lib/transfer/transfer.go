@@ -1,0 +1,247 @@
+// Package transfer moves files between tasks on this machine and their queue: the artifacts of tasks
+// in both directions, and models and data sets, which tasks share.
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/archive"
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// Queue is what transfers need of a queue.
+type Queue interface {
+	Artifacts(ctx context.Context, id task.ID) ([]task.Artifact, error)
+	GetArtifact(ctx context.Context, id task.ID, a task.Artifact, to *os.File) error
+	PutArtifact(ctx context.Context, id task.ID, a task.Artifact, from io.ReadSeeker) error
+	GetFile(ctx context.Context, f task.File, to *os.File) error
+}
+
+// Store has the files of tasks.
+type Store struct {
+	Queue     Queue
+	Processes string // directory of the artifacts
+	Dir       string // of models and data sets
+}
+
+// DefectError is an error of what is to be transferred: another try cannot help.
+type DefectError struct{ err error }
+
+func (e *DefectError) Error() string { return e.err.Error() }
+func (e *DefectError) Unwrap() error { return e.err }
+
+func defectf(format string, args ...any) error { return &DefectError{fmt.Errorf(format, args...)} }
+
+// Artifacts is the directory of a task's artifacts. It is grouped by process, as tasks of one process
+// read each other's artifacts.
+func (s *Store) Artifacts(process string, id task.ID) string {
+	group := "none"
+	if p, err := task.ParseID(process); err == nil {
+		group = string(p)
+	}
+	return filepath.Join(s.Processes, group, string(id))
+}
+
+// Prune removes models and data sets that were last used before a time.
+func (s *Store) Prune(before time.Time) error {
+	return environment.PruneUnused(s.Dir, before, filesLock)
+}
+
+// maxArtifacts limits how many artifacts of a task are read or published.
+const maxArtifacts = 100000
+
+// FetchArtifacts downloads into dir the artifacts of a parent that are not here yet: the parent may have
+// run on this machine.
+func (s *Store) FetchArtifacts(ctx context.Context, parent task.Parent, dir string, say func(format string, args ...any)) error {
+	list, err := s.Queue.Artifacts(ctx, parent.ID)
+	if err != nil {
+		return fmt.Errorf("artifacts of parent %s: %w", parent.ID, err)
+	}
+	if len(list) > maxArtifacts {
+		return defectf("parent %s has %d artifacts, more than %d", parent.ID, len(list), maxArtifacts)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, artifact := range list {
+		name := filepath.FromSlash(artifact.Path)
+		if !filepath.IsLocal(name) {
+			return defectf("artifact %q of parent %s leads out of its directory", task.Clean(artifact.Path), parent.ID)
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == artifact.Size {
+			continue
+		}
+		say("downloading artifact %s of parent %s", task.Clean(artifact.Path), parent.ID)
+		err := download(path, func(f *os.File) error { return s.Queue.GetArtifact(ctx, parent.ID, artifact, f) })
+		if err != nil {
+			return fmt.Errorf("artifact %q of parent %s: %w", task.Clean(artifact.Path), parent.ID, err)
+		}
+	}
+	return nil
+}
+
+// FetchFile downloads a model or data set, once for all tasks that need it. An archive is
+// unpacked. It returns the paths of its files.
+func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format string, args ...any)) ([]string, error) {
+	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
+		return nil, defectf("file %q: not a plain file name", task.Clean(f.Name))
+	}
+	// The signature in a presigned URL changes from task to task, the object does not.
+	object, _, _ := strings.Cut(f.URL, "?")
+	if f.Version != "" {
+		object += "?" + f.Version
+	}
+	sum := sha256.Sum256([]byte(object))
+	dir := filepath.Join(s.Dir, hex.EncodeToString(sum[:16]))
+	path := filepath.Join(dir, f.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	l, err := lock.Wait(ctx, filesLock(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	_ = clock.Touch(dir) // it was used
+	unpacked := filepath.Join(dir, ".unpacked")
+	if paths, err := listDir(unpacked); err == nil {
+		return paths, nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		say("downloading %s", task.Clean(f.Name))
+		if err := download(path, func(to *os.File) error { return s.Queue.GetFile(ctx, f, to) }); err != nil {
+			return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
+		}
+	}
+	if !strings.HasSuffix(f.Name, ".tar.zst") {
+		return []string{path}, nil
+	}
+	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
+		return nil, err
+	}
+	ok, err := archive.Zstd(path, unpacked+".new")
+	var bad *archive.BadError
+	if errors.As(err, &bad) {
+		return nil, defectf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
+	}
+	if !ok { // in spite of its name, it is not an archive
+		return []string{path}, os.RemoveAll(unpacked + ".new")
+	}
+	if err := environment.Settle(unpacked + ".new"); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(unpacked+".new", unpacked); err != nil {
+		return nil, err
+	}
+	return listDir(unpacked)
+}
+
+// filesLock is the lock of a model or data set.
+func filesLock(dir string) string { return filepath.Join(dir, ".lock") }
+
+// listDir lists the paths in a directory.
+func listDir(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(entries))
+	for i, e := range entries {
+		paths[i] = filepath.Join(dir, e.Name())
+	}
+	return paths, nil
+}
+
+// download creates a file atomically: it is complete or absent. Its temporary name is not one of
+// renameio: Publish must tell what is unfinished from an artifact.
+func download(path string, get func(*os.File) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
+	if err != nil {
+		return err
+	}
+	err = get(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Publish publishes the files in a task's artifact directory, except links and unfinished
+// downloads. An artifact that can never be published is reported and skipped: it must not keep the
+// task from ending.
+func (s *Store) Publish(ctx context.Context, process string, id task.ID, tell func(format string, args ...any)) error {
+	// The task may still be running there. Through os.Root, nothing outside of the directory is
+	// published, even if a file becomes a link meanwhile.
+	root, err := os.OpenRoot(s.Artifacts(process, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("artifacts of task %s: %w", id, err)
+	}
+	defer root.Close()
+	n := 0
+	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
+		}
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
+			return nil
+		}
+		if n++; n > maxArtifacts {
+			tell("more than %d artifacts: the others are not published", maxArtifacts)
+			return fs.SkipAll
+		}
+		f, err := root.Open(name)
+		if err != nil {
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		err = s.Queue.PutArtifact(ctx, id, task.Artifact{Path: name, Size: info.Size()}, f)
+		if errors.Is(err, queue.ErrBroken) {
+			tell("%q is not published: %v", task.Clean(name), err)
+			return nil
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, queue.ErrGone) && !errors.Is(err, queue.ErrNotMine) {
+		return fmt.Errorf("artifacts of task %s: %w", id, err)
+	}
+	return err
+}

@@ -1,0 +1,245 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// fake is a queue with the artifacts of one task, and files of which each holds its address.
+type fake struct {
+	artifacts map[string]string
+	fetched   []string
+	list      error // of Artifacts
+	put       error // of PutArtifact
+	file      []byte
+}
+
+func (q *fake) Artifacts(context.Context, task.ID) (list []task.Artifact, err error) {
+	for path, text := range q.artifacts {
+		list = append(list, task.Artifact{Path: path, Size: int64(len(text))})
+	}
+	return list, q.list
+}
+
+func (q *fake) GetArtifact(_ context.Context, _ task.ID, a task.Artifact, to *os.File) error {
+	q.fetched = append(q.fetched, a.Path)
+	text := q.artifacts[a.Path]
+	if text == "cut" {
+		return errors.New("the connection was closed")
+	}
+	_, err := to.WriteString(text)
+	return err
+}
+
+func (q *fake) PutArtifact(_ context.Context, _ task.ID, a task.Artifact, from io.ReadSeeker) error {
+	if q.put != nil {
+		return q.put
+	}
+	b, err := io.ReadAll(from)
+	q.artifacts[a.Path] = string(b)
+	return err
+}
+
+func (q *fake) GetFile(_ context.Context, f task.File, to *os.File) error {
+	q.fetched = append(q.fetched, f.Name)
+	_, err := to.Write(q.file)
+	return err
+}
+
+func say(string, ...any) {}
+
+// names lists the files below a directory.
+func names(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			name, _ := filepath.Rel(dir, path)
+			list = append(list, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestFetchArtifacts(t *testing.T) {
+	q := &fake{artifacts: map[string]string{"a": "1", "b/c": "22", "here": "333"}}
+	s := &Store{Queue: q, Processes: t.TempDir()}
+	dir := s.Artifacts("p1", "parent")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "here"), []byte("333"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time, all are here
+		if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(q.fetched)
+	if got := names(t, dir); !slices.Equal(got, []string{"a", "b/c", "here"}) || !slices.Equal(q.fetched, []string{"a", "b/c"}) {
+		t.Errorf("%q, fetched %q", got, q.fetched)
+	}
+
+	// What was cut off is not there, and may be fetched again; a path that leads elsewhere is refused.
+	q.artifacts = map[string]string{"d": "cut"}
+	err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say)
+	if err == nil || errors.As(err, new(*DefectError)) || slices.Contains(names(t, dir), "d") || len(names(t, dir)) != 3 {
+		t.Errorf("%v, %q", err, names(t, dir))
+	}
+	q.artifacts = map[string]string{"../d": "x"}
+	if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); !errors.As(err, new(*DefectError)) {
+		t.Error(err)
+	}
+	q.list = queue.ErrGone
+	if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); !errors.Is(err, queue.ErrGone) {
+		t.Error(err)
+	}
+}
+
+func TestFetchFile(t *testing.T) {
+	q := &fake{file: []byte("model")}
+	s := &Store{Queue: q, Dir: t.TempDir()}
+	var paths []string
+	// The signature of the address is another one for each task.
+	for _, signature := range []string{"1", "2"} {
+		var err error
+		if paths, err = s.FetchFile(t.Context(), task.File{Name: "m.bin", URL: "https://x/m.bin?signature=" + signature}, say); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err := os.ReadFile(paths[0]); err != nil || string(b) != "model" || len(paths) != 1 || len(q.fetched) != 1 {
+		t.Errorf("%q, %v; %q, fetched %q", b, err, paths, q.fetched)
+	}
+	if _, err := s.FetchFile(t.Context(), task.File{Name: "m.bin", URL: "https://x/m.bin", Version: "v2"}, say); err != nil || len(q.fetched) != 2 {
+		t.Errorf("%v: another version was not fetched", err)
+	}
+	for _, bad := range []string{"", ".", "..", "a/b", "a\n"} {
+		if _, err := s.FetchFile(t.Context(), task.File{Name: bad, URL: "https://x"}, say); !errors.As(err, new(*DefectError)) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+
+	// An archive is unpacked once. What only has such a name is a file.
+	for text, want := range map[string]bool{"plain": false, string(packed(t)): true} {
+		q.file = []byte(text)
+		f := task.File{Name: "data.tar.zst", URL: fmt.Sprintf("https://x/%d", len(text))}
+		for range 2 {
+			paths, err := s.FetchFile(t.Context(), f, say)
+			if err != nil || len(paths) != 1 || (filepath.Base(paths[0]) != f.Name) != want {
+				t.Errorf("%q, %v", paths, err)
+			}
+		}
+	}
+}
+
+// packed is an empty archive with a directory.
+func packed(t *testing.T) []byte {
+	t.Helper()
+	header := make([]byte, 512)
+	copy(header, "train/")
+	copy(header[100:], "0000755\x000000000\x000000000\x0000000000000\x0000000000000\x00        5")
+	copy(header[257:], "ustar\x0000")
+	sum := 0
+	for _, b := range header {
+		sum += int(b)
+	}
+	copy(header[148:], fmt.Sprintf("%06o\x00 ", sum))
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.EncodeAll(append(header, make([]byte, 1024)...), nil)
+}
+
+func TestPublish(t *testing.T) {
+	q := &fake{artifacts: map[string]string{}}
+	s := &Store{Queue: q, Processes: t.TempDir()}
+	if err := s.Publish(t.Context(), "p1", "t1", say); err != nil {
+		t.Errorf("a task without artifacts: %v", err)
+	}
+	dir := s.Artifacts("p1", "t1")
+	for _, name := range []string{"a", "b/c", ".download-1"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Publish(t.Context(), "p1", "t1", say); err != nil || len(q.artifacts) != 2 || q.artifacts["a"] != "a" || q.artifacts["b/c"] != "b/c" {
+		t.Errorf("%v, %q", err, q.artifacts)
+	}
+	// One that can never be published is reported, and the others are not kept back.
+	var told []string
+	tell := func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
+	q.put = fmt.Errorf("%w: too large", queue.ErrBroken)
+	if err := s.Publish(t.Context(), "p1", "t1", tell); err != nil || len(told) != 2 || !strings.Contains(told[0], "is not published") {
+		t.Errorf("%v, %q", err, told)
+	}
+	q.put = queue.ErrNotMine
+	if err := s.Publish(t.Context(), "p1", "t1", tell); !errors.Is(err, queue.ErrNotMine) {
+		t.Error(err)
+	}
+	q.put = errors.New("no answer")
+	if err := s.Publish(t.Context(), "p1", "t1", tell); err == nil || !strings.Contains(err.Error(), "artifacts of task t1") {
+		t.Error(err)
+	}
+}
+
+func TestPruneKeepsFilesInUse(t *testing.T) {
+	s := &Store{Dir: t.TempDir()}
+	old := time.Now().Add(-48 * time.Hour)
+	for _, name := range []string{"unused", "used", "locked"} {
+		dir := filepath.Join(s.Dir, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "model"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := lock.Try(filesLock(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "locked" {
+			defer l.Close()
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if name != "used" {
+			if err := os.Chtimes(dir, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Prune(clock.Now().Add(-24 * time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(s.Dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{filepath.Join(s.Dir, "locked"), filepath.Join(s.Dir, "used")}; !slices.Equal(left, want) {
+		t.Errorf("left %q, want %q", left, want)
+	}
+}
