@@ -2,13 +2,13 @@ package slurm
 
 import "strings"
 
-// Explanation explains in plain words why a job waits, and what can be done.
+// Explanation is a plain text about why a job waits, and what the user can do.
 type Explanation struct {
 	Plain  string // a few words
 	Advice string // what the user can do
 }
 
-// reasons are the reason codes of squeue's manual.
+// reasons maps the reason codes of squeue's manual to explanations.
 var reasons = map[string]Explanation{
 	"None":      {"not considered yet", "wait for the scheduler's next turn"},
 	"Priority":  {"jobs with a higher priority come first", "wait; a shorter time limit or fewer resources may fit into a hole (fairshare holes), another partition may be free (fairshare where)"},
@@ -71,7 +71,7 @@ var reasons = map[string]Explanation{
 		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
 }
 
-// limits are the pieces of which Slurm builds the codes of limits, such as
+// limitWhat explains the parts of which Slurm composes the codes of limits, such as
 // QOSMaxGRESPerUser or AssocGrpCPUMinutesLimit.
 var limitWhat = []struct{ word, plain string }{
 	{"BillingRunMin", "billed minutes of running jobs"}, {"BillingMin", "billed minutes"}, {"Billing", "billing units"},
@@ -83,8 +83,8 @@ var limitWhat = []struct{ word, plain string }{
 	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"}, {"Wall", "time"}, {"Job", "running jobs"},
 }
 
-// ExplainReason explains a reason as squeue prints it. Reasons it does not know
-// are repeated.
+// ExplainReason explains a reason as squeue prints it. An unknown reason is returned as it is
+// printed.
 func ExplainReason(reason string) Explanation {
 	if e, ok := reasons[reason]; ok {
 		return e
@@ -144,7 +144,7 @@ func explainLimit(code string) (Explanation, bool) {
 	return Explanation{whose + " is at its limit: " + what, advice}, true
 }
 
-// briefly are the most frequent reasons in at most 24 letters.
+// briefly maps the most frequent reasons to at most 24 characters.
 var briefly = map[string]string{
 	"Priority": "others come first", "Resources": "next: waits for nodes", "Dependency": "waits for another job", "DependencyNeverSatisfied": "never: its job failed",
 	"BeginTime": "begins later", "JobHeldUser": "held by its owner", "JobHeldAdmin": "held by an admin", "ReqNodeNotAvail": "nodes down or reserved",
@@ -153,8 +153,8 @@ var briefly = map[string]string{
 	"PartitionInactive": "partition starts none",
 }
 
-// Brief is why a job waits in at most 24 letters, for narrow screens; of reasons that are
-// rare it is the beginning of what Explain says.
+// Brief returns the reason in at most 24 characters, for narrow screens. For rare reasons, that
+// is the beginning of Explain's text.
 func (j *Job) Brief() string {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	text, ok := briefly[code]
@@ -180,8 +180,8 @@ func (j *Job) Brief() string {
 	return j.Explain().Plain
 }
 
-// WillNeverStart reports whether a job with that reason cannot start unless it,
-// or a limit, is changed.
+// WillNeverStart reports whether a job with this reason cannot start until the job or a limit
+// is changed.
 func WillNeverStart(reason string) bool {
 	switch code, _, _ := strings.Cut(reason, ","); code {
 	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS", "AccountNotAllowed",
@@ -192,7 +192,7 @@ func WillNeverStart(reason string) bool {
 	}
 }
 
-// Explain explains why a job waits by its reason and by what it requests.
+// Explain explains why a job waits, by its reason and its request.
 func (j *Job) Explain() Explanation {
 	e := ExplainReason(j.Reason)
 	switch code, detail, _ := strings.Cut(j.Reason, ","); {
@@ -208,9 +208,9 @@ func (j *Job) Explain() Explanation {
 	return e
 }
 
-// Considered reports whether the scheduler looks at a pending job: it is not held, and
-// waits for neither a time, another job, nor its own reservation. The reason
-// "Reservation" of a job without one says that others have reserved nodes it could use.
+// Considered reports whether the scheduler considers a pending job: it is not held, and does
+// not wait for a time, another job or its own reservation. Without a reservation of its own,
+// the reason "Reservation" means that nodes are reserved for others.
 func (j *Job) Considered() bool {
 	switch code, _, _ := strings.Cut(j.Reason, ","); code {
 	case "Reservation":
@@ -222,8 +222,8 @@ func (j *Job) Considered() bool {
 	return true
 }
 
-// Competes reports whether a pending job may take nodes that others want: the scheduler
-// looks at it, and no limit, license or throttle of its own keeps it back.
+// Competes reports whether a pending job competes for nodes: the scheduler considers it, and no
+// limit, license or array throttle holds it back.
 func (j *Job) Competes() bool {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	switch code {

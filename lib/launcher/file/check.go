@@ -10,7 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// checkSlurm looks for what is well written but does not fit together.
+// checkSlurm finds values of a Slurm launcher that are valid but contradict each other or have
+// no effect.
 func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 	at := func(p Pos) *yaml.Node { return &yaml.Node{Line: p.Line, Column: p.Column} }
 	if e.ID == "" {
@@ -68,8 +69,8 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 	d.checkRegexes(e, usedFeatures)
 }
 
-// checkRegexes finds features of which a regular expression takes only the
-// beginning, such as GPU(\d+) of GPU48GB, and sizes that are none.
+// checkRegexes finds features of which a regular expression matches only the beginning, such as
+// GPU(\d+) with GPU48GB, and captured sizes that are invalid.
 func (d *decoder) checkRegexes(e *Entry, features map[string]bool) {
 	names := make([]string, 0, len(features))
 	for f := range features {
@@ -95,7 +96,7 @@ func (d *decoder) checkRegexes(e *Entry, features map[string]bool) {
 	}
 }
 
-// checkReferences looks for connectors and tokens that are not there.
+// checkReferences finds duplicate ids, and connectors and tokens that are not defined.
 func (d *decoder) checkReferences(f *File, hasTokens bool) {
 	ids := []string{"local"}
 	for _, c := range f.Connectors {
@@ -134,7 +135,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 	}
 }
 
-// name is how messages call a launcher.
+// name returns how messages refer to a launcher.
 func name(e *Entry) string {
 	if e.ID != "" {
 		return fmt.Sprintf("launcher %q", e.ID)

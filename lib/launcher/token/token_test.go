@@ -90,8 +90,7 @@ func TestWait(t *testing.T) {
 	second[0].Close()
 }
 
-// TestNeverMore holds that never more tokens are taken than there are, whoever
-// wants how many.
+// TestNeverMore checks that the tokens taken never exceed the total.
 func TestNeverMore(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -122,7 +121,7 @@ func TestNeverMore(t *testing.T) {
 	}
 }
 
-// TestKilledHolder holds that the kernel gives back what a killed process held.
+// TestKilledHolder checks that the kernel releases the tokens of a killed process.
 func TestKilledHolder(t *testing.T) {
 	dir := t.TempDir()
 	files := held(t, must(Take(context.Background(), dir, []Want{{"a", 1, 1}}, true)), nil)
