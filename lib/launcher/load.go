@@ -227,7 +227,7 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 		}
 		hint := s.Misspelt(r)
 		if hint == "" {
-			hint = `"lfind explain" says why`
+			hint = `"lfind explain" shows the reasons`
 		}
 		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 	}

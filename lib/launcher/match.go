@@ -235,7 +235,7 @@ func (g *gpuSet) hasAtMost(bytes int64) gpu.Answer {
 	return gpu.Unknown
 }
 
-// hasCapability reports whether the compute capability is in the range; 0 is no limit.
+// hasCapability reports whether the compute capability is in the range; 0 means unlimited.
 func (g *gpuSet) hasCapability(from, to gpu.Capability) gpu.Answer {
 	least, most := g.is.Capability()
 	switch {

@@ -60,7 +60,7 @@ func (s *Search) misspeltModel(wanted []string) string {
 	if near := spelling.Nearest(wanted[0], models); near != "" {
 		return text + fmt.Sprintf("; did you mean %q?", near)
 	}
-	return text + "; there are " + strings.Join(models[:min(len(models), 10)], ", ")
+	return text + "; the models are " + strings.Join(models[:min(len(models), 10)], ", ")
 }
 
 // catalogue returns the catalogue of GPUs that the launchers use.

@@ -63,9 +63,9 @@ func newError(name string, err error) error {
 	var told error = e
 	switch {
 	case exit != nil && e.Failure == NoDatabase:
-		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller may do without it for a while")
+		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller can work without it for a while")
 	case exit != nil && e.Failure == NoAnswer:
-		told = fault.Hint(e, `ask Slurm's controller with "scontrol ping"`)
+		told = fault.Hint(e, `check Slurm's controller with "scontrol ping"`)
 	}
 	return fault.Wrap(fault.Unavailable, told)
 }

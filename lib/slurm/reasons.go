@@ -10,20 +10,20 @@ type Explanation struct {
 
 // reasons maps the reason codes of squeue's manual to explanations.
 var reasons = map[string]Explanation{
-	"None":      {"not considered yet", "wait for the scheduler's next turn"},
+	"None":      {"not considered yet", "wait for the scheduler's next cycle"},
 	"Priority":  {"jobs with a higher priority come first", "wait; a shorter time limit or fewer resources may fit into a hole (fairshare holes), another partition may be free (fairshare where)"},
 	"Resources": {"next in line: waits for nodes to become free", "wait; with a shorter time limit or fewer resources it may start sooner (fairshare holes)"},
 	"Cleaning":  {"its last run is still being cleaned up", "wait; it was requeued"},
 	"Reserved":  {"kept for a job of higher priority", "wait"},
 
-	"Dependency":                  {"waits for another job", "wait for what it depends on, or change that with scontrol update job=ID dependency="},
-	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or take the dependency away with scontrol update job=ID dependency="},
+	"Dependency":                  {"waits for another job", "wait for that job, or change the dependency with scontrol update job=ID dependency="},
+	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or remove the dependency with scontrol update job=ID dependency="},
 	"BeginTime":                   {"will start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
 	"JobHeldUser":                 {"held by its owner", "release it with scontrol release ID"},
 	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
 	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"SystemFailure":               {"a failure of Slurm, a file system or the network", "scontrol release ID once that is repaired; tell the administrators"},
-	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; tell the administrators if it happens again"},
+	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair: scontrol release ID"},
+	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; if it happens again, report it to the administrators"},
 	"RequeueHold":                 {"requeued and held", "scontrol release ID"},
 	"job_requeued_in_held_state":  {"requeued and held", "scontrol release ID"},
 	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then scontrol release ID"},
@@ -45,28 +45,28 @@ var reasons = map[string]Explanation{
 	"InactiveLimit":            {"reached the limit of inactivity", "cancel it and submit it again"},
 	"Licenses":                 {"waits for licenses", "wait until others release theirs"},
 	"NodeList":                 {"nodes it needs are in use or missing", "wait, or do not request nodes by name"},
-	"FrontEndDown":             {"no front end can run it", "wait; tell the administrators"},
+	"FrontEndDown":             {"no front end can run it", "wait, and report it to the administrators"},
 	"NonZeroExitCode":          {"its last run failed", "see its output"},
 	"OutOfMemory":              {"its last run ran out of memory", "request more with --mem"},
 	"Prolog":                   {"its prolog is still running", "wait"},
 	"DeadLine":                 {"cannot meet its deadline", "it will never start: submit it with a later --deadline"},
 	"BurstBufferResources":     {"waits for space in the burst buffer", "wait"},
 	"BurstBufferStageIn":       {"its data is being staged in", "wait"},
-	"BurstBufferOperation":     {"the burst buffer failed", "tell the administrators"},
-	"SchedDefer":               {"was asked to start immediately, which this cluster delays", "wait"},
-	"FedJobLock":               {"another cluster of the federation looks at it", "wait"},
+	"BurstBufferOperation":     {"the burst buffer failed", "report it to the administrators"},
+	"SchedDefer":               {"was submitted with --immediate, which this cluster delays", "wait"},
+	"FedJobLock":               {"another cluster of the federation considers it", "wait"},
 	"PowerNotAvail":            {"not enough power", "wait"},
 	"PowerReserved":            {"the power is reserved", "wait"},
 	"QOSUsageThreshold":        {"its QoS is over its threshold of usage", "wait until usage has decayed, or use another QoS"},
-	"QOSTimeLimit":             {"its QoS has used up its time", "use another QoS, or wait until usage has decayed"},
-	"QOSJobLimit":              {"its QoS runs as many jobs as it may", "wait for jobs of the QoS to end"},
-	"QOSResourceLimit":         {"its QoS uses as much as it may", "wait for jobs of the QoS to end, or use another QoS"},
-	"AssociationJobLimit":      {"its account or user runs as many jobs as it may", "wait for jobs of the account to end"},
-	"AssociationResourceLimit": {"its account or user uses as much as it may", "wait for jobs of the account to end, or use another account"},
-	"AssociationTimeLimit":     {"its account or user has used up its time", "use another account, or wait until usage has decayed"},
+	"QOSTimeLimit":             {"its QoS has reached its limit of used time", "use another QoS, or wait until usage has decayed"},
+	"QOSJobLimit":              {"its QoS has reached its limit of running jobs", "wait for jobs of the QoS to end"},
+	"QOSResourceLimit":         {"its QoS has reached its limit of resources", "wait for jobs of the QoS to end, or use another QoS"},
+	"AssociationJobLimit":      {"its account or user has reached the limit of running jobs", "wait for jobs of the account to end"},
+	"AssociationResourceLimit": {"its account or user has reached the limit of resources", "wait for jobs of the account to end, or use another account"},
+	"AssociationTimeLimit":     {"its account or user has reached the limit of used time", "use another account, or wait until usage has decayed"},
 	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"JobArrayTaskLimit":        {"as many tasks of the array run as it allows itself", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
-	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next turn"},
+	"JobArrayTaskLimit":        {"the array has reached its own limit of running tasks", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
+	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next cycle"},
 	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": {
 		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
 }
@@ -104,7 +104,7 @@ func ExplainReason(reason string) Explanation {
 		return reasons["Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"]
 	}
 	if reason == "" {
-		return Explanation{"Slurm gives no reason", "wait for the scheduler's next turn"}
+		return Explanation{"Slurm gives no reason", "wait for the scheduler's next cycle"}
 	}
 	return Explanation{reason, "see JOB REASON CODES in man squeue"}
 }
@@ -133,15 +133,15 @@ func explainLimit(code string) (Explanation, bool) {
 	}
 	switch {
 	case strings.HasPrefix(rest, "Min"):
-		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: it will not start like this"}, true
+		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: with this request it will never start"}, true
 	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
-		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: it will not start like this"}, true
+		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: with this request it will never start"}, true
 	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
-		return Explanation{"its user is at the limit that " + whose + " sets for one: " + what, advice}, true
+		return Explanation{"its user has reached a limit of " + whose + ": " + what, advice}, true
 	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
 		return Explanation{"requests more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
 	}
-	return Explanation{whose + " is at its limit: " + what, advice}, true
+	return Explanation{whose + " has reached its limit: " + what, advice}, true
 }
 
 // briefly maps the most frequent reasons to at most 24 characters.

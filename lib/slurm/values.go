@@ -55,7 +55,7 @@ func names(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 }
 
-// Limit is an upper limit. The zero Limit is no limit.
+// Limit is an upper limit. The zero Limit means unlimited.
 type Limit[T int64 | time.Duration] struct {
 	Set bool
 	Max T

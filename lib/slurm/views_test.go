@@ -305,11 +305,11 @@ func TestExplainReason(t *testing.T) {
 	for reason, want := range map[string]string{
 		"Priority":                               "jobs with a higher priority come first",
 		"QOSMaxWallDurationPerJobLimit":          "requests more time than its QoS allows a job",
-		"QOSMaxGRESPerUser":                      "its user is at the limit that its QoS sets for one: GPUs",
-		"QOSGrpCpuLimit":                         "its QoS is at its limit: CPUs",
-		"AssocGrpCPUMinutesLimit":                "its account is at its limit: CPU minutes",
-		"AssocMaxJobsLimit":                      "its account is at its limit: running jobs",
-		"MaxCpuPerAccount":                       "its account is at its limit: CPUs",
+		"QOSMaxGRESPerUser":                      "its user has reached a limit of its QoS: GPUs",
+		"QOSGrpCpuLimit":                         "its QoS has reached its limit: CPUs",
+		"AssocGrpCPUMinutesLimit":                "its account has reached its limit: CPU minutes",
+		"AssocMaxJobsLimit":                      "its account has reached its limit: running jobs",
+		"MaxCpuPerAccount":                       "its account has reached its limit: CPUs",
 		"ReqNodeNotAvail, UnavailableNodes:gpu2": "nodes it needs are down, drained or reserved (gpu2)",
 		"SomethingNew":                           "SomethingNew",
 	} {

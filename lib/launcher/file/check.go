@@ -115,7 +115,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 		}
 		first[e.ID] = e.Line
 		if !slices.Contains(ids, e.Connector) {
-			hint := "it goes into connectors.yaml beside the file"
+			hint := "define it in connectors.yaml in the same directory"
 			if near := spelling.Nearest(e.Connector, ids); near != "" {
 				hint = fmt.Sprintf("did you mean %q?", near)
 			}
@@ -125,7 +125,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 			at := &yaml.Node{Line: t.Line, Column: t.Column}
 			switch total, ok := counts[t.ID]; {
 			case !ok && !hasTokens:
-				d.warn(at, "unknown token %q: without a tokens.yaml beside the file this launcher can be found, but not run", t.ID)
+				d.warn(at, "unknown token %q: without a tokens.yaml in the same directory, this launcher can be found but not run", t.ID)
 			case !ok:
 				d.fail(at, "no token %q in tokens.yaml", t.ID)
 			case t.Count > total:

@@ -76,7 +76,7 @@ func TestProblems(t *testing.T) {
 		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, xpu, not "gtx"`},
 		{"local: [{tags: [a, null]}]", "tags must be a word, not nothing"},
 		{"local: [{tags: [\"a\\e[31m\"]}]", "tags has control characters"},
-		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (it goes into connectors.yaml beside the file)`},
+		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (define it in connectors.yaml in the same directory)`},
 		{"local: [{connector: gat}]", `no connector "gat" (did you mean "gate"?)`},
 		{"local: [{tokens: {a: 3}}]", `3 of the token "a" are needed, but tokens.yaml has 2`},
 		{"local: [{tokens: {b: 1}}]", `no token "b" in tokens.yaml`},
