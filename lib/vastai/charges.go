@@ -123,7 +123,7 @@ func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages in
 			return b.Rows, nil
 		}
 		if b.Pages >= ChargePages {
-			return nil, failed(chargesOp, nil, 0, "there are too many pages")
+			return nil, failed(chargesOp, nil, 0, "too many pages")
 		}
 	}
 	raw, err = json.Marshal(b)

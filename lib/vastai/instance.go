@@ -96,7 +96,7 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		}
 		after = *p.Next
 	}
-	return Listing{}, failed("list of instances", nil, 0, "there are too many pages")
+	return Listing{}, failed("list of instances", nil, 0, "too many pages")
 }
 
 // oddLabel returns the label of a row that cannot be parsed otherwise.

@@ -87,7 +87,7 @@ func prepare(dir string) error {
 
 func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err error) {
 	if w.Count > w.Total {
-		return nil, fmt.Errorf("%d are needed, and there are only %d", w.Count, w.Total)
+		return nil, fmt.Errorf("%d requested, but the total is %d", w.Count, w.Total)
 	}
 	if f, err = open(path); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func TestTake(t *testing.T) {
 		t.Fatalf("3 of the 2 left: %v; want ErrTaken", err)
 	}
 	if _, err := take(6); err == nil || errors.Is(err, ErrTaken) {
-		t.Fatalf("6 of 5: %v; want that there are only 5", err)
+		t.Fatalf("6 of 5: %v; want the total 5", err)
 	}
 	// The first two are free again, between those that are held or free.
 	two[0].Close()
