@@ -391,7 +391,7 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		return nil
 	}
 	if len(r.packs.Worker) == 0 {
-		return errors.New("ponos-start is neither beside this tool nor in PATH")
+		return errors.New("ponos-worker is neither beside this tool nor in PATH")
 	}
 	for n := len(alive); n < wanted; n++ {
 		b := slurm.Batch{
