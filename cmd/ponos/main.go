@@ -31,6 +31,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/tool/stop"
 	"github.com/ponos-tools/ponos/lib/tool/submit"
 	"github.com/ponos-tools/ponos/lib/tool/task"
+	"github.com/ponos-tools/ponos/lib/tool/worker"
 )
 
 const name = "ponos"
@@ -52,6 +53,7 @@ var tools = []struct {
 	{"ponos-stop", stop.Usage, stop.Main},
 	{"ponos-submit", submit.Usage, submit.Main},
 	{"ponos-task", task.Usage, task.Main},
+	{"ponos-worker", worker.Usage, worker.Main},
 	{"vast-offers", offers.Usage, offers.Main},
 	{"vast-reap", reap.Usage, reap.Main},
 }

@@ -2,144 +2,26 @@ package assembly
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
-	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/guard"
 )
 
-// Guard is the lock of the only agent of a configuration.
-type Guard struct {
-	path, self string
-	lock       *lock.Lock
-}
-
-// process identifies a process: its id alone may have been reused, or be from another host.
-type process struct {
-	PID   int       `json:"pid"`
-	Start string    `json:"start"` // in the kernel's own units since the boot
-	Boot  string    `json:"boot"`  // id of the boot
-	Host  string    `json:"host"`
-	Job   string    `json:"job,omitempty"` // of Slurm, that the agent is
-	Seen  time.Time `json:"seen"`
-	Every float64   `json:"every_seconds"`
-}
-
-// thisProcess is the identity of this process.
-func thisProcess(every time.Duration) process {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, all boots are alike
-	return process{
-		PID: os.Getpid(), Start: command.StartOf(os.Getpid()), Boot: strings.TrimSpace(string(boot)), Host: hostname(), Job: os.Getenv("SLURM_JOB_ID"),
-		Seen: clock.Now().UTC(), Every: every.Seconds(),
-	}
-}
-
-// alive reports whether the process may be running. A process of this host is running if its id and
-// start time exist; one of another host if it has reported within the last few turns.
-func (p process) alive(now process) bool {
-	// After a requeue, the process of the earlier start of the same job is gone.
-	if p.PID == 0 || p.Job != "" && p.Job == now.Job {
-		return false
-	}
-	if p.Host == now.Host {
-		return p.Boot == now.Boot && p.Start == command.StartOf(p.PID) && p.Start != ""
-	}
-	age := now.Seen.Sub(p.Seen)
-	return age < max(2*time.Minute, time.Duration(5*p.Every*float64(time.Second))) && age > -24*time.Hour
-}
-
-// agentFile, in the state directory, identifies the agent that takes turns.
-const agentFile = "agent.json"
-
-// Guard makes sure that no other agent works with this configuration: none that has locked the PID
-// file on this host, and none that takes turns with the same state directory on another host. With
-// hold, also no other job of Slurm, and this process holds the guard until Release; it takes a turn
-// every so often.
-//
-// The id in an old PID file may have been reused by any process, so an id alone does not stop another
-// agent.
-func (p *System) Guard(ctx context.Context, hold bool, every time.Duration) (*Guard, error) {
-	path := p.Config.PIDFile
-	self := filepath.Join(p.Config.StateDir(), agentFile)
-	if err := otherAgent(path, self); err != nil {
+// Guard makes sure that no other agent works with this configuration. With hold, also no other job of
+// Slurm, and this process holds the guard until Release; it takes a turn every so often.
+func (p *System) Guard(ctx context.Context, hold bool, every time.Duration) (*guard.Guard, error) {
+	if err := guard.Check(p.Config.PIDFile, p.Config.StateDir(), hostname()); err != nil {
 		return nil, err
 	}
 	if !hold {
-		return &Guard{}, nil
+		return &guard.Guard{}, nil
 	}
 	if err := p.CheckNoDaemon(ctx); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
-	}
-	l, err := lock.Try(path)
-	if errors.Is(err, lock.ErrHeld) {
-		return nil, busy(path, readPID(path))
-	}
-	if err == nil {
-		if err = l.File().Truncate(0); err == nil {
-			_, err = l.File().WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-		}
-	}
-	if err != nil {
-		return nil, fault.Errorf(fault.Usage, "pid_file: %w", err)
-	}
-	g := &Guard{path, self, l}
-	return g, g.Alive(every)
-}
-
-// otherAgent returns an error if another agent lives.
-func otherAgent(path, self string) error {
-	held, err := lock.Held(path)
-	switch {
-	case held:
-		return busy(path, readPID(path))
-	case err != nil:
-		return fault.Errorf(fault.Usage, "pid_file: %w", err)
-	}
-	var other process
-	b, err := os.ReadFile(self)
-	if err != nil || json.Unmarshal(b, &other) != nil {
-		return nil
-	}
-	now := thisProcess(0)
-	if !other.alive(now) {
-		return nil
-	}
-	return fault.Hint(
-		fault.Errorf(fault.Busy, "another agent is running: process %d on host %s, which took a turn at %s", other.PID, other.Host, other.Seen.Local().Format(time.TimeOnly)),
-		fmt.Sprintf("end it; if that host is down, remove %q", self))
-}
-
-func busy(path string, pid int) error {
-	return fault.Hint(
-		fault.Errorf(fault.Busy, "another agent is running: process %d, by %q", pid, path),
-		"end it, or give this one a pid_file and a data_dir of its own")
-}
-
-// Alive records that this agent is running and takes a turn every so often.
-func (g *Guard) Alive(every time.Duration) error {
-	if g.lock == nil {
-		return nil
-	}
-	b, err := json.Marshal(thisProcess(every))
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(g.self, append(b, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(g.self)))
+	return guard.Hold(p.Config.PIDFile, p.Config.StateDir(), hostname(), every)
 }
 
 // CheckNoDaemon makes sure that no other agent is a job of Slurm.
@@ -150,29 +32,4 @@ func (p *System) CheckNoDaemon(ctx context.Context) error {
 			fault.Errorf(fault.Busy, "another agent is running: job %s of Slurm", job), fmt.Sprintf(`end it with "scancel %s"`, job))
 	}
 	return err
-}
-
-// readPID reads a PID file, for messages; 0 if it has no id.
-func readPID(path string) int {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
-	}
-	return pid
-}
-
-// Release releases the guard.
-func (g *Guard) Release() {
-	if g.lock == nil {
-		return
-	}
-	if err := os.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		_ = g.lock.File().Truncate(0) // an empty file names no process
-	}
-	_ = os.Remove(g.self) // if it stays, it names a process that is gone
-	_ = g.lock.Close()    // the kernel releases it when the process ends
 }

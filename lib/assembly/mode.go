@@ -64,14 +64,14 @@ func (m localMode) can() abilities {
 
 func (m localMode) open(_ context.Context, _ *System, _ Options) (runner.Runner, error) {
 	c := m.config
-	worker, err := command.Sibling("ponos-start")
+	worker, err := command.Sibling("ponos-worker")
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(c.StateDir(), "local")
 	return &local.Runner{
 		Dir: dir, MaxJobs: c.Local.MaxJobs, Has: machine(c), StopWait: time.Duration(c.Local.StopWait),
-		Worker: append(worker, "--local-worker", dir, "--jobs", strconv.Itoa(c.Local.MaxJobs)),
+		Worker: append(worker, "local", "--jobs", strconv.Itoa(c.Local.MaxJobs), dir),
 	}, nil
 }
 

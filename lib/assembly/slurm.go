@@ -43,9 +43,9 @@ func (m *slurmMode) can() abilities {
 }
 
 func (m *slurmMode) open(_ context.Context, p *System, o Options) (runner.Runner, error) {
-	worker, err := command.Sibling("ponos-start")
+	worker, err := command.Sibling("ponos-worker")
 	if err == nil { // otherwise it is reported when a pilot job is to be submitted
-		worker = append(worker, "--pilot")
+		worker = append(worker, "pilot")
 	}
 	state := m.config.StateDir()
 	m.runner.Pack(slurmrunner.Packing{

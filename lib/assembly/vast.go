@@ -24,6 +24,7 @@ import (
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/lib/vastai/find"
 )
 
 // vastMode runs tasks on rented machines.
@@ -42,7 +43,7 @@ func (m *vastMode) check(_ context.Context, n runner.Needs) error {
 	if n.Request.Find == "" {
 		return nil
 	}
-	if _, err := VastFind(n.Request.Find); err != nil {
+	if _, err := find.Filters(n.Request.Find); err != nil {
 		return fault.Errorf(fault.Usage, "the request: %w", err)
 	}
 	return nil
@@ -109,7 +110,7 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	}
 	finds := map[string]vastai.Filters{}
 	for pattern, spec := range v.Find {
-		if finds[pattern], err = VastFind(spec); err != nil {
+		if finds[pattern], err = find.Filters(spec); err != nil {
 			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: %q: %w", c.Where("vast_api.find"), spec, err)
 		}
 		if filters.Has("num_gpus") {
@@ -125,7 +126,7 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	return &vastrunner.Runner{
 		Images: images,
 		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy"},
-		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Translate: VastFind, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Translate: find.Filters, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,

@@ -71,6 +71,19 @@ func (s *Session) CPUTime() time.Duration {
 	return s.p.ProcessState.UserTime() + s.p.ProcessState.SystemTime()
 }
 
+// MaxRSS is the largest resident set that the program, or one of those that it has waited for, had, in
+// bytes, once Wait has returned. It is at least that of this process, which has started the program.
+func (s *Session) MaxRSS() int64 {
+	if s.p.ProcessState == nil {
+		return 0
+	}
+	usage, ok := s.p.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return usage.Maxrss << 10
+}
+
 // Wait waits for the end and returns the exit status as a shell would tell it.
 // What is left of the process group is killed.
 func (s *Session) Wait() (int, error) {

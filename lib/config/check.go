@@ -118,6 +118,9 @@ func (p Pack) check(problem func(key, format string, args ...any)) {
 			problem("slurm.pack."+key, "invalid number %d: expected 1 to 1000", n)
 		}
 	}
+	if p.GPUs < 0 || p.GPUs > 1000 {
+		problem("slurm.pack.gpus", "invalid number %d: expected 0 to 1000", p.GPUs)
+	}
 	if time.Duration(p.Limit) < time.Minute {
 		problem("slurm.pack.limit", "expected at least a minute")
 	}

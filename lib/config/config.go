@@ -100,6 +100,7 @@ type Pack struct {
 	Limit  Duration `yaml:"limit"`  // the longest time limit of a short task
 	Jobs   int      `yaml:"jobs"`   // pilot jobs with equal options at once
 	CPUs   int      `yaml:"cpus"`   // of a pilot job
+	GPUs   int      `yaml:"gpus"`   // of a pilot job, if its tasks request GPUs
 	Time   Duration `yaml:"time"`   // limit of a pilot job
 	Linger Duration `yaml:"linger"` // how long a pilot job waits for tasks
 }
@@ -144,7 +145,7 @@ func Default() Config {
 		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
 		Sentry:    Sentry{Environment: "production"},
 		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
-		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute), Pack: Pack{Duration(10 * time.Minute), 4, 4, Duration(time.Hour), Duration(time.Minute)}},
+		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute), Pack: Pack{Duration(10 * time.Minute), 4, 4, 1, Duration(time.Hour), Duration(time.Minute)}},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),

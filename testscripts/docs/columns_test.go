@@ -17,7 +17,7 @@ import (
 var pageOf = map[string]string{
 	"cancel": "ponos-cancel", "list": "ponos-list", "logs": "ponos-log", "offers": "vast-offers", "poll": "ponos-poll",
 	"reap": "vast-reap", "retry": "ponos-retry", "setup": "ponos-setup", "start": "ponos-start", "stop": "ponos-stop",
-	"submit": "ponos-submit", "task": "ponos-task",
+	"submit": "ponos-submit", "task": "ponos-task", "worker": "ponos-worker",
 }
 
 // columns are the titles of the tables of a tool, with their positions.

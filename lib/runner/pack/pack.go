@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ const (
 	lastFile   = "submitted"  // when a pilot was last submitted
 	lockFile   = "lock"
 	outputFile = "pilots.out"
+	runsDir    = "runs" // what pilots record of ended tasks, a file for each
 
 	ticketFile = "pack.json"
 	endFile    = "pack-end." // followed by the job: why it was ended in its pilot
@@ -46,6 +48,7 @@ type Ticket struct {
 	At      time.Time
 	Key     string // unique
 	CPUs    int
+	GPUs    int
 	Mem     int64         // bytes; 0: no limit
 	Limit   time.Duration // of the task's time
 	Attempt int
@@ -59,7 +62,11 @@ const jobPrefix = "pack."
 
 // name returns a file name by which tickets sort by time.
 func (t Ticket) name() string {
-	return fmt.Sprintf("%020d.%s.%d.%d.%d.%d.%s", t.At.UnixNano(), t.Key, t.CPUs, t.Mem, int64(t.Limit/time.Second), t.Attempt, t.Task)
+	size := strconv.Itoa(t.CPUs)
+	if t.GPUs > 0 {
+		size += "+" + strconv.Itoa(t.GPUs)
+	}
+	return fmt.Sprintf("%020d.%s.%s.%d.%d.%d.%s", t.At.UnixNano(), t.Key, size, t.Mem, int64(t.Limit/time.Second), t.Attempt, t.Task)
 }
 
 // parseTicket parses the name of a ticket.
@@ -68,8 +75,9 @@ func parseTicket(name string) (t Ticket, ok bool) {
 	if len(f) != 7 {
 		return t, false
 	}
-	var n [5]int64
-	for i, text := range []string{f[0], f[2], f[3], f[4], f[5]} {
+	cpus, gpus, _ := strings.Cut(f[2], "+")
+	var n [6]int64
+	for i, text := range []string{f[0], cpus, f[3], f[4], f[5], cmp.Or(gpus, "0")} {
 		v, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || v < 0 {
 			return t, false
@@ -77,10 +85,10 @@ func parseTicket(name string) (t Ticket, ok bool) {
 		n[i] = v
 	}
 	id, err := task.ParseID(f[6])
-	if err != nil || f[1] == "" || n[1] < 1 || n[1] > 1<<20 || n[3] > 1<<32 || n[4] > 1<<32 {
+	if err != nil || f[1] == "" || n[1] < 1 || n[1] > 1<<20 || n[3] > 1<<32 || n[4] > 1<<32 || n[5] > 1<<20 {
 		return t, false
 	}
-	t = Ticket{At: time.Unix(0, n[0]), Key: f[1], CPUs: int(n[1]), Mem: n[2], Limit: time.Duration(n[3]) * time.Second, Attempt: int(n[4]), Task: id}
+	t = Ticket{At: time.Unix(0, n[0]), Key: f[1], CPUs: int(n[1]), GPUs: int(n[5]), Mem: n[2], Limit: time.Duration(n[3]) * time.Second, Attempt: int(n[4]), Task: id}
 	return t, t.name() == name
 }
 
@@ -103,6 +111,7 @@ func PilotOf(job string) string {
 type Pilot struct {
 	Options []string      `json:"options"` // of sbatch
 	CPUs    int           `json:"cpus"`
+	GPUs    int           `json:"gpus,omitempty"`
 	Mem     int64         `json:"mem,omitempty"` // bytes; 0: unknown
 	Time    time.Duration `json:"time"`          // the time limit
 	Linger  time.Duration `json:"linger"`        // how long a pilot waits for tasks
@@ -150,6 +159,7 @@ func (d Dir) ReadPilot(class string) (p Pilot, err error) {
 type Note struct {
 	Class  string `json:"class"`
 	Ticket string `json:"ticket"`
+	Name   string `json:"name,omitempty"` // of the job that the task would have; see Ran
 }
 
 // ReadNote reads the note in the directory of a task: that of its last attempt that was packed. It is
@@ -172,9 +182,10 @@ func ReadNote(dir string) (n Note, t Ticket, ok bool, err error) {
 	return n, t, true, nil
 }
 
-// Put creates the ticket of a task, after recording it in the directory of the task.
-func (d Dir) Put(class string, t Ticket, dir string) error {
-	b, err := json.Marshal(Note{class, t.name()})
+// Put creates the ticket of a task, after recording it in the directory of the task. Name is that of
+// the job that the task would have.
+func (d Dir) Put(class string, t Ticket, dir, name string) error {
+	b, err := json.Marshal(Note{class, t.name(), name})
 	if err != nil {
 		return err
 	}

@@ -13,13 +13,17 @@ func ticket(key string) Ticket {
 
 func TestTicketNames(t *testing.T) {
 	want := ticket("k1")
-	if got, ok := parseTicket(want.name()); !ok || got != want {
-		t.Errorf("%q: %+v, %v", want.name(), got, ok)
+	onGPUs := want
+	onGPUs.GPUs = 2
+	for _, want := range []Ticket{want, onGPUs} {
+		if got, ok := parseTicket(want.name()); !ok || got != want {
+			t.Errorf("%q: %+v, %v", want.name(), got, ok)
+		}
 	}
 	if n, got, ok := parseTaken(taken(12, want.name())); !ok || n != 12 || got != want {
 		t.Errorf("%d %+v %v", n, got, ok)
 	}
-	for _, bad := range []string{"", "x", ".renameio-TempFile1", "1.k.1.0.60.1", "1.k.0.0.60.1.t", "1.k.1.0.60.1.../x", "1..1.0.60.1.t", "1.k.1.0.60.-1.t"} {
+	for _, bad := range []string{"", "x", ".renameio-TempFile1", "1.k.1.0.60.1", "1.k.0.0.60.1.t", "1.k.1.0.60.1.../x", "1..1.0.60.1.t", "1.k.1.0.60.-1.t", "1.k.1+0.0.60.1.t", "1.k.1+.0.60.1.t"} {
 		if got, ok := parseTicket(bad); ok {
 			t.Errorf("%q: %+v", bad, got)
 		}
@@ -33,9 +37,10 @@ func TestTicketNames(t *testing.T) {
 
 func FuzzTicket(f *testing.F) {
 	f.Add("01790000000000000005.k1.2.67108864.300.3.a-task")
+	f.Add("01790000000000000005.k1.2+1.67108864.300.3.a-task")
 	f.Add("3~01790000000000000005.k1.2.0.300.1.t")
 	f.Fuzz(func(t *testing.T, name string) {
-		if got, ok := parseTicket(name); ok && (got.name() != name || filepath.Base(name) != name || got.CPUs < 1 || got.Limit < 0) {
+		if got, ok := parseTicket(name); ok && (got.name() != name || filepath.Base(name) != name || got.CPUs < 1 || got.GPUs < 0 || got.Limit < 0) {
 			t.Errorf("%q: %+v", name, got)
 		}
 		if n, _, ok := parseTaken(name); ok && n < 1 {
@@ -62,9 +67,9 @@ func TestTickets(t *testing.T) {
 	for _, key := range []string{"k1", "k2"} {
 		task := filepath.Join(state, key)
 		must(os.Mkdir(task, 0o700))
-		must(d.Put("c1", ticket(key), task))
+		must(d.Put("c1", ticket(key), task, "ponos-x"))
 		n, got, ok, err := ReadNote(task)
-		if err != nil || !ok || n.Class != "c1" || got != ticket(key) {
+		if err != nil || !ok || n.Class != "c1" || n.Name != "ponos-x" || got != ticket(key) {
 			t.Errorf("%+v %+v %v %v", n, got, ok, err)
 		}
 	}

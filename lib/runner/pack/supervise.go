@@ -41,8 +41,11 @@ func Run(ctx context.Context, dir string, out io.Writer) error {
 		child.Reap(10 * time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 	}
-	if !status.Exited() || status.ExitStatus() != 0 {
-		return fmt.Errorf("the process that runs the tasks of the pilot has ended with status %d, signal %d", status.ExitStatus(), status.Signal())
+	switch {
+	case status.Signaled():
+		return fmt.Errorf("the process that runs the tasks of the pilot was killed by signal %d", status.Signal())
+	case status.ExitStatus() != 0:
+		return fmt.Errorf("the process that runs the tasks of the pilot has ended with status %d", status.ExitStatus())
 	}
 	return context.Cause(ctx)
 }

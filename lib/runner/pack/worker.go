@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -30,8 +29,8 @@ import (
 const (
 	// checkInterval is how often a pilot checks for tickets, and checks the tasks that it runs.
 	checkInterval = time.Second
-	// spare is how much sooner than its job a pilot ends.
-	spare = 30 * time.Second
+	// Spare is how much sooner than its job a pilot ends.
+	Spare = 30 * time.Second
 	// settleTries is how often it tries to record the end of a task, a second apart.
 	settleTries = 600
 	// telling is how long after the end of a task its pilot may learn that it was asked to end.
@@ -51,6 +50,12 @@ type worker struct {
 	pool    pool.Pool
 	node    *pool.Node
 	bind    bool
+
+	gpuVariable string // names the GPUs of a task
+	parent      cgroup.Parent
+	divides     bool         // parent may be divided
+	recorded    atomic.Int32 // see Ran
+
 	began   bool                // a task
 	taken   int                 // tickets so far
 	mine    []string            // tickets that it had before it was requeued
@@ -65,15 +70,20 @@ type running struct {
 	ticket  Ticket
 	job     string
 	dir     string
+	name    string // see Note
 	slot    *pool.Slot
 	session *command.Session
+	group   *cgroup.Group // nil: its memory is measured
 	code    int
 	err     error
-	until   time.Time    // the end of its time limit
-	asked   time.Time    // when it was asked to end
-	end     End          // why
-	noted   bool         // end is recorded
-	used    atomic.Int64 // bytes: the highest sample of its memory
+	begun   time.Time
+	over    time.Time
+	away    time.Duration // how long it was suspended
+	until   time.Time     // the end of its time limit
+	asked   time.Time     // when it was asked to end
+	end     End           // why
+	noted   bool          // end is recorded
+	used    atomic.Int64  // bytes: the most memory that was seen
 }
 
 // work runs the tasks of a pilot.
@@ -122,13 +132,20 @@ func (w *worker) begin() error {
 	if mem == 0 {
 		mem = 1 << 62
 	}
-	w.node = pool.NewNode(machine.Hostname(), machine.Topology(os.DirFS("/"), ids), nil, mem, pool.Named{})
+	gpus, variable, err := w.devices()
+	if err != nil {
+		return err
+	}
+	w.gpuVariable = variable
+	if w.Mem > 0 {
+		w.parent, w.divides = cgroup.Delegated()
+	}
+	w.node = pool.NewNode(machine.Hostname(), machine.Topology(os.DirFS("/"), ids), gpus, mem, pool.Named{})
 	w.pool.AddNode(w.node)
 	own := filepath.Join(w.dir, takenDir, w.id)
 	if err := mkdir(own); err != nil {
 		return err
 	}
-	var err error
 	if w.mine, err = names(own); err != nil {
 		return err
 	}
@@ -171,7 +188,7 @@ func (w *worker) serve(ctx context.Context) error {
 		}
 		if len(w.running) > 0 {
 			idle = clock.Now()
-		} else if ctx.Err() != nil || late || clock.Since(idle) >= w.Linger || clock.Until(w.ends) < spare {
+		} else if ctx.Err() != nil || late || clock.Since(idle) >= w.Linger || clock.Until(w.ends) < Spare {
 			return context.Cause(ctx)
 		}
 		select {
@@ -183,7 +200,7 @@ func (w *worker) serve(ctx context.Context) error {
 			}
 			if away := clock.Since(looked); away > suspended { // suspended time does not count for the limits of tasks
 				for r := range w.running {
-					r.until = r.until.Add(away)
+					r.until, r.away = r.until.Add(away), r.away+away
 				}
 			}
 			looked = clock.Now()
@@ -244,7 +261,7 @@ func (w *worker) fill() (late bool, err error) {
 		switch {
 		case !ok:
 			continue
-		case clock.Until(w.ends) < t.Limit+spare:
+		case clock.Until(w.ends) < t.Limit+Spare:
 			late = true
 			continue
 		case !w.node.HasRoom(need(t)):
@@ -270,7 +287,7 @@ func (w *worker) fill() (late bool, err error) {
 }
 
 // need returns what a task takes of its pilot.
-func need(t Ticket) pool.Need { return pool.Need{CPUs: t.CPUs, Mem: t.Mem} }
+func need(t Ticket) pool.Need { return pool.Need{CPUs: t.CPUs, GPUs: t.GPUs, Mem: t.Mem} }
 
 // run starts the task of a ticket that the pilot has. A task that is not to be run is dropped; a
 // failed start is tried again while the ticket exists.
@@ -306,7 +323,7 @@ func (w *worker) drop(name string) {
 
 // start starts the job script of a task.
 func (w *worker) start(r *running, name string) (started bool, err error) {
-	_, t, ok, err := ReadNote(r.dir)
+	n, t, ok, err := ReadNote(r.dir)
 	if err == nil && !ok {
 		err = fmt.Errorf("there is no %q", filepath.Join(r.dir, ticketFile))
 	}
@@ -319,32 +336,26 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	}
 	defer output.Close()
 	r.slot = w.pool.Occupy(w.node, &pool.Task{Spec: &pool.Spec{Need: need(r.ticket)}})
-	c := command.Cmd{Name: "bash", Args: []string{"--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: append(environ(os.Environ()),
-		"PONOS_JOB="+r.job, "SLURM_CPUS_PER_TASK="+strconv.Itoa(r.ticket.CPUs), "SLURM_CPUS_ON_NODE="+strconv.Itoa(r.ticket.CPUs))}
+	c := command.Cmd{Name: "bash", Args: []string{"--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: w.environ(r)}
 	if w.bind {
 		c.CPUs = r.slot.CPUs
 	}
+	w.confine(r, &c)
 	if r.session, err = command.StartSession(c, output); err != nil {
+		r.leave()
 		w.pool.Release(r.slot)
 		return false, err
 	}
-	r.until = clock.Now().Add(r.ticket.Limit)
+	r.name, r.begun = n.Name, clock.Now()
+	r.until = r.begun.Add(r.ticket.Limit)
 	w.running[r] = name
 	go func() {
 		r.code, r.err = r.session.Wait()
+		r.over = clock.Now()
 		w.noteUsed(r)
 		w.ended <- r
 	}()
 	return true, nil
-}
-
-// environ returns the environment of a task, without the variables of the pilot's job: commands that
-// act on that job would affect all tasks of the pilot.
-func environ(env []string) []string {
-	return slices.DeleteFunc(env, func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return name == childVar || strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_RESTART_COUNT" && name != "SLURM_CLUSTER_NAME" && name != "SLURMD_NODENAME"
-	})
 }
 
 // cancelled reports whether a ticket of the pilot is marked as cancelled.
@@ -363,7 +374,7 @@ func (w *worker) cancelled(name string) bool {
 func (w *worker) noteUsed(r *running) {
 	run, err := runner.ReadRun(r.dir, r.job)
 	if err == nil && run.Over() && run.Restart == w.restart {
-		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.used.Load()})
+		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.peak()})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, err)
@@ -382,12 +393,7 @@ func (w *worker) members() map[int][]int {
 // enforce ends a task that was cancelled, or that has exceeded a limit.
 func (w *worker) enforce(r *running, name string, members []int) {
 	now := clock.Now()
-	enough := r.ticket.Mem
-	if enough == 0 {
-		enough = math.MaxInt64
-	}
-	used := machine.Used(members, enough)
-	r.used.Store(max(r.used.Load(), used))
+	excess := r.memory(members)
 	if r.end.Why != "" {
 		if now.Sub(r.asked) >= w.Grace {
 			w.signal(r, syscall.SIGKILL)
@@ -399,13 +405,9 @@ func (w *worker) enforce(r *running, name string, members []int) {
 		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
 	case now.After(r.until):
 		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
-	case used > enough:
-		w.stop(r, End{Why: OOM, Used: used, Limit: r.ticket.Mem}, 0)
-		for _, pid := range members {
-			if pid != r.session.PID() { // the job script records the result of the command
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
+	case excess:
+		w.stop(r, r.exceeded(), 0)
+		r.killMembers(members)
 	}
 }
 
@@ -444,7 +446,9 @@ func (w *worker) finish(ctx context.Context, r *running) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w.pool.Release(r.slot)
+	r.endMemory()
 	w.settling.Go(func() {
+		defer r.leave()
 		for range settleTries {
 			err := w.settle(ctx, r, name)
 			if err == nil || errors.Is(err, fs.ErrNotExist) && w.reachable() {
@@ -486,6 +490,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 		}
 	}
 	if run.Ended || r.end.Why != "" && begun {
+		w.noteRun(r, run)
 		w.drop(name)
 		return nil
 	}

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,11 +13,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/usage"
 )
 
-// past is what earlier jobs of tasks have used, by their names without numbers. It is queried once an
-// hour, however many tasks there are.
+// past is what earlier jobs and packed tasks have used, by the names of the jobs without numbers. It is
+// queried once an hour, however many tasks there are.
 type past struct {
-	asked time.Time
-	runs  map[string][]usage.Run
+	asked  time.Time
+	jobs   map[string][]usage.Run
+	packed map[string][]usage.Run
 }
 
 // learnFrom is how old runs may be to count, pastServes how long a query is reused, and learnWait how
@@ -50,14 +52,36 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 			return nil
 		})
 		if o.past.asked = o.now(); err == nil {
-			o.past.runs = runs
+			o.past.jobs = runs
 		}
+		o.past.packed = o.packedRuns(until.Add(-learnFrom))
 	}
-	l := usage.Learn(o.past.runs[usage.ByName(&usage.Run{Name: jobName(label)})], risk)
+	key := usage.ByName(&usage.Run{Name: jobName(label)})
+	l := usage.Learn(slices.Concat(o.past.jobs[key], o.past.packed[key]), risk)
 	if most := time.Duration(o.config.Limits.Time); most > 0 {
 		l.Time = min(l.Time, most)
 	}
 	return usage.Learned{Time: l.Time, MemMB: l.MemMB}
+}
+
+// packedRuns returns what packed tasks have used since a time, as far as that can be read.
+func (o *options) packedRuns(since time.Time) map[string][]usage.Run {
+	if o.packed == nil {
+		return nil
+	}
+	runs := map[string][]usage.Run{}
+	packed, _ := o.packed(since)
+	for _, p := range packed {
+		run := usage.Run{
+			Name: p.Name, State: p.State, Submit: p.Start, Start: p.Start, End: p.End, Elapsed: p.Elapsed, Limit: p.Limit, Nodes: 1,
+			CPUs: float64(p.CPUs), MemMB: float64(p.Mem >> 20), Tasks: 1, CPUSeconds: p.CPUTime.Seconds(), PeakMB: usage.Unknown, GPUPart: usage.Unknown,
+		}
+		if p.Peak > 0 {
+			run.PeakMB = float64(p.Peak) / (1 << 20)
+		}
+		runs[usage.ByName(&run)] = append(runs[usage.ByName(&run)], run)
+	}
+	return runs
 }
 
 // withLearned replaces options that are configured for all tasks by what was learned, unless that is

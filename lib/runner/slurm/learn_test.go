@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -68,9 +69,19 @@ func TestLearned(t *testing.T) {
 		{"another attempt", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{Changed: []string{"time=0:10:00"}}, "train-9", nil, "--mem=200M --time=0:10:00"},
 		{"a request", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{Request: task.Request{Find: "p"}}, "train-9", nil, "--partition=p --time=0:05:00"},
 		{"no accounting", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "train-9", errors.New("no answer"), "--time=60 --mem=1G"},
+		{"packed tasks", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "short-9", nil, "--time=0:15:00 --mem=400M"},
+		{"packed tasks and no accounting", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "short-9", errors.New("no answer"), "--time=0:15:00 --mem=400M"},
+		{"packed tasks that were cut", config.Slurm{Base: base, Learn: "5%"}, runner.Needs{}, "long", nil, "--time=60 --mem=1G"},
 	} {
 		sacct := &listed{text: runs, err: tt.err}
 		o := &options{client: &slurm.Client{Run: sacct}, config: tt.config, find: find, now: time.Now, uid: 1000, partitionsRead: true}
+		o.packed = func(time.Time) ([]pack.Ran, error) {
+			return []pack.Ran{
+				{Name: "ponos-short-1", State: "COMPLETED", Start: 1, End: 421, Elapsed: 7 * time.Minute, CPUs: 1, Peak: 200 << 20},
+				{Name: "ponos-short-2", State: "COMPLETED", Start: 1, End: 61, Elapsed: time.Minute, CPUs: 1, Peak: 100 << 20},
+				{Name: "ponos-long", State: "TIMEOUT", Start: 1, End: 61, Elapsed: time.Minute, CPUs: 1},
+			}, nil
+		}
 		for range 2 {
 			if got, err := o.forTask(t.Context(), tt.needs, tt.name); err != nil || got.String() != tt.want {
 				t.Errorf("%s: %q, %v; want %s", tt.what, got, err, tt.want)

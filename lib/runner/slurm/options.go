@@ -11,6 +11,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/unit"
@@ -30,6 +31,7 @@ type options struct {
 	now    func() time.Time
 	uid    int // of the jobs to learn from
 	past   past
+	packed func(since time.Time) ([]pack.Ran, error) // how packed tasks have run; nil: there are none
 
 	mu             sync.Mutex
 	made           [2]sbatch.Options

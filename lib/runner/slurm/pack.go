@@ -35,7 +35,10 @@ type Packing struct {
 type packs struct{ Packing }
 
 // Pack has short tasks run in pilots. Where that is off, tasks that do are still seen.
-func (r *Runner) Pack(p Packing) { r.packs = &packs{p} }
+func (r *Runner) Pack(p Packing) {
+	r.packs = &packs{p}
+	r.options.packed = p.Dir.Runs
+}
 
 const (
 	packMark  = "PONOS_PACK="
@@ -82,12 +85,13 @@ func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 var packable = []string{"account", "constraint", "exclude", "nice", "nodelist", "no-requeue", "partition", "prefer", "qos", "requeue", "reservation", "wckey"}
 
 // short returns what a task takes of a pilot, and the pilot, if it can run in one: a task on one node
-// without GPUs, with a short time limit.
+// with a short time limit.
 func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bool) {
-	c := r.options.config.Pack
+	c := r.options.config
 	t.CPUs = 1
-	var perCPU float64
-	var mem float64
+	var mem, perCPU, perGPU float64 // MiB
+	var cpusPerGPU int
+	gpu := func(int) string { return "" } // the option for a number of GPUs
 	for _, option := range given {
 		var err error
 		switch value := option.Value; option.Name {
@@ -95,6 +99,8 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 			t.Limit, err = slurm.ParseDuration(value)
 		case "cpus-per-task":
 			t.CPUs, err = strconv.Atoi(value)
+		case "cpus-per-gpu":
+			cpusPerGPU, err = strconv.Atoi(value)
 		case "nodes", "ntasks":
 			ok = value == "1" || value == "1-1"
 			if !ok {
@@ -107,6 +113,15 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 			}
 		case "mem-per-cpu":
 			perCPU, err = slurm.ParseMemory(value)
+		case "mem-per-gpu":
+			perGPU, err = slurm.ParseMemory(value)
+		case "gres", "gpus", "gpus-per-node", "gpus-per-task":
+			if t.GPUs > 0 {
+				return t, p, false
+			}
+			if t.GPUs, gpu, ok = oneKind(option); !ok {
+				return t, p, false
+			}
 		default:
 			if !slices.Contains(packable, option.Name) {
 				return t, p, false
@@ -117,22 +132,74 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 			return t, p, false
 		}
 	}
-	if t.Limit <= 0 || t.Limit == slurm.Unlimited || t.Limit > time.Duration(c.Limit) || t.CPUs < 1 || t.CPUs > c.CPUs {
+	if t.GPUs > 0 && cpusPerGPU > 0 {
+		t.CPUs = t.GPUs * cpusPerGPU
+	}
+	p.CPUs, p.Time, p.Linger = c.Pack.CPUs, time.Duration(c.Pack.Time), time.Duration(c.Pack.Linger)
+	if most := time.Duration(c.Limits.Time); most > 0 {
+		p.Time = min(p.Time, most)
+	}
+	if t.GPUs > 0 {
+		p.GPUs = c.Pack.GPUs
+		if most := c.Limits.GPUs; most > 0 {
+			p.GPUs = min(p.GPUs, most)
+		}
+		p.CPUs = p.GPUs / t.GPUs * t.CPUs // no more tasks than this have room
+	}
+	if t.Limit <= 0 || t.Limit == slurm.Unlimited || t.Limit > time.Duration(c.Pack.Limit) || t.CPUs < 1 || t.CPUs > p.CPUs || t.GPUs > p.GPUs {
 		return t, p, false
 	}
 	t.Limit = (t.Limit + time.Minute - 1) / time.Minute * time.Minute // as Slurm rounds
+	if t.Limit+pack.Spare > p.Time {
+		return t, p, false
+	}
+	if perGPU > 0 {
+		mem = perGPU * float64(t.GPUs)
+	}
 	if mem > 0 {
 		perCPU = math.Ceil(mem / float64(t.CPUs))
 	}
 	if perCPU > 0 {
 		t.Mem = int64(perCPU*float64(t.CPUs)) << 20
-		p.Mem = int64(perCPU*float64(c.CPUs)) << 20
+		p.Mem = int64(perCPU*float64(p.CPUs)) << 20
 		p.Options = append(p.Options, "--mem="+slurm.FormatMemory(p.Mem))
 	}
-	p.CPUs, p.Time, p.Linger = c.CPUs, time.Duration(c.Time), time.Duration(c.Linger)
+	if p.GPUs > 0 {
+		p.Options = append(p.Options, gpu(p.GPUs))
+	}
 	p.Grace, p.Tasks = r.stopWait/3, r.packs.Dir.Tasks
-	p.Options = append(p.Options, "--nodes=1", "--ntasks=1", "--cpus-per-task="+strconv.Itoa(c.CPUs), "--time="+slurm.FormatDuration(p.Time))
+	p.Options = append(p.Options, "--nodes=1", "--ntasks=1", "--cpus-per-task="+strconv.Itoa(p.CPUs), "--time="+slurm.FormatDuration(p.Time))
 	return t, p, true
+}
+
+// oneKind returns how many GPUs of one kind an option requests for a job of one task, and how the
+// option requests another number of them. It is not ok if the option requests anything else.
+func oneKind(o sbatch.Option) (n int, as func(int) string, ok bool) {
+	words := strings.Split(o.Value, ":")
+	prefix := ""
+	if o.Name == "gres" {
+		if words[0] != "gpu" {
+			return 0, nil, false
+		}
+		words, prefix = words[1:], "gpu:"
+	}
+	n = 1
+	if last := len(words) - 1; last >= 0 {
+		count, err := strconv.Atoi(words[last])
+		switch {
+		case err == nil:
+			n, words = count, words[:last]
+		case prefix == "": // only a gres may lack its number
+			return 0, nil, false
+		}
+	}
+	if n < 1 || len(words) > 1 || strings.ContainsAny(o.Value, ",()") {
+		return 0, nil, false
+	}
+	for _, kind := range words {
+		prefix += kind + ":"
+	}
+	return n, func(n int) string { return sbatch.Option{Name: o.Name, Value: prefix + strconv.Itoa(n)}.Arg() }, true
 }
 
 // class returns the name of a class of pilots.
@@ -143,14 +210,16 @@ func class(p pack.Pilot) string {
 
 // packed returns how a submission is packed, if it is.
 func (r *Runner) packed(ctx context.Context, s runner.Submission) (t pack.Ticket, p pack.Pilot, ok bool) {
-	if r.packs == nil || !r.packs.On || s.Shared == nil || s.GPU {
+	if r.packs == nil || !r.packs.On || s.Shared == nil {
 		return t, p, false
 	}
 	given, err := r.options.forTask(ctx, s.Needs, s.Label)
 	if err != nil {
 		return t, p, false
 	}
-	return r.short(given)
+	t, p, ok = r.short(given)
+	// The options may get a GPU by another way, as by a partition, and pilots share that.
+	return t, p, ok && (t.GPUs > 0 || !s.GPU)
 }
 
 // startPacked starts tasks in the pilots of a class: it creates a ticket for each, and submits the
@@ -198,7 +267,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 		}
 		t.At, t.Key, t.Attempt, t.Task = r.now(), uuid.NewString()[:8], s.Attempt, s.Task
 		if err = s.Shared.Alone(); err == nil {
-			err = r.packs.Dir.Put(name, t, s.Dir)
+			err = r.packs.Dir.Put(name, t, s.Dir, jobName(s.Label))
 		}
 		if results[i].Err = err; err == nil {
 			made[i] = t
@@ -276,7 +345,7 @@ func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) erro
 			errs = append(errs, r.client.Cancel(ctx, pilot))
 		}
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, r.packs.Dir.Prune(class))...)
 }
 
 // fill submits the pilots that the pending tasks of a class need, if there are fewer, and cancels
@@ -302,11 +371,12 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 	}
 	wanted := 0
 	if len(waiting) > 0 {
-		var work time.Duration // of CPUs
+		var work time.Duration // of pilots
+		part := func(n, of int) float64 { return float64(n) / float64(max(1, of)) }
 		for _, t := range waiting {
-			work += t.Limit * time.Duration(t.CPUs)
+			work += time.Duration(float64(t.Limit) * max(part(t.CPUs, p.CPUs), part(t.GPUs, p.GPUs)))
 		}
-		wanted = min(r.options.config.Pack.Jobs, 1+int((work-1)/(p.Time*time.Duration(p.CPUs))))
+		wanted = min(r.options.config.Pack.Jobs, 1+int((work-1)/p.Time))
 	}
 	alive := r.packs.pilots(class, rows)
 	tries := r.packs.Dir.ReadTries(class)
@@ -321,7 +391,7 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		return nil
 	}
 	if len(r.packs.Worker) == 0 {
-		return errors.New("ponos-start is neither beside this tool nor in PATH")
+		return errors.New("ponos-worker is neither beside this tool nor in PATH")
 	}
 	for n := len(alive); n < wanted; n++ {
 		b := slurm.Batch{

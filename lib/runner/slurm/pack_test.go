@@ -24,29 +24,60 @@ func packing() *Runner {
 
 // Which tasks are short, and what they take.
 func TestShort(t *testing.T) {
+	const one = " --nodes=1 --ntasks=1 "
 	for given, want := range map[string]string{
-		"--partition=cpu --time=5":                                   "1 CPUs, 0 MiB, 5m0s; --partition=cpu --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
-		"--time=0:00:30 --cpus-per-task=2 --mem=3G":                  "2 CPUs, 3072 MiB, 1m0s; --mem=6G --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
-		"--time=10 --mem-per-cpu=100M --nodes=1 --ntasks=1 --nice=5": "1 CPUs, 100 MiB, 10m0s; --nice=5 --mem=400M --nodes=1 --ntasks=1 --cpus-per-task=4 --time=1:00:00",
-		"--partition=cpu":                                            "no", // nobody says that it is short
-		"--time=11":                                                  "no",
-		"--time=UNLIMITED":                                           "no",
-		"--time=0":                                                   "no",
-		"--time=5 --cpus-per-task=5":                                 "no",
-		"--time=5 --nodes=2":                                         "no",
-		"--time=5 --ntasks=4":                                        "no",
-		"--time=5 --gres=gpu:1":                                      "no",
-		"--time=5 --mem=0":                                           "no",
-		"--time=5 --exclusive":                                       "no",
-		"--time=5 --dependency=after:12":                             "no",
-		"--time=5 --mem=many":                                        "no",
+		"--partition=cpu --time=5":                                     "1 CPUs, 0 GPUs, 0 MiB, 5m0s; --partition=cpu" + one + "--cpus-per-task=4 --time=1:00:00",
+		"--time=0:00:30 --cpus-per-task=2 --mem=3G":                    "2 CPUs, 0 GPUs, 3072 MiB, 1m0s; --mem=6G" + one + "--cpus-per-task=4 --time=1:00:00",
+		"--time=10 --mem-per-cpu=100M --nodes=1 --ntasks=1 --nice=5":   "1 CPUs, 0 GPUs, 100 MiB, 10m0s; --nice=5 --mem=400M" + one + "--cpus-per-task=4 --time=1:00:00",
+		"--time=5 --gres=gpu":                                          "1 CPUs, 1 GPUs, 0 MiB, 5m0s; --gres=gpu:2" + one + "--cpus-per-task=2 --time=1:00:00",
+		"--time=5 --gres=gpu:a100":                                     "1 CPUs, 1 GPUs, 0 MiB, 5m0s; --gres=gpu:a100:2" + one + "--cpus-per-task=2 --time=1:00:00",
+		"--time=5 --gres=gpu:a100:2 --cpus-per-task=8 --mem=10G":       "8 CPUs, 2 GPUs, 10240 MiB, 5m0s; --mem=10G --gres=gpu:a100:2" + one + "--cpus-per-task=8 --time=1:00:00",
+		"--time=5 --gpus-per-node=h100:1 --cpus-per-task=3 --mem=3000": "3 CPUs, 1 GPUs, 3000 MiB, 5m0s; --mem=6000M --gpus-per-node=h100:2" + one + "--cpus-per-task=6 --time=1:00:00",
+		"--time=5 --gpus=1 --cpus-per-gpu=3 --mem-per-gpu=6G":          "3 CPUs, 1 GPUs, 6144 MiB, 5m0s; --mem=12G --gpus=2" + one + "--cpus-per-task=6 --time=1:00:00",
+		"--time=5 --gpus-per-task=1 --partition=gpu":                   "1 CPUs, 1 GPUs, 0 MiB, 5m0s; --partition=gpu --gpus-per-task=2" + one + "--cpus-per-task=2 --time=1:00:00",
+		"--partition=cpu":                                              "no", // nobody says that it is short
+		"--time=11":                                                    "no",
+		"--time=UNLIMITED":                                             "no",
+		"--time=0":                                                     "no",
+		"--time=5 --cpus-per-task=5":                                   "no",
+		"--time=5 --nodes=2":                                           "no",
+		"--time=5 --ntasks=4":                                          "no",
+		"--time=5 --gres=gpu:3":                                        "no", // more than slurm.pack.gpus
+		"--time=5 --gres=gpu:0":                                        "no",
+		"--time=5 --gres=gpu:1,tmp:10":                                 "no",
+		"--time=5 --gres=gpu:a100:1(S:0)":                              "no",
+		"--time=5 --gres=tmp:1":                                        "no",
+		"--time=5 --gpus=a100":                                         "no", // invalid for sbatch
+		"--time=5 --gpus=1 --gres=gpu:1":                               "no",
+		"--time=5 --gpus-per-socket=1":                                 "no",
+		"--time=5 --mem=0":                                             "no",
+		"--time=5 --exclusive":                                         "no",
+		"--time=5 --dependency=after:12":                               "no",
+		"--time=5 --mem=many":                                          "no",
 	} {
 		got := "no"
-		if tk, p, ok := packing().short(opts(strings.Fields(given)...)); ok {
-			got = fmt.Sprintf("%d CPUs, %d MiB, %v; %s", tk.CPUs, tk.Mem>>20, tk.Limit, strings.Join(p.Options, " "))
+		r := packing()
+		r.options.config.Pack.GPUs = 2
+		if tk, p, ok := r.short(opts(strings.Fields(given)...)); ok {
+			got = fmt.Sprintf("%d CPUs, %d GPUs, %d MiB, %v; %s", tk.CPUs, tk.GPUs, tk.Mem>>20, tk.Limit, strings.Join(p.Options, " "))
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}
+
+// Pilots keep to the limits of slurm.limits, as all jobs do.
+func TestPilotsKeepToLimits(t *testing.T) {
+	r := packing()
+	r.options.config.Pack.GPUs = 8
+	r.options.config.Limits = config.Limits{Time: config.Duration(8 * time.Minute), GPUs: 2}
+	for given, want := range map[string]string{
+		"--time=7 --gres=gpu:1": "--gres=gpu:2 --nodes=1 --ntasks=1 --cpus-per-task=2 --time=0:08:00",
+		"--time=8":              "", // a pilot would not begin it
+	} {
+		if _, p, _ := r.short(opts(strings.Fields(given)...)); strings.Join(p.Options, " ") != want {
+			t.Errorf("%s: %q, want %q", given, p.Options, want)
 		}
 	}
 }
@@ -57,6 +88,7 @@ func TestJudgePacked(t *testing.T) {
 	row := func(state string) *slurm.Job { return &slurm.Job{ID: 7, State: state, Submit: 1000} }
 	waits := packedTask{mark: "m", key: "k", found: true, why: "for room"}
 	taken := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7"}}
+	bounded := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7", Ticket: pack.Ticket{Mem: 4}}}
 	gone := packedTask{mark: "m", key: "k", pilot: "7"}
 	nowhere := packedTask{mark: "m", key: "k"}
 	begun, ended := "begun n1 1 2;\n", "begun n1 1 2;\nended 3;\n"
@@ -74,6 +106,9 @@ func TestJudgePacked(t *testing.T) {
 		{name: "waits", packed: waits, want: `pending "for room"`},
 		{name: "is begun", packed: taken, queue: row("RUNNING"), want: `pending "pilot job 7 begins it"`},
 		{name: "runs", packed: taken, owner: "7.1", journal: begun, queue: row("RUNNING"), want: "running"},
+		{name: "has ended, and may have exceeded its memory", packed: bounded, owner: "7.1", journal: ended, queue: row("RUNNING"), want: "running"},
+		{name: "has exceeded its memory", packed: gone, owner: "7.1", journal: ended, end: `{"why":"oom","used":5,"limit":4}`, queue: row("RUNNING"), want: `error 3 "the job used more memory than it requested; it used 5B of its 4B of memory" oom`},
+		{name: "has ended, and its pilot was killed", packed: bounded, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
 		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("PENDING"), want: `pending "pilot job 7 begins it"`},
 		{name: "has ended", packed: taken, owner: "7.1", journal: ended, queue: row("RUNNING"), want: `failed 3 "exit code 3"`},
 		{name: "has ended with its pilot", packed: gone, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},

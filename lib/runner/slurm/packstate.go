@@ -128,10 +128,13 @@ func (e evidence) judgePacked() runner.Job {
 		return job
 	}
 	end := pack.ReadEnd(dir, e.ref.Job) // its pilot still has the ticket of a task that is being ended
-	if e.owner == e.ref.Job && (e.run.Ended && e.run.Closed || end.Why != "" && !p.found) {
+	alive := e.queue != nil && Alive(e.queue)
+	// The pilot may learn only after the end of a task that its memory was not enough.
+	settled := !alive || !p.found || p.place.Ticket.Mem == 0
+	if e.owner == e.ref.Job && (e.run.Ended && e.run.Closed && settled || end.Why != "" && !p.found) {
 		return e.packedEnd(job, end)
 	}
-	if e.queue != nil && Alive(e.queue) {
+	if alive {
 		job.State, _ = e.alive()
 		job.Restarts = int(e.queue.Restarts)
 		if e.owner == "" || job.State == task.Pending {

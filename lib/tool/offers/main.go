@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	vastrunner "github.com/ponos-tools/ponos/lib/runner/vast"
 	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/lib/vastai/find"
 )
 
 const name = "vast-offers"
@@ -74,7 +75,7 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if c.IsSet("find") {
-		filters, err := assembly.VastFind(c.String("find"))
+		filters, err := find.Filters(c.String("find"))
 		if err != nil {
 			return fault.Errorf(fault.Usage, "--find: %w", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/guard"
 	"github.com/ponos-tools/ponos/lib/progress"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/unit"
@@ -76,11 +77,11 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { system.Close(err) }()
-	guard, err := system.Guard(c.Context, every > 0, every)
+	held, err := system.Guard(c.Context, every > 0, every)
 	if err != nil {
 		return err
 	}
-	defer guard.Release()
+	defer held.Release()
 
 	// A signal ends the tool between two steps of a turn, not in the middle of one.
 	turns, cancel := context.WithCancelCause(context.WithoutCancel(progress.With(c.Context, line)))
@@ -89,7 +90,7 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
 	})
 	defer stop()
-	p := poller{system: system, guard: guard, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	p := poller{system: system, guard: held, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
 	system.Agent.Ended = p.ended
 	if every == 0 {
 		return errors.Join(p.turn(turns), p.drainUploads(turns), system.TidyDaily(turns))
@@ -111,7 +112,7 @@ type passed struct {
 
 type poller struct {
 	system *assembly.System
-	guard  *assembly.Guard
+	guard  *guard.Guard
 	out    *bufio.Writer
 	stderr io.Writer
 	// An action is passed on again after this time, if no process works on it yet.

@@ -13,8 +13,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/progress"
-	"github.com/ponos-tools/ponos/lib/runner/local"
-	"github.com/ponos-tools/ponos/lib/runner/pack"
 	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -41,16 +39,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "prepare the tasks, and print the jobs without submitting them"},
 			&cli.BoolFlag{Name: "pack", Usage: "run short tasks inside shared pilot jobs (Slurm; see slurm.pack)"},
 			app.VerboseFlag(),
-			&cli.StringFlag{Name: "local-worker", Hidden: true},
-			&cli.StringFlag{Name: "pilot", Hidden: true},
 		},
 		Action: func(c *cli.Context) error {
-			if dir := c.String("local-worker"); dir != "" {
-				return local.Work(dir, c.Int("jobs"))
-			}
-			if dir := c.String("pilot"); dir != "" {
-				return pack.Run(c.Context, dir, stderr)
-			}
 			do := func(ctx context.Context, system *assembly.System, id task.ID) (task.Outcome, error) {
 				return system.Agent.Start(ctx, id)
 			}

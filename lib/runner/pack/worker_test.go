@@ -1,0 +1,188 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
+)
+
+// pilot is a class of one pilot and its tasks.
+type pilot struct {
+	*testing.T
+	dir Dir
+	n   int
+}
+
+func newPilot(t *testing.T, p Pilot) *pilot {
+	t.Helper()
+	state := t.TempDir()
+	d := Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")}
+	p.Tasks, p.Time, p.Grace, p.CPUs = d.Tasks, time.Hour, time.Second, max(p.CPUs, len(machine.Affinity())+1)
+	if err := os.Mkdir(d.Tasks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Make("c", p); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SLURM_JOB_ID", "7")
+	t.Setenv(childVar, strconv.Itoa(os.Getppid()))
+	return &pilot{t, d, 0}
+}
+
+// add adds a task, whose job script journals what it does as those of the agent do.
+func (p *pilot) add(id task.ID, t Ticket, script string) {
+	p.Helper()
+	p.n++
+	t.At, t.Key, t.Limit, t.Attempt, t.Task, t.CPUs = time.Unix(int64(p.n), 0), "k"+strconv.Itoa(p.n), time.Minute, 1, id, 1
+	dir := p.dir.Task(id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		p.Fatal(err)
+	}
+	text := "printf 'begun n1 1 2;\\n\\n' >>run.$PONOS_JOB.0\nln -s $PONOS_JOB owner.1\n(" + script + ")\nprintf 'ended %d;\\n\\n' $? >>run.$PONOS_JOB.0\n"
+	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(text), 0o600); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.dir.Put("c", t, dir, "ponos-"+string(id)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// run runs the pilot until no task is left.
+func (p *pilot) run() (log string, err error) {
+	p.Helper()
+	ctx, stop := context.WithTimeout(p.Context(), time.Minute)
+	defer stop()
+	var out bytes.Buffer
+	err = work(ctx, p.dir.Class("c"), &out)
+	return out.String(), err
+}
+
+func (p *pilot) output(id task.ID) string {
+	p.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir.Task(id), runner.Output))
+	if err != nil {
+		p.Error(err)
+	}
+	return string(b)
+}
+
+// Each task gets GPUs of its own of those that the job has, and nothing names the others.
+func TestGPUsOfTasks(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "4,7")
+	t.Setenv("GPU_DEVICE_ORDINAL", "4,7")
+	p := newPilot(t, Pilot{GPUs: 2})
+	say := `echo "$CUDA_VISIBLE_DEVICES,$SLURM_GPUS_ON_NODE,$GPU_DEVICE_ORDINAL"; touch ../$$; until [ "$(ls .. | grep -c '^[0-9]*$')" -ge 2 ]; do sleep 0.05; done`
+	p.add("a", Ticket{GPUs: 1}, say)
+	p.add("b", Ticket{GPUs: 1}, say)
+	p.add("both", Ticket{GPUs: 2}, "echo $CUDA_VISIBLE_DEVICES,$SLURM_GPUS_ON_NODE")
+	if log, err := p.run(); err != nil {
+		t.Fatal(err, log)
+	}
+	two := []string{p.output("a"), p.output("b")}
+	slices.Sort(two)
+	if got := strings.Join(append(two, p.output("both")), ""); got != "4,1,\n7,1,\n4,7,2\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A pilot that does not know which GPUs are its own begins no task.
+func TestUnknownGPUs(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "4")
+	p := newPilot(t, Pilot{GPUs: 2})
+	p.add("a", Ticket{GPUs: 1}, "true")
+	if _, err := p.run(); err == nil || err.Error() != "the job has requested 2 GPUs, and its environment names 1" {
+		t.Error(err)
+	}
+	if places, err := p.dir.Places(); err != nil || places["k1"].Taken {
+		t.Errorf("%+v, %v", places, err)
+	}
+}
+
+// What ended tasks used is recorded by the names of their jobs.
+func TestRuns(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	p.add("fine", Ticket{}, "sleep 1.2")
+	p.add("broken", Ticket{}, "exit 3")
+	if log, err := p.run(); err != nil {
+		t.Fatal(err, log)
+	}
+	runs, err := p.dir.Runs(clock.Now().Add(-time.Hour))
+	if err != nil || len(runs) != 2 {
+		t.Fatalf("%+v, %v", runs, err)
+	}
+	slices.SortFunc(runs, func(a, b Ran) int { return strings.Compare(a.Name, b.Name) })
+	if r := runs[1]; r.Name != "ponos-fine" || r.State != "COMPLETED" || r.Elapsed < time.Second || r.Elapsed > time.Minute || r.End < r.Start || r.Limit != time.Minute || r.CPUs != 1 || r.Peak < 1<<19 {
+		t.Errorf("%+v", r)
+	}
+	if r := runs[0]; r.Name != "ponos-broken" || r.State != "FAILED" {
+		t.Errorf("%+v", r)
+	}
+	if old, err := p.dir.Runs(clock.Now().Add(time.Hour)); err != nil || len(old) != 0 {
+		t.Errorf("%+v, %v", old, err)
+	}
+	// Of many pilots, the newest are remembered; a damaged line costs no other.
+	dir := filepath.Join(p.dir.Class("c"), runsDir)
+	for i := range keptRuns + 5 {
+		name := filepath.Join(dir, strconv.Itoa(100+i))
+		text := `{"name":"ponos-x","end":` + strconv.Itoa(1<<40) + "}\n{\"na"
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(time.Duration(i+1) * time.Minute)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.dir.Prune("c"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := names(dir); err != nil || len(left) != keptRuns || left[0] != "105" {
+		t.Errorf("%q, %v", left, err)
+	}
+	if runs, err := p.dir.Runs(time.Unix(0, 0)); err != nil || len(runs) != keptRuns {
+		t.Errorf("%d, %v", len(runs), err)
+	}
+}
+
+// In a cgroup that is delegated to the pilot, the kernel ends what uses more memory than a task has
+// requested, also between two measurements.
+func TestMemoryIsLimitedByTheKernel(t *testing.T) {
+	parent, _, why := cgrouptest.Subtree(t)
+	if parent == "" {
+		t.Skip("needs a cgroup that can be divided: " + why)
+	}
+	p := newPilot(t, Pilot{Mem: 256 << 20})
+	p.add("more", Ticket{Mem: 64 << 20}, "grep -c ponos-7.1 /proc/self/cgroup; head -c 300M /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}")
+	p.add("enough", Ticket{Mem: 64 << 20}, "grep -c ponos-7.2 /proc/self/cgroup; head -c 1M /dev/zero | tail | wc -c")
+	if log, err := p.run(); err != nil {
+		t.Fatal(err, log)
+	}
+	if e := ReadEnd(p.dir.Task("more"), "7.1"); e.Why != OOM || e.Limit != 64<<20 || e.Used < 60<<20 {
+		t.Errorf("%+v; output %s", e, p.output("more"))
+	}
+	if e := ReadEnd(p.dir.Task("enough"), "7.2"); e != (End{}) || p.output("enough") != "1\n1048576\n" {
+		t.Errorf("%+v; output %s", e, p.output("enough"))
+	}
+	if out := p.output("more"); !strings.HasPrefix(out, "1\n") {
+		t.Errorf("output %s", out)
+	}
+	if left, err := filepath.Glob(filepath.Join(parent, "ponos-*")); err != nil || len(left) != 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	runs, err := p.dir.Runs(time.Unix(0, 0))
+	if err != nil || len(runs) != 2 || !slices.ContainsFunc(runs, func(r Ran) bool { return r.Name == "ponos-more" && r.State == "OUT_OF_MEMORY" }) {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}

@@ -1,0 +1,64 @@
+// Package worker is the tool ponos-worker, which runs tasks where ponos-start has put them.
+package worker
+
+import (
+	"context"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/runner/local"
+	"github.com/ponos-tools/ponos/lib/runner/pack"
+)
+
+const name = "ponos-worker"
+
+// Usage is what the tool does, in a line.
+const Usage = "run tasks on this machine or in a pilot job, for ponos-start"
+
+// Main runs the tool as the whole process, and returns its exit status.
+func Main() int { return app.Main(run) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return app.Tool{
+		Name:  name,
+		Usage: Usage,
+		Description: "ponos-start and the batch scripts of its pilot jobs run this program. You need\n" +
+			"not run it yourself.",
+		Commands: []*cli.Command{
+			{
+				Name: "local", Usage: "run the tasks of mode local that wait in a directory", ArgsUsage: "DIR",
+				Flags: []cli.Flag{&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "do nothing if `N` workers run already"}},
+				Action: func(c *cli.Context) error {
+					dir, err := directory(c)
+					if err == nil && c.Int("jobs") < 1 {
+						err = fault.Errorf(fault.Usage, "--jobs: invalid number %d", c.Int("jobs"))
+					}
+					if err != nil {
+						return err
+					}
+					return local.Work(dir, c.Int("jobs"))
+				},
+			},
+			{
+				Name: "pilot", Usage: "run packed tasks inside a job of Slurm", ArgsUsage: "DIR",
+				Action: func(c *cli.Context) error {
+					dir, err := directory(c)
+					if err != nil {
+						return err
+					}
+					return pack.Run(c.Context, dir, stderr)
+				},
+			},
+		},
+	}.Run(ctx, args, stdin, stdout, stderr)
+}
+
+func directory(c *cli.Context) (string, error) {
+	if !c.Args().Present() {
+		return "", fault.Errorf(fault.Usage, "the directory is missing")
+	}
+	return c.Args().First(), nil
+}
