@@ -241,10 +241,11 @@ func live(t *testing.T, whole string) {
 	m.sh("grep -q '# mine' /etc/cron.d/ponos")
 	still()
 
-	// Turns of the timer in its place, without the minute after the boot.
+	// A turn of the timer in its place, without the minute after the boot. It has no other turn, which
+	// would fail beside an agent.
 	m.sh("systemctl disable -q --now ponos@main")
 	within(t, "no ponos-poll runs", func() bool { return m.command("pgrep", "-u", "ponos", "ponos-poll").Run() != nil })
-	m.sh("mkdir /run/systemd/system/ponos-poll@.timer.d; printf '[Timer]\nOnBootSec=1s\n' >/run/systemd/system/ponos-poll@.timer.d/soon.conf; systemctl enable -q --now ponos-poll@main.timer")
+	m.sh("mkdir /run/systemd/system/ponos-poll@.timer.d; printf '[Timer]\nOnBootSec=\nOnBootSec=1s\n' >/run/systemd/system/ponos-poll@.timer.d/soon.conf; systemctl enable -q --now ponos-poll@main.timer")
 	within(t, "the timer has its turn", func() bool {
 		return m.run("systemctl", "show", "--value", "--property=LastTriggerUSec", "ponos-poll@main.timer") != ""
 	})
@@ -310,6 +311,6 @@ func live(t *testing.T, whole string) {
 		}
 	}
 	if failed.Len() > 0 {
-		t.Errorf("failed units:\n%s", failed.String())
+		t.Errorf("failed units:\n%s\n%s", failed.String(), m.sh("journalctl --no-hostname -n 30"))
 	}
 }
