@@ -61,7 +61,7 @@ In a request, "&" joins conditions, and "|" separates alternatives:
   cpus per gpu=8         also: mem per gpu=32G
   partition!=x           also: feature, qos, account, host; with = or !=
   preemptible=no`,
-		Examples: `sbatch $(lfind 'duration=4 days & cuda(mem=14G) * 2') train.sh
+		Examples: `opts=$(lfind 'duration=4 days & cuda(mem=14G) * 2') && sbatch $opts train.sh
 lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
 lfind explain 'cuda(mem=40G) * 8'
 lfind convert > ~/.config/ponos/launchers.yaml
