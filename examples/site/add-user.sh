@@ -6,7 +6,8 @@ user=${1:?usage: sh add-user.sh USER}
 id "$user" >/dev/null
 here=$(dirname "$0")
 home=$(getent passwd "$user" | cut -d : -f 6)
-install -d -m 700 -o "$user" -g "$(id -g "$user")" "$home/ponos"
+# As the user: root may not be allowed to write to home directories (NFS with root_squash).
+runuser -u "$user" -- install -d -m 700 "$home/ponos"
 ln -sfn ponos.yaml "/etc/ponos/$user.yaml"
 drop=/etc/systemd/system/ponos@$user.service.d
 mkdir -p "$drop"

@@ -212,9 +212,9 @@ func (k *checker) allowedAccount(account string) {
 	switch verdict := k.c.MayCharge(p, account); {
 	case verdict == Yes:
 	case verdict == Unknown && p.AllowAccounts != nil:
-		k.unknown("account", k.partition(), "the partition is for the accounts %s and those below them, and what is above %s is not known", strings.Join(p.AllowAccounts, ", "), account)
+		k.unknown("account", k.partition(), "the partition is for the accounts %s and those below them, and the parent accounts of %s are unknown", strings.Join(p.AllowAccounts, ", "), account)
 	case verdict == Unknown:
-		k.unknown("account", k.partition(), "the partition does not take the accounts %s and those below them, and what is above %s is not known", strings.Join(p.DenyAccounts, ", "), account)
+		k.unknown("account", k.partition(), "the partition denies the accounts %s and those below them, and the parent accounts of %s are unknown", strings.Join(p.DenyAccounts, ", "), account)
 	case p.AllowAccounts != nil:
 		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
 	default:
@@ -316,7 +316,7 @@ func (k *checker) licenses() {
 		case i < 0:
 			k.no("license", "license "+name, "no such license %s", name)
 		case n > k.c.Licenses[i].Total:
-			k.no("license", "license "+name, "%d of the license %s requested, there are %d", n, name, k.c.Licenses[i].Total)
+			k.no("license", "license "+name, "%d of the license %s requested, the total is %d", n, name, k.c.Licenses[i].Total)
 		}
 	}
 }

@@ -307,7 +307,7 @@ func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome
 	}
 	record.Absent = record.Absent.Again(a.now())
 	if !record.Absent.Fact() {
-		return a.outcome("deferred", record, "the queue reports the task as running; its job is being looked for"), true, d.Write(record)
+		return a.outcome("deferred", record, "the queue reports the task as running; its job is being searched for"), true, d.Write(record)
 	}
 	o, err = a.fail(ctx, d, record, errors.New("the task was running when the agent's state was lost, and no trace is left of its job"))
 	return o, true, err

@@ -14,7 +14,6 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/queue/spool"
 	slurmrunner "github.com/ponos-tools/ponos/lib/runner/slurm"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 	"github.com/ponos-tools/ponos/lib/shell"
@@ -180,9 +179,8 @@ func (p *System) TidyDaily(ctx context.Context) error {
 
 // Tidy removes old files that are no longer used.
 func (p *System) Tidy(ctx context.Context) error {
-	err := p.Agent.Tidy(ctx, time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep))
-	if q, ok := p.Agent.Queue.(*spool.Queue); ok {
-		err = errors.Join(err, q.Tidy(time.Duration(p.Config.SpoolRetention)))
-	}
-	return err
+	return errors.Join(
+		p.Agent.Tidy(ctx, time.Duration(p.Config.Retention), time.Duration(p.Config.Environment.Keep)),
+		p.Agent.Queue.Tidy(time.Duration(p.Config.SpoolRetention)),
+	)
 }

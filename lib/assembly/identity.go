@@ -196,7 +196,7 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 func View(c config.Config) (agent.View, error) {
 	v, err := agent.ReadView(c.StateDir())
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fault.Hint(fmt.Errorf("state directory %q: it does not exist or is not mounted", c.StateDir()), "ponos-setup makes it")
+		err = fault.Hint(fmt.Errorf("state directory %q: it does not exist or is not mounted", c.StateDir()), "ponos-setup creates it")
 	}
 	return v, fault.Wrap(fault.Unavailable, err)
 }

@@ -141,7 +141,7 @@ func (c *Config) finishQueue(problem func(key, format string, args ...any), path
 		path("queue", &spool)
 		c.Queue = "spool:" + spool
 	case c.Queue == "":
-		problem("queue", `there is none: set "url", "farm_id" and "seed" for Arkindex, or "queue: spool:DIR"`)
+		problem("queue", `missing: set "url", "farm_id" and "seed" for Arkindex, or "queue: spool:DIR"`)
 	case c.Queue != "arkindex":
 		problem("queue", `%q is neither "arkindex" nor "spool:DIR"`, c.Queue)
 	default:

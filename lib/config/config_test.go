@@ -124,7 +124,7 @@ mode: cloud
 
 func TestBrokenFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "queue: there is none",
+		"":                       "queue: missing",
 		"a: b: c":                "mapping values are not allowed",
 		arkindex + "---\nurl: x": "more than one document",
 		"- 1":                    "not a mapping",

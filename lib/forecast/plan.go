@@ -24,7 +24,7 @@ const (
 	Held                       // held, or invalid
 	Elsewhere                  // started, or planned, in another of its partitions
 	PartitionDown
-	ArrayThrottle // as many tasks of the array run as it allows itself
+	ArrayThrottle // the array has reached its own limit of running tasks
 )
 
 // Result is the outcome of a row.

@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Answer is a launcher that gives what was requested.
+// Answer is a launcher that satisfies a request, and the options of sbatch for it.
 type Answer struct {
 	Launcher    *Launcher
 	Alternative int // of the request, from 0
@@ -23,14 +23,15 @@ type Answer struct {
 	Account     string
 	Options     sbatch.Options
 	Unknown     []string // unknown properties of the nodes, which were accepted
-	Notes       []string // what makes a job wait long
+	Notes       []string // why the job may wait long, such as a reservation
 }
 
-// Local reports whether the launcher is this machine, or another one over ssh.
+// Local reports whether the launcher is a machine without Slurm: this one, or one reached over
+// ssh.
 func (a *Answer) Local() bool { return a.Launcher.Entry.Kind == file.Local }
 
-// Reserved returns a reservation that keeps some nodes of the partitions for others at
-// the moment, nil if there is none that is known.
+// Reserved returns a reservation that is active now on some nodes of the answer's partitions,
+// or nil if none is known.
 func (a *Answer) Reserved() *slurm.Reservation {
 	model := a.Launcher.admission
 	if model == nil {
@@ -54,11 +55,11 @@ func (a *Answer) Reserved() *slurm.Reservation {
 	return nil
 }
 
-// maxClauses limits the length of --constraint. If there are more kinds of nodes than that, the
-// option requires what they have in common.
+// maxClauses limits the alternatives of --constraint, one for each set of features. With more,
+// fewClauses looks for features that several sets have in common.
 const maxClauses = 64
 
-// maxExclude limits --exclude.
+// maxExclude limits the number of hosts in --exclude.
 const maxExclude = 1000
 
 // common sets the options that follow from the request alone.
@@ -82,7 +83,7 @@ func (l *Launcher) common(o *sbatch.Options, a *request.Alternative, cores int, 
 	o.SetInt("gpus-per-node", a.GPUCount())
 }
 
-// deadline is when a job must have ended; the zero time is never.
+// deadline returns the earliest deadline of the request, or the zero time if it has none.
 func (l *Launcher) deadline(a *request.Alternative) time.Time {
 	var first time.Time
 	for _, d := range a.Deadlines {
@@ -93,13 +94,13 @@ func (l *Launcher) deadline(a *request.Alternative) time.Time {
 	return first
 }
 
-// misses reports whether a job that takes that long cannot end by the deadline.
+// misses reports whether a job that starts now and runs for takes cannot end by the deadline.
 func (l *Launcher) misses(a *request.Alternative, takes time.Duration) bool {
 	at := l.deadline(a)
 	return !at.IsZero() && l.now.Add(takes).After(at)
 }
 
-// amounts writes GRES and licenses as sbatch takes them.
+// amounts formats GRES and licenses as sbatch expects them: NAME:COUNT,...
 func amounts(list []request.Amount) string {
 	words := make([]string, len(list))
 	for i, x := range list {
@@ -108,7 +109,7 @@ func amounts(list []request.Amount) string {
 	return strings.Join(words, ",")
 }
 
-// constraint writes clauses as --constraint takes them.
+// constraint formats alternatives for --constraint: (a&b)|(c).
 func constraint(clauses []string) string {
 	if len(clauses) == 0 {
 		return ""
@@ -116,9 +117,9 @@ func constraint(clauses []string) string {
 	return "(" + strings.Join(clauses, ")|(") + ")"
 }
 
-// fewClauses returns the clauses or, where there are too many, features that only
-// matching nodes have; what is still too much is left out, so that Slurm has less
-// choice, but never a wrong one.
+// fewClauses returns at most maxClauses alternatives for --constraint. If there are more, it
+// replaces sets of features by single features that only matching nodes have, and drops the
+// rest. Slurm then has fewer nodes to choose from, but never a wrong one.
 func (b *builder) fewClauses() []string {
 	if len(b.clauses) <= maxClauses {
 		return b.clauses

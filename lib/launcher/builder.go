@@ -9,18 +9,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
-// way is how sbatch can select the matching nodes among those of their partition.
+// way is a combination of sbatch options that selects the matching nodes within a partition:
+// features (--constraint), GPUs by Slurm's type, --exclude or --nodelist.
 type way struct{ constraint, typed, exclude, nodelist bool }
 
-// builder makes an answer of matching candidates.
+// builder makes an answer from matching candidates, starting with first.
 type builder struct {
 	l     *Launcher
 	a     *request.Alternative
 	first *candidate
 	way   way
-	types []gresCount // GPUs by Slurm's type, for a typed way
+	types []gresCount // GPUs to request by Slurm's type, if way.typed
 	bad   *unfit
-	fit   fitting // which GPUs will do
+	fit   fitting // sure, or possible where unknown GPUs are accepted
 
 	partitions []*partition
 	clauses    []string
@@ -36,7 +37,7 @@ type gresCount struct {
 	count int
 }
 
-// attempt is what decides whether nodes can be distinguished from others.
+// attempt identifies nodes for which the search for a way has the same result.
 type attempt struct {
 	partition  *partition
 	clause     string
@@ -46,14 +47,14 @@ type attempt struct {
 
 var notSeparable = Reason{"not_separable", "no option distinguishes its nodes from others of the partition that do not match"}
 
-// build makes the best answer of the matching candidates, best first, and marks
-// those that are in it. Without one, each has the reason why.
+// build returns the best answer from the matching candidates, which are sorted best first, and
+// sets the verdict of those in it. Without an answer, each candidate has the reason.
 func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer {
 	unfits := map[[2]bool]*unfit{}
 	tried := map[attempt]bool{}
 	for _, first := range matching {
 		qosDecides := first.choice.maxDuration > 0
-		// What could not be distinguished once cannot be for nodes like it.
+		// Nodes like these were tried before, and cannot be separated from others.
 		same := attempt{first.group.partition, first.group.clause, qosDecides, fmt.Sprint(first.group.gpus)}
 		if l.Entry.UseFeatures && tried[same] {
 			first.reasons = append(first.reasons, notSeparable)
@@ -87,8 +88,8 @@ func (l *Launcher) build(a *request.Alternative, matching []*candidate) *Answer 
 	return nil
 }
 
-// complete joins all candidates that go together with the first one. If they are
-// too few, nothing has happened.
+// complete adds to the answer all candidates that the same options can select. If the answer
+// still has too few nodes, it reports false and restores verdicts and reasons.
 func (b *builder) complete(matching []*candidate) bool {
 	before := make([]int, len(matching))
 	for i, c := range matching {
@@ -114,8 +115,8 @@ func (b *builder) complete(matching []*candidate) bool {
 	return enough
 }
 
-// begin reports whether the nodes of the first candidate, and no others, can be
-// asked for in a way.
+// begin starts an answer with the first candidate and reports whether w selects its nodes and
+// none that do not match.
 func (b *builder) begin(w way) bool {
 	g := b.first.group
 	p := g.partition
@@ -150,9 +151,9 @@ func (b *builder) begin(w way) bool {
 	return true
 }
 
-// ways are the ways to try, the simplest first. Of nodes that Slurm itself has
-// listed, all are known; a file may leave some out, so its features are asked for
-// even where all nodes it has would do.
+// ways returns the ways to try, the simplest first. Slurm lists all nodes of a partition, but a
+// file may omit some. For a partition of a file, features are therefore requested even where
+// all nodes in the file match.
 func (b *builder) ways() []way {
 	g := b.first.group
 	_, typed := b.typesOf(g)
@@ -177,16 +178,16 @@ func (b *builder) ways() []way {
 	return ways
 }
 
-// hasPlainSibling reports whether nodes without features, which no constraint can
-// request, match in the partition too.
+// hasPlainSibling reports whether the partition also has matching nodes without features, which
+// no --constraint can select.
 func (b *builder) hasPlainSibling() bool {
 	return slices.ContainsFunc(b.first.group.partition.groups, func(g *group) bool {
 		return g.clause == "" && !b.bad.groups[g] && matchNode(&g.figures, b.a, nil) != gpu.No
 	})
 }
 
-// typesOf returns the GPUs of a group that would be taken, by Slurm's types, and
-// whether each has one.
+// typesOf returns the GPUs that the request would take on a node of the group, counted by
+// Slurm's type, and whether all of them have a type.
 func (b *builder) typesOf(g *group) ([]gresCount, bool) {
 	if len(b.a.GPUs) == 0 {
 		return nil, false
@@ -208,13 +209,14 @@ func (b *builder) typesOf(g *group) ([]gresCount, bool) {
 	return types, true
 }
 
-// ambiguous reports whether a job on a node of the group could be given GPUs that
-// it has not asked for. Without types it can be given any of them.
+// ambiguous reports whether Slurm could give a job on a node of the group GPUs that do not
+// satisfy the request. If GPUs are requested without a type, Slurm may give any of the node's
+// GPUs.
 func (b *builder) ambiguous(g *group) bool {
 	if len(g.gpus) < 2 || len(b.a.GPUs) == 0 {
 		return false
 	}
-	var given []gpuSet // those it can be given, as many as it requests
+	var given []gpuSet // what Slurm may give
 	seen := map[string]int{}
 	for i := range g.gpus {
 		x := g.gpus[i]
@@ -245,14 +247,14 @@ func (b *builder) ambiguous(g *group) bool {
 	return assign(given, b.a.GPUs, b.fit) == nil
 }
 
-// offends reports whether a node that is unfit could get the job, or the wrong
-// GPUs for it, if nothing else kept it out.
+// offends reports whether, without further options, Slurm could place the job on a node that
+// does not match, or give it wrong GPUs there.
 func (b *builder) offends(g *group) bool {
 	return !b.refusedByType(g) && (b.bad.groups[g] || b.ambiguous(g))
 }
 
-// refusedByType reports whether Slurm itself keeps the job off a node, as it has
-// too few GPUs of the types asked for.
+// refusedByType reports whether Slurm itself keeps the job off the nodes because they have too
+// few GPUs of the requested types.
 func (b *builder) refusedByType(g *group) bool {
 	if !b.way.typed {
 		return false
@@ -271,8 +273,8 @@ func (b *builder) refusedByType(g *group) bool {
 	return false
 }
 
-// landing are the nodes of a partition that could get the job, but should not, if
-// nothing but the partition were requested.
+// landing returns the groups of a partition on which Slurm could place the job although they do
+// not match, if only the partition were requested.
 func (b *builder) landing(p *partition) []*group {
 	var all []*group
 	for _, g := range b.bad.byPartition[p] {
@@ -283,8 +285,9 @@ func (b *builder) landing(p *partition) []*group {
 	return all
 }
 
-// clashes are the nodes in p that should not get the job, but have all features of
-// g, and the other partitions where there are such.
+// clashes returns the groups that do not match but have all features of g, so that --constraint
+// would admit them: those in p or in a partition of the answer, and the other partitions that
+// have such groups.
 func (b *builder) clashes(g *group, p *partition) (here []*group, elsewhere []*partition) {
 	for _, o := range b.bad.with(g.features) {
 		switch {
@@ -298,8 +301,8 @@ func (b *builder) clashes(g *group, p *partition) (here []*group, elsewhere []*p
 	return here, elsewhere
 }
 
-// excludeAll asks Slurm to leave out nodes, if their names are known and none of
-// them matches under another description.
+// excludeAll puts the nodes of groups into --exclude. It reports false if their names are
+// unknown, if there are too many, or if another group of p has one of them.
 func (b *builder) excludeAll(groups []*group, p *partition) bool {
 	var hosts []string
 	for _, g := range groups {
@@ -327,7 +330,8 @@ func (b *builder) excludeAll(groups []*group, p *partition) bool {
 	return true
 }
 
-// add joins a candidate to the answer, or says why that cannot be.
+// add adds a candidate to the answer, or returns the reason why the same options cannot select
+// it.
 func (b *builder) add(c *candidate) *Reason {
 	g, p := c.group, c.group.partition
 	switch types, typed := b.typesOf(g); {
@@ -378,8 +382,8 @@ func (b *builder) add(c *candidate) *Reason {
 	return nil
 }
 
-// enough takes out partitions of which too few nodes are in the answer, and
-// reports whether that of the first candidate is still there.
+// enough removes partitions with fewer nodes in the answer than requested, and reports whether
+// the partition of the first candidate remains and --exclude is not too long.
 func (b *builder) enough() bool {
 	b.partitions = slices.DeleteFunc(b.partitions, func(p *partition) bool { return b.nodes[p] < b.a.Nodes })
 	if len(b.partitions) == 0 || b.partitions[0] != b.first.group.partition {
@@ -389,7 +393,8 @@ func (b *builder) enough() bool {
 	return len(b.exclude) <= maxExclude
 }
 
-// excludeHosts leaves out the hosts, of nodes that match, that the request does.
+// excludeHosts adds to --exclude the hosts of matching groups that the request rules out by
+// name.
 func (b *builder) excludeHosts() {
 	if !namesHosts(b.a.Where) || b.way.nodelist {
 		return

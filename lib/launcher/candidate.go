@@ -12,7 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// candidate is a group of nodes of a partition with a QoS and an account.
+// candidate is a group of nodes of a partition, with a QoS and an account to use there.
 type candidate struct {
 	group     *group
 	choice    *choice
@@ -24,31 +24,34 @@ type candidate struct {
 	verdict   Verdict
 }
 
-// admitted is what Slurm says of a request with a QoS and an account.
+// admitted is how Slurm would judge a request in a partition with a QoS and an account: reasons
+// to refuse it, reasons that make the answer uncertain, and the resources of each node that the
+// partition's rules make of it.
 type admitted struct {
 	refused, uncertain []Reason
 	need               admission.Need
 }
 
-// Verdict is the result for a candidate.
+// Verdict is the result of the search for a candidate.
 type Verdict string
 
 // The verdicts.
 const (
-	No    Verdict = "no"      // it does not satisfy the request
-	Maybe Verdict = "unknown" // it may, but what its GPUs are is not known
-	Yes   Verdict = "yes"     // it does, and is in the answer
-	Spare Verdict = "spare"   // it does, but is not in the answer
+	No    Verdict = "no"      // does not satisfy the request
+	Maybe Verdict = "unknown" // may satisfy it; the model or memory of its GPUs is unknown
+	Yes   Verdict = "yes"     // satisfies it, and is in the answer
+	Spare Verdict = "spare"   // satisfies it, but is not in the answer
 )
 
-// candidates evaluates all candidates of a Slurm launcher. It returns those that
-// match, the best first. With all, each has the reasons against it, in
-// the order of the file; without, one reason is enough and none is recorded.
+// candidates evaluates all candidates of a Slurm launcher and returns those that match, best
+// first. If all is not nil, it receives every candidate in the order of the file, with all
+// reasons against it. Otherwise evaluation of a candidate stops at the first reason, and no
+// reason is recorded.
 func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*candidate {
 	var matching []*candidate
 	order := 0
 	for _, p := range l.partitions {
-		count := map[*choice]int{} // nodes that match
+		count := map[*choice]int{} // matching nodes
 		start := len(matching)
 		refused := slices.Clone(p.refused)
 		if !holds(a.Where, "partition", p.name) {
@@ -144,8 +147,9 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 	return matching
 }
 
-// explainGroup is a group that does not match, with all QoS and accounts at once;
-// if none of these would do either, that is one more reason.
+// explainGroup returns one candidate, with all QoS and accounts joined, for a group that does
+// not match. If no QoS and account would admit the request either, the reasons of the last one
+// are added.
 func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitted, reasons []Reason) *candidate {
 	var qos, accounts []string
 	var more []Reason
@@ -171,8 +175,8 @@ func (p *partition) explainGroup(g *group, a *request.Alternative, ways []admitt
 	return &candidate{group: g, choice: names, verdict: No, reasons: reasons}
 }
 
-// enough takes out the candidates, from start on, of a partition that has too few
-// matching nodes for the request.
+// enough removes the candidates from matching[start:], those of one partition, whose choice has
+// fewer matching nodes than requested.
 func enough(matching []*candidate, start int, count map[*choice]int, a *request.Alternative) []*candidate {
 	kept := matching[:start]
 	for _, c := range matching[start:] {
@@ -185,7 +189,8 @@ func enough(matching []*candidate, start int, count map[*choice]int, a *request.
 	return kept
 }
 
-// usable is the number of nodes that can get a job; many, if it is not known.
+// usable returns the number of nodes that can run a job under the conditions on hosts, or
+// anyNumber if it is unknown.
 func (g *group) usable(where []request.Condition) int {
 	if g.nodes == 0 {
 		return anyNumber
@@ -197,7 +202,7 @@ func (g *group) usable(where []request.Condition) int {
 	return n
 }
 
-// refusedBy is why a partition as a whole cannot take the request.
+// refusedBy returns the reasons why no node of a partition can take the request.
 func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 	var all []Reason
 	no := func(code, format string, args ...any) {
@@ -208,7 +213,7 @@ func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 	} else if nodes < p.minNodes {
 		no("nodes", "the partition takes jobs of %d nodes or more", p.minNodes)
 	}
-	// Slurm takes such a job, and ends it at once.
+	// Slurm would accept a job that misses its deadline, and end it at once.
 	takes := a.Duration
 	if takes == 0 && p.slurm != nil {
 		takes = p.slurm.DefaultTime
@@ -222,7 +227,7 @@ func (l *Launcher) refusedBy(p *partition, a *request.Alternative) []Reason {
 	return all
 }
 
-// job is what Slurm is asked for in a partition with a QoS and an account.
+// job returns the job that would be submitted to a partition with a QoS and an account.
 func (l *Launcher) job(p *partition, c *choice, a *request.Alternative) admission.Job {
 	j := admission.Job{
 		Partition: p.name, Account: c.account, QOS: c.qos, Time: a.Duration, Nodes: int64(a.Nodes), Tasks: int64(a.Tasks),
@@ -240,9 +245,8 @@ func (l *Launcher) job(p *partition, c *choice, a *request.Alternative) admissio
 	return j
 }
 
-// admits is what Slurm says of a request in a partition with a QoS and an account:
-// the reasons against it, whether they are only doubts, and what is needed of each
-// node.
+// admits returns how Slurm would judge the request in a partition with a QoS and an account:
+// reasons to refuse it, reasons why that is uncertain, and what each node must have.
 func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refused, uncertain []Reason, need admission.Need) {
 	if l.admission == nil || p.slurm == nil {
 		return nil, nil, need
@@ -262,8 +266,8 @@ func (l *Launcher) admits(p *partition, c *choice, a *request.Alternative) (refu
 	return refused, uncertain, l.admission.Need(p.slurm, job)
 }
 
-// lacks is why nodes have too little for what the partition's defaults and limits
-// make of the request.
+// lacks returns the reasons why nodes are too small for the CPUs and memory that the
+// partition's defaults and limits make of the request.
 func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
 	var all []Reason
 	if g.cores > 0 && need.CPUs > int64(g.cores) && a.Cores*max(1, a.Tasks) <= g.cores {
@@ -275,8 +279,8 @@ func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
 	return all
 }
 
-// groupMatches says whether the nodes of a group satisfy the request, whatever the
-// QoS and the account.
+// groupMatches reports whether the nodes of a group satisfy the request, regardless of QoS and
+// account.
 func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gpu.Answer {
 	is := matchNode(&g.figures, a, why)
 	for _, f := range []struct {
@@ -301,8 +305,8 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gp
 	return is
 }
 
-// cores is the number of CPUs to request: those of the request or, where memory
-// cannot be asked for, as many as come with it.
+// cores returns the CPUs per task to request. Where memory cannot be requested (use_memory is
+// off) and comes with CPUs, these are as many as the requested memory needs.
 func (l *Launcher) cores(g *group, a *request.Alternative) int {
 	if l.Entry.UseMemory || g.memPerCPU == 0 || a.Memory == 0 {
 		return a.Cores
@@ -322,8 +326,8 @@ func holds(where []request.Condition, field, name string) bool {
 	return true
 }
 
-// allowed reports whether the features of a group are as asked for: one must be
-// that named, and none one that is ruled out; and whether a host is.
+// allowed reports whether the features and hosts of a group satisfy the conditions: a required
+// feature is present, an excluded one is not, and at least one host remains.
 func (g *group) allowed(where []request.Condition) bool {
 	for _, c := range where {
 		switch {
@@ -343,7 +347,7 @@ func namesHosts(where []request.Condition) bool {
 	return slices.ContainsFunc(where, func(c request.Condition) bool { return c.Field == "host" })
 }
 
-// denied are the hosts of a group that are not those requested.
+// denied returns the hosts of a group that the conditions rule out.
 func (g *group) denied(where []request.Condition) []string {
 	var hosts []string
 	for _, h := range g.names() {
@@ -354,7 +358,7 @@ func (g *group) denied(where []request.Condition) []string {
 	return hosts
 }
 
-// matches looks whether the request can be had with the QoS and the account.
+// matches reports whether the QoS and the account allow the request on a group of nodes.
 func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	ok := true
 	no := func(code, format string, args ...any) {
@@ -380,7 +384,7 @@ func (c *choice) matches(g *group, a *request.Alternative, why report) bool {
 	return ok
 }
 
-// longest is the longest job that a group takes with a QoS; 0 means no limit.
+// longest returns the maximum duration of a job on a group with this QoS; 0 means no limit.
 func (c *choice) longest(g *group) time.Duration {
 	limit := g.maxDuration
 	if c.maxDuration > 0 {

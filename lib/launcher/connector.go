@@ -9,7 +9,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/shell"
 )
 
-// Hostname is the machine of a connector; "" is this one.
+// Hostname returns the host of a connector; "" is this machine.
 func Hostname(f *file.File, connector string) string {
 	for _, c := range f.Connectors {
 		if c.ID == connector {
@@ -19,7 +19,7 @@ func Hostname(f *file.File, connector string) string {
 	return ""
 }
 
-// OverSSH returns the command that runs argv on another machine.
+// OverSSH returns the ssh command that runs argv on another host.
 func OverSSH(host string, argv []string) []string {
 	words := make([]string, len(argv))
 	for i, a := range argv {
@@ -28,7 +28,8 @@ func OverSSH(host string, argv []string) []string {
 	return []string{"ssh", "--", host, strings.Join(words, " ")}
 }
 
-// Runner returns what runs programs on the machine of a host name; "" is this one.
+// Runner returns a runner for programs on a host, over ssh; for "", this machine, it returns
+// run.
 func Runner(host string, run command.Runner) command.Runner {
 	if host == "" {
 		return run
@@ -41,8 +42,8 @@ type remote struct {
 	run  command.Runner
 }
 
-// Run runs c over ssh. Of its environment nothing goes along but the plain locale,
-// in which Slurm's output is read.
+// Run runs c over ssh. Its environment is dropped, except for the C locale that the parsers of
+// Slurm's output expect.
 func (r remote) Run(ctx context.Context, c command.Cmd) (command.Result, error) {
 	argv := OverSSH(r.host, append([]string{"env", "LC_ALL=C", c.Name}, c.Args...))
 	c.Name, c.Args = argv[0], argv[1:]

@@ -9,28 +9,29 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Described is a partition as the search sees it, for those who write it down.
+// Described is a partition as the search sees it, for writing launchers.yaml.
 type Described struct {
 	Name        string
-	Refused     string   // why the user cannot use it, "": can
-	Preemptible bool     // its jobs may be ended for others
-	Accounts    []string // one of these must be charged; none: the user's own
+	Refused     string   // why the user cannot use it; "": the user can
+	Preemptible bool     // its jobs may be preempted
+	Accounts    []string // one of these must be charged; empty: any of the user's
 	QOS         []DescribedQOS
 	MaxDuration time.Duration // 0: no limit
 	MinNodes    int
 	MaxNodes    int      // 0: no limit
-	Unsaid      []string // rules that the file has no words for
+	Unsaid      []string // rules that launchers.yaml cannot express
 	Groups      []DescribedGroup
 }
 
-// DescribedQOS is a QoS that can be used, and the time limit it has.
+// DescribedQOS is a QoS that the user can use, with its time limit.
 type DescribedQOS struct {
 	Name        string
 	MaxDuration time.Duration // 0: no limit
 	MinGPU      int
 }
 
-// DescribedGroup is a number of alike nodes.
+// DescribedGroup is a number of identical nodes; Cores, Memory (bytes) and GPUs are those of
+// one node.
 type DescribedGroup struct {
 	Features []string // sorted
 	Hosts    []string
@@ -40,15 +41,15 @@ type DescribedGroup struct {
 	GPUs     []DescribedGPU
 }
 
-// DescribedGPU is a number of alike GPUs of a node.
+// DescribedGPU is a number of identical GPUs of a node; Memory is in bytes, 0 if unknown.
 type DescribedGPU struct {
 	Kind, Type string
 	Count      int
 	Memory     int64
 }
 
-// Describe returns the partitions that Slurm has, as the search would see them
-// with no file.
+// Describe returns the partitions of a snapshot as the search sees them without a
+// launchers.yaml.
 func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 	l := Direct(catalogue)
 	l.addSlurm(s)
@@ -101,8 +102,8 @@ func Describe(s *cluster.Snapshot, catalogue *gpu.Catalogue) []Described {
 	return all
 }
 
-// unsaid are the rules of a partition, and of the QoS and accounts that bound its
-// jobs, that launchers.yaml has no words for.
+// unsaid returns the rules of a partition, and of the QoS and accounts that limit its jobs,
+// that launchers.yaml cannot express.
 func unsaid(p *slurm.Partition, s *cluster.Snapshot) []string {
 	var all []string
 	say := func(is bool, text string) {

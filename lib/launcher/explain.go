@@ -12,16 +12,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Row is the result for one candidate: nodes of a partition with a QoS and an
-// account, a local machine, or a launcher that was not searched.
+// Row is the result for one candidate (nodes of a partition with a QoS and an account), for a
+// local machine, or for a launcher that was not searched.
 type Row struct {
 	Alternative int // of the request, from 0
 	Launcher    string
 	Kind        file.Kind
 	Partition   string
-	QOS         string // several, joined by commas, where the nodes do not match with any
+	QOS         string // several, joined by commas, if the nodes match with none of them
 	Account     string
-	Defaults    []string // "qos", "account": what need not be asked for
+	Defaults    []string // "qos", "account": defaults, which sbatch needs no option for
 	Count       int      // of nodes; 0: not known
 	Features    []string
 	Verdict     Verdict
@@ -29,7 +29,8 @@ type Row struct {
 	group       *group
 }
 
-// Nodes are the nodes of the row as a node list, or how many there are.
+// Nodes returns the nodes of the row as a hostlist or, if their names are unknown, their
+// number.
 func (r *Row) Nodes() string {
 	if r.group == nil {
 		return ""
@@ -37,8 +38,7 @@ func (r *Row) Nodes() string {
 	return r.group.nodeList()
 }
 
-// Key tells groups of nodes apart: rows of several partitions may be about the same
-// nodes.
+// Key identifies a group of nodes: rows of several partitions may be about the same nodes.
 func (r *Row) Key() string {
 	switch {
 	case r.group == nil:
@@ -51,7 +51,7 @@ func (r *Row) Key() string {
 	return r.Launcher + " " + r.Partition + " " + strconv.Itoa(r.group.order)
 }
 
-// Has is what one of the nodes has: CPUs, memory and GPUs.
+// Has describes the CPUs, memory and GPUs of one node.
 func (r *Row) Has() string {
 	if r.group == nil {
 		return ""
@@ -59,8 +59,8 @@ func (r *Row) Has() string {
 	return r.group.describe()
 }
 
-// Explain reports for every candidate why it is not used, and returns the answer,
-// or nil. A Slurm that cannot be asked is a row and the error.
+// Explain reports for every candidate why it is not used, and returns the answer, or nil. If
+// Slurm does not answer, that is a row and the error.
 func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, answer *Answer, err error) {
 	for i := range r.Alternatives {
 		a := resolved(&r.Alternatives[i])
@@ -82,7 +82,8 @@ func (s *Search) Explain(ctx context.Context, r request.Request) (rows []Row, an
 	return rows, answer, err
 }
 
-// explain evaluates one launcher. Only the first that matches is taken.
+// explain evaluates one launcher. Unless take is set, an earlier launcher or alternative has
+// matched, and candidates that match become spare.
 func (s *Search) explain(ctx context.Context, l *Launcher, a *request.Alternative, take bool) (*Answer, []Row, error) {
 	row := Row{Launcher: l.Name, Kind: l.Entry.Kind, Verdict: No}
 	if why := s.skips(l); why != nil {
@@ -144,7 +145,8 @@ func (r *Row) spare() {
 	r.Reasons = append(r.Reasons, Reason{"later", "a launcher or alternative before it matches"})
 }
 
-// nodeList is the hosts of a group, or how many there are.
+// nodeList returns the hosts of a group as a hostlist or, if their names are unknown, their
+// number.
 func (g *group) nodeList() string {
 	if names := g.names(); len(names) > 0 {
 		return hostlist.Compress(names)
@@ -155,7 +157,7 @@ func (g *group) nodeList() string {
 	return ""
 }
 
-// describe writes what a node has for people: "8 CPUs, 16G, 4 x a100".
+// describe formats what one node has for messages: "8 CPUs, 16G, 4 x a100".
 func (g *group) describe() string {
 	var parts []string
 	if g.cores > 0 {
@@ -170,14 +172,15 @@ func (g *group) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// Info is what there is to tell of a launcher.
+// Info describes a launcher for a list of launchers.
 type Info struct {
-	Skipped    bool // it has none of the tags, or is not of the kind, asked for
+	Skipped    bool // it lacks the requested tags or kind
 	Partitions []string
 	Has        string
 }
 
-// Inspect describes what a launcher has, and queries Slurm if needed.
+// Inspect returns the usable partitions and the size of a launcher, and queries Slurm if
+// needed.
 func (s *Search) Inspect(ctx context.Context, l *Launcher) (Info, error) {
 	if why := s.skips(l); why != nil {
 		return Info{Skipped: why.Code != "disabled"}, nil

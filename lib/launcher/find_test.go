@@ -70,7 +70,7 @@ func TestMisspelt(t *testing.T) {
 		"partition!=hrad":            "",
 		"host=nowhere":               `no launcher has the host "nowhere"`,
 		"partition=h* | partition=x": `no launcher has the partition "x"`,
-		"cuda(model=a100)":           `no launcher has a GPU of the model "a100"; there are NVIDIA GeForce RTX 2080, NVIDIA RTX A5000, NVIDIA RTX A6000, titanx`,
+		"cuda(model=a100)":           `no launcher has a GPU of the model "a100"; the models are NVIDIA GeForce RTX 2080, NVIDIA RTX A5000, NVIDIA RTX A6000, titanx`,
 		"cuda(model=titanx)":         "",
 	} {
 		if got := s.Misspelt(parse(t, spec)); got != want {
@@ -78,7 +78,7 @@ func TestMisspelt(t *testing.T) {
 		}
 	}
 	s = &Search{Launchers: load(t, "local: [{gpus: [{model: RTX 3090, count: 1}]}]")}
-	if got, want := s.Misspelt(parse(t, "cuda(model=a100)")), `no launcher has a GPU of the model "a100"; there are RTX 3090`; got != want {
+	if got, want := s.Misspelt(parse(t, "cuda(model=a100)")), `no launcher has a GPU of the model "a100"; the models are RTX 3090`; got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 }

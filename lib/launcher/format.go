@@ -8,10 +8,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/shell"
 )
 
-// Formats are the names of the ways in which options can be written.
+// Formats are the output formats of Write, and json.
 var Formats = []string{"args", "args0", "lines", "script", "env", "json"}
 
-// variables are the options that sbatch also reads from its environment.
+// variables maps options to the SBATCH_ variables from which sbatch also reads them.
 var variables = map[string]string{
 	"account": "SBATCH_ACCOUNT", "array": "SBATCH_ARRAY_INX", "batch": "SBATCH_BATCH", "clusters": "SBATCH_CLUSTERS",
 	"constraint": "SBATCH_CONSTRAINT", "container": "SBATCH_CONTAINER", "core-spec": "SBATCH_CORE_SPEC",
@@ -25,8 +25,8 @@ var variables = map[string]string{
 	"threads-per-core": "SBATCH_THREADS_PER_CORE", "time": "SBATCH_TIMELIMIT", "wait-all-nodes": "SBATCH_WAIT_ALL_NODES", "wckey": "SBATCH_WCKEY",
 }
 
-// Write returns options in a format other than json. An error says why they cannot be
-// written in it.
+// Write formats options in one of Formats other than json. The error says why the format cannot
+// express them.
 func Write(o sbatch.Options, format string) (string, error) {
 	switch format {
 	case "args":
@@ -53,8 +53,8 @@ func Write(o sbatch.Options, format string) (string, error) {
 	return "", fmt.Errorf("unknown format %q", format)
 }
 
-// inLine joins arguments for $(...) and $LFIND_ARGS, where the shell takes them
-// apart at blanks and replaces patterns.
+// inLine joins arguments for $(...) and $LFIND_ARGS, where the shell splits words and expands
+// patterns. Arguments that the shell would change are an error.
 func inLine(args []string) (string, error) {
 	for _, arg := range args {
 		if strings.ContainsAny(arg, " \t\n*?[]\\") {
@@ -72,8 +72,8 @@ func lines(prefix string, args []string) string {
 	return text
 }
 
-// environment writes shell commands that set the variables that sbatch reads. What
-// it has no variable for is in LFIND_ARGS.
+// environment returns shell commands that set the variables that sbatch reads. Options without
+// a variable are put into LFIND_ARGS.
 func environment(o sbatch.Options) (string, error) {
 	var b strings.Builder
 	var rest []string

@@ -10,8 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
-// FuzzFind searches whatever file for whatever is asked: the answer must be the same
-// each time, and explain must agree with it.
+// FuzzFind searches arbitrary files for arbitrary requests: the answer must be the same each
+// time, and Explain must agree with it.
 func FuzzFind(f *testing.F) {
 	for _, name := range []string{"documented.yaml", "features.yaml"} {
 		f.Add(testdata(f, name), "duration=4 days & cuda(mem=24G) * 2 | cpu(mem=2G, cores=4) & nodes=2")

@@ -17,18 +17,18 @@ import (
 // Launcher is one entry with inheritance resolved.
 type Launcher struct {
 	Entry *file.Entry
-	Name  string // its id, or where it stands
+	Name  string // its id, or KIND#N for the Nth launcher of a kind
 
-	machine    *group       // of a local one
-	partitions []*partition // of a Slurm one
-	asked      bool         // Slurm has been asked, or need not be
-	err        error        // why it could not be
+	machine    *group       // of a local launcher
+	partitions []*partition // of a Slurm launcher
+	asked      bool         // Slurm was queried, or need not be
+	err        error        // why the query failed
 	features   map[string]featureFigures
 	regexes    []file.Regex
 	guessing   bool // regexes are commonRegexes
 	catalogue  *gpu.Catalogue
-	admission  *admission.Cluster // what Slurm has said; nil: it was not asked
-	// allowUnknown: nodes that may have what is asked for are taken, too; unknown
+	admission  *admission.Cluster // Slurm's rules; nil: it was not queried
+	// allowUnknown: groups that may satisfy the request are used, too; unknown
 	// counts those that were seen.
 	allowUnknown bool
 	unknown      int
@@ -41,53 +41,53 @@ type partition struct {
 	name     string
 	order    int
 	priority int
-	class    int // 0: best; see the constants
+	class    int // 0: best; see classPreemptible
 	refused  []Reason
 	groups   []*group
 	choices  []choice
-	complete bool             // groups are all nodes of the partition, as Slurm said
-	slurm    *slurm.Partition // as Slurm said; nil: the file alone has said
+	complete bool             // Slurm has listed all nodes of the partition
+	slurm    *slurm.Partition // from Slurm; nil: the file alone describes it
 	minNodes int
 	maxNodes int // 0: no limit
 }
 
-// Classes of candidates of equal priority. A job is not put into a worse class if a
-// better one can take it, and never into two at once.
+// Classes order candidates of equal priority; the lowest is the best. All candidates of an
+// answer are of one class.
 const (
-	classPreemptible = 1 // its jobs may be ended for others
-	classWasteful    = 2 // it has GPUs and the request none
-	classUncertain   = 8 // whether Slurm takes the job is not known; comes behind all others
-	classUnknown     = 4 // what its GPUs are is not known; comes behind all others
+	classPreemptible = 1 // its jobs may be preempted
+	classWasteful    = 2 // it has GPUs, and none is requested
+	classUncertain   = 8 // Slurm may refuse the job; sorted behind all others, whatever their priority
+	classUnknown     = 4 // its GPUs are unknown; sorted behind all others, whatever their priority
 )
 
 // choice is a QoS and an account that can be used in a partition.
 type choice struct {
-	qos, account string // as passed to sbatch; "": the user's own default
-	isQOS        string // what a default stands for, where that is known
+	qos, account string // as passed to sbatch; "": the user's default
+	isQOS        string // the name of the default, if known
 	isAccount    string
 	refused      []Reason
 	priority     int
-	maxDuration  time.Duration // replaces that of the nodes; 0: does not
+	maxDuration  time.Duration // overrides that of the nodes, unless 0
 	minGPU       int
-	hardMax      time.Duration // Slurm's own limit; 0: none
-	hardMinGPU   int           // the same
+	hardMax      time.Duration // Slurm's limit, for Describe; 0: none
+	hardMinGPU   int           // Slurm's limit, for Describe
 }
 
-// group is a number of nodes that have the same, or a machine.
+// group is a number of identical nodes, or a local machine.
 type group struct {
 	partition *partition
 	order     int
-	features  []string // sorted, each once
+	features  []string // sorted, without duplicates
 	clause    string   // features joined by "&"
 	hosts     []string
-	hostList  string // hosts joined by commas, where that is not yet taken apart
-	nodes     int    // how many; 0: not known
-	down      int    // of these, how many are not usable
-	reserved  string // until when a reservation keeps jobs off all of them; "": none does
+	hostList  string // hosts joined by commas, not split yet
+	nodes     int    // how many; 0: unknown
+	down      int    // how many of them are unusable
+	reserved  string // text of a reservation that keeps jobs off all of them, with its end; "": none
 	figures
 }
 
-// figures is what one node has. Zero is not known.
+// figures is the resources of one node; sizes are in bytes, and 0 is unknown.
 type figures struct {
 	maxDuration time.Duration
 	gpus        []gpuSet
@@ -95,27 +95,27 @@ type figures struct {
 	memory      int64
 	memPerCPU   int64
 	disk        int64
-	gres        []slurm.GRES // of Slurm
-	complete    bool         // Slurm itself has said what there is: what is not known is not there
+	gres        []slurm.GRES // as configured in Slurm
+	complete    bool         // from Slurm: a resource that is not listed does not exist
 }
 
-// gpuSet is a number of alike GPUs of a node.
+// gpuSet is a number of identical GPUs of a node.
 type gpuSet struct {
 	kind, model, gres string
-	count             int    // anyNumber: not known
-	is                *facts // what its names mean
-	least, most       int64  // bounds of its memory in bytes; 0: not known
-	floor             int64  // requests for less are not welcome
+	count             int    // anyNumber: unknown
+	is                *facts // what the catalogue says of its names
+	least, most       int64  // limits of its memory in bytes; 0: unknown
+	floor             int64  // requests for less memory are refused (min_mem_ratio, min_memory)
 	ratio             float64
 	minMemory         int64
 }
 
-// facts are what the names of a GPU mean, from its model, Slurm's type or the
+// facts is what the catalogue says of a GPU, found by its model, by Slurm's type or by the
 // features of its node.
 type facts struct {
 	gpu.Match
 	catalogue *gpu.Catalogue
-	answers   map[string]gpu.Answer // to "is it of that model"
+	answers   map[string]gpu.Answer // of isModel, by model
 }
 
 const anyNumber = math.MaxInt32
@@ -128,8 +128,8 @@ func (g *group) names() []string {
 	return g.hosts
 }
 
-// New makes the launchers of a file ready to be searched: by decreasing weight,
-// then in the order of the file. The catalogue says what the names of GPUs mean.
+// New prepares the launchers of a file for a search, sorted by decreasing weight and then in
+// the order of the file.
 func New(f *file.File, catalogue *gpu.Catalogue) []*Launcher {
 	launchers := make([]*Launcher, 0, len(f.Entries))
 	for i := range f.Entries {
@@ -184,8 +184,8 @@ func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
 	return l
 }
 
-// choices are the combinations of QoS and account that the file gives for a
-// partition, in its order.
+// choices returns the combinations of QoS and account that the file gives for a partition, in
+// its order.
 func choices(p *file.Partition, rules map[string]file.QOS) []choice {
 	names, accounts := p.QOS, p.Accounts
 	if len(names) == 0 {
@@ -204,8 +204,8 @@ func choices(p *file.Partition, rules map[string]file.QOS) []choice {
 	return all
 }
 
-// newGroup resolves what a group of nodes inherits: from the launcher, the
-// partition, its own configuration and its features, the later one overriding.
+// newGroup resolves what a group of nodes inherits from the launcher, the partition, its own
+// configuration and its features. The later one overrides.
 func (l *Launcher) newGroup(p *partition, n *file.Nodes, inherited file.Configuration) *group {
 	g := &group{partition: p, order: len(p.groups), hosts: n.Hosts, nodes: max(n.Count, len(n.Hosts))}
 	g.setFeatures(n.Features)
@@ -223,7 +223,8 @@ func (g *group) setFeatures(features []string) {
 	g.clause = strings.Join(g.features, "&")
 }
 
-// figures turns a configuration and what features say into what a node has.
+// figures returns the resources of a node from its configuration and its features, which
+// override it in their order.
 func (l *Launcher) figures(c file.Configuration, features []string) figures {
 	count, memory := -1, int64(-1)
 	for _, name := range features {
@@ -269,8 +270,8 @@ func (l *Launcher) figures(c file.Configuration, features []string) figures {
 	return fig
 }
 
-// newGPU makes a GPU of its description and the features of its node. GPUs of which
-// there is a memory or a model, but no number, are of a number not known.
+// newGPU returns the GPUs of a description, identified with the features of the node. If a
+// memory or a model is given but no count, the count is unknown.
 func (l *Launcher) newGPU(from file.GPU, features []string) gpuSet {
 	g := gpuSet{
 		kind: from.Kind, model: from.Model, gres: from.GRES, count: from.Count, least: from.Memory, most: from.Memory,
@@ -285,8 +286,8 @@ func (l *Launcher) newGPU(from file.GPU, features []string) gpuSet {
 	return g
 }
 
-// identify finds out what a GPU is: by its model, else by Slurm's type, else by the
-// features of the node. What is known of its memory stays.
+// identify sets what the catalogue says of a GPU, found by model, else by Slurm's type, else by
+// the node's features. A memory that is set is kept.
 func (l *Launcher) identify(g *gpuSet, features []string) {
 	g.is = l.factsOf(g.model, g.gres, features)
 	if g.most == 0 {
@@ -306,7 +307,8 @@ func (l *Launcher) identify(g *gpuSet, features []string) {
 	g.setFloor()
 }
 
-// factsOf are what names mean; the same names have the same facts.
+// factsOf returns the facts for these names. The same names share one value, which caches
+// answers.
 func (l *Launcher) factsOf(model, gres string, features []string) *facts {
 	key := model + "\x00" + gres + "\x00"
 	f := l.facts[key]
@@ -341,15 +343,15 @@ func (g *gpuSet) setFloor() {
 	g.floor = max(int64(math.Floor(float64(g.most)*g.ratio)), g.minMemory)
 }
 
-// featureFigures is what one feature says.
+// featureFigures is what a feature says of its nodes.
 type featureFigures struct {
 	configuration *file.Configuration // nil: nothing
 	count         int                 // -1: nothing
 	memory        int64               // -1: nothing
 }
 
-// feature returns what the features and features_regex of the launcher say of a
-// feature; a later regular expression overrides an earlier one.
+// feature returns what the launcher's features and features_regex say of a feature. A later
+// regular expression overrides an earlier one.
 func (l *Launcher) feature(name string) featureFigures {
 	if f, ok := l.features[name]; ok {
 		return f
@@ -386,7 +388,7 @@ func (l *Launcher) feature(name string) featureFigures {
 	return f
 }
 
-// overlay puts what over says onto c; zero says nothing.
+// overlay sets in c every value that is set in over; zero is not set.
 func overlay(c, over *file.Configuration) {
 	set(&c.MaxDuration, over.MaxDuration)
 	set(&c.GPU.Kind, over.GPU.Kind)

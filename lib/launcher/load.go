@@ -21,14 +21,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// World is what of the outside the search depends on. The zero value is the
-// process's own.
+// World is the environment of a search. The zero value is that of the process.
 type World struct {
 	Env     func(string) string // nil: os.Getenv
 	Run     command.Runner      // nil: command.System
-	Now     func() time.Time    // nil: that of lib/clock
-	Refresh bool                // ask Slurm again, whatever is in the cache
-	// Warn is called with what could not be queried, unless it is nil.
+	Now     func() time.Time    // nil: clock.Now
+	Refresh bool                // query Slurm even if the cache has an answer
+	// Warn, unless nil, is called with a description of what could not be queried.
 	Warn func(text string)
 }
 
@@ -53,8 +52,8 @@ func (w World) now() time.Time {
 	return clock.Now()
 }
 
-// Files are where launchers.yaml is looked for: $LFIND_CONFIG alone, if it is set,
-// else in the user's and then the machine's configuration.
+// Files returns the paths where launchers.yaml is searched: $LFIND_CONFIG alone if it is set,
+// else the user's configuration, then the system's.
 func (w World) Files() []string {
 	if path := w.env("LFIND_CONFIG"); path != "" {
 		return []string{path}
@@ -71,9 +70,8 @@ func (w World) Files() []string {
 	return append(files, filepath.Join("/etc/ponos", file.Name))
 }
 
-// Load reads the launchers of a file, or of launchers.yaml in a directory. Without
-// a path it reads the first of Files that there is. If there is none, or it
-// describes no launcher, the file returned has no entries.
+// Load reads the launchers of a file, or of launchers.yaml in a directory. With an empty path
+// it reads the first of Files that exists. If none exists, the file returned has no entries.
 func (w World) Load(path string) (*file.File, error) {
 	if path != "" {
 		return loadFile(path)
@@ -96,8 +94,8 @@ func loadFile(path string) (*file.File, error) {
 	return f, fault.Wrap(fault.Usage, err)
 }
 
-// Search makes a search of the launchers of a file. A file without any is a
-// cluster without a description: Slurm is queried.
+// Search returns a search of the launchers of a file. Without entries, it searches what Slurm
+// itself reports.
 func (w World) Search(f *file.File) (*Search, error) {
 	catalogue, err := gpu.Load(w.env)
 	if err != nil {
@@ -120,7 +118,7 @@ func (w World) Search(f *file.File) (*Search, error) {
 	return s, nil
 }
 
-// cacheDir is where answers of Slurm are kept; "" is nowhere.
+// cacheDir returns the directory for cached answers of Slurm; "" disables the cache.
 func (w World) cacheDir() string {
 	if dir := w.env("XDG_CACHE_HOME"); dir != "" {
 		return filepath.Join(dir, "ponos")
@@ -131,8 +129,9 @@ func (w World) cacheDir() string {
 	return ""
 }
 
-// clusterKey tells clusters, and users with their rights, apart. The time of
-// slurm.conf is in it, so that a change of the configuration is seen at once.
+// clusterKey returns a cache key that differs by cluster and by user, as users have different
+// rights. It contains the modification time of slurm.conf, so that a change takes effect at
+// once.
 func (w World) clusterKey(host, dir string) string {
 	conf := w.env("SLURM_CONF")
 	path := conf
@@ -146,18 +145,18 @@ func (w World) clusterKey(host, dir string) string {
 	return fmt.Sprintf("%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), host, dir, conf, changed)
 }
 
-// Query is a request by a program.
+// Query is a request made by another program, such as the agent.
 type Query struct {
 	Spec string // in the request language
-	// Length and Memory, in bytes, are those of a request that does not say it; 0: none.
+	// Length and Memory (bytes) apply to alternatives that request none; 0: none.
 	Length time.Duration
 	Memory int64
 	Tags   []string // only launchers that have one of these
-	File   string   // "": the user's
+	File   string   // launchers.yaml; "": the first of World.Files
 	World  World
 }
 
-// search is what looks for the query's answer.
+// search returns the search for the query, limited to Slurm launchers on this host.
 func (q Query) search() (*Search, error) {
 	f, err := q.World.Load(q.File)
 	if err != nil {
@@ -172,7 +171,8 @@ func (q Query) search() (*Search, error) {
 	return s, nil
 }
 
-// repaired is what Slurm would say if all nodes were up, and all partitions open.
+// repaired returns ask with all nodes up and all partitions open, to learn whether a request
+// fails only for the moment.
 func repaired(ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
 	return func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
 		snapshot, err := ask(ctx, e)
@@ -191,19 +191,17 @@ func repaired(ask func(context.Context, *file.Entry) (*cluster.Snapshot, error))
 	}
 }
 
-// Cluster is what the Slurm of this host says that there is, which may have been asked
-// within the last minutes.
+// Cluster returns a snapshot of this host's Slurm, which may come from the cache.
 func (w World) Cluster(ctx context.Context) (*cluster.Snapshot, error) {
 	cache := cluster.Cache{Dir: w.cacheDir(), Refresh: w.Refresh, Now: w.now}
 	asker := cluster.Asker{Slurm: &slurm.Client{Run: w.run(), Timeout: time.Minute}, Now: w.now}
 	return cache.Get(ctx, w.clusterKey("", ""), asker.Ask)
 }
 
-// FindOptions returns the options of sbatch with which a job gets what is asked
-// for. Launchers that are not of Slurm, or of a Slurm elsewhere, are left out. That
-// nothing is found is an error of kind fault.Failed, a bad request or file one of
-// kind fault.Usage, and a Slurm that cannot be asked, or whose nodes that match are all
-// down at this time, one of kind fault.Unavailable.
+// FindOptions returns the options of sbatch that satisfy a request. Only Slurm launchers on
+// this host are searched. The error is of kind fault.Usage for an invalid request or file,
+// fault.Failed if no launcher matches, and fault.Unavailable if Slurm does not answer or all
+// matching nodes are down for the moment.
 func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 	r, err := request.Parse(q.Spec)
 	if err != nil {
@@ -229,7 +227,7 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 		}
 		hint := s.Misspelt(r)
 		if hint == "" {
-			hint = `"lfind explain" says why`
+			hint = `"lfind explain" shows the reasons`
 		}
 		return nil, fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 	}

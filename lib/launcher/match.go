@@ -11,18 +11,19 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Reason is why something does not match.
+// Reason is why a candidate does not match.
 type Reason struct {
-	Code string `json:"code"` // such as gpu_memory; the list is in the man page
+	Code string `json:"code"` // such as gpu_memory; lfind(1) lists them
 	Text string `json:"text"`
 }
 
-// report is called for each reason; a nil one only wants to know whether there is
-// any, so that nothing is written and the first one is the last.
+// report is called for each reason. If it is nil, the first reason ends the evaluation and no
+// text is built.
 type report func(code, format string, args ...any)
 
-// matchNode says whether one node of a group has what is asked for, apart from the
-// time, of which the QoS decides. Unknown: it has, if its GPUs are what they may be.
+// matchNode reports whether one node has the requested resources. It does not look at the
+// duration, on which the QoS decides. Unknown means that it depends on properties of GPUs that
+// are unknown.
 func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 	is := matchGPUs(g, a, why)
 	if is == gpu.No && why == nil {
@@ -58,7 +59,7 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 	return is
 }
 
-// gresCount is how many of a GRES, NAME or NAME:TYPE, a node has, if its GRES are
+// gresCount returns how many of a GRES (NAME or NAME:TYPE) a node has, and whether its GRES are
 // known.
 func (g *figures) gresCount(name string) (int64, bool) {
 	if !g.complete {
@@ -73,7 +74,7 @@ func (g *figures) gresCount(name string) (int64, bool) {
 	return n, true
 }
 
-// matchGPUs says whether the GPUs requested can be had at once.
+// matchGPUs reports whether a node has all requested GPUs at the same time.
 func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	wanted := a.GPUCount()
 	if wanted == 0 {
@@ -131,7 +132,7 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 	return is
 }
 
-// unknownGPU says what is not known of GPUs that may be those requested.
+// unknownGPU describes which property of GPUs that may match is unknown.
 func unknownGPU(have []gpuSet, want []request.GPU) string {
 	what := "model"
 	for i := range want {
@@ -155,7 +156,7 @@ func unknownGPU(have []gpuSet, want []request.GPU) string {
 	return fmt.Sprintf("the %s of its GPUs is not known", what)
 }
 
-// unified looks whether GPUs that share the main memory leave enough of it.
+// unified reports whether GPUs that share the main memory (mps) leave enough of it.
 func unified(g *figures, a *request.Alternative, why report) bool {
 	for i := range g.gpus {
 		if g.gpus[i].kind != string(request.MPS) || g.gpus[i].most == 0 || len(g.gpus) > 1 {
@@ -179,9 +180,9 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 	return true
 }
 
-// fits says whether a GPU is what is asked for.
+// fits reports whether a GPU satisfies a request.
 func fits(g *gpuSet, w *request.GPU) gpu.Answer {
-	if w.Kind != request.AnyGPU && string(w.Kind) != g.kind || w.Memory > 0 && w.Memory < g.floor { // any GPU is any GPU
+	if w.Kind != request.AnyGPU && string(w.Kind) != g.kind || w.Memory > 0 && w.Memory < g.floor {
 		return gpu.No
 	}
 	is := gpu.Yes
@@ -203,10 +204,10 @@ func fits(g *gpuSet, w *request.GPU) gpu.Answer {
 	return is
 }
 
-// fitting decides whether a GPU may be given to a request.
+// fitting decides whether a GPU may serve a request.
 type fitting func(*gpuSet, *request.GPU) bool
 
-// sure and possible are the answers with which a GPU may be given to a request.
+// sure accepts GPUs that satisfy a request, and possible also those of which that is unknown.
 func sure(g *gpuSet, w *request.GPU) bool     { return fits(g, w) == gpu.Yes }
 func possible(g *gpuSet, w *request.GPU) bool { return fits(g, w) != gpu.No }
 
@@ -234,7 +235,7 @@ func (g *gpuSet) hasAtMost(bytes int64) gpu.Answer {
 	return gpu.Unknown
 }
 
-// hasCapability says whether the compute capability is within bounds; 0 is none.
+// hasCapability reports whether the compute capability is in the range; 0 means unlimited.
 func (g *gpuSet) hasCapability(from, to gpu.Capability) gpu.Answer {
 	least, most := g.is.Capability()
 	switch {
@@ -248,7 +249,7 @@ func (g *gpuSet) hasCapability(from, to gpu.Capability) gpu.Answer {
 	return gpu.Unknown
 }
 
-// isOneOf says whether the GPU is of one of some models.
+// isOneOf reports whether the GPU is one of the models.
 func (g *gpuSet) isOneOf(models []string) gpu.Answer {
 	is := gpu.No
 	for _, m := range models {
@@ -262,7 +263,7 @@ func (g *gpuSet) isOneOf(models []string) gpu.Answer {
 	return is
 }
 
-// isModel says whether the GPU is of a model, by any of its names.
+// isModel reports whether the GPU is of a model, by any name of it in the catalogue.
 func (g *gpuSet) isModel(model string) gpu.Answer {
 	if a, known := g.is.answers[model]; known {
 		return a
@@ -275,10 +276,9 @@ func (g *gpuSet) isModel(model string) gpu.Answer {
 	return is
 }
 
-// assign gives each GPU asked for one that is there, and returns how many of each
-// of have are taken, or nil if it cannot be done. It looks for a maximum flow from
-// the requests to the GPUs: both sides are few, as alike ones are counted together.
-// The smallest GPU that will do is taken first.
+// assign assigns a GPU of have to each requested GPU, and returns how many of each element of
+// have are taken, or nil if not all can be served. It computes a maximum flow from requests to
+// GPUs; both sides are short, as identical GPUs are one element. Smaller GPUs are taken first.
 func assign(have []gpuSet, want []request.GPU, fit fitting) []int {
 	if !slices.IsSortedFunc(have, bySize) {
 		sorted := slices.Clone(have)
@@ -298,7 +298,7 @@ func assign(have []gpuSet, want []request.GPU, fit fitting) []int {
 		}
 		return taken
 	}
-	flow := make([][]int, len(want)) // of request i, how many go to GPUs j
+	flow := make([][]int, len(want)) // flow[i][j]: GPUs of have[j] assigned to want[i]
 	taken := make([]int, len(have))
 	for i := range flow {
 		flow[i] = make([]int, len(have))
@@ -317,8 +317,8 @@ func assign(have []gpuSet, want []request.GPU, fit fitting) []int {
 
 func bySize(a, b gpuSet) int { return cmp.Compare(a.most, b.most) }
 
-// augment finds room for up to n of request i, moving other requests where that
-// makes room, and returns for how many it did.
+// augment assigns up to n more GPUs to request i, along an augmenting path that may move other
+// requests, and returns how many it assigned.
 func augment(have []gpuSet, want []request.GPU, fit fitting, flow [][]int, taken []int, i, n int, seen []bool) int {
 	for j := range have {
 		if seen[j] || !fit(&have[j], &want[i]) {
@@ -344,7 +344,7 @@ func augment(have []gpuSet, want []request.GPU, fit fitting, flow [][]int, taken
 	return 0
 }
 
-// explainGPU says why too few of the GPUs there fit.
+// explainGPU reports why too few of the GPUs satisfy a request.
 func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 	if fitting > 0 {
 		why("gpu_memory", "%s like %s requested, only %d of %s available", countGPUs(w.Count), oneGPU(w), fitting, describeGPUs(have))
@@ -377,7 +377,7 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 	}
 }
 
-// capabilities writes bounds of a compute capability.
+// capabilities formats a range of compute capabilities.
 func capabilities(from, to gpu.Capability) string {
 	switch {
 	case to == 0:
@@ -422,7 +422,7 @@ func countGPUs(n int) string {
 	return fmt.Sprintf("%d GPUs", n)
 }
 
-// describeGPUs writes the GPUs of a node for people.
+// describeGPUs formats the GPUs of a node for messages.
 func describeGPUs(have []gpuSet) string {
 	var list []string
 	for i := range have {
@@ -447,7 +447,7 @@ func describeGPUs(have []gpuSet) string {
 	return strings.Join(list, ", ")
 }
 
-// size writes how much memory a GPU has, as far as it is known.
+// size formats the memory of a GPU, or its possible range.
 func (g *gpuSet) size() string {
 	if g.least == g.most {
 		return unit.ShortSize(g.most)

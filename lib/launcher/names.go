@@ -11,8 +11,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
-// Misspelt says which name of a request for which nothing was found no launcher
-// has, and what was most likely meant; "" if each is known.
+// Misspelt returns a message about the first name in a request that no launcher has, with the
+// closest existing name, or "" if all names exist. It is for requests without an answer.
 func (s *Search) Misspelt(r request.Request) string {
 	for _, a := range r.Alternatives {
 		for _, c := range a.Where {
@@ -35,8 +35,7 @@ func (s *Search) Misspelt(r request.Request) string {
 	return ""
 }
 
-// Unknown is how many groups of nodes were seen of which it is not known whether
-// their GPUs are those requested.
+// Unknown returns how many groups of nodes may match but have GPUs of unknown model or memory.
 func (s *Search) Unknown() int {
 	n := 0
 	for _, l := range s.Launchers {
@@ -45,7 +44,7 @@ func (s *Search) Unknown() int {
 	return n
 }
 
-// misspeltModel says so if no launcher has a GPU that is, or may be, of one of some
+// misspeltModel returns a message if no launcher has a GPU that is, or may be, one of the
 // models.
 func (s *Search) misspeltModel(wanted []string) string {
 	models := s.names("model")
@@ -61,10 +60,10 @@ func (s *Search) misspeltModel(wanted []string) string {
 	if near := spelling.Nearest(wanted[0], models); near != "" {
 		return text + fmt.Sprintf("; did you mean %q?", near)
 	}
-	return text + "; there are " + strings.Join(models[:min(len(models), 10)], ", ")
+	return text + "; the models are " + strings.Join(models[:min(len(models), 10)], ", ")
 }
 
-// catalogue is that of the launchers.
+// catalogue returns the catalogue of GPUs that the launchers use.
 func (s *Search) catalogue() *gpu.Catalogue {
 	for _, l := range s.Launchers {
 		return l.catalogue
@@ -72,7 +71,8 @@ func (s *Search) catalogue() *gpu.Catalogue {
 	return gpu.Builtin()
 }
 
-// names are what the launchers that were searched have of a field, in order.
+// names returns the names that the searched launchers have for a field (partition, qos,
+// account, feature, host or model), sorted.
 func (s *Search) names(field string) []string {
 	known := map[string]bool{}
 	add := func(names ...string) {

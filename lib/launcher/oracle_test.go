@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// described is a file of randomFile with unique features, read by nothing of the
+// described is a file of randomFile with unique features, parsed without any code of the
 // search.
 type described struct {
 	Slurm []struct {
@@ -143,8 +143,7 @@ func placeExists(t *testing.T, text string, a request.Alternative) bool {
 	return false
 }
 
-// TestOracle holds that something is found exactly where trying everything finds a
-// place.
+// TestOracle checks that the search finds something exactly where trying all combinations does.
 func TestOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	places := 0

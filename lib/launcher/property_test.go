@@ -18,8 +18,8 @@ import (
 
 const rounds = 800
 
-// randomFile describes a Slurm cluster by chance, with many features and nodes that
-// are alike but for one figure. With unique, each group has a feature of its own.
+// randomFile describes a random Slurm cluster, with many features and with nodes that differ in
+// one figure only. With unique, each group has a feature of its own.
 func randomFile(r *rand.Rand, unique bool) string {
 	var b strings.Builder
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
@@ -102,8 +102,8 @@ func randomRequest(r *rand.Rand) string {
 	return strings.Join(terms, " & ")
 }
 
-// slurmGives reports whether Slurm could give a job with these options nodes of
-// that group: it looks at what the options say and at nothing else.
+// slurmGives reports whether Slurm could place a job with these options on nodes of the group.
+// It considers nothing but the options.
 func slurmGives(g *group, o sbatch.Options) bool {
 	if !slices.Contains(strings.Split(o.Value("partition"), ","), g.partition.name) {
 		return false
@@ -151,8 +151,8 @@ func slurmGives(g *group, o sbatch.Options) bool {
 	return g.memory == 0 || mib<<20 < g.memory+1<<20
 }
 
-// satisfies reports whether nodes of the group have what is asked for. It is
-// written for one kind of GPU on a node, independently of the search.
+// satisfies reports whether nodes of the group satisfy the request. It is independent of the
+// search, and for one kind of GPU per node.
 func satisfies(g *group, a request.Alternative, o sbatch.Options) bool {
 	for _, w := range a.GPUs {
 		have := 0
@@ -182,8 +182,8 @@ func partitionsOf(l *Launcher) []*group {
 	return all
 }
 
-// TestFoundSatisfies holds that whatever is found satisfies the request: every
-// group of nodes that Slurm could choose by the options has what was asked for.
+// TestFoundSatisfies checks that every group of nodes that Slurm could choose by the options
+// found satisfies the request.
 func TestFoundSatisfies(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	count := 0
@@ -225,8 +225,8 @@ func TestFoundSatisfies(t *testing.T) {
 	}
 }
 
-// TestNothingIsMissed holds that something is found whenever a candidate matches,
-// where each group can be told apart.
+// TestNothingIsMissed checks that something is found whenever a candidate matches, if each
+// group can be selected by a feature.
 func TestNothingIsMissed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range rounds {
@@ -241,9 +241,8 @@ func TestNothingIsMissed(t *testing.T) {
 	}
 }
 
-// TestLowerWeightChangesNothing holds that a launcher of lower weight, wherever it
-// stands in the file, never changes the answer, and that of equal weights the
-// order of the file decides.
+// TestLowerWeightChangesNothing checks that a launcher of lower weight never changes the
+// answer, and that among equal weights the order of the file decides.
 func TestLowerWeightChangesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range rounds / 3 {
@@ -273,7 +272,7 @@ func TestLowerWeightChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAssign compares the flow of GPUs with trying everything.
+// TestAssign compares assign with trying all assignments.
 func TestAssign(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range rounds {

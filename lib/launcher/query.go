@@ -13,16 +13,16 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Direct is the launcher that is searched where no file describes any: what Slurm
-// says of itself.
+// Direct returns the launcher that is used without launchers.yaml: it has what Slurm itself
+// reports.
 func Direct(catalogue *gpu.Catalogue) *Launcher {
 	return New(&file.File{Entries: []file.Entry{{
 		Kind: file.Slurm, ID: "slurm", Connector: "local", QuerySlurm: true, UseFeatures: true, UseHosts: true, UseMemory: true,
 	}}}, catalogue)[0]
 }
 
-// commonRegexes read the names that administrators often give to features, for
-// launchers that ask Slurm and do not say how to read theirs.
+// commonRegexes read figures from the names that administrators often give to features. They
+// apply to launchers that query Slurm and have no features_regex.
 var commonRegexes = func() []file.Regex {
 	var all []file.Regex
 	for _, text := range []string{
@@ -38,8 +38,8 @@ var commonRegexes = func() []file.Regex {
 	return all
 }()
 
-// maybeGPU reports whether one of commonRegexes could match a name. It spares them
-// the names of thousands of racks and switches.
+// maybeGPU reports whether one of commonRegexes could match a name. This quick test skips the
+// names of thousands of racks and switches.
 func maybeGPU(name string) bool {
 	for i := 0; i+2 < len(name); i++ {
 		if c := name[i] | 0x20; c == 'g' && name[i+1]|0x20 == 'p' || c == 'v' && name[i+1]|0x20 == 'r' {
@@ -49,8 +49,8 @@ func maybeGPU(name string) bool {
 	return false
 }
 
-// addSlurm adds to the partitions of the file what Slurm has said. What the file
-// says of a partition stays; its nodes are joined by those that Slurm knows.
+// addSlurm adds Slurm's partitions and nodes to those of the file. What the file says of a
+// partition has precedence.
 func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	if len(l.regexes) == 0 {
 		l.regexes, l.guessing = commonRegexes, true
@@ -58,7 +58,7 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	l.admission = s.Admission()
 	described := map[string]*partition{}
 	inherited := map[string]file.Configuration{}
-	given := map[string]bool{} // the file says which QoS or accounts to use
+	given := map[string]bool{} // partitions for which the file names QoS or accounts
 	for i, p := range l.partitions {
 		from := &l.Entry.Partitions[i]
 		described[p.name] = p
@@ -137,7 +137,8 @@ func (l *Launcher) addSlurm(s *cluster.Snapshot) {
 	}
 }
 
-// reservedText says until when all nodes of a group are reserved; "": they are not.
+// reservedText returns a text about the reservation that keeps jobs off all nodes of a group
+// and ends first, or "" if some node is free.
 func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) string {
 	if len(reserved) == 0 {
 		return ""
@@ -155,8 +156,8 @@ func reservedText(g *cluster.Group, reserved map[string]*slurm.Reservation) stri
 	return fmt.Sprintf("its nodes are reserved (%s) until %s", first.Name, slurm.Time(first.End).Format("2006-01-02T15:04:05"))
 }
 
-// slurmFigures is what a node has by Slurm's word, for the rest by its features,
-// and else by what it inherits from the file.
+// slurmFigures returns the resources of a node. Slurm's figures have precedence over the node's
+// features, and these over what the node inherits from the file.
 func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, features []string) figures {
 	set(&c.CPU.Cores, from.CPUs)
 	set(&c.CPU.Memory, from.Memory)
@@ -165,14 +166,14 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	gres, err := slurm.ParseGRES(from.GRES)
 	if err != nil {
 		fig.complete = false
-		return fig // a form that is not known: the features may tell
+		return fig // an unknown format: use the features alone
 	}
 	fig.gres = gres
-	said := int64(0) // memory of each GPU, by the features or the file
+	said := int64(0) // memory of each GPU from the features or the file
 	if len(fig.gpus) > 0 {
 		said = fig.gpus[0].most
 		if c.GPU.Model != "" && c.GPU.Memory == 0 && !l.saysMemory(features) {
-			said = 0 // only the catalogue has said so
+			said = 0 // it comes from the catalogue only
 		}
 	}
 	var found []gpuSet
@@ -185,7 +186,7 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 		g := &found[i]
 		of := features
 		if len(found) > 1 && g.gres != "" {
-			of = nil // which of them the features mean is not known
+			of = nil // the features may mean either type
 		}
 		l.identify(g, of)
 		if len(found) == 1 && said > 0 {
@@ -201,13 +202,13 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	switch {
 	case len(found) > 0:
 		fig.gpus = found
-	case c.GPU.Count == 0 && len(c.GPUs) == 0: // the names of features do not make GPUs of what is not there
+	case c.GPU.Count == 0 && len(c.GPUs) == 0: // Slurm lists no GPU, whatever the names of features suggest
 		fig.gpus = nil
 	}
 	return fig
 }
 
-// saysMemory reports whether one of the features tells the memory of a GPU.
+// saysMemory reports whether a feature gives the memory of a GPU.
 func (l *Launcher) saysMemory(features []string) bool {
 	return slices.ContainsFunc(features, func(name string) bool {
 		f := l.feature(name)
@@ -219,8 +220,9 @@ func allows(name string, allow, deny []string) bool {
 	return (allow == nil || slices.Contains(allow, name)) && !slices.Contains(deny, name)
 }
 
-// slurmChoices are the accounts and QoS that the user can use in a partition: the
-// defaults first, then the QoS with the tightest time limit.
+// slurmChoices returns the accounts and QoS that the user can use in a partition: the default
+// account and QoS first, then the QoS with the tightest time limit. Without any, it returns the
+// reason.
 func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Cluster, rules map[string]slurm.QOS) ([]choice, []Reason) {
 	if len(s.Associations) == 0 {
 		return qosChoices(p, slurm.Association{}, "", rules), nil
@@ -274,7 +276,7 @@ func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules m
 	add := func(option, name string) {
 		all = append(all, choice{qos: option, isQOS: name, account: account, isAccount: m.Account})
 	}
-	if len(m.QOS) == 0 { // not known, or not kept
+	if len(m.QOS) == 0 { // unknown, or the cluster has none
 		if p.AllowQOS == nil {
 			add("", m.DefaultQOS)
 		}
@@ -309,9 +311,9 @@ func qosChoices(p *slurm.Partition, m slurm.Association, account string, rules m
 	return all
 }
 
-// limit sets the longest job and the fewest GPUs that Slurm allows with the QoS in
-// the partition, for those who write it down: of each limit, that of the
-// partition's QoS comes before that of the job's.
+// limit sets the longest job and the fewest GPUs that Slurm allows with the QoS in the
+// partition. A limit of the partition's QoS overrides that of the job's QoS, unless the latter
+// has OverPartQOS.
 func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	own, ofPartition := rules[c.isQOS], rules[p.QOS]
 	before, after := ofPartition, own
@@ -325,7 +327,7 @@ func (c *choice) limit(p *slurm.Partition, rules map[string]slurm.QOS) {
 	c.hardMinGPU = int(cmp.Or(before.MinTRESPerJob.GPUs(), after.MinTRESPerJob.GPUs()))
 }
 
-// least makes a limit tighter; 0 means no limit.
+// least lowers a limit to value; 0 means no limit.
 func least[T ~int | ~int64](limit *T, value T) {
 	if value > 0 && (*limit == 0 || value < *limit) {
 		*limit = value

@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// saying makes a Slurm that says this, for Search.Ask.
+// saying returns a Search.Ask that gives these answers.
 func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
 	t.Helper()
 	s := &cluster.Snapshot{User: "alice", DefaultAccount: "lab", UserGroups: []string{"alice", "lab"}}
@@ -49,7 +49,7 @@ func saying(t *testing.T, nodes, partitions, accounts, qos string) func(context.
 	return func(context.Context, *file.Entry) (*cluster.Snapshot, error) { return s, nil }
 }
 
-// node is a line of scontrol show nodes.
+// node returns a line of scontrol show nodes.
 func node(name, partitions, rest string) string {
 	return fmt.Sprintf("NodeName=%s CPUTot=16 RealMemory=64000 %s Partitions=%s\n", name, rest, partitions)
 }
@@ -124,7 +124,7 @@ func TestWhatSlurmSays(t *testing.T) {
 	}
 }
 
-// TestQuerySlurm holds how a file and Slurm complete each other.
+// TestQuerySlurm checks how a file and Slurm complement each other.
 func TestQuerySlurm(t *testing.T) {
 	nodes := node("a", "gpu,heavy", "Gres=gpu:4 AvailableFeatures=GPU4,GPUM24G State=IDLE") + node("b", "other", "Gres=gpu:2 AvailableFeatures=GPU2,GPUM48G State=IDLE")
 	partitions := "PartitionName=gpu State=UP MaxTime=2-0\nPartitionName=heavy State=UP\nPartitionName=other State=UP AllowAccounts=lab\n"
@@ -146,7 +146,7 @@ func TestQuerySlurm(t *testing.T) {
 	}
 }
 
-// documentedAuto is the last launcher of the documented file, which asks Slurm.
+// documentedAuto returns the last launcher of the documented file, which queries Slurm.
 func documentedAuto(t *testing.T) string {
 	t.Helper()
 	_, auto, _ := strings.Cut(testdata(t, "documented.yaml"), "  - id: auto")

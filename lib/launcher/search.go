@@ -13,21 +13,21 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
-// Search is what is searched, and how.
+// Search is the launchers to search and the conditions of the search.
 type Search struct {
-	Launchers []*Launcher // as New orders them
-	Tags      []string    // only launchers that have one of these; none: all
+	Launchers []*Launcher // in the order of New
+	Tags      []string    // only launchers with one of these; empty: all
 	Kind      file.Kind   // only launchers of this kind; "": all
-	// AllowUnknown: nodes of which it is not known whether their GPUs are those asked
-	// for are taken where no others match.
+	// AllowUnknown: if nothing else matches, use nodes of which it is unknown whether their
+	// GPUs match.
 	AllowUnknown bool
 	Now          time.Time // for deadlines
-	// Ask queries Slurm, for launchers with query_slurm. It is called once
-	// for each, when the search comes to it.
+	// Ask queries Slurm for a launcher with query_slurm. It is called at most once for each,
+	// when the search reaches it.
 	Ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)
 }
 
-// skips is why a launcher is not searched at all, or nil.
+// skips returns why a launcher is not searched at all, or nil.
 func (s *Search) skips(l *Launcher) *Reason {
 	switch {
 	case l.Entry.Disabled:
@@ -40,7 +40,7 @@ func (s *Search) skips(l *Launcher) *Reason {
 	return nil
 }
 
-// ask lets Slurm complete a launcher that wants it.
+// ask queries Slurm, once, for a launcher that needs it.
 func (s *Search) ask(ctx context.Context, l *Launcher) error {
 	if l.asked || l.Entry.Kind != file.Slurm {
 		return l.err
@@ -55,7 +55,7 @@ func (s *Search) ask(ctx context.Context, l *Launcher) error {
 	return err
 }
 
-// unreachable is the error of a search that Slurm's silence ends.
+// unreachable returns the error of a search that ends because Slurm does not answer.
 func (l *Launcher) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -63,8 +63,8 @@ func (l *Launcher) unreachable(ctx context.Context, err error) error {
 	return fault.Wrap(fault.Unavailable, fmt.Errorf("launcher %q: %w", l.Name, err))
 }
 
-// Find returns the best answer, or nil if there is none. The request's
-// alternatives are tried in turn, each with all launchers.
+// Find returns the best answer, or nil if nothing matches. The alternatives of the request are
+// tried in turn, each with all launchers.
 func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	for i := range r.Alternatives {
 		a := resolved(&r.Alternatives[i])
@@ -84,7 +84,7 @@ func (s *Search) Find(ctx context.Context, r request.Request) (*Answer, error) {
 	return nil, nil
 }
 
-// resolved is an alternative with the numbers per GPU worked out.
+// resolved returns the alternative with Cores and Memory derived from the numbers per GPU.
 func resolved(a *request.Alternative) *request.Alternative {
 	r := a.Resolved()
 	return &r
@@ -101,8 +101,8 @@ func (s *Search) find(l *Launcher, a *request.Alternative) *Answer {
 	return l.build(a, l.candidates(a, nil))
 }
 
-// local is the answer of a local launcher. Its options are those that a job would
-// need anywhere.
+// local returns the answer for a local launcher, with the options that follow from the request
+// alone.
 func (l *Launcher) local(a *request.Alternative) *Answer {
 	answer := &Answer{Launcher: l, Asked: *a}
 	if matchNode(&l.machine.figures, a, nil) == gpu.Unknown {
@@ -112,8 +112,8 @@ func (l *Launcher) local(a *request.Alternative) *Answer {
 	return answer
 }
 
-// refuses is why a local launcher does not match, and whether it may match, but what
-// its GPUs are is not known; then that is the only reason.
+// refuses returns the reasons why a local launcher does not match. If there are none, unknown
+// reports whether that depends on unknown properties of its GPUs.
 func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) {
 	why := func(code, format string, args ...any) {
 		all = append(all, Reason{code, fmt.Sprintf(format, args...)})
@@ -144,9 +144,8 @@ func (l *Launcher) refuses(a *request.Alternative) (all []Reason, unknown bool) 
 	return all, false
 }
 
-// All returns every answer there is: for each alternative and launcher each
-// partition, QoS and account with which the job could be submitted, at most limit
-// of them, in the order in which Find prefers them.
+// All returns at most limit answers in the order of preference: one for each partition, QoS and
+// account, of every alternative and launcher, with which the job could be submitted.
 func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answer, error) {
 	var all []*Answer
 	for i := range r.Alternatives {
@@ -170,7 +169,7 @@ func (s *Search) All(ctx context.Context, r request.Request, limit int) ([]*Answ
 	return all, nil
 }
 
-// findAll returns an answer for each partition, QoS and account that matches.
+// findAll returns an answer for each matching partition, QoS and account of a launcher.
 func (s *Search) findAll(l *Launcher, a *request.Alternative, limit int) []*Answer {
 	l.allowUnknown, l.now = s.AllowUnknown, s.Now
 	if l.Entry.Kind == file.Local {

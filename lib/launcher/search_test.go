@@ -46,7 +46,7 @@ func parse(t testing.TB, text string) request.Request {
 	return r
 }
 
-// found is the answer in one line: the launcher and its options.
+// found returns the answer on one line: the launcher and its options.
 func found(t testing.TB, s *Search, spec string) string {
 	t.Helper()
 	answer, err := s.Find(context.Background(), parse(t, spec))
@@ -62,8 +62,8 @@ func found(t testing.TB, s *Search, spec string) string {
 	return strings.Join(append([]string{answer.Launcher.Name}, answer.Options.Args()...), " ")
 }
 
-// TestLab has the requests of the reference on a file like that of its tests. It
-// finds the same nodes, but always in the order of the file, with padded times.
+// TestLab runs the requests of experimaestro's tests on a similar file. The search finds the
+// same nodes, but always in the order of the file, with padded times.
 func TestLab(t *testing.T) {
 	s := &Search{Launchers: load(t, testdata(t, "features.yaml"))}
 	const a6000 = "(A6000&GPU3&GPUM48G)|(A6000&GPU2&GPUM48G)"
@@ -74,7 +74,7 @@ func TestLab(t *testing.T) {
 		{"cuda(mem=40G) * 3", "lab --nodes=1 --partition=hard --constraint=(A6000&GPU3&GPUM48G) --gpus-per-node=3"},
 		{"cuda(mem=40G) * 4", "none"},
 		{"cuda(mem=12G)*8", "lab --nodes=1 --partition=funky --constraint=(GPU8&GPUM12G&TITANX) --gpus-per-node=8"},
-		// The reference finds nothing, as memory that is not known is none there.
+		// experimaestro finds nothing, as it takes unknown memory for none.
 		{"duration=2 days & cpu(mem=2G) & partition=jazzy", "lab --nodes=1 --time=48:00:00 --partition=jazzy --constraint=(2080&GPU1&GPUM8G) --mem=1908M --cpus-per-task=1"},
 		{"duration=3h & cuda(mem=4G)*1 & cpu(cores=2)", "lab --nodes=1 --time=03:00:00 --partition=jazzy --constraint=(2080&GPU1&GPUM8G) --cpus-per-task=2 --gpus-per-node=1"},
 		{"cuda(mem=40G) & feature=GPU2", "lab --nodes=1 --partition=hard --constraint=(A6000&GPU2&GPUM48G) --gpus-per-node=1"},
@@ -98,14 +98,14 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// TestDocumented has the requests of the reference on the documented file.
+// TestDocumented runs the requests of experimaestro's documentation on the documented file.
 func TestDocumented(t *testing.T) {
 	launchers := load(t, testdata(t, "documented.yaml"))
 	const documented = "duration=4 days & cuda(mem=4G) * 2 & cpu(mem=400M, cores=4)"
 	for _, c := range []struct{ tags, spec, want string }{
 		{"", documented, `error: launcher "auto": scontrol: no controller`},
 		{"", "cpu(mem=400M, cores=4)", "local#1"},
-		{"", "cpu(mem=4G, cores=4)", "local#2"}, // the reference says local#1, as its cores suffice
+		{"", "cpu(mem=4G, cores=4)", "local#2"}, // experimaestro finds local#1, as its cores suffice
 		{"", "cuda(mem=8G)", "local#2"},
 		{"", "cuda(model=gtx1080)", "local#2"},
 		{"slurm", "cuda(mem=31G)*8 & duration=10h",
@@ -115,7 +115,7 @@ func TestDocumented(t *testing.T) {
 		{"slurm", "cuda(mem=31G)*8 & duration=21h",
 			"manual --nodes=1 --time=21:00:00 --account=iea@a100 --qos=qos_gpu-t4 --partition=gpu_p4 --constraint=(Tesla&a100) --gpus-per-node=8"},
 		{"slurm", "cuda(mem=17G)*2", "manual --nodes=1 --partition=biggpus,smallgpus --constraint=(GPU2&GPUM24G) --gpus-per-node=2"},
-		// The reference finds nothing: the cores are not known.
+		// experimaestro finds nothing, as the cores are unknown.
 		{"slurm", "cuda(mem=17G) * 2 & cpu(mem=400M, cores=4)",
 			"manual --nodes=1 --partition=biggpus,smallgpus --constraint=(GPU2&GPUM24G) --mem=382M --cpus-per-task=4 --gpus-per-node=2"},
 		{"slurm", "cuda(mem=40G) & duration=200h", "manual --nodes=1 --time=200:00:00 --partition=biggpus --constraint=(GPU3&GPUM48G) --gpus-per-node=1"},
@@ -131,8 +131,8 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestExplainDocumented holds that the documented request finds nothing on the
-// documented file, and that explain says why.
+// TestExplainDocumented checks that the documented request finds nothing on the documented
+// file, and that Explain says why.
 func TestExplainDocumented(t *testing.T) {
 	f, err := file.Parse("launchers.yaml", []byte(testdata(t, "documented.yaml")), nil, nil)
 	if err != nil || len(f.Warnings) == 0 {
@@ -165,7 +165,7 @@ func TestExplainDocumented(t *testing.T) {
 	}
 }
 
-// entry is a Slurm launcher with partitions in one line.
+// entry returns a Slurm launcher on one line.
 func entry(rest string) string { return "slurm: [{id: x, " + rest + "}]" }
 
 func TestSmallFiles(t *testing.T) {
@@ -263,7 +263,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestMachine has the cases of the reference of whether one machine matches.
+// TestMachine runs experimaestro's cases of whether a machine matches.
 func TestMachine(t *testing.T) {
 	const (
 		cudaHost = "local: [{cpu: {cores: 8, memory: 64G}, gpus: [{model: g, count: 1, memory: 24G}]}]"

@@ -5,18 +5,18 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
-// unfit are the nodes of a launcher that do not match a request, but that Slurm
-// itself would not keep a job off which requests the GPUs, CPUs and memory of the
-// request: those that --constraint has to keep out. With them are nodes that do
-// match, but have several kinds of GPUs, of which a job could get the wrong ones.
+// unfit indexes the groups of a launcher on which Slurm could place a job that requests only
+// GPUs, CPUs and memory, although they do not match the request. Other options, such as
+// --constraint, must keep the job off them. Matching groups with several kinds of GPUs are
+// included, as Slurm could give the job the wrong kind.
 type unfit struct {
 	groups      map[*group]bool // true: does not match
 	byPartition map[*partition][]*group
 	byFeature   map[string][]*group
 }
 
-// newUnfit finds them. Where the QoS decides how long a job may be, the nodes' own
-// limit does not count. With unknown, nodes that may match do.
+// newUnfit finds these groups. If the QoS limits the duration, the limits of nodes are ignored.
+// If unknown is set, groups with unknown GPUs count as matching.
 func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *unfit {
 	u := &unfit{map[*group]bool{}, map[*partition][]*group{}, map[string][]*group{}}
 	wanted := a.GPUCount()
@@ -41,8 +41,8 @@ func newUnfit(l *Launcher, a *request.Alternative, qosDecides, unknown bool) *un
 	return u
 }
 
-// slurmRefuses reports whether the nodes have less than the options of sbatch ask
-// for, whatever their features.
+// slurmRefuses reports whether the nodes have too little for the requested GPUs, CPUs, memory,
+// disk and GRES, so that Slurm keeps the job off them.
 func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) bool {
 	if wanted > 0 {
 		there := 0
@@ -64,7 +64,7 @@ func slurmRefuses(l *Launcher, g *group, a *request.Alternative, wanted int) boo
 	return g.cores > 0 && a.Cores*max(1, a.Tasks) > g.cores || l.Entry.UseMemory && g.memory > 0 && a.Memory > g.memory
 }
 
-// with are those that have all of some features, which are sorted.
+// with returns the groups that have all of the features, which are sorted.
 func (u *unfit) with(features []string) []*group {
 	if len(features) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func (u *unfit) with(features []string) []*group {
 	return all
 }
 
-// contains reports whether all of few are in all; both are sorted.
+// contains reports whether all contains every element of few; both are sorted.
 func contains(all, few []string) bool {
 	i := 0
 	for _, f := range few {

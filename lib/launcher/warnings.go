@@ -10,9 +10,9 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Warnings are warnings of what a file leaves open or says against the catalogue of GPUs,
-// so that an answer from it may be refused by Slurm, may land elsewhere, or is missed.
-// Of a launcher that asks Slurm there are none.
+// Warnings returns warnings about figures that a file omits, or that contradict the catalogue
+// of GPUs. With them, Slurm may refuse the options found, or a match may be missed. Launchers
+// that query Slurm have no warnings.
 func Warnings(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
 	d := warnings{path: f.Path}
 	for i := range f.Entries {
@@ -59,7 +59,7 @@ type warnings struct {
 	problems []file.Problem
 }
 
-// warn says the same once, of the first place.
+// warn adds a warning, unless one with the same text exists.
 func (d *warnings) warn(at file.Pos, hint, format string, args ...any) {
 	p := file.Problem{File: d.path, Pos: at, Warning: true, Message: fmt.Sprintf(format, args...), Hint: hint}
 	if !slices.ContainsFunc(d.problems, func(q file.Problem) bool { return q.Message == p.Message }) {
@@ -67,7 +67,7 @@ func (d *warnings) warn(at file.Pos, hint, format string, args ...any) {
 	}
 }
 
-// gpus looks at the GPUs of alike nodes, or of a machine.
+// gpus checks the GPUs of a group of nodes or of a machine.
 func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 	for _, g := range gpus {
 		named := len(g.is.Models) > 0

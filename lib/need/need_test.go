@@ -32,7 +32,7 @@ func TestParseRules(t *testing.T) {
 		"exit":                   "expected an exit code",
 		"exit=0":                 "expected an exit code",
 		"exit=256":               "expected an exit code",
-		"lost, lost":             "two rules",
+		"lost, lost":             "duplicate rule",
 		"lost,":                  "unknown reason",
 		"oom: mem*1":             "factor",
 		"oom: mem*NaN":           "factor",

@@ -74,7 +74,7 @@ func ParseRules(s string) (Rules, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(out, func(o Rule) bool { return o.Reason == r.Reason && o.Code == r.Code }) {
-			return nil, fmt.Errorf("%q: there are two rules for this reason", task.Clean(part))
+			return nil, fmt.Errorf("%q: duplicate rule for this reason", task.Clean(part))
 		}
 		out = append(out, r)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -69,6 +70,10 @@ type Queue interface {
 
 	// Offline returns what a task needs that will have no network access.
 	Offline(ctx context.Context, t task.Task) (Offline, error)
+
+	// Tidy removes what killed tools have left in the queue and, if keep is not 0, tasks that ended
+	// longer ago than that, if they are this agent's to keep.
+	Tidy(keep time.Duration) error
 }
 
 // Identity is the identity of this agent in the queue.

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// GroupLimits bound what all jobs of an association, or of a QOS, have together.
+// GroupLimits are the Grp limits, for all jobs of an association or of a QOS together. TRESMins
+// and TRESRunMins are in minutes of a resource.
 type GroupLimits struct {
 	Jobs, JobsAccrue, Submit    Limit[int64]
-	TRES, TRESMins, TRESRunMins TRES // only what is limited is in them
+	TRES, TRESMins, TRESRunMins TRES // without entries for unlimited resources
 	Wall                        Limit[time.Duration]
 }
 
-// Association is an account, or a user in an account (and, where it has one, in one
-// partition), with its limits. sacctmgr shows those that bound a single job
-// or user as they are inherited; those of the group hold at each level by themselves.
+// Association is an account, or a user in an account (and in one partition, if Partition is
+// set), with its limits. The Max limits are the effective ones, as sacctmgr resolves
+// inheritance. The Grp limits are those of this level only; each level above has its own.
 type Association struct {
-	Cluster, Account, User string // User is empty for the account itself
+	Cluster, Account, User string // User is "" for the account itself
 	Partition              string // "": all
-	Parent                 string // account above an account
+	Parent                 string // the parent of an account
 	DefaultQOS             string // "": none
 	QOS                    []string
 	Shares                 string
 
 	Grp                           GroupLimits
-	MaxJobs, MaxJobsAccrue        Limit[int64] // at a time
-	MaxSubmit                     Limit[int64] // in the queue
+	MaxJobs, MaxJobsAccrue        Limit[int64] // running, and gaining priority by age
+	MaxSubmit                     Limit[int64] // pending and running
 	MaxTRESPerJob, MaxTRESPerNode TRES
 	MaxTRESMinsPerJob             TRES
 	MaxTRESRunMins                TRES
@@ -89,10 +90,10 @@ type QOS struct {
 	MinPriority                                     Limit[int64]
 }
 
-// Is reports whether the QOS has a flag.
+// Is reports whether the QOS has a flag, such as DenyOnLimit.
 func (q *QOS) Is(flag string) bool { return q.Flags.Has(flag) }
 
-// The names are those that sacctmgr has known since 20.11.
+// sacctmgr has known these names since 20.11.
 var qosColumns = []column[QOS]{
 	{"name", func(c *columns, i int, q *QOS) { q.Name = c.text(i); c.check(q.Name != "", i, "the name of a QOS") }},
 	{"priority", func(c *columns, i int, q *QOS) { q.Priority = int64(c.optional(i)) }},
@@ -127,7 +128,7 @@ var qosColumns = []column[QOS]{
 	{"minprio", func(c *columns, i int, q *QOS) { q.MinPriority = c.count(i) }},
 }
 
-// sacctmgr requests a table of these columns.
+// sacctmgr runs sacctmgr show and parses these columns.
 func sacctmgr[R any](ctx context.Context, c *Client, asked []column[R], what ...string) ([]R, error) {
 	args := append(append([]string{"--noheader", "--parsable", "show"}, what...), "format="+strings.Join(columnNames(asked), ","))
 	return stream(ctx, c, func(r io.Reader) ([]R, error) { return sacctmgrRows(r, what[0], asked) }, "sacctmgr", args...)
@@ -141,13 +142,14 @@ func sacctmgrRows[R any](r io.Reader, what string, asked []column[R]) ([]R, erro
 	return all, nil
 }
 
-// Associations returns what a user may charge, on all clusters of the database;
-// without a user, those of the accounts themselves. A cluster that keeps no accounts is ErrNoAccounting.
+// Associations returns the associations of a user on all clusters of the database or, for user
+// "", those of the accounts themselves. The error is ErrNoAccounting if the cluster keeps no
+// accounts.
 func (c *Client) Associations(ctx context.Context, user string) ([]Association, error) {
 	return sacctmgr(ctx, c, associationColumns, "associations", "user="+user)
 }
 
-// ParseAssociations reads what sacctmgr prints for Associations.
+// ParseAssociations parses the output of sacctmgr for Associations.
 func ParseAssociations(r io.Reader) ([]Association, error) {
 	return sacctmgrRows(r, "associations", associationColumns)
 }
@@ -155,7 +157,7 @@ func ParseAssociations(r io.Reader) ([]Association, error) {
 // QOS returns every quality of service.
 func (c *Client) QOS(ctx context.Context) ([]QOS, error) { return sacctmgr(ctx, c, qosColumns, "qos") }
 
-// ParseQOS reads what sacctmgr prints for QOS.
+// ParseQOS parses the output of sacctmgr for QOS.
 func ParseQOS(r io.Reader) ([]QOS, error) { return sacctmgrRows(r, "qos", qosColumns) }
 
 var userColumns = []column[string]{
@@ -163,8 +165,8 @@ var userColumns = []column[string]{
 	{"defaultaccount", func(c *columns, i int, account *string) { *account = c.text(i) }},
 }
 
-// DefaultAccount returns the account that is charged when a job of a user names
-// none; "" if the user has none.
+// DefaultAccount returns the account that is charged for jobs without --account; "" if the user
+// has none.
 func (c *Client) DefaultAccount(ctx context.Context, user string) (string, error) {
 	found, err := sacctmgr(ctx, c, userColumns, "user", user)
 	if len(found) == 0 {

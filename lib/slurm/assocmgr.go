@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// Counted is what counts against the limits of an association, or of a QOS: what its
-// jobs have now, and what they have used. Resources of which there is nothing are left out.
+// Counted is the usage that counts against the limits of an association or of a QOS. Resources
+// without usage are omitted.
 type Counted struct {
-	Jobs, JobsAccrue, Submit int64 // running, gaining priority by age, and all in the queue
+	Jobs, JobsAccrue, Submit int64 // running, gaining priority by age, and pending or running
 	TRES                     TRES  // of running jobs
 	WallMins                 float64
-	TRESMins                 TRES // used until now; it decays
-	TRESRunMins              TRES // what running jobs use if they run to their time limits
+	TRESMins                 TRES // used until now, with decay, in minutes of a resource
+	TRESRunMins              TRES // minutes that running jobs may still use until their time limits
 }
 
-// CountedAssociation is the usage of an account, or of a user in an account, with the
-// limits on it. Those that an account passes on are with its users.
+// CountedAssociation is the usage and the limits of an account, or of a user in an account.
+// Limits that users inherit from an account appear with the users.
 type CountedAssociation struct {
-	Cluster, Account, User, Partition string // User is empty for the account itself
-	Parent                            string // account above an account
+	Cluster, Account, User, Partition string // User is "" for the account itself
+	Parent                            string // the parent of an account
 	Counted
 	Grp           GroupLimits
-	MaxJobs       Limit[int64] // at a time
+	MaxJobs       Limit[int64] // running
 	MaxTRESPerJob TRES
 	MaxWall       Limit[time.Duration]
 }
 
-// CountedQOS is the usage of a QOS: in all, and by user and account. Who has had
-// nothing in it is not among them.
+// CountedQOS is the usage of a QOS: the total, and by user and by account. Those without usage
+// are omitted.
 type CountedQOS struct {
 	Name string
 	Counted
@@ -42,20 +42,20 @@ type CountedQOS struct {
 	Accounts map[string]Counted
 }
 
-// Usages is what the controller counts against limits.
+// Usages is the usage that the controller counts against limits.
 type Usages struct {
 	Associations []CountedAssociation
 	QOS          []CountedQOS
 }
 
-// Usages asks the controller what counts against the limits of associations and QOS. With
-// PrivateData=usage it shows those of the user who asks.
+// Usages queries the controller for the usage that counts against the limits of associations
+// and QOS. With PrivateData=usage, Slurm shows only that of the calling user.
 func (c *Client) Usages(ctx context.Context) (Usages, error) {
 	return stream(ctx, c, ParseUsages, "scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos")
 }
 
-// ParseUsages reads what scontrol prints for Usages. Limits of QOS are left out: sacctmgr
-// has those of users who never had a job as well.
+// ParseUsages parses the output of scontrol for Usages. It ignores limits of QOS: those of
+// sacctmgr also apply to users without any job yet.
 func ParseUsages(r io.Reader) (Usages, error) {
 	var all Usages
 	scan := newRecordScanner("scontrol show assoc_mgr", r)
@@ -85,10 +85,10 @@ func ParseUsages(r io.Reader) (Usages, error) {
 	}
 }
 
-// heading is what stands between the records, or in their place.
+// heading matches the lines between records, or in place of records.
 var heading = regexp.MustCompile(`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
 
-// counter reads one record, remembering the first problem.
+// counter parses one record and keeps the first error.
 type counter struct {
 	scan *recordScanner
 	err  error
@@ -134,8 +134,8 @@ func (p *counter) association(line []byte) CountedAssociation {
 	return a
 }
 
-// qos reads QOS=NAME(ID) KEY=VALUE... Account Limits= NAME={KEY=VALUE...}... User Limits=
-// UID={KEY=VALUE...}...; newer versions write the name of the user before (UID).
+// qos parses QOS=NAME(ID) KEY=VALUE... Account Limits= NAME={KEY=VALUE...}... User Limits=
+// UID={KEY=VALUE...}... Newer versions write NAME(UID) instead of UID.
 func (p *counter) qos(line string) CountedQOS {
 	q := CountedQOS{Users: map[uint32]Counted{}, Accounts: map[string]Counted{}}
 	own, rest, found := strings.Cut(line, " Account Limits=")
@@ -164,7 +164,7 @@ func (p *counter) qos(line string) CountedQOS {
 	return q
 }
 
-// each reads NAME={KEY=VALUE...} one after the other; suffix is that of the keys.
+// each parses a sequence of NAME={KEY=VALUE...}; suffix is the ending of the keys.
 func (p *counter) each(text, suffix string, found func(name string, c Counted)) {
 	for p.err == nil {
 		name, rest, ok := strings.Cut(text, "={")
@@ -185,7 +185,7 @@ func (p *counter) each(text, suffix string, found func(name string, c Counted)) 
 	}
 }
 
-// count reads LIMIT(USED), or a list of TRES=LIMIT(USED).
+// count parses the usage in LIMIT(USED), or in a list of TRES=LIMIT(USED).
 func (p *counter) count(to *Counted, key, value string) {
 	switch key {
 	case "Jobs":
@@ -205,7 +205,7 @@ func (p *counter) count(to *Counted, key, value string) {
 	}
 }
 
-// bound reads LIMIT(USED) for the limit.
+// bound parses the limit in LIMIT(USED), or in a list of TRES=LIMIT(USED).
 func (p *counter) bound(to *GroupLimits, key, value string) {
 	switch key {
 	case "Jobs":
@@ -227,7 +227,7 @@ func (p *counter) bound(to *GroupLimits, key, value string) {
 	}
 }
 
-// limit is what stands before (USED): a number, or N for none.
+// limit parses what precedes (USED): a number, or N for no limit.
 func (p *counter) limit(value string) Limit[int64] {
 	before, _, _ := strings.Cut(value, "(")
 	n, ok := parseNumber(before)
@@ -237,7 +237,7 @@ func (p *counter) limit(value string) Limit[int64] {
 	return AtMost(n)
 }
 
-// plain reads a list of limits, with or without (USED).
+// plain parses a list of limits, with or without (USED).
 func (p *counter) plain(value string) TRES {
 	var t TRES
 	for item := range strings.SplitSeq(value, ",") {

@@ -19,27 +19,27 @@ import (
 // Client runs Slurm's commands.
 type Client struct {
 	Run command.Runner // nil: command.System
-	Dir string         // of Slurm's commands; "": as in PATH
+	Dir string         // of Slurm's commands; "": search PATH
 	// Timeout limits each command; 0: DefaultTimeout.
 	Timeout time.Duration
-	// Env is the environment of this process, before what changes the commands'
-	// output is taken away; nil: os.Environ().
+	// Env is the environment for the commands, from which environ removes the variables that
+	// change their output; nil: os.Environ().
 	Env []string
 }
 
-// DefaultTimeout limits a command of Slurm. The commands themselves give up on a
-// controller that does not answer after MessageTimeout, 10 to 100 seconds.
+// DefaultTimeout limits each command of Slurm. The commands themselves stop waiting for the
+// controller after MessageTimeout, usually 10 to 100 seconds.
 const DefaultTimeout = 2 * time.Minute
 
-// ListLength is how many characters squeue and sacct are to print of the elements of an array
-// that wait, before they shorten the list.
+// ListLength is how many characters squeue and sacct print of a list of pending array elements
+// before they shorten it.
 const ListLength = 256
 
-// accountingTimeout limits sacctmgr: accounting can be done without.
+// accountingTimeout limits sacctmgr. It is short, as callers can continue without accounting.
 const accountingTimeout = 15 * time.Second
 
-// changesOutput reports whether an environment variable changes what a command
-// of Slurm requests or prints.
+// changesOutput reports whether an environment variable changes what Slurm's commands select or
+// print.
 func changesOutput(name string) bool {
 	for _, prefix := range []string{"SQUEUE_", "SINFO_", "SACCT_", "SBATCH_", "SALLOC_", "SRUN_", "SCANCEL_", "SPRIO_", "SSHARE_", "SREPORT_", "SSTAT_", "SCONTROL_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -54,7 +54,7 @@ func changesOutput(name string) bool {
 	return false
 }
 
-// environ is the environment that Slurm's commands run in.
+// environ returns the environment for Slurm's commands.
 func (c *Client) environ() []string {
 	env := c.Env
 	if env == nil {
@@ -66,14 +66,14 @@ func (c *Client) environ() []string {
 			clean = append(clean, v)
 		}
 	}
-	// How long the elements in an id such as 12_[0,2,4-7] may be. Unless it is said, that are
-	// 64 characters, and squeue cuts the id off after 31.
+	// SLURM_BITSTR_LEN limits the list in an id such as 12_[0,2,4-7]. The default is 64
+	// characters, and without the variable squeue truncates the id after 31.
 	return append(clean, "LC_ALL=C", "SLURM_BITSTR_LEN="+strconv.Itoa(ListLength))
 }
 
-// Command runs a command of Slurm. Env of cmd, if any, is used as it is. What goes
-// wrong is an *Error of kind fault.Unavailable, or ErrNoAccounting; nothing that
-// is found is not an error.
+// Command runs a command of Slurm and returns its standard output. If cmd.Env is set, it is
+// used unchanged. A failure is an *Error of kind fault.Unavailable, or ErrNoAccounting; an
+// empty result is not an error.
 func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	name := cmd.Name
 	if c.Dir != "" {
@@ -102,14 +102,14 @@ func (c *Client) Command(ctx context.Context, cmd command.Cmd) ([]byte, error) {
 	return result.Stdout, newError(name, err)
 }
 
-// Output runs a command of Slurm and returns what it printed.
+// Output runs a command of Slurm with a timeout (0: the client's) and returns its standard
+// output.
 func (c *Client) Output(ctx context.Context, timeout time.Duration, name string, args ...string) ([]byte, error) {
 	return c.Command(ctx, command.Cmd{Name: name, Args: args, Timeout: timeout})
 }
 
-// Stream runs a command of Slurm and has its output read while it is printed.
-// What read has got is good only if Stream returns nil: the command may still fail
-// after its last line.
+// Stream runs a command of Slurm and passes its output to read as it arrives. Use the results
+// of read only if Stream returns nil: the command may fail after its last line.
 func (c *Client) Stream(ctx context.Context, read func(io.Reader) error, name string, args ...string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -127,21 +127,21 @@ func (c *Client) Stream(ctx context.Context, read func(io.Reader) error, name st
 	}()
 	readErr := read(r)
 	if readErr != nil {
-		stop() // the rest of its output is not read
+		stop() // nothing reads the rest of the output
 	}
 	err = <-failed
 	switch {
 	case ctx.Err() != nil:
 		return err
 	case err != nil && !errors.Is(err, context.Canceled):
-		return err // the reason why the output is cut short, if it is
+		return err // the cause of an error of read, if the output was cut short
 	case readErr != nil && fault.KindOf(readErr) == fault.Failed:
 		return fault.Wrap(fault.Unavailable, readErr)
 	}
 	return readErr
 }
 
-// stream is Stream for a listing that is kept.
+// stream is Stream for a parser that returns a whole listing.
 func stream[T any](ctx context.Context, c *Client, parse func(io.Reader) (T, error), name string, args ...string) (T, error) {
 	var listing, nothing T
 	err := c.Stream(ctx, func(r io.Reader) (err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// answers is a Slurm that says what a test wants, and notes what it was asked.
+// answers is a Slurm that gives prepared answers and records the commands.
 type answers struct {
 	stdout, stderr string
 	code           int
@@ -101,13 +101,13 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// failedBy reports whether err says that a command has failed so.
+// failedBy reports whether err is a failed command with this Failure.
 func failedBy(err error, want Failure) bool {
 	why, ok := FailureOf(err)
 	return ok && why == want
 }
 
-// TestFailures holds that what failed can be told from what is not there.
+// TestFailures checks that a failure differs from an empty answer.
 func TestFailures(t *testing.T) {
 	for words, want := range map[string]Failure{
 		"sacctmgr: error: Problem talking to the database: Connection refused":        NoDatabase,

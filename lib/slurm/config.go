@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Config is what scontrol show config says, by the names of slurm.conf.
+// Config is the output of scontrol show config, by the names of slurm.conf.
 type Config map[string]string
 
 // Config returns the configuration of the cluster.
@@ -17,7 +17,7 @@ func (c *Client) Config(ctx context.Context) (Config, error) {
 	return stream(ctx, c, ParseConfig, "scontrol", "show", "config")
 }
 
-// ParseConfig reads scontrol show config.
+// ParseConfig parses scontrol show config.
 func ParseConfig(r io.Reader) (Config, error) {
 	scan := newRecordScanner("scontrol show config", r)
 	c := Config{}
@@ -40,21 +40,21 @@ func ParseConfig(r io.Reader) (Config, error) {
 	return c, nil
 }
 
-// Get returns a setting; Slurm's words for none are empty.
+// Get returns a setting; Slurm's words for an unset value become "".
 func (c Config) Get(key string) string {
 	return orEmpty(c[key])
 }
 
-// Multifactor reports whether priorities are computed from factors. Otherwise
-// (priority/basic) jobs are taken in the order of their submission.
+// Multifactor reports whether priorities are computed from factors. Otherwise (priority/basic),
+// jobs are ordered by submission.
 func (c Config) Multifactor() bool { return c["PriorityType"] == "priority/multifactor" }
 
-// Accounting reports whether a slurmdbd keeps the accounts.
+// Accounting reports whether slurmdbd stores the accounting.
 func (c Config) Accounting() bool {
 	return c["AccountingStorageType"] == "accounting_storage/slurmdbd"
 }
 
-// PriorityFlag reports whether PriorityFlags has that flag.
+// PriorityFlag reports whether PriorityFlags contains a flag.
 func (c Config) PriorityFlag(flag string) bool {
 	for f := range strings.SplitSeq(c["PriorityFlags"], ",") {
 		if strings.EqualFold(strings.TrimSpace(f), flag) {
@@ -64,25 +64,25 @@ func (c Config) PriorityFlag(flag string) bool {
 	return false
 }
 
-// FairTree reports whether fair share is ranked by the Fair Tree algorithm, the
-// default since 19.05.
+// FairTree reports whether fair share uses the Fair Tree algorithm, the default since 19.05.
 func (c Config) FairTree() bool {
 	return !c.PriorityFlag("NO_FAIR_TREE") && !c.PriorityFlag("DEPTH_OBLIVIOUS")
 }
 
-// Weight is PriorityWeight<factor>: Age, Assoc, FairShare, JobSize, Partition or QOS.
+// Weight returns PriorityWeight<factor>; factor is Age, Assoc, FairShare, JobSize, Partition or
+// QOS.
 func (c Config) Weight(factor string) float64 {
 	w, _ := strconv.ParseFloat(c["PriorityWeight"+factor], 64)
 	return w
 }
 
-// TRESWeights is PriorityWeightTRES, by names in lower case.
+// TRESWeights returns PriorityWeightTRES, by names in lower case.
 func (c Config) TRESWeights() map[string]float64 {
 	weights, _ := parseTRES(c.Get("PriorityWeightTRES"))
 	return weights
 }
 
-// Duration is a setting such as 7-00:00:00 or 30 sec; 0 if it is none.
+// Duration returns a setting such as 7-00:00:00 or 30 sec, or 0 if it is not a duration.
 func (c Config) Duration(key string) time.Duration {
 	value := c.Get(key)
 	if n, unit, ok := strings.Cut(value, " "); ok {
@@ -105,7 +105,7 @@ func (c Config) Duration(key string) time.Duration {
 	return d
 }
 
-// SchedulerParameter is one of SchedulerParameters, and whether it is set.
+// SchedulerParameter returns one of SchedulerParameters, and whether it is set.
 func (c Config) SchedulerParameter(name string) (string, bool) {
 	for p := range strings.SplitSeq(c["SchedulerParameters"], ",") {
 		key, value, _ := strings.Cut(p, "=")
@@ -116,7 +116,7 @@ func (c Config) SchedulerParameter(name string) (string, bool) {
 	return "", false
 }
 
-// AtLeast reports whether Slurm is of that version or a later one.
+// AtLeast reports whether the version of Slurm is year.month or later.
 func (c Config) AtLeast(year, month int) bool {
 	y, rest, _ := strings.Cut(c["SLURM_VERSION"], ".")
 	m, _, _ := strings.Cut(rest, ".")
@@ -125,8 +125,8 @@ func (c Config) AtLeast(year, month int) bool {
 	return err != nil || err2 != nil || haveYear > year || haveYear == year && haveMonth >= month
 }
 
-// BackfillResolution is the grain of the backfill scheduler's map of the
-// future: bf_resolution, by default a minute.
+// BackfillResolution returns bf_resolution, the time step of the backfill scheduler's plan; the
+// default is one minute.
 func (c Config) BackfillResolution() time.Duration {
 	if v, ok := c.SchedulerParameter("bf_resolution"); ok {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
@@ -136,8 +136,8 @@ func (c Config) BackfillResolution() time.Duration {
 	return time.Minute
 }
 
-// BackfillWindow is how far ahead the backfill scheduler looks: bf_window, by
-// default a day.
+// BackfillWindow returns bf_window, how far ahead the backfill scheduler plans; the default is
+// one day.
 func (c Config) BackfillWindow() time.Duration {
 	if v, ok := c.SchedulerParameter("bf_window"); ok {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {

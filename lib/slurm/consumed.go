@@ -7,32 +7,31 @@ import (
 	"time"
 )
 
-// Consumed is a run of a job with what it requested and what its steps used, as the
-// accounting knows it. Of a run that continues, the steps that have ended count.
+// Consumed is a run of a job with its request and the usage of its steps, from accounting.
+// While the run continues, only steps that have ended have usage.
 type Consumed struct {
 	Record
-	Hosts   string        // as a hostlist
+	Hosts   string        // hostlist
 	Label   string        // 12, 12_3 of an array, 12+1 of a heterogeneous job
-	Elapsed time.Duration // without the time in which it was suspended
+	Elapsed time.Duration // without suspension
 	Used    []ConsumedStep
 }
 
-// ConsumedStep is what a step used: the batch step and the external one, too.
+// ConsumedStep is the usage of a step, including the batch and extern steps.
 type ConsumedStep struct {
 	Name       string // batch, extern, interactive or a number
-	Nodes      string // as a hostlist
+	Nodes      string // hostlist
 	NodeCount  int64
 	Tasks      int64
 	Start, End int64         // seconds since 1970; End is 0 while it runs
-	CPU        time.Duration // of all its tasks, user and system
-	// Most is the highest that was seen of one of its tasks: mem in MiB,
-	// gres/gpuutil in percent of a GPU, added up over the GPUs of the task. nil: it was
-	// not measured.
+	CPU        time.Duration // user and system time of all tasks
+	// Most is the highest measured value of any one task: mem in MiB, and gres/gpuutil in
+	// percent of a GPU, summed over the GPUs of the task. nil: not measured.
 	Most TRES
-	TRES TRES // what it was given
+	TRES TRES // allocated
 }
 
-// consumedRow is a line of sacct: a job or a step.
+// consumedRow is a row of sacct: a job or a step.
 type consumedRow struct {
 	Consumed
 	step  ConsumedStep
@@ -56,7 +55,7 @@ var consumedColumns = append([]column[consumedRow]{
 	}},
 }, lifted(runColumns)...)
 
-// lifted are the columns of a record as those of a line.
+// lifted makes columns of a consumedRow from columns of its Record.
 func lifted(of []column[Record]) []column[consumedRow] {
 	var all []column[consumedRow]
 	for _, col := range of {
@@ -65,7 +64,7 @@ func lifted(of []column[Record]) []column[consumedRow] {
 	return all
 }
 
-// parseCPUTime reads a time of CPUs: 02:04.512, 01:02:03 or 3-01:02:03.
+// parseCPUTime parses a CPU time: 02:04.512, 01:02:03 or 3-01:02:03.
 func parseCPUTime(s string) (time.Duration, bool) {
 	if none(s) {
 		return 0, true
@@ -85,8 +84,9 @@ func parseCPUTime(s string) (time.Duration, bool) {
 	return d, true
 }
 
-// parseMost reads of a list like cpu=00:00:01,mem=4096K,gres/gpuutil=97 the amounts
-// that are numbers; mem is in bytes there.
+// parseMost parses mem and gres/gpuutil in a list such as
+// cpu=00:00:01,mem=4096K,gres/gpuutil=97, with mem in bytes unless it has a unit. It returns
+// mem in MiB.
 func parseMost(s string) (TRES, bool) {
 	if none(s) {
 		return nil, true
@@ -112,8 +112,9 @@ func parseMost(s string) (TRES, bool) {
 	return t, true
 }
 
-// EachConsumed reads jobs with their steps: those of ids, or all that a period tells. Of an
-// element of an array, such as 12_3, there may be the others too.
+// EachConsumed calls each with the jobs of ids or, without ids, of a period, and their steps.
+// If an id is an element of an array, such as 12_3, other elements of the array may be
+// included.
 func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each func(*Consumed) error) error {
 	args := []string{
 		"--noheader", "--parsable", "--delimiter=" + string(endLayout.separator), "--duplicates", "--noconvert",
@@ -135,7 +136,8 @@ func (c *Client) EachConsumed(ctx context.Context, ids []string, p Period, each 
 	return c.Stream(ctx, func(r io.Reader) error { return ParseConsumed(r, each) }, "sacct", args...)
 }
 
-// ParseConsumed reads what sacct prints for EachConsumed: each job before its steps.
+// ParseConsumed parses the output of sacct for EachConsumed, in which each job precedes its
+// steps.
 func ParseConsumed(r io.Reader, each func(*Consumed) error) error {
 	var job *Consumed
 	n := 0

@@ -28,7 +28,7 @@ func TestParseConsumed(t *testing.T) {
 	if a := byLabel["4_2"]; a.ID != "7" || len(a.Used) != 1 || a.Used[0].Name != "batch" {
 		t.Errorf("%+v", a)
 	}
-	// A line that is cut short is an error, and so is a step without its job.
+	// A truncated line is an error, and so is a step without its job.
 	for cut := 1; cut < len(text); cut += 1 + len(text)/200 {
 		if text[cut-1] != '\n' && ParseConsumed(bytes.NewReader(text[:cut]), func(*Consumed) error { return nil }) == nil {
 			t.Errorf("cut at %d: no error", cut)

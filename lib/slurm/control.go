@@ -10,13 +10,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 )
 
-// Requeue puts a job back into the queue; if it runs, Slurm ends it first.
+// Requeue requeues a job. If the job runs, Slurm ends it first.
 func (c *Client) Requeue(ctx context.Context, id string) error {
 	_, err := c.Output(ctx, 0, "scontrol", "requeue", id)
 	return err
 }
 
-// Cancel cancels a job. One that has ended already is success.
+// Cancel cancels a job. If the job has already ended, that is not an error.
 func (c *Client) Cancel(ctx context.Context, id string) error {
 	_, err := c.Output(ctx, 0, "scancel", "--", id)
 	var e *Error
@@ -26,7 +26,7 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// CancelPending cancels the tasks of a job array that wait.
+// CancelPending cancels the pending tasks of a job array.
 func (c *Client) CancelPending(ctx context.Context, array string) error {
 	_, err := c.Output(ctx, 0, "scancel", "--state=PENDING", "--", array)
 	var e *Error
@@ -36,8 +36,9 @@ func (c *Client) CancelPending(ctx context.Context, array string) error {
 	return err
 }
 
-// Runs reports whether a job in a state has its nodes and was not requested to end. Slurm shows a job
-// as SIGNALING for a moment after each signal that it sends, its warning of the time limit among them.
+// Runs reports whether a job in a state has nodes and was not requested to end. Slurm shows
+// SIGNALING for a moment after each signal that it sends, such as the warning before the time
+// limit.
 func Runs(state string) bool {
 	switch state {
 	case "RUNNING", "SIGNALING", "CONFIGURING", "RESIZING", "SUSPENDED", "STOPPED":
@@ -46,7 +47,7 @@ func Runs(state string) bool {
 	return false
 }
 
-// State returns the state of a job that the controller knows.
+// State returns the state of a job, as long as the controller knows the job.
 func (c *Client) State(ctx context.Context, id string) (string, error) {
 	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%T")
 	if err != nil {
@@ -56,7 +57,7 @@ func (c *Client) State(ctx context.Context, id string) (string, error) {
 	return state, nil
 }
 
-// TimeLeft returns how much time a running job has until its limit, or Unlimited.
+// TimeLeft returns how long a running job has until its time limit, or Unlimited.
 func (c *Client) TimeLeft(ctx context.Context, id string) (time.Duration, error) {
 	out, err := c.Output(ctx, 0, "squeue", "--noheader", "--jobs="+id, "--format=%L")
 	if err != nil {
@@ -65,15 +66,16 @@ func (c *Client) TimeLeft(ctx context.Context, id string) (time.Duration, error)
 	return ParseDuration(string(out))
 }
 
-// Slices are the other tasks of a job array, as one of them sees them.
+// Slices are the other tasks of a job array that continues one work in time slices, as seen by
+// one of its tasks.
 type Slices struct {
-	Before  []string // those that have processes, and must end before this one begins its work
-	Waiting bool     // whether others wait or run, that can continue the work
+	Before  []string // ids of running or ending tasks that have precedence
+	Waiting bool     // other tasks are pending or running, and can continue the work
 }
 
-// Slices returns what there is of a job array beside the task with this id.
+// Slices returns the other tasks of a job array for the task with this id.
 func (c *Client) Slices(ctx context.Context, array, id string) (Slices, error) {
-	// Times that are compared must not repeat an hour at the end of summer time.
+	// The start times are compared, and in UTC no hour repeats.
 	out, err := c.Command(ctx, command.Cmd{Name: "squeue", Env: append(c.environ(), "TZ=UTC"),
 		Args: []string{"--noheader", "--states=all", "--jobs=" + array, "--format=%A %T %S"}})
 	if err != nil {
@@ -82,8 +84,8 @@ func (c *Client) Slices(ctx context.Context, array, id string) (Slices, error) {
 	return parseSlices(string(out), id)
 }
 
-// parseSlices reads rows of an id, a state, and the time of the start. A task that Slurm is ending is
-// before one that runs, whatever the clocks of the cluster said at their starts.
+// parseSlices parses rows of id, state and start time. A task that is COMPLETING always
+// precedes a running one, even if the clocks of the nodes differ.
 func parseSlices(text, id string) (Slices, error) {
 	type row struct {
 		id, state, start string

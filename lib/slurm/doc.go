@@ -1,12 +1,10 @@
-// Package slurm speaks to Slurm through its commands. It knows nothing of tasks.
+// Package slurm runs Slurm's commands and parses their output. It knows nothing of tasks.
 //
-// Each command has a file: a function that builds the arguments, and a pure
-// parser that can be tested on what the command once printed. Formats are always
-// asked for explicitly, and the variables by which a user changes what the
-// commands print are taken away, so that the same is read for everyone, on Slurm
-// 20.11 to 26.05.
+// Each command has a file with a function that builds the arguments and a pure parser, which
+// tests run on recorded output. Output formats are always requested explicitly, and variables
+// that change the output are removed from the environment. The output is therefore the same for
+// all users, on Slurm 20.11 to 26.05.
 //
-// Output that does not have the expected shape is an error that names the
-// command and the line, never a guess. Whatever goes wrong between us and Slurm
-// is of kind fault.Unavailable.
+// Unexpected output is an error that names the command and the line; parsers never guess. All
+// failures to get an answer from Slurm are of kind fault.Unavailable.
 package slurm

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// elements are what an id as squeue and sacct print it stands for: 12, 12_3 and 12_[0-2,5%4]
-// of an array, 12+1 of a heterogeneous job.
+// elements is the parsed form of an id that squeue or sacct prints: 12; 12_3 or 12_[0-2,5%4] of
+// an array; 12+1 of a heterogeneous job.
 type elements struct {
 	id      uint64 // of the job or of the array
-	array   uint64 // 0: the job is not of an array
-	indices string // as in ARRAY_[INDICES], without what follows '%'; "" if they are cut off
+	array   uint64 // 0: not an array
+	indices string // of ARRAY_[INDICES], without %LIMIT; "" if truncated
 }
 
 func parseElements(text string) (e elements, ok bool) {
@@ -37,11 +37,11 @@ func parseElements(text string) (e elements, ok bool) {
 	return e, true
 }
 
-// maxElements limits how many elements of an array are distinguished.
+// maxElements limits the number of elements of an array that are expanded.
 const maxElements = 100000
 
-// Indices are those that the array task ids 0-2,5 or 1-7:3 stand for. It is not ok if they
-// cannot be read: Slurm shortens a long list with "...".
+// Indices expands array task ids such as 0-2,5 or 1-7:3. It returns false if it cannot parse
+// them, for example because Slurm has shortened a long list with "...".
 func Indices(text string) (indices []int, ok bool) {
 	text, _, _ = strings.Cut(text, "%")
 	for part := range strings.SplitSeq(text, ",") {
@@ -65,11 +65,11 @@ func Indices(text string) (indices []int, ok bool) {
 	return indices, true
 }
 
-// Element is the id of an element of an array.
+// Element returns the id of an element of an array.
 func Element(array string, index int) string { return array + "_" + strconv.Itoa(index) }
 
-// Elements are the ids of the jobs that an id as sacct prints it stands for: itself, but
-// for elements that it shows as one. Of a list that cannot be read there are none.
+// Elements returns the ids of the jobs that an id from sacct stands for: the id itself, or each
+// element of a list such as 12_[0-3]. A list that cannot be parsed has none.
 func Elements(id string) []string {
 	array, list, isArray := strings.Cut(id, "_[")
 	if !isArray {
@@ -83,8 +83,8 @@ func Elements(id string) []string {
 	return ids
 }
 
-// arraysOf are the ids by which sacct is asked for jobs: of elements of an array, that of the
-// array, as it has those that never started under no other one.
+// arraysOf returns the ids to request from sacct. Elements of an array are replaced by the
+// array, as sacct finds elements that never started only by its id.
 func arraysOf(ids []string) []string {
 	asked := make([]string, 0, len(ids))
 	seen := map[string]bool{}

@@ -35,8 +35,8 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// TestArrays reads what Slurm prints of three arrays: t with an element of each kind, of which
-// element 4 was requeued; h, of which element 2 was cancelled while it waited, as was all of b.
+// TestArrays parses the captured output about three arrays: t has an element of each kind
+// (element 4 was requeued); element 2 of h was cancelled while pending, and so was all of b.
 func TestArrays(t *testing.T) {
 	inUTC(t)
 	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// ErrNoAccounting says that the cluster keeps no accounts: there is nothing to ask
-// for, as opposed to a database that does not answer.
+// ErrNoAccounting reports that the cluster keeps no accounting, as opposed to a database that
+// does not answer.
 var ErrNoAccounting = errors.New("the cluster keeps no accounting")
 
 // A Failure is why a command of Slurm gave no answer.
@@ -18,23 +18,24 @@ type Failure int
 
 // The failures.
 const (
-	Refused      Failure = iota // it ran, and said no
+	Refused      Failure = iota // the command ran and reported a failure
 	NoAnswer                    // Slurm's daemons did not answer, or not in time
 	NoDatabase                  // slurmdbd did not answer
-	NotInstalled                // there is no such command
-	Unreadable                  // its output does not have the expected shape
+	NotInstalled                // the command was not found
+	Unreadable                  // the output cannot be parsed
 )
 
-// Error reports that a command of Slurm failed: what was asked is not known. A
-// command that finds nothing is not an Error.
+// Error reports that a command of Slurm failed, so that its answer is unknown. An empty result
+// is not an Error.
 type Error struct {
 	Command string
 	Failure Failure
-	Exit    *command.ExitError // nil if it did not run to its end
+	Exit    *command.ExitError // nil if the command did not run, or was stopped
 	err     error
 }
 
-// Refusal is the error of a command that has exited with a failure.
+// Refusal returns the error for a command that exited with a failure, classified by its
+// messages.
 func Refusal(name string, exit *command.ExitError) *Error {
 	e := &Error{Command: name, Exit: exit, err: exit}
 	switch {
@@ -46,7 +47,7 @@ func Refusal(name string, exit *command.ExitError) *Error {
 	return e
 }
 
-// newError gives what went wrong with a command its kind, and a hint.
+// newError returns the error for a failed command, with its kind and a hint.
 func newError(name string, err error) error {
 	e := &Error{Command: name, Failure: NoAnswer, err: err}
 	var exit *command.ExitError
@@ -62,14 +63,14 @@ func newError(name string, err error) error {
 	var told error = e
 	switch {
 	case exit != nil && e.Failure == NoDatabase:
-		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller may do without it for a while")
+		told = fault.Hint(e, "Slurm's database (slurmdbd) does not answer; the controller can work without it for a while")
 	case exit != nil && e.Failure == NoAnswer:
-		told = fault.Hint(e, `ask Slurm's controller with "scontrol ping"`)
+		told = fault.Hint(e, `check Slurm's controller with "scontrol ping"`)
 	}
 	return fault.Wrap(fault.Unavailable, told)
 }
 
-// parseError reports output that does not have the expected shape.
+// parseError returns the error for output that cannot be parsed.
 func parseError(command string, line int, format string, args ...any) error {
 	return fault.Wrap(fault.Unavailable, &Error{
 		Command: command, Failure: Unreadable, err: fmt.Errorf("%s: line %d of its output: %w", command, line, fmt.Errorf(format, args...)),
@@ -85,8 +86,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Words is what Slurm said, without the names and prefixes in front of it, in
-// one line.
+// Words returns Slurm's message on one line, without prefixes such as "sbatch: error:".
 func (e *Error) Words() string {
 	if e.Exit == nil {
 		return ""
@@ -103,7 +103,7 @@ func (e *Error) Words() string {
 	return strings.Join(words, "; ")
 }
 
-// Says reports whether one of these is among Slurm's words.
+// Says reports whether Slurm's message contains one of these texts.
 func (e *Error) Says(any ...string) bool {
 	for _, words := range any {
 		if e.Exit != nil && strings.Contains(e.Exit.Stderr, words) {
@@ -113,7 +113,7 @@ func (e *Error) Says(any ...string) bool {
 	return false
 }
 
-// FailureOf is why a command of Slurm failed, and whether it is that which err says.
+// FailureOf returns why a command of Slurm failed; false if err is not such a failure.
 func FailureOf(err error) (Failure, bool) {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -122,21 +122,21 @@ func FailureOf(err error) (Failure, bool) {
 	return e.Failure, true
 }
 
-// WasRefused reports whether err says that Slurm has answered with a no.
+// WasRefused reports whether the command ran and Slurm refused the request.
 func WasRefused(err error) bool {
 	why, ok := FailureOf(err)
 	return ok && why == Refused
 }
 
-// Unreachable reports whether err says that Slurm did not answer, as opposed to
-// having refused, or to having answered what cannot be read.
+// Unreachable reports whether Slurm did not answer, as opposed to a refusal or to output that
+// cannot be parsed.
 func Unreachable(err error) bool {
 	why, ok := FailureOf(err)
 	return ok && (why == NoAnswer || why == NoDatabase || why == NotInstalled)
 }
 
-// The commands of Slurm have no exit codes that tell these apart. Their words are
-// those of all versions from 20.11 on.
+// Slurm's exit codes do not distinguish these failures, so messages do. The lists cover all
+// versions from 20.11.
 var (
 	databaseWords   = []string{"slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database"}
 	controllerWords = []string{

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// widen lets a pipe hold more, so that the command need not wait for us. It is a
-// wish: an unprivileged user may have too many pipes already.
+// widen enlarges the buffer of a pipe, so that the command rarely waits for the parser. It may
+// fail without harm: the kernel limits the pipe buffers of an unprivileged user.
 func widen(pipe *os.File) {
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 }
 
-// unnamed is a file in memory.
+// unnamed returns a file in memory.
 func unnamed() (*os.File, error) {
 	fd, err := unix.MemfdCreate("ponos", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -6,7 +6,7 @@ import "os"
 
 func widen(*os.File) {}
 
-// unnamed is a temporary file that has no name any more.
+// unnamed returns a temporary file that has already been unlinked.
 func unnamed() (*os.File, error) {
 	f, err := os.CreateTemp("", "ponos-*")
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzListings reads text as every listing of Slurm. The seeds are what each command
-// once printed.
+// FuzzListings parses text as the output of every command. The seeds are captured output.
 func FuzzListings(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/*/*.txt")
 	if more, moreErr := filepath.Glob("testdata/*/*/*.txt"); err != nil || moreErr != nil {
@@ -114,7 +113,7 @@ func FuzzListings(f *testing.F) {
 	})
 }
 
-// FuzzValues reads single values.
+// FuzzValues parses single values.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{
 		"sbatch: Job 7 to start at 2026-11-20T21:00:00 using 4 processors on nodes cpu[1-2] in partition cpu\n", "welcome\n42;cluster\n",
@@ -185,7 +184,7 @@ func FuzzSlices(f *testing.F) {
 		if (own.Before != nil && !own.Waiting) && !slices.ContainsFunc(own.Before, func(o string) bool { return states[o] == "COMPLETING" }) {
 			t.Errorf("%q: those before %s run, but nothing waits or runs", text, id)
 		}
-		// Of two that run, one goes first: else they would wait for each other.
+		// One of two running tasks must be first, or both would wait.
 		for _, other := range own.Before {
 			if !Runs(states[id]) || !Runs(states[other]) {
 				continue

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// Record is a job, or a run of one, as the accounting knows it. Of what was not
-// asked for, it has nothing.
+// Record is a job, or a run of one, from accounting. Fields that the query did not request are
+// zero.
 type Record struct {
-	ID                                  string // the raw id, or that of an element of an array, such as 12_3
+	ID                                  string // the raw id, or 12_3 for an element of an array
 	Name, User, Account, Partition, QOS string
-	Limit                               time.Duration // Unlimited, or 0: not known
+	Limit                               time.Duration // Unlimited, or 0: unknown
 	Nodes                               int64
-	State                               string // without what follows it, such as "by 0" of CANCELLED
-	By                                  string // uid of the one who cancelled it
+	State                               string // only the name: CANCELLED, not "CANCELLED by 0"
+	By                                  string // uid of the user who cancelled it
 	Submit, Start, End                  int64  // seconds since 1970; 0: not yet
 	TRES                                TRES
-	Comment                             string // empty unless the cluster stores comments, and until the end
+	Comment                             string // only if the cluster stores comments, and after the end
 	WorkDir                             string
-	SubmitLine                          string // the command; empty before Slurm 21.08
-	Listed                              bool   // one of several elements of an array that accounting shows as one
+	SubmitLine                          string // the command line of sbatch; empty before Slurm 21.08
+	Listed                              bool   // expanded from a row of several array elements
 	Batch                               Exit
-	Steps                               []Step // in the order they were started, without the batch step
+	Steps                               []Step // in the order of their starts, without the batch step
 }
 
 // Step is a job step.
@@ -36,8 +36,8 @@ type Step struct {
 	Exit Exit
 }
 
-// FirstFailure is the first exit of a step that is not zero, the batch step's
-// first; zero if all went well.
+// FirstFailure returns the first nonzero exit status, of the batch step or else of the steps in
+// their order; zero if there is none.
 func (r *Record) FirstFailure() Exit {
 	if r.Batch != (Exit{}) {
 		return r.Batch
@@ -82,9 +82,9 @@ var recordColumns = []column[Record]{
 	{"SubmitLine", func(c *columns, i int, r *Record) { r.SubmitLine = string(c.cells[i]) }},
 }
 
-// usageColumns are asked of the jobs of a period, runColumns of those that teach how long
-// others run, endColumns of single jobs and their
-// steps, pastColumns of the jobs of a user.
+// The columns that each query requests: usageColumns EachRun, runColumns EachEnded (from which
+// forecasts learn run times), startColumns Starts, endColumns and partColumns Account, pastColumns
+// and lineColumns Past.
 var (
 	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
 	runColumns   = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End", "Timelimit", "NNodes", "AllocTRES", "JobName")
@@ -95,16 +95,16 @@ var (
 	partColumns  = append(slices.Clip(endColumns), pick(recordColumns, "SubmitLine")...)
 )
 
-// Names and comments may have bars and newlines in them, but not this.
+// endLayout separates with a control character that, unlike bars and newlines, names and
+// comments do not contain.
 var endLayout = layout{"sacct", '\x1f', "\x1f"}
 
-// maxAccount limits how many jobs one call requests: an argument is at most 128 KiB.
+// maxAccount limits the jobs of one query: an argument can have 128 KiB at most.
 const maxAccount = 10000
 
-// Account returns what accounting knows of the last run of jobs; those it does not
-// know are left out. Of more than 10,000 jobs, only the first 10,000 are asked for. Of an
-// element of an array, such as 12_3, there may be the others too. If there is one among ids,
-// records have a SubmitLine.
+// Account returns, by id, what accounting has of the last run of jobs and of their steps.
+// Unknown jobs are omitted, and so are ids beyond the first 10,000. If an id is an element of
+// an array, such as 12_3, other elements may be included, and records have a SubmitLine.
 func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -118,7 +118,7 @@ func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, 
 		"--format="+strings.Join(columnNames(asked), ","))
 }
 
-// parseAccount reads what sacct prints for Account.
+// parseAccount parses the output of sacct for Account.
 func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error) {
 	records := map[string]Record{}
 	err := rows(r, endLayout, asked, func(row *Record) error {
@@ -149,8 +149,8 @@ func parseAccount(r io.Reader, asked []column[Record]) (map[string]Record, error
 	return records, nil
 }
 
-// Starts returns when jobs were submitted, started and ended, by their raw ids; of runs of
-// a requeued job, the first. Of more than 10,000 jobs, only the first 10,000 are asked for.
+// Starts returns, by raw id, when jobs were submitted, started and ended; for a requeued job,
+// those of its first run that started. Ids beyond the first 10,000 are omitted.
 func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, error) {
 	read := func(r io.Reader) (map[string]Record, error) {
 		records := map[string]Record{}
@@ -165,8 +165,8 @@ func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, e
 		"--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","), "--format="+strings.Join(columnNames(startColumns), ","))
 }
 
-// Past returns the jobs of a user that accounting has known since a time, without their
-// steps. Elements of an array that wait are one record, such as 12_[0-3].
+// Past returns the jobs of a user in accounting since a time, without steps. Pending elements
+// of an array are one record, such as 12_[0-3].
 func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, error) {
 	ask := func(asked []column[Record]) ([]Record, error) {
 		read := func(r io.Reader) ([]Record, error) {
@@ -186,18 +186,18 @@ func (c *Client) Past(ctx context.Context, uid int, since time.Time) ([]Record, 
 	return jobs, err
 }
 
-// unknownField is what sacct says of a column that its version does not have.
+// unknownField is sacct's message for a column that its version does not have.
 const unknownField = "Invalid field requested"
 
-// EarlierRuns returns how the runs of a job have ended before it was requeued,
-// the first one first, as accounting tells it: PREEMPTED, REQUEUED, NODE_FAIL.
+// EarlierRuns returns the final states of the runs of a job, oldest first: PREEMPTED, REQUEUED,
+// NODE_FAIL.
 func (c *Client) EarlierRuns(ctx context.Context, id string) ([]string, error) {
 	states := pick(recordColumns, "State")
 	read := func(r io.Reader) ([]string, error) {
 		var runs []string
 		return runs, rows(r, layout{"sacct", '|', ""}, states, func(r *Record) error {
 			switch r.State {
-			case "PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING": // it is not over
+			case "PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING": // this run continues
 			default:
 				runs = append(runs, r.State)
 			}
@@ -207,15 +207,14 @@ func (c *Client) EarlierRuns(ctx context.Context, id string) ([]string, error) {
 	return stream(ctx, c, read, "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", "--jobs="+id, "--format=State")
 }
 
-// A Period is what usage is asked for: of all users and accounts, where none is
-// named.
+// A Period selects jobs by time, user and account; empty Users or Accounts select all.
 type Period struct {
 	Since, Until    time.Time
 	Users, Accounts []string
 }
 
-// EachRun reads the jobs that ran in a period row by row, each run of a requeued job
-// by itself. The row is good for one call; its End is 0 while it runs.
+// EachRun calls each with the jobs that ran in a period; each run of a requeued job is a row.
+// The row is valid during the call; its End is 0 while the job runs.
 func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error) error {
 	args := []string{
 		"--noheader", "--parsable", "--allocations", "--duplicates", "--noconvert",
@@ -233,11 +232,11 @@ func (c *Client) EachRun(ctx context.Context, p Period, each func(*Record) error
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, barLayout("sacct"), usageColumns, each) }, "sacct", args...)
 }
 
-// RunFormat is the --format with which sacct --parsable prints what ParseRuns reads.
+// RunFormat is the --format of sacct --parsable for ParseRuns.
 var RunFormat = strings.Join(columnNames(runColumns), ",")
 
-// EachEnded reads the jobs that ended in a period row by row, with what they requested.
-// The row is good for one call.
+// EachEnded calls each with the jobs that ended in a period, with their requests. The row is
+// valid during the call.
 func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) error) error {
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, endLayout, runColumns, each) }, "sacct",
 		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--noconvert", "--allusers",
@@ -245,17 +244,17 @@ func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) err
 		"--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY", "--format="+RunFormat)
 }
 
-// ParseRuns reads what sacct --noheader --parsable --format=RunFormat prints, of jobs
-// without their steps, row by row.
+// ParseRuns parses the output of sacct --noheader --parsable --format=RunFormat without steps,
+// row by row.
 func ParseRuns(r io.Reader, each func(*Record) error) error {
 	return rows(r, barLayout("sacct"), runColumns, each)
 }
 
-// barLayout is that of --parsable.
+// barLayout is the layout of --parsable.
 func barLayout(command string) layout { return layout{command, '|', "|"} }
 
-// ReportRow is a line of sreport: what a user of an account used, in seconds.
-// The account's own total has no user.
+// ReportRow is a row of sreport: what a user used in an account, in seconds of a resource. In
+// the total of an account, User is empty.
 type ReportRow struct {
 	Account, User, TRES string
 	Seconds             float64
@@ -268,8 +267,7 @@ var reportColumns = []column[ReportRow]{
 	{"Used", func(c *columns, i int, r *ReportRow) { r.Seconds = c.float(i) }},
 }
 
-// Report returns what was used of some trackable resources in a period, as sreport
-// has summed it up.
+// Report returns the usage of trackable resources in a period, as summarized by sreport.
 func (c *Client) Report(ctx context.Context, p Period, tres string) ([]ReportRow, error) {
 	args := []string{
 		"--noheader", "--parsable", "-t", "seconds", "-T", tres, "cluster", "AccountUtilizationByUser",

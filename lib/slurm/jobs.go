@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Job is a row of squeue: a job, an array (its pending tasks are one row), or a
-// component of a heterogeneous job; a job that waits for several partitions has a
-// row for each. Of what was not requested, a row has nothing.
+// Job is a row of squeue: a job, an array (its pending tasks are one row) or a component of a
+// heterogeneous job. A job that waits for several partitions has a row for each. Columns that
+// the query did not request are zero.
 type Job struct {
 	ID      uint64 // the raw id, by which sprio knows the job
 	ArrayID uint64
@@ -24,13 +24,13 @@ type Job struct {
 	HetOffset uint64
 
 	User, Account, Partition, QOS string
-	State                         string // Slurm's name in upper case, such as RUNNING
+	State                         string // such as RUNNING
 
-	Priority uint64 // of the job; sprio has the one in each partition
+	Priority uint64 // of the job; sprio has one for each partition
 	Nice     int64
 
-	// Seconds since 1970; 0 is unknown. Of a pending job Start and End are what
-	// the backfill scheduler expects.
+	// Seconds since 1970; 0 is unknown. Start and End of a pending job are the backfill
+	// scheduler's expectation.
 	Submit, Eligible, Accrue, Start, End int64
 
 	Limit time.Duration // 0 if not set
@@ -39,21 +39,21 @@ type Job struct {
 
 	TRES TRES // requested or allocated
 
-	GPURequest string // of --gpus and --gpus-per-node, as Slurm writes it
+	GPURequest string // from --gpus and --gpus-per-node, in Slurm's format
 
 	NodeList, SchedNodes    string
-	ReqNodes, Features      string // requested by name, and what the nodes must have
+	ReqNodes, Features      string // --nodelist and --constraint
 	Reservation, Dependency string
 	Reason, Name            string
 
 	Exit     Exit // of the batch script
-	Derived  Exit // the largest of its steps
+	Derived  Exit // the highest of its steps
 	Restarts uint64
 	Comment  string
 }
 
-// jobColumns are what squeue can be asked for. The last column that is asked for may
-// be of free text with bars and newlines: the mark behind it ends the row.
+// jobColumns are the columns of squeue. The last column of a query may be free text with bars
+// and newlines, as a mark ends the row.
 var jobColumns = []column[Job]{
 	{"JobID", func(c *columns, i int, j *Job) { j.ID = c.uint(i) }},
 	{"ArrayJobID", func(c *columns, i int, j *Job) { j.ArrayID = c.uint(i) }},
@@ -94,9 +94,9 @@ var jobColumns = []column[Job]{
 	{"Name", func(c *columns, i int, j *Job) { j.Name = c.recent(i) }},
 }
 
-// ownColumns are what an agent asks of its jobs.
+// ownColumns are the columns that the agent requests for its jobs.
 var ownColumns = append(append([]column[Job]{
-	// The id as the other commands take it, of an element of an array too. The raw id of an
+	// The id that other commands accept, also for an element of an array. The raw id of an
 	// element changes when it starts.
 	{"JobArrayID", func(c *columns, i int, j *Job) {
 		j.Label = string(c.cells[i])
@@ -108,11 +108,11 @@ var ownColumns = append(append([]column[Job]{
 	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
 	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
 	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
-	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }}, // the elements of an array share it
+	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }}, // recent: the elements of an array share it
 )
 
-// jobsLayout and jobsArgs ask squeue for rows that end with mark, which must not be
-// foreseeable, as users choose the names of their jobs.
+// jobsLayout and jobsArgs make squeue end each row with mark. The mark must be unpredictable,
+// as users choose the names of their jobs.
 func jobsLayout(mark string) layout { return layout{"squeue", '|', endOfRecord + mark} }
 
 func jobsArgs(asked []column[Job], mark string, more ...string) []string {
@@ -120,7 +120,7 @@ func jobsArgs(asked []column[Job], mark string, more ...string) []string {
 	return append([]string{"--noheader", "--all", "--local", "--priority", "--noconvert", "--Format=" + format}, more...)
 }
 
-// squeue reads rows of squeue while they are printed.
+// squeue runs squeue and calls each with its rows as they arrive.
 func (c *Client) squeue(ctx context.Context, asked []column[Job], each func(*Job) error, more ...string) error {
 	b := make([]byte, 8)
 	_, _ = rand.Read(b)
@@ -128,8 +128,8 @@ func (c *Client) squeue(ctx context.Context, asked []column[Job], each func(*Job
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, jobsLayout(mark), asked, each) }, "squeue", jobsArgs(asked, mark, more...)...)
 }
 
-// EachJob reads the queue row by row, of all users. A row is good for one call.
-// Without states there are those of pending, running and completing jobs.
+// EachJob calls each with the rows of all users. A row is valid during the call. Without
+// states, these are pending, running and completing jobs.
 func (c *Client) EachJob(ctx context.Context, each func(*Job) error, states ...string) error {
 	var more []string
 	if len(states) > 0 {
@@ -138,10 +138,10 @@ func (c *Client) EachJob(ctx context.Context, each func(*Job) error, states ...s
 	return c.squeue(ctx, jobColumns, each, more...)
 }
 
-// Queue returns all jobs of a user that the controller knows, ended ones included
-// for as long as it remembers them (MinJobAge). They have no more than
-// Label, State, Reason, Submit, Start, Exit, Derived, Restarts and Comment; ID is that of the
-// array if they are of one, which ArrayID and Tasks tell then.
+// Queue returns all jobs of a user that the controller knows, including those that ended
+// recently (MinJobAge). Only Label, State, Reason, Submit, Start, Exit, Derived, Restarts and
+// Comment are set, and ID, which is the id of the array for its elements, with ArrayID and
+// Tasks.
 func (c *Client) Queue(ctx context.Context, uid int) ([]Job, error) {
 	var jobs []Job
 	if err := c.squeue(ctx, ownColumns, collect(&jobs), "--states=all", "--user="+strconv.Itoa(uid)); err != nil {
@@ -150,14 +150,14 @@ func (c *Client) Queue(ctx context.Context, uid int) ([]Job, error) {
 	return jobs, nil
 }
 
-// request keeps what says something about GPUs.
+// request sets GPURequest, unless an earlier column has set it.
 func (j *Job) request(what, list string) {
 	if j.GPURequest == "" && list != "" {
 		j.GPURequest = what + list
 	}
 }
 
-// Number is the id as the commands take it: 12, 12_3 of an element of an array.
+// Number returns the id that other commands accept: 12, or 12_3 for an element of an array.
 func (j *Job) Number() string {
 	if j.Label != "" {
 		return j.Label
@@ -165,10 +165,10 @@ func (j *Job) Number() string {
 	return strconv.FormatUint(j.ID, 10)
 }
 
-// Pending reports whether the job waits to be started.
+// Pending reports whether the job is pending.
 func (j *Job) Pending() bool { return j.State == "PENDING" }
 
-// HoldsNodes reports whether the job has nodes, so that others cannot.
+// HoldsNodes reports whether nodes are allocated to the job.
 func (j *Job) HoldsNodes() bool {
 	switch j.State {
 	case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
@@ -177,10 +177,10 @@ func (j *Job) HoldsNodes() bool {
 	return false
 }
 
-// TaskCount is how many jobs the row stands for.
+// TaskCount returns how many jobs the row stands for.
 func (j *Job) TaskCount() int { return countTasks(j.Tasks) }
 
-// RunnableTasks is how many of them the array lets run at a time.
+// RunnableTasks returns how many of them the array may run at the same time (%LIMIT).
 func (j *Job) RunnableTasks() int {
 	n := j.TaskCount()
 	if _, limit, ok := strings.Cut(j.Tasks, "%"); ok {
@@ -191,8 +191,8 @@ func (j *Job) RunnableTasks() int {
 	return n
 }
 
-// countTasks counts the task ids in 1,3-5,10-20:2%4. Slurm shortens a long list
-// with "..."; what is cut off is not counted.
+// countTasks counts the task ids in 1,3-5,10-20:2%4. Slurm shortens a long list with "..."; the
+// ids after that are not counted.
 func countTasks(tasks string) int {
 	tasks, _, _ = strings.Cut(tasks, "%")
 	if tasks == "" {
@@ -222,8 +222,8 @@ func countTasks(tasks string) int {
 	return max(total, 1)
 }
 
-// GPUs is the number of GPUs of the whole job. Where GPUs are not among the
-// cluster's tracked resources, the request decides.
+// GPUs returns the number of GPUs of the whole job: from TRES or, if the cluster does not track
+// GPUs, from the request.
 func (j *Job) GPUs() float64 {
 	if n := j.TRES.GPUs(); n > 0 || j.GPURequest == "" {
 		return n

@@ -15,7 +15,7 @@ import (
 
 var markPattern = regexp.MustCompile(`[0-9a-f]{16}`)
 
-// at is a local time as in the captures of that day.
+// at returns a local time on the day of the captures.
 func at(clock string) int64 {
 	t, err := ParseTime("2026-11-21T" + clock)
 	if err != nil {
@@ -88,8 +88,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// Half an answer, or one in another language, is an error with the line, and not
-// fewer jobs.
+// Incomplete output, or output in another language, is an error with the line number, never a
+// shorter list of jobs.
 func TestOddOutputIsAnError(t *testing.T) {
 	queue, account := string(capture(t, "squeue-own.txt")), string(capture(t, "sacct.txt"))
 	for _, tt := range []struct{ name, text, want string }{

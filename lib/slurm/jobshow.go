@@ -9,36 +9,38 @@ import (
 	"time"
 )
 
-// Placement is what a running job has on some nodes: per node, the same on each.
+// Placement is what a running job has on a group of nodes; CPUs, MemMB (MiB) and GPUs are per
+// node.
 type Placement struct {
 	JobID uint64
-	Nodes string // as a host list
+	Nodes string // hostlist
 	CPUs  int64
 	MemMB float64
 	GPUs  int64
 }
 
-// JobDetail is what only scontrol show job reports of a job.
+// JobDetail has the fields of a job that only scontrol show job reports.
 type JobDetail struct {
 	ID         uint64
-	ArrayID    uint64 // 0: it is not of an array
-	Indices    string // of the elements of the array that the record stands for
+	ArrayID    uint64 // 0: not an array
+	Indices    string // the array elements that the record stands for
 	State      string
 	Exit       Exit
-	WholeNodes bool // it wants its nodes for itself
+	WholeNodes bool // --exclusive
 	Placements []Placement
 
 	UserID      uint32
-	ExcNodes    string        // host list of the nodes that it does not want
+	ExcNodes    string        // hostlist of --exclude
 	Licenses    string        // such as matlab:2
 	GRESPerTask string        // such as gres:gpu:a100:1
-	TimeMin     time.Duration // it may be started with a limit as short as that; 0: not set
-	Evaluated   int64         // when the scheduler last looked at it; 0: never
+	TimeMin     time.Duration // --time-min; 0: not set
+	Evaluated   int64         // last evaluation by the scheduler, in seconds since 1970; 0: never
 	StdOut      string
 	Comment     string
 }
 
-// Numbers are the ids of the jobs that the record stands for, as the commands take them.
+// Numbers returns the ids of the jobs that the record stands for, in the form that other
+// commands accept.
 func (j *JobDetail) Numbers() []string {
 	if j.ArrayID == 0 {
 		return []string{strconv.FormatUint(j.ID, 10)}
@@ -46,8 +48,8 @@ func (j *JobDetail) Numbers() []string {
 	return Elements(strconv.FormatUint(j.ArrayID, 10) + "_[" + j.Indices + "]")
 }
 
-// JobDetails returns the details of a job, or of all jobs if none is named. Of a job
-// that the controller does not know there are none.
+// JobDetails returns the details of a job or, for "", of all jobs. A job that the controller
+// does not know has none.
 func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error) {
 	args := []string{"--all", "--oneliner", "--details", "show", "job"}
 	if job != "" {
@@ -61,7 +63,7 @@ func (c *Client) JobDetails(ctx context.Context, job string) ([]JobDetail, error
 	return details, err
 }
 
-// ParseJobDetails reads scontrol -o -d show job.
+// ParseJobDetails parses scontrol -o -d show job.
 func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
 	s := newRecords("job", "JobId", r)
 	s.loose = true
@@ -118,7 +120,7 @@ func ParseJobDetails(r io.Reader) ([]JobDetail, error) {
 						j.WholeNodes = true
 					}
 				}
-			// Each of the lines for nodes has Nodes, CPU_IDs, Mem and GRES.
+			// Each group of nodes has a line with Nodes, CPU_IDs, Mem and GRES.
 			case "Nodes":
 				here = &Placement{JobID: j.ID, Nodes: string(value)}
 			case "CPU_IDs":

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// LimitKind is which of Slurm's limits one is.
+// LimitKind identifies one of Slurm's limits.
 type LimitKind struct {
 	OfQOS    bool   // of a QOS, not of an association
 	Bound    string // Grp (all jobs together), Max or Min
@@ -14,8 +14,8 @@ type LimitKind struct {
 	Per      string // "", Job, Node, User or Account
 }
 
-// Is reports whether a limit is one that a reason may mean: of generic resources, licenses
-// and burst buffers, a reason does not say which.
+// Is reports whether reason may mean the limit k. A reason does not name the generic resource,
+// license or burst buffer.
 func (k LimitKind) Is(reason LimitKind) bool {
 	resource := k.Resource
 	if before, _, named := strings.Cut(resource, "/"); named {
@@ -25,12 +25,13 @@ func (k LimitKind) Is(reason LimitKind) bool {
 	return k == reason
 }
 
-// limitReason are the codes of limits in squeue's manual, such as QOSMaxGRESPerUser,
-// AssocGrpCPUMinutesLimit and MaxMemoryPerAccount, which is of a QOS.
+// limitReason matches the codes of limits in the manual of squeue, such as QOSMaxGRESPerUser,
+// AssocGrpCPUMinutesLimit and MaxMemoryPerAccount, which is a limit of a QOS.
 var limitReason = regexp.MustCompile(`^(QOS|Assoc|)(Grp|Max|Min)(BB|Billing|[Cc][Pp][Uu]|Energy|GRES|License|Memory|Mem|Nodes?|SubmitJobs?|Jobs?|WallDuration|Wall)` +
 	`(RunMinutes|RunMins|RunMin|Minutes|Mins|Min|)(Per(?:Job|Node|User|Account)|)(?:Limit|NotSatisfied|)$`)
 
-// LimitOfReason is the limit for which a job waits, if the reason that squeue prints is one.
+// LimitOfReason returns the limit for which a job waits; false if the reason of squeue is not a
+// limit.
 func LimitOfReason(reason string) (LimitKind, bool) {
 	m := limitReason.FindStringSubmatch(reason)
 	if m == nil {
@@ -57,7 +58,7 @@ func LimitOfReason(reason string) (LimitKind, bool) {
 	case m[4] != "":
 		kind.Unit = "Minutes"
 	}
-	// What a job alone requests has no other name in the reasons of minima.
+	// The reasons of minima do not say it, but a minimum is always for one job.
 	if kind.Bound == "Min" {
 		kind.Per = "Job"
 	}

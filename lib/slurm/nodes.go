@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Node is a node: what it has, and how much of it is taken. Memory is in MiB.
+// Node is a node with its resources and how much of them is allocated. Memory is in MiB.
 type Node struct {
 	Name           string
-	State          string // words joined by "+", such as IDLE+DRAIN; marks such as * are words, too
-	Features       List   // that it has or could have
+	State          string // words joined by "+", such as IDLE+DRAIN; marks such as * become words
+	Features       List   // active or not
 	ActiveFeatures List
 	Partitions     List
 	GRES, GRESUsed string // such as gpu:a100:4(S:0-1)
 
 	CPUs, CPUsTaken   int64
-	SpecCPUs          int64 // of CPUs, set aside for the system
+	SpecCPUs          int64 // part of CPUs, reserved for the system
 	MemMB, MemMBTaken int64
-	SpecMemMB         int64 // of MemMB, set aside for the system
+	SpecMemMB         int64 // part of MemMB, reserved for the system
 	GPUs, GPUsTaken   int64
 	TmpDiskMB         int64
 
 	Boards, Sockets, CoresPerSocket, ThreadsPerCore int64
 	Weight                                          int64
-	Owner                                           string // whose jobs alone may run on it; "": everyone's
-	TRES, TRESTaken                                 TRES   // as the accounting counts them
+	Owner                                           string // the only user whose jobs may run on it; "": all users
+	TRES, TRESTaken                                 TRES   // CfgTRES and AllocTRES
 }
 
-// nodesArgs requests the nodes of all partitions, the hidden ones included.
+// nodesArgs includes the nodes of hidden partitions.
 var nodesArgs = []string{"--all", "--oneliner", "--details", "show", "node"}
 
 // Nodes returns all nodes of the cluster.
@@ -37,7 +37,7 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return stream(ctx, c, ParseNodes, "scontrol", nodesArgs...)
 }
 
-// ParseNodes reads scontrol show node, with and without --oneliner and --details.
+// ParseNodes parses scontrol show node, with or without --oneliner and --details.
 func ParseNodes(r io.Reader) ([]Node, error) {
 	s := newRecords("node", "NodeName", r)
 	states := memo[string]{parse: nodeState}
@@ -68,7 +68,7 @@ func ParseNodes(r io.Reader) ([]Node, error) {
 				n.CPUsTaken = s.number(key, value)
 			case "CPUEfctv":
 				effective = s.number(key, value)
-			case "CPUSpecList": // before 21.08, which knows no CPUEfctv
+			case "CPUSpecList": // instead of CPUEfctv before 21.08
 				spec, _ = countIDs(string(value))
 			case "RealMemory":
 				n.MemMB = s.number(key, value)
@@ -106,8 +106,7 @@ func ParseNodes(r io.Reader) ([]Node, error) {
 	})
 }
 
-// nodeState turns the marks behind a state into the words that newer versions
-// print for them.
+// nodeState replaces the marks after a state by the words that newer versions print.
 func nodeState(s string) (string, bool) {
 	var words []string
 	add := func(word string) {
@@ -138,20 +137,20 @@ func (n *Node) Is(states ...string) bool {
 	return false
 }
 
-// Usable reports whether a job can count on the node, now or later: it needs no
-// repair. A node that is powered down, is rebooting, does not respond for the
-// moment or is reserved comes back by itself. A state that is not known is usable.
+// Usable reports whether a job can count on the node, now or later, without a repair. A node
+// that is powered down, rebooting, briefly not responding or reserved becomes available by
+// itself. Nodes in an unknown state are usable.
 func (n *Node) Usable() bool {
 	return !n.Is("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "FUTURE", "FUTR", "UNKNOWN", "INVAL", "INVALID", "INVALID_REG")
 }
 
-// Startable reports whether the scheduler places jobs on the node as it is: it is
-// usable, and not on its way down or to a reboot. A maintenance reservation
-// is seen by its times, among the reservations.
+// Startable reports whether the scheduler places jobs on the node now: it is usable and not
+// about to power down or reboot. A maintenance reservation is not considered here; see
+// Reservation.
 func (n *Node) Startable() bool {
 	return n.Usable() && !n.Is("NOT_RESPONDING", "POWERING_DOWN", "BLOCKED", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED")
 }
 
-// JobCPUs and JobMemMB are what jobs can have of a node; 0: not known.
+// JobCPUs and JobMemMB return the CPUs and MiB of memory that jobs can use; 0: unknown.
 func (n *Node) JobCPUs() int64  { return n.CPUs - n.SpecCPUs }
 func (n *Node) JobMemMB() int64 { return max(0, n.MemMB-n.SpecMemMB) }

@@ -54,12 +54,12 @@ func TestParseNodesForms(t *testing.T) {
 		text string
 		want Node
 	}{
-		// Free text behind the keys changes nothing.
+		// Free text after the keys has no effect.
 		{"NodeName=a CPUTot=8 RealMemory=1000 State=DOWN Reason=Gres=gpu:9 CPUTot=1 [root@x]\n", Node{Name: "a", State: "DOWN", CPUs: 8, MemMB: 1000}},
 		{"NodeName=a CPUEfctv=6 CPUTot=8 RealMemory=1000 MemSpecLimit=200\n", Node{Name: "a", CPUs: 8, SpecCPUs: 2, MemMB: 1000, SpecMemMB: 200}},
 		{"NodeName=a CPUTot=8 CoreSpecCount=1 CPUSpecList=6-7 RealMemory=1000\n", Node{Name: "a", CPUs: 8, SpecCPUs: 2, MemMB: 1000}},
 		{"NodeName=a AvailableFeatures=fast:net,x86.64 Gres=gpu:4(S:0,1),gpu:b:2 Owner=alice(1001)\n", Node{Name: "a", Features: "fast:net,x86.64", GRES: "gpu:4(S:0,1),gpu:b:2", GPUs: 6, Owner: "alice"}},
-		// Slurm 24.11, with cores and memory kept for the system, and a feature with "=".
+		// Slurm 24.11, with cores and memory reserved for the system, and a feature with "=".
 		{"NodeName=c001 Arch=x86_64 CoresPerSocket=48 \n   CPUAlloc=0 CPUEfctv=94 CPUTot=96 CPULoad=0.02\n   AvailableFeatures=location=local,gpu\n   ActiveFeatures=location=local,gpu\n" +
 			"   Gres=gpu:h100:4(S:0-1)\n   NodeAddr=c001 NodeHostName=c001 Version=24.11.3\n   OS=Linux 5.14.0 #1 SMP Fri Feb 16 \n   RealMemory=768000 AllocMem=0 FreeMem=740000 Sockets=2 Boards=1\n" +
 			"   CoreSpecCount=1 CPUSpecList=94-95 MemSpecLimit=8000\n   State=IDLE+PLANNED+DYNAMIC_NORM ThreadsPerCore=1 TmpDisk=900000 Weight=1 Owner=N/A MCS_label=N/A\n   Partitions=gpu,all \n" +
@@ -99,8 +99,8 @@ func TestParseNodesForms(t *testing.T) {
 	}
 }
 
-// TestNodeStates holds one reading of every state. A node that comes back by itself
-// is usable, though nothing starts there for now.
+// TestNodeStates checks how every state is classified. A node that becomes available by itself
+// is usable, even if nothing starts there now.
 func TestNodeStates(t *testing.T) {
 	for state, want := range map[string]struct{ usable, startable bool }{
 		"IDLE": {true, true}, "MIXED": {true, true}, "ALLOCATED+COMPLETING": {true, true}, "IDLE+CLOUD+POWERED_DOWN": {true, true}, "RESERVED": {true, true}, "": {true, true},

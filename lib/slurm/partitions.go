@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Partition is what the configuration of a partition allows. Memory is in MiB.
+// Partition is the configuration of a partition. Memory is in MiB.
 type Partition struct {
 	Name       string
 	State      string // UP, DOWN, DRAIN or INACTIVE
@@ -15,51 +15,51 @@ type Partition struct {
 	Hidden     bool
 	RootOnly   bool
 	NoRootJobs bool // DisableRootJobs
-	NeedsResv  bool // only within a reservation
+	NeedsResv  bool // ReqResv: jobs need a reservation
 
-	AllocNodes    string   // host list from which jobs may be submitted; "": all
+	AllocNodes    string   // hostlist from which jobs may be submitted; "": all
 	AllowGroups   []string // Unix groups; nil: all
 	AllowAccounts []string // nil: all
 	DenyAccounts  []string
 	AllowQOS      []string // nil: all
 	DenyQOS       []string
-	QOS           string // limits that hold besides those of the job's own QOS
+	QOS           string // the partition's QOS, whose limits apply besides those of the job's QOS
 	Alternate     string
 
 	MaxTime     time.Duration // Unlimited: no limit
-	DefaultTime time.Duration // of a job that names none; 0: MaxTime
+	DefaultTime time.Duration // of jobs without --time; 0: MaxTime
 	MinNodes    int64
 	MaxNodes    Limit[int64]
 
 	MaxCPUsPerNode, MaxCPUsPerSocket Limit[int64]
 	MaxMemPerNode, MaxMemPerCPU      Limit[int64]
-	DefMemPerNode, DefMemPerCPU      Limit[int64] // of a job that requests no memory
+	DefMemPerNode, DefMemPerCPU      Limit[int64] // of jobs without --mem
 	DefCPUPerGPU, DefMemPerGPU       Limit[int64]
 	OverSubscribe                    string // NO, YES:4, FORCE:4 or EXCLUSIVE
 	Exclusive                        bool   // jobs get whole nodes
-	ExclusiveUser                    bool   // nodes are shared between jobs of one user only
+	ExclusiveUser                    bool   // only jobs of one user share a node
 	ExclusiveTopo                    bool   // jobs get whole blocks of a topology
 	SelectTypeParameters             string
 	PriorityTier                     int64
 	JobFactor                        int64         // PriorityJobFactor
-	PreemptMode                      string        // OFF, CANCEL, REQUEUE, SUSPEND; "": the cluster's
+	PreemptMode                      string        // OFF, CANCEL, REQUEUE or SUSPEND; "": the cluster's
 	GraceTime                        time.Duration // of preempted jobs
-	Nodes                            string        // as a host list
+	Nodes                            string        // hostlist
 	TotalCPUs, TotalNodes            int64
-	TRES, BillingWeights             TRES // all there is in it; what each costs
+	TRES, BillingWeights             TRES // its total resources; the weight of each in billing
 }
 
-// Preemptible reports whether jobs of a higher tier may take the place of its jobs.
+// Preemptible reports whether jobs of a higher priority tier may preempt jobs of the partition.
 func (p *Partition) Preemptible() bool { return p.PreemptMode != "OFF" && p.PreemptMode != "" }
 
 var partitionsArgs = []string{"--all", "--oneliner", "show", "partitions"}
 
-// Partitions returns all partitions, those included that are hidden from the user.
+// Partitions returns all partitions, including those hidden from the user.
 func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return stream(ctx, c, ParsePartitions, "scontrol", partitionsArgs...)
 }
 
-// ParsePartitions reads scontrol show partitions, with and without --oneliner.
+// ParsePartitions parses scontrol show partitions, with or without --oneliner.
 func ParsePartitions(r io.Reader) ([]Partition, error) {
 	s := newRecords("partitions", "PartitionName", r)
 	return readAll(s, func(p *Partition) {
@@ -127,7 +127,7 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 			case "OverSubscribe":
 				p.OverSubscribe = s.word(value)
 				p.Exclusive = p.Exclusive || strings.HasPrefix(p.OverSubscribe, "EXCLUSIVE")
-			case "Exclusive": // since 24.11; each of the others before
+			case "Exclusive": // since 24.11; before, each kind had its own key
 				p.ExclusiveUser = string(value) == "USER"
 				p.ExclusiveTopo = string(value) == "TOPO"
 				p.Exclusive = p.Exclusive || string(value) == "NODE"
@@ -162,8 +162,8 @@ func ParsePartitions(r io.Reader) ([]Partition, error) {
 
 func yes(value []byte) bool { return strings.EqualFold(string(value), "yes") }
 
-// JobDefaults reads DefCpuPerGPU and DefMemPerGPU of JobDefaults, which a partition
-// and the cluster's configuration have.
+// JobDefaults parses DefCpuPerGPU and DefMemPerGPU (MiB) in JobDefaults, of a partition or of
+// the configuration.
 func JobDefaults(list string) (cpuPerGPU, memPerGPU Limit[int64]) {
 	for item := range List(list).All() {
 		name, value, _ := strings.Cut(item, "=")

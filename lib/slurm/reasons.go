@@ -2,28 +2,28 @@ package slurm
 
 import "strings"
 
-// Explanation explains in plain words why a job waits, and what can be done.
+// Explanation is a plain text about why a job waits, and what the user can do.
 type Explanation struct {
 	Plain  string // a few words
 	Advice string // what the user can do
 }
 
-// reasons are the reason codes of squeue's manual.
+// reasons maps the reason codes of squeue's manual to explanations.
 var reasons = map[string]Explanation{
-	"None":      {"not considered yet", "wait for the scheduler's next turn"},
+	"None":      {"not considered yet", "wait for the scheduler's next cycle"},
 	"Priority":  {"jobs with a higher priority come first", "wait; a shorter time limit or fewer resources may fit into a hole (fairshare holes), another partition may be free (fairshare where)"},
 	"Resources": {"next in line: waits for nodes to become free", "wait; with a shorter time limit or fewer resources it may start sooner (fairshare holes)"},
 	"Cleaning":  {"its last run is still being cleaned up", "wait; it was requeued"},
 	"Reserved":  {"kept for a job of higher priority", "wait"},
 
-	"Dependency":                  {"waits for another job", "wait for what it depends on, or change that with scontrol update job=ID dependency="},
-	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or take the dependency away with scontrol update job=ID dependency="},
+	"Dependency":                  {"waits for another job", "wait for that job, or change the dependency with scontrol update job=ID dependency="},
+	"DependencyNeverSatisfied":    {"waits for a job that can no longer fulfil its condition", "it will never start: cancel it with scancel, or remove the dependency with scontrol update job=ID dependency="},
 	"BeginTime":                   {"will start at a later time", "wait for the time given with --begin, or change it with scontrol update job=ID starttime=now"},
 	"JobHeldUser":                 {"held by its owner", "release it with scontrol release ID"},
 	"JobHeldAdmin":                {"held by an administrator", "ask the administrators"},
 	"JobHoldMaxRequeue":           {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"SystemFailure":               {"a failure of Slurm, a file system or the network", "scontrol release ID once that is repaired; tell the administrators"},
-	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; tell the administrators if it happens again"},
+	"SystemFailure":               {"a failure of Slurm, a file system or the network", "report it to the administrators; after the repair: scontrol release ID"},
+	"launch_failed_requeued_held": {"could not be launched on its nodes, and is held", "scontrol release ID; if it happens again, report it to the administrators"},
 	"RequeueHold":                 {"requeued and held", "scontrol release ID"},
 	"job_requeued_in_held_state":  {"requeued and held", "scontrol release ID"},
 	"SpecialExit":                 {"ended with a special exit status, and is held", "see its output, then scontrol release ID"},
@@ -45,33 +45,33 @@ var reasons = map[string]Explanation{
 	"InactiveLimit":            {"reached the limit of inactivity", "cancel it and submit it again"},
 	"Licenses":                 {"waits for licenses", "wait until others release theirs"},
 	"NodeList":                 {"nodes it needs are in use or missing", "wait, or do not request nodes by name"},
-	"FrontEndDown":             {"no front end can run it", "wait; tell the administrators"},
+	"FrontEndDown":             {"no front end can run it", "wait, and report it to the administrators"},
 	"NonZeroExitCode":          {"its last run failed", "see its output"},
 	"OutOfMemory":              {"its last run ran out of memory", "request more with --mem"},
 	"Prolog":                   {"its prolog is still running", "wait"},
 	"DeadLine":                 {"cannot meet its deadline", "it will never start: submit it with a later --deadline"},
 	"BurstBufferResources":     {"waits for space in the burst buffer", "wait"},
 	"BurstBufferStageIn":       {"its data is being staged in", "wait"},
-	"BurstBufferOperation":     {"the burst buffer failed", "tell the administrators"},
-	"SchedDefer":               {"was asked to start immediately, which this cluster delays", "wait"},
-	"FedJobLock":               {"another cluster of the federation looks at it", "wait"},
+	"BurstBufferOperation":     {"the burst buffer failed", "report it to the administrators"},
+	"SchedDefer":               {"was submitted with --immediate, which this cluster delays", "wait"},
+	"FedJobLock":               {"another cluster of the federation considers it", "wait"},
 	"PowerNotAvail":            {"not enough power", "wait"},
 	"PowerReserved":            {"the power is reserved", "wait"},
 	"QOSUsageThreshold":        {"its QoS is over its threshold of usage", "wait until usage has decayed, or use another QoS"},
-	"QOSTimeLimit":             {"its QoS has used up its time", "use another QoS, or wait until usage has decayed"},
-	"QOSJobLimit":              {"its QoS runs as many jobs as it may", "wait for jobs of the QoS to end"},
-	"QOSResourceLimit":         {"its QoS uses as much as it may", "wait for jobs of the QoS to end, or use another QoS"},
-	"AssociationJobLimit":      {"its account or user runs as many jobs as it may", "wait for jobs of the account to end"},
-	"AssociationResourceLimit": {"its account or user uses as much as it may", "wait for jobs of the account to end, or use another account"},
-	"AssociationTimeLimit":     {"its account or user has used up its time", "use another account, or wait until usage has decayed"},
+	"QOSTimeLimit":             {"its QoS has reached its limit of used time", "use another QoS, or wait until usage has decayed"},
+	"QOSJobLimit":              {"its QoS has reached its limit of running jobs", "wait for jobs of the QoS to end"},
+	"QOSResourceLimit":         {"its QoS has reached its limit of resources", "wait for jobs of the QoS to end, or use another QoS"},
+	"AssociationJobLimit":      {"its account or user has reached the limit of running jobs", "wait for jobs of the account to end"},
+	"AssociationResourceLimit": {"its account or user has reached the limit of resources", "wait for jobs of the account to end, or use another account"},
+	"AssociationTimeLimit":     {"its account or user has reached the limit of used time", "use another account, or wait until usage has decayed"},
 	"MaxRequeue":               {"was requeued too often", "find out why it fails, then scontrol release ID"},
-	"JobArrayTaskLimit":        {"as many tasks of the array run as it allows itself", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
-	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next turn"},
+	"JobArrayTaskLimit":        {"the array has reached its own limit of running tasks", "wait, or raise the limit with scontrol update job=ID arraytaskthrottle="},
+	"WaitingForScheduling":     {"not considered yet", "wait for the scheduler's next cycle"},
 	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": {
 		"its nodes are down, drained, or kept for partitions that come first", "wait, or choose another partition (fairshare where)"},
 }
 
-// limits are the pieces of which Slurm builds the codes of limits, such as
+// limitWhat explains the parts of which Slurm composes the codes of limits, such as
 // QOSMaxGRESPerUser or AssocGrpCPUMinutesLimit.
 var limitWhat = []struct{ word, plain string }{
 	{"BillingRunMin", "billed minutes of running jobs"}, {"BillingMin", "billed minutes"}, {"Billing", "billing units"},
@@ -83,8 +83,8 @@ var limitWhat = []struct{ word, plain string }{
 	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"}, {"Wall", "time"}, {"Job", "running jobs"},
 }
 
-// ExplainReason explains a reason as squeue prints it. Reasons it does not know
-// are repeated.
+// ExplainReason explains a reason as squeue prints it. An unknown reason is returned as it is
+// printed.
 func ExplainReason(reason string) Explanation {
 	if e, ok := reasons[reason]; ok {
 		return e
@@ -104,7 +104,7 @@ func ExplainReason(reason string) Explanation {
 		return reasons["Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"]
 	}
 	if reason == "" {
-		return Explanation{"Slurm gives no reason", "wait for the scheduler's next turn"}
+		return Explanation{"Slurm gives no reason", "wait for the scheduler's next cycle"}
 	}
 	return Explanation{reason, "see JOB REASON CODES in man squeue"}
 }
@@ -133,18 +133,18 @@ func explainLimit(code string) (Explanation, bool) {
 	}
 	switch {
 	case strings.HasPrefix(rest, "Min"):
-		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: it will not start like this"}, true
+		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: with this request it will never start"}, true
 	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
-		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: it will not start like this"}, true
+		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: with this request it will never start"}, true
 	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
-		return Explanation{"its user is at the limit that " + whose + " sets for one: " + what, advice}, true
+		return Explanation{"its user has reached a limit of " + whose + ": " + what, advice}, true
 	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
 		return Explanation{"requests more time than " + whose + " allows", "lower the limit with scontrol update job=ID timelimit="}, true
 	}
-	return Explanation{whose + " is at its limit: " + what, advice}, true
+	return Explanation{whose + " has reached its limit: " + what, advice}, true
 }
 
-// briefly are the most frequent reasons in at most 24 letters.
+// briefly maps the most frequent reasons to at most 24 characters.
 var briefly = map[string]string{
 	"Priority": "others come first", "Resources": "next: waits for nodes", "Dependency": "waits for another job", "DependencyNeverSatisfied": "never: its job failed",
 	"BeginTime": "begins later", "JobHeldUser": "held by its owner", "JobHeldAdmin": "held by an admin", "ReqNodeNotAvail": "nodes down or reserved",
@@ -153,8 +153,8 @@ var briefly = map[string]string{
 	"PartitionInactive": "partition starts none",
 }
 
-// Brief is why a job waits in at most 24 letters, for narrow screens; of reasons that are
-// rare it is the beginning of what Explain says.
+// Brief returns the reason in at most 24 characters, for narrow screens. For rare reasons, that
+// is the beginning of Explain's text.
 func (j *Job) Brief() string {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	text, ok := briefly[code]
@@ -180,8 +180,8 @@ func (j *Job) Brief() string {
 	return j.Explain().Plain
 }
 
-// WillNeverStart reports whether a job with that reason cannot start unless it,
-// or a limit, is changed.
+// WillNeverStart reports whether a job with this reason cannot start until the job or a limit
+// is changed.
 func WillNeverStart(reason string) bool {
 	switch code, _, _ := strings.Cut(reason, ","); code {
 	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS", "AccountNotAllowed",
@@ -192,7 +192,7 @@ func WillNeverStart(reason string) bool {
 	}
 }
 
-// Explain explains why a job waits by its reason and by what it requests.
+// Explain explains why a job waits, by its reason and its request.
 func (j *Job) Explain() Explanation {
 	e := ExplainReason(j.Reason)
 	switch code, detail, _ := strings.Cut(j.Reason, ","); {
@@ -208,9 +208,9 @@ func (j *Job) Explain() Explanation {
 	return e
 }
 
-// Considered reports whether the scheduler looks at a pending job: it is not held, and
-// waits for neither a time, another job, nor its own reservation. The reason
-// "Reservation" of a job without one says that others have reserved nodes it could use.
+// Considered reports whether the scheduler considers a pending job: it is not held, and does
+// not wait for a time, another job or its own reservation. Without a reservation of its own,
+// the reason "Reservation" means that nodes are reserved for others.
 func (j *Job) Considered() bool {
 	switch code, _, _ := strings.Cut(j.Reason, ","); code {
 	case "Reservation":
@@ -222,8 +222,8 @@ func (j *Job) Considered() bool {
 	return true
 }
 
-// Competes reports whether a pending job may take nodes that others want: the scheduler
-// looks at it, and no limit, license or throttle of its own keeps it back.
+// Competes reports whether a pending job competes for nodes: the scheduler considers it, and no
+// limit, license or array throttle holds it back.
 func (j *Job) Competes() bool {
 	code, _, _ := strings.Cut(j.Reason, ",")
 	switch code {

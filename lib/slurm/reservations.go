@@ -9,11 +9,12 @@ import (
 // Reservation is an advance reservation.
 type Reservation struct {
 	Name, State, Partition string
-	Nodes                  string // as a host list
-	Features               string // that its nodes must have
+	Nodes                  string // hostlist
+	Features               string // required of its nodes
 	Start, End             int64  // seconds since 1970
 	Flags                  List
-	// Users, Groups and Accounts may use it; a name after "-" may not. nil: none is named.
+	// Users, Groups and Accounts may use it; a name after "-" is excluded. nil: not restricted
+	// by this.
 	Users, Groups, Accounts []string
 	Licenses                string
 	TRES                    TRES
@@ -28,7 +29,7 @@ func (c *Client) Reservations(ctx context.Context) ([]Reservation, error) {
 	return stream(ctx, c, ParseReservations, "scontrol", reservationsArgs...)
 }
 
-// ParseReservations reads scontrol show reservation.
+// ParseReservations parses scontrol show reservation.
 func ParseReservations(r io.Reader) ([]Reservation, error) {
 	s := newRecords("reservation", "ReservationName", r)
 	return readAll(s, func(v *Reservation) {
@@ -77,9 +78,9 @@ func ParseReservations(r io.Reader) ([]Reservation, error) {
 	})
 }
 
-// License is a kind of license that the scheduler counts.
+// License is a license that the scheduler counts.
 type License struct {
-	Name                        string // such as matlab, or matlab@server of a remote one
+	Name                        string // such as matlab, or matlab@server for a remote license
 	Total, Used, Free, Reserved int64
 	Remote                      bool
 }
@@ -91,7 +92,7 @@ func (c *Client) Licenses(ctx context.Context) ([]License, error) {
 	return stream(ctx, c, ParseLicenses, "scontrol", licensesArgs...)
 }
 
-// ParseLicenses reads scontrol show licenses.
+// ParseLicenses parses scontrol show licenses.
 func ParseLicenses(r io.Reader) ([]License, error) {
 	s := newRecords("licenses", "LicenseName", r)
 	return readAll(s, func(l *License) {

@@ -15,16 +15,16 @@ import (
 // Batch is a batch job to submit.
 type Batch struct {
 	Options []string // arguments of sbatch, such as --time=10
-	Script  string   // path; "" with --wrap or Text
-	Text    []byte   // of the script, where it is not a file
+	Script  string   // path; "" if Options has --wrap, or with Text
+	Text    []byte   // the script itself, instead of a path
 	Args    []string // of the script
 	Env     []string // environment of sbatch and, unless --export says otherwise, of the job
-	// Hold stay open in sbatch, so that locks on them last until sbatch has ended
-	// even if this process is killed meanwhile.
+	// Hold are files that sbatch inherits, so that locks on them last until sbatch has ended
+	// even if this process is killed.
 	Hold []*os.File
 }
 
-// Argv are the arguments of sbatch.
+// Argv returns the arguments of sbatch.
 func (b Batch) Argv() []string {
 	argv := append([]string{"--parsable"}, b.Options...)
 	if b.Script != "" {
@@ -33,9 +33,9 @@ func (b Batch) Argv() []string {
 	return append(argv, b.Args...)
 }
 
-// Submit submits a batch job and returns its id. A job was submitted if sbatch printed an
-// id, whatever its exit status: it may have been killed right after. With an error, the
-// job was refused (RefusedJob), or it is not known whether it was submitted.
+// Submit submits a batch job and returns its id. If sbatch printed an id, the job was
+// submitted, whatever the exit status: sbatch may have been killed afterwards. An error means
+// that the job was refused (RefusedJob), or that it is unknown whether it was submitted.
 func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	cmd := command.Cmd{Name: "sbatch", Args: b.Argv(), Env: b.Env, DieWithParent: true, ExtraFiles: b.Hold}
 	if b.Text != nil {
@@ -49,7 +49,7 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	out, err := c.Command(ctx, cmd)
 	id, parseErr := parseSubmitted(out)
 	switch {
-	case parseErr == nil && (err == nil || strings.HasSuffix(string(out), "\n")): // else it may be cut off
+	case parseErr == nil && (err == nil || strings.HasSuffix(string(out), "\n")): // without the newline, the id may be truncated
 		return id, nil
 	case err != nil:
 		return "", err
@@ -57,8 +57,8 @@ func (c *Client) Submit(ctx context.Context, b Batch) (id string, err error) {
 	return "", parseErr
 }
 
-// whole is a file without a name from which a text can be read. Of what comes through a pipe,
-// sbatch would submit the first part if this process is killed before it has written the rest.
+// whole returns a file without a name that contains text. A pipe is not safe: if this process
+// were killed while writing, sbatch would submit the first part of the script.
 func whole(text []byte) (*os.File, error) {
 	f, err := unnamed()
 	if err != nil {
@@ -74,15 +74,15 @@ func whole(text []byte) (*os.File, error) {
 	return f, nil
 }
 
-// TestOnly asks the controller whether it would take a job, and submits none. An error may
-// be a refusal.
+// TestOnly asks the controller whether it would accept a job, without submitting it. An error
+// may be a refusal.
 func (c *Client) TestOnly(ctx context.Context, b Batch) error {
 	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: append([]string{"--test-only"}, b.Argv()...), Env: b.Env, DieWithParent: true})
 	return err
 }
 
-// refusals are words by which sbatch says that a job as it is will not be taken: of the
-// controller, in all versions from 20.11 on, and of sbatch's own reading of options.
+// refusals are messages about a job that Slurm will not accept as it is: of the controller, in
+// all versions from 20.11, and of sbatch about its options.
 var refusals = []string{
 	"Invalid partition name specified", "Invalid account or account/partition combination", "Invalid qos specification", "Invalid qos for job",
 	"Node count specification invalid", "More processors requested than permitted",
@@ -101,41 +101,40 @@ var refusals = []string{
 	"This does not look like a batch script", "is not a valid", "Invalid time specification",
 }
 
-// RefusedJob reports whether an error of Submit or TestOnly says that Slurm does not take
-// the job as it is. It goes by Slurm's words, and what it does not know is not refused.
+// RefusedJob reports whether an error of Submit or TestOnly means that Slurm will not accept
+// the job as it is. An unknown message is not a refusal.
 func RefusedJob(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(refusals...)
 }
 
-// shortages are words by which sbatch does not take a job because of what the controller
-// knows of nodes and partitions at this time: while nodes register after its start, and
-// while an administrator works on them, that may be anything.
+// shortages are messages about nodes or partitions that are missing at the moment, for example
+// while nodes register after a start of the controller, or during maintenance.
 var shortages = []string{
 	"Requested node configuration is not available", "Requested topology configuration is not available",
 	"Requested partition configuration not available", "Required node not available", "Required partition not available",
 	"Requested nodes are busy", "Licenses currently unavailable",
 }
 
-// Unavailable reports whether an error of Submit or TestOnly says that no nodes are known
-// that the job could have, and that none was submitted.
+// Unavailable reports whether an error of Submit or TestOnly means that no suitable nodes are
+// known at the moment. The job was not submitted.
 func Unavailable(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(shortages...)
 }
 
-// limits are words by which sbatch takes no more jobs for the time being.
+// limits are messages about submissions that are refused at the moment.
 var limits = []string{"MaxSubmit", "GrpSubmit", "temporarily", "try again later", "Rate limit exceeded"}
 
-// AtLimit reports whether an error of Submit or TestOnly says that no more jobs are taken
-// for the time being, and that none was submitted.
+// AtLimit reports whether an error of Submit or TestOnly means that no more jobs are accepted
+// at the moment. The job was not submitted.
 func AtLimit(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Failure == Refused && e.Exit.Code > 0 && e.Says(limits...)
 }
 
-// parseSubmitted reads what sbatch --parsable prints: the id, and perhaps the
-// cluster. A site's own sbatch may say more before.
+// parseSubmitted parses the output of sbatch --parsable: ID or ID;CLUSTER on the last line. A
+// site's wrapper of sbatch may print other lines before.
 func parseSubmitted(out []byte) (string, error) {
 	text := strings.TrimSpace(string(out))
 	id, _, _ := strings.Cut(text[strings.LastIndexByte(text, '\n')+1:], ";")

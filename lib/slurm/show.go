@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// records reads the output of "scontrol show", of one line for each record or of
-// several. Every record begins with the key first at the beginning of a line.
+// records splits the output of "scontrol show", one-line or multi-line, into records. Every
+// record starts with the key first at the beginning of a line.
 type records struct {
 	*values
 	scan  *recordScanner
 	first []byte
-	// loose allows lines that begin with anything and belong to the record before:
-	// the name of a job may contain a newline.
+	// loose appends lines with any beginning to the record before them, as the name of a job
+	// may contain a newline.
 	loose bool
 
-	line   []byte // read ahead, of the next record
+	line   []byte // first line of the next record, if ahead
 	ahead  bool
 	record []byte
-	at     int // number of the record's first line
+	at     int // line number of the record
 	err    error
 }
 
@@ -29,7 +29,7 @@ func newRecords(what, first string, r io.Reader) *records {
 	return &records{values: newValues(), scan: newRecordScanner("scontrol show "+what, r), first: []byte(first + "=")}
 }
 
-// next goes to the next record, and reports whether there is one.
+// next reads the next record and reports whether there is one.
 func (s *records) next() bool {
 	s.record = s.record[:0]
 	for s.err == nil {
@@ -65,9 +65,9 @@ func (s *records) next() bool {
 	return s.err == nil && len(s.record) > 0
 }
 
-// fields calls each with the key and the value of each KEY=VALUE word of the
-// record, in their order, until it returns false. A value of free text, such as a
-// reason, is cut at its first blank. What follows it may imitate other keys: stop there.
+// fields calls each with the key and the value of each KEY=VALUE word of the record, in order,
+// until it returns false. Free text, such as a reason, is cut at its first blank, and its
+// further words may look like other keys: return false there.
 func (s *records) fields(each func(key, value []byte) bool) {
 	fields(s.record, each)
 }
@@ -86,7 +86,7 @@ func fields(record []byte, each func(key, value []byte) bool) {
 	}
 }
 
-// check remembers that a value is not what it should be.
+// check records an error if a value is not as expected.
 func (s *records) check(ok bool, key, value []byte, want string) {
 	if !ok && s.err == nil {
 		name, _, _ := strings.Cut(strings.TrimPrefix(string(clip(s.record)), string(s.first)), " ")
@@ -94,7 +94,7 @@ func (s *records) check(ok bool, key, value []byte, want string) {
 	}
 }
 
-// number is a whole number; nothing is 0.
+// number parses a whole number; an empty value is 0.
 func (s *records) number(key, value []byte) int64 {
 	if none(string(value)) {
 		return 0
@@ -128,7 +128,7 @@ func (s *records) counts(key, value []byte) TRES {
 	return t
 }
 
-// readAll reads all records.
+// readAll parses all records.
 func readAll[R any](s *records, read func(*R)) ([]R, error) {
 	var all []R
 	for s.next() {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Factors is what sprio says of one pending job in one partition: each factor
-// as a number from 0 to 1 (Norm) and times its weight (Weighted, rounded).
+// Factors is a row of sprio: the factors of one pending job in one partition.
 type Factors struct {
 	ID        uint64
 	Partition string
@@ -17,19 +16,20 @@ type Factors struct {
 	Age, Assoc, FairShare, JobSize, PartitionFactor, QOS Factor
 
 	Site, Nice float64
-	TRES       []TRESFactor // may be shared between rows
+	TRES       []TRESFactor // shared between rows: do not change
 }
 
-// Factor is one factor: 0 to 1, and as its share of the priority.
+// Factor is a priority factor: from 0 to 1 (Norm), and multiplied by its weight (Weighted,
+// rounded by sprio).
 type Factor struct{ Norm, Weighted float64 }
 
-// TRESFactor is the factor of one trackable resource, by its name in lower case.
+// TRESFactor is the factor of one trackable resource; its name is in lower case.
 type TRESFactor struct {
 	Name string
 	Factor
 }
 
-// sprioColumns name the columns for messages.
+// sprioColumns are the names of the columns, for messages.
 var sprioColumns = []string{
 	"job id", "partition", "user", "priority", "age", "weighted age", "assoc", "weighted assoc",
 	"fair share", "weighted fair share", "job size", "weighted job size", "partition factor", "weighted partition factor",
@@ -38,7 +38,7 @@ var sprioColumns = []string{
 
 var sprioLayout = layout{"sprio", '|', endOfRecord}
 
-// EachFactors reads sprio's rows one by one. The row is good for one call.
+// EachFactors calls each with the rows of sprio. The row is valid during the call.
 func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) error {
 	return c.Stream(ctx, func(r io.Reader) error { return scanSprio(r, each) },
 		"sprio", "--noheader", "--local", "--format=%i|%r|%u|%Y|%a|%A|%b|%B|%f|%F|%j|%J|%p|%P|%q|%Q|%S|%N|%t|%T"+endOfRecord)
@@ -46,7 +46,7 @@ func (c *Client) EachFactors(ctx context.Context, each func(*Factors) error) err
 
 func scanSprio(r io.Reader, each func(*Factors) error) error {
 	c := newColumns(r, sprioLayout, sprioColumns)
-	// Many jobs request the same.
+	// Many jobs have the same request.
 	lists := memo[[]TRESFactor]{parse: parseTRESFactors}
 	var both []byte
 	tres := func() []TRESFactor {
@@ -69,8 +69,8 @@ func scanSprio(r io.Reader, each func(*Factors) error) error {
 	return c.err
 }
 
-// parseTRESFactors joins sprio's two lists, cpu=0.06,gres/gpu=0.25 and, behind a
-// bar, cpu=6,gres/gpu=125. sprio leaves out what is nothing.
+// parseTRESFactors joins the two lists of sprio: cpu=0.06,gres/gpu=0.25 and, after a bar,
+// cpu=6,gres/gpu=125. sprio omits zeros.
 func parseTRESFactors(both string) ([]TRESFactor, bool) {
 	norm, weighted, _ := strings.Cut(both, "|")
 	norms := map[string]float64{}

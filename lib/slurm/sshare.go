@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Share is a row of sshare: an account, or a user in an account. The rows of a
-// tree come in order, each below its parent.
+// Share is a row of sshare: an account, or a user in an account. Each row comes after its
+// parent.
 type Share struct {
-	Depth     int // 0 is the root
+	Depth     int // 0: the root
 	Account   string
-	User      string // empty for an account
-	Partition string // where the association is for one partition only
+	User      string // "" for an account
+	Partition string // of an association for one partition
 
 	RawShares float64
-	Parent    bool // the shares are the parent's ("parent")
+	Parent    bool // the shares are those of the parent ("parent")
 
 	NormShares, RawUsage, NormUsage, EffectiveUsage float64
 
 	FairShare  float64 // 0 to 1
-	HasFactor  bool    // accounts have none
+	HasFactor  bool    // false for accounts
 	LevelFS    float64 // may be infinite; Fair Tree only
 	HasLevelFS bool
 
@@ -52,12 +52,12 @@ var shareColumns = []column[Share]{
 	{"TRESRunMins", func(c *columns, i int, s *Share) { s.TRESRunMins = c.text(i) }},
 }
 
-// Shares returns the whole tree of associations, as sshare prints it.
+// Shares returns the tree of associations, in sshare's order.
 func (c *Client) Shares(ctx context.Context) ([]Share, error) {
 	return stream(ctx, c, ParseShares, "sshare", "--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
 }
 
-// ParseShares reads sshare's rows.
+// ParseShares parses the output of sshare.
 func ParseShares(r io.Reader) ([]Share, error) {
 	var tree []Share
 	err := rows(r, barLayout("sshare"), shareColumns, func(s *Share) error {
@@ -73,7 +73,7 @@ func ParseShares(r io.Reader) ([]Share, error) {
 	return tree, nil
 }
 
-// Name is user@account, or the account.
+// Name returns user@account, or the account.
 func (s *Share) Name() string {
 	if s.User == "" {
 		return s.Account
@@ -81,7 +81,7 @@ func (s *Share) Name() string {
 	return s.User + "@" + s.Account
 }
 
-// SharesText is the raw shares as sshare prints them.
+// SharesText returns the raw shares as sshare prints them.
 func (s *Share) SharesText() string {
 	if s.Parent {
 		return "parent"

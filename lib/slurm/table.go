@@ -13,14 +13,13 @@ import (
 	"time"
 )
 
-// maxRecord limits one record; the nodes of a job can make it long.
+// maxRecord limits the bytes of one record; the node list of a job can be long.
 const maxRecord = 4 << 20
 
-// endOfRecord closes every record whose last column could be cut short
-// without anyone noticing.
+// endOfRecord ends every record, so that a truncated last column is detected.
 const endOfRecord = "|~"
 
-// recordScanner reads lines, each split at the bars.
+// recordScanner reads records and splits them into columns.
 type recordScanner struct {
 	command string
 	lines   *bufio.Reader
@@ -36,8 +35,8 @@ func (s *recordScanner) fail(format string, args ...any) error {
 	return parseError(s.command, s.line, format, args...)
 }
 
-// next returns the next record without its end, valid until the following
-// call. A record ends with end and a newline; newlines within it are its own.
+// next returns the next record without its end, valid until the next call. A record ends with
+// end and a newline, and may contain newlines.
 func (s *recordScanner) next(end string) ([]byte, error) {
 	s.buf = s.buf[:0]
 	for {
@@ -78,7 +77,7 @@ func clip(b []byte) []byte {
 	return b
 }
 
-// cut splits a record into columns; the last keeps its separators.
+// cut splits a record into columns; the last one may contain separators.
 func (s *recordScanner) cut(record []byte, separator byte, columns [][]byte) error {
 	for i := range len(columns) - 1 {
 		field, rest, found := bytes.Cut(record, []byte{separator})
@@ -91,23 +90,22 @@ func (s *recordScanner) cut(record []byte, separator byte, columns [][]byte) err
 	return nil
 }
 
-// A layout is how a command was asked to print its rows.
+// A layout is the format of the rows that a command prints.
 type layout struct {
 	command   string
 	separator byte
-	end       string // closes a row, before the newline
+	end       string // of a row, before the newline
 }
 
-// columns reads the columns of one row after the other, remembering the first
-// problem.
+// columns parses the columns of one row after the other, and keeps the first error.
 type columns struct {
 	*values
 	layout
 	scan  *recordScanner
 	err   error
 	names []string
-	cells [][]byte // of the row at hand, valid until the next one
-	last  []string // the latest text of each column
+	cells [][]byte // of the current row
+	last  []string // the last text of each column, for recent
 }
 
 func newColumns(r io.Reader, form layout, names []string) *columns {
@@ -116,7 +114,7 @@ func newColumns(r io.Reader, form layout, names []string) *columns {
 	}
 }
 
-// next goes to the next row, and reports whether there is one.
+// next reads the next row and reports whether there is one.
 func (c *columns) next() bool {
 	if c.err != nil {
 		return false
@@ -132,15 +130,14 @@ func (c *columns) next() bool {
 	return err == nil
 }
 
-// A column is one of those that a command can be asked for, and sets what a record
-// has of it.
+// A column is a column that a command can print, and sets a field of a record from it.
 type column[R any] struct {
 	name string
 	set  func(c *columns, i int, to *R)
 }
 
-// rows reads rows of these columns one by one. The record that each is called
-// with is good for that call.
+// rows parses rows of these columns and calls each with a record of every row. The record is
+// valid during the call.
 func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) error) error {
 	c := newColumns(r, form, columnNames(asked))
 	for c.next() {
@@ -155,7 +152,7 @@ func rows[R any](r io.Reader, form layout, asked []column[R], each func(*R) erro
 	return c.err
 }
 
-// pick returns the columns of these names.
+// pick returns the columns with these names.
 func pick[R any](all []column[R], names ...string) []column[R] {
 	picked := make([]column[R], len(names))
 	for i, name := range names {
@@ -172,7 +169,7 @@ func columnNames[R any](asked []column[R]) []string {
 	return names
 }
 
-// collect gathers records into a slice.
+// collect returns a function that appends records to a slice.
 func collect[R any](into *[]R) func(*R) error {
 	return func(r *R) error {
 		*into = append(*into, *r)
@@ -180,7 +177,7 @@ func collect[R any](into *[]R) func(*R) error {
 	}
 }
 
-// check remembers that a cell is not what it should be.
+// check records an error if a cell is not as expected.
 func (c *columns) check(ok bool, i int, want string) {
 	if !ok && c.err == nil {
 		c.err = c.scan.fail("%s: %q: expected %s", c.names[i], clip(c.cells[i]), want)
@@ -219,11 +216,11 @@ func parseFloat(b []byte) (float64, bool) {
 	return f, err == nil && !math.IsNaN(f)
 }
 
-// tens are the powers of ten that a float64 holds exactly.
+// tens are the powers of ten that a float64 represents exactly.
 var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// shortDecimal reads numbers like 12 and 0.1178571, as nearly all are. Up to 15
-// digits the quotient of two exact numbers is the nearest one.
+// shortDecimal parses numbers such as 12 and 0.1178571, the usual case. With up to 15 digits,
+// the quotient of two exactly represented numbers is the correctly rounded result.
 func shortDecimal(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 15 {
 		return 0, false
@@ -246,7 +243,7 @@ func shortDecimal(b []byte) (float64, bool) {
 	return float64(n) / tens[len(b)-1-point], true
 }
 
-// recent is a text, without a copy if it is that of the row before.
+// recent returns a text, without a copy if it equals that of the previous row.
 func (c *columns) recent(i int) string {
 	if string(c.cells[i]) != c.last[i] {
 		c.last[i] = string(c.cells[i])
@@ -261,10 +258,10 @@ func (c *columns) text(i int) string {
 	return c.last[i]
 }
 
-// word is text in which Slurm's words for nothing are empty.
+// word returns a text; Slurm's words for an unset value become "".
 func (c *columns) word(i int) string { return orEmpty(c.text(i)) }
 
-// state is a state of a job, without what follows it, such as "by 0" of CANCELLED.
+// state returns the state of a job without additions such as "by 0" in "CANCELLED by 0".
 func (c *columns) state(i int) string {
 	state, _, _ := strings.Cut(c.text(i), " ")
 	state = strings.TrimSuffix(state, "+")
@@ -272,7 +269,7 @@ func (c *columns) state(i int) string {
 	return state
 }
 
-// optional is a number that may be missing: 0.
+// optional parses a number; a missing one is 0.
 func (c *columns) optional(i int) uint64 {
 	if none(string(c.cells[i])) {
 		return 0
@@ -304,7 +301,7 @@ func (c *columns) exit(i int) Exit {
 	return e
 }
 
-// count is a limit of a count.
+// count parses a limit of a count.
 func (c *columns) count(i int) Limit[int64] {
 	n, ok := parseCount(string(c.cells[i]))
 	c.check(ok, i, "a number")
@@ -317,7 +314,7 @@ func (c *columns) wall(i int) Limit[time.Duration] {
 	return d
 }
 
-// amount is a number that may be missing: 0.
+// amount parses a decimal number; a missing one is 0.
 func (c *columns) amount(i int) float64 {
 	if none(string(c.cells[i])) {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestRefusal is why sbatch --test-only says no, in its own words.
+// TestRefusal returns the message of sbatch --test-only about a job that it refuses.
 func TestRefusal(stderr string) string {
 	var said []string
 	for line := range strings.Lines(stderr) {
@@ -25,8 +25,8 @@ func TestRefusal(stderr string) string {
 	return strings.Join(said, ": ")
 }
 
-// SubmitEnv is the environment in which the user would run sbatch by hand: with
-// the defaults of SBATCH_ variables, such as the account.
+// SubmitEnv returns the environment in which a user runs sbatch by hand, which includes the
+// defaults of SBATCH_ variables.
 func (c *Client) SubmitEnv() []string {
 	env := c.Env
 	if env == nil {
@@ -41,15 +41,15 @@ func (c *Client) SubmitEnv() []string {
 	return clean
 }
 
-// StartEstimate is sbatch's answer to --test-only.
+// StartEstimate is the answer of sbatch --test-only.
 type StartEstimate struct {
 	Start     time.Time
-	Nodes     string // as a node list
+	Nodes     string // hostlist
 	Partition string
 }
 
-// ParseStartEstimate reads what sbatch --test-only prints, on its standard error,
-// when Slurm would accept the job.
+// ParseStartEstimate parses what sbatch --test-only prints to standard error if Slurm would
+// accept the job.
 func ParseStartEstimate(text string) (StartEstimate, error) {
 	for line := range strings.Lines(text) {
 		_, rest, ok := strings.Cut(line, " to start at ")

@@ -10,7 +10,7 @@ import (
 	"unique"
 )
 
-// none reports whether a value is one of Slurm's words for nothing.
+// none reports whether a value is one of Slurm's words for an unset value.
 func none(value string) bool {
 	switch value {
 	case "", "(null)", "N/A", "n/a", "none", "None", "NONE", "n/s", "NOT_SET":
@@ -19,7 +19,7 @@ func none(value string) bool {
 	return false
 }
 
-// orEmpty turns Slurm's words for nothing into "".
+// orEmpty replaces Slurm's words for an unset value by "".
 func orEmpty(value string) string {
 	if none(value) {
 		return ""
@@ -27,11 +27,11 @@ func orEmpty(value string) string {
 	return value
 }
 
-// List is a list as Slurm prints it, joined by commas. It is kept as it is: of
-// thousands of nodes most have the same.
+// List is a list as Slurm prints it, separated by commas. It is not split in advance, as most
+// of thousands of nodes share the same few lists.
 type List string
 
-// All are the members of the list.
+// All iterates over the members of the list.
 func (l List) All() iter.Seq[string] {
 	return strings.FieldsFuncSeq(string(l), func(r rune) bool { return r == ',' })
 }
@@ -47,7 +47,7 @@ func (l List) Has(name string) bool {
 	return false
 }
 
-// names splits at commas; nothing and ALL are nil.
+// names splits a list at commas; an empty list and ALL are nil.
 func names(value string) []string {
 	if none(value) || strings.EqualFold(value, "ALL") {
 		return nil
@@ -55,19 +55,19 @@ func names(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 }
 
-// Limit is an upper bound. The zero Limit bounds nothing.
+// Limit is an upper limit. The zero Limit means unlimited.
 type Limit[T int64 | time.Duration] struct {
 	Set bool
 	Max T
 }
 
-// AtMost is a limit.
+// AtMost returns the limit n.
 func AtMost[T int64 | time.Duration](n T) Limit[T] { return Limit[T]{true, n} }
 
 // Allows reports whether n is within the limit.
 func (l Limit[T]) Allows(n T) bool { return !l.Set || n <= l.Max }
 
-// Or is the limit, or n where there is none.
+// Or returns the limit, or n if there is none.
 func (l Limit[T]) Or(n T) T {
 	if l.Set {
 		return l.Max
@@ -75,14 +75,13 @@ func (l Limit[T]) Or(n T) T {
 	return n
 }
 
-// parseNumber reads a whole number that is not negative.
+// parseNumber parses a nonnegative whole number.
 func parseNumber(s string) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 62)
 	return int64(n), err == nil
 }
 
-// parseCount reads a limit of a count: a number, or UNLIMITED and the words for
-// nothing.
+// parseCount parses a limit of a count: a number, UNLIMITED or a word for an unset value.
 func parseCount(s string) (Limit[int64], bool) {
 	switch {
 	case none(s), strings.EqualFold(s, "UNLIMITED"), s == "INFINITE", s == "-1":
@@ -92,7 +91,7 @@ func parseCount(s string) (Limit[int64], bool) {
 	return AtMost(n), ok
 }
 
-// parseWall reads a limit of a time.
+// parseWall parses a limit of a time.
 func parseWall(s string) (Limit[time.Duration], bool) {
 	d, ok := parseTimeLimit(s)
 	if none(s) || d == Unlimited {
@@ -101,12 +100,12 @@ func parseWall(s string) (Limit[time.Duration], bool) {
 	return AtMost(d), ok
 }
 
-// Unlimited is a time limit that never ends.
+// Unlimited is the time limit UNLIMITED.
 const Unlimited time.Duration = math.MaxInt64
 
-// ParseDuration reads a time limit as sbatch does: minutes, minutes:seconds,
-// hours:minutes:seconds, days-hours, days-hours:minutes,
-// days-hours:minutes:seconds, or UNLIMITED and its synonyms.
+// ParseDuration parses a time limit in the formats of sbatch: minutes, minutes:seconds,
+// hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds, or
+// UNLIMITED and its synonyms.
 func ParseDuration(s string) (time.Duration, error) {
 	bad := fmt.Errorf("invalid time limit %q: expected a form such as 90, 1:30:00 or 2-12", s)
 	switch s = strings.TrimSpace(s); strings.ToUpper(s) {
@@ -139,8 +138,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseTimeLimit is ParseDuration for what Slurm prints: its words for no limit
-// of its own are 0.
+// parseTimeLimit is ParseDuration for Slurm's output: its words for an unset limit are 0.
 func parseTimeLimit(s string) (time.Duration, bool) {
 	if none(s) || s == "Partition_Limit" {
 		return 0, true
@@ -149,7 +147,7 @@ func parseTimeLimit(s string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// FormatDuration writes a time limit for sbatch, to the second: 3:20:00, 2-12:00:00.
+// FormatDuration formats a time limit for sbatch, in seconds precision: 3:20:00, 2-12:00:00.
 func FormatDuration(d time.Duration) string {
 	if d == Unlimited {
 		return "UNLIMITED"
@@ -162,11 +160,11 @@ func FormatDuration(d time.Duration) string {
 	return clock
 }
 
-// timeLayout is how Slurm's commands print times when SLURM_TIME_FORMAT is unset.
+// timeLayout is the format of times in Slurm's output if SLURM_TIME_FORMAT is not set.
 const timeLayout = "2006-01-02T15:04:05"
 
-// ParseTime reads a time that a command of Slurm has printed, in local time, as
-// seconds since 1970. What is not known, or has not happened, is 0.
+// ParseTime parses a local time from Slurm's output and returns seconds since 1970, or 0 if the
+// time is unknown or the event has not happened.
 func ParseTime(s string) (int64, error) {
 	if t, ok := new(values).stamp([]byte(strings.TrimSpace(s))); ok {
 		return t, nil
@@ -174,9 +172,9 @@ func ParseTime(s string) (int64, error) {
 	return 0, fmt.Errorf("invalid time %q", s)
 }
 
-// ParseMemory reads an amount of memory as Slurm writes it, in MiB: a number,
-// perhaps with decimals, and K, M, G, T or P (powers of 1024). Without a letter it
-// is in MiB. A trailing n or c ("per node", "per CPU" in sacct) is left out.
+// ParseMemory parses a memory size in Slurm's format and returns MiB: a number with an optional
+// unit K, M, G, T or P (powers of 1024; the default is M). A trailing n or c ("per node", "per
+// CPU" in sacct) is ignored.
 func ParseMemory(s string) (float64, error) {
 	number := strings.TrimRight(strings.TrimSpace(s), "nc")
 	n, ok := parseScaled(number, 1<<20)
@@ -186,8 +184,8 @@ func ParseMemory(s string) (float64, error) {
 	return n / (1 << 20), nil
 }
 
-// FormatMemory writes bytes for --mem, rounded up to whole MiB, and at least 1M:
-// 0 would mean all memory of the node.
+// FormatMemory formats bytes for --mem, rounded up to whole MiB. The minimum is 1M, as 0 would
+// request all memory of the node.
 func FormatMemory(bytes int64) string {
 	const mib = 1 << 20
 	n := max(1, bytes/mib)
@@ -200,8 +198,8 @@ func FormatMemory(bytes int64) string {
 	return strconv.FormatInt(n, 10) + "M"
 }
 
-// parseScaled reads a number with a letter for a power of 1024; one without a
-// letter is in units of bare.
+// parseScaled parses a number with an optional unit K to P (powers of 1024); without one, the
+// number is in units of bare.
 func parseScaled(s string, bare float64) (float64, bool) {
 	if s == "" {
 		return 0, false
@@ -215,12 +213,12 @@ func parseScaled(s string, bare float64) (float64, bool) {
 	return n, err == nil && n >= 0 && n < math.MaxInt64
 }
 
-// TRES are counts of trackable resources by Slurm's name in lower case: cpu, mem
-// (in MiB), node, billing, gres/gpu, gres/gpu:a100, license/matlab. They may be
-// shared between records: never change one.
+// TRES maps trackable resources to amounts, by Slurm's names in lower case: cpu, mem (in MiB),
+// node, billing, gres/gpu, gres/gpu:a100, license/matlab. Records share maps: do not change
+// them.
 type TRES map[string]float64
 
-// GPUs counts the GPUs; those with a type count where no total is given.
+// GPUs returns the number of GPUs: gres/gpu or, without it, the sum over the types.
 func (t TRES) GPUs() float64 {
 	if n, ok := t["gres/gpu"]; ok {
 		return n
@@ -234,8 +232,7 @@ func (t TRES) GPUs() float64 {
 	return n
 }
 
-// ParseTRES reads a list like cpu=2,mem=1000M,gres/gpu=1. Memory without a unit is
-// in MiB, as everywhere in Slurm.
+// ParseTRES parses a list such as cpu=2,mem=1000M,gres/gpu=1. Memory without a unit is in MiB.
 func ParseTRES(s string) (TRES, error) {
 	t, ok := parseTRES(s)
 	if !ok {
@@ -271,13 +268,13 @@ func parseTRES(s string) (TRES, bool) {
 // GRES is a generic resource of a node, or of a job on it.
 type GRES struct {
 	Name  string // such as gpu
-	Type  string // such as a100, may be empty
+	Type  string // such as a100; may be empty
 	Count int64
 }
 
-// ParseGRES reads a list such as gpu:a100:4(S:0-1),shard:8, and the forms of
-// requests, gres:gpu:2, gres/gpu:2 and gres/gpu=2. A count may have K, M, G, T or
-// P, which are powers of 1024; without a count it is 1.
+// ParseGRES parses a list such as gpu:a100:4(S:0-1),shard:8, or a request in one of the forms
+// gres:gpu:2, gres/gpu:2 and gres/gpu=2. A count may have a unit K, M, G, T or P (powers of
+// 1024); the default count is 1.
 func ParseGRES(s string) ([]GRES, error) {
 	var all []GRES
 	for rest := orEmpty(strings.TrimSpace(s)); rest != ""; {
@@ -287,7 +284,7 @@ func ParseGRES(s string) ([]GRES, error) {
 		} else {
 			rest = ""
 		}
-		// A resource without a type is gpu:(null):2 among those in use.
+		// In GresUsed, a resource without a type is gpu:(null):2.
 		item, _, _ = strings.Cut(strings.Replace(item, ":(null)", "", 1), "(")
 		item = strings.TrimPrefix(strings.TrimPrefix(item, "gres:"), "gres/")
 		g := GRES{Count: 1}
@@ -307,7 +304,7 @@ func ParseGRES(s string) ([]GRES, error) {
 	return all, nil
 }
 
-// topComma is the first comma outside of brackets, or -1.
+// topComma returns the index of the first comma outside brackets, or -1.
 func topComma(s string) int {
 	depth := 0
 	return strings.IndexFunc(s, func(r rune) bool {
@@ -321,7 +318,7 @@ func topComma(s string) int {
 	})
 }
 
-// gpusIn counts the GPUs in a list of GRES; a list that is not one has none.
+// gpusIn counts the GPUs in a list of GRES; an invalid list has none.
 func gpusIn(list string) int64 {
 	all, _ := ParseGRES(list)
 	var n int64
@@ -333,13 +330,13 @@ func gpusIn(list string) int64 {
 	return n
 }
 
-// Exit is how a program ended.
+// Exit is how a program ended: its exit code, or the signal that killed it.
 type Exit struct {
 	Code   int
 	Signal int
 }
 
-// Status is the exit status as a shell would tell it.
+// Status returns the exit status as a shell reports it: 128+N for signal N.
 func (e Exit) Status() int {
 	if e.Signal != 0 {
 		return 128 + e.Signal
@@ -347,7 +344,7 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// parseExit reads CODE:SIGNAL, or the wait status that squeue prints before 23.02.
+// parseExit parses CODE:SIGNAL, or the wait status that squeue printed before 23.02.
 func parseExit(s string) (Exit, bool) {
 	code, signal, isPair := strings.Cut(s, ":")
 	c, err1 := strconv.ParseUint(code, 10, 32)
@@ -360,7 +357,7 @@ func parseExit(s string) (Exit, bool) {
 	return Exit{int(c), int(n)}, err1 == nil && err2 == nil
 }
 
-// countIDs counts the numbers in 0-3,7.
+// countIDs counts the numbers in a list such as 0-3,7.
 func countIDs(ids string) (int64, bool) {
 	var n int64
 	for part := range strings.SplitSeq(ids, ",") {
@@ -378,14 +375,13 @@ func countIDs(ids string) (int64, bool) {
 	return n, true
 }
 
-// memo remembers what was parsed: in a long listing nearly every value has been
-// seen before.
+// memo caches parsed values: in a long listing, most values repeat.
 type memo[T any] struct {
 	parse func(string) (T, bool)
 	known map[string]T
 }
 
-// maxKnown limits how many different values are remembered.
+// maxKnown limits the number of cached values.
 const maxKnown = 100_000
 
 func (m *memo[T]) get(b []byte) (T, bool) {
@@ -403,7 +399,7 @@ func (m *memo[T]) get(b []byte) (T, bool) {
 	return v, ok
 }
 
-// values reads the cells of a listing, with one copy of each text.
+// values parses the cells of a listing and keeps one copy of each text.
 type values struct {
 	texts  memo[string]
 	hours  memo[int64]
@@ -424,7 +420,7 @@ func (v *values) text(b []byte) string {
 	return s
 }
 
-// word is text in which Slurm's words for nothing are empty.
+// word returns a text; Slurm's words for an unset value become "".
 func (v *values) word(b []byte) string {
 	if none(string(b)) {
 		return ""
@@ -432,8 +428,8 @@ func (v *values) word(b []byte) string {
 	return v.text(b)
 }
 
-// stamp reads 2026-11-20T17:50:56 in the local time zone as seconds since 1970; 0
-// stands for Slurm's words for no time.
+// stamp parses a local time such as 2026-11-20T17:50:56 and returns seconds since 1970; Slurm's
+// words for an unset time are 0.
 func (v *values) stamp(b []byte) (int64, bool) {
 	switch string(b) {
 	case "", "N/A", "Unknown", "None", "NONE", "(null)", "InvalidDate", "Invalid":
@@ -464,7 +460,7 @@ func twoDigits(b []byte) (int64, bool) {
 	return int64(b[0]-'0')*10 + int64(b[1]-'0'), true
 }
 
-// Time is a time of a record, the zero time where that is not known.
+// Time converts seconds since 1970; 0 becomes the zero time.
 func Time(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}

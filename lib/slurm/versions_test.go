@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestVersions reads what the same cluster with the same jobs prints in other
-// versions of Slurm. Ids and times differ, what is read of them does not.
+// TestVersions parses the output of other versions of Slurm about the same cluster and jobs.
+// Ids and times differ; the parsed result must not.
 func TestVersions(t *testing.T) {
 	inUTC(t)
 	for _, version := range []string{"21.08.8-2", "22.05.8", "23.11.10", "25.11.7"} {
@@ -222,8 +222,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestOtherCaptures reads what clusters of other versions printed, with the same jobs
-// but without limits.
+// TestOtherCaptures parses the output of clusters with other versions and the same jobs, but
+// without limits.
 func TestOtherCaptures(t *testing.T) {
 	inUTC(t)
 	for _, version := range []string{"20.11.4", "24.11.5", "26.05.5"} {

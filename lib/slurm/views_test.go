@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// captured is the output of a command on a real cluster.
+// captured returns output of a command on a real cluster.
 func captured(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "22.05.8", "queue", name))
@@ -24,7 +24,7 @@ func captured(t testing.TB, name string) []byte {
 	return b
 }
 
-// capturedMark ended the rows of squeue when they were captured.
+// capturedMark is the end of squeue's rows in the captures.
 const capturedMark = "0123456789abcdef"
 
 func inUTC(t *testing.T) {
@@ -34,7 +34,7 @@ func inUTC(t *testing.T) {
 	t.Cleanup(func() { time.Local = was })
 }
 
-// parseJobs reads what squeue prints for EachJob.
+// parseJobs parses the output of squeue for EachJob.
 func parseJobs(r io.Reader) ([]Job, error) {
 	var jobs []Job
 	err := rows(r, jobsLayout(capturedMark), jobColumns, collect(&jobs))
@@ -82,7 +82,7 @@ func TestParseJobs(t *testing.T) {
 	}
 }
 
-// Nothing of an output that is cut off anywhere may be used.
+// Truncated output must never be used, wherever it ends.
 func TestCutOff(t *testing.T) {
 	inUTC(t)
 	parsers := map[string]func(io.Reader) error{
@@ -107,7 +107,7 @@ func TestCutOff(t *testing.T) {
 		command, _, _ := strings.Cut(name, ".")
 		for cut := 1; cut < len(whole); cut += 1 + len(whole)/300 {
 			if whole[cut-1] == '\n' {
-				continue // whole lines: the command's exit status tells
+				continue // whole lines: only the exit status of the command shows it
 			}
 			err := parse(bytes.NewReader(whole[:cut]))
 			if err == nil {
@@ -124,7 +124,7 @@ func TestCutOff(t *testing.T) {
 
 func lastLine(b []byte) []byte { return b[bytes.LastIndexByte(b, '\n')+1:] }
 
-// A user cannot make a row by the name of a job.
+// The name of a job cannot add a row.
 func TestForgedRow(t *testing.T) {
 	inUTC(t)
 	row := string(bytes.SplitAfterN(captured(t, "squeue.txt"), []byte("\n"), 2)[0])
@@ -135,7 +135,7 @@ func TestForgedRow(t *testing.T) {
 	}
 }
 
-// Other versions write some columns differently.
+// Other versions format some columns differently.
 func TestOtherVersions(t *testing.T) {
 	inUTC(t)
 	row := "9|9|9|N/A|0|0|eve|(null)|gpu|(null)|PENDING|4294901758|-5|2026-11-20T17:50:56|Unknown|N/A|N/A|NONE|UNLIMITED|2-4|8|cpu=8,mem=0.50T,node=2,gres/gpu:h100=2|" +
@@ -148,7 +148,7 @@ func TestOtherVersions(t *testing.T) {
 	if j.Limit != Unlimited || j.Nodes != 2 || j.GPUs() != 2 || j.TRES["mem"] != 524288 || j.Account != "" || j.HetID != 0 || j.Nice != -5 || j.End != 0 {
 		t.Errorf("%+v", j)
 	}
-	j.TRES = nil // GPUs are not among the cluster's tracked resources
+	j.TRES = nil // a cluster that does not track GPUs
 	if j.GPURequest = "node:gres/gpu:1"; j.GPUs() != 2 {
 		t.Errorf("%v GPUs; want one on each of two nodes", j.GPUs())
 	}
@@ -305,11 +305,11 @@ func TestExplainReason(t *testing.T) {
 	for reason, want := range map[string]string{
 		"Priority":                               "jobs with a higher priority come first",
 		"QOSMaxWallDurationPerJobLimit":          "requests more time than its QoS allows a job",
-		"QOSMaxGRESPerUser":                      "its user is at the limit that its QoS sets for one: GPUs",
-		"QOSGrpCpuLimit":                         "its QoS is at its limit: CPUs",
-		"AssocGrpCPUMinutesLimit":                "its account is at its limit: CPU minutes",
-		"AssocMaxJobsLimit":                      "its account is at its limit: running jobs",
-		"MaxCpuPerAccount":                       "its account is at its limit: CPUs",
+		"QOSMaxGRESPerUser":                      "its user has reached a limit of its QoS: GPUs",
+		"QOSGrpCpuLimit":                         "its QoS has reached its limit: CPUs",
+		"AssocGrpCPUMinutesLimit":                "its account has reached its limit: CPU minutes",
+		"AssocMaxJobsLimit":                      "its account has reached its limit: running jobs",
+		"MaxCpuPerAccount":                       "its account has reached its limit: CPUs",
 		"ReqNodeNotAvail, UnavailableNodes:gpu2": "nodes it needs are down, drained or reserved (gpu2)",
 		"SomethingNew":                           "SomethingNew",
 	} {
@@ -322,7 +322,7 @@ func TestExplainReason(t *testing.T) {
 		considered, competes bool
 	}{
 		{Job{Reason: "Priority"}, true, true}, {Job{Reason: "Dependency"}, false, false}, {Job{Reason: "JobHeldUser"}, false, false},
-		// Others have reserved nodes that the job could use; it waits in line all the same.
+		// Nodes are reserved for others; the job still competes for the rest.
 		{Job{Reason: "Reservation"}, true, true}, {Job{Reason: "Reservation", Reservation: "mine"}, false, false},
 		{Job{Reason: "QOSGrpGRES"}, true, false}, {Job{Reason: "AssocMaxJobsLimit"}, true, false}, {Job{Reason: "Licenses"}, true, false},
 		{Job{Reason: "JobArrayTaskLimit"}, true, false},

@@ -164,7 +164,7 @@ func (r *reading) add(number int, fields []string) error {
 				return r.fail(number, "column %d: %w", i+1, err)
 			}
 			if slices.Contains(fields[:i], fields[i]) {
-				return r.fail(number, "there are two columns %q", fields[i])
+				return r.fail(number, "duplicate column %q", fields[i])
 			}
 		}
 		r.Columns = fields
@@ -335,7 +335,7 @@ func Product(tables []Table, limit int) (Table, error) {
 	for _, t := range tables {
 		for _, c := range t.Columns {
 			if slices.Contains(all.Columns, c) {
-				return Table{}, fmt.Errorf("there are two columns %q", c)
+				return Table{}, fmt.Errorf("duplicate column %q", c)
 			}
 		}
 		if len(all.Rows)*len(t.Rows) > limit {

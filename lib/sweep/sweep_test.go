@@ -28,7 +28,7 @@ func TestRead(t *testing.T) {
 		{"-", "{\"lr\": 1e-3, \"name\": \"a b\", \"on\": true}\n{\"on\":false,\"name\":\"\",\"lr\":2}\n", "[lr name on] [[1e-3 a b true] [2  false]]"},
 		{"p.tsv", "", "error p.tsv: the file is empty"},
 		{"p.tsv", "lr\n", "error p.tsv: no row follows the names of the columns"},
-		{"p.tsv", "lr\tlr\n1\t2\n", "error p.tsv:1: there are two columns \"lr\""},
+		{"p.tsv", "lr\tlr\n1\t2\n", "error p.tsv:1: duplicate column \"lr\""},
 		{"p.tsv", "lr\tseed\n1\t2\n3\n", "error p.tsv:3: 1 field, expected 2: lr, seed"},
 		{"p.tsv", "lr\tseed\n1\t2\t3\n", "error p.tsv:2: 3 fields, expected 2: lr, seed"},
 		{"p.tsv", "lr\n\xff\n", "error p.tsv:2: not UTF-8"},
@@ -67,7 +67,7 @@ func TestLists(t *testing.T) {
 		{"a b=1", "[1] [[a] [b=1]]"},
 		{"=1 =2", "[1] [[=1] [=2]]"},
 		{"lr=1 2", "error list 1: \"2\" does not begin with \"lr=\", as the values before it"},
-		{"lr=1 ::: lr=2", "error there are two columns \"lr\""},
+		{"lr=1 ::: lr=2", "error duplicate column \"lr\""},
 		{"1 ::: ", "error list 2 has no values"},
 		{"1 2 3 ::: 1 2 3", "error more than 8 combinations"},
 	} {

@@ -16,93 +16,95 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// What an answer of the market means for the caller.
+// The causes of failed calls. Errors of API wrap one of them where it applies.
 var (
 	ErrOfferGone = errors.New("the offer is gone")
 	ErrBusy      = errors.New("too many requests")
-	// ErrQuota says that the account's searches of this day are used up.
+	// ErrQuota: the account's daily quota of searches is used up.
 	ErrQuota = errors.New("the daily quota of searches is used up")
-	// ErrRejected says that the market does not make this contract: the offer may be why,
-	// or the order.
+	// ErrRejected: the market refuses to create the instance, because of the offer or
+	// of the order.
 	ErrRejected = errors.New("the market rejects the order")
 	ErrCredit   = errors.New("the account lacks credit")
 	ErrAuth     = errors.New("the key is not accepted")
-	// ErrUnknown says that it is unknown whether the request had an effect.
+	// ErrUnknown: it is unknown whether the request had an effect.
 	ErrUnknown = errors.New("the outcome is unknown")
 	ErrInvalid = errors.New("the request is refused")
-	// ErrMore says that there are more pages than were to be read at a time.
+	// ErrMore: there are more pages than one call reads.
 	ErrMore = errors.New("there are more pages")
-	// ErrNotReady says that a log is not there yet.
+	// ErrNotReady: the log is not available yet.
 	ErrNotReady = errors.New("the log is not ready")
 )
 
-// API is what the agent needs of the market. Its errors are of kind
-// fault.Unavailable and wrap one of the above where that is what happened.
+// API is the part of the marketplace that the agent uses. Its errors are of kind
+// fault.Unavailable, and wrap one of the causes above where it applies.
 type API interface {
 	// Name is the transport's name: api or cli.
 	Name() string
-	// Account is who the key belongs to.
+	// Account returns the account of the key.
 	Account(ctx context.Context) (Account, error)
-	// Search returns offers as the market has them, cheapest first.
+	// Search returns the matching offers of the market, cheapest first.
 	Search(ctx context.Context, s Search) (Found, error)
-	// Create orders an instance. It is never repeated by itself. A Created with an
-	// id beside an error is a contract that exists and must be destroyed.
+	// Create orders an instance. It is never repeated automatically. If it returns an
+	// id and an error, the instance exists and must be destroyed.
 	Create(ctx context.Context, offer int64, o Order) (Created, error)
-	// List returns all instances of the account, or those of one label if that is
-	// not empty: all of them, or an error.
+	// List returns all instances of the account or, if label is not "", all with that
+	// label. It never returns a part of them.
 	List(ctx context.Context, label string) (Listing, error)
-	// Destroy requests the end of instances, of several by one request. One that is gone
-	// is success; whether it is gone is for List to say.
+	// Destroy destroys instances with one request. An instance that does not exist is
+	// not an error. Use List to learn whether instances are gone.
 	Destroy(ctx context.Context, ids ...int64) error
 	// Log returns the last lines of an instance's output.
 	Log(ctx context.Context, id int64, lines int) ([]byte, error)
-	// Charges is a page of what the market has billed for instances that cost anything in a
-	// span of time, which is of whole days (UTC), and may lag: the first page, or the one
-	// after a token. Next is the token of the next page, empty after the last.
+	// Charges returns a page of what was billed for instances from one time to another.
+	// The market bills whole days (UTC), with some delay. after is the token of the page,
+	// or "" for the first; next is that of the next page, or "" after the last.
 	Charges(ctx context.Context, from, to time.Time, after string) (page []Charge, next string, err error)
-	// Calls is how many requests were made so far.
+	// Calls returns the number of requests so far.
 	Calls() int64
 }
 
-// Account is the account of a key.
+// Account is the account that a key belongs to.
 type Account struct {
 	ID     int64   `json:"id"`
 	Credit float64 `json:"credit"` // dollars
 }
 
-// Search is what offers are asked for.
+// Search is a search for offers.
 type Search struct {
 	Filters Filters
-	Disk    float64 // GB that will be ordered: part of the price
-	Limit   int     // 0: the market's own
-	// Bid requests what can be had for a bid: machines that can be lost to a higher bid.
+	Disk    float64 // disk to order, in GB; it is part of the price
+	Limit   int     // number of offers; 0: the market's default
+	// Bid searches for interruptible machines: they are rented for a bid, and lost to a higher
+	// one.
 	Bid bool
 }
 
-// Found is what a search has found.
+// Found is the result of a search.
 type Found struct {
 	Offers []Offer
-	Odd    int // rows that are not offers, and were left out
+	Odd    int // rows that could not be parsed, and were omitted
 }
 
 // Listing is a list of instances.
 type Listing struct {
 	Instances []Instance `json:"instances"`
-	// Odd is how many rows could not be read. What is missing from a list that has some
-	// may still exist.
+	// Odd is the number of rows that could not be parsed. If it is not 0, an instance that is
+	// missing from the list may still exist.
 	Odd int `json:"odd,omitempty"`
-	// OddLabels are the labels of those that have one, or are known to have none ("").
+	// OddLabels are the labels of such rows, where the label could be read; "" is a row known
+	// to have none.
 	OddLabels []string `json:"odd_labels,omitempty"`
-	// At is when it was requested.
+	// At is the time of the request.
 	At time.Time `json:"at"`
 }
 
-// Nameless is how many rows could not be read, not even their label.
+// Nameless returns the number of rows of which not even the label could be parsed.
 func (l Listing) Nameless() int { return l.Odd - len(l.OddLabels) }
 
-// Charge is what one instance was billed, in dollars.
+// Charge is the amount billed for one instance, in dollars.
 type Charge struct {
-	// Instance is 0 where the row of an instance cannot be read: the amount is not known.
+	// Instance is 0 if the row could not be parsed; the amount is then unknown.
 	Instance int64     `json:"instance"`
 	Label    string    `json:"label,omitempty"`
 	From     time.Time `json:"from"`
@@ -110,8 +112,7 @@ type Charge struct {
 	Amount   float64   `json:"amount"`
 }
 
-// Order is an instance to be created: the image's entrypoint is replaced by
-// Entrypoint, which gets Args.
+// Order is an instance to create. Entrypoint replaces that of the image, and gets Args.
 type Order struct {
 	Image      string
 	Env        map[string]string
@@ -119,22 +120,23 @@ type Order struct {
 	Args       []string
 	Disk       float64
 	Label      string
-	Login      string  // for a private image: -u USER -p PASSWORD REGISTRY
-	Bid        float64 // dollars an hour without the disk, for a machine that can be lost; 0: for one that cannot
+	Login      string  // for a private registry: -u USER -p PASSWORD REGISTRY
+	Bid        float64 // dollars per hour without the disk, for an interruptible machine; 0: not interruptible
 }
 
 // Created is the answer to an order.
 type Created struct{ ID int64 }
 
-// Limits of the market for one order, in bytes.
+// The market's limits for one order, in bytes except MinDisk.
 const (
-	MaxArgs = 4096 // entrypoint and arguments together
+	MaxArgs = 4096 // of entrypoint and arguments together
 	MaxEnv  = 32768
-	// MaxEnvEach is documented, but it is not known whether it is held: Check lets more pass.
+	// MaxEnvEach limits one variable in the market's documents. Check does not enforce it,
+	// as it is unknown whether the market does.
 	MaxEnvEach = 256
 	MaxImage   = 1024
 	MaxLabel   = 256
-	MinDisk    = 8
+	MinDisk    = 8 // GB
 )
 
 // Check reports what the market would refuse.
@@ -162,41 +164,41 @@ func (o Order) Check() error {
 	return nil
 }
 
-// Instance is a rented machine, as the list of instances tells it.
+// Instance is a rented machine, from the list of instances.
 type Instance struct {
 	ID       int64
 	Label    string
 	Machine  int64
-	Actual   string // "" before anything is known
+	Actual   string // "" until the host reports a state
 	Intended string
 	Current  string
-	Message  string // what the host says, fit for one line
+	Message  string // the host's message, on one line
 	GPU      string
-	Price    float64 // dollars an hour, with the disk
-	Storage  float64 // of which the disk
+	Price    float64 // dollars per hour, with the disk
+	Storage  float64 // part of Price for the disk
 	Started  time.Time
-	UpCost   float64 // dollars a GB
+	UpCost   float64 // dollars per GB
 	DownCost float64
-	Bid      bool // it can be lost to a higher bid
-	// Facts are fields of the machine by the market's names: numbers, truth values and
+	Bid      bool // interruptible: it is lost to a higher bid
+	// Facts are the properties of the machine by the market's names: numbers, booleans and
 	// text.
 	Facts map[string]any
-	// Variables are those that the instance was given.
+	// Variables are the environment variables of the instance.
 	Variables map[string]string
 }
 
-// Env returns one variable that the instance was given.
+// Env returns an environment variable of the instance.
 func (i Instance) Env(name string) string { return i.Variables[name] }
 
-// callError is a call that failed.
+// callError describes a failed call.
 type callError struct {
 	op     string
-	kind   error // one of the above, or nil
+	kind   error // one of the causes above, or nil
 	status int
 	words  string
-	until  time.Time // not to be asked again before; zero: not told
-	held   bool      // it was not asked at all
-	late   bool      // there was no answer in time
+	until  time.Time // earliest time of the next try; zero: not given
+	held   bool      // the request was not sent
+	late   bool      // the request timed out
 }
 
 func (e *callError) Error() string {
@@ -224,21 +226,20 @@ func hinted(e *callError) error {
 	kind := e.kind
 	switch {
 	case errors.Is(kind, ErrAuth):
-		return fault.Hint(err, "check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and what the key may do")
+		return fault.Hint(err, "check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and the permissions of the key")
 	case errors.Is(kind, ErrCredit):
 		return fault.Hint(err, "add credit to the account; nothing is ordered until then")
 	}
 	return err
 }
 
-// hide takes the values of an order out of what the market says of it: it may repeat
-// them.
+// hide removes the values of an order from an answer of the market, which may repeat them.
 func hide(said []byte, o Order) []byte {
 	secrets := []string{o.Login}
 	for _, value := range o.Env {
 		secrets = append(secrets, value)
 	}
-	// The longest first: one may be part of another.
+	// Longest first, as one value may contain another.
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	for _, s := range secrets {
 		if len(s) < shortSecret {
@@ -252,11 +253,10 @@ func hide(said []byte, o Order) []byte {
 	return said
 }
 
-// shortSecret is how long a value must be to be taken for a secret.
+// shortSecret is the minimum length of a value that is treated as a secret.
 const shortSecret = 6
 
-// LacksPermission reports whether a call failed because the key may not make it, though the
-// market knows it.
+// LacksPermission reports whether the market knows the key but does not permit it this call.
 func LacksPermission(err error) bool {
 	var e *callError
 	return errors.As(err, &e) && strings.Contains(e.words, "permission group")
@@ -273,8 +273,8 @@ func status(err error) int {
 
 var secretive = regexp.MustCompile(`[0-9a-fA-F]{32,}|https?://\S+|(?i:bearer)\s+\S+`)
 
-// clean makes what the market says fit for one line of a log, without anything
-// that may be a key or the address of a log.
+// clean makes a message of the market fit for one line of a log, and removes what may be a key
+// or the address of a log.
 func clean(s string) string {
 	s = secretive.ReplaceAllString(s, "***")
 	s = strings.Map(func(r rune) rune {
@@ -289,7 +289,8 @@ func clean(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// Until is when a call that has failed may be made again, if the market has told that.
+// Until returns when a failed call may be tried again, or the zero time if the market did not
+// say.
 func Until(err error) time.Time {
 	var e *callError
 	if errors.As(err, &e) {
@@ -298,11 +299,11 @@ func Until(err error) time.Time {
 	return time.Time{}
 }
 
-// resets finds the end of a quota in the words of the vastai program.
+// resets matches the end of a quota in messages of the vastai program.
 var resets = regexp.MustCompile(`(?i)resets at (\d{4}-\d\d-\d\d \d\d:\d\d) UTC`)
 
-// pacing is when a refused call may be made again: by the headers of the answer, or by
-// its words. The end of a quota is midnight UTC, if nothing says otherwise.
+// pacing returns when a refused call may be tried again, from the headers of the answer or from
+// its message. The default for the end of a quota is midnight UTC.
 func pacing(now time.Time, quota bool, header http.Header, words string) time.Time {
 	if seconds, err := strconv.ParseFloat(header.Get("Retry-After"), 64); err == nil && seconds >= 0 && seconds < 1e6 && !quota {
 		return now.Add(time.Duration(seconds * float64(time.Second)))
@@ -322,14 +323,13 @@ func pacing(now time.Time, quota bool, header http.Header, words string) time.Ti
 		}
 	}
 	if until.Before(now) || until.After(now.Add(48*time.Hour)) {
-		return midnight // clocks differ, or the header is odd
+		return midnight // the clocks differ, or the header is invalid
 	}
 	return until
 }
 
-// outcome tells by status and words what an answer to a call means. Only where the
-// account itself is asked for does a refusal speak of the key: that of an order, a log or
-// an instance may be about just that.
+// outcome classifies an answer by its status and message. Except for the account itself, a
+// refusal may concern the order, log or instance instead of the key.
 func outcome(op string, status int, words string) error {
 	lower := strings.ToLower(words)
 	has := func(parts ...string) bool {
@@ -354,7 +354,7 @@ func outcome(op string, status int, words string) error {
 		if denied || words == "" || status == http.StatusUnauthorized {
 			return ErrAuth
 		}
-		return ErrUnknown // the page of a firewall, say
+		return ErrUnknown // for example, the page of a firewall
 	case status >= 500:
 		return ErrUnknown
 	case status >= 400 && op == orderOp:
@@ -365,7 +365,7 @@ func outcome(op string, status int, words string) error {
 	return nil
 }
 
-// QuotaError is what a search fails with until the account's quota is reset.
+// QuotaError returns the error of searches until the account's quota is reset.
 func QuotaError(until time.Time) error {
 	return hinted(&callError{op: "search", kind: ErrQuota, status: http.StatusTooManyRequests, until: until})
 }

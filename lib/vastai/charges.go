@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// ChargePages limits how many pages a bill may have. The market gives at most 500 rows on a
-// page, and the vastai program 100.
+// ChargePages limits the number of pages of a bill. A page has at most 500 rows from the API,
+// and 100 from the vastai program.
 const (
 	ChargePages = 100
 	chargesREST = 500
 	chargesCLI  = 100
 )
 
-// Charges requests what was billed for instances.
+// Charges returns a page of what was billed for instances.
 func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
 	filter, err := json.Marshal(map[string]any{
 		"day": map[string]int64{"gte": from.Unix(), "lte": to.Unix()}, "type": map[string]any{"in": []string{"instance"}},
@@ -36,7 +36,7 @@ func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([
 	return charges(r.repeat(ctx, chargesOp, http.MethodGet, "/api/v0/charges/?"+query.Encode(), nil))
 }
 
-// Charges requests what was billed for instances.
+// Charges returns a page of what was billed for instances.
 func (c *CLI) Charges(ctx context.Context, from, to time.Time, after string) ([]Charge, string, error) {
 	args := []string{"show", "invoices-v1", "--charges", "--charge-type", "instance", "--start-date", strconv.FormatInt(from.Unix(), 10),
 		"--end-date", strconv.FormatInt(to.Unix(), 10), "--limit", strconv.Itoa(chargesCLI), "--latest-first"}
@@ -48,7 +48,7 @@ func (c *CLI) Charges(ctx context.Context, from, to time.Time, after string) ([]
 
 const chargesOp = "charges"
 
-// charges reads the answer to a request for a page of charges.
+// charges parses the answer to a request for a page of charges.
 func charges(raw []byte, err error) ([]Charge, string, error) {
 	if err != nil {
 		return nil, "", err
@@ -60,8 +60,8 @@ func charges(raw []byte, err error) ([]Charge, string, error) {
 	return page, next, nil
 }
 
-// billing is a bill of which not all pages are read yet: how much is read at a time is
-// bounded, as requests are.
+// billing is a bill that is partly read. One call reads a limited number of pages, as requests
+// are limited, and the next call continues.
 type billing struct {
 	Begun time.Time `json:"begun"`
 	From  time.Time `json:"from"`
@@ -71,12 +71,12 @@ type billing struct {
 	Rows  []Charge  `json:"rows"`
 }
 
-// billingServes is how long the token of a page is thought to serve.
+// billingServes is how long the token of a page is assumed to be valid.
 const billingServes = time.Hour
 
 func (g *Governor) billingFile() string { return filepath.Join(g.Dir, "billing.json") }
 
-// Unfinished reports whether a bill from a time on was begun to be read, and has more pages.
+// Unfinished reports whether a bill that starts at from is partly read.
 func (g *Governor) Unfinished(from time.Time) bool {
 	var b billing
 	raw, err := os.ReadFile(g.billingFile())
@@ -87,8 +87,8 @@ func (b billing) serves(now time.Time) bool {
 	return b.Next != "" && !b.Begun.After(now) && now.Sub(b.Begun) < billingServes
 }
 
-// Charges is what was billed, as it was known at a time or later. At most so many pages are
-// asked for at a time; the error is ErrMore if there are more, and the next call continues.
+// Charges returns what was billed, as of since or later. One call requests at most pages pages.
+// If there are more, the error is ErrMore, and the next call continues.
 func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages int) ([]Charge, error) {
 	file := "charges-" + from.UTC().Format("20060102")
 	c, err := shared(ctx, g, "charges", file, func(c cached[[]Charge]) bool { return !c.At.Before(since) }, func() ([]Charge, error) {
@@ -97,14 +97,14 @@ func (g *Governor) Charges(ctx context.Context, from, to, since time.Time, pages
 	return c.Value, err
 }
 
-// chargePages continues with a bill where it was left, under the lock of its answer.
+// chargePages continues to read a bill. The caller holds the lock of the cached answer.
 func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages int) ([]Charge, error) {
 	var b billing
 	raw, err := os.ReadFile(g.billingFile())
 	if err != nil || json.Unmarshal(raw, &b) != nil || !b.From.Equal(from) || !b.serves(g.Now()) {
 		b = billing{Begun: g.Now(), From: from, To: to}
 	}
-	_ = os.Remove(g.billingFile()) // whatever goes wrong, the next one begins anew
+	_ = os.Remove(g.billingFile()) // after an error, the next call starts again
 	had := map[chargeKey]int{}
 	for at, c := range b.Rows {
 		had[chargeKey{c.Instance, c.From.Unix()}] = at
@@ -123,7 +123,7 @@ func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages in
 			return b.Rows, nil
 		}
 		if b.Pages >= ChargePages {
-			return nil, failed(chargesOp, nil, 0, "there are too many pages")
+			return nil, failed(chargesOp, nil, 0, "too many pages")
 		}
 	}
 	raw, err = json.Marshal(b)
@@ -133,11 +133,11 @@ func (g *Governor) chargePages(ctx context.Context, from, to time.Time, pages in
 	return nil, failed(chargesOp, errors.Join(ErrMore, err), 0, "")
 }
 
-// chargeKey is what a row of a bill is about.
+// chargeKey identifies a row of a bill.
 type chargeKey struct{ instance, from int64 }
 
-// add adds a page. What is billed between two calls moves rows on to the next page: of a
-// row that an earlier call has had, the one that reaches further counts.
+// add adds a page. New charges between two calls move rows to the next page. Of a row that
+// appears twice, the one with the later end counts.
 func (b *billing) add(page []Charge, had map[chargeKey]int) {
 	for _, c := range page {
 		at, known := had[chargeKey{c.Instance, c.From.Unix()}]
@@ -150,8 +150,8 @@ func (b *billing) add(page []Charge, had map[chargeKey]int) {
 	}
 }
 
-// parseCharges reads a page of charges. Rows that are known not to be about an instance are left
-// out; of those that cannot be read the number remains.
+// parseCharges parses a page of charges. Rows about something other than an instance are
+// omitted. A row that cannot be parsed becomes a zero Charge.
 func parseCharges(raw []byte) (page []Charge, next string, err error) {
 	var answer struct {
 		Success *bool             `json:"success"`
@@ -185,7 +185,7 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 			continue
 		}
 		id, notNumber := strconv.ParseInt(number, 10, 64)
-		// Until when it is has to be known: what is not billed yet is estimated.
+		// The end must be known, as costs after it are estimated.
 		if err != nil || notNumber != nil || id <= 0 || row.Amount == nil || row.From < 0 || row.Until <= 0 || row.Until > 1e11 {
 			page = append(page, Charge{})
 			continue

@@ -22,20 +22,21 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
-// CLI runs the vastai program, with the credentials that it has.
+// CLI is the transport by the vastai program, with the program's own credentials unless Key is
+// set.
 type CLI struct {
 	Run  command.Runner
-	Path string // of the program; default: vastai, in PATH
-	URL  string // "": the program's own
-	// Key is the account's, "" if the program has its own.
+	Path string // of the program; default: vastai in PATH
+	URL  string // "": the program's default
+	// Key is the key of the account; "": the one that the program has stored.
 	Key string
-	// Wait is how long to wait before a call is repeated the first time, and Tries how
-	// often it is made.
+	// Wait is the pause before the first retry, and doubles with each; Tries is the
+	// maximum number of tries.
 	Wait  time.Duration
 	Tries int
 	Now   func() time.Time // default: clock.Now
-	// pace is called before each run of the program, if it is set; its error is that of
-	// the call.
+	// pace, if set, is called before each run of the program; its error is that of the
+	// call.
 	pace  func(ctx context.Context, op string) error
 	calls atomic.Int64
 }
@@ -52,29 +53,29 @@ func NewCLI(run command.Runner, address string) *CLI {
 	return &CLI{Run: run, Path: "vastai", URL: strings.TrimRight(address, "/"), Wait: 2 * time.Second, Tries: 4}
 }
 
-// SetPace has a function called before each request; its error is that of the call.
+// SetPace sets a function that is called before each request; its error is that of the call.
 func (c *CLI) SetPace(pace func(ctx context.Context, op string) error) { c.pace = pace }
 
-// Name is "cli".
+// Name returns "cli".
 func (c *CLI) Name() string { return "cli" }
 
-// Calls is how often the program was run.
+// Calls returns how often the program was run.
 func (c *CLI) Calls() int64 { return c.calls.Load() }
 
-// How long the program may take. Python alone takes tens of seconds to start where its
-// files are on a slow network.
+// Timeouts of the program. On a slow network file system, starting Python alone can take tens
+// of seconds.
 const (
 	cliTime   = time.Minute
 	orderTime = 2 * time.Minute
 )
 
-// once runs the program. It ends with status 0 whatever happens, so an answer is one
-// only if nothing is said on standard error and what is on standard output is JSON.
+// once runs the program. Its exit status is 0 even after an error, so an answer is valid only
+// if it is JSON and standard error has no error message.
 func (c *CLI) once(ctx context.Context, op string, args ...string) ([]byte, error) {
 	return c.run(ctx, op, command.Cmd{Name: c.Path, Args: args, Timeout: cliTime}, Order{})
 }
 
-// common are the options of every call: the program would repeat calls by itself.
+// common are the options of every call. They turn off the program's own retries.
 var common = []string{"--raw", "--retry", "1", "--no-color"}
 
 func (c *CLI) environ() []string {
@@ -90,11 +91,12 @@ func (c *CLI) environ() []string {
 	return append(env, "VASTAI_NO_UPDATE_CHECK=1", "LC_ALL=C.UTF-8", "PYTHONIOENCODING=utf-8", "COLUMNS=200")
 }
 
-// run runs the program. O is the order that it is for, if it is for one.
+// run runs the program. o is the order, if the call is one, whose secrets are hidden in
+// messages.
 func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]byte, error) {
 	cmd.Env = c.environ()
 	if cmd.Stdin == nil {
-		cmd.Stdin = strings.NewReader("") // a question gets no answer
+		cmd.Stdin = strings.NewReader("") // the program must not ask the user
 	}
 	if err := keepPace(ctx, c.pace, op); err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 		kind := outcome(op, said.Status, said.Words)
 		switch {
 		case op == orderOp && said.Status == http.StatusBadRequest && (said.Words == "" || strings.HasPrefix(said.Words, "(no detail")):
-			kind = ErrCredit // the market's way to say so, at times
+			kind = ErrCredit // the market sometimes reports missing credit like this
 		case kind == nil:
 			kind = ErrUnknown
 		}
@@ -143,7 +145,7 @@ type complained struct {
 	Words  string `json:"msg"`
 }
 
-// complaint finds the one line that the program prints of an error.
+// complaint finds the line with the error, as JSON, on the program's standard error.
 func complaint(stderr []byte) (complained, bool) {
 	for line := range bytes.Lines(stderr) {
 		var said complained
@@ -159,13 +161,13 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// repeat makes a call that may be made again without harm, and wants JSON.
+// repeat makes a call that is safe to retry, and requires JSON.
 func (c *CLI) repeat(ctx context.Context, op string, args ...string) ([]byte, error) {
 	wait := c.Wait
 	for try := 1; ; try++ {
 		raw, err := c.once(ctx, op, args...)
 		if err == nil && !json.Valid(raw) {
-			// Prose, as when a session has expired.
+			// Plain text, for example when a session has expired.
 			err = failed(op, ErrUnknown, 0, "the vastai program printed no JSON: "+string(raw[:min(len(raw), 200)]))
 		}
 		if err == nil || try >= c.Tries || !again(err) || !pause(ctx, wait) {
@@ -175,7 +177,7 @@ func (c *CLI) repeat(ctx context.Context, op string, args ...string) ([]byte, er
 	}
 }
 
-// Account is who the program's key belongs to.
+// Account returns the account of the program's key.
 func (c *CLI) Account(ctx context.Context) (Account, error) {
 	raw, err := c.repeat(ctx, "account", append([]string{"show", "user"}, common...)...)
 	if err != nil {
@@ -205,9 +207,8 @@ func (c *CLI) Search(ctx context.Context, s Search) (Found, error) {
 	return found, nil
 }
 
-// launch runs the program's own code with arguments that come on standard input:
-// the variables of a task hold tokens, which every user of a machine could read in
-// an argument list.
+// launch runs the vastai program with arguments from standard input. The variables of a task
+// may be secrets, and every user of the machine can read argument lists.
 const launch = `import json, sys
 sys.argv = json.load(sys.stdin)
 from vastai.cli.main import main
@@ -246,7 +247,7 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 	return parseCreated(hide(raw, o))
 }
 
-// interpreter is the Python that the program says it runs with.
+// interpreter returns the Python interpreter of the vastai program.
 func (c *CLI) interpreter() (string, error) {
 	path := c.Path
 	if !strings.ContainsRune(path, '/') {
@@ -275,8 +276,8 @@ func (c *CLI) interpreter() (string, error) {
 	return python, nil
 }
 
-// envFlag is the value of --env for variables. The program reads it with a small
-// parser that loses what it does not expect, so it is read back here the same way.
+// envFlag formats variables for the option --env. The program's parser silently drops what it
+// does not expect, so the result is checked with a copy of that parser.
 func envFlag(env map[string]string) (string, error) {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -298,7 +299,7 @@ func envFlag(env map[string]string) (string, error) {
 	return flag, nil
 }
 
-// readEnvFlag reads --env as the program does.
+// readEnvFlag parses --env like the program does.
 func readEnvFlag(s string) map[string]string {
 	var words []string
 	var word strings.Builder
@@ -330,12 +331,11 @@ func readEnvFlag(s string) map[string]string {
 	return env
 }
 
-// List returns all instances, or those of a label. The program's own way to read
-// all pages turns odd answers into an empty list; page by page it prints them as
-// they are.
+// List returns all instances, or those with a label. It requests page by page, as the program's
+// option for all pages turns unexpected answers into an empty list.
 func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	return collect(c.now(), label, func(after string) ([]byte, error) {
-		// By its older name, which all versions from 1.0.13 on know.
+		// The older name, which all versions from 1.0.13 accept.
 		args := []string{"show", "instances-v1", "--limit", "25"}
 		if label != "" {
 			args = append(args, "--label", label)
@@ -347,7 +347,7 @@ func (c *CLI) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
-// Destroy requests the end of instances. The program prints nothing then.
+// Destroy destroys instances. The program prints nothing.
 func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 	op := destroyOp(ids)
 	args := []string{"destroy", "instance"}
@@ -362,7 +362,7 @@ func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 		raw, err := c.once(ctx, op, append(append(args, "-y"), common...)...)
 		switch {
 		case isGone(err), status(err) == 404 && !errors.Is(err, ErrAuth):
-			return nil // the program does not tell the code of the error; lists will show what is true
+			return nil // the program does not print the error code; List shows the result
 		case err == nil && bytes.Contains(raw, []byte(`"success": false`)), err == nil && bytes.Contains(raw, []byte("Aborted")):
 			return failed(op, ErrUnknown, 0, string(raw))
 		case err == nil:
@@ -374,8 +374,8 @@ func (c *CLI) Destroy(ctx context.Context, ids ...int64) error {
 	}
 }
 
-// Log returns the last lines of an instance's output. The program prints text, and
-// waits some seconds for it by itself.
+// Log returns the last lines of an instance's output. The program waits some seconds for the
+// log by itself, and prints text instead of JSON.
 func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	op := fmt.Sprintf("log of %d", id)
 	text, err := c.once(ctx, op, append([]string{"logs", strconv.FormatInt(id, 10), "--tail", strconv.Itoa(lines)}, common...)...)
@@ -383,7 +383,7 @@ func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	case errors.Is(err, ErrUnknown), errors.Is(err, ErrInvalid):
 		var said *callError
 		if errors.As(err, &said) && said.status > 0 {
-			return nil, failed(op, ErrNotReady, said.status, said.words) // in the market's words
+			return nil, failed(op, ErrNotReady, said.status, said.words) // the market's message
 		}
 		return nil, failed(op, ErrNotReady, 0, "")
 	case err != nil:
@@ -392,8 +392,8 @@ func (c *CLI) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	return utf8Again(text), nil
 }
 
-// utf8Again undoes that the program takes UTF-8 for Latin-1 where a log comes without
-// a character set.
+// utf8Again restores UTF-8 that the program has decoded as Latin-1 because the log has no
+// character set.
 func utf8Again(text []byte) []byte {
 	var b []byte
 	for _, r := range string(text) {

@@ -1,8 +1,7 @@
-// Package vastai speaks with the marketplace of Vast.ai: offers, instances, logs.
-// It has two transports behind one interface, the REST API and the vastai program,
-// and knows nothing of tasks.
+// Package vastai is a client of the Vast.ai marketplace: offers, instances and logs. It has two
+// transports behind one interface, the REST API and the vastai program, and knows nothing of
+// tasks.
 //
-// Nothing that it returns or says in an error holds a key, a variable of an
-// instance or the address of a log, with one exception: Instance.Env, which the
-// caller requests by name.
+// No result or error contains a key, a variable of an instance or the address of a log. The
+// only exception is Instance.Env, with which the caller requests a variable by name.
 package vastai

@@ -12,26 +12,26 @@ import (
 	"github.com/ponos-tools/ponos/lib/spelling"
 )
 
-// Condition is one comparison of a filter, in the API's own units: megabytes and
-// seconds. Value is a float64, bool or string, or a list of those.
+// Condition is one comparison of a filter, in the units of the API: megabytes and seconds.
+// Value is a float64, bool or string, or a list of those.
 type Condition struct {
 	Field string
 	Op    string
 	Value any
-	Text  string // as it was written
-	// Test decides instead of Op and Value, which only the market is asked by; without an
-	// Op it is not asked at all.
+	Text  string // as the user wrote it
+	// Test, if set, decides locally instead of Op and Value, which are then for the market
+	// only. Without an Op, the market gets no condition.
 	Test func(have any) bool `json:"-"`
 }
 
 // Filters are conditions that all hold.
 type Filters []Condition
 
-// anything is the operator of a field that may be whatever it is: it takes away what
-// holds by itself.
+// anything is the operator of a field with any value. It removes a default condition, such as
+// verified.
 const anything = "any"
 
-// FieldError is a problem with one field of a map.
+// FieldError is an error in one field of a map of filters.
 type FieldError struct {
 	Field string
 	err   error
@@ -48,7 +48,7 @@ const (
 	text   kind = 's'
 )
 
-// fields are the fields that offers can be filtered by.
+// fields are the fields by which offers can be filtered, with their types.
 var fields = map[string]kind{
 	"bw_nvlink": number, "compute_cap": number, "cpu_arch": text, "cpu_cores": number, "cpu_cores_effective": number,
 	"cpu_ghz": number, "cpu_ram": number, "cuda_max_good": number, "datacenter": truth, "direct_port_count": number,
@@ -68,10 +68,10 @@ var aliases = map[string]string{
 	"dph": "dph_total", "flops_usd": "flops_per_dphtotal", "id": "ask_contract_id",
 }
 
-// own are fields that the agent sets itself.
+// own are the fields that only the agent sets.
 var own = []string{"rentable", "rented", "external", "type", "order", "limit", "allocated_storage"}
 
-// multipliers turn the units of the CLI's language into those of the API.
+// multipliers convert the units of the CLI's query language to those of the API.
 var multipliers = map[string]float64{"cpu_ram": 1000, "gpu_ram": 1000, "gpu_total_ram": 1000, "duration": 86400}
 
 var operators = map[string]string{
@@ -82,8 +82,8 @@ var operators = map[string]string{
 
 var token = regexp.MustCompile(`^\s*([A-Za-z0-9_]+)\s*(==|!=|<=|>=|=>|=<|=|<|>|\s(?:not\s+in|not\s+eq|noteq|notin|nin|neq|in)\s)\s*(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s\[\]"'=<>!]+)`)
 
-// ParseQuery reads filters in the query language of the CLI, where memory is in GB
-// and durations are in days. Its error holds every problem.
+// ParseQuery parses filters in the query language of the CLI, with memory in GB and durations
+// in days. The error contains every problem.
 func ParseQuery(query string) (Filters, error) {
 	var out Filters
 	var errs []error
@@ -134,11 +134,12 @@ func ParseQuery(query string) (Filters, error) {
 	return out, errors.Join(errs...)
 }
 
-// spaced is a word of the query language: GPU names have blanks there as '_'.
+// spaced returns a word of the query language, in which '_' stands for a blank in the names of
+// GPUs.
 func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
 
-// ParseMap reads filters as the API has them: {field: {operator: value}} or
-// {field: value}, in megabytes and seconds. Its error holds every problem.
+// ParseMap parses filters in the form of the API, {field: {operator: value}} or {field: value},
+// in megabytes and seconds. The error contains every problem.
 func ParseMap(m map[string]any) (Filters, error) {
 	var out Filters
 	var errs []error
@@ -174,7 +175,7 @@ func ParseMap(m map[string]any) (Filters, error) {
 	return out, errors.Join(errs...)
 }
 
-// condition checks one comparison. In the CLI's language some units differ.
+// condition checks and converts one comparison; cli selects the units of the CLI's language.
 func condition(field, op string, value any, cli bool) (Condition, error) {
 	name := field
 	if a, ok := aliases[field]; ok {
@@ -282,7 +283,7 @@ func convert(field string, k kind, v any, cli bool) (any, error) {
 	return s, nil
 }
 
-// plausible finds numbers in the wrong unit.
+// plausible reports numbers that are probably in the wrong unit.
 func plausible(field string, f float64) error {
 	switch {
 	case (field == "reliability" || field == "reliability2" || field == "gpu_frac") && f > 1:
@@ -295,7 +296,7 @@ func plausible(field string, f float64) error {
 	return nil
 }
 
-// driver turns a version X.Y.Z into the number that the API compares.
+// driver converts a version X.Y.Z to the number that the API compares.
 func driver(s string) (any, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil && f >= 1e6 {
 		return f, nil
@@ -312,7 +313,7 @@ func driver(s string) (any, error) {
 	return n, nil
 }
 
-// contradictions are conditions that no offer can meet together.
+// contradictions returns errors for conditions that no offer can satisfy together.
 func (f Filters) contradictions() []error {
 	type span struct {
 		low, high         float64
@@ -363,7 +364,7 @@ func (f Filters) contradictions() []error {
 	return errs
 }
 
-// Suspicions are what may not be meant as it stands.
+// Suspicions returns warnings about conditions that are valid but probably not intended.
 func (f Filters) Suspicions() []string {
 	var out []string
 	for _, c := range f {
@@ -389,8 +390,8 @@ func (f Filters) Has(field string) bool {
 	return slices.ContainsFunc(f, func(c Condition) bool { return c.Field == field })
 }
 
-// Complete adds what holds for all orders: one GPU unless the filters want more, free, on the market itself, and
-// verified unless the filters say something about that.
+// Complete adds the conditions of every order: one GPU, verified machines (unless the filters
+// have such conditions), available to rent, and hosted on the market itself.
 func (f Filters) Complete() Filters {
 	out := slices.Clone(f)
 	add := func(field string, value any) {
@@ -407,7 +408,7 @@ func (f Filters) Complete() Filters {
 	return out
 }
 
-// body is the filters as the API takes them.
+// body returns the filters in the form of the API.
 func (f Filters) body() map[string]any {
 	body := map[string]any{}
 	for _, c := range f.strictest() {
@@ -424,8 +425,8 @@ func (f Filters) body() map[string]any {
 	return body
 }
 
-// strictest are the filters with one bound of a kind for each field: of two, the market
-// and the vastai program take the last.
+// strictest keeps one condition for each field and operator, the strictest, as the market and
+// the vastai program would use the last.
 func (f Filters) strictest() Filters {
 	var out Filters
 	for _, c := range f {
@@ -448,7 +449,7 @@ func (f Filters) strictest() Filters {
 	return out
 }
 
-// query is the filters in the language of the CLI.
+// query returns the filters in the query language of the CLI.
 func (f Filters) query() (string, error) {
 	symbols := map[string]string{"eq": "=", "neq": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "notin": " notin "}
 	var words []string

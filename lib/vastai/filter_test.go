@@ -24,7 +24,7 @@ func TestParseQuery(t *testing.T) {
 	if body := got.body(); !reflect.DeepEqual(body, want) {
 		t.Errorf("got %v\nwant %v", body, want)
 	}
-	// What is written for the CLI is read as the same again.
+	// The query for the CLI parses to the same filters.
 	query, err := got.query()
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-func TestFiltersThatAreNoGood(t *testing.T) {
+func TestInvalidFilters(t *testing.T) {
 	for query, want := range map[string]string{
 		"gpu_rma>=24":                   `unknown field; did you mean "gpu_ram"?`,
 		"gpu_ram=>24":                   "unknown operator",
@@ -76,14 +76,13 @@ func TestFiltersThatAreNoGood(t *testing.T) {
 			t.Errorf("%v: %v; want %q", m, err, want)
 		}
 	}
-	// All problems at once.
+	// All problems are reported at once.
 	if _, err := ParseQuery("gpu_rma>=1 num_gpus=0"); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("%v", err)
 	}
 }
 
-// Each field that offers can be filtered by is one of the market's documents, or its source
-// is named beside those.
+// Each field for filters is in the market's documents, or has its source in the list.
 func TestFieldsAreKnown(t *testing.T) {
 	var contract struct {
 		Operations []struct {
@@ -163,7 +162,7 @@ func TestFailing(t *testing.T) {
 			t.Errorf("%s: %v", query, got)
 		}
 	}
-	// An offer with two GPUs is never taken, whatever the market says.
+	// An offer with two GPUs is never ordered, even if the market lists it.
 	two, err := parseOffers([]byte(`[{"id": 1, "dph_total": 0.3, "num_gpus": 2}]`))
 	if err != nil || Filters(nil).Complete().Failing(two.Offers[0]) == nil {
 		t.Error("two GPUs")
@@ -190,7 +189,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// The market's rows of one search: those that cannot be read are left out and counted.
+// Rows of a search that cannot be parsed are omitted and counted.
 func TestOddOffers(t *testing.T) {
 	found, err := parseOffers([]byte(`[{"id":300,"dph_total":null},{"id":301,"dph_total":0.2},7,{"id":-1,"dph_total":1}]`))
 	if err != nil || found.Odd != 3 || len(found.Offers) != 1 || found.Offers[0].ID != 301 {
@@ -198,7 +197,7 @@ func TestOddOffers(t *testing.T) {
 	}
 }
 
-// Hosts write addresses as they like; the code of the country is behind the last comma.
+// Hosts write addresses freely; the country code is after the last comma.
 func TestGeolocation(t *testing.T) {
 	found, err := parseOffers([]byte(`[{"id":1,"dph_total":1,"geolocation":"Yutakacho, Shinagawa District, Tokyo, JP"},{"id":2,"dph_total":1,"geolocation":"JP"}]`))
 	if err != nil {
@@ -217,7 +216,7 @@ func TestGeolocation(t *testing.T) {
 	}
 }
 
-// Of two bounds of a field the stricter one reaches the market.
+// Of two limits of a field, the stricter one is sent to the market.
 func TestStrictest(t *testing.T) {
 	f, err := ParseQuery("disk_space>=100 gpu_ram>=20 gpu_ram>=40 dph<=0.5 dph<=2")
 	if err != nil {
@@ -232,7 +231,7 @@ func TestStrictest(t *testing.T) {
 	}
 }
 
-// What was rented is held against what was asked for, by the instance's own row.
+// A rented machine is compared with the filters by the row of its instance.
 func TestDiffering(t *testing.T) {
 	i, err := parseInstance([]byte(`{"id":7,"label":"x","gpu_name":"RTX 4090","num_gpus":1,"gpu_ram":24564,"disk_space":8.5,"geolocation":"Lyon, FR",
 		"driver_version":"535.86.05","cuda_max_good":12.2,"direct_port_count":3,"inet_down":700,"dph_total":9,"rentable":false}`))

@@ -18,46 +18,45 @@ import (
 	"github.com/ponos-tools/ponos/lib/replace"
 )
 
-// A Governor makes all requests of an account. What it has learned is in a directory
-// that all tools of this user share, so that one list of instances, one account and one
-// search for each set of filters serve all of them, requests keep the distances that the
-// market documents, and a refusal that names a time holds for everybody.
+// A Governor makes all requests of an account and limits their rate. It keeps its state in a
+// directory that all tools of the user share. One list of instances, one account and one search
+// for each set of filters therefore serve all tools, requests keep the distances that the
+// market documents, and a refusal with a time applies to all tools.
 type Governor struct {
 	API API
 	Dir string
-	// Unit is what five seconds of the documented distances take: less, where the market
-	// is one of tests.
+	// Unit scales all times: five seconds for the real market, less for tests.
 	Unit time.Duration
-	// Keep are the variables of instances that the cache may hold; others may be secrets.
+	// Keep are the variables of instances that the cache may hold. Others may be secrets.
 	Keep  []string
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration) error
 
 	mu    sync.Mutex
-	batch *batch // destroys that wait for their turn
+	batch *batch // destroy requests that wait for their turn
 
 	updating  sync.Mutex
-	unwritten *ledger // the ledger, where it could not be written
+	unwritten *ledger // the ledger, if it could not be written
 }
 
-// distances are the least times between two requests of a class, in tenths of a Unit:
-// of half a second. Sources: x-rate-limit of the market's OpenAPI documents (order 4.5 s,
-// destroy 3 s, charges 1 s, search about ten a minute); of lists and accounts they tell
-// none for the newest paths, those of older ones were one or two seconds.
+// distances are the minimum times between two requests of a class, in tenths of a Unit (half a
+// second). Sources: x-rate-limit in the market's OpenAPI documents (order 4.5 s, destroy 3 s,
+// charges 1 s, search about ten per minute). For the newest paths of lists and accounts, the
+// documents give none; older paths had one or two seconds.
 var distances = map[string]time.Duration{"list": 2, "account": 2, "search": 12, "order": 10, "destroy": 6, "log": 1, "charges": 2}
 
-// In Units: how long answers serve.
+// Times in Units.
 const (
-	searchServes  = 6  // those of a search, for orders
-	accountServes = 12 // the credit
-	leastIdle     = 3  // first pause of searches that found nothing of use
+	searchServes  = 6  // how long a search is reused for orders
+	accountServes = 12 // how long the account's credit is reused
+	leastIdle     = 3  // first pause after a search without a usable offer
 	mostIdle      = 60
-	maxSlot       = 24  // longest wait for a distance
-	busyPenalty   = 3   // first pause after a refusal that names no time
-	mostBusy      = 120 // longest pause after one that does
+	maxSlot       = 24  // longest wait for a turn
+	busyPenalty   = 3   // first pause after a refusal without a time
+	mostBusy      = 120 // longest pause after a refusal with a time
 )
 
-// NewGovernor returns a governor over a transport, which from now on keeps its distances.
+// NewGovernor returns a governor of a transport, and makes the transport keep its distances.
 func NewGovernor(api API, dir string, unit time.Duration, now func() time.Time) *Governor {
 	g := &Governor{API: api, Dir: dir, Unit: unit, Now: now, Sleep: sleep}
 	if t, ok := api.(interface {
@@ -75,45 +74,45 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Name is the transport's name.
+// Name returns the name of the transport.
 func (g *Governor) Name() string { return g.API.Name() }
 
-// units is a time of so many Units.
+// units returns n Units.
 func (g *Governor) units(n time.Duration) time.Duration { return n * g.Unit }
 
-// class is the kind of request of an operation.
+// class returns the class of an operation: its first word.
 func class(op string) string {
 	word, _, _ := strings.Cut(op, " ")
 	return word
 }
 
-// course is what is known of the requests of a class.
+// course is the rate limit of a class of requests.
 type course struct {
-	Next  time.Time     `json:"next,omitzero"`  // when the next one may be made
-	Until time.Time     `json:"until,omitzero"` // none before, as the market or its state wants
-	Kind  string        `json:"kind,omitempty"` // why
+	Next  time.Time     `json:"next,omitzero"`  // earliest time of the next request
+	Until time.Time     `json:"until,omitzero"` // no request before, after a failure
+	Kind  string        `json:"kind,omitempty"` // of that failure: a key of kinds
 	Words string        `json:"words,omitempty"`
-	Pause time.Duration `json:"pause,omitempty"` // the last one without a time of the market's
+	Pause time.Duration `json:"pause,omitempty"` // last pause that the market did not set
 }
 
-// ledger is the courses of all classes, and the offers that were tried.
+// ledger holds the courses of all classes, and when offers were tried.
 type ledger struct {
 	Courses map[string]course   `json:"courses,omitempty"`
 	Tried   map[int64]time.Time `json:"tried,omitempty"`
 }
 
-// kinds are the failures that hold requests up, by their names in the ledger.
+// kinds are the failures that suspend requests, by their names in the ledger.
 var kinds = map[string]error{"busy": ErrBusy, "quota": ErrQuota, "unknown": ErrUnknown}
 
-// In Units: how long a lock is waited for. A process that holds one longer may have been suspended,
-// and no process must wait for a user to resume it; without the lock, some requests are made twice.
+// How long to wait for a lock, in Units. A process that holds it longer may be stopped (SIGSTOP),
+// and others must not wait for a user to resume it. Without the lock, some requests are made twice.
 const (
 	ledgerPatience = 1
 	cachePatience  = maxSlot
 )
 
-// hold takes a lock, but does without after a while, and where none can be had, as on a full
-// disk: then the returned lock is nil. Release takes either.
+// hold takes a lock. If it cannot within patience, or at all (on a full disk), it returns nil
+// without an error; release accepts nil.
 func (g *Governor) hold(ctx context.Context, path string, patience time.Duration) (*lock.Lock, error) {
 	waiting, cancel := context.WithTimeout(ctx, g.units(patience))
 	defer cancel()
@@ -130,9 +129,9 @@ func release(held *lock.Lock) {
 	}
 }
 
-// updateLedger changes the ledger under its lock. An unreadable ledger is started again: what
-// it holds is a courtesy to the market, and no promise stands on it. One that cannot be
-// written is kept in memory, for this process.
+// updateLedger changes the ledger under its lock. An unreadable ledger is replaced, as it only
+// limits the rate of requests and no guarantee depends on it. If the ledger cannot be written,
+// this process keeps it in memory.
 func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) error {
 	_ = os.MkdirAll(g.Dir, 0o700)
 	path := filepath.Join(g.Dir, "requests.json")
@@ -162,7 +161,7 @@ func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) err
 		}
 	}
 	for name, c := range l.Courses {
-		if c.Next.After(now.Add(g.units(2 * maxSlot))) { // the clock was set back
+		if c.Next.After(now.Add(g.units(2 * maxSlot))) { // the clock has been set back
 			c.Next = time.Time{}
 		}
 		if c.Until.After(now.Add(49 * time.Hour)) {
@@ -185,7 +184,7 @@ func (g *Governor) updateLedger(ctx context.Context, change func(l *ledger)) err
 	return nil
 }
 
-// pace waits until a request of an operation may be made, or says why none is made.
+// pace waits until a request may be made, or returns the error why it is not made.
 func (g *Governor) pace(ctx context.Context, op string) error {
 	name := class(op)
 	var wait time.Duration
@@ -216,9 +215,9 @@ func (g *Governor) pace(ctx context.Context, op string) error {
 	return g.Sleep(ctx, wait)
 }
 
-// learn notes how a call went. What was refused because of too many requests is not asked
-// again before the time that the market names, else after pauses that grow; so it is with
-// searches and accounts when the market is out of order.
+// learn records the result of a call. After too many requests, no request of the class is made
+// until the time that the market names or, without one, for growing pauses. The same holds for
+// searches, accounts and charges while the market does not work.
 func (g *Governor) learn(ctx context.Context, name string, err error) {
 	kind := ""
 	switch {
@@ -231,7 +230,7 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 	case err != nil:
 		return
 	}
-	// Without the ledger the next request finds out by itself.
+	// On failure, the next request gets the same refusal.
 	_ = g.updateLedger(ctx, func(l *ledger) {
 		now, c := g.Now(), l.Courses[name]
 		if kind == "" {
@@ -241,7 +240,7 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 			return
 		}
 		if now.Before(c.Until) {
-			return // it was held up, and not asked
+			return // the request was not sent
 		}
 		c.Kind, c.Words = kind, ""
 		var e *callError
@@ -249,7 +248,7 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 			c.Words = e.words
 		}
 		if c.Until = Until(err); kind != "quota" && c.Until.After(now.Add(g.units(mostBusy))) {
-			c.Until = now.Add(g.units(mostBusy)) // instances have to be destroyed before that
+			c.Until = now.Add(g.units(mostBusy)) // destroying instances cannot wait longer
 		}
 		if !c.Until.After(now) {
 			c.Pause = min(max(2*c.Pause, g.units(busyPenalty)), g.units(mostIdle))
@@ -259,11 +258,11 @@ func (g *Governor) learn(ctx context.Context, name string, err error) {
 	})
 }
 
-// cached is an answer that serves all tools.
+// cached is an answer of the market that all tools use.
 type cached[T any] struct {
 	At    time.Time `json:"at"`
 	Value T         `json:"value"`
-	// Pause is how long an answer of no use serves, and Idle whether this one is.
+	// Idle is set if a search found no usable offer; the answer is then kept for Pause.
 	Pause time.Duration `json:"pause,omitempty"`
 	Idle  bool          `json:"idle,omitempty"`
 }
@@ -285,17 +284,17 @@ func writeCached[T any](path string, c cached[T]) {
 	if err != nil {
 		return
 	}
-	_ = replace.File(path, b, 0o600) // without it, the market is asked again
+	_ = replace.File(path, b, 0o600) // on failure, the request is repeated
 }
 
-// shared returns an answer that another process has had, if it is recent enough, else requests one.
-// Those who come meanwhile wait for it.
+// shared returns the cached answer of any process, if it is recent enough, or else requests
+// one. Processes that come meanwhile wait for it.
 func shared[T any](ctx context.Context, g *Governor, name, file string, enough func(c cached[T]) bool, ask func() (T, error)) (cached[T], error) {
 	path := filepath.Join(g.Dir, file+".json")
 	if c := readCached[T](path); c.serves(g.Now(), enough) {
 		return c, nil
 	}
-	_ = os.MkdirAll(g.Dir, 0o700) // where it cannot be made, nothing is shared
+	_ = os.MkdirAll(g.Dir, 0o700) // without it, nothing is shared
 	held, err := g.hold(ctx, path, cachePatience)
 	if err != nil {
 		return cached[T]{}, err
@@ -318,7 +317,7 @@ func shared[T any](ctx context.Context, g *Governor, name, file string, enough f
 	return c, nil
 }
 
-// List returns all instances of the account as they were at a time or later.
+// List returns all instances of the account as of since or later.
 func (g *Governor) List(ctx context.Context, since time.Time) (Listing, error) {
 	c, err := shared(ctx, g, "list", "instances", func(c cached[Listing]) bool { return !c.At.Before(since) }, func() (Listing, error) {
 		l, err := g.API.List(ctx, "")
@@ -338,7 +337,8 @@ func (g *Governor) List(ctx context.Context, since time.Time) (Listing, error) {
 	return c.Value, err
 }
 
-// Account returns the account as it was at a time or later; zero: of late.
+// Account returns the account as of since or later; the zero time allows a recent cached
+// answer.
 func (g *Governor) Account(ctx context.Context, since time.Time) (Account, error) {
 	if since.IsZero() {
 		since = g.Now().Add(-g.units(accountServes))
@@ -349,9 +349,9 @@ func (g *Governor) Account(ctx context.Context, since time.Time) (Account, error
 	return c.Value, err
 }
 
-// Search returns the offers of a search without those that were tried of late. One that
-// is patient accepts what another process has found, and for longer if that was of no
-// use; else it is of now.
+// Search returns the offers of a search, without those that were tried within the last hour. If
+// patient is set, it accepts a recent search of any process, and an older one if that found
+// nothing usable. Otherwise the search is new.
 func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, error) {
 	now := g.Now()
 	c, err := shared(ctx, g, "search", g.searchFile(s), func(c cached[Found]) bool {
@@ -368,7 +368,7 @@ func (g *Governor) Search(ctx context.Context, s Search, patient bool) (Found, e
 		return Found{}, err
 	}
 	found := c.Value
-	_ = g.updateLedger(ctx, func(l *ledger) { // else they are tried again
+	_ = g.updateLedger(ctx, func(l *ledger) { // on failure, they are tried again
 		found.Offers = slices.DeleteFunc(slices.Clone(found.Offers), func(o Offer) bool {
 			_, tried := l.Tried[o.ID]
 			return tried
@@ -383,8 +383,8 @@ func (g *Governor) searchFile(s Search) string {
 	return "search-" + hex.EncodeToString(sum[:8])
 }
 
-// Idle notes that nothing that the last search has found is of use: the next one is made
-// after a pause, which grows for as long as that is so.
+// Idle records that the last search found no usable offer. The next search is made after a
+// pause, which grows with each such search.
 func (g *Governor) Idle(ctx context.Context, s Search) {
 	path := filepath.Join(g.Dir, g.searchFile(s)+".json")
 	held, err := g.hold(ctx, path, ledgerPatience)
@@ -394,7 +394,7 @@ func (g *Governor) Idle(ctx context.Context, s Search) {
 	defer release(held)
 	c := readCached[Found](path)
 	if c.At.IsZero() || c.Idle {
-		return // once for each answer, however many tasks wait
+		return // once per answer, even if many tasks wait
 	}
 	c.Idle, c.Pause = true, min(max(2*c.Pause, g.units(leastIdle)), g.units(mostIdle))
 	writeCached(path, c)
@@ -405,7 +405,7 @@ func (g *Governor) Create(ctx context.Context, offer int64, o Order) (Created, e
 	created, err := g.API.Create(ctx, offer, o)
 	g.learn(ctx, "order", err)
 	if err == nil || created.ID > 0 || errors.Is(err, ErrOfferGone) || errors.Is(err, ErrRejected) && !LacksPermission(err) {
-		_ = g.updateLedger(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // else it is tried again
+		_ = g.updateLedger(ctx, func(l *ledger) { l.Tried[offer] = g.Now() }) // on failure, it is tried again
 	}
 	return created, err
 }
@@ -419,15 +419,15 @@ func (g *Governor) Log(ctx context.Context, id int64, lines int) ([]byte, error)
 	return text, err
 }
 
-// batch is destroys that are asked for together.
+// batch is instances to destroy with one request.
 type batch struct {
 	ids  []int64
 	done chan struct{}
 	err  error
 }
 
-// Destroy requests the end of instances. While one request waits for its turn, others
-// join it: the market ends any number of instances by one request.
+// Destroy destroys instances. While a request waits for its turn, further calls add their
+// instances to it, as one request can destroy any number.
 func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
 	g.mu.Lock()
 	b := g.batch
@@ -461,14 +461,14 @@ func (g *Governor) Destroy(ctx context.Context, ids ...int64) error {
 	return err
 }
 
-// refusedInARow is how many instances in a row the market must refuse to destroy until the
-// others are not asked for: then it is the key.
+// refusedInARow: after so many refusals in a row, the key lacks the permission, and no more
+// instances are tried.
 const refusedInARow = 3
 
-// destroy ends instances together, and one by one if the market does not take that: one that
-// it refuses to destroy does not keep the others.
+// destroy destroys instances with one request or, if the market refuses that, one by one, so
+// that one refused instance does not block the others.
 func (g *Governor) destroy(ctx context.Context, ids []int64) error {
-	// What lists have shown until now is over.
+	// The cached list is no longer valid.
 	defer os.Remove(filepath.Join(g.Dir, "instances.json"))
 	err := g.API.Destroy(paced(ctx), ids...)
 	g.learn(ctx, "destroy", err)
@@ -493,13 +493,13 @@ func (g *Governor) destroy(ctx context.Context, ids []int64) error {
 
 type pacedKey struct{}
 
-// paced marks a context whose next request has waited for its turn already.
+// paced marks a context whose next request has already waited for its turn.
 func paced(ctx context.Context) context.Context {
 	var once sync.Once
 	return context.WithValue(ctx, pacedKey{}, &once)
 }
 
-// keepPace calls a transport's Pace before a request.
+// keepPace calls a transport's pace before a request.
 func keepPace(ctx context.Context, pace func(ctx context.Context, op string) error, op string) error {
 	if pace == nil {
 		return nil
@@ -514,5 +514,5 @@ func keepPace(ctx context.Context, pace func(ctx context.Context, op string) err
 	return pace(ctx, op)
 }
 
-// Calls is how many requests were made so far.
+// Calls returns the number of requests so far.
 func (g *Governor) Calls() int64 { return g.API.Calls() }

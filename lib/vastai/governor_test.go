@@ -19,7 +19,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// times is a clock that stands still but when somebody sleeps.
+// times is a clock that advances only in Sleep.
 type times struct {
 	mu  sync.Mutex
 	now time.Time
@@ -33,7 +33,7 @@ func (c *times) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// market is a server that answers from a list, and notes what it was asked.
+// market is a server with prepared answers that records the requests.
 type market struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -85,7 +85,7 @@ func offersBody(ids ...int) string {
 
 const noInstances = `{"success":true,"instances":[],"total_instances":0,"next_token":null}`
 
-// A pass of thirty tasks that wait, in two tools: one list, one account, one search.
+// Thirty tasks that wait, in two tools, need one list, one account and one search.
 func TestGovernorShares(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
@@ -115,11 +115,11 @@ func TestGovernorShares(t *testing.T) {
 	if got := m.requests(); len(got) != 3 {
 		t.Errorf("%d requests: %v", len(got), got)
 	}
-	// A list from before a time is not one from after it.
+	// A list is not used for a later time.
 	if _, err := tools[0].List(t.Context(), clock.Now().Add(time.Second)); err != nil || len(m.requests()) != 4 {
 		t.Errorf("%v, %v", m.requests(), err)
 	}
-	// Another search, and one that is of now.
+	// A different search, and one that must be new.
 	for _, s := range []struct {
 		disk    float64
 		patient bool
@@ -133,7 +133,7 @@ func TestGovernorShares(t *testing.T) {
 	}
 }
 
-// The list may hold secrets of tasks; the cache does not.
+// The list may contain secrets of tasks; the cache must not.
 func TestGovernorKeepsNoSecrets(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
@@ -156,7 +156,7 @@ func TestGovernorKeepsNoSecrets(t *testing.T) {
 	}
 }
 
-// Requests of a class keep the distance that the market documents, whoever makes them.
+// Requests of a class keep the documented distance, across processes.
 func TestGovernorDistances(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
@@ -179,8 +179,8 @@ func TestGovernorDistances(t *testing.T) {
 	}
 }
 
-// The quota of searches is not asked for again before it resets, by anybody: at the time
-// of the header, else at midnight UTC.
+// After the quota of searches is used up, no process searches before its reset: at the time in
+// the header, or else at midnight UTC.
 func TestGovernorQuota(t *testing.T) {
 	reset := start.Add(4 * time.Hour)
 	for _, c := range []struct {
@@ -209,7 +209,7 @@ func TestGovernorQuota(t *testing.T) {
 		if got := m.requests(); len(got) != 1 {
 			t.Errorf("%d requests", len(got))
 		}
-		// Nothing else is held up by it.
+		// Other classes are not affected.
 		if _, err := m.governor(dir).List(t.Context(), start); errors.Is(err, ErrQuota) && Until(err).IsZero() {
 			t.Error(err)
 		}
@@ -221,7 +221,7 @@ func TestGovernorQuota(t *testing.T) {
 	}
 }
 
-// A Retry-After is heeded; without one the pauses grow.
+// A Retry-After is respected; without one, the pauses grow.
 func TestGovernorBusy(t *testing.T) {
 	clock := &times{now: start}
 	header := map[string]string{"Retry-After": "90"}
@@ -253,8 +253,7 @@ func TestGovernorBusy(t *testing.T) {
 	}
 }
 
-// A Retry-After that is odd neither has a request made at once again and again, nor keeps
-// one from being made for days.
+// An invalid Retry-After neither causes immediate retries nor blocks requests for days.
 func TestGovernorOddRetryAfter(t *testing.T) {
 	for _, after := range []string{"0", "-7", "900000", "Mon, 01 Jan 2001 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "soon"} {
 		clock := &times{now: start}
@@ -277,8 +276,7 @@ func TestGovernorOddRetryAfter(t *testing.T) {
 	}
 }
 
-// A tool that a user has suspended in the middle of a request does not keep others from
-// theirs.
+// A tool that is stopped (SIGSTOP) during a request does not block the others.
 func TestGovernorSuspended(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
@@ -311,7 +309,7 @@ func TestGovernorSuspended(t *testing.T) {
 	}
 }
 
-// Searches that find nothing of use are made after pauses that grow, however many wait.
+// The pauses between searches without a usable offer grow, however many tasks wait.
 func TestGovernorIdle(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) { return 200, nil, offersBody() })
@@ -332,7 +330,7 @@ func TestGovernorIdle(t *testing.T) {
 	}
 }
 
-// Offers that were tried are not offered again; several tasks share one search.
+// Offers that were tried are not returned again; several tasks share one search.
 func TestGovernorTried(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, n int) (int, map[string]string, string) {
@@ -362,8 +360,8 @@ func TestGovernorTried(t *testing.T) {
 	}
 }
 
-// Destroys that wait for their turn are one request; where the market does not take
-// several, they are made one by one, and one bad instance does not keep the others.
+// Waiting destroy requests are joined. If the market refuses several ids, instances are
+// destroyed one by one, and one refusal does not block the others.
 func TestGovernorDestroysTogether(t *testing.T) {
 	for _, bulk := range []bool{true, false} {
 		clock := &times{now: start}
@@ -391,7 +389,7 @@ func TestGovernorDestroysTogether(t *testing.T) {
 		})
 		g := m.governor(t.TempDir())
 		g.Sleep = func(ctx context.Context, d time.Duration) error {
-			<-first // the leader waits until all have come
+			<-first // the first request waits until all have joined
 			return clock.Sleep(ctx, d)
 		}
 		var all sync.WaitGroup
@@ -419,8 +417,8 @@ func TestGovernorDestroysTogether(t *testing.T) {
 	}
 }
 
-// One instance that the market refuses to destroy does not keep the others; a key that may
-// not destroy is found out by a few.
+// An instance that the market refuses to destroy does not block the others. A key without the
+// permission is detected after a few refusals.
 func TestGovernorDestroysTheOthers(t *testing.T) {
 	for _, c := range []struct {
 		refused func(id string) bool
@@ -449,8 +447,7 @@ func TestGovernorDestroysTheOthers(t *testing.T) {
 	}
 }
 
-// A market that takes requests and does not answer is asked again in the next turn: a turn
-// waits for it once.
+// A turn waits for a market that does not answer only once; the next turn tries again.
 func TestNoAnswerInTime(t *testing.T) {
 	over := make(chan struct{})
 	m := newMarket(t, &times{now: start}, func(*http.Request, int) (int, map[string]string, string) {
@@ -478,13 +475,13 @@ func TestNoAnswerInTime(t *testing.T) {
 	}
 }
 
-// runnerFunc runs programs by a function.
+// runnerFunc is a function that runs programs.
 type runnerFunc func(c command.Cmd) (command.Result, error)
 
 func (f runnerFunc) Run(_ context.Context, c command.Cmd) (command.Result, error) { return f(c) }
 
-// Where the directory cannot be written, as on a full disk, nothing is shared, but all is
-// asked for, at the same distances.
+// If the directory cannot be written, as on a full disk, nothing is shared, but requests are
+// still made, with the same distances.
 func TestGovernorWithoutADirectory(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
@@ -519,7 +516,7 @@ func TestGovernorWithoutADirectory(t *testing.T) {
 	}
 }
 
-// Five hundred instances are twenty requests.
+// A list of five hundred instances takes twenty requests.
 func TestGovernorPages(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(r *http.Request, _ int) (int, map[string]string, string) {
@@ -546,7 +543,7 @@ func TestGovernorPages(t *testing.T) {
 	}
 }
 
-// A row that cannot be read is counted, and does not make the count of the list wrong.
+// A row that cannot be parsed is counted, and the total of the list still matches.
 func TestOddInstances(t *testing.T) {
 	clock := &times{now: start}
 	m := newMarket(t, clock, func(*http.Request, int) (int, map[string]string, string) {
@@ -558,8 +555,8 @@ func TestOddInstances(t *testing.T) {
 	}
 }
 
-// What an answer means depends on what was asked: a refusal of an order, a log or a page
-// of a firewall says nothing of the key.
+// What an answer means depends on the request: a refusal of an order or a log, or a firewall's
+// page, does not concern the key.
 func TestOutcome(t *testing.T) {
 	for _, c := range []struct {
 		op     string
@@ -577,7 +574,7 @@ func TestOutcome(t *testing.T) {
 		{orderOp, 429, "API requests too frequent endpoint threshold=4.5", ErrBusy},
 		{orderOp, 500, "", ErrUnknown},
 		{"search", 429, "search_quota_exceeded: Daily quota", ErrQuota},
-		{"search", 429, "Daily quota. Resets at 2026-03-02 00:00 UTC.", ErrQuota}, // as the program says it
+		{"search", 429, "Daily quota. Resets at 2026-03-02 00:00 UTC.", ErrQuota}, // the vastai program's message
 		{"search", 429, "API requests too frequent", ErrBusy},
 		{"search", 400, "x is not a valid search key", ErrInvalid},
 		{"list of instances", 403, "<html>Request blocked</html>", ErrUnknown},

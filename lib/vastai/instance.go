@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// page is one answer of the list of instances.
+// page is one page of the list of instances.
 type page struct {
 	Success   *bool             `json:"success"`
 	Instances []json.RawMessage `json:"instances"`
@@ -19,16 +19,16 @@ type page struct {
 	Next      *string           `json:"next_token"`
 }
 
-// maxPages limits a list: 25 instances each.
+// maxPages limits the pages of a list; a page has 25 instances.
 const maxPages = 400
 
-// collect reads all pages. A page that does not say success, has no list, or a
-// count that does not match, makes the whole list an error.
+// collect reads all pages. If a page does not report success, has no list, or has a wrong
+// count, the whole list is an error.
 func collect(at time.Time, label string, get func(after string) ([]byte, error)) (Listing, error) {
 	for attempt := 0; ; attempt++ {
 		list, err := collectOnce(label, get)
 		list.At = at
-		// Instances come and go between two pages; once more then.
+		// Instances may start and end between two pages: read all pages again, once.
 		if !errors.Is(err, errMoved) || attempt == 1 {
 			return list, err
 		}
@@ -39,7 +39,7 @@ var errMoved = errors.New("the list changed while it was read")
 
 func collectOnce(label string, get func(after string) ([]byte, error)) (Listing, error) {
 	var list []Instance
-	odd := map[string]int{} // how many of them there are, by what they are: another page may show a row again
+	odd := map[string]int{} // count of each unreadable row, by its text: another page may repeat a row
 	seen := map[int64]bool{}
 	total, after := 0, ""
 	for range maxPages {
@@ -82,7 +82,7 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 				}
 			}
 			slices.Sort(out.OddLabels)
-			// With a filter, the total is of all instances on some servers.
+			// With a filter, some servers return the total of all instances.
 			if label == "" && total != len(seen)+out.Odd {
 				return Listing{}, failed("list of instances", errMoved, 0, "")
 			}
@@ -96,10 +96,10 @@ func collectOnce(label string, get func(after string) ([]byte, error)) (Listing,
 		}
 		after = *p.Next
 	}
-	return Listing{}, failed("list of instances", nil, 0, "there are too many pages")
+	return Listing{}, failed("list of instances", nil, 0, "too many pages")
 }
 
-// oddLabel is the label of a row that cannot be read otherwise.
+// oddLabel returns the label of a row that cannot be parsed otherwise.
 func oddLabel(raw []byte) (string, bool) {
 	var row map[string]any
 	if json.Unmarshal(raw, &row) != nil {
@@ -110,7 +110,7 @@ func oddLabel(raw []byte) (string, bool) {
 	return name, told && (isText || v == nil)
 }
 
-// ofLabel filters ourselves what the server was asked to filter.
+// ofLabel repeats the server's filter by label.
 func ofLabel(list []Instance, label string) []Instance {
 	if label == "" {
 		return list
@@ -145,7 +145,7 @@ func parseInstance(raw []byte) (Instance, error) {
 	}
 	i.Bid, _ = row["is_bid"].(bool)
 	if row["gpu_total_ram"] == nil {
-		row["gpu_total_ram"] = row["gpu_totalram"] // as it is named here, but not in offers
+		row["gpu_total_ram"] = row["gpu_totalram"] // its name in instances; offers have gpu_total_ram
 	}
 	for _, name := range factual {
 		switch v := row[name].(type) {
@@ -163,7 +163,7 @@ func parseInstance(raw []byte) (Instance, error) {
 	return i, nil
 }
 
-// variables reads extra_env, which is a list of pairs or an object.
+// variables parses extra_env, a list of pairs or an object.
 func variables(v any) map[string]string {
 	out := map[string]string{}
 	switch v := v.(type) {

@@ -15,13 +15,13 @@ import (
 
 const (
 	maxLog = 4 << 20
-	// A log is uploaded by its host after it was requested.
+	// logTries limits the tries to fetch a log, which the host uploads after the request.
 	logTries = 8
-	// maxHops is how often the store of the logs may send a request elsewhere.
+	// maxHops limits the redirects of the server that stores the logs.
 	maxHops = 5
 )
 
-// Log requests the output of an instance, and fetches it when it is there.
+// Log requests the output of an instance, and fetches it when it is available.
 func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	op := fmt.Sprintf("log of %d", id)
 	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})
@@ -56,14 +56,14 @@ func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	return nil, err
 }
 
-// What is wrong with where a log is: it does not help to ask again.
+// Errors of a log's address, for which a retry does not help.
 var (
 	errAddress = errors.New("its address is not valid")
 	errHops    = errors.New("too many redirects")
 )
 
-// fetch reads a log. The key stays here: the address is that of another host, and so is
-// where that may send the request. Later says that it may be there in a while.
+// fetch fetches a log. It does not send the key, as the address and its redirects lead to other
+// hosts. later reports whether a retry may help.
 func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, later bool, err error) {
 	u, err := url.Parse(address)
 	if err != nil || !fetchable(u, u) {
@@ -76,7 +76,7 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 	store := *r.Client
 	store.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		r.calls.Add(1)
-		req.Header.Del("Referer") // it may be signed
+		req.Header.Del("Referer") // the address may be signed
 		switch {
 		case len(via) > maxHops:
 			return errHops
@@ -99,14 +99,14 @@ func (r *REST) fetch(ctx context.Context, op, address string) (text []byte, late
 		return nil, true, failed(op, ErrNotReady, resp.StatusCode, "")
 	}
 	text, err = io.ReadAll(io.LimitReader(resp.Body, maxLog))
-	if err != nil { // cut off: as good as not there yet
+	if err != nil { // truncated: retry
 		return nil, true, failed(op, ErrNotReady, 0, "it was cut off")
 	}
 	return text, false, nil
 }
 
-// fetchable reports whether a log may be fetched from an address that another one has
-// led to: never in the clear if it began encrypted, but for this machine.
+// fetchable reports whether a log may be fetched from u after the address first: a redirect
+// must not go from https to http, except on this machine.
 func fetchable(u, first *url.URL) bool {
 	if u.Host == "" || u.User != nil {
 		return false

@@ -15,27 +15,27 @@ type Offer struct {
 	ID          int64
 	Machine     int64
 	GPU         string
-	Price       float64 // dollars an hour, with the disk
+	Price       float64 // dollars per hour, with the disk
 	Reliability float64
-	DownCost    float64 // dollars a GB
+	DownCost    float64 // dollars per GB
 	UpCost      float64
 	Location    string
 	Verified    bool
-	Duration    float64 // seconds for which it can be rented; 0: not known
-	GPUs        int     // 0: not told
-	Bid         bool    // Price is that of the least bid, and the machine is lost to a higher bid
-	MinBid      float64 // dollars an hour, without the disk
+	Duration    float64 // maximum rental time in seconds; 0: unknown
+	GPUs        int     // 0: unknown
+	Bid         bool    // interruptible: Price is that of the minimum bid
+	MinBid      float64 // dollars per hour, without the disk
 	row         map[string]any
 }
 
-// Number returns a field of the offer, or 0.
+// Number returns a numeric field of the offer, or 0.
 func (o Offer) Number(field string) float64 {
 	f, _ := o.row[field].(float64)
 	return f
 }
 
-// parseOffers reads a list of offers. Rows that are not offers are left out and counted: an
-// offer that cannot be read is one that is not taken.
+// parseOffers parses a list of offers. Rows that cannot be parsed are omitted and counted; such
+// an offer is never ordered.
 func parseOffers(raw []byte) (Found, error) {
 	var rows []json.RawMessage
 	if err := json.Unmarshal(raw, &rows); err != nil {
@@ -84,7 +84,7 @@ func parseOffer(text []byte) (Offer, bool) {
 	return o, true
 }
 
-// MarshalJSON is the row of the market, and UnmarshalJSON reads it.
+// MarshalJSON returns the market's row, which UnmarshalJSON reads.
 func (o Offer) MarshalJSON() ([]byte, error) { return json.Marshal(o.row) }
 
 // UnmarshalJSON reads a row of the market.
@@ -97,20 +97,19 @@ func (o *Offer) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// factual are the fields of a machine that an instance's own row tells as the offer's
-// does, and that do not change while it is rented.
+// factual are the fields that the rows of offers and instances share and that do not change
+// during a rental.
 var factual = []string{
 	"disk_space", "num_gpus", "gpu_name", "gpu_ram", "gpu_total_ram", "gpu_arch", "compute_cap", "cuda_max_good", "driver_version", "geolocation",
 	"direct_port_count", "static_ip", "inet_up", "inet_down", "cpu_arch", "cpu_ram", "cpu_cores_effective",
 }
 
-// slack is how much less than what was asked counts as the same: sizes are rounded, and
-// speeds are measured again and again.
+// slack is the part of a requested minimum that is accepted in a rented machine: sizes are
+// rounded, and speeds are measured repeatedly.
 var slack = map[string]float64{"disk_space": 0.95, "inet_up": 0.8, "inet_down": 0.8}
 
-// Differing returns the first condition that a rented machine does not meet, by the row of
-// its instance, or nil. What the row does not tell, or not yet, counts as met; whole says
-// that it tells all that the conditions are about.
+// Differing returns the first condition that a rented machine does not satisfy according to its
+// row, or nil. Missing fields count as satisfied; whole reports that none was missing.
 func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 	o := Offer{row: i.Facts}
 	o.Location, _ = i.Facts["geolocation"].(string)
@@ -139,8 +138,8 @@ func (f Filters) Differing(i Instance) (bad *Condition, whole bool) {
 	return nil, whole
 }
 
-// Failing returns the first condition that an offer does not meet, or nil. A field
-// that the offer does not tell counts as met, but for the number of GPUs.
+// Failing returns the first condition that an offer does not satisfy, or nil. A missing field
+// counts as satisfied, except for the number of GPUs.
 func (f Filters) Failing(o Offer) *Condition {
 	for i := range f {
 		if !f[i].Holds(o) {
@@ -153,7 +152,7 @@ func (f Filters) Failing(o Offer) *Condition {
 // Any reports whether the condition holds for all offers.
 func (c Condition) Any() bool { return c.Op == anything }
 
-// Holds reports whether an offer meets the condition.
+// Holds reports whether an offer satisfies the condition.
 func (c Condition) Holds(o Offer) bool {
 	if c.Op == anything {
 		return true
@@ -173,7 +172,7 @@ func (c Condition) Holds(o Offer) bool {
 		}
 		have = v == 1
 	case "geolocation":
-		// Hosts write addresses with several commas; the code of the country is last.
+		// Addresses may have several commas; the country code comes last.
 		have = strings.TrimSpace(o.Location[strings.LastIndexByte(o.Location, ',')+1:])
 	case "driver_version":
 		v, _ := o.row["driver_version"].(string)
@@ -237,22 +236,22 @@ func equal(have, want any) bool {
 	return have == want
 }
 
-// Estimate is what a task is expected to be.
+// Estimate is the expected time and traffic of a task.
 type Estimate struct {
 	Hours float64
-	Down  float64 // GB: image and models
-	Up    float64 // GB: artifacts
+	Down  float64 // GB of image and models
+	Up    float64 // GB of artifacts
 }
 
-// Cost is what a task would cost with an offer, in dollars.
+// Cost returns the expected cost of a task with an offer, in dollars.
 func (e Estimate) Cost(o Offer) float64 {
 	return o.Price*e.Hours + o.DownCost*e.Down + o.UpCost*e.Up
 }
 
-// Compare orders offers by the cost of the task; among equals by whether the machine can
-// be lost, and by reliability.
+// Compare orders offers by the cost of the task. For equal costs, a machine that is not
+// interruptible comes first, then the more reliable one.
 func (e Estimate) Compare(a, b Offer) int {
-	// Differences below a hundredth of a cent are none.
+	// Ignore differences below a hundredth of a cent.
 	costA, costB := int64(e.Cost(a)*1e4+0.5), int64(e.Cost(b)*1e4+0.5)
 	lost := func(o Offer) int {
 		if o.Bid {
@@ -263,10 +262,10 @@ func (e Estimate) Compare(a, b Offer) int {
 	return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(lost(a), lost(b)), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
 }
 
-// Row is the offer's fields as the market tells them.
+// Row returns the fields of the offer by the market's names.
 func (o Offer) Row() map[string]any { return o.row }
 
-// flexID reads an id that may come as a number or a string.
+// flexID parses an id that is a number or a string.
 func flexID(v any) int64 {
 	switch v := v.(type) {
 	case float64:

@@ -18,21 +18,20 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 )
 
-// DefaultURL is the market.
+// DefaultURL is the address of the market.
 const DefaultURL = "https://console.vast.ai"
 
-// REST is the market's own API.
+// REST is the transport by the market's REST API.
 type REST struct {
 	URL string // default: DefaultURL
 	Key string
-	// Wait is how long to wait before a request is repeated the first time, and Tries how
-	// often it is made. What orders an instance is never repeated.
+	// Wait is the pause before the first retry, and doubles with each; Tries is the
+	// maximum number of tries. Orders are never retried.
 	Wait   time.Duration
 	Tries  int
 	Client *http.Client
 	Now    func() time.Time // default: clock.Now
-	// pace is called before each request of the API, if it is set; its error is that of the
-	// call.
+	// pace, if set, is called before each request; its error is that of the call.
 	pace  func(ctx context.Context, op string) error
 	calls atomic.Int64
 }
@@ -44,7 +43,7 @@ func (r *REST) now() time.Time {
 	return clock.Now()
 }
 
-// Limits of what is read and waited for.
+// Limits of answers and timeouts.
 const (
 	maxAnswer = 32 << 20
 	callTime  = time.Minute
@@ -59,19 +58,19 @@ func NewREST(address, key string) *REST {
 		URL: strings.TrimRight(address, "/"), Key: key, Wait: 2 * time.Second, Tries: 4,
 		Client: &http.Client{
 			Timeout: callTime,
-			// A redirect would lose a body, and might take the key elsewhere.
+			// A redirect would drop the body, and could send the key to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// SetPace has a function called before each request; its error is that of the call.
+// SetPace sets a function that is called before each request; its error is that of the call.
 func (r *REST) SetPace(pace func(ctx context.Context, op string) error) { r.pace = pace }
 
-// Name is "api".
+// Name returns "api".
 func (r *REST) Name() string { return "api" }
 
-// Calls is how many requests were made so far.
+// Calls returns the number of requests so far.
 func (r *REST) Calls() int64 { return r.calls.Load() }
 
 // once makes one request and returns the body of a JSON answer with status 200.
@@ -79,7 +78,7 @@ func (r *REST) once(ctx context.Context, op, method, path string, body any) ([]b
 	return r.order(ctx, op, method, path, body, Order{})
 }
 
-// order is once, for a request that holds an order's secrets.
+// order is once for an order, whose secrets are hidden in messages.
 func (r *REST) order(ctx context.Context, op, method, path string, body any, o Order) ([]byte, error) {
 	var in io.Reader
 	if body != nil {
@@ -125,10 +124,10 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 		words := wordsOf(hide(raw, o))
 		kind := outcome(op, resp.StatusCode, words)
 		if op == orderOp && resp.StatusCode == http.StatusBadRequest && words == "" {
-			kind = ErrCredit // the market's way to say so, at times
+			kind = ErrCredit // the market sometimes reports missing credit like this
 		}
 		if kind == nil {
-			kind = ErrUnknown // a redirect, say
+			kind = ErrUnknown // for example, a redirect
 		}
 		e := &callError{op: op, kind: kind, status: resp.StatusCode, words: clean(words)}
 		if resp.StatusCode == http.StatusTooManyRequests {
@@ -142,7 +141,7 @@ func (r *REST) order(ctx context.Context, op, method, path string, body any, o O
 	return raw, nil
 }
 
-// wordsOf is the message of an answer with another status than success.
+// wordsOf returns the message of an answer that reports an error.
 func wordsOf(raw []byte) string {
 	var said struct {
 		Error  any `json:"error"`
@@ -161,7 +160,7 @@ func wordsOf(raw []byte) string {
 	return strings.Join(words, ": ")
 }
 
-// repeat makes a request that may be made again without harm.
+// repeat makes a request that is safe to retry.
 func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([]byte, error) {
 	wait := r.Wait
 	for try := 1; ; try++ {
@@ -172,7 +171,7 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 		delay := wait + time.Duration(rand.Int64N(int64(wait)/4+1))
 		if until := Until(err); !until.IsZero() {
 			if told := until.Sub(r.now()); told > 2*r.Wait {
-				return nil, err // the caller does not wait that long
+				return nil, err // too long to wait here
 			} else if told > delay {
 				delay = told
 			}
@@ -184,7 +183,7 @@ func (r *REST) repeat(ctx context.Context, op, method, path string, body any) ([
 	}
 }
 
-// again reports whether a call that has failed may be repeated at once.
+// again reports whether a failed call may be retried at once.
 func again(err error) bool {
 	var e *callError
 	if errors.As(err, &e) && (e.held || e.late) {
@@ -202,7 +201,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Account is who the key belongs to.
+// Account returns the account of the key.
 func (r *REST) Account(ctx context.Context) (Account, error) {
 	raw, err := r.repeat(ctx, "account", http.MethodGet, "/api/v0/users/current/", nil)
 	if err != nil {
@@ -246,7 +245,7 @@ func (r *REST) Search(ctx context.Context, s Search) (Found, error) {
 	return found, nil
 }
 
-// kind is the kind of contract in the words of the market.
+// kind returns the market's name for the kind of contract.
 func (s Search) kind() string {
 	if s.Bid {
 		return "bid"
@@ -263,7 +262,7 @@ func (r *REST) Create(ctx context.Context, offer int64, o Order) (Created, error
 		"client_id": "me", "image": o.Image, "env": o.Env, "price": nil, "disk": o.Disk, "label": o.Label, "extra": nil,
 		"onstart": o.Entrypoint, "args": o.Args, "runtype": "args", "image_login": nil, "python_utf8": false, "lang_utf8": false,
 		"use_jupyter_lab": false, "jupyter_dir": nil, "force": false,
-		// Rather no instance than one that is stopped, and billed.
+		// If the machine is not available, create nothing: a stopped instance would be billed.
 		"cancel_unavail": true, "template_hash_id": nil, "user": nil, "target_state": "running",
 	}
 	if o.Login != "" {
@@ -279,10 +278,10 @@ func (r *REST) Create(ctx context.Context, offer int64, o Order) (Created, error
 	return parseCreated(hide(raw, o))
 }
 
-// orderOp names what may cost money.
+// orderOp is the operation that can cost money.
 const orderOp = "order"
 
-// parseCreated reads the answer to an order.
+// parseCreated parses the answer to an order.
 func parseCreated(raw []byte) (Created, error) {
 	var answer struct {
 		Success  *bool           `json:"success"`
@@ -292,7 +291,7 @@ func parseCreated(raw []byte) (Created, error) {
 		return Created{}, failed(orderOp, ErrUnknown, 0, "the answer is not an object")
 	}
 	var id any
-	_ = json.Unmarshal(answer.Contract, &id) // none is handled below
+	_ = json.Unmarshal(answer.Contract, &id) // a missing id is handled below
 	created := Created{ID: flexID(id)}
 	words := wordsOf(raw)
 	switch {
@@ -308,7 +307,7 @@ func parseCreated(raw []byte) (Created, error) {
 	return created, failed(orderOp, ErrUnknown, 0, "the answer names no instance")
 }
 
-// List returns all instances, or those of a label.
+// List returns all instances, or those with a label.
 func (r *REST) List(ctx context.Context, label string) (Listing, error) {
 	return collect(r.now(), label, func(after string) ([]byte, error) {
 		query := url.Values{"order_by": {`[{"col":"id","dir":"asc"}]`}, "limit": {"25"}}
@@ -326,7 +325,7 @@ func (r *REST) List(ctx context.Context, label string) (Listing, error) {
 	})
 }
 
-// Destroy requests the end of instances.
+// Destroy destroys instances.
 func (r *REST) Destroy(ctx context.Context, ids ...int64) error {
 	op, path, body := destroyOp(ids), "/api/v0/instances/", map[string]any{}
 	if len(ids) == 1 {
@@ -351,8 +350,8 @@ func destroyOp(ids []int64) string {
 	return fmt.Sprintf("destroy %d instances", len(ids))
 }
 
-// isGone reports whether a call failed because there is no such instance. A 404 can
-// mean a bad key as well.
+// isGone reports whether a call failed because the instance does not exist. A 404 can also mean
+// an invalid key.
 func isGone(err error) bool {
 	var e *callError
 	if !errors.As(err, &e) {

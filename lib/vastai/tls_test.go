@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A market whose certificate nobody vouches for does not get the account's key.
+// The key is not sent to a server whose certificate is not trusted.
 func TestUntrustedCertificate(t *testing.T) {
 	var asked atomic.Int32
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

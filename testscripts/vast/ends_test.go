@@ -174,7 +174,7 @@ func TestLogStaysUnreadable(t *testing.T) {
 	w.until("it runs", func() bool { _, ok := running(w); return ok })
 	i, _ := running(w)
 	w.market.LogOf(i.ID, notAuthorized)
-	want := fmt.Sprintf(`try "vastai logs %d"; the key needs the permission group instance_read; the task itself goes on`, i.ID)
+	want := fmt.Sprintf(`try "vastai logs %d"; the key needs the permission group instance_read; the task itself continues`, i.ID)
 	w.until("advice", func() bool { return strings.Contains(string(w.queue.Log("task")), want) })
 	for range 12 {
 		w.run(turn)

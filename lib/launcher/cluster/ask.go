@@ -12,16 +12,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Asker asks one cluster.
+// Asker queries one cluster.
 type Asker struct {
 	Slurm *slurm.Client
-	User  string // "": asks "id"
+	User  string // "": the output of id -un
 	Now   func() time.Time
 }
 
-// Ask runs scontrol and sacctmgr side by side. Without nodes and partitions there
-// is no answer; without accounting there is one with a Note. Hidden partitions are
-// left out.
+// Ask runs scontrol and sacctmgr in parallel. If nodes or partitions cannot be listed, that is
+// the error; other missing answers are named in Note. Hidden partitions are left out.
 func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{Time: a.Now(), User: a.User}
 	var wait sync.WaitGroup
@@ -91,18 +90,18 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// there runs programs that are not Slurm's, on the machine where Slurm is asked.
+// there returns a client for programs that are not Slurm's, on the host where Slurm is queried.
 func (a Asker) there() *slurm.Client {
 	return &slurm.Client{Run: a.Slurm.Run, Timeout: a.Slurm.Timeout, Env: a.Slurm.Env}
 }
 
-// id asks who asks, on the machine where Slurm is asked.
+// id runs id(1) on the host where Slurm is queried.
 func (a Asker) id(ctx context.Context, option string) (string, error) {
 	out, err := a.there().Output(ctx, 0, "id", option)
 	return strings.TrimSpace(string(out)), err
 }
 
-// accounting asks what the user may charge, and what the QoS allow.
+// accounting queries the accounts that the user may charge and the limits of the QoS.
 func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	if s.User == "" {
 		if s.User, err = a.id(ctx, "-un"); err != nil {
@@ -115,7 +114,7 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	wait.Go(func() { s.DefaultAccount, errs[1] = a.Slurm.DefaultAccount(ctx, s.User) })
 	wait.Go(func() { s.QOS, errs[2] = a.Slurm.QOS(ctx) })
 	wait.Go(func() {
-		if accounts, err := a.Slurm.Associations(ctx, ""); err == nil { // some sites show users their own only
+		if accounts, err := a.Slurm.Associations(ctx, ""); err == nil { // some sites show only the user's own
 			s.Accounts, s.Known.Accounts = accounts, true
 		}
 	})
@@ -128,7 +127,7 @@ func (a Asker) accounting(ctx context.Context, s *Snapshot) (err error) {
 	return a.oneCluster(ctx, s)
 }
 
-// oneCluster keeps the accounts of this cluster where slurmdbd serves several.
+// oneCluster removes the accounts of other clusters where slurmdbd serves several.
 func (a Asker) oneCluster(ctx context.Context, s *Snapshot) error {
 	all := append(slices.Clone(s.Associations), s.Accounts...)
 	if !slices.ContainsFunc(all, func(m slurm.Association) bool { return m.Cluster != all[0].Cluster }) {

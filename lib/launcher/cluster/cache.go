@@ -15,27 +15,25 @@ import (
 	"github.com/ponos-tools/ponos/lib/replace"
 )
 
-// MaxAge is how long an answer is good for, and MaxAgePartial how long one that
-// lacks something.
+// MaxAge is how long a snapshot is used, and MaxAgePartial how long one with a Note is.
 const (
 	MaxAge        = 5 * time.Minute
 	MaxAgePartial = time.Minute
 )
 
-// Cache keeps snapshots in files, one for each key. It is a help, never a need:
-// whatever is wrong with it is as if it were empty.
+// Cache keeps snapshots in files, one for each key. It is optional: a file that cannot be read
+// counts as missing, and a failure to write is ignored.
 type Cache struct {
-	Dir     string // "": nothing is kept
-	Refresh bool   // ask again, whatever is there
+	Dir     string // "": no cache
+	Refresh bool   // ignore what is cached
 	Now     func() time.Time
 }
 
-// format changes whenever Snapshot does, so that a file of another version is not
-// taken for one of this.
+// format changes whenever Snapshot does, so that no version reads the file of another.
 const format = "lfind cluster 4\n"
 
-// Get returns the snapshot for key if there is one that is young enough, and else
-// asks and keeps the answer.
+// Get returns the cached snapshot for key if it is recent enough. Otherwise it calls ask and
+// caches the result.
 func (c Cache) Get(ctx context.Context, key string, ask func(context.Context) (*Snapshot, error)) (*Snapshot, error) {
 	if c.Dir == "" {
 		return ask(ctx)
@@ -75,7 +73,7 @@ func read(path string) (*Snapshot, error) {
 	return s, gob.NewDecoder(f).Decode(s)
 }
 
-// write replaces the file in one step, so that no process reads half of it.
+// write replaces the file in one step, so that no process reads a partial one.
 func write(path string, s *Snapshot) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// answers is Slurm as it once was: what each command printed.
+// answers maps commands to their recorded output.
 type answers map[string]string
 
 func (a answers) Run(_ context.Context, c command.Cmd) (command.Result, error) {
@@ -80,7 +80,7 @@ func TestAskWithoutAccounting(t *testing.T) {
 	if err != nil || s.Associations != nil || s.QOS != nil || !strings.Contains(s.Note, "Connection refused") {
 		t.Errorf("%+v, %v", s, err)
 	}
-	// A cluster that keeps no accounts is another answer.
+	// A cluster without accounting is a different case.
 	for _, what := range []string{"qos", "user alice", "associations user=alice"} {
 		a["sacctmgr --noheader --parsable show "+what] = "fail: You are not running a supported accounting_storage plugin"
 	}
@@ -89,7 +89,7 @@ func TestAskWithoutAccounting(t *testing.T) {
 	}
 }
 
-// TestAskInPart holds that what could not be asked is noted, and not taken for empty.
+// TestAskInPart checks that a failed query is noted, and not taken for an empty answer.
 func TestAskInPart(t *testing.T) {
 	for argv, want := range map[string]string{
 		"scontrol --oneliner show licenses":          "licenses are not known: scontrol: denied",
@@ -108,8 +108,7 @@ func TestAskInPart(t *testing.T) {
 	}
 }
 
-// TestAskFails holds that a listing which fails or is odd is an error, never an
-// empty cluster.
+// TestAskFails checks that a failed or unexpected listing is an error, never an empty cluster.
 func TestAskFails(t *testing.T) {
 	for _, out := range []string{"fail: slurm_load_node error: Unable to contact slurm controller (connect failure)", "slurm_load_node error\n"} {
 		a := testbed(t)

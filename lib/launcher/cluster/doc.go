@@ -1,7 +1,7 @@
-// Package cluster asks Slurm what a cluster has and what a user may use of it, and
-// keeps the answer in a file for a few minutes, so that a shell loop of requests
-// does not become a load on the controller.
+// Package cluster queries Slurm for the resources of a cluster and the rights of a user, and
+// caches the answer in a file for a few minutes, so that a shell loop of requests puts no load
+// on the controller.
 //
-// A Snapshot is what was asked, as Slurm reported it, with alike nodes in groups. What
-// follows from it is decided by lib/launcher.
+// A Snapshot contains Slurm's answers, with identical nodes in groups. Conclusions from it are
+// the task of lib/launcher.
 package cluster

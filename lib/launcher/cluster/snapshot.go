@@ -9,29 +9,29 @@ import (
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
-// Snapshot is what Slurm said of a cluster and of a user's rights.
+// Snapshot is what Slurm reports of a cluster and of a user's rights.
 type Snapshot struct {
 	Time       time.Time
 	Partitions []slurm.Partition
 	Groups     []Group
-	// Associations are the accounts that the user may charge; none if there is no
-	// accounting, or if it does not answer.
+	// Associations are the accounts that the user may charge; empty without accounting, or if
+	// it does not answer.
 	Associations   []slurm.Association
 	DefaultAccount string
 	QOS            []slurm.QOS
-	Accounts       []slurm.Association // of the accounts themselves
+	Accounts       []slurm.Association // of the accounts, without users
 	Licenses       []slurm.License
 	Reservations   []slurm.Reservation
 	Config         slurm.Config
-	UserGroups     []string // Unix groups; only requested where a partition or a reservation names some
+	UserGroups     []string // Unix groups; set only if a partition or a reservation names groups
 	User           string
-	Host           string // where sbatch is called; only requested where a partition names some
+	Host           string // where sbatch runs; set only if a partition has AllocNodes
 	Known          admission.Known
-	// Note says what could not be asked, empty if all is well.
+	// Note says which answers are missing; empty if none are.
 	Note string
 }
 
-// Admission is the model of what Slurm says of this user's jobs.
+// Admission returns the model of Slurm's rules for this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
 	return &admission.Cluster{
 		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
@@ -39,12 +39,12 @@ func (s *Snapshot) Admission() *admission.Cluster {
 	}
 }
 
-// longReserved is how long a reservation must last for its nodes not to count as
-// nodes that come back by themselves.
+// longReserved is how long a reservation must still last for its nodes to count as unavailable.
+// A shorter one is an ordinary wait.
 const longReserved = 24 * time.Hour
 
-// Reserved returns, by the names of nodes, the reservation that keeps all jobs
-// outside it off the node for a day or more from now.
+// Reserved returns, by node name, the active reservation that keeps all other jobs off the node
+// for at least longReserved.
 func (s *Snapshot) Reserved() map[string]*slurm.Reservation {
 	cpus := map[string]float64{}
 	by := map[string]*slurm.Reservation{}
@@ -66,7 +66,7 @@ func (s *Snapshot) Reserved() map[string]*slurm.Reservation {
 			whole += cpus[n]
 		}
 		if !r.Flags.Has("MAINT") && r.TRES["cpu"] < whole {
-			continue // some cores of its nodes
+			continue // it reserves only some cores of its nodes
 		}
 		for _, n := range nodes {
 			by[n] = r
@@ -75,21 +75,21 @@ func (s *Snapshot) Reserved() map[string]*slurm.Reservation {
 	return by
 }
 
-// Group is a number of nodes that have the same, in the same partitions.
+// Group is a number of identical nodes in the same partitions; CPUs, Memory and Disk (bytes)
+// are those of one node.
 type Group struct {
 	Partitions slurm.List
 	Features   slurm.List
 	GRES       string
 	CPUs       int
 	Memory     int64
-	Disk       int64  // bytes of TmpDisk
-	Hosts      string // names joined by commas, of all nodes
+	Disk       int64  // TmpDisk
+	Hosts      string // names of all nodes, joined by commas
 	Count      int
 	Unusable   int // of Count: down, drained, failed
 }
 
-// GroupNodes puts alike nodes together, in the order in which each kind is first
-// seen.
+// GroupNodes groups identical nodes, in the order in which each kind first appears.
 func GroupNodes(nodes []slurm.Node) []Group {
 	type kind struct {
 		partitions, features slurm.List

@@ -17,12 +17,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Options say what to write.
+// Options say what Write puts into the file.
 type Options struct {
 	ID      string         // of the launcher
 	Tags    []string       // of the launcher
-	NoHosts bool           // how many nodes there are instead of their names
-	GPUs    *gpu.Catalogue // nil: the one that comes with the program
+	NoHosts bool           // write the number of nodes instead of their names
+	GPUs    *gpu.Catalogue // nil: gpu.Builtin
 }
 
 func (o Options) catalogue() *gpu.Catalogue {
@@ -32,8 +32,8 @@ func (o Options) catalogue() *gpu.Catalogue {
 	return o.GPUs
 }
 
-// Read reads the output of "scontrol show nodes", of one line for each or of
-// several, and of "scontrol show partitions" if that stands before or behind it.
+// Read reads the output of "scontrol show nodes", one-line or multi-line, and of "scontrol show
+// partitions" if that comes before or after it.
 func Read(r io.Reader) (*cluster.Snapshot, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxInput+1))
 	if err == nil && len(text) > maxInput {
@@ -60,8 +60,8 @@ func Read(r io.Reader) (*cluster.Snapshot, error) {
 
 const maxInput = 256 << 20
 
-// split puts the lines of partitions and the other lines apart; each text keeps
-// the line numbers of the whole.
+// split separates the lines about partitions from the others. Each of the two texts keeps the
+// line numbers of the whole.
 func split(text string) (nodes, partitions string) {
 	var n, p strings.Builder
 	to, other := &n, &p
@@ -78,7 +78,7 @@ func split(text string) (nodes, partitions string) {
 	return n.String(), p.String()
 }
 
-// Unsaid are the rules of a cluster that the file has no words for.
+// Unsaid returns the rules of a cluster that launchers.yaml cannot express.
 func Unsaid(s *cluster.Snapshot, o Options) []string {
 	var all []string
 	for _, p := range partitions(s, o) {
@@ -89,7 +89,7 @@ func Unsaid(s *cluster.Snapshot, o Options) []string {
 	return all
 }
 
-// Write writes the file.
+// Write writes launchers.yaml.
 func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 	out := bufio.NewWriter(w)
 	line := func(indent int, format string, args ...any) {
@@ -118,7 +118,7 @@ func Write(w io.Writer, s *cluster.Snapshot, o Options) error {
 	return out.Flush()
 }
 
-// writer writes a line with an indentation.
+// writer writes a line with an indentation level.
 type writer func(indent int, format string, args ...any)
 
 func writeQOS(line writer, partitions []launcher.Described) {
@@ -249,8 +249,8 @@ func writeGPU(g launcher.DescribedGPU) string {
 	return "{ " + strings.Join(fields, ", ") + " }"
 }
 
-// partitions describes the partitions of a snapshot. Of nodes alone, the
-// partitions are those that the nodes name, by name.
+// partitions describes the partitions of a snapshot. If it has nodes only, the partitions are
+// those that the nodes name, sorted.
 func partitions(s *cluster.Snapshot, o Options) []launcher.Described {
 	if len(s.Partitions) > 0 {
 		return launcher.Describe(s, o.catalogue())
@@ -271,7 +271,7 @@ func partitions(s *cluster.Snapshot, o Options) []launcher.Described {
 	return launcher.Describe(&with, o.catalogue())
 }
 
-// compress writes names as few node lists.
+// compress writes names as hostlists, as few as possible.
 func compress(names []string) []string {
 	short := hostlist.Compress(names)
 	if expanded, err := hostlist.Expand(short); err != nil || len(expanded) != len(names) {
@@ -282,7 +282,7 @@ func compress(names []string) []string {
 
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.+/-]*$`)
 
-// word writes a word so that YAML reads it as one.
+// word quotes a word where YAML would read it as something else.
 func word(s string) string {
 	switch strings.ToLower(s) {
 	case "true", "false", "yes", "no", "on", "off", "y", "n", "null":

@@ -42,7 +42,7 @@ func testdata(t *testing.T, names ...string) string {
 	return all
 }
 
-// valid reads what was written, which must have neither errors nor warnings.
+// valid parses a written file, which must have neither errors nor warnings.
 func valid(t *testing.T, text string) *file.File {
 	t.Helper()
 	f, err := file.Parse("launchers.yaml", []byte(text), nil, nil)
@@ -94,8 +94,8 @@ func TestTestbed(t *testing.T) {
 	}
 }
 
-// TestNodesKeepTheirOwn has the example of the reference: nothing of a node may be
-// taken for the next one's.
+// TestNodesKeepTheirOwn checks on experimaestro's example that no value of a node is used for
+// the next one.
 func TestNodesKeepTheirOwn(t *testing.T) {
 	for _, form := range []string{"\n   ", " "} {
 		nodes := ""

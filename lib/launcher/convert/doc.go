@@ -1,4 +1,3 @@
-// Package convert writes launchers.yaml from the output of Slurm: alike
-// nodes in groups, with their GPUs, CPUs, memory and time limits. What it writes is
-// a file as it is.
+// Package convert writes launchers.yaml from the output of Slurm, with identical nodes in
+// groups and their GPUs, CPUs, memory and time limits. The file can be used without changes.
 package convert

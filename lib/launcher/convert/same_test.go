@@ -17,8 +17,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/launcher/request"
 )
 
-// TestSameAnswers holds that the file that is written gives the answers that Slurm
-// itself does, for random clusters of which the file can say all.
+// TestSameAnswers checks, for random clusters that launchers.yaml can express completely, that
+// the written file gives the same answers as Slurm itself.
 func TestSameAnswers(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("PONOS_SEED"); s != "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// checkSlurm looks for what is well written but does not fit together.
+// checkSlurm finds values of a Slurm launcher that are valid but contradict each other or have
+// no effect.
 func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 	at := func(p Pos) *yaml.Node { return &yaml.Node{Line: p.Line, Column: p.Column} }
 	if e.ID == "" {
@@ -68,8 +69,8 @@ func (d *decoder) checkSlurm(n *yaml.Node, e *Entry) {
 	d.checkRegexes(e, usedFeatures)
 }
 
-// checkRegexes finds features of which a regular expression takes only the
-// beginning, such as GPU(\d+) of GPU48GB, and sizes that are none.
+// checkRegexes finds features of which a regular expression matches only the beginning, such as
+// GPU(\d+) with GPU48GB, and captured sizes that are invalid.
 func (d *decoder) checkRegexes(e *Entry, features map[string]bool) {
 	names := make([]string, 0, len(features))
 	for f := range features {
@@ -95,7 +96,7 @@ func (d *decoder) checkRegexes(e *Entry, features map[string]bool) {
 	}
 }
 
-// checkReferences looks for connectors and tokens that are not there.
+// checkReferences finds duplicate ids, and connectors and tokens that are not defined.
 func (d *decoder) checkReferences(f *File, hasTokens bool) {
 	ids := []string{"local"}
 	for _, c := range f.Connectors {
@@ -114,7 +115,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 		}
 		first[e.ID] = e.Line
 		if !slices.Contains(ids, e.Connector) {
-			hint := "it goes into connectors.yaml beside the file"
+			hint := "define it in connectors.yaml in the same directory"
 			if near := spelling.Nearest(e.Connector, ids); near != "" {
 				hint = fmt.Sprintf("did you mean %q?", near)
 			}
@@ -124,7 +125,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 			at := &yaml.Node{Line: t.Line, Column: t.Column}
 			switch total, ok := counts[t.ID]; {
 			case !ok && !hasTokens:
-				d.warn(at, "unknown token %q: without a tokens.yaml beside the file this launcher can be found, but not run", t.ID)
+				d.warn(at, "unknown token %q: without a tokens.yaml in the same directory, this launcher can be found but not run", t.ID)
 			case !ok:
 				d.fail(at, "no token %q in tokens.yaml", t.ID)
 			case t.Count > total:
@@ -134,7 +135,7 @@ func (d *decoder) checkReferences(f *File, hasTokens bool) {
 	}
 }
 
-// name is how messages call a launcher.
+// name returns how messages refer to a launcher.
 func name(e *Entry) string {
 	if e.ID != "" {
 		return fmt.Sprintf("launcher %q", e.ID)

@@ -17,8 +17,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Limits on a file, against mistakes and malice: aliases can make a small file
-// stand for an endless one.
+// Limits of a file. Aliases could otherwise expand a small file without end.
 const (
 	maxSize     = 64 << 20
 	maxNodes    = 1 << 20
@@ -26,7 +25,7 @@ const (
 	maxDepth    = 64
 )
 
-// decoder walks a YAML document and collects what is wrong with it.
+// decoder walks a YAML document and collects its problems.
 type decoder struct {
 	name     string
 	problems []Problem
@@ -52,8 +51,8 @@ func (d *decoder) warn(n *yaml.Node, format string, args ...any) { d.add(n, true
 
 func posOf(n *yaml.Node) Pos { return Pos{max(1, n.Line), max(1, n.Column)} }
 
-// document parses text, which must hold one document at most. It returns nil if
-// there is none, or a syntax error.
+// document parses text, which must hold at most one document. It returns nil if there is none,
+// or after a syntax error.
 func (d *decoder) document(text []byte) *yaml.Node {
 	if len(text) > maxSize {
 		d.fail(nil, "the file has more than %d bytes", maxSize)
@@ -80,7 +79,7 @@ func (d *decoder) document(text []byte) *yaml.Node {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntax reports an error of the YAML parser, which has the line in its text.
+// syntax reports an error of the YAML parser, whose text contains the line number.
 func (d *decoder) syntax(err error) {
 	text := err.Error()
 	line := 1
@@ -113,10 +112,10 @@ func (d *decoder) resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// fields are what a mapping can hold: by key, what reads the value.
+// fields maps the keys of a mapping to the functions that read their values.
 type fields map[string]func(*yaml.Node)
 
-// mapping reads a mapping with known keys. Null is an empty one.
+// mapping reads a mapping with known keys. Null is an empty mapping.
 func (d *decoder) mapping(n *yaml.Node, what string, known fields) {
 	d.pairs(n, what, func(key, value *yaml.Node) {
 		read, ok := known[key.Value]
@@ -137,8 +136,8 @@ func (d *decoder) mapping(n *yaml.Node, what string, known fields) {
 	})
 }
 
-// pairs reads a mapping with any keys, those of merged mappings last, and each
-// key once.
+// pairs reads a mapping with arbitrary keys. Each key is read once; keys from merges (<<) come
+// last and do not override others.
 func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.Node)) {
 	if n = d.resolve(n); n == nil || isNull(n) {
 		return
@@ -191,7 +190,7 @@ func (d *decoder) pairs(n *yaml.Node, what string, each func(key, value *yaml.No
 	}
 }
 
-// list reads a sequence. Null is an empty one.
+// list reads a sequence. Null is an empty sequence.
 func (d *decoder) list(n *yaml.Node, what string, each func(*yaml.Node)) {
 	if n = d.resolve(n); n == nil || isNull(n) {
 		return
@@ -205,7 +204,7 @@ func (d *decoder) list(n *yaml.Node, what string, each func(*yaml.Node)) {
 	}
 }
 
-// strings reads a list of words; a word alone is a list of one.
+// strings reads a list of words; a single word is a list of one.
 func (d *decoder) strings(to *[]string, what string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n = d.resolve(n); n == nil || isNull(n) {
@@ -230,7 +229,7 @@ func (d *decoder) strings(to *[]string, what string) func(*yaml.Node) {
 	}
 }
 
-// scalar returns the text of a value, and whether there is one.
+// scalar returns the node of a scalar value and true, or reports what is expected instead.
 func (d *decoder) scalar(n *yaml.Node, what, want string) (*yaml.Node, bool) {
 	if n = d.resolve(n); n == nil {
 		return nil, false
@@ -242,7 +241,7 @@ func (d *decoder) scalar(n *yaml.Node, what, want string) (*yaml.Node, bool) {
 	return n, true
 }
 
-// string reads a word as it is written, be it a number for YAML or not.
+// string reads a word as written, even if YAML would read it as a number.
 func (d *decoder) string(to *string, what string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		n, ok := d.scalar(n, what, "a word")
@@ -271,7 +270,7 @@ func (d *decoder) int(to *int, what string) func(*yaml.Node) {
 	}
 }
 
-// count reads a number that is not negative.
+// count reads a nonnegative whole number.
 func (d *decoder) count(to *int, what string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		i := 0

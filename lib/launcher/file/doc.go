@@ -1,7 +1,6 @@
-// Package file reads launchers.yaml, and connectors.yaml and tokens.yaml beside
-// it: what launchers there are, as their owner has described them.
+// Package file reads launchers.yaml, and connectors.yaml and tokens.yaml in the same directory.
 //
-// Every problem of a file is found and reported with its line and column. What can
-// be understood in spite of it is a warning; the rest makes the file unusable.
-// Nothing is computed here: inheritance is resolved where it is searched.
+// Every problem of a file is reported with its line and column. A problem that leaves the
+// meaning clear is a warning; any other makes the file unusable. The package computes nothing:
+// lib/launcher resolves inheritance.
 package file

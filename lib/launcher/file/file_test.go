@@ -47,7 +47,7 @@ func TestDocumentedFile(t *testing.T) {
 	}
 }
 
-// TestProblems holds that each problem is told with its place, and several at once.
+// TestProblems checks that several problems are reported at once, each with its position.
 func TestProblems(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
 		{"locl: []", `1:1: the file has no key "locl" (did you mean "local"?)`},
@@ -76,7 +76,7 @@ func TestProblems(t *testing.T) {
 		{"slurm: [{id: x, configuration: {gpu: {kind: gtx}}, query_slurm: true}]", `kind must be cuda, mps, rocm, xpu, not "gtx"`},
 		{"local: [{tags: [a, null]}]", "tags must be a word, not nothing"},
 		{"local: [{tags: [\"a\\e[31m\"]}]", "tags has control characters"},
-		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (it goes into connectors.yaml beside the file)`},
+		{"local: [{connector: xx}]", `the launcher in line 1: no connector "xx" (define it in connectors.yaml in the same directory)`},
 		{"local: [{connector: gat}]", `no connector "gat" (did you mean "gate"?)`},
 		{"local: [{tokens: {a: 3}}]", `3 of the token "a" are needed, but tokens.yaml has 2`},
 		{"local: [{tokens: {b: 1}}]", `no token "b" in tokens.yaml`},
@@ -125,7 +125,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestForms holds what is understood beyond the strict form.
+// TestForms checks the forms that are accepted besides the strict one.
 func TestForms(t *testing.T) {
 	f, err := Parse("l.yaml", []byte(`
 slurm:
@@ -155,7 +155,7 @@ slurm:
 	}
 }
 
-// TestBomb holds that aliases cannot make a small file stand for an endless one.
+// TestBomb checks that aliases cannot expand a small file without end.
 func TestBomb(t *testing.T) {
 	text := "slurm:\n- id: x\n  features:\n    f0: &f0 {configuration: {gpu: {count: 1}}}\n"
 	for i := 1; i < 12; i++ {

@@ -132,7 +132,7 @@ func (d *decoder) partition(n *yaml.Node) Partition {
 	return p
 }
 
-// IsFeature reports whether --constraint can request a feature of that name.
+// IsFeature reports whether --constraint can request a feature with this name.
 func IsFeature(name string) bool { return name != "" && !strings.ContainsAny(name, "&|()[]*, \t") }
 
 // features reads names of features.
@@ -243,7 +243,7 @@ func (d *decoder) gpu(to *GPU, n *yaml.Node) {
 	})
 }
 
-// gpus reads a list of GPUs; a mapping alone is a list of one.
+// gpus reads a list of GPUs; a single mapping is a list of one.
 func (d *decoder) gpus(to *[]GPU) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if r := d.resolve(n); r != nil && r.Kind == yaml.MappingNode {
@@ -285,7 +285,8 @@ func (d *decoder) regexes(to *[]Regex) func(*yaml.Node) {
 	}
 }
 
-// CompileRegex makes a Regex, and tells which of its groups have no meaning.
+// CompileRegex compiles a regular expression of features_regex, and returns its named groups
+// that have no meaning there.
 func CompileRegex(text string) (r Regex, unknown []string, err error) {
 	match, err := regexp.Compile("^(?:" + text + ")")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Name is the name of the file.
+// Name is the base name of the file.
 const Name = "launchers.yaml"
 
-// Load reads launchers.yaml and, beside it, connectors.yaml and tokens.yaml, which
-// may be missing. An *Error has all the problems; without one the warnings are in
-// the file.
+// Load reads launchers.yaml and, from the same directory, connectors.yaml and tokens.yaml,
+// which may be missing. All errors are in one *Error; without errors, the warnings are in
+// File.Warnings.
 func Load(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -36,8 +36,7 @@ func Load(path string) (*File, error) {
 	return Parse(path, text, connectors, tokens)
 }
 
-// Parse reads the text of launchers.yaml and of its companions; nil is a missing
-// one.
+// Parse parses the texts of the three files; nil is a missing file.
 func Parse(path string, launchers, connectors, tokens []byte) (*File, error) {
 	f := &File{Path: path}
 	beside := func(name string) *decoder { return &decoder{name: filepath.Join(filepath.Dir(path), name)} }
@@ -62,8 +61,7 @@ func Parse(path string, launchers, connectors, tokens []byte) (*File, error) {
 	return f, nil
 }
 
-// hostname is what ssh may be given as the machine: nothing that could be an
-// option.
+// hostname matches the hosts that are passed to ssh: none can be taken for an option.
 var hostname = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@:%-]*$`)
 
 func (d *decoder) connectors(text []byte) []Connector {
@@ -93,10 +91,10 @@ func (d *decoder) connectors(text []byte) []Connector {
 	return all
 }
 
-// tokenID is what a token may be called: it is part of a file's name.
+// tokenID matches the names of tokens, which become names of files.
 var tokenID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$`)
 
-// maxTokenID is how long it may be.
+// maxTokenID limits the length of such a name.
 const maxTokenID = 100
 
 func (d *decoder) counters(text []byte) []Token {

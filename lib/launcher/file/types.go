@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Pos is a place in a file, both numbers from 1.
+// Pos is a position in a file; both numbers start at 1.
 type Pos struct{ Line, Column int }
 
 // Kind is a kind of launcher.
@@ -18,7 +18,7 @@ const (
 	Slurm Kind = "slurm"
 )
 
-// File is a launchers.yaml with its companions.
+// File is a launchers.yaml with its connectors and tokens.
 type File struct {
 	Path       string
 	Entries    []Entry // in the order of the file
@@ -27,36 +27,36 @@ type File struct {
 	Warnings   []Problem
 }
 
-// Connector is a machine that is reached over ssh.
+// Connector is a host that is reached over ssh.
 type Connector struct {
 	Pos
 	ID, Hostname string
 }
 
-// Token is a counter of which jobs take some while they run.
+// Token is a counted resource that jobs of local launchers take while they run.
 type Token struct {
 	Pos
 	ID    string
-	Count int // how many there are, or how many a launcher takes
+	Count int // the total in tokens.yaml, or how many a job of a launcher takes
 }
 
 // Entry is one launcher.
 type Entry struct {
 	Pos
 	Kind      Kind
-	ID        string // "" where a local one has none
+	ID        string // may be "" for a local launcher
 	Connector string
 	Tags      []string
 	Weight    float64
 	Disabled  bool
 
-	// Of a local one.
+	// Of a local launcher.
 	CPU    CPU
 	GPUs   []GPU
 	Tokens []Token
 
-	// Of a slurm one.
-	Path          string // directory of Slurm's commands, "": as in PATH
+	// Of a Slurm launcher.
+	Path          string // directory of Slurm's commands; "": search PATH
 	Partitions    []Partition
 	FeaturesRegex []Regex
 	Features      []Feature
@@ -78,17 +78,17 @@ type Partition struct {
 	Configuration Configuration
 	Priority      int
 	Disabled      bool
-	Preemptible   bool // its jobs may be ended for others
+	Preemptible   bool // its jobs may be preempted
 	MinNodes      int
 	MaxNodes      int // 0: no limit
 }
 
-// Nodes are alike nodes of a partition.
+// Nodes is a group of identical nodes of a partition.
 type Nodes struct {
 	Pos
 	Features      []string
-	Hosts         []string // as names, ranges expanded
-	Count         int      // how many there are, if Hosts does not say
+	Hosts         []string // expanded names
+	Count         int      // number of nodes, without Hosts
 	Configuration Configuration
 }
 
@@ -101,7 +101,7 @@ type QOS struct {
 	Priority    int
 }
 
-// Feature is what nodes with a feature have.
+// Feature is the configuration that nodes with a feature get.
 type Feature struct {
 	Pos
 	Name          string
@@ -113,11 +113,11 @@ type Regex struct {
 	Pos
 	Text   string
 	Match  *regexp.Regexp // anchored at the beginning only
-	Count  int            // index of the group cuda_count, -1: none
-	Memory int            // index of the group cuda_memory, -1: none
+	Count  int            // index of the group cuda_count; -1: none
+	Memory int            // index of the group cuda_memory; -1: none
 }
 
-// Configuration is the figures of a node; zero is "not said".
+// Configuration is the figures of one node; zero is not set.
 type Configuration struct {
 	MaxDuration time.Duration
 	GPU         GPU
@@ -125,9 +125,10 @@ type Configuration struct {
 	CPU         CPU
 }
 
-// GPU is a number of alike GPUs.
+// GPU is a number of identical GPUs of a node. Memory and MinMemory are in bytes; MinMemRatio
+// is the part of Memory below which requests are refused.
 type GPU struct {
-	Kind        string // cuda, mps or rocm; "" is cuda
+	Kind        string // cuda, mps, rocm or xpu; "": by the model, else cuda
 	Model       string
 	GRES        string // Slurm's type, as in gpu:TYPE:COUNT
 	Count       int
@@ -136,7 +137,7 @@ type GPU struct {
 	MinMemRatio float64
 }
 
-// CPU is the main memory and the CPUs.
+// CPU is the CPUs and the main memory of a node, in bytes.
 type CPU struct {
 	Cores     int
 	Memory    int64
@@ -144,7 +145,7 @@ type CPU struct {
 	CPUPerGPU int
 }
 
-// Problem is something wrong in a file.
+// Problem is an error or a warning about a file.
 type Problem struct {
 	File string `json:"file"`
 	Pos

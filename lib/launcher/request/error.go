@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Error is a request that cannot be understood.
+// Error describes a request that cannot be parsed.
 type Error struct {
-	Name    string // where the request is from, "": "request"
+	Name    string // origin of the request; "": "request"
 	Text    string // the whole request
-	Offset  int    // where in Text, in bytes
+	Offset  int    // of the error in Text, in bytes
 	Message string // such as: unknown unit "X"
-	Want    string // what was expected there, may be empty
-	Hint    string // what to write instead, may be empty
+	Want    string // what was expected; may be empty
+	Hint    string // what to write instead; may be empty
 }
 
-// Error is the position, the message, and below them the line with a caret.
+// Error returns the position and the message and, below them, the line with a caret.
 func (e *Error) Error() string {
 	line, column, text := e.place()
 	name := e.Name
@@ -47,8 +47,8 @@ func (e *Error) place() (line, column int, text string) {
 	return strings.Count(e.Text[:offset], "\n") + 1, offset - start + 1, text
 }
 
-// visible replaces what a terminal would not show as one letter: control characters,
-// and marks that turn the direction of what follows.
+// visible replaces characters that a terminal would not show as one character: control
+// characters and marks of text direction.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -61,10 +61,10 @@ func visible(text string) string {
 	}, text)
 }
 
-// maxLine limits the line that is shown of a request.
+// maxLine limits the length of the line that an error shows.
 const maxLine = 200
 
-// shorten cuts a long line around the place of the error.
+// shorten cuts a long line around the position of the error.
 func shorten(text, before string) (string, string) {
 	if len(text) <= maxLine {
 		return text, before

@@ -2,8 +2,8 @@ package request
 
 import "time"
 
-// Fill sets how long the job takes and its main memory, in bytes, where an alternative does
-// not say it; 0 sets nothing. It reports what the first alternative got.
+// Fill sets the duration and the main memory (bytes) of alternatives that request none; 0 sets
+// nothing. It returns what the first alternative was given.
 func (r *Request) Fill(length time.Duration, memory int64) (time.Duration, int64) {
 	var gotLength time.Duration
 	var gotMemory int64

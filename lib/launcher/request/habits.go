@@ -6,8 +6,7 @@ import (
 	"unicode"
 )
 
-// habits are words that people know from sbatch and from other tools, and what
-// stands for them here.
+// habits maps words of sbatch and other tools to a hint about the term to use here.
 var habits = map[string]string{
 	"time": "write duration=4h", "walltime": "write duration=4h", "timelimit": "write duration=4h", "t": "write duration=4h",
 	"mem": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)", "memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
@@ -20,7 +19,7 @@ var habits = map[string]string{
 	"not": "write partition!=NAME", "spot": "write preemptible=no, or leave it out",
 }
 
-// habit reports a word of another language.
+// habit returns the error for such a word.
 func (p *parser) habit(start int, word, hint string) error {
 	message := fmt.Sprintf("unknown word %q", word)
 	if Kind(word).known() {
@@ -29,7 +28,7 @@ func (p *parser) habit(start int, word, hint string) error {
 	return p.fail(start, message, wantTerm, hint)
 }
 
-// afterTerm reports what stands behind a term and does not belong there.
+// afterTerm returns the error for text after a term that does not belong there.
 func (p *parser) afterTerm() error {
 	start := p.pos
 	word := strings.ToLower(p.word())
@@ -41,7 +40,7 @@ func (p *parser) afterTerm() error {
 	return p.unexpected(`"&", "|" or the end`)
 }
 
-// unknownWord reports a word that begins no term.
+// unknownWord returns the error for a word that starts no term.
 func (p *parser) unknownWord(start int, word string) error {
 	hint := suggest(word, terms)
 	rest := strings.TrimLeftFunc(p.text[start+len(word):], unicode.IsSpace)

@@ -14,7 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Limits on what a request may ask, against mistakes and malice.
+// Limits of a request. Without them, a short hostile text could expand without end.
 const (
 	maxText         = 64 << 10
 	maxDepth        = 32
@@ -23,7 +23,7 @@ const (
 	maxCount        = 1_000_000
 )
 
-// terms are the words a term can begin with, as messages list them.
+// terms are the words with which a term can begin, for messages.
 var terms = []string{
 	"cuda", "gpu", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license", "exclusive", "preemptible",
 	"cpus_per_gpu", "mem_per_gpu", "partition", "feature", "qos", "account", "host",
@@ -41,7 +41,7 @@ func Parse(text string) (Request, error) {
 	return r, nil
 }
 
-// Join makes one request of several; the alternatives of the first come first.
+// Join returns one request with the alternatives of all, in order.
 func Join(requests ...Request) Request {
 	var all Request
 	for _, r := range requests {
@@ -100,7 +100,7 @@ func (p *parser) either() ([]Alternative, error) {
 	}
 }
 
-// both reads terms joined by "&", and multiplies parentheses out.
+// both reads terms joined by "&" and expands parentheses into alternatives.
 func (p *parser) both() ([]Alternative, error) {
 	all := []Alternative{{}}
 	for {
@@ -228,7 +228,7 @@ func (p *parser) gpu(kind Kind) (GPU, error) {
 }
 
 func (p *parser) cpu() (Alternative, error) {
-	a := Alternative{Cores: 1} // a process that needs memory needs a CPU
+	a := Alternative{Cores: 1} // cpu() requests at least one CPU
 	err := p.arguments("cpu", []string{"mem", "cores"}, func(name string) (err error) {
 		if err := p.expect('=', `"="`); err != nil {
 			return err
@@ -246,8 +246,8 @@ func (p *parser) cpu() (Alternative, error) {
 	return a, err
 }
 
-// arguments reads "(" [ NAME ... { "," NAME ... } ] ")", where read takes what stands
-// behind a name; a later argument of the same name replaces an earlier one.
+// arguments reads "(" [ NAME ... { "," NAME ... } ] ")"; read parses what follows a name. A
+// later argument overrides an earlier one of the same name.
 func (p *parser) arguments(call string, names []string, read func(name string) error) error {
 	want := strings.Join(names[:len(names)-1], "=..., ") + "=... or " + names[len(names)-1] + "=..."
 	if err := p.expect('(', `"("`); err != nil {
@@ -363,7 +363,7 @@ func (p *parser) size() (int64, error) {
 	return n, nil
 }
 
-// number reads digits with perhaps a decimal point, and nothing if there are none.
+// number reads digits with an optional decimal point, or returns "".
 func (p *parser) number() string {
 	s := p.span(func(r rune) bool { return r == '.' || r >= '0' && r <= '9' })
 	s, _, _ = strings.Cut(s, "..")
@@ -389,7 +389,7 @@ func (p *parser) count(what string) (int, error) {
 	return n, nil
 }
 
-// name reads a name: letters that is allows, or anything in quotes.
+// name reads a name: characters that is accepts, or any text in quotes.
 func (p *parser) name(want string, is func(rune) bool) (string, error) {
 	if q := p.peek(); q == '"' || q == '\'' {
 		end := strings.IndexRune(p.text[p.pos+1:], q)
@@ -430,7 +430,7 @@ func (p *parser) word() string {
 	return s
 }
 
-// span returns the letters from here on that is allows.
+// span reads the longest run of characters that is accepts.
 func (p *parser) span(is func(rune) bool) string {
 	rest := p.text[p.pos:]
 	if end := strings.IndexFunc(rest, func(r rune) bool { return !is(r) }); end >= 0 {
@@ -447,7 +447,7 @@ func (p *parser) peek() rune {
 	return r
 }
 
-// advance goes over one letter and the white space behind it.
+// advance skips one character and the white space after it.
 func (p *parser) advance() {
 	_, size := utf8.DecodeRuneInString(p.text[p.pos:])
 	p.pos += size
@@ -469,7 +469,7 @@ func (p *parser) expect(r rune, want string) error {
 	return p.unexpected(want)
 }
 
-// space goes over white space and comments.
+// space skips white space and comments.
 func (p *parser) space() {
 	for p.pos < len(p.text) {
 		r, size := utf8.DecodeRuneInString(p.text[p.pos:])
@@ -509,7 +509,7 @@ func (p *parser) warn(offset int, message string) {
 	p.warnings = append(p.warnings, Warning{line, column, message})
 }
 
-// suggest is the hint for a misspelt word, or "".
+// suggest returns the hint for a misspelt word, or "".
 func suggest(word string, candidates []string) string {
 	if near := spelling.Nearest(word, candidates); near != "" && len(word) > 1 {
 		return fmt.Sprintf("did you mean %q?", near)

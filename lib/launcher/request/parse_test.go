@@ -91,7 +91,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParsePublic reads requests that people have published.
+// TestParsePublic parses requests from public sources.
 func TestParsePublic(t *testing.T) {
 	for _, text := range []string{
 		"duration=4 days & cuda(mem=24G) * 2", "duration=2 days & cuda(mem=24G)", "duration=2 days & cpu(mem=2G)",
@@ -201,7 +201,8 @@ func TestErrorShowsTheLine(t *testing.T) {
 	}
 }
 
-// TestErrorIsVisible holds that nothing of a request changes the terminal.
+// TestErrorIsVisible checks that no text of a request reaches the terminal as a control
+// sequence.
 func TestErrorIsVisible(t *testing.T) {
 	_, err := Parse("cuda(\x1b[31m\u202emem=4Go)")
 	if err == nil || strings.ContainsFunc(err.Error(), func(r rune) bool { return r == 0x1b || r == 0x202e }) {

@@ -10,15 +10,15 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-// Request is what was requested.
+// Request is a parsed request.
 type Request struct {
 	Alternatives []Alternative // in order of preference, at least one
 	Warnings     []Warning
 }
 
-// Warning is something that can be understood, but is perhaps not what was meant.
+// Warning is about a part of a request that is valid but may not mean what its author expects.
 type Warning struct {
-	Line, Column int // both from 1
+	Line, Column int // both start at 1
 	Message      string
 }
 
@@ -26,36 +26,36 @@ func (w Warning) String() string {
 	return fmt.Sprintf("request:%d:%d: %s", w.Line, w.Column, w.Message)
 }
 
-// Alternative is one way to satisfy a request; all of it must hold. Zero is "not
-// said". Memory, CPUs, disk, GPUs and GRES are those of each node.
+// Alternative is one way to satisfy a request; all of its terms must hold. Zero is not
+// requested. Memory, CPUs, disk, GPUs and GRES are those of each node.
 type Alternative struct {
-	GPUs     []GPU // smallest memory first; alike ones are one element
+	GPUs     []GPU // smallest memory first; identical ones are one element
 	Memory   int64 // bytes of main memory
-	Cores    int   // CPUs of each task
+	Cores    int   // CPUs per task
 	Duration time.Duration
-	Nodes    int // 0 is one
+	Nodes    int // 0: one
 	Where    []Condition
 
-	Tasks          int // on each node; 0 is one
+	Tasks          int // per node; 0: one
 	CPUsPerGPU     int
 	MemPerGPU      int64 // bytes
 	Disk           int64 // bytes of local disk
 	GRES           []Amount
 	Licenses       []Amount // of the whole job
 	Exclusive      bool     // whole nodes
-	NotPreemptible bool     // nothing may end the job for another one
+	NotPreemptible bool     // only partitions whose jobs are not preempted
 	Deadlines      []Deadline
 }
 
-// Amount is a number of something with a name.
+// Amount is a number of a named resource: a GRES or a license.
 type Amount struct {
 	Name  string
 	Count int
 }
 
-// Deadline is when a job must have ended.
+// Deadline is the time by which a job must have ended.
 type Deadline struct {
-	Clock string        // "15:04:05", the next such time, or "2006-01-02T15:04:05"; "": In
+	Clock string        // "15:04:05" (the next occurrence) or "2006-01-02T15:04:05"; "": use In
 	In    time.Duration // from now
 }
 
@@ -77,7 +77,7 @@ func (d Deadline) At(now time.Time) time.Time {
 // Kind is a kind of GPU.
 type Kind string
 
-// The kinds of GPU a request can name. AnyGPU is any of the others.
+// The kinds of GPU that a request can name. AnyGPU matches every kind.
 const (
 	CUDA   Kind = "cuda"
 	MPS    Kind = "mps"
@@ -88,34 +88,35 @@ const (
 
 func (k Kind) known() bool { return slices.Contains([]Kind{CUDA, MPS, ROCm, XPU, AnyGPU}, k) }
 
-// GPU is a number of alike GPUs on each node.
+// GPU is a number of identical GPUs on each node.
 type GPU struct {
 	Kind      Kind
 	Count     int
-	Memory    int64    // bytes each must have at least, 0: any
-	MaxMemory int64    // bytes each may have at most, 0: any
-	Models    []string // it is one of these; none: any
+	Memory    int64    // minimum in bytes; 0: any
+	MaxMemory int64    // maximum in bytes; 0: any
+	Models    []string // the model is one of these; empty: any
 	NotModels []string // the model is not one of these
 	CC, MaxCC gpu.Capability
 }
 
-// like reports whether two descriptions differ in the number at most.
+// like reports whether two descriptions differ at most in the number of GPUs.
 func (g GPU) like(h GPU) bool {
 	return g.Kind == h.Kind && g.Memory == h.Memory && g.MaxMemory == h.MaxMemory && g.CC == h.CC && g.MaxCC == h.MaxCC &&
 		slices.Equal(g.Models, h.Models) && slices.Equal(g.NotModels, h.NotModels)
 }
 
-// AnyModel reports whether nothing but the kind and the number is requested, so
-// that it does not matter what the GPU is.
+// AnyModel reports whether only a kind and a number are requested, so that unknown properties
+// of the GPU do not matter.
 func (g GPU) AnyModel() bool {
 	return g.Memory == 0 && g.MaxMemory == 0 && len(g.Models) == 0 && len(g.NotModels) == 0 && g.CC == 0 && g.MaxCC == 0
 }
 
-// Condition is a name that must, or must not, be that of the place found.
+// Condition is a name that the partition, feature, QoS, account or host of the answer must
+// have, or must not have.
 type Condition struct {
 	Field   string // partition, feature, qos, account or host
 	Not     bool
-	Pattern string // "*" is any letters, "?" one
+	Pattern string // "*" matches any characters, "?" one
 }
 
 // GPUCount is the number of GPUs requested on each node.
@@ -127,8 +128,8 @@ func (a Alternative) GPUCount() int {
 	return n
 }
 
-// Resolved returns the request with what depends on the number of GPUs worked out:
-// Cores and Memory are at least CPUsPerGPU and MemPerGPU times it.
+// Resolved returns the alternative with Cores and Memory raised to CPUsPerGPU and MemPerGPU
+// times the number of GPUs.
 func (a Alternative) Resolved() Alternative {
 	gpus := a.GPUCount()
 	if a.CPUsPerGPU > 0 && gpus > 0 {
@@ -145,7 +146,7 @@ func (a Alternative) Resolved() Alternative {
 	return a
 }
 
-// and returns what satisfies both a and b.
+// and returns the alternative that requires both a and b.
 func (a Alternative) and(b Alternative) Alternative {
 	a.GPUs = slices.Clone(a.GPUs)
 	for _, g := range b.GPUs {
@@ -181,7 +182,7 @@ func (a Alternative) and(b Alternative) Alternative {
 	return a
 }
 
-// sum adds amounts of the same name.
+// sum adds up the amounts of each name.
 func sum(a, b []Amount) []Amount {
 	all := slices.Clone(a)
 	for _, x := range b {
@@ -204,7 +205,7 @@ func (a *Alternative) addGPU(g GPU) {
 	a.GPUs = append(a.GPUs, g)
 }
 
-// String writes the request so that Parse reads the same from it.
+// String returns the request in the form that Parse reads.
 func (r Request) String() string {
 	alternatives := make([]string, len(r.Alternatives))
 	for i, a := range r.Alternatives {
@@ -213,7 +214,7 @@ func (r Request) String() string {
 	return strings.Join(alternatives, " | ")
 }
 
-// String writes the alternative so that Parse reads the same from it.
+// String returns the alternative in the form that Parse reads.
 func (a Alternative) String() string {
 	var terms []string
 	if a.Duration > 0 {
@@ -341,8 +342,8 @@ func (c Condition) String() string {
 	return c.Field + "=" + quote(c.Pattern)
 }
 
-// quote puts a name that is not one token into quotes. A name that holds both
-// kinds of quotes cannot be written, and Parse reads none such.
+// quote quotes a name that is not one token. A name with both kinds of quotes cannot be
+// written, and Parse returns none.
 func quote(name string) string {
 	switch {
 	case name != "" && strings.IndexFunc(name, func(r rune) bool { return !isName(r) }) < 0:
@@ -353,12 +354,10 @@ func quote(name string) string {
 	return `"` + name + `"`
 }
 
-// Matches reports whether a name fits the pattern of the condition, whatever Not
-// says.
+// Matches reports whether a name matches the pattern, ignoring Not.
 func (c Condition) Matches(name string) bool { return glob(c.Pattern, name) }
 
-// glob matches in time linear in len(name) for each "*": it goes back to the
-// last one only.
+// glob needs time linear in len(name) for each "*", as it backtracks to the last one only.
 func glob(pattern, name string) bool {
 	p, n, star, mark := 0, 0, -1, 0
 	for n < len(name) {

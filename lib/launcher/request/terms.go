@@ -10,7 +10,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/gpu"
 )
 
-// comparison reads "=", ">=", "<=" or "!=", of which those in allowed are taken.
+// comparison reads one of the operators in allowed: "=", ">=", "<=" or "!=".
 func (p *parser) comparison(allowed ...string) (string, error) {
 	start := p.pos
 	op := p.span(func(r rune) bool { return strings.ContainsRune("<>=!", r) })
@@ -29,7 +29,7 @@ func (p *parser) comparison(allowed ...string) (string, error) {
 	return op, nil
 }
 
-// to reads ".." of a range, if it is there.
+// to reads the ".." of a range, if present.
 func (p *parser) to() bool {
 	if !strings.HasPrefix(p.text[p.pos:], "..") {
 		return false
@@ -106,7 +106,7 @@ func (p *parser) capability() (gpu.Capability, error) {
 	return cc, nil
 }
 
-// models reads "=a100", "=[a100, h100]" and the same with "!=".
+// models reads "=a100" or "=[a100, h100]", or the same with "!=".
 func (p *parser) models(g *GPU) error {
 	op, err := p.comparison("=", "!=")
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *parser) amount(word string) (Alternative, error) {
 	return Alternative{Licenses: []Amount{x}}, nil
 }
 
-// isGRES reports whether a letter can be in the name of a GRES or a license.
+// isGRES reports whether a character can be part of the name of a GRES or a license.
 func isGRES(r rune) bool {
 	return r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("_.:@/-", r)
 }
@@ -213,7 +213,7 @@ func (p *parser) preemptible() (Alternative, error) {
 	}
 }
 
-// perGPU reads "cpus per gpu = 4" and "mem per gpu = 16G", also as one word.
+// perGPU reads "cpus per gpu = 4" and "mem per gpu = 16G", also written as one word.
 func (p *parser) perGPU(start int, word string) (Alternative, error) {
 	if word == "cpus" || word == "mem" {
 		if p.word() != "per" || p.word() != "gpu" {
@@ -232,7 +232,7 @@ func (p *parser) perGPU(start int, word string) (Alternative, error) {
 	return Alternative{CPUsPerGPU: n}, err
 }
 
-// deadline reads a time of day, a date with or without it, or a duration from now.
+// deadline reads a time of day, a date with or without a time, or a duration from now.
 func (p *parser) deadline() (Deadline, error) {
 	const want = "2026-12-24T18:00, 18:00 or a duration from now, such as 2 days"
 	if p.peek() != '=' {

@@ -1,16 +1,15 @@
-// Package token counts, across all processes of a user on one machine, how many of
-// a resource are taken: the tokens of launchers.yaml.
+// Package token implements the tokens of launchers.yaml: counted resources that all processes
+// of a user on one machine share.
 //
-// Each token is a file of which a holder locks as many bytes as it takes. The
-// kernel takes the locks back when the process that holds the file open ends, in
-// whatever way, so a killed holder gives its tokens back and nothing is ever to be
-// cleaned up. The locks belong to the open file and survive an exec, so they can be
-// taken by lfind and held by the command that it becomes.
+// Each token is a file. A holder locks as many bytes of it as it takes tokens. When the last
+// process that has the file open ends, the kernel releases its locks, so a killed holder
+// returns its tokens and nothing needs to be cleaned up. The locks are open file description
+// locks, which survive exec: lfind takes them, and the command that replaces it holds them.
 //
-// Who waits does so in turn: the first in the queue takes its tokens before anyone
-// behind it, so that one who wants many is not passed by for ever by those who want
-// one.
+// Of the processes that wait, only the first takes tokens. A process that needs many is
+// therefore not overtaken again and again by those that need one. The order of the others is
+// not defined.
 //
-// The files lie in a directory of the machine, not of a network file system, whose
-// locks may be those of another machine, or have no effect.
+// The files are in a local directory. On a network file system, locks may apply to other
+// machines as well, or have no effect.
 package token

@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Want is a number of tokens to take, of a total.
+// Want is a number of tokens to take: Count of Total.
 type Want struct {
 	ID    string
 	Count int
 	Total int
 }
 
-// ErrTaken reports that not all tokens are free, for those who do not wait.
+// ErrTaken reports that not enough tokens are free, if Take does not wait.
 var ErrTaken = errors.New("taken")
 
-// queue is the byte, far behind those of any token, that the first of those who
-// wait has locked.
+// queue is the offset of the byte that the first waiting process locks, far beyond the bytes of
+// tokens.
 const queue = 1 << 40
 
-// again is how often is looked whether tokens have become free.
+// again is the interval at which a waiting process tries again.
 const again = 50 * time.Millisecond
 
-// Dir is the directory for a user's tokens: on this machine, and the same in every
-// session, in cron and in a batch job.
+// Dir returns the directory of the user's tokens: local to this machine, and the same in every
+// session, cron job and batch job.
 func Dir(env func(string) string) string {
 	if dir := env("LFIND_TOKENS"); dir != "" {
 		return dir
@@ -41,14 +41,14 @@ func Dir(env func(string) string) string {
 	return filepath.Join("/tmp", fmt.Sprintf("lfind-tokens-%d", os.Getuid()))
 }
 
-// Take takes all tokens that are wanted, or none. If wait is false and one is not
-// free, the error is ErrTaken. The tokens are held until the files are closed, or
-// all processes that have them open have ended.
+// Take takes all tokens in wants, or none. If wait is false and too few are free, the error is
+// ErrTaken. The tokens are held until the files are closed, or until all processes that have
+// them open have ended.
 func Take(ctx context.Context, dir string, wants []Want, wait bool) ([]*os.File, error) {
 	if err := prepare(dir); err != nil {
 		return nil, err
 	}
-	// In one order everywhere, so that no two wait for each other.
+	// The same order in all processes prevents deadlocks.
 	wants = slices.Clone(wants)
 	slices.SortFunc(wants, func(a, b Want) int { return strings.Compare(a.ID, b.ID) })
 	var files []*os.File
@@ -68,8 +68,8 @@ func Take(ctx context.Context, dir string, wants []Want, wait bool) ([]*os.File,
 	return files, nil
 }
 
-// prepare makes the directory, and refuses one that another user could have made
-// to read along or to be in the way.
+// prepare creates the directory. It rejects one of another user, unless that is writable for
+// all.
 func prepare(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if err == nil || !errors.Is(err, os.ErrExist) {
@@ -87,7 +87,7 @@ func prepare(dir string) error {
 
 func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err error) {
 	if w.Count > w.Total {
-		return nil, fmt.Errorf("%d are needed, and there are only %d", w.Count, w.Total)
+		return nil, fmt.Errorf("%d requested, but the total is %d", w.Count, w.Total)
 	}
 	if f, err = open(path); err != nil {
 		return nil, err
@@ -125,10 +125,11 @@ func take(ctx context.Context, path string, w Want, wait bool) (f *os.File, err 
 	}
 }
 
-// open opens the file of a token. In a directory that others may write to, they may
-// use the token as well.
+// open opens the file of a token. If other users can write to the directory, they can share the
+// token.
 func open(path string) (*os.File, error) {
-	// Without O_CREATE first: with it, the kernel may refuse another user's file.
+	// First without O_CREATE: in a sticky directory, the kernel may refuse O_CREATE for
+	// the existing file of another user (fs.protected_regular).
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if !errors.Is(err, os.ErrNotExist) {
 		return f, err
@@ -154,8 +155,8 @@ func pause(ctx context.Context, wait bool) error {
 	}
 }
 
-// takeBytes locks Count free bytes among the first Total. Only the first in the
-// queue does so, hence bytes that are free stay so.
+// takeBytes locks Count free bytes among the first Total. Only the first process in the queue
+// calls it, so bytes that are free stay free.
 func takeBytes(f *os.File, w Want) (bool, error) {
 	type span struct{ start, length int64 }
 	var free []span
@@ -193,7 +194,7 @@ func takeBytes(f *os.File, w Want) (bool, error) {
 	return true, nil
 }
 
-// lock locks bytes of the file if they are free.
+// lock locks bytes of the file and returns true, or false if another process has locked some.
 func lock(f *os.File, start, length int64) (bool, error) {
 	l := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length}
 	err := syscall.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)

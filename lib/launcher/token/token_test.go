@@ -31,7 +31,7 @@ func TestTake(t *testing.T) {
 		t.Fatalf("3 of the 2 left: %v; want ErrTaken", err)
 	}
 	if _, err := take(6); err == nil || errors.Is(err, ErrTaken) {
-		t.Fatalf("6 of 5: %v; want that there are only 5", err)
+		t.Fatalf("6 of 5: %v; want the total 5", err)
 	}
 	// The first two are free again, between those that are held or free.
 	two[0].Close()
@@ -90,8 +90,7 @@ func TestWait(t *testing.T) {
 	second[0].Close()
 }
 
-// TestNeverMore holds that never more tokens are taken than there are, whoever
-// wants how many.
+// TestNeverMore checks that the tokens taken never exceed the total.
 func TestNeverMore(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -122,7 +121,7 @@ func TestNeverMore(t *testing.T) {
 	}
 }
 
-// TestKilledHolder holds that the kernel gives back what a killed process held.
+// TestKilledHolder checks that the kernel releases the tokens of a killed process.
 func TestKilledHolder(t *testing.T) {
 	dir := t.TempDir()
 	files := held(t, must(Take(context.Background(), dir, []Want{{"a", 1, 1}}, true)), nil)

@@ -150,7 +150,7 @@ func (c *Core) List(most int) []TaskInfo {
 		out = append(out, i)
 	}
 	for _, s := range c.sweeps {
-		out = append(out, TaskInfo{Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(), Reason: "its command has ended: what is left of it at its other nodes is being ended"})
+		out = append(out, TaskInfo{Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(), Reason: "its command has ended; its remaining processes on other nodes are being ended"})
 	}
 	for _, p := range c.onHold {
 		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})

@@ -489,7 +489,7 @@ func (l *logs) get(g wire.Get) {
 	l.later(func() {
 		d := &wire.Data{Key: g.Key, Stderr: g.Stderr, Offset: g.Offset}
 		if c == nil {
-			d.Error = "its output is not held any more"
+			d.Error = "its output is no longer kept"
 		} else if b, err := piece(c.path[stream(g.Stderr)], g.Offset); err != nil {
 			d.Error = wire.Text(err.Error())
 		} else {

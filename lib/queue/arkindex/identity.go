@@ -251,7 +251,7 @@ func (q *Queue) readIdentity() (identity, error) {
 	case err != nil:
 		return identity{}, fault.Errorf(fault.Failed, "reading the agent's identity: %w", err)
 	case !info.Mode().IsRegular() || info.Size() > maxIdentity:
-		return identity{}, fault.Errorf(fault.Failed, "reading the agent's identity: %q is not such a file", q.cfg.IdentityFile)
+		return identity{}, fault.Errorf(fault.Failed, "reading the agent's identity: %q is not an identity file", q.cfg.IdentityFile)
 	}
 	contents, err := os.ReadFile(q.cfg.IdentityFile)
 	if err != nil {

@@ -271,6 +271,9 @@ func (q *Queue) PutAttempt(context.Context, task.ID, task.Attempt, io.ReadSeeker
 // Explain does nothing: the instance cannot store why tasks wait.
 func (q *Queue) Explain(map[task.ID]string) error { return nil }
 
+// Tidy does nothing: the instance keeps its tasks.
+func (q *Queue) Tidy(time.Duration) error { return nil }
+
 // State returns the state of a task at the instance.
 func (q *Queue) State(ctx context.Context, id task.ID) (task.State, error) {
 	var now definition

@@ -95,7 +95,7 @@ func (r *Runner) unread(o *order, err error) {
 	if o.Mute != muteReads {
 		return
 	}
-	advice := fmt.Sprintf("try \"vastai logs %d\"; the key needs the permission group instance_read; the task itself goes on", o.Instance)
+	advice := fmt.Sprintf("try \"vastai logs %d\"; the key needs the permission group instance_read; the task itself continues", o.Instance)
 	r.warn("the log stays unreadable: "+advice, o, err)
 	r.remark(o, fmt.Sprintf("the log could not be read %d times in a row: %s; %s", o.Mute, why(err), advice))
 }

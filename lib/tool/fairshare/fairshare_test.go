@@ -326,7 +326,7 @@ func TestOtherClusters(t *testing.T) {
 		code           int
 		stdout, stderr string // patterns
 	}{
-		"no slurmdbd, shares":  {noDatabase, nil, 3, `^$`, `needs slurmdbd(.|\n)*hint: without slurmdbd there are: fairshare jobs, fairshare holes, fairshare where`},
+		"no slurmdbd, shares":  {noDatabase, nil, 3, `^$`, `needs slurmdbd(.|\n)*hint: fairshare jobs, holes, where and when work without it`},
 		"no slurmdbd, history": {noDatabase, []string{"history"}, 3, `^$`, `history needs slurmdbd`},
 		"no slurmdbd, jobs":    {noDatabase, []string{"jobs"}, 0, `RANK .*JOBID`, `^$`},
 		"no slurmdbd, holes":   {noDatabase, []string{"holes"}, 0, `partition cpu`, `^$`},
@@ -358,7 +358,7 @@ func TestOtherClusters(t *testing.T) {
 		"when, both":        {recorded{}, []string{"when", "--score", "7"}, 2, `^$`, `cannot be combined with a job`},
 		"when, no score":    {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "--score"}, 0, `^no forecast on this cluster has been scored yet`, `^$`},
 		"when, no file":     {recorded{}, []string{"when", "--replay", "/nonexistent"}, 2, `^$`, `/nonexistent`},
-		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: sacct -aXD`},
+		"when, not a trace": {recorded{}, []string{"when", "--replay", "fairshare_test.go"}, 2, `^$`, `hint: create it with: sacct -aXD`},
 		"when, a trace":     {recorded{}, []string{"when", "--replay", "../../planner/testdata/trace.swf"}, 0, `^40 jobs in the trace, 32 jobs forecast\nFORECAST +COUNT(.|\n)*learned +32`, `^$`},
 		"when, no shares":   {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sshare": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},
 		"when, no sprio":    {recorded{files: map[string]string{"sacct": ""}, fail: map[string]string{"sprio": "missing"}}, []string{"when", "2"}, 0, `^job 2 `, `^$`},

@@ -26,7 +26,7 @@ func (v *limitsView) load(ctx context.Context) (err error) {
 	}
 	var none *planner.UnknownNameError
 	if errors.As(err, &none) {
-		return unknown("user or account", none.Name, none.Accounts)
+		return unknown("account or user", none.Name, none.Accounts)
 	}
 	return err
 }

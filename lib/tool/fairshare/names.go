@@ -19,9 +19,20 @@ func unknown(what, name string, candidates []string) error {
 		return fault.Hint(err, fmt.Sprintf("did you mean %q?", near))
 	}
 	if len(candidates) > 0 && len(candidates) <= 12 {
-		return fault.Hint(err, "there is "+quoteAll(candidates))
+		return fault.Hint(err, "the "+theNames(what, len(candidates))+" "+quoteAll(candidates))
 	}
 	return err
+}
+
+// theNames returns "only partition is" or "partitions are".
+func theNames(what string, n int) string {
+	switch {
+	case n == 1:
+		return "only " + what + " is"
+	case what == "QoS":
+		return what + " are"
+	}
+	return what + "s are"
 }
 
 func quoteAll(names []string) string {
@@ -70,5 +81,5 @@ func partitionNames(partitions []slurm.Partition) []string {
 
 func noAccounting(view string) error {
 	return fault.Hint(fault.Errorf(fault.Unavailable, "%s needs slurmdbd, and this cluster runs without it", view),
-		"without slurmdbd there are: fairshare jobs, fairshare holes, fairshare where")
+		"fairshare jobs, holes, where and when work without it")
 }

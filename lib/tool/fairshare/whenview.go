@@ -116,7 +116,7 @@ func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err e
 		return v, false, nil
 	}
 	if len(rest) == 0 {
-		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no sbatch option is given"), "fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
+		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no sbatch option is given"), "for example: fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
 	}
 	v.where, _, err = newWhereView(a, rest)
 	return v, false, err

@@ -382,7 +382,7 @@ func call(c *cli.Context) error {
 	}
 	why := string(e.What)
 	if e.Error != "" {
-		why += ": " + string(e.Error)
+		why += ": " + e.Error
 	}
 	return fault.Exit(code, fmt.Errorf("task %d: %s", e.Seq, why))
 }

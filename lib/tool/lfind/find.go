@@ -110,7 +110,7 @@ func unreachable(f *file.File, err error) error {
 		return fault.Hint(err, "without a launchers.yaml, lfind asks Slurm; searched: "+strings.Join(launcher.World{}.Files(), ", "))
 	}
 	if fault.HintOf(err) == "" {
-		return fault.Hint(err, `ask Slurm's controller with "scontrol ping"; --tags and --kind select other launchers`)
+		return fault.Hint(err, `check Slurm's controller with "scontrol ping"; --tags and --kind select other launchers`)
 	}
 	return err
 }

@@ -227,7 +227,7 @@ func nothing(s *launcher.Search, r request.Request) error {
 	case n > 0 && !s.AllowUnknown:
 		hint = `for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
 	default:
-		hint = `"lfind explain" says why`
+		hint = `"lfind explain" shows the reasons`
 	}
 	return fault.Hint(fault.Errorf(fault.Failed, "no launcher matches %s", r), hint)
 }

@@ -41,7 +41,7 @@ func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search
 		return answer, err
 	}
 	if len(c.StringSlice("set")) > 0 { // what was set may be what is refused, and goes with every place
-		return nil, fault.Hint(refused, "another value for --set, or --no-verify")
+		return nil, fault.Hint(refused, "use another value for --set, or --no-verify")
 	}
 	first := refused
 	tried := []string{answer.Options.String()}

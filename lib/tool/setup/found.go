@@ -97,7 +97,7 @@ func limit(p slurm.Partition) time.Duration {
 // section is the part of the configuration for Slurm.
 func (f found) section() string {
 	var b strings.Builder
-	b.WriteString("# Options of sbatch, for all jobs (base), and for tasks without and with a GPU.\nslurm:\n")
+	b.WriteString("# Options of sbatch: for all jobs (base), and for tasks without and with a GPU.\nslurm:\n")
 	if f.account != "" {
 		fmt.Fprintf(&b, "  base: {account: %q}\n", f.account)
 	} else {
@@ -109,6 +109,6 @@ func (f found) section() string {
 	} else {
 		b.WriteString("#  gpu: {partition: gpu, gres: \"gpu:1\", time: \"20:00:00\"}\n")
 	}
-	b.WriteString("# The agent itself as a job of Slurm:\n#  daemon: {partition: " + fmt.Sprintf("%q", f.cpu) + ", time: \"1-00:00:00\"}\n")
+	b.WriteString("# The agent itself as a Slurm job:\n#  daemon: {partition: " + fmt.Sprintf("%q", f.cpu) + ", time: \"1-00:00:00\"}\n")
 	return b.String()
 }

@@ -22,16 +22,16 @@ import (
 //go:embed ponos.yaml
 var example string
 
-// Parts of the example that are others where there is Slurm.
+// Parts of the example that are replaced for Slurm.
 const (
 	localWords   = "runs them on this machine."
 	localMode    = "\nmode: local\n"
-	slurmSection = "# Options of sbatch, for all jobs (base), for tasks without and with a GPU, and for\n"
+	slurmSection = "# Options of sbatch: for all jobs (base), for tasks without and with a GPU, and for the\n"
 )
 
-// configuration is the example for a directory. Where it is to be for Slurm (mode), or
-// nothing is said and Slurm answers, it has a partition and an account of this cluster;
-// about says so. Where Slurm is installed but of no use, a warning does.
+// configuration returns the example for a directory. With mode "slurm", or without a mode if
+// Slurm answers, it has a partition and an account of this cluster, and about describes them.
+// A warning reports a Slurm that is installed but cannot be used.
 func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (text, about string, err error) {
 	text = strings.ReplaceAll(example, "@DIR@", dir)
 	if mode == "local" {

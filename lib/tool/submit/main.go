@@ -357,7 +357,7 @@ func image(c *cli.Context) (string, error) {
 	}
 	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
 		if c.IsSet(other) {
-			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run as it is", other)
+			return "", fault.Errorf(fault.Usage, "--image cannot be combined with --%s: an image is run unchanged", other)
 		}
 	}
 	return name, nil

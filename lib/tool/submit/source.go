@@ -112,7 +112,7 @@ func resolve(ctx context.Context, repository, revision string) (string, error) {
 				return "", fmt.Errorf("--repository %q: %w", repository, err)
 			}
 			return "", fault.Hint(fault.Errorf(fault.Usage, "--repository %q has no commit %q", repository, want),
-				"git commit makes one; --directory takes code as it is, without git")
+				"create one with git commit, or use --directory, which needs no git")
 		}
 		return strings.TrimSpace(string(out.Stdout)), nil
 	}

@@ -42,7 +42,7 @@ func Filters(spec string) (vastai.Filters, error) {
 	case len(a.Deadlines) > 0:
 		return refused("deadline", "the market keeps none; use duration")
 	case a.Disk > 0:
-		return refused("disk", "set vast_api.disk, which is what is ordered")
+		return refused("disk", "set vast_api.disk instead")
 	case len(a.GPUs) > 1:
 		return refused("GPUs", "a rented machine has GPUs of one kind")
 	case len(a.GPUs) == 0:

@@ -461,7 +461,7 @@ func (c cluster) limits() {
 	if bound != 1 {
 		c.t.Errorf("%d limits bind: %+v", bound, doc.Limits)
 	}
-	if _, errs, code := c.as("alice", "fairshare", "limits", "nobody-there"); code != 2 || !strings.Contains(errs, `unknown user or account "nobody-there"`) {
+	if _, errs, code := c.as("alice", "fairshare", "limits", "nobody-there"); code != 2 || !strings.Contains(errs, `unknown account or user "nobody-there"`) {
 		c.t.Errorf("exit status %d, %s", code, errs)
 	}
 }
