@@ -169,7 +169,7 @@ func TestLongOutput(t *testing.T) {
 			t.Errorf("standard error: %+v", p)
 		}
 		s.send(&wire.Message{Drop: &d.Key})
-		if p := get(false, 0); p.Error != "its output is not held any more" || p.Bytes != nil {
+		if p := get(false, 0); p.Error != "its output is no longer kept" || p.Bytes != nil {
 			t.Errorf("after it was dropped: %+v", p)
 		}
 		s.bye()
