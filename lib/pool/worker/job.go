@@ -29,9 +29,10 @@ type job struct {
 	deadline time.Time // of its own time limit
 	killAt   time.Time // when SIGTERM has not been enough
 	why      wire.Outcome
-	now      bool // it is to be killed at once
-	told     bool // the scheduler knows that it runs
-	tries    int
+	now      bool      // it is to be killed at once
+	told     bool      // the scheduler knows that it runs
+	shell    bool      // it is a script without "#!"
+	lacked   time.Time // when the system first lacked resources to start it
 	out      *capture
 	sent     [2]int64 // bytes of it that the scheduler has had while it runs
 	stdin    *os.File
@@ -39,9 +40,9 @@ type job struct {
 	memory   confined
 }
 
-// patience is how often a start is tried again while the system lacks resources for another process
-// or file, and no other process runs whose end might free some.
-const patience = 50
+// patience is how long a start is tried again while the system lacks resources for another process or
+// file, no process of a task runs whose end might free some, and none has started or ended.
+const patience = 10 * time.Second
 
 // next prepares the next ready task for its launch; nil if there is none.
 func (w *worker) next() *command.Launch {
@@ -299,9 +300,9 @@ func (w *worker) event(e command.SpawnEvent) {
 	j := e.Tag.(*job)
 	switch {
 	case e.Err != nil:
-		if errors.Is(e.Err, syscall.ENOEXEC) && !j.run.Argv && j.tries == 0 {
+		if errors.Is(e.Err, syscall.ENOEXEC) && !j.run.Argv && !j.shell {
 			// A script without "#!" is run by the shell.
-			j.tries++
+			j.shell = true
 			j.run.Argv = true
 			j.run.Text = wire.Text(strings.Join([]string{"/bin/sh", "-c", string(j.run.Text)}, "\x00"))
 			w.ready = append(w.ready, j)
@@ -309,6 +310,7 @@ func (w *worker) event(e command.SpawnEvent) {
 		}
 		w.cannotStart(j, e.Err)
 	case !e.Ended:
+		w.moved = clock.Now()
 		j.pid = e.PID
 		if j.stdin != nil {
 			j.stdin.Close()
@@ -321,6 +323,7 @@ func (w *worker) event(e command.SpawnEvent) {
 			w.kill(j, j.why, j.now)
 		}
 	default:
+		w.moved = clock.Now()
 		w.endLeftovers(j)
 		w.end(j, &wire.Done{
 			Exit: max(0, e.Status.ExitStatus()), Signal: signalOf(e.Status),
@@ -343,8 +346,7 @@ func tv(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6
 func (w *worker) cannotStart(j *job, err error) {
 	// EBADF is what fork reports at the limit of open files.
 	for _, e := range []error{syscall.EAGAIN, syscall.EBADF, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ETXTBSY} {
-		if errors.Is(err, e) && (j.tries < patience || w.runs()) && j.why == "" && !w.ending {
-			j.tries++
+		if errors.Is(err, e) && w.patient(j) && j.why == "" && !w.ending {
 			w.again = append(w.again, j)
 			// Its open files may be what others lack.
 			if j.out != nil {
@@ -392,10 +394,17 @@ func unwrapped(err error) error {
 	return err
 }
 
-// runs reports whether any process runs whose end may free resources.
-func (w *worker) runs() bool {
-	for _, j := range w.jobs {
-		if j.pid != 0 {
+// patient reports whether resources that a task lacks may still become free.
+func (w *worker) patient(j *job) bool {
+	now := clock.Now()
+	if j.lacked.IsZero() {
+		j.lacked = now
+	}
+	if now.Sub(j.lacked) < patience || now.Sub(w.moved) < patience {
+		return true
+	}
+	for _, other := range w.jobs {
+		if other.pid != 0 {
 			return true
 		}
 	}

@@ -67,6 +67,7 @@ type worker struct {
 	filled  int                  // how many there were when the scheduler last sent some
 	plenty  atomic.Bool          // there are enough of them for the scheduler not to be in a hurry
 	again   []*job               // wait for the system to have room
+	moved   time.Time            // when a process of a task last started or ended
 	ready   []*job               // start next
 	logs    *logs
 	credit  int64 // bytes of live output

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/clock"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// slowSystem starts one process at a time, and takes its time for it: meanwhile, no file can be opened.
+type slowSystem struct {
+	handle command.Handler
+	start  time.Duration // how long a start takes
+	never  bool          // nothing starts
+	busy   chan bool     // has a value while a process is started or runs
+}
+
+func (s *slowSystem) Reap() {}
+
+func (s *slowSystem) Signal(int, syscall.Signal) error { return syscall.ESRCH }
+
+func (s *slowSystem) Start(l command.Launch) {
+	go func() {
+		select {
+		case s.busy <- true:
+		default:
+			s.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
+			return
+		}
+		if s.never {
+			<-s.busy
+			s.tell(command.SpawnEvent{Tag: l.Tag, Err: syscall.EMFILE})
+			return
+		}
+		time.Sleep(s.start)
+		s.tell(command.SpawnEvent{Tag: l.Tag, PID: 100})
+		time.Sleep(time.Second)
+		<-s.busy
+		s.tell(command.SpawnEvent{Tag: l.Tag, PID: 100, Ended: true})
+	}()
+}
+
+func (s *slowSystem) tell(e command.SpawnEvent) {
+	if next := s.handle(e); next != nil {
+		s.Start(*next)
+	}
+}
+
+// While starts succeed, however slowly, no task fails for want of files; when none does, all fail in
+// bounded time.
+func TestWantOfFiles(t *testing.T) {
+	for what, tt := range map[string]struct {
+		start time.Duration
+		never bool
+		want  wire.Outcome
+		most  time.Duration
+	}{
+		"slow starts": {start: 9 * time.Second, want: "", most: 31 * time.Second},
+		"no starts":   {never: true, want: wire.NoStart, most: patience + time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := clock.Now()
+				system := &slowSystem{start: tt.start, never: tt.never, busy: make(chan bool, 1)}
+				var messages []*wire.Message
+				for seq := range int64(3) {
+					messages = append(messages, &wire.Message{Run: &wire.Run{Key: wire.Key{Seq: seq + 1, Attempt: 1}, Text: "true", Need: pool.Need{CPUs: 1}}})
+				}
+				ends := 0
+				for _, m := range serveOn(t, system, messages) {
+					if m.Done == nil {
+						continue
+					}
+					if ends++; m.Done.What != tt.want {
+						t.Errorf("task %d: %q %q, want %q", m.Done.Seq, m.Done.What, m.Done.Error, tt.want)
+					}
+				}
+				if took := clock.Since(begun); ends != 3 || took > tt.most {
+					t.Errorf("%d ended in %v", ends, took)
+				}
+			})
+		})
+	}
+}
+
+// serveOn runs a worker on a system until these tasks have ended, and returns what it said.
+func serveOn(t *testing.T, system *slowSystem, messages []*wire.Message) (said []wire.Message) {
+	t.Helper()
+	in, toWorker := io.Pipe()
+	fromWorker, out := io.Pipe()
+	done, ended := make(chan error, 1), make(chan bool, len(messages))
+	begun := clock.Now()
+	go func() {
+		done <- Run(Options{
+			In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol}, Temp: t.TempDir(), Environ: []string{"PATH=/bin:/usr/bin"}, Clock: func() int64 { return int64(clock.Since(begun)) },
+			Processes: func(_ int, handle command.Handler) Processes { system.handle = handle; return system },
+		})
+		out.Close()
+	}()
+	go func() {
+		w := wire.NewWriter(toWorker)
+		w.Send(&wire.Message{Setup: &wire.Setup{Lease: 1e6, Dir: wire.Text(t.TempDir())}})
+		for _, m := range messages {
+			w.Send(m)
+		}
+		for range messages {
+			<-ended
+		}
+		_ = w.Close()
+		toWorker.Close()
+	}()
+	r := wire.NewReader(fromWorker)
+	if _, err := r.Greeting(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var m wire.Message
+		if err := r.Next(&m); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if said = append(said, m); m.Done != nil {
+			ended <- true
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return said
+}
