@@ -70,7 +70,7 @@ func TestRunAndResume(t *testing.T) {
 		{args: "--resume" + tasks, code: 1, stderr: []string{"0 tasks succeeded, 1 done before, 2 failed before"}},
 		{args: "--retry-failed" + tasks, code: 1, stdout: "1\n2\n", stderr: append(failed, "0 tasks succeeded, 2 failed, 1 done before")},
 		{args: "--resume -r d -k 'echo now {}' ::: 0 1 2", code: 2, stderr: []string{
-			`task 1 is now "echo now 0", which is not what was run as task 1`, "hint: the list has changed: use --resume-by text, or --force-resume if that is meant"}},
+			`task 1 is now "echo now 0", which is not what was run as task 1`, "hint: the list has changed: use --resume-by text, or --force-resume if the change is intended"}},
 		{args: "--retry-failed --force-resume -q -k -r d 'echo now {}' ::: 0 1 2", stdout: "now 1\nnow 2\n"},
 		{args: "--resume -q -r d 'echo {}; exit {}' ::: 0 1 2", code: 2, stderr: []string{`task 2 is now "echo 1; exit 1", which is not what was run as task 2`}},
 		{args: "--resume --resume-by text -q -r d 'echo now {}' ::: 1 3 2", stdout: "now 3\n"},

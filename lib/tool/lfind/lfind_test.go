@@ -116,10 +116,10 @@ func TestFind(t *testing.T) {
 		{name: "the second alternative", args: []string{"-q", "-c", "l.yaml", "cuda(mem=500G)", "cuda(mem=40G)"}, stdout: "--nodes=1 --partition=large --constraint=(new) --gpus-per-node=1\n"},
 		{name: "options are set and removed", args: []string{"-c", "l.yaml", "--set", "nodes=2", "--set", "mail_type=END", "--set", "constraint=", "--set", "exclusive", "cuda(mem=40G)"},
 			stdout: "--nodes=2 --partition=large --gpus-per-node=1 --exclusive --mail-type=END\n"},
-		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=100G)\nlfind: hint: \"lfind explain\" says why\n"},
-		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: no launcher matches duration=21h & cuda()\nlfind: hint: \"lfind explain\" says why\n"},
+		{name: "nothing", args: []string{"-c", "l.yaml", "cuda(mem=100G)"}, code: 1, stderr: "lfind: no launcher matches cuda(mem=100G)\nlfind: hint: \"lfind explain\" shows the reasons\n"},
+		{name: "too long", args: []string{"-c", "l.yaml", "--kind=slurm", "cuda() & duration=21h"}, code: 1, stderr: "lfind: no launcher matches duration=21h & cuda()\nlfind: hint: \"lfind explain\" shows the reasons\n"},
 		{name: "a misspelt tag", args: []string{"-c", "l.yaml", "-t", "slrum", "cuda()"}, code: 1,
-			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: no launcher matches cuda()\nlfind: hint: \"lfind explain\" says why\n"},
+			stderr: "lfind: warning: no launcher has the tag \"slrum\"; did you mean \"slurm\"?\nlfind: no launcher matches cuda()\nlfind: hint: \"lfind explain\" shows the reasons\n"},
 
 		// Wrong requests and files.
 		{args: []string{""}, code: 2, stderr: "lfind: empty request\n"},
@@ -247,7 +247,7 @@ bad.yaml:6:65: error: count must be a whole number, not "two"
 `
 	for _, tt := range []expected{
 		{args: []string{"check", "good.yaml"}},
-		{args: []string{"check", "-c", "warned.yaml"}, stdout: "warned.yaml:3:15: warning: unknown token \"gpu\": without a tokens.yaml beside the file this launcher can be found, but not run\n"},
+		{args: []string{"check", "-c", "warned.yaml"}, stdout: "warned.yaml:3:15: warning: unknown token \"gpu\": without a tokens.yaml in the same directory, this launcher can be found but not run\n"},
 		{args: []string{"check", "bad.yaml"}, code: 2, stdout: problems},
 		{args: []string{"check", "odd.yaml"}, code: 2, stdout: "odd.yaml:2:1: error: not valid YAML: found character that cannot start any token\n"},
 		{args: []string{"check", "nowhere.yaml"}, code: 2, stderr: "lfind: open nowhere.yaml: no such file or directory\nlfind: hint: without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none\n"},
@@ -374,7 +374,7 @@ func TestAskSlurm(t *testing.T) {
 		{args: []string{"-q", "cuda() & partition=gpu_spot"}, code: 3, stderr: "lfind: sbatch --test-only --nodes=1 --partition=gpu_spot --gpus-per-node=1: allocation failure: Requested node configuration is not available\n" +
 			"lfind: hint: Slurm accepts none of the candidates that match; --no-verify prints the best one without asking\n"},
 		{args: []string{"--no-verify", "cuda() & qos=high"}, stdout: "--nodes=1 --qos=high --partition=gpu,gpu_small --gpus-per-node=1\n"},
-		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: \"lfind explain\" says why\n"},
+		{args: []string{"cuda() & partition=gpu_csi_a"}, code: 1, stderr: "lfind: no launcher matches cuda() & partition=gpu_csi_a\nlfind: hint: \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}
@@ -405,7 +405,7 @@ func TestNoSlurm(t *testing.T) {
 		lines["scontrol "+line] = answers.Refusal + away
 	}
 	answers.Programs(t, lines)
-	tt := expected{args: []string{"-c", "auto.yaml", "cuda()"}, code: 3, stderr: "lfind: launcher \"auto\": scontrol: " + away + "lfind: hint: ask Slurm's controller with \"scontrol ping\"\n"}
+	tt := expected{args: []string{"-c", "auto.yaml", "cuda()"}, code: 3, stderr: "lfind: launcher \"auto\": scontrol: " + away + "lfind: hint: check Slurm's controller with \"scontrol ping\"\n"}
 	tt.test(t)
 	table := expected{args: []string{"list", "-c", "auto.yaml"}, code: 3, stderr: tt.stderr, stdout: `LAUNCHER  KIND   WEIGHT  TAGS  CONNECTOR  PARTITIONS  HAS                       LINE
 auto      slurm       0  -     local      -           Slurm could not be asked     2
@@ -429,11 +429,11 @@ func TestRun(t *testing.T) {
 		{args: []string{"run", "-c", "l.yaml", "--kind=slurm", "cpu() & partition=small", "--", "true"}, code: 3, stderr: "lfind: sbatch: Batch job submission failed: Invalid account\n"},
 		{args: []string{"run", "-c", "l.yaml", "cuda()", "--", "/no/such/program"}, code: 127, stderr: "lfind: /no/such/program: program not found\nlfind: hint: is \"/no/such/program\" installed and in PATH?\n"},
 		{args: []string{"run", "-c", "untold", "cpu()", "--", "true"}, code: 2, stderr: "lfind: launcher \"local#1\" takes the token \"tape\", and tokens.yaml does not give its number\n" +
-			"lfind: hint: write it into untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
+			"lfind: hint: define it in untold/tokens.yaml: countertoken: { tape: { tokens: 1 } }\n"},
 		{args: []string{"run", "cuda()"}, code: 2, stderr: "lfind: a command is missing\nlfind: hint: put it after \"--\": lfind run 'cuda()' -- python train.py\n"},
 		{args: []string{"run", "--", "true"}, code: 2, stderr: "lfind: a request is missing before \"--\"\n"},
 		{args: []string{"run", "-a", "-w", "cuda()", "--", "true"}, code: 2, stderr: "lfind: -w/--wait cannot be combined with -a/--attach\n"},
-		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: \"lfind explain\" says why\n"},
+		{args: []string{"run", "-c", "l.yaml", "cuda()*9", "--", "true"}, code: 1, stderr: "lfind: no launcher matches cuda() * 9\nlfind: hint: \"lfind explain\" shows the reasons\n"},
 	} {
 		tt.test(t)
 	}
