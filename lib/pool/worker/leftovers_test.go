@@ -1,26 +1,24 @@
 package worker
 
 import (
-	"os/exec"
+	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
 
 // A process that ends after the list was read leaves its children to be found in the next list.
 func TestKillAllFindsWhatAnEndedProcessLeaves(t *testing.T) {
-	var pids []int
-	for range 2 {
-		c := exec.Command("sleep", "1000")
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-		pids = append(pids, c.Process.Pid)
-	}
-	parent, child := pids[0], pids[1]
+	// Their own parent does not wait for them: they stay zombies.
+	s := open(t, nil)
+	s.run(task(1, "sleep 1000 & a=$!; sleep 1000 & echo $a $! > pids; exec sleep 1000"))
+	s.runs(1)
+	var parent, child int
+	until(t, "the task names its processes", func() bool {
+		n, _ := fmt.Sscan(content(t, s.dir, "pids"), &parent, &child)
+		return n == 2
+	})
 	dead := func(pid int) bool { _, zombie := machine.Session(pid); return zombie }
 	lists := 0
 	list := func() []int {
@@ -28,11 +26,7 @@ func TestKillAllFindsWhatAnEndedProcessLeaves(t *testing.T) {
 			return []int{child}
 		}
 		_ = syscall.Kill(parent, syscall.SIGKILL)
-		for end := time.Now().Add(time.Minute); !dead(parent); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("SIGKILL did not end a process")
-			}
-		}
+		until(t, "SIGKILL ends a process", func() bool { return dead(parent) })
 		return []int{parent}
 	}
 	if !killAll(list, func() {}) || !dead(child) {

@@ -112,6 +112,21 @@ func (p *prepared) end(ok bool) error {
 	return errors.Join(err, p.share())
 }
 
+// leaveNode ends the use of the node. If the run has ended, and no other worker of it is there, the
+// next run of the same directory sets the node up again. Where the node is to be cleared, the
+// supervisor does so.
+func (w *worker) leaveNode() {
+	p := &w.node
+	if p.file == nil {
+		return
+	}
+	if w.bye && w.setup.Teardown == "" && lock.File(p.file, false) == nil {
+		os.Remove(p.path)
+	}
+	p.file.Close()
+	p.file = nil
+}
+
 // clearing is what a supervisor runs when the last worker of a run has left the node.
 type clearing struct {
 	Path string      `json:"path"`

@@ -78,6 +78,7 @@ type worker struct {
 	node    prepared
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
+	bye     bool        // the run has ended
 	strange bool        // there are orphans of unknown tasks
 	null    *os.File
 	over    chan struct{} // told when nothing is left to end
@@ -117,6 +118,7 @@ func Run(o Options) error {
 	err := w.loop(hungUp)
 	w.endOrphans()
 	w.locked(w.memory.remove)
+	w.locked(w.leaveNode)
 	w.logs.flush()
 	if e := w.out.Close(); err == nil && !w.lost.Load() {
 		err = e
@@ -300,7 +302,7 @@ func (w *worker) take(batch []wire.Message) {
 			w.out.Send(&wire.Message{Left: true})
 			w.tellOver()
 		case m.Bye:
-			w.ending = true
+			w.ending, w.bye = true, true
 			w.lost.Store(true)
 			w.stopAll(wire.Stopped, true)
 			w.tellOver()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,36 +37,49 @@ type Ran struct {
 	Peak    int64         `json:"peak"` // bytes
 }
 
-// Runs returns how tasks have run in pilots that began after a time. Damaged lines are left out.
+// Runs returns how tasks have run in pilots that ended after a time. Damaged lines are left out, and
+// files that cannot be read, which are an error as well.
 func (d Dir) Runs(since time.Time) ([]Ran, error) {
 	classes, err := d.Classes()
 	if err != nil {
 		return nil, err
 	}
 	var all []Ran
+	var errs []error
 	for _, class := range classes {
 		dir := filepath.Join(d.Class(class), runsDir)
 		pilots, err := names(dir)
-		if err != nil {
-			return nil, err
-		}
+		errs = append(errs, err)
 		for _, pilot := range pilots {
-			b, err := os.ReadFile(filepath.Join(dir, pilot))
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // it was removed meanwhile
-			}
-			if err != nil {
-				return nil, err
-			}
+			b, err := readRuns(filepath.Join(dir, pilot))
+			errs = append(errs, ignoreMissing(err)) // it may be removed meanwhile
 			for line := range bytes.Lines(b) {
 				var r Ran
-				if json.Unmarshal(line, &r) == nil && r.Name != "" && r.End >= since.Unix() {
+				if json.Unmarshal(line, &r) == nil && r.plausible() && r.End >= since.Unix() {
 					all = append(all, r)
 				}
 			}
 		}
 	}
-	return all, nil
+	return all, errors.Join(errs...)
+}
+
+// readRuns reads the file of a pilot, at most as much as a pilot records.
+func readRuns(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRuns<<10))
+}
+
+// plausible reports whether a task can have run so. What is learned from damaged records would
+// apply to all later tasks of that name.
+func (r *Ran) plausible() bool {
+	return r.Name != "" && r.Start > 0 && r.End >= r.Start && r.Limit > 0 && r.CPUs > 0 &&
+		r.Elapsed >= 0 && r.Elapsed.Seconds() <= float64(r.End-r.Start+1) && r.CPUTime >= 0 &&
+		r.Mem >= 0 && r.Peak >= 0 && r.Peak < 1<<50
 }
 
 // Prune removes what old pilots of a class have recorded.

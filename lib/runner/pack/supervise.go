@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 )
 
@@ -42,12 +43,14 @@ func Run(ctx context.Context, dir string, out io.Writer) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case status.Signaled():
 		return fmt.Errorf("the process that runs the tasks of the pilot was killed by signal %d", status.Signal())
 	case status.ExitStatus() != 0:
-		return fmt.Errorf("the process that runs the tasks of the pilot has ended with status %d", status.ExitStatus())
+		return fault.Exit(status.ExitStatus(), nil) // it has printed why
 	}
-	return context.Cause(ctx)
+	return nil
 }
 
 // orphaned reports whether the process that watches this one is gone.

@@ -35,6 +35,8 @@ const (
 	settleTries = 600
 	// telling is how long after the end of a task its pilot may learn that it was asked to end.
 	telling = 2 * time.Second
+	// maxTaken is how many tickets a pilot takes at most before it is requeued.
+	maxTaken = 1_000_000
 	// suspended is the time between two checks from which on the job was suspended.
 	suspended = 10 * time.Second
 )
@@ -57,7 +59,8 @@ type worker struct {
 	recorded    atomic.Int32 // see Ran
 
 	began   bool                // a task
-	taken   int                 // tickets so far
+	taken   int                 // the number of the last ticket
+	begun   int                 // tasks
 	mine    []string            // tickets that it had before it was requeued
 	running map[*running]string // by the names of their tickets
 	ended   chan *running
@@ -109,16 +112,17 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 	fmt.Fprintf(out, "pilot %s: begun on %s, restart %d\n", w.id, machine.Hostname(), w.restart)
 	err = w.serve(ctx)
 	w.settling.Wait()
-	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.taken)
+	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.begun)
 	return err
 }
 
 // begin finds out what resources the pilot has.
 func (w *worker) begin() error {
 	w.restart, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	w.ends = clock.Now().Add(w.Time)
+	now := clock.Now()
+	w.ends = now.Add(w.Time)
 	if end, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && end > 0 {
-		w.ends = time.Unix(end, 0)
+		w.ends = now.Add(time.Unix(end, 0).Sub(now)) // with a monotonic reading: the system clock may be set
 	}
 	ids := machine.Affinity()
 	// If the job may use more CPUs than it has requested, others may use them as well.
@@ -149,6 +153,9 @@ func (w *worker) begin() error {
 	if w.mine, err = names(own); err != nil {
 		return err
 	}
+	// Tickets that were dropped had numbers as well. A second attempt of a task in a job of the same
+	// name would not run: its job script would find that the command of that job has ended.
+	w.taken = w.restart * maxTaken
 	for _, name := range w.mine {
 		if n, _, ok := parseTaken(name); ok {
 			w.taken = max(w.taken, n)
@@ -189,6 +196,9 @@ func (w *worker) serve(ctx context.Context) error {
 		if len(w.running) > 0 {
 			idle = clock.Now()
 		} else if ctx.Err() != nil || late || clock.Since(idle) >= w.Linger || clock.Until(w.ends) < Spare {
+			if late {
+				fmt.Fprintf(w.out, "pilot %s: its time ends in %v, too soon for tasks that wait\n", w.id, clock.Until(w.ends).Round(time.Second))
+			}
 			return context.Cause(ctx)
 		}
 		select {
@@ -200,6 +210,7 @@ func (w *worker) serve(ctx context.Context) error {
 			}
 			if away := clock.Since(looked); away > suspended { // suspended time does not count for the limits of tasks
 				for r := range w.running {
+					away := min(away, clock.Since(r.begun)) // it may have begun after that
 					r.until, r.away = r.until.Add(away), r.away+away
 				}
 			}
@@ -349,6 +360,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	r.name, r.begun = n.Name, clock.Now()
 	r.until = r.begun.Add(r.ticket.Limit)
 	w.running[r] = name
+	w.begun++
 	go func() {
 		r.code, r.err = r.session.Wait()
 		r.over = clock.Now()

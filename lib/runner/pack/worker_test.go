@@ -110,6 +110,77 @@ func TestUnknownGPUs(t *testing.T) {
 	}
 }
 
+// Jobs of tasks differ, also after the pilot was requeued: a job of the same name has ended, and its
+// task would not run again.
+func TestNumbersAfterRequeue(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	p.add("a", Ticket{}, "echo $PONOS_JOB")
+	for _, restart := range []string{"", "1", "2"} {
+		t.Setenv("SLURM_RESTART_COUNT", restart)
+		if restart != "" {
+			p.add(task.ID("b"+restart), Ticket{}, "echo $PONOS_JOB")
+			p.add(task.ID("c"+restart), Ticket{}, "echo $PONOS_JOB")
+		}
+		if log, err := p.run(); err != nil {
+			t.Fatal(err, log)
+		}
+	}
+	seen := map[string]bool{}
+	for _, id := range []task.ID{"a", "b1", "c1", "b2", "c2"} {
+		job := strings.TrimSpace(p.output(id))
+		if seen[job] || PilotOf(job) != "7" {
+			t.Errorf("task %s: job %q", id, job)
+		}
+		seen[job] = true
+	}
+}
+
+// A pilot that ends while tasks wait that need more time than it has reports that.
+func TestTooLate(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	p.add("a", Ticket{}, "true")
+	t.Setenv("SLURM_JOB_END_TIME", strconv.FormatInt(clock.Now().Add(80*time.Second).Unix(), 10))
+	log, err := p.run()
+	if err != nil || !strings.Contains(log, "too soon for tasks that wait\n") || !strings.HasSuffix(log, "pilot 7: ended after 0 tasks\n") {
+		t.Errorf("%v: %s", err, log)
+	}
+	if places, err := p.dir.Places(); err != nil || places["k1"].Taken {
+		t.Errorf("%+v, %v", places, err)
+	}
+}
+
+// Nothing is learned from damaged records, and those beside them count.
+func TestDamagedRuns(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	dir := filepath.Join(p.dir.Class("c"), runsDir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	good := `{"name":"ponos-x","state":"COMPLETED","start":100,"end":160,"elapsed":60000000000,"limit":300000000000,"cpus":1,"cpu_time":5,"peak":1048576}`
+	for i, text := range []string{
+		"\x00\x00\x00\n" + good + "\n" + strings.Replace(good, "60000000000", "9000000000000000000", 1) + "\n",
+		strings.Replace(good, "60000000000", "-5", 1) + "\n" + strings.Replace(good, "1048576", "9000000000000000000", 1) + "\n" + good + "\n" + good[:40],
+		strings.Replace(good, `"cpus":1`, `"cpus":-1`, 1) + "\n" + strings.Repeat("x", 4<<20) + "\n" + good + "\n",
+		good + "\n" + strings.Replace(good, `"start":100,"end":160`, `"start":160,"end":100`, 1),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "9"), 0o700); err != nil { // a file that cannot be read
+		t.Fatal(err)
+	}
+	runs, err := p.dir.Runs(time.Unix(0, 0))
+	if len(runs) != 3 || err == nil {
+		t.Errorf("%d: %+v, %v", len(runs), runs, err)
+	}
+	for _, r := range runs {
+		if r.Elapsed != time.Minute || r.Peak != 1<<20 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // What ended tasks used is recorded by the names of their jobs.
 func TestRuns(t *testing.T) {
 	p := newPilot(t, Pilot{})
@@ -136,7 +207,7 @@ func TestRuns(t *testing.T) {
 	dir := filepath.Join(p.dir.Class("c"), runsDir)
 	for i := range keptRuns + 5 {
 		name := filepath.Join(dir, strconv.Itoa(100+i))
-		text := `{"name":"ponos-x","end":` + strconv.Itoa(1<<40) + "}\n{\"na"
+		text := `{"name":"ponos-x","start":1,"end":` + strconv.Itoa(1<<40) + `,"limit":1,"cpus":1}` + "\n{\"na"
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

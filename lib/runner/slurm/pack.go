@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/runner/pack"
@@ -157,9 +158,9 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 		mem = perGPU * float64(t.GPUs)
 	}
 	if mem > 0 {
-		perCPU = math.Ceil(mem / float64(t.CPUs))
+		perCPU = mem / float64(t.CPUs)
 	}
-	if perCPU > 0 {
+	if perCPU = math.Ceil(perCPU); perCPU > 0 { // whole MiB, as in Slurm
 		t.Mem = int64(perCPU*float64(t.CPUs)) << 20
 		p.Mem = int64(perCPU*float64(p.CPUs)) << 20
 		p.Options = append(p.Options, "--mem="+slurm.FormatMemory(p.Mem))
@@ -500,7 +501,13 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return context.Cause(ctx)
+			}
+			if i >= 0 && rows[i].State == "SUSPENDED" {
+				return fault.Errorf(fault.Failed, "pilot job %s is suspended: the task ends when the job continues", pilot)
+			}
+			return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", pilot, r.stopWait)
 		case <-time.After(delay):
 		}
 	}

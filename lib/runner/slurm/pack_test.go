@@ -50,6 +50,7 @@ func TestShort(t *testing.T) {
 		"--time=5 --gpus=a100":                                         "no", // invalid for sbatch
 		"--time=5 --gpus=1 --gres=gpu:1":                               "no",
 		"--time=5 --gpus-per-socket=1":                                 "no",
+		"--time=5 --mem-per-cpu=500K --cpus-per-task=2":                "2 CPUs, 0 GPUs, 2 MiB, 5m0s; --mem=4M" + one + "--cpus-per-task=4 --time=1:00:00",
 		"--time=5 --mem=0":                                             "no",
 		"--time=5 --exclusive":                                         "no",
 		"--time=5 --dependency=after:12":                               "no",

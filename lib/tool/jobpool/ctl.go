@@ -380,7 +380,11 @@ func call(c *cli.Context) error {
 	if code == 0 {
 		code = 125
 	}
-	return fault.Exit(code, fmt.Errorf("task %d: %s: %s", e.Seq, e.What, e.Error))
+	why := string(e.What)
+	if e.Error != "" {
+		why += ": " + e.Error
+	}
+	return fault.Exit(code, fmt.Errorf("task %d: %s", e.Seq, why))
 }
 
 func logCommand() *cli.Command {

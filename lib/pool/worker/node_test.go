@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
+)
+
+// setup is the task that sets the node up.
+func setup(seq int64, text string) *wire.Run {
+	r := task(seq, text)
+	r.Prepare = true
+	return r
+}
+
+// A node is set up once, however many workers a run has there, and again after a failure.
+func TestSetupOfTheNode(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	run, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	worker := func() *session {
+		return open(t, func(_ *Options, setup *wire.Setup) { setup.Run = wire.Text(run) })
+	}
+	text := "echo begin >> " + log + "; exit $(cat " + log + " | wc -l | sed 's/1/4/; s/2/0/')"
+	first, second := worker(), worker()
+	first.run(setup(1, text))
+	if got := first.ended(first.done(1)); got != "exit 4" {
+		t.Errorf("a setup that fails: %s", got)
+	}
+	first.run(setup(2, text))
+	if got := first.ended(first.done(2)); got != "ok" {
+		t.Errorf("a setup after one that has failed: %s", got)
+	}
+	second.run(setup(1, text))
+	if got := second.ended(second.done(1)); got != "ok" {
+		t.Errorf("a setup that was done: %s", got)
+	}
+	first.run(setup(3, text))
+	if got := first.ended(first.done(3)); got != "ok" {
+		t.Errorf("a setup that this worker has done: %s", got)
+	}
+	if got := content(t, log, ""); got != "begin\nbegin\n" {
+		t.Errorf("it has run %d times, want 2", strings.Count(got, "begin"))
+	}
+	other := open(t, func(_ *Options, setup *wire.Setup) { setup.Run, setup.Node = wire.Text(run), "n2" })
+	other.run(setup(1, text+" || exit 6"))
+	other.done(1)
+	if got := strings.Count(content(t, log, ""), "begin"); got != 3 {
+		t.Errorf("the setup of another node: it has run %d times, want 3", got)
+	}
+
+	// The next run of that directory sets the node up again, when the last worker of this one has left.
+	again := func(s *session, want int) {
+		t.Helper()
+		s.run(setup(4, text+" || exit 6"))
+		s.done(4)
+		if got := strings.Count(content(t, log, ""), "begin"); got != want {
+			t.Errorf("it has run %d times, want %d", got, want)
+		}
+	}
+	first.bye()
+	third := worker()
+	again(third, 3)
+	second.bye()
+	third.lose() // the run may go on
+	third.rest()
+	last := worker()
+	again(last, 3)
+	last.bye()
+	again(worker(), 4)
+}
+
+// While one worker sets the node up, others wait.
+func TestSetupIsAwaited(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	run := t.TempDir()
+	worker := func() *session {
+		return open(t, func(_ *Options, setup *wire.Setup) { setup.Run = wire.Text(run) })
+	}
+	first, second := worker(), worker()
+	first.run(setup(1, "read line < go"))
+	fifo := filepath.Join(first.dir, "go")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.runs(1)
+	second.run(setup(1, "echo second"))
+	ticks(second)
+	write(t, fifo, "on\n")
+	if got := first.ended(first.done(1)); got != "ok" {
+		t.Errorf("the first: %s", got)
+	}
+	if got := second.ended(second.done(1)); got != "ok" {
+		t.Errorf("the second, which has nothing to do: %s", got)
+	}
+}
+
+// A file of another kind where the setup is noted.
+func TestSetupCannotBeNoted(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	run := t.TempDir()
+	path := preparedPath(run, "", "n1")
+	if err := os.Symlink("/nowhere", path); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, func(_ *Options, setup *wire.Setup) { setup.Run = wire.Text(run) })
+	s.run(setup(1, "echo run"))
+	want := fmt.Sprintf("nostart exit 125 %q", "setup of the node: open "+path+": too many levels of symbolic links")
+	if got := s.ended(s.done(1)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What a task of several nodes finds at the first of them.
+func TestTaskOfSeveralNodes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		reach wire.Reach
+		jobs  [2]string
+		has   []string // in its environment
+		not   []string // beginnings of what is not
+	}{
+		{"nodes of one job", wire.Reach{Kind: "srun"}, [2]string{"7", "7"},
+			[]string{"SLURM_JOB_NODELIST=h1,h2", "SLURM_NTASKS=6", "SLURM_TASKS_PER_NODE=3(x2)", "SLURM_OTHER=1"}, []string{"SLURM_MEM_PER_CPU=", "SLURM_STEP_ID=", "OMPI_MCA_ras="}},
+		{"nodes of two jobs", wire.Reach{Kind: "srun"}, [2]string{"7", "8"}, []string{"OMPI_MCA_ras=^slurm", "SLURM_STEP_ID=0"}, []string{"SLURM_JOB_NODELIST="}},
+		{"nodes without a job", wire.Reach{Kind: "ssh"}, [2]string{}, []string{"OMPI_MCA_ras=^slurm"}, []string{"SLURM_"}},
+	} {
+		s := open(t, func(o *Options, setup *wire.Setup) {
+			setup.Reach = tt.reach
+			o.Environ = append(o.Environ, "SLURM_MEM_PER_CPU=5", "SLURM_STEP_ID=0", "SLURM_OTHER=1")
+		})
+		r := task(1, `env; echo; for f in "$JOBPOOL_NODEFILE" "$JOBPOOL_HOSTFILE" "$HYDRA_HOST_FILE" "$(dirname "$JOBPOOL_NODEFILE")/tasks"; do echo $(cat "$f"); done; tail -n 1 "$JOBPOOL_RSH"`)
+		r.Need.CPUs = 3
+		r.Nodes = []wire.Node{{Node: "n1", Host: "h1", Job: tt.jobs[0], Group: -1}, {Node: "n2", Host: "h2", Job: tt.jobs[1], Group: -1}}
+		s.run(r)
+		d := s.done(1)
+		env, rest, _ := strings.Cut(string(d.Out), "\n\n")
+		vars := strings.Split(env, "\n")
+		dir := filepath.Join(s.temp, "task-1.1")
+		for _, want := range append(tt.has, "JOBPOOL_NNODES=2", "JOBPOOL_NODELIST=h1,h2", "OMP_NUM_THREADS=1", "OMPI_MCA_plm_rsh_agent="+dir+"/rsh", "HYDRA_LAUNCHER_EXEC="+dir+"/rsh") {
+			if !slices.Contains(vars, want) {
+				t.Errorf("%s: no %s in\n%s", tt.name, want, env)
+			}
+		}
+		for _, not := range tt.not {
+			if i := slices.IndexFunc(vars, func(v string) bool { return strings.HasPrefix(v, not) }); i >= 0 {
+				t.Errorf("%s: unexpected %s", tt.name, vars[i])
+			}
+		}
+		want := "h1 h2\nh1 slots=3 h2 slots=3\nh1:3 h2:3\nh1 h1 h1 h2 h2 h2\nexec "
+		if !strings.HasPrefix(rest, want) || !strings.HasSuffix(rest, " reach "+dir+"/reach \"$@\"\n") {
+			t.Errorf("%s: files\n%s", tt.name, rest)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s: its directory is left", tt.name)
+		}
+	}
+}
+
+// What a task of several nodes has started here is ended when its command has ended elsewhere.
+func TestSweep(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		s := open(t, func(_ *Options, setup *wire.Setup) { setup.Keep = keep })
+		s.run(task(1, "exec sleep 1000"))
+		s.run(task(2, "exec sleep 1000"))
+		pid, other := s.runs(1), s.runs(2)
+		began := time.Now()
+		s.send(&wire.Message{Sweep: &wire.Key{Seq: 1, Attempt: 1}})
+		if m := s.next("the answer", func(m *wire.Message) bool { return m.Swept != nil }); m.Swept.Seq != 1 || m.Swept.Attempt != 1 {
+			t.Errorf("%+v", m.Swept)
+		}
+		if keep {
+			if gone(pid) {
+				t.Error("what is to be kept is ended")
+			}
+			continue
+		}
+		if d := time.Since(began); !gone(pid) || d < parting/2 {
+			t.Errorf("gone: %v, after %v", gone(pid), d)
+		}
+		if got := s.ended(s.done(1)); got != "signal 9" || gone(other) {
+			t.Errorf("the task: %s; the other one is gone: %v", got, gone(other))
+		}
+	}
+}
+
+// The directory of a worker that was killed with its supervisor is removed by the next one.
+func TestTemporaryDirectories(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	own, err := makeTemp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, _ := machine.Started(os.Getpid())
+	mark := fmt.Sprintf("%d.%d-", os.Getpid(), start)
+	if !strings.Contains(own, mark) {
+		t.Fatalf("%s does not name the process %s", own, mark)
+	}
+	dead := strings.Replace(own, mark, fmt.Sprintf("%d.%d-", os.Getpid(), start+1), 1)
+	odd := filepath.Join(temp, strings.SplitAfter(filepath.Base(own), "-")[0]+strings.SplitAfter(filepath.Base(own), "-")[1]+"odd")
+	elsewhere := filepath.Join(temp, "jobpool-00000000-1.1-x")
+	for _, dir := range []string{dead, odd, elsewhere} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dead, "file"), "")
+	again, err := makeTemp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{own: true, again: true, odd: true, elsewhere: true, dead: false} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s exists: %v", dir, err == nil)
+		}
+	}
+}

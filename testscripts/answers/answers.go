@@ -1,0 +1,65 @@
+// Package answers replaces the programs that a test of a package asks: each command line has an
+// answer that was captured before, and any other fails the test.
+package answers
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ponos-tools/ponos/lib/shell"
+	"github.com/ponos-tools/ponos/testscripts/executable"
+)
+
+// What an answer may begin with.
+const (
+	Refusal = "! " // it is printed to standard error, and the exit status is 1
+	Aside   = "& " // it is printed to standard error
+)
+
+// Programs makes PATH a directory with the programs of the command lines, which answer those only, and
+// with a shell. It returns what was asked up to then.
+func Programs(tb testing.TB, lines map[string]string) (asked func() []string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	log, unexpected := filepath.Join(dir, "asked"), filepath.Join(dir, "unexpected")
+	cases := map[string]string{}
+	for i, line := range slices.Sorted(maps.Keys(lines)) {
+		program, args, _ := strings.Cut(line, " ")
+		answer := filepath.Join(dir, fmt.Sprint("answer", i))
+		text, refused := strings.CutPrefix(lines[line], Refusal)
+		text, aside := strings.CutPrefix(text, Aside)
+		if err := os.WriteFile(answer, []byte(text), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		run := "/bin/cat " + shell.Quote(answer)
+		switch {
+		case refused:
+			run += " >&2; exit 1"
+		case aside:
+			run += " >&2"
+		}
+		cases[program] += fmt.Sprintf("%s) %s ;;\n", shell.Quote(args), run)
+	}
+	for program, of := range cases {
+		executable.Write(tb, filepath.Join(dir, "bin", program), fmt.Sprintf(
+			"#!/bin/sh\necho \"%s $*\" >>%s\ncase \"$*\" in\n%s*) echo \"%[1]s $*\" >>%[4]s; exit 99 ;;\nesac\n", program, shell.Quote(log), of, shell.Quote(unexpected)))
+	}
+	tb.Setenv("PATH", filepath.Join(dir, "bin"))
+	tb.Cleanup(func() {
+		if text, err := os.ReadFile(unexpected); err == nil {
+			tb.Errorf("unexpected command lines:\n%s", text)
+		}
+	})
+	return func() []string {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return nil
+		}
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+}
