@@ -1,11 +1,14 @@
 package jobpool
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +22,7 @@ func init() { runtime.LockOSThread() }
 
 // TestMain makes this binary the jobpool that runs start as their workers.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
+	if len(os.Args) > 1 && slices.Contains([]string{"worker", "serve", "call"}, os.Args[1]) {
 		os.Exit(Main())
 	}
 	code := make(chan int)
@@ -218,14 +221,37 @@ func TestControlWithoutARun(t *testing.T) {
 	}
 }
 
+// start starts the tool as a process of its own, and returns how it ends: the exit code, and what it
+// says. Two tools in one process would share the flags of the library of the command line.
+func start(t *testing.T, args ...string) <-chan string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	c := exec.Command(self, args...)
+	c.Stderr = &errs
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended, over := make(chan string, 1), make(chan bool)
+	go func() {
+		_ = c.Wait() // the exit code tells it
+		ended <- strconv.Itoa(c.ProcessState.ExitCode()) + " " + errs.String()
+		close(over)
+	}()
+	t.Cleanup(func() {
+		_ = c.Process.Kill() // it may have ended
+		<-over
+	})
+	return ended
+}
+
 // A pool for programs that submit tasks, and what can be asked of it.
 func TestServe(t *testing.T) {
 	alone(t)
-	ended := make(chan string, 1)
-	go func() {
-		code, _, errs := runTool(t, "", "serve", "-j2", "-r", "pool", "-q")
-		ended <- strconv.Itoa(code) + " " + errs
-	}()
+	ended := start(t, "serve", "-j2", "-r", "pool", "-q")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if code, _, errs := runTool(t, "", "call", "-r", "pool", "true"); code == 0 {
 			break
@@ -248,11 +274,7 @@ func TestServe(t *testing.T) {
 	} {
 		s.run(t)
 	}
-	called := make(chan string, 1)
-	go func() {
-		code, _, errs := runTool(t, "", "call", "-r", "pool", "exec sleep 1000")
-		called <- strconv.Itoa(code) + " " + errs
-	}()
+	called := start(t, "call", "-r", "pool", "exec sleep 1000")
 	var st struct {
 		Phase   string `json:"phase"`
 		Done    int    `json:"done"`
