@@ -94,18 +94,23 @@ type failure struct {
 }
 
 // joinFailures returns failures as errors. Failures of several tasks that differ only in the
-// task's id become one error.
+// task's id become one error, and so do equal failures of one task.
 func joinFailures(failed []failure) (errs []error) {
 	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(string(a.id), string(b.id)) })
 	first, others := map[string]int{}, make([]int, len(failed))
+	last := map[string]task.ID{}
 	for i, f := range failed {
 		text := strings.ReplaceAll(f.err.Error(), string(f.id), "")
-		if at, ok := first[text]; ok {
-			others[at]++
+		at, known := first[text]
+		if known {
 			others[i] = -1
-			continue
+			if last[text] != f.id {
+				others[at]++
+			}
+		} else {
+			first[text] = i
 		}
-		first[text] = i
+		last[text] = f.id
 	}
 	for i, f := range failed {
 		switch n := others[i]; {

@@ -51,11 +51,11 @@ func (d Dir) Runs(since time.Time) ([]Ran, error) {
 		pilots, err := names(dir)
 		errs = append(errs, err)
 		for _, pilot := range pilots {
-			b, err := readRuns(filepath.Join(dir, pilot))
+			b, err := readRuns(filepath.Join(dir, pilot), since)
 			errs = append(errs, ignoreMissing(err)) // it may be removed meanwhile
 			for line := range bytes.Lines(b) {
 				var r Ran
-				if json.Unmarshal(line, &r) == nil && r.plausible() && r.End >= since.Unix() {
+				if json.Unmarshal(line, &r) == nil && r.plausible() {
 					all = append(all, r)
 				}
 			}
@@ -64,13 +64,18 @@ func (d Dir) Runs(since time.Time) ([]Ran, error) {
 	return all, errors.Join(errs...)
 }
 
-// readRuns reads the file of a pilot, at most as much as a pilot records.
-func readRuns(path string) ([]byte, error) {
+// readRuns reads the file of a pilot, at most as much as a pilot records, if it was written after a
+// time. The clocks of nodes may differ from this one; the file system has one clock for all.
+func readRuns(path string, since time.Time) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || clock.Modified(info).Before(since) {
+		return nil, err
+	}
 	return io.ReadAll(io.LimitReader(f, maxRuns<<10))
 }
 
