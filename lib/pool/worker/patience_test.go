@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"errors"
-	"io"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -74,7 +72,8 @@ func TestWantOfFiles(t *testing.T) {
 					messages = append(messages, &wire.Message{Run: &wire.Run{Key: wire.Key{Seq: seq + 1, Attempt: 1}, Text: "true", Need: pool.Need{CPUs: 1}}})
 				}
 				ends := 0
-				for _, m := range serveOn(t, system, messages) {
+				attach := func(handle command.Handler) Processes { system.handle = handle; return system }
+				for _, m := range converse(t, attach, wire.Setup{Dir: wire.Text(t.TempDir())}, false, messages) {
 					if m.Done == nil {
 						continue
 					}
@@ -88,51 +87,4 @@ func TestWantOfFiles(t *testing.T) {
 			})
 		})
 	}
-}
-
-// serveOn runs a worker on a system until these tasks have ended, and returns what it said.
-func serveOn(t *testing.T, system *slowSystem, messages []*wire.Message) (said []wire.Message) {
-	t.Helper()
-	in, toWorker := io.Pipe()
-	fromWorker, out := io.Pipe()
-	done, ended := make(chan error, 1), make(chan bool, len(messages))
-	begun := clock.Now()
-	go func() {
-		done <- Run(Options{
-			In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol}, Temp: t.TempDir(), Environ: []string{"PATH=/bin:/usr/bin"}, Clock: func() int64 { return int64(clock.Since(begun)) },
-			Processes: func(_ int, handle command.Handler) Processes { system.handle = handle; return system },
-		})
-		out.Close()
-	}()
-	go func() {
-		w := wire.NewWriter(toWorker)
-		w.Send(&wire.Message{Setup: &wire.Setup{Lease: 1e6, Dir: wire.Text(t.TempDir())}})
-		for _, m := range messages {
-			w.Send(m)
-		}
-		for range messages {
-			<-ended
-		}
-		_ = w.Close()
-		toWorker.Close()
-	}()
-	r := wire.NewReader(fromWorker)
-	if _, err := r.Greeting(); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		var m wire.Message
-		if err := r.Next(&m); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if said = append(said, m); m.Done != nil {
-			ended <- true
-		}
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	return said
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -15,25 +16,42 @@ import (
 // the task of the one before has ended, and returns what it said.
 func serve(t *testing.T, setup wire.Setup, messages ...*wire.Message) (said []wire.Message) {
 	t.Helper()
+	setup.Noop = true
+	return converse(t, func(command.Handler) Processes { return nil }, setup, true, messages)
+}
+
+// converse runs a worker on processes until the tasks of messages have ended, and returns what it said.
+// In turn means that each task is sent when the one before has ended.
+func converse(t *testing.T, processes func(command.Handler) Processes, setup wire.Setup, inTurn bool, messages []*wire.Message) (said []wire.Message) {
+	t.Helper()
 	in, toWorker := io.Pipe()
 	fromWorker, out := io.Pipe()
 	done, ended := make(chan error, 1), make(chan bool, 100)
+	begun := clock.Now()
 	go func() {
 		done <- Run(Options{
-			In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol}, Temp: t.TempDir(),
-			Processes: func(int, command.Handler) Processes { return nil }, Clock: func() int64 { return int64(time.Hour) },
+			In: in, Out: out, Hello: wire.Hello{Protocol: wire.Protocol}, Temp: t.TempDir(), Environ: []string{"PATH=/bin:/usr/bin"},
+			Processes: func(_ int, handle command.Handler) Processes { return processes(handle) },
+			Clock:     func() int64 { return int64(time.Hour + clock.Since(begun)) },
 		})
 		out.Close()
 	}()
 	go func() {
 		w := wire.NewWriter(toWorker)
-		setup.Noop, setup.Lease = true, 1e6
+		setup.Lease = 1e6
 		w.Send(&wire.Message{Setup: &setup})
+		open := 0
 		for _, m := range messages {
 			w.Send(m)
 			if !m.Run.Again {
+				open++
+			}
+			for ; inTurn && open > 0; open-- {
 				<-ended
 			}
+		}
+		for ; open > 0; open-- {
+			<-ended
 		}
 		_ = w.Close()
 		toWorker.Close()
