@@ -190,7 +190,7 @@ func (t Tool) unknownCommand(c *cli.Context) error {
 	for _, sub := range c.Command.VisibleCommands() {
 		names = append(names, sub.Name)
 	}
-	hint := "commands: " + strings.Join(names, ", ")
+	hint := "the commands are " + strings.Join(names, ", ")
 	if !c.Args().Present() {
 		return fault.Hint(fault.Errorf(fault.Usage, "a command is missing"), hint)
 	}

@@ -209,7 +209,7 @@ func TestControlWithoutARun(t *testing.T) {
 		}
 	}
 	for _, s := range []step{
-		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: commands: status, list, explain, add, retry, cancel, drain, nodes, usage"}},
+		{args: "ctl", code: 2, stderr: []string{"a command is missing", "hint: the commands are status, list, explain, add, retry, cancel, drain, nodes, usage"}},
 		{args: "ctl stauts", code: 2, stderr: []string{`unknown command "stauts"`}},
 		{args: "ctl cancel -r d", code: 2, stderr: []string{`cancel: expected tasks, or "all"`}},
 		{args: "ctl explain -r d", code: 2, stderr: []string{"explain: name one task"}},
