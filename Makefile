@@ -28,8 +28,8 @@ PAGES := $(patsubst %.md,%,$(wildcard man/*.md))
 LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 
 # All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
-# The longest first, so that the others run beside them.
-TESTSCRIPTS = $(addprefix ./testscripts/,agent jobpool lfind vast packages fairshare/cluster ponos-task) $$($(GO) list ./testscripts/... | grep -v /chaos)
+# The longest first, and those that mostly wait for Slurm, so that the others run beside them.
+TESTSCRIPTS = $(addprefix ./testscripts/,jobpool agent ponos-task fairshare/cluster vast packages lfind) $$($(GO) list ./testscripts/... | grep -v /chaos)
 
 .DEFAULT_GOAL := build
 .PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
@@ -44,16 +44,17 @@ build: ## build the tools into bin/
 
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
-SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
+SCRIPTFLAGS := -count=1 -p 5 -parallel 4 -timeout 60m
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
 	$(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
 	@{ [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && [ "$$PONOS_TEST_SLURM" != no ]; } || \
 		echo "make test: skipped what needs a real Slurm: its cluster takes root, Debian, and PONOS_TEST_SLURM other than \"no\""
 
+# The race detector delays the exit of each program by a second, and the tests start many.
 RACE ?= -race
 test-unit: ## run the tests of the packages, with the race detector
-	$(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
+	GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -timeout 30m ./lib/... ./cmd/...
 	$(if $(filter -race,$(RACE)),$(GO) test -run 'Model|Simulator|Interleaving' ./lib/agent ./lib/pool/core # not with the race detector: each has one goroutine)
 
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
@@ -93,8 +94,8 @@ cover: ## print the share of the code that tests run, by package: those of the p
 	rm -rf '$(COVERDIR)' && mkdir -p '$(COVERDIR)/units' '$(COVERDIR)/scripts'
 	$(GO) test -cover -timeout 30m ./lib/... ./cmd/... -args -test.gocoverdir='$(COVERDIR)/units' >'$(COVERDIR)/units.log' || { cat '$(COVERDIR)/units.log'; exit 1; }
 	PONOS_TEST_COVER='$(COVERDIR)/scripts' $(GO) test $(SCRIPTFLAGS) $(COVER) >'$(COVERDIR)/scripts.log' 2>&1 || grep -E '^(FAIL|--- FAIL)' '$(COVERDIR)/scripts.log'
-	@$(GO) tool covdata percent -i='$(COVERDIR)/units,$(COVERDIR)/scripts'
-	@$(GO) tool covdata textfmt -i='$(COVERDIR)/units,$(COVERDIR)/scripts' -o '$(COVERDIR)/profile'
+	@$(GO) tool covdata percent -i="$$(echo '$(COVERDIR)'/units '$(COVERDIR)'/scripts/* | tr ' ' ,)"
+	@$(GO) tool covdata textfmt -i="$$(echo '$(COVERDIR)'/units '$(COVERDIR)'/scripts/* | tr ' ' ,)" -o '$(COVERDIR)/profile'
 	@$(GO) tool cover -func='$(COVERDIR)/profile' | tail -n 1
 
 SEED ?= 1

@@ -54,9 +54,11 @@ func kindOf(meta, usage string) kind {
 		return groups
 	case has("TAG"):
 		return tags
-	case has("TASK") && (strings.Contains(usage, "spool") || strings.Contains(usage, "only tasks") || strings.Contains(usage, "start after")):
+	case has("TASK") &&
+		(strings.Contains(usage, "spool") || strings.Contains(usage, "only tasks") || strings.Contains(usage, "start after")):
 		return tasks
-	case has("ID") && (strings.Contains(usage, "task ID") || strings.Contains(usage, "ID of the task") || strings.Contains(usage, "stop tasks")):
+	case has("ID") &&
+		(strings.Contains(usage, "task ID") || strings.Contains(usage, "ID of the task") || strings.Contains(usage, "stop tasks")):
 		return tasks
 	}
 	return other

@@ -104,7 +104,8 @@ func (k *checker) access() {
 	if p.AllowGroups != nil && c.User != "root" {
 		switch {
 		case !c.Known.Groups:
-			k.unknown("group", k.partition(), "the partition is for the groups %s only, and yours are not known", strings.Join(p.AllowGroups, ", "))
+			k.unknown("group", k.partition(),
+				"the partition is for the groups %s only, and yours are not known", strings.Join(p.AllowGroups, ", "))
 		case !slices.ContainsFunc(c.Groups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }):
 			k.no("group", k.partition(), "the partition is for the groups %s only", strings.Join(p.AllowGroups, ", "))
 		}
@@ -212,11 +213,16 @@ func (k *checker) allowedAccount(account string) {
 	switch verdict := k.c.MayCharge(p, account); {
 	case verdict == Yes:
 	case verdict == Unknown && p.AllowAccounts != nil:
-		k.unknown("account", k.partition(), "the partition is for the accounts %s and those below them, and the parent accounts of %s are unknown", strings.Join(p.AllowAccounts, ", "), account)
+		k.unknown("account", k.partition(),
+			"the partition is for the accounts %s and those below them, and the parent accounts of %s are unknown",
+			strings.Join(p.AllowAccounts, ", "), account)
 	case verdict == Unknown:
-		k.unknown("account", k.partition(), "the partition denies the accounts %s and those below them, and the parent accounts of %s are unknown", strings.Join(p.DenyAccounts, ", "), account)
+		k.unknown("account", k.partition(),
+			"the partition denies the accounts %s and those below them, and the parent accounts of %s are unknown",
+			strings.Join(p.DenyAccounts, ", "), account)
 	case p.AllowAccounts != nil:
-		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s", strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
+		k.no("account", k.partition(), "the partition is for the accounts %s only, not %s",
+			strings.Join(p.AllowAccounts, ", "), cmp.Or(account, "(none)"))
 	default:
 		k.no("account", k.partition(), "the partition does not take the account %s", account)
 	}
@@ -256,7 +262,8 @@ func (k *checker) partitionLimits() {
 		k.findings[len(k.findings)-1].Late = k.byLimit
 	}
 	if p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) && !p.MaxCPUsPerNode.Allows(k.need.CPUs) {
-		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node", k.need.CPUs, p.MaxCPUsPerNode.Max)
+		k.unknown("cores", k.partition(), "%d cores come with the memory, the partition allows %d on a node",
+			k.need.CPUs, p.MaxCPUsPerNode.Max)
 	}
 	if !p.MaxCPUsPerNode.Allows(k.need.AskedCPUs) {
 		k.no("cores", k.partition(), "%d cores needed, the partition allows %d on a node", k.need.AskedCPUs, p.MaxCPUsPerNode.Max)

@@ -70,11 +70,13 @@ func (v Verdict) String() string { return [...]string{"yes", "no", "unknown"}[v]
 // Finding is a rule that keeps a job out.
 type Finding struct {
 	Verdict Verdict // No or Unknown
-	Code    string  // partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit, account_limit, reservation or license
-	Whose   string  // such as "partition gpu", "QoS long", "account lab"
-	Text    string
-	Waits   bool // Slurm accepts the job, which then never starts
-	Late    bool // sbatch refuses the job, and sbatch --test-only does not
+	// Code is partition_state, nodes, duration, memory, cores, group, account, qos, qos_limit,
+	// account_limit, reservation or license.
+	Code  string
+	Whose string // such as "partition gpu", "QoS long", "account lab"
+	Text  string
+	Waits bool // Slurm accepts the job, which then never starts
+	Late  bool // sbatch refuses the job, and sbatch --test-only does not
 }
 
 // Of is the verdict of some findings.
@@ -129,7 +131,8 @@ func (c *Cluster) enforces(what string) bool {
 	if !c.Config.Accounting() {
 		return false
 	}
-	for word := range strings.FieldsFuncSeq(strings.ToLower(c.Config.Get("AccountingStorageEnforce")), func(r rune) bool { return r == ',' || r == ' ' }) {
+	enforced := strings.ToLower(c.Config.Get("AccountingStorageEnforce"))
+	for word := range strings.FieldsFuncSeq(enforced, func(r rune) bool { return r == ',' || r == ' ' }) {
 		switch {
 		case word == what || word == "all" || word == "safe" && what == "limits":
 			return true

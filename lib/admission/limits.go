@@ -13,7 +13,10 @@ import (
 // tres is what a job takes in all, as limits count it: mem in MiB.
 func (k *checker) tres(nodes int64) map[string]float64 {
 	n := float64(nodes)
-	t := map[string]float64{"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB), "node": n, "gres/gpu": n * float64(k.need.GPUs)}
+	t := map[string]float64{
+		"cpu": n * float64(k.need.CPUs), "mem": n * float64(k.need.AskedMemMB), withGPUs: n * float64(k.need.MemMB),
+		"node": n, "gres/gpu": n * float64(k.need.GPUs),
+	}
 	for name, count := range k.j.GPUTypes {
 		t["gres/gpu:"+name] = n * float64(count)
 	}
@@ -58,7 +61,8 @@ func (k *checker) most(code, whose, what string, has map[string]float64, limits 
 			k.limit(code, whose, "%s requested, %s allows %s %s", amount(name, value), whose, amount(name, limit), what)
 		case name == "cpu" && k.whole() && limit < 1<<40:
 			k.unknown(code, whose, "whole nodes have more CPUs than requested; %s allows %s %s", whose, amount(name, limit), what)
-		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 && float64(k.need.GPUs*k.j.Nodes) > limit:
+		case !counted && strings.HasPrefix(name, "gres/gpu:") && k.need.GPUs > 0 && len(k.j.GPUTypes) == 0 &&
+			float64(k.need.GPUs*k.j.Nodes) > limit:
 			k.unknown(code, whose, "%s allows %s %s", whose, amount(name, limit), what)
 		case name == "mem" && has[withGPUs] > limit:
 			k.unknown(code, whose, "%s come with the GPUs, %s allows %s %s", amount(name, has[withGPUs]), whose, amount(name, limit), what)
@@ -95,8 +99,12 @@ type bound struct {
 
 func (k *checker) bounds() []bound {
 	return []bound{
-		{"for a job", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerJob }, func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerJob }},
-		{"on each node", 1, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerNode }, func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerNode }},
+		{"for a job", k.j.Nodes,
+			func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerJob },
+			func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerJob }},
+		{"on each node", 1,
+			func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerNode },
+			func(a *slurm.Association) slurm.TRES { return a.MaxTRESPerNode }},
 		{"for each user", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerUser }, nil},
 		{"for each account", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.MaxTRESPerAccount }, nil},
 		{"at a time", k.j.Nodes, func(q *slurm.QOS) slurm.TRES { return q.Grp.TRES }, nil},
@@ -136,9 +144,13 @@ func (k *checker) qosLimits() {
 			}
 			done[name] = true
 		}
-		if q.MaxSubmitPerUser.Set && q.MaxSubmitPerUser.Max == 0 || q.MaxSubmitPerAccount.Set && q.MaxSubmitPerAccount.Max == 0 || q.Grp.Submit.Set && q.Grp.Submit.Max == 0 {
+		if q.MaxSubmitPerUser.Set && q.MaxSubmitPerUser.Max == 0 ||
+			q.MaxSubmitPerAccount.Set && q.MaxSubmitPerAccount.Max == 0 ||
+			q.Grp.Submit.Set && q.Grp.Submit.Max == 0 {
 			k.no("qos_limit", whose, "the QoS %s accepts no jobs", q.Name)
-		} else if q.MaxJobsPerUser.Set && q.MaxJobsPerUser.Max == 0 || q.MaxJobsPerAccount.Set && q.MaxJobsPerAccount.Max == 0 || q.Grp.Jobs.Set && q.Grp.Jobs.Max == 0 {
+		} else if q.MaxJobsPerUser.Set && q.MaxJobsPerUser.Max == 0 ||
+			q.MaxJobsPerAccount.Set && q.MaxJobsPerAccount.Max == 0 ||
+			q.Grp.Jobs.Set && q.Grp.Jobs.Max == 0 {
 			k.waits("qos_limit", whose, "the QoS %s starts no jobs", q.Name)
 		}
 	}
@@ -152,7 +164,8 @@ func (k *checker) qosLimits() {
 	}
 	for _, q := range k.inOrder() {
 		if !q.Grp.Wall.Allows(k.time) {
-			k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows all jobs together %s", k.asked(), q.Name, slurm.FormatDuration(q.Grp.Wall.Max))
+			k.limit("duration", "QoS "+q.Name, "%s, the QoS %s allows all jobs together %s",
+				k.asked(), q.Name, slurm.FormatDuration(q.Grp.Wall.Max))
 		}
 		k.minutes("qos_limit", "QoS "+q.Name, q.MaxTRESMinsPerJob)
 		k.minutes("qos_limit", "QoS "+q.Name, q.Grp.TRESMins)
@@ -164,7 +177,8 @@ func (k *checker) minutes(code, whose string, limits slurm.TRES) {
 	has := k.tres(k.j.Nodes)
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if used := has[name] * k.time.Minutes(); used > limits[name] {
-			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed", amount(name, has[name]), k.time.Round(time.Second), limits[name])
+			k.limit(code, whose, "%s for %s are more minutes than the %.0f that are allowed",
+				amount(name, has[name]), k.time.Round(time.Second), limits[name])
 		}
 	}
 }

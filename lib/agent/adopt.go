@@ -24,7 +24,8 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 	}
 	if over && (finished.Job == job.ID || slices.Contains(finished.Before, job.ID)) {
 		// Fully processed. Slurm may have lost the end of the job, and still reserve its nodes.
-		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running && finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
+		if trimmer := a.Runner.Can().Trim; trimmer != nil && job.State == task.Running &&
+			finished.Final != "" && !finished.Reassigned && a.now().Sub(finished.Ended) > pastEnd {
 			a.Log.Info("a job is cancelled, as its task has ended", "task", job.Task, "job", job.ID)
 			return nil, trimmer.Trim(ctx, job.Task, []string{job.ID})
 		}
@@ -63,12 +64,18 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, a.abandon(d, record)
 	}
 	if err != nil && job.Untracked {
-		a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone", "task", job.Task, "job", job.ID)
+		a.Log.Warn("a job has this agent's name, but was not submitted from this data_dir; it is left alone",
+			"task", job.Task, "job", job.ID)
 		return nil, a.abandon(d, record)
 	}
 	a.describe(&record, t)
 	record.Runner, record.Job, record.Submitted = a.Runner.Name(), job.ID, job.Submitted
 	if record.Intent.IsZero() {
+		if a.Store.Submitted(job.Task) > 0 { // a record was written before that
+			if err := a.sayRemoved(d, job.ID); err != nil {
+				return nil, err
+			}
+		}
 		record.Intent = a.now()
 		// A job that has never started has written nothing that could be lost.
 		record.Lost = job.Unknown || job.Past || job.State != task.Pending || job.Restarts > 0

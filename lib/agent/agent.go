@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/lib/transfer"
@@ -77,8 +80,10 @@ func forgotten(err error) bool {
 // directories of ended tasks.
 func (a *Agent) Tidy(ctx context.Context, retention, keep time.Duration) error {
 	now := a.now()
-	unused := now.Add(-keep)
-	return errors.Join(a.removeOver(ctx, now.Add(-leftoverAge)), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(now.Add(-leftoverAge)), a.Environments.Prune(unused), a.Transfers.Prune(unused))
+	unused, leftover := now.Add(-keep), now.Add(-leftoverAge)
+	return errors.Join(
+		a.removeOver(ctx, leftover), a.Store.Prune(now.Add(-retention)), a.Store.removeLeftovers(leftover),
+		a.Environments.Prune(unused), a.Transfers.Prune(unused))
 }
 
 // removeOver finishes tasks without a job whose start was recorded before a time, if the queue
@@ -109,7 +114,7 @@ func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 				t.State, err = a.stateOf(ctx, t)
 			}
 			if forgotten(err) || err == nil && t.State.Final() {
-				errs = append(errs, a.Store.Finish(id))
+				errs = append(errs, a.finish(id))
 			}
 		}
 		errs = append(errs, held.Close())
@@ -120,10 +125,23 @@ func (a *Agent) removeOver(ctx context.Context, before time.Time) error {
 // publishEnd publishes the log, artifacts and final state of a task that has no job, or whose job
 // has ended, and then moves its directory to done/. Each step may be repeated.
 func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Report) error {
+	err := a.publishOnce(ctx, d, process, r)
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	// What has filled the disk may be in the working directory, which is removed in the end.
+	if _, statErr := os.Lstat(d.file(workDir)); statErr != nil || remove.All(d.file(workDir)) != nil {
+		return err
+	}
+	return a.publishOnce(ctx, d, process, r)
+}
+
+// publishOnce is publishEnd without a second try.
+func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.Report) error {
 	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {
 		tell := func(format string, args ...any) { a.tellOnce(d, fmt.Sprintf(format, args...)) }
-		if err := a.Transfers.Publish(ctx, process, d.id, tell); err != nil {
+		if err := a.publishArtifacts(ctx, d, process, tell); err != nil {
 			return err
 		}
 	}
@@ -153,7 +171,27 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 		return err
 	}
 	a.Log.Info("task ended", "task", d.id, "state", r.State, "reason", r.Reason)
-	return a.Store.Finish(d.id)
+	return a.finish(d.id)
+}
+
+// publishArtifacts publishes a task's artifacts. A task that has emptied PONOS_DATA/current with its
+// contents has removed a link, and has written into a directory of its own since.
+func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tell func(format string, args ...any)) error {
+	if err := a.Transfers.Publish(ctx, process, d.id, tell); err != nil {
+		return err
+	}
+	published, _ := os.Stat(a.Transfers.Artifacts(process, d.id))
+	for _, name := range []string{"current", string(d.id)} {
+		own := filepath.Join(d.file(viewDir), name)
+		if info, err := os.Lstat(own); err == nil && info.IsDir() {
+			if err := a.Transfers.PublishFrom(ctx, own, d.id, tell); err != nil {
+				return err
+			}
+		} else if leadsTo, err := os.Stat(own); err == nil && !os.SameFile(leadsTo, published) {
+			tell("%q is not published: it is neither the link of the agent nor a directory", own)
+		}
+	}
+	return nil
 }
 
 // times returns when a task's job began the task and when its command ended, from the modification
@@ -184,8 +222,8 @@ func (a *Agent) sayEnd(d Dir, r task.Report) error {
 	if r.Cost > 0 {
 		lines = append(lines, fmt.Sprintf("cost: about $%.4f", r.Cost))
 	}
-	said, err := os.ReadFile(d.file(tailFile))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	said, err := readTail(d)
+	if err != nil {
 		return err
 	}
 	last := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
@@ -230,7 +268,7 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 
 // tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
 func (a *Agent) tellOnce(d Dir, message string) {
-	if said, err := os.ReadFile(d.file(tailFile)); err == nil && strings.Contains(string(said), message) {
+	if said, err := readTail(d); err == nil && strings.Contains(string(said), message) {
 		return
 	}
 	log, err := a.openLog(d, tailFile)

@@ -36,7 +36,7 @@ type ready struct {
 // linger is how long a task waits for others that are alike. settle is the same where none is
 // being prepared: the next tasks may not have been read yet.
 const (
-	linger = time.Second
+	linger = 5 * time.Second
 	settle = 100 * time.Millisecond
 )
 
@@ -101,6 +101,9 @@ func (a *Agent) startJob(ctx context.Context, d Dir, record Record, s runner.Sub
 	}
 	if key == "" {
 		err := d.Write(record)
+		if err == nil {
+			err = a.Store.markSubmitted(d.id, record.Attempt)
+		}
 		if err == nil && batcher != nil {
 			err = s.Shared.Alone()
 		}
@@ -166,6 +169,9 @@ func (a *Agent) flush(ctx context.Context, key string) {
 			err := settled
 			if err == nil {
 				err = r.keep()
+			}
+			if err == nil {
+				err = a.Store.markSubmitted(r.submission.Task, r.submission.Attempt)
 			}
 			if err != nil {
 				r.result <- runner.Started{Err: err}

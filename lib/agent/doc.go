@@ -11,5 +11,6 @@
 //	known.jsonl     the tasks that have jobs, and what was reported of them
 //	tasks/ID/       a task that has not ended (Dir)
 //	done/ID/        a task that has ended
+//	submitted/ID    a task that was submitted and has not ended, even if it has removed its directory
 //	arrays/         links from elements of job arrays to the directories of their tasks
 package agent

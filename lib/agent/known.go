@@ -50,7 +50,10 @@ const knownFile = "known.jsonl"
 
 // known returns the task of a record.
 func (r Record) known() Known {
-	return Known{ID: r.ID, Slug: r.Slug, Process: r.Process, Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost, Rules: r.Rules}
+	return Known{
+		ID: r.ID, Slug: r.Slug, Process: r.Process, Rules: r.Rules,
+		Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost,
+	}
 }
 
 // cache is the state of known.jsonl. Each change appends a line, and the last line of a task

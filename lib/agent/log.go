@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 )
 
@@ -34,19 +35,54 @@ type taskLog struct {
 	err   error // of the first line that could not be written
 }
 
-// openLog opens one of the agent's two parts of the log for appending. A link that the task has
-// put in its place is replaced, not followed.
+// openLog opens one of the agent's two parts of the log for appending. What the task has put in its
+// place, such as a link or a pipe, is removed.
 func (a *Agent) openLog(d Dir, name string) (*taskLog, error) {
-	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
-	if errors.Is(err, syscall.ELOOP) {
-		if err = os.Remove(d.file(name)); err == nil {
-			f, err = os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if info, err := os.Lstat(d.file(name)); err == nil && !info.Mode().IsRegular() {
+		if err := remove.All(d.file(name)); err != nil {
+			return nil, err
 		}
 	}
+	// The task may be faster: no link is followed, and no process is waited for to read a pipe.
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err == nil && name == tailFile {
 		err = endLine(d, f)
 	}
 	return &taskLog{agent: a, file: f}, err
+}
+
+// openPart opens a part of a task's log for reading. The error is fs.ErrNotExist if it is not a
+// regular file, or not one that the agent may read.
+func openPart(d Dir, name string) (*os.File, error) {
+	// Opening a fifo without O_NONBLOCK would block until a process opens it for writing.
+	open := func() (*os.File, error) {
+		return os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	}
+	info, err := os.Lstat(d.file(name))
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fs.ErrNotExist
+	}
+	f, err := open()
+	if errors.Is(err, fs.ErrPermission) && os.Chmod(d.file(name), 0o600) == nil { // the task has taken it away
+		f, err = open()
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, fs.ErrNotExist
+	}
+	return f, err
+}
+
+// readTail returns the agent's lines after a job's output.
+func readTail(d Dir) ([]byte, error) {
+	f, err := openPart(d, tailFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // endLine begins the part after a job's output with a line break if the last line of the output
@@ -55,7 +91,7 @@ func endLine(d Dir, tail *os.File) error {
 	if info, err := tail.Stat(); err != nil || info.Size() > 0 {
 		return err
 	}
-	output, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	output, err := openPart(d, runner.Output)
 	if err != nil {
 		return nil // there is no output, or it is not a regular file
 	}
@@ -115,9 +151,8 @@ func logSize(d Dir) (total, output int64) {
 func openWhole(d Dir) (*wholeLog, error) {
 	w := &wholeLog{}
 	for _, name := range logFiles {
-		// Opening a fifo without O_NONBLOCK would block until a process opens it for writing.
-		f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
+		f, err := openPart(d, name)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		var info os.FileInfo

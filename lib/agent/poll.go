@@ -23,7 +23,9 @@ const parallel = 16
 func (a *Agent) Poll(ctx context.Context) ([]task.Action, error) {
 	turn, err := a.Store.TryTurn()
 	if errors.Is(err, lock.ErrHeld) {
-		return nil, fault.Hint(fault.Errorf(fault.Busy, "another turn is under way in %q", a.Store.Dir), "wait for the other ponos-poll, or stop it")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Busy, "another turn is under way in %q", a.Store.Dir),
+			"wait for the other ponos-poll, or stop it")
 	}
 	if err != nil {
 		return nil, err
@@ -119,7 +121,9 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 	}
 	for _, r := range waiting {
 		if !offered[r.ID] {
-			actions = append(actions, task.Action{Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process})
+			actions = append(actions, task.Action{
+				Kind: task.Start, ID: r.ID, Slug: task.Clean(r.Slug), RequiresGPU: r.RequiresGPU, Process: r.Process,
+			})
 		}
 	}
 	return actions
@@ -147,7 +151,11 @@ func (a *Agent) remember() (*memory, error) {
 	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
 	for i := range known {
 		k := &known[i]
-		m.refs[i] = runner.Ref{Task: k.ID, Job: k.Job, Label: k.Slug, Dir: a.Store.Task(k.ID).Path, Submitted: k.Submitted, Missing: k.Missing, Unaccounted: k.Unaccounted, Attempt: k.Attempt, Lost: k.Lost, Retried: k.Rules != ""}
+		m.refs[i] = runner.Ref{
+			Task: k.ID, Label: k.Slug, Dir: a.Store.Task(k.ID).Path,
+			Job: k.Job, Attempt: k.Attempt, Submitted: k.Submitted, Retried: k.Rules != "",
+			Missing: k.Missing, Unaccounted: k.Unaccounted, Lost: k.Lost,
+		}
 	}
 	return m, nil
 }

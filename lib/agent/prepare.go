@@ -121,7 +121,8 @@ func checkEnv(env map[string]string) (map[string]string, error) {
 		case strings.ContainsRune(value, 0):
 			return nil, taskErrorf("variable %s has a zero byte", name)
 		case len(name)+1+len(value)+1 > maxString:
-			return nil, taskErrorf("variable %s takes %d bytes, more than the %d that a program can be given", task.Clean(name), len(name)+1+len(value), maxString-1)
+			return nil, taskErrorf("variable %s takes %d bytes, more than the %d that a program can be given",
+				task.Clean(name), len(name)+1+len(value), maxString-1)
 		}
 		variables[name] = value
 	}

@@ -4,6 +4,8 @@ read -r node </proc/sys/kernel/hostname
 # Slurm sends SIGTERM to the command as well, which may take its time to end.
 asked=
 trap 'asked=1' TERM
+# Other signals (scancel --batch --signal=USR1) would end this script and leave the command.
+trap : USR1 USR2 ALRM
 
 # persist COMMAND... repeats a command until it succeeds. A full disk, an exhausted
 # quota and a file system that does not answer mostly pass. It gives up when the job is
@@ -50,11 +52,22 @@ note() {
 	return "$noted"
 }
 
-# look reads what the starts of this job have written down, and ends the script if the
+# restore brings back the owner and the journal if the task has removed its own directory, or what is in it: it would
+# count as not begun, and be run again. A directory that has been moved away or is not mounted stays away.
+restore() {
+	if ! [ -d "$dir" ]; then
+		if [ "$(stat -L -c %h /dev/fd/5)" != 0 ]; then return 0; fi
+		(umask 077 && mkdir -- "$dir")
+	fi
+	[ -L "$owner" ] || ln -s -- "$job" "$owner"
+	[ -e "$run" ] || (umask 077 && cat /dev/fd/5 >>"$run")
+}
+
+# end_if_done reads what the starts of this job have written down, and ends the script if the
 # command has ended in one of them: a job that is begun again does not run it again.
 # A command of which it is only known that it exited has ended by itself, unless a signal
 # ended it: this script was killed right after it.
-look() {
+end_if_done() {
 	local file text line exited code=
 	if ! ls -- "$dir" >/dev/null; then return 1; fi
 	for file in "$dir/run.$job."*; do
@@ -88,11 +101,11 @@ startof() {
 	[ "$1" != Z ] && echo "${20}"
 }
 
-# former waits until what began before under the same restart count is surely gone:
+# await_earlier waits until what began before under the same restart count is surely gone:
 # Slurm's controller, restarted, may begin a job that it does not remember to have begun.
 # The new start sees on this host that its process has ended; on another one, Slurm ends
 # it when that node registers, and NFS shows within 60 s what it has written.
-former() {
+await_earlier() {
 	local word host pid start waited=0
 	while read -r word host pid start; do
 		if [ "$word" != begun ]; then continue; fi
@@ -103,15 +116,15 @@ former() {
 			if [ -n "$asked" ]; then exit 143; fi
 			sleep 1
 			waited=$((waited + 1))
-			persist look || exit 143
+			persist end_if_done || exit 143
 		done
 	done <"$run"
-	persist look || exit 143
+	persist end_if_done || exit 143
 }
 
 persist own || exit 143
-persist look || exit 143
-if [ -e "$run" ]; then former; fi
+persist end_if_done || exit 143
+if [ -e "$run" ]; then await_earlier; fi
 [ "$restart" = 0 ] || echo "job $job: restart $restart on $node"
 [ "$tried" = 0 ] || echo "job $job: attempt $((tried + 1)) on $node"
 
@@ -128,15 +141,29 @@ for try in 1 2 3 4 5 6; do
 	sleep 5
 done
 
+# This shell does not pass on the values of variables that it sets itself.
+plain=() special=()
+for word in "${variables[@]}"; do
+	case ${word%%=*} in
+	_ | BASHOPTS | BASHPID | BASH_* | DIRSTACK | EPOCHREALTIME | EPOCHSECONDS | EUID | FUNCNAME | GROUPS | HISTCMD | LINENO | PPID | \
+		RANDOM | SECONDS | SHELLOPTS | SRANDOM | UID) special+=("$word") ;;
+	*) plain+=("$word") ;;
+	esac
+done
+if [ "${#special[@]}" != 0 ]; then command=(/usr/bin/env -- "${special[@]}" "${command[@]}"); fi
+
 # The task may write where it runs, so it gets a copy of its source. After a restart
-# that is still there.
+# that is still there, in the state in which the task has left it.
 work=$dir/work
 copy() {
 	if [ -d "$work" ]; then return 0; fi
+	rm -f -- "$work"
+	if [ -d "$work.new" ]; then chmod -R u+rwx -- "$work.new"; fi
 	rm -rf -- "$work.new" && cp -R -- "$source" "$work.new" && mv -- "$work.new" "$work"
 }
+enter() { [ -x "$work" ] || chmod u+rwx -- "$work" && cd -- "$work"; }
 persist copy || exit 143
-persist cd -- "$work" || exit 143
+persist enter || exit 143
 
 # A job that was asked to end before its command is there does not begin it: the command
 # would not hear of it, and run beside or before that of the next start.
@@ -147,7 +174,7 @@ persist note "begun $node $$ $(startof $$)" || exit 143
 
 # The variables are for the command alone, whatever they are called: from where they are set on, this uses none of its own.
 # Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind; 5 is the journal.
-set -- "$venv" "${#variables[@]}" "${variables[@]}" "${command[@]}"
+set -- "$venv" "${#plain[@]}" "${plain[@]}" "${command[@]}"
 if [ -n "$asked" ]; then
 	persist note "cut 143"
 	exit 143
@@ -158,7 +185,7 @@ fi
 shopt -s lastpipe
 exec 6>&1
 (
-	unset variables command "${!SLURM_ARRAY_@}"
+	unset variables plain special command "${!SLURM_ARRAY_@}"
 	# An element of an array runs one task, and the others are none of its business. What acts on its own job does so by
 	# this: of one element, the raw id is that of the array.
 	export PONOS_JOB="$job" PONOS_JOB_ID="${SLURM_JOB_ID:-}"
@@ -183,6 +210,7 @@ if [ -n "$asked" ]; then
 elif [ "$code" != 0 ]; then
 	word=exited
 fi
+restore
 persist note "$word $code"
 if [ "$word" = exited ]; then
 	sleep 0.3

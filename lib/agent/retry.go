@@ -9,12 +9,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/hostlist"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/need"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -24,7 +24,9 @@ import (
 // whether the task is tried again; if not, the report may say why. The scheduler has reported the
 // end of the job, so two attempts never run side by side. All steps before the record are
 // idempotent; the record decides.
-func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, report *task.Report, listed bool) (after *Known, again bool, err error) {
+func (a *Agent) tryAgain(
+	ctx context.Context, d Dir, k Known, job runner.Job, report *task.Report, listed bool,
+) (after *Known, again bool, err error) {
 	rules, err := need.ParseRules(k.Rules)
 	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
 		return nil, false, nil
@@ -47,6 +49,9 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 	}
 	end := endOf(job)
 	change, again, why := rules.Within(a.LongestTime).Next(end, reasonsOf(r.Attempts))
+	if again && r.Lost && a.Store.Submitted(k.ID) > 0 {
+		again, why = false, "the directory of the task was removed, and with it the record of its attempts"
+	}
 	if again {
 		r.Changed, why = r.changedBy(change)
 		if why == "" && a.Hopeless != nil && len(r.Changed) > 0 {
@@ -74,8 +79,8 @@ func (a *Agent) tryAgain(ctx context.Context, d Dir, k Known, job runner.Job, re
 		return nil, false, nil
 	}
 	attempt := task.Attempt{
-		Number: r.Attempt, Job: k.Job, State: report.State, Reason: task.Clean(report.Reason), ExitCode: report.ExitCode, Ended: a.now().UTC(),
-		Retry: end.Name(), Changed: changeOptions(change),
+		Number: r.Attempt, Job: k.Job, State: report.State, Reason: task.Clean(report.Reason), ExitCode: report.ExitCode,
+		Ended: a.now().UTC(), Retry: end.Name(), Changed: changeOptions(change),
 	}
 	size, err := a.keepAttempt(ctx, d, r, attempt)
 	if err != nil {
@@ -176,12 +181,17 @@ func changeOptions(c need.Change) []string {
 }
 
 // keepAttempt has the queue keep an attempt and its output, and returns the offset at which the
-// output of the next attempt begins.
+// output of the next attempt begins. A pipe in the place of the output would block the next job.
 func (a *Agent) keepAttempt(ctx context.Context, d Dir, r Record, attempt task.Attempt) (size int64, err error) {
-	f, err := os.OpenFile(d.file(runner.Output), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if info, err := os.Lstat(d.file(runner.Output)); err == nil && !info.Mode().IsRegular() {
+		if err := remove.All(d.file(runner.Output)); err != nil {
+			return 0, err
+		}
+	}
+	f, err := openPart(d, runner.Output)
 	var output io.ReadSeeker = strings.NewReader("")
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP):
+	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return 0, err
 	default:

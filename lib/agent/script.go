@@ -31,8 +31,12 @@ type script struct {
 var protocol string
 
 func (s script) text() []byte {
-	header := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n", s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
-	return job(header, "task="+string(s.Task.ID)+"\ndir="+shell.Quote(s.Dir.Path)+"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n", s.Env, s.Attempt, s.Tried)
+	header := fmt.Sprintf("# Job script of task %s (%s), made by ponos-start.\n# The command: %s\n",
+		s.Task.ID, s.Task.Label(), task.Clean(strings.Join(s.Command, " ")))
+	return job(header,
+		"task="+string(s.Task.ID)+"\ndir="+shell.Quote(s.Dir.Path)+
+			"\njob=${SLURM_JOB_ID:-${PONOS_JOB:?this script is run by Slurm or by ponos-start}}\n",
+		s.Env, s.Attempt, s.Tried)
 }
 
 func (s script) write() error { return s.Dir.replace(scriptFile, s.text(), 0o700) }
@@ -58,7 +62,8 @@ func (a *Agent) shared(s script) *runner.Shared {
 			}
 			return job(fmt.Sprintf("# Job script of %d tasks, made by ponos-start.\n", len(ids)),
 				"tasks=("+strings.Join(words, " ")+")\ntask=${tasks[${SLURM_ARRAY_TASK_ID:?this script is run by Slurm}]:?}\n"+
-					"dir="+shell.Quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n", s.Env, s.Attempt, s.Tried)
+					"dir="+shell.Quote(filepath.Dir(s.Dir.Path))+"/$task\njob=${SLURM_ARRAY_JOB_ID:?}_$SLURM_ARRAY_TASK_ID\n",
+				s.Env, s.Attempt, s.Tried)
 		},
 		Alone: s.write,
 		Links: a.Store.links(),

@@ -18,21 +18,67 @@ import (
 
 // quiet reports whether there is nothing to do for a task, which is the usual case.
 func quiet(k *Known, job *runner.Job) bool {
-	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() || job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
+	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
+		job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
 	}
 	return job.State == k.Reported && (job.State != task.Running || k.output == k.Output) ||
 		job.State == task.Pending && k.Reported == ""
 }
 
+// rebuild writes the record of a known task again, if the task has removed the files of its own
+// directory, and its job script has made that again.
+func (a *Agent) rebuild(d Dir, k *Known) error {
+	entries, err := os.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == recordFile }) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	held, err := d.TryLock()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	k.Lost = true
+	if err := a.sayRemoved(d, k.Job); err != nil {
+		return err
+	}
+	return d.Write(Record{
+		ID: k.ID, Slug: k.Slug, Process: k.Process, Rules: k.Rules, Runner: a.Runner.Name(), Reassigned: k.Reassigned,
+		Attempt: k.Attempt, Intent: a.now(), Job: k.Job, Submitted: k.Submitted, Lost: true,
+	})
+}
+
+// sayRemoved tells the user of a task that it has removed the files in its own directory, when the
+// agent found a job of it by other means.
+func (a *Agent) sayRemoved(d Dir, job string) error {
+	log, err := a.openLog(d, headFile)
+	if err != nil {
+		return err
+	}
+	log.Say("WARNING", "the files of the agent for this task were removed, and its output with them; job %s has begun it", job)
+	return log.Close()
+}
+
 // settleOne acts on the job of one task. It returns nil if the task has ended.
 func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
 	d := a.Store.Task(k.ID)
+	d.reclaim()
 	// If the task was stopped and started again since, the cache is of an earlier attempt. The
 	// record decides.
-	if r, err := d.Read(); err == nil && r.Job != "" && r.Job != k.Job {
+	switch r, err := d.Read(); {
+	case err == nil && r.Job != "" && r.Job != k.Job:
 		k = r.known()
 		return &k, nil
+	case errors.Is(err, fs.ErrNotExist):
+		if err := a.rebuild(d, &k); err != nil {
+			return &k, err
+		}
 	}
 	// Nothing is published for a task that the queue did not have, unless the queue has it again.
 	if !k.Absent.IsZero() {
@@ -149,7 +195,8 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 	}
 	if r.Tries++; r.Tries >= maxSubmissions {
 		held.Close()
-		return a.upload(ctx, d, k, task.Report{State: task.Error, Reason: fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)}, true, patience)
+		reason = fmt.Sprintf("%d jobs of the task did not begin its command; the last one: %s", r.Tries, reason)
+		return a.upload(ctx, d, k, task.Report{State: task.Error, Reason: reason}, true, patience)
 	}
 	// The queue offers the start of a pending task again.
 	if k.Reported == task.Running {
@@ -216,7 +263,7 @@ func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Known, r task.Re
 	err = a.publishEnd(ctx, d, k.Process, r)
 	if forgotten(err) {
 		if listed && k.Absent.Again(a.now()).Fact() {
-			return true, a.Store.Finish(k.ID)
+			return true, a.finish(k.ID)
 		}
 		gone.Store(true)
 		return false, nil
@@ -282,7 +329,7 @@ func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, li
 		return &k, nil
 	}
 	if over {
-		return nil, a.Store.Finish(k.ID)
+		return nil, a.finish(k.ID)
 	}
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
@@ -297,7 +344,7 @@ func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, li
 	if err != nil {
 		return &k, err
 	}
-	return nil, a.Store.Finish(k.ID)
+	return nil, a.finish(k.ID)
 }
 
 func (a *Agent) updateRecord(d Dir, change func(*Record)) error {

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"slices"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -58,13 +59,14 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	}
 	if record.Final != "" {
 		// The process was killed right before it moved the directory.
-		return a.outcome("skipped", record, "the task is "+record.Final), a.Store.Finish(d.id)
+		return a.outcome("skipped", record, "the task is "+record.Final), a.finish(d.id)
 	}
 	if record.Job != "" {
 		return a.outcome("skipped", record, "the task has a job"), nil
 	}
 	if record.pauses(a.now()) {
-		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", record.Retry.Local().Format(time.TimeOnly), record.Problem)), nil
+		at := record.Retry.Local().Format(time.TimeOnly)
+		return a.outcome("deferred", record, fmt.Sprintf("tried again at %s: %s", at, record.Problem)), nil
 	}
 	if d.StopRequested() && !d.forgetStop(a.now().Add(-staleStop)) {
 		return a.outcome("skipped", record, "the task is being stopped"), nil
@@ -94,7 +96,10 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 		return a.outcome("skipped", record, fmt.Sprintf("the task is %s", t.State)), a.abandon(d, record)
 	}
 	a.describe(&record, t)
-	if t.State == task.Running && record.Intent.IsZero() {
+	if o, settled, err := a.owned(d, record); settled || err != nil {
+		return o, err
+	}
+	if (t.State == task.Running || a.Store.Submitted(d.id) >= record.Attempt) && record.Intent.IsZero() {
 		if o, settled, err := a.trace(ctx, d, record); settled || err != nil {
 			return o, err
 		}
@@ -152,7 +157,8 @@ func (a *Agent) start(ctx context.Context, d Dir, held *lock.Lock, p place) (tas
 	case errors.Is(err, runner.ErrUnsure):
 		record.Tries++
 		record.Retry, record.Problem = a.now().Add(pause(record.Tries)), err.Error()
-		return task.Outcome{}, errors.Join(fmt.Errorf("%w; the agent searches for its job, and tries again in %s", err, pause(record.Tries)), d.Write(record))
+		err = fmt.Errorf("%w; the agent searches for its job, and tries again in %s", err, pause(record.Tries))
+		return task.Outcome{}, errors.Join(err, d.Write(record))
 	case err != nil:
 		return task.Outcome{}, err
 	}
@@ -228,7 +234,8 @@ func (a *Agent) heldBack(t task.Task, needs task.Request) (why string, err error
 	err = a.Store.breakers(func(all map[string]breaker) bool {
 		b, ok := all[kindOf(t.RequiresGPU)].try(a.now())
 		if !ok {
-			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s", b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
+			why = fmt.Sprintf("held: %d tasks in a row were refused: %s; the next one is tried at %s",
+				b.Count, b.Reason, b.Next.Local().Format(time.TimeOnly))
 			return false
 		}
 		all[kindOf(t.RequiresGPU)] = b
@@ -258,14 +265,17 @@ func (a *Agent) refused(ctx context.Context, d Dir, record Record, why error) (t
 		}
 	}
 	if counts && b.held() && !full {
-		hint := fmt.Sprintf(`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
+		hint := fmt.Sprintf(
+			`correct slurm.base and slurm.%s in the configuration; "ponos-start --dry-run ID" prints what is submitted`, kind)
 		if a.WhyRefused != nil {
 			if known := a.WhyRefused(ctx, record.needs()); known != "" {
 				hint = known + "; " + hint
 			}
 		}
 		err = fault.Hint(
-			fault.Errorf(fault.Unavailable, "%w; %d tasks in a row were refused: submission of %s tasks is held, except for one from time to time as a test", why, b.Count, kind),
+			fault.Errorf(fault.Unavailable,
+				"%w; %d tasks in a row were refused: submission of %s tasks is held, except for one from time to time as a test",
+				why, b.Count, kind),
 			hint)
 	}
 	return o, err
@@ -297,19 +307,49 @@ func (r Record) needs() runner.Needs {
 	return runner.Needs{GPU: r.RequiresGPU, Request: r.Request, Changed: r.Changed}
 }
 
-// trace looks for the job of a task that the queue reports as running, although this agent has no
-// record of it: the state directory was lost. The task may have run already, so it is not
-// submitted. If no job is found in several turns, the task ends as an error.
+// owned records the job that has begun a task of which there is no record: the task has removed the
+// files of its own directory, and its job script has restored the owner.
+func (a *Agent) owned(d Dir, record Record) (o task.Outcome, settled bool, err error) {
+	if !record.Intent.IsZero() {
+		return o, false, nil
+	}
+	attempt, job, err := runner.LastOwner(d.Path)
+	if err != nil || job == "" || slices.Contains(record.Before, job) {
+		return o, false, err
+	}
+	if err := a.sayRemoved(d, job); err != nil {
+		return o, false, err
+	}
+	record.Attempt, record.Intent, record.Runner = attempt, a.now(), a.Runner.Name()
+	record.Job, record.Submitted, record.Lost = job, a.now(), true
+	return a.outcome("adopted", record, ""), true, d.Write(record)
+}
+
+// trace looks for the job of a task that was submitted, although this agent has no record of it: the
+// queue reports the task as running and the state directory was lost, or the directory of the task was
+// removed. The task may have run already, so it is not submitted. If no job is found in several turns,
+// the task ends as an error.
 func (a *Agent) trace(ctx context.Context, d Dir, record Record) (o task.Outcome, settled bool, err error) {
 	ref, err := a.jobOf(ctx, d, record)
-	if err != nil || ref.Job != "" {
+	switch {
+	case err != nil:
 		return o, false, err
+	case ref.Job != "" && a.Store.Submitted(d.id) > 0:
+		record.Job = ref.Job
+		return a.outcome("deferred", record, "its record is lost; the next turn adopts its job"), true, nil
+	case ref.Job != "":
+		return o, false, nil // it is adopted when the task is submitted
 	}
 	record.Absent = record.Absent.Again(a.now())
 	if !record.Absent.Fact() {
-		return a.outcome("deferred", record, "the queue reports the task as running; its job is being searched for"), true, d.Write(record)
+		o = a.outcome("deferred", record, "the task was submitted, and its record is lost; its job is being searched for")
+		return o, true, d.Write(record)
 	}
-	o, err = a.fail(ctx, d, record, errors.New("the task was running when the agent's state was lost, and no trace is left of its job"))
+	why := errors.New("the task was running when the agent's state was lost, and no trace is left of its job")
+	if a.Store.Submitted(d.id) > 0 {
+		why = errors.New("the directory of the task was removed after it was submitted, and no trace is left of its job")
+	}
+	o, err = a.fail(ctx, d, record, why)
 	return o, true, err
 }
 
@@ -346,6 +386,7 @@ func (a *Agent) open(d Dir) (Record, error) {
 			record.Before = append(record.Before, before.Job)
 		}
 	}
+	record.Attempt = max(record.Attempt, a.Store.Submitted(d.id))
 	return record, nil
 }
 
@@ -355,7 +396,7 @@ func (a *Agent) abandon(d Dir, record Record) error {
 	if !record.Intent.IsZero() {
 		return nil
 	}
-	return os.RemoveAll(d.Path)
+	return errors.Join(remove.All(d.Path), a.Store.forgetSubmitted(d.id))
 }
 
 // fail ends a task that cannot be started.

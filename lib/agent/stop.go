@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 )
@@ -73,9 +73,9 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 				return task.Outcome{}, err
 			}
 			if known || record.Intent.IsZero() {
-				return o, os.RemoveAll(d.Path)
+				return o, remove.All(d.Path)
 			}
-			return o, a.Store.Finish(d.id)
+			return o, a.finish(d.id)
 		}
 		if err != nil && !forgotten(err) && ref.Job == "" {
 			return task.Outcome{}, err
@@ -96,7 +96,7 @@ func (a *Agent) stop(ctx context.Context, d Dir) (task.Outcome, error) {
 	err = a.publishEnd(ctx, d, process, report)
 	if forgotten(err) {
 		if record.Job == "" && record.Intent.IsZero() {
-			return a.outcome("unknown", record, err.Error()), os.RemoveAll(d.Path)
+			return a.outcome("unknown", record, err.Error()), remove.All(d.Path)
 		}
 		// The next turns of ponos-poll find out whether the queue really does not have the task.
 	}

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/replace"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -43,6 +46,32 @@ const linksDir = "arrays"
 
 func (s *Store) links() string { return filepath.Join(s.Dir, linksDir) }
 
+// submittedDir has a link for each task that was submitted and has not ended, which names the attempt.
+// It is what is left of a task that removes its own directory: without it, such a task would count as new.
+const submittedDir = "submitted"
+
+func (s *Store) submitted(id task.ID) string {
+	return filepath.Join(s.Dir, submittedDir, string(id))
+}
+
+// markSubmitted records that a job of an attempt may exist from now on.
+func (s *Store) markSubmitted(id task.ID, attempt int) error {
+	err := os.Symlink(strconv.Itoa(attempt), s.submitted(id))
+	if errors.Is(err, fs.ErrExist) && s.Submitted(id) != attempt {
+		err = errors.Join(os.Remove(s.submitted(id)), os.Symlink(strconv.Itoa(attempt), s.submitted(id)))
+	} else if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return err
+}
+
+// Submitted returns the last attempt of a task of which a job may exist, or 0.
+func (s *Store) Submitted(id task.ID) int {
+	attempt, _ := os.Readlink(s.submitted(id))
+	n, _ := strconv.Atoi(attempt)
+	return n
+}
+
 // identity is the content of identifyFile.
 type identity struct {
 	ID   string    `json:"id"`
@@ -51,7 +80,7 @@ type identity struct {
 
 // OpenStore opens a state directory. It creates missing directories.
 func OpenStore(dir string, now time.Time) (*Store, error) {
-	for _, d := range []string{"tasks", "done", linksDir} {
+	for _, d := range []string{"tasks", "done", linksDir, submittedDir} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
@@ -103,7 +132,9 @@ func (s *Store) Check() error {
 	id, err := s.identify()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Hint(fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", s.Dir), "the agent continues when it is mounted again")
+		return fault.Hint(
+			fault.Errorf(fault.Unavailable, "state directory %q: it is gone, or not mounted", s.Dir),
+			"the agent continues when it is mounted again")
 	case err != nil:
 		return fault.Errorf(fault.Unavailable, "state directory: %w", err)
 	case id.ID != s.id:
@@ -181,8 +212,9 @@ const (
 	envFile     = runner.EnvFile
 	commandFile = runner.CommandFile
 	scriptFile  = "job.sh"
-	viewDir     = "view" // what PONOS_DATA names
-	workDir     = "work" // the job's own copy of the source
+	viewDir     = "view"           // what PONOS_DATA names
+	workDir     = "work"           // the job's own copy of the source
+	copyDir     = workDir + ".new" // the same, as long as the job script copies it
 	// For a worker without network access: its configuration, and the API that it is given.
 	configurationFile = "configuration.yaml"
 	schemaFile        = "schema.json"
@@ -227,21 +259,59 @@ func (s *Store) IDs() ([]task.ID, error) {
 	return ids, nil
 }
 
+// removedAtEnd are the files and directories of a task that hold secrets or are large.
+var removedAtEnd = []string{envFile, commandFile, configurationFile, schemaFile, viewDir, workDir, copyDir}
+
 // Finish moves a task's directory to done/ and replaces that of an earlier attempt. Files that
-// hold secrets or are large are removed; scripts and logs stay for a while.
-func (s *Store) Finish(id task.ID) error {
+// hold secrets or are large are removed, also those that a killed tool had not yet given their names;
+// scripts and logs stay for a while. What the task has left in directories of its own, and the
+// agent's user cannot remove, such as files of root or a mounted file system, stays as well: left
+// says why.
+func (s *Store) Finish(id task.ID) (left, err error) {
 	from, to := s.Task(id), s.done(id)
-	for _, name := range []string{envFile, commandFile, configurationFile, schemaFile, viewDir, workDir} {
-		if err := os.RemoveAll(from.file(name)); err != nil {
-			return err
+	entries, err := os.ReadDir(from.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !isTemporary(e.Name()) && !slices.Contains(removedAtEnd, e.Name()) {
+			continue
+		}
+		switch err := remove.All(from.file(e.Name())); {
+		case err != nil && e.IsDir():
+			left = errors.Join(left, err)
+		case err != nil:
+			return nil, err
 		}
 	}
-	if err := os.RemoveAll(to.Path); err != nil {
-		return err
+	if remove.All(to.Path) != nil { // it is kept under another name until Prune can remove it
+		if err := os.Rename(to.Path, to.Path+".left."+uuid.NewString()); err != nil {
+			return left, err
+		}
 	}
-	err := os.Rename(from.Path, to.Path)
+	if err := os.Rename(from.Path, to.Path); err != nil {
+		return left, err
+	}
+	return left, s.forgetSubmitted(id)
+}
+
+func (s *Store) forgetSubmitted(id task.ID) error {
+	err := os.Remove(s.submitted(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	return err
+}
+
+// finish is Finish, with a warning about what the task has left.
+func (a *Agent) finish(id task.ID) error {
+	left, err := a.Store.Finish(id)
+	if left != nil && err == nil {
+		a.Log.Warn("the task has left files that cannot be removed; remove them as their owner",
+			"task", id, "directory", a.Store.done(id).Path, "error", left)
 	}
 	return err
 }
@@ -262,7 +332,8 @@ func (s *Store) Finished(id task.ID) (r Record, ok bool, err error) {
 	return r, err == nil, nil
 }
 
-// Prune removes the remaining files of tasks that ended before a time.
+// Prune removes the remaining files of tasks that ended before a time. What cannot be removed is
+// reported, and tried again after the same time.
 func (s *Store) Prune(before time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(s.Dir, "done"))
 	if err != nil {
@@ -271,7 +342,27 @@ func (s *Store) Prune(before time.Time) error {
 	var errs []error
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && clock.Modified(info).Before(before) {
-			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, "done", e.Name())))
+			path := filepath.Join(s.Dir, "done", e.Name())
+			if err := remove.All(path); err != nil {
+				errs = append(errs, err, clock.Touch(path))
+			}
+		}
+	}
+	return errors.Join(append(errs, s.pruneSubmitted(before))...)
+}
+
+// pruneSubmitted removes the links of tasks that ended while a tool was killed.
+func (s *Store) pruneSubmitted(before time.Time) error {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, submittedDir))
+	errs := []error{err}
+	for _, e := range entries {
+		id := task.ID(e.Name())
+		info, err := e.Info()
+		if err != nil || !clock.Modified(info).Before(before) {
+			continue
+		}
+		if _, err := os.Lstat(s.Task(id).Path); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, s.forgetSubmitted(id))
 		}
 	}
 	return errors.Join(errs...)
@@ -359,7 +450,7 @@ func (s *Store) removeUnbegun(before time.Time) error {
 			continue // another process works on the task
 		}
 		if _, err := os.Stat(d.file(recordFile)); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, os.RemoveAll(d.Path))
+			errs = append(errs, remove.All(d.Path))
 		}
 		errs = append(errs, held.Close())
 	}
@@ -454,6 +545,14 @@ func (d Dir) replace(name string, b []byte, mode os.FileMode) error {
 		return err
 	}
 	return replace.File(d.file(name), b, mode)
+}
+
+// reclaim gives the agent back what it needs to do in the directory, if the task has taken it away.
+func (d Dir) reclaim() {
+	const all = 0o700
+	if info, err := os.Lstat(d.Path); err == nil && info.IsDir() && info.Mode().Perm()&all != all {
+		_ = os.Chmod(d.Path, all) // errors are those of what is done there
+	}
 }
 
 // RequestStop marks the task as to be stopped, for the process that works on it.

@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,5 +184,145 @@ func TestStage(t *testing.T) {
 	}
 	if left, err := filepath.Glob(d.file(".*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A task that has ended leaves no secrets behind, also if a tool was killed while it wrote them.
+func TestFinishRemovesSecrets(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(Record{ID: "a", Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{envFile, "." + envFile + "4931849289850581427", "." + configurationFile + ".new", "work.new", scriptFile} {
+		if err := os.WriteFile(d.file(name), []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the second time there is nothing to move, and what was moved stays
+		if left, err := s.Finish("a"); left != nil || err != nil {
+			t.Fatal(left, err)
+		}
+		var names []string
+		entries, err := os.ReadDir(s.done("a").Path)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if got, want := strings.Join(names, " "), scriptFile+" "+recordFile; err != nil || got != want {
+			t.Errorf("%q, want %q, %v", got, want, err)
+		}
+	}
+}
+
+// What a task leaves may be in directories without write permission, as Go's module cache has them,
+// or belong to others. The task ends in any case.
+func TestFinishWithWhatATaskHasLeft(t *testing.T) {
+	s := testStore(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func() Dir {
+		d, err := s.Create("a")
+		must(err)
+		locked := filepath.Join(d.file(workDir), "a", "b")
+		must(os.MkdirAll(locked, 0o700))
+		must(os.WriteFile(filepath.Join(locked, "f"), nil, 0o400))
+		must(os.WriteFile(d.file(envFile), []byte("secret"), 0o600))
+		return d
+	}
+	const nobody = 65534
+	unprivileged := func() { // root removes everything
+		if os.Getuid() != 0 {
+			return
+		}
+		must(os.Chown(filepath.Dir(s.Dir), nobody, nobody))
+		must(filepath.WalkDir(s.Dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chown(path, nobody, nobody) }))
+		must(syscall.Setfsuid(nobody))
+	}
+	runtime.LockOSThread() // the thread ends with the goroutine of the test
+	d := create()
+	must(os.Chmod(filepath.Join(d.file(workDir), "a", "b"), 0o500))
+	must(os.Chmod(filepath.Join(d.file(workDir), "a"), 0))
+	unprivileged()
+	left, err := s.Finish("a")
+	if names, readErr := os.ReadDir(s.done("a").Path); left != nil || err != nil || readErr != nil || len(names) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", names, left, err, readErr)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can leave files of others")
+	}
+	for range 2 { // the second time, what is left of the first is in the way
+		must(syscall.Setfsuid(0))
+		d := create()
+		must(os.Chown(d.Path, nobody, nobody))
+		must(os.Chown(d.file(workDir), nobody, nobody))
+		must(syscall.Setfsuid(nobody))
+		left, err = s.Finish("a")
+		must(err)
+		if !errors.Is(left, fs.ErrPermission) {
+			t.Errorf("left: %v", left)
+		}
+		if _, err := os.Lstat(filepath.Join(s.done("a").file(workDir), "a")); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(s.done("a").file(envFile)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a secret is left: %v", err)
+		}
+	}
+	// It is reported from time to time, until it can be removed.
+	later := clock.Now().Add(time.Minute)
+	if err := s.Prune(later); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("pruned: %v", err)
+	}
+	must(syscall.Setfsuid(0))
+	must(s.Prune(later))
+	if left, err := os.ReadDir(filepath.Join(s.Dir, "done")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// That a task was submitted is known until it has ended, whatever becomes of its directory.
+func TestSubmitted(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, want int) {
+		t.Helper()
+		if got := s.Submitted("a"); got != want {
+			t.Errorf("%s: attempt %d, want %d", what, got, want)
+		}
+	}
+	check("before", 0)
+	for _, attempt := range []int{1, 1, 2} {
+		if err := s.markSubmitted("a", attempt); err != nil {
+			t.Fatal(err)
+		}
+		check("submitted", attempt)
+	}
+	if err := errors.Join(os.RemoveAll(d.Path), s.Prune(clock.Now().Add(-time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	check("its directory is removed", 2)
+	if _, err = s.Create("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prune(clock.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	check("its directory was made again", 2)
+	if _, err := s.Finish("a"); err != nil {
+		t.Fatal(err)
+	}
+	check("it has ended", 0)
+	if err := errors.Join(s.markSubmitted("b", 1), s.Prune(clock.Now().Add(time.Hour))); err != nil || s.Submitted("b") != 0 {
+		t.Errorf("a tool was killed when it ended: %v, attempt %d", err, s.Submitted("b"))
 	}
 }

@@ -47,10 +47,7 @@ func TestStreamKeepsTheOrderOfATask(t *testing.T) {
 		return task.Outcome{Event: "started", ID: id}, nil
 	})
 	go func() {
-		for range 500 {
-			if strings.Contains(out.String(), "note") {
-				break
-			}
+		for !strings.Contains(out.String(), "note") && t.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		close(release)

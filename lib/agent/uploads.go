@@ -24,7 +24,9 @@ type uploads struct {
 
 // runUpload publishes the end of a task with do, and waits for it, but not longer than the
 // patience of the turn. It reports whether the task has ended.
-func (a *Agent) runUpload(ctx context.Context, id task.ID, patience <-chan struct{}, do func() (over bool, err error)) (over bool, err error) {
+func (a *Agent) runUpload(
+	ctx context.Context, id task.ID, patience <-chan struct{}, do func() (over bool, err error),
+) (over bool, err error) {
 	u := &a.uploads
 	u.mu.Lock()
 	if u.open == nil {

@@ -1,9 +1,172 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/environment"
+	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/lib/transfer"
 )
+
+// slowQueue takes its time for artifacts.
+type slowQueue struct {
+	plainQueue
+	goOn     chan error
+	puts     atomic.Int32
+	beats    atomic.Int32
+	reported chan task.Report
+}
+
+func (q *slowQueue) Actions(context.Context, func(task.ID) bool) ([]task.Action, error) {
+	q.beats.Add(1)
+	return []task.Action{{Kind: task.Start, ID: "ended"}, {Kind: task.Start, ID: "new"}}, nil
+}
+
+func (q *slowQueue) PutLog(context.Context, task.ID, io.ReadSeeker) error { return nil }
+
+func (q *slowQueue) PutArtifact(ctx context.Context, _ task.ID, _ task.Artifact, _ io.ReadSeeker) error {
+	q.puts.Add(1)
+	select {
+	case err := <-q.goOn:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (q *slowQueue) Report(_ context.Context, _ task.ID, r task.Report) error {
+	q.reported <- r
+	return nil
+}
+
+// overRunner says that all jobs are over.
+type overRunner struct{ plainRunner }
+
+func (overRunner) Name() string { return "over" }
+
+func (overRunner) Jobs(_ context.Context, known func() ([]runner.Ref, error)) (jobs []runner.Job, err error) {
+	refs, err := known()
+	for _, r := range refs {
+		jobs = append(jobs, runner.Job{Task: r.Task, ID: r.Job, State: task.Completed})
+	}
+	return jobs, err
+}
+
+// What a task leaves may take hours to publish. The agent's turns go on meanwhile.
+func TestATurnDoesNotWaitForWhatIsPublished(t *testing.T) {
+	dir := t.TempDir()
+	q := &slowQueue{goOn: make(chan error), reported: make(chan task.Report, 1)}
+	store := testStore(t)
+	a := &Agent{
+		Queue: q, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: dir}, Log: slog.New(slog.DiscardHandler),
+		Transfers: &transfer.Store{Queue: q, Processes: dir}, TaskFormat: "%(message)s", Patience: 20 * time.Millisecond,
+	}
+	d, err := store.Create("ended")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(Record{ID: "ended", Attempt: 1, Job: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	large := a.Transfers.Artifacts("", "ended")
+	if err := os.MkdirAll(large, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(large, "large"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	turn := func() {
+		t.Helper()
+		actions, err := a.Poll(t.Context())
+		if err != nil || len(actions) != 1 || actions[0].ID != "new" {
+			t.Errorf("%+v, %v; want new to be started, and ended not again", actions, err)
+		}
+	}
+	turn()
+	turn()
+	for q.puts.Load() == 0 { // a turn may be over before what it publishes has begun
+		time.Sleep(time.Millisecond)
+	}
+	if q.beats.Load() != 2 || q.puts.Load() != 1 {
+		t.Errorf("%d turns, %d publications; want 2 and 1", q.beats.Load(), q.puts.Load())
+	}
+	// What fails is told by who waits, and done again at the next turn.
+	q.goOn <- errors.New("store is full")
+	if err := a.WaitUploads(t.Context()); err == nil || !strings.Contains(err.Error(), "task ended: ") || !strings.Contains(err.Error(), "store is full") {
+		t.Errorf("%v", err)
+	}
+	turn()
+	q.goOn <- nil
+	if err := a.WaitUploads(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r := <-q.reported; r.State != task.Completed {
+		t.Errorf("%+v", r)
+	}
+	if _, ok, err := store.Finished("ended"); !ok || err != nil {
+		t.Error("the task is not over")
+	}
+}
+
+// brokenQueue fails in the same way whatever task it is asked about.
+type brokenQueue struct{ plainQueue }
+
+func (brokenQueue) Actions(context.Context, func(task.ID) bool) ([]task.Action, error) {
+	return nil, nil
+}
+
+func (brokenQueue) PutLog(_ context.Context, id task.ID, _ io.ReadSeeker) error {
+	if id == "own" {
+		return errors.New("its log is too long")
+	}
+	return fmt.Errorf("spool: open active/%s@me.json: permission denied", id)
+}
+
+// What is wrong with all tasks in the same way is reported once.
+func TestAFailureOfAllTasksIsReportedOnce(t *testing.T) {
+	store := testStore(t)
+	a := &Agent{Queue: brokenQueue{}, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), Transfers: &transfer.Store{Queue: brokenQueue{}, Processes: t.TempDir()}, TaskFormat: "%(message)s"}
+	for _, id := range []task.ID{"task-1", "task-2", "task-3", "own"} {
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Job: "7"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := a.Poll(t.Context())
+	want := "task own: its log is too long\ntask task-1 and 2 others: spool: open active/task-1@me.json: permission denied"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+}
+
+// A line for which the disk has no room is an error: the end of a log is written again at
+// the next turn.
+func TestALogOnAFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &taskLog{agent: &Agent{TaskFormat: "%(message)s"}, file: full}
+	log.Say("INFO", "task completed")
+	if err := log.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+}
 
 // Failures that differ only in the task become one, which counts each task once.
 func TestJoinFailures(t *testing.T) {

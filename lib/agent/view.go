@@ -59,7 +59,10 @@ func ReadView(dir string) (View, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has ended meanwhile, or was never begun
 		}
-		t := TaskView{ID: id, Slug: task.Clean(record.Slug), Job: record.Job, Attempts: record.Attempt, Problem: task.Clean(record.Problem), State: "preparing", Since: record.Intent}
+		t := TaskView{
+			ID: id, Slug: task.Clean(record.Slug), State: "preparing", Since: record.Intent,
+			Job: record.Job, Attempts: record.Attempt, Problem: task.Clean(record.Problem),
+		}
 		switch i, ok := index[id]; {
 		case err != nil:
 			t.State, t.Problem = "unknown", task.Clean(err.Error())

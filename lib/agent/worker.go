@@ -47,7 +47,8 @@ func commandOf(t task.Task, source string) ([]string, error) {
 		return t.Command, nil
 	}
 	if t.Worker != "" {
-		return nil, fmt.Errorf("no command: neither the task nor the repository's .arkindex.yml or arkindex/*.yml has one for worker %q", task.Clean(t.Worker))
+		return nil, fmt.Errorf(
+			"no command: neither the task nor the repository's .arkindex.yml or arkindex/*.yml has one for worker %q", task.Clean(t.Worker))
 	}
 	return nil, errors.New("no command: neither the task nor one worker of the repository's .arkindex.yml or arkindex/*.yml has one")
 }

@@ -116,12 +116,14 @@ func Report(stderr io.Writer, tool string, err error) {
 		}
 		return
 	}
+	var text strings.Builder // a message and its hint are one write: another process may write to the same place, or read it
 	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", tool, Sanitize(line))
+		fmt.Fprintf(&text, "%s: %s\n", tool, Sanitize(line))
 	}
 	if hint := fault.HintOf(err); hint != "" {
-		fmt.Fprintf(stderr, "%s: hint: %s\n", tool, Sanitize(hint))
+		fmt.Fprintf(&text, "%s: hint: %s\n", tool, Sanitize(hint))
 	}
+	_, _ = io.WriteString(stderr, text.String())
 }
 
 func (t Tool) app(stdin io.Reader, stdout, stderr io.Writer) *cli.App {

@@ -4,7 +4,10 @@ import "github.com/urfave/cli/v2"
 
 // ConfigFlag is the flag that names the configuration, the same in all tools.
 func ConfigFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read the configuration `FILE` (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)"}
+	return &cli.StringFlag{
+		Name: "config", Aliases: []string{"c"},
+		Usage: "read the configuration `FILE` (default: $PONOS_CONFIG, ~/.config/ponos/ponos.yaml, /etc/ponos/ponos.yaml)",
+	}
 }
 
 // VerboseFlag is the flag that makes a tool report each step on standard error.

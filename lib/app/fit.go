@@ -54,7 +54,9 @@ func (t *Table) fit(room int) (fitted Table, dropped []string) {
 	for total(widths)+need(widths) > room {
 		widest := -1
 		for i, w := range widths[:last()] {
-			if w > max(leastOf, twwidth.Width(fitted.Header[i])) && !slices.Contains(fitted.Right, i) && !slices.Contains(fitted.Whole, fitted.Header[i]) && (widest < 0 || w > widths[widest]) {
+			shrinks := w > max(leastOf, twwidth.Width(fitted.Header[i])) &&
+				!slices.Contains(fitted.Right, i) && !slices.Contains(fitted.Whole, fitted.Header[i])
+			if shrinks && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}

@@ -55,7 +55,10 @@ func (t Tool) commandPage(path []string, c *cli.Command) page {
 		all = append(slices.Clip(all), helpFlags(nil)...)
 	}
 	name := strings.Join(path, " ")
-	return page{t.Name + " " + name, c.Usage, c.ArgsUsage, c.Description, "", visibleCommands(c.Subcommands), all, visible(all), t.Brief[name]}
+	return page{
+		t.Name + " " + name, c.Usage, c.ArgsUsage, c.Description, "",
+		visibleCommands(c.Subcommands), all, visible(all), t.Brief[name],
+	}
 }
 
 func visible(flags []cli.Flag) (out []cli.Flag) {

@@ -47,7 +47,8 @@ func bad(err error) error {
 // machines reports whether an error may pass with the same archive.
 func machines(err error) bool {
 	for _, e := range []error{
-		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ESTALE, unix.EACCES, unix.EPERM, unix.EINTR, unix.ETIMEDOUT,
+		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.EMFILE, unix.ENFILE, unix.ENOMEM,
+		unix.EACCES, unix.EPERM, unix.EINTR, unix.ETIMEDOUT,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -179,7 +180,8 @@ func (u *unpacking) entry(h *tar.Header, contents io.Reader) error {
 	case tar.TypeSymlink:
 		// A link that leads out is harmless here, as root does not follow it, but not for the readers
 		// of the directory.
-		if !u.anyLink && (path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) || u.throughLink(path.Dir(name))) {
+		leadsOut := path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname))
+		if !u.anyLink && (leadsOut || u.throughLink(path.Dir(name))) {
 			return errors.New("link leads out of the directory")
 		}
 		return u.again(name, func() error { return u.root.Symlink(h.Linkname, name) })

@@ -122,9 +122,11 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	can := p.mode.can()
 	p.Agent = &agent.Agent{
 		Queue: q, Runner: run, Store: store, Log: log.Logger,
-		Environments: &environment.Store{Dir: filepath.Join(c.DataDir, "environments"), Run: command.System, Timeout: time.Duration(c.Environment.Timeout)},
-		Transfers:    &transfer.Store{Queue: q, Processes: c.ArtifactsDir(), Dir: filepath.Join(c.DataDir, "files")},
-		TaskFormat:   c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
+		Environments: &environment.Store{
+			Dir: filepath.Join(c.DataDir, "environments"), Run: command.System, Timeout: time.Duration(c.Environment.Timeout),
+		},
+		Transfers:  &transfer.Store{Queue: q, Processes: c.ArtifactsDir(), Dir: filepath.Join(c.DataDir, "files")},
+		TaskFormat: c.Logging.TaskFormat, Python: c.Environment.Python, PIPFlags: c.Environment.PIPFlags,
 		ConfigFlag: c.Slurm.ConfigFlag,
 		// A process that can write to a spool of mode 0700 runs as this user.
 		LocalCode:   sp != nil,
@@ -219,7 +221,10 @@ func joinSpool(q *spool.Queue, store *agent.Store, was spool.Beat, data, mode st
 		}
 	}
 	if o.Turns || was.Data != data {
-		q.Beat = spool.Beat{Agent: q.Agent, Host: hostname(), PID: os.Getpid(), Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds()}
+		q.Beat = spool.Beat{
+			Agent: q.Agent, Host: hostname(), PID: os.Getpid(),
+			Mode: mode, Data: data, Dir: filepath.Dir(store.Dir), Every: o.Every.Seconds(),
+		}
 	}
 	if o.Turns || was.Data == data {
 		return nil

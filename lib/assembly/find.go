@@ -53,7 +53,8 @@ func requestOf(c config.Config, t task.Task) task.Request {
 	}
 	best := ""
 	for _, pattern := range slices.Sorted(maps.Keys(c.Requests)) {
-		if ok, err := path.Match(pattern, t.Slug); err == nil && ok && (best == "" || pattern == t.Slug || best != t.Slug && len(pattern) > len(best)) {
+		ok, err := path.Match(pattern, t.Slug)
+		if err == nil && ok && (best == "" || pattern == t.Slug || best != t.Slug && len(pattern) > len(best)) {
 			best = pattern
 		}
 	}

@@ -175,7 +175,8 @@ func rememberSpool(store *agent.Store, s *spool.Spool) error {
 		}
 		if len(ids) > 0 {
 			return fault.Hint(
-				fault.Errorf(fault.Unavailable, "spool %q is spool %s; this agent has %d tasks of spool %s (%q)", s.Dir, s.ID, len(ids), was.ID, was.Dir),
+				fault.Errorf(fault.Unavailable, "spool %q is spool %s; this agent has %d tasks of spool %s (%q)",
+					s.Dir, s.ID, len(ids), was.ID, was.Dir),
 				"mount that spool; or give this one a data_dir of its own")
 		}
 	}

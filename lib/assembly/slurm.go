@@ -61,7 +61,8 @@ func (m *slurmMode) refused(ctx context.Context, n runner.Needs) string {
 	if err != nil {
 		return err.Error()
 	}
-	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), sync.OnceValue(func() string { return verdict.Refused(ctx, options) }))
+	refused := sync.OnceValue(func() string { return verdict.Refused(ctx, options) })
+	once, _ := m.refusals.LoadOrStore(strings.Join(options.Args(), "\x00"), refused)
 	return once.(func() string)() //nolint:forcetypeassert // nothing else is stored
 }
 

@@ -114,7 +114,8 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: %q: %w", c.Where("vast_api.find"), spec, err)
 		}
 		if filters.Has("num_gpus") {
-			return nil, fault.Errorf(fault.Usage, "%s: vast_api.find: num_gpus is in offer_filters as well; give one of them", c.Where("vast_api.find"))
+			return nil, fault.Errorf(fault.Usage,
+				"%s: vast_api.find: num_gpus is in offer_filters as well; give one of them", c.Where("vast_api.find"))
 		}
 	}
 	var images func(context.Context, string, registry.Contents) (registry.Image, error)
@@ -125,14 +126,21 @@ func NewVast(c config.Config, log *slog.Logger) (*vastrunner.Runner, error) {
 	}
 	return &vastrunner.Runner{
 		Images: images,
-		Switch: vastrunner.Switch{URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy"},
-		API:    api, Dir: filepath.Join(c.StateDir(), "vast"), Finds: finds, Translate: find.Filters, Filters: filters, Disk: v.Disk, Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
+		Switch: vastrunner.Switch{
+			URL: v.SwitchURL, Sum: v.SwitchSum, Grace: time.Duration(v.SwitchGrace), Destroy: v.SwitchEnd == "destroy",
+		},
+		API: api, Dir: filepath.Join(c.StateDir(), "vast"),
+		Finds: finds, Translate: find.Filters, Filters: filters, Disk: v.Disk,
+		Login: v.ImageLogin, ExtraEnv: v.ExtraEnv, Commands: v.Commands,
 		Estimate: vastai.Estimate{Hours: time.Duration(v.ExpectedTime).Hours(), Down: v.Download, Up: v.Upload},
 		Limits: vastrunner.Limits{
 			PricePerHour: v.MaxPricePerHour, CostPerTask: v.MaxCostPerTask, Instances: v.MaxInstances, CreatesPerHour: v.MaxCreatesPerHour,
 			CreditFloor: v.CreditFloor, Boot: time.Duration(v.BootTimeout), Runtime: time.Duration(v.MaxRuntime),
 		},
-		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss, Checkpoints: vastrunner.Checkpoints{Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval)},
+		Bid: v.Bid, Spot: v.Spot, Retries: v.RetriesOnLoss,
+		Checkpoints: vastrunner.Checkpoints{
+			Store: v.Checkpoints, Load: v.CheckpointLoad, Save: v.CheckpointSave, Interval: time.Duration(v.CheckpointInterval),
+		},
 		BillInterval: time.Duration(v.BillInterval),
 		Avoid:        time.Duration(v.ShunTime), Settle: time.Duration(v.Settle),
 		LogInterval: time.Duration(v.LogInterval), StopWait: time.Duration(v.StopWait), Log: log,

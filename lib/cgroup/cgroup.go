@@ -188,7 +188,8 @@ func (g Group) Remove() error {
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), prefix) && clock.Since(clock.Modified(info)) > sweepAge {
+		info, err := e.Info()
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), prefix) && clock.Since(clock.Modified(info)) > sweepAge {
 			_ = Group{Dir: filepath.Join(parent, e.Name())}.Remove()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -88,4 +89,28 @@ func TestStderrIsBounded(t *testing.T) {
 	if len(got.Stderr) > maxStderr || !strings.HasSuffix(string(got.Stderr), "end\n") {
 		t.Errorf("%d bytes kept", len(got.Stderr))
 	}
+}
+
+// What a program leaves behind may belong to others: that is not an error of the program.
+func TestSessionWithProcessesOfOthers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can leave processes of others")
+	}
+	s, err := StartSession(Cmd{Name: "sh", Args: []string{"-c", "sleep 60 & exit 3"}, Dir: t.TempDir()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(-s.PID(), syscall.SIGKILL) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread, which is no longer root's, ends with the goroutine
+		const nobody = 65534
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+			t.Error(errno)
+		} else if code, err := s.Wait(); code != 3 || err != nil {
+			t.Errorf("%d, %v", code, err)
+		}
+	}()
+	<-done
 }

@@ -85,11 +85,12 @@ func (s *Session) MaxRSS() int64 {
 }
 
 // Wait waits for the end and returns the exit status as a shell would tell it.
-// What is left of the process group is killed.
+// What is left of the process group is killed, except for what belongs to others, as a program of sudo
+// does.
 func (s *Session) Wait() (int, error) {
 	err := s.p.Wait()
 	killErr := syscall.Kill(-s.p.Process.Pid, syscall.SIGKILL)
-	if errors.Is(killErr, syscall.ESRCH) {
+	if errors.Is(killErr, syscall.ESRCH) || errors.Is(killErr, syscall.EPERM) {
 		killErr = nil
 	}
 	var exit *exec.ExitError

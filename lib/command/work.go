@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/lib/fault"
 )
 
@@ -63,6 +65,19 @@ func StartWork(c Cmd) (*Work, error) {
 
 // Done is closed when the program has ended.
 func (w *Work) Done() <-chan struct{} { return w.done }
+
+// Ended reports whether the program has ended, even if Done does not show it yet: this process may have
+// been suspended until now.
+func (w *Work) Ended() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+	}
+	var info unix.Siginfo // of number 0 while the program runs
+	err := unix.Waitid(unix.P_PID, w.p.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0 || errors.Is(err, unix.ECHILD)
+}
 
 // Status is, after the end, the exit status as a shell would tell it.
 func (w *Work) Status() (int, error) {

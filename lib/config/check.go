@@ -15,7 +15,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
-func writable(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
+// writable returns why nothing can be created in a directory, or nil.
+func writable(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 
 // levels are the levels of Python's logging, as the official agent has them.
 var levels = []string{"NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	homedir "github.com/mitchellh/go-homedir"
@@ -140,12 +141,15 @@ const DefaultTaskFormat = "[agent %(levelname)s %(asctime)s] %(message)s"
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
-		DataDir:   "/usr/share/ponos/data",
-		PIDFile:   defaultPIDFile(),
-		Logging:   Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
-		Sentry:    Sentry{Environment: "production"},
-		Arkindex:  Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
-		Slurm:     Slurm{ConfigFlag: "--config", StopWait: Duration(time.Minute), Pack: Pack{Duration(10 * time.Minute), 4, 4, 1, Duration(time.Hour), Duration(time.Minute)}},
+		DataDir:  "/usr/share/ponos/data",
+		PIDFile:  defaultPIDFile(),
+		Logging:  Logging{Level: "INFO", TaskFormat: DefaultTaskFormat},
+		Sentry:   Sentry{Environment: "production"},
+		Arkindex: Arkindex{AuthScheme: "Bearer", LogContentType: "text/plain; charset=utf-8"},
+		Slurm: Slurm{
+			ConfigFlag: "--config", StopWait: Duration(time.Minute),
+			Pack: Pack{Duration(10 * time.Minute), 4, 4, 1, Duration(time.Hour), Duration(time.Minute)},
+		},
 		Local:     Local{StopWait: Duration(30 * time.Second)},
 		Vast:      defaultVast(),
 		Retention: Duration(30 * 24 * time.Hour),
@@ -223,7 +227,9 @@ func Load(flag string) (Config, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return Config{}, fault.Hint(fault.Errorf(fault.Usage, "configuration: %q is a directory", path), "name a file, such as "+filepath.Join(path, "ponos.yaml"))
+		return Config{}, fault.Hint(
+			fault.Errorf(fault.Usage, "configuration: %q is a directory", path),
+			"name a file, such as "+filepath.Join(path, "ponos.yaml"))
 	}
 	c, err := Parse(f, path)
 	if err != nil {
@@ -240,7 +246,8 @@ func Load(flag string) (Config, error) {
 func (c *Config) warn(path string, stat func() (fs.FileInfo, error), secret bool) {
 	info, err := stat()
 	if err == nil && secret && info.Mode()&0o077 != 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
+		c.Warnings = append(c.Warnings, fmt.Sprintf(
+			"%s: others may read it (mode %04o), and it holds a secret; chmod 600 it", path, info.Mode().Perm()))
 	}
 }
 
@@ -269,7 +276,11 @@ func (c *Config) CheckDataDir() error {
 		case err == nil && !info.IsDir():
 			return fault.Errorf(fault.Usage, "data_dir %q: %q is not a directory", c.DataDir, dir)
 		case err == nil:
-			if !writable(dir) {
+			err = writable(dir)
+			if errors.Is(err, syscall.EROFS) { // which another user could not write to either
+				return fault.Errorf(fault.Usage, "data_dir %q: %q is not writable: %w", c.DataDir, dir, err)
+			}
+			if err != nil {
 				return fault.Hint(fault.Errorf(fault.Usage, "data_dir %q: %q is not writable", c.DataDir, dir), ownDataDir+c.Path)
 			}
 			return nil

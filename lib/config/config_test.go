@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ logging:
 slurm:
   base: {comment: x, Bad Key: 1}
   gpu: [1]
-  cpu: {output: x}
+  cpu: {output: x, signal: "B:USR1@60"}
   limits: {time: 1s, gpus: -1, partitions: {a: b}, accounts: ['a b']}
 retry: 'oom: mem/2'
 requests: {'[': 'cuda()'}
@@ -111,6 +112,7 @@ mode: cloud
 		`slurm.base.Bad Key: not a long option of sbatch: "Bad Key"`,
 		`ponos.yaml:11: slurm.gpu: expected a mapping`,
 		`ponos.yaml:12: slurm.cpu.output: the agent keeps`,
+		`ponos.yaml:12: slurm.cpu.signal: with B: only the job script gets the signal`,
 		`ponos.yaml:16: local.max_jobs: expected a whole number`,
 		`ponos.yaml:17: retention: invalid duration "soon"`,
 		`ponos.yaml:18: mode: invalid value "cloud": expected "slurm", "vast" or "local"`,
@@ -165,4 +167,25 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v is not of kind Usage", text, err)
 		}
 	})
+}
+
+// On a file system that is read-only, the message says so, and does not send the user elsewhere.
+func TestReadOnlyDataDir(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a file system takes root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("ponos-test", dir, "tmpfs", syscall.MS_RDONLY, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := Config{DataDir: filepath.Join(dir, "data")}
+	err := c.CheckDataDir()
+	if err == nil || !strings.HasSuffix(err.Error(), "is not writable: read-only file system") || fault.HintOf(err) != "" {
+		t.Errorf("%v; hint %q", err, fault.HintOf(err))
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ponos-tools/ponos/lib/need"
 	"github.com/ponos-tools/ponos/lib/sbatch"
 )
 
@@ -90,7 +91,8 @@ func refused(o sbatch.Option, daemon bool) string {
 	switch o.Name {
 	case "comment":
 		return "the agent marks its jobs by the comment"
-	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose", "get-user-env", "clusters", "cluster", "uid", "gid":
+	case "parsable", "wait", "wrap", "test-only", "array", "help", "usage", "version", "quiet", "verbose",
+		"get-user-env", "clusters", "cluster", "uid", "gid":
 		return "the agent cannot work with this option"
 	case "job-name":
 		if !daemon {
@@ -99,6 +101,10 @@ func refused(o sbatch.Option, daemon bool) string {
 	case "output", "error", "open-mode", "chdir", "input":
 		if !daemon {
 			return "the agent keeps the tasks' output and directories itself, below data_dir"
+		}
+	case "signal":
+		if need.SignalsScript(o) && !daemon {
+			return need.OnlyScript
 		}
 	case "find":
 		if len(o.Value) == 0 {

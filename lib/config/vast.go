@@ -86,9 +86,13 @@ type OfferFilters struct {
 	Map   map[string]any
 }
 
+// alphanumeric are the letters and digits of names.
+const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 func defaultVast() Vast {
 	return Vast{
-		Disk: 40, ImageLookup: true, SwitchGrace: Duration(30 * time.Minute), SwitchEnd: "destroy", ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
+		Disk: 40, ImageLookup: true, SwitchGrace: Duration(30 * time.Minute), SwitchEnd: "destroy",
+		ExpectedTime: Duration(time.Hour), Download: 10, Upload: 1,
 		MaxPricePerHour: 1, MaxCostPerTask: 20, MaxInstances: 4, MaxCreatesPerHour: 30, CreditFloor: 1,
 		BootTimeout: Duration(20 * time.Minute), MaxRuntime: Duration(24 * time.Hour),
 		ShunTime: Duration(6 * time.Hour), CreateInterval: Duration(5 * time.Second), Settle: Duration(time.Minute),
@@ -152,13 +156,16 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		problem("vast_api.api_key", "it has a blank, a line break or another character that no key has")
 	}
 	if v.URL != "" {
-		if u, err := url.Parse(v.URL); err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
+		u, err := url.Parse(v.URL)
+		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" &&
+			(u.Scheme != "http" || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname())) {
 			problem("vast_api.url", "not an https URL: the key must not be sent unencrypted")
 		}
 	}
 	if v.SwitchURL != "" {
 		u, err := url.Parse(v.SwitchURL)
-		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" || len(v.SwitchURL) > 256 || strings.ContainsAny(v.SwitchURL, " \t\r\n\"'\\") {
+		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" ||
+			len(v.SwitchURL) > 256 || strings.ContainsAny(v.SwitchURL, " \t\r\n\"'\\") {
 			problem("vast_api.switch_url", "expected an http or https URL of at most 256 bytes, without a password")
 		}
 	}
@@ -173,12 +180,13 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 	if v.SwitchEnd != "stop" && v.SwitchEnd != "destroy" {
 		problem("vast_api.switch_end", "%q is neither \"stop\" nor \"destroy\"", v.SwitchEnd)
 	}
-	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "") {
+	if v.Agent != "" && (len(v.Agent) > 32 || strings.Trim(v.Agent, alphanumeric+"-_") != "") {
 		problem("vast_api.agent", "invalid name %q: expected at most 32 letters, digits, '-' and '_'", v.Agent)
 	}
 	for key, n := range map[string]float64{
 		"download": v.Download, "upload": v.Upload, "max_price_per_hour": v.MaxPricePerHour, "max_cost_per_task": v.MaxCostPerTask,
-		"bid": v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour), "credit_floor": v.CreditFloor,
+		"bid": v.Bid, "retries_on_loss": float64(v.RetriesOnLoss), "credit_floor": v.CreditFloor,
+		"max_instances": float64(v.MaxInstances), "max_creates_per_hour": float64(v.MaxCreatesPerHour),
 	} {
 		if n < 0 || n != n {
 			problem("vast_api."+key, "%v is negative", n)
@@ -218,8 +226,11 @@ func (c *Config) finishVast(problem func(key, format string, args ...any), file 
 		}
 	}
 	for name, value := range v.ExtraEnv {
-		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || strings.ContainsRune(value, 0) {
+		switch {
+		case name == "" || strings.Trim(name, alphanumeric+"_") != "" || '0' <= name[0] && name[0] <= '9':
 			problem("vast_api.extra_env", "invalid variable name %.40q", name)
+		case strings.ContainsRune(value, 0):
+			problem("vast_api.extra_env", "%s: the value contains a null byte", name)
 		}
 	}
 }

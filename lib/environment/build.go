@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/archive"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/progress"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -42,7 +43,8 @@ func (s Spec) check() error {
 		return buildError("invalid repository %q: expected an https, ssh or git URL", task.CleanAddress(src.Repository))
 	}
 	if src.Revision == "" || strings.HasPrefix(src.Revision, "-") || len(src.Revision) > 200 ||
-		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") || strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {
+		strings.ContainsAny(src.Revision, "\x00\n\r\t ~^:?*[\\") ||
+		strings.Contains(src.Revision, "..") || strings.Contains(src.Revision, "@{") {
 		return buildError("no commit, tag or branch %q", task.Clean(src.Revision))
 	}
 	return nil
@@ -88,7 +90,10 @@ func (s *Store) install(ctx context.Context, spec Spec, source, venv string, log
 	}
 	// Flags are words: in quotes, several of them would be one.
 	flags := strings.Fields(spec.PIPFlags)
-	cmd := command.Cmd{Name: filepath.Join(venv, "bin", "python"), Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}, flags...)}
+	cmd := command.Cmd{
+		Name: filepath.Join(venv, "bin", "python"),
+		Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}, flags...),
+	}
 	switch {
 	case script:
 		cmd.Name, cmd.Args = "bash", []string{"--", filepath.Join(source, InstallScript)}
@@ -135,14 +140,17 @@ func toolError(what string, err error) error {
 // without pip, which is enough for an install script that does not need pip.
 func (s *Store) venv(ctx context.Context, spec Spec, venv string, log io.Writer) error {
 	create := func(ctx context.Context, args ...string) error {
-		return s.run(ctx, command.Cmd{Name: spec.Python, Args: append(append([]string{"-m", "venv"}, args...), venv), Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true})
+		args = append(append([]string{"-m", "venv"}, args...), venv)
+		return s.run(ctx, command.Cmd{
+			Name: spec.Python, Args: args, Stdout: log, Stderr: log, Timeout: s.Timeout, DieWithParent: true,
+		})
 	}
 	ctx, end := progress.Start(ctx, "making a virtual environment for %s", spec.name())
 	defer end()
 	err := create(ctx)
 	var exit *command.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
-		if removeErr := os.RemoveAll(venv); removeErr != nil {
+		if removeErr := remove.All(venv); removeErr != nil {
 			return removeErr
 		}
 		err = create(ctx, "--without-pip")

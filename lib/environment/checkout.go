@@ -28,14 +28,17 @@ func (s *Store) git(ctx context.Context, spec Spec, log io.Writer, dir string, a
 	}
 	env := append(gitEnviron(os.Environ()), "GIT_ALLOW_PROTOCOL="+protocols, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	safe := []string{
-		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false", "-c", "safe.directory=*",
+		"-c", "core.hooksPath=/dev/null", "-c", "init.templateDir=", "-c", "advice.detachedHead=false",
+		"-c", "core.fsmonitor=false", "-c", "safe.directory=*",
 		// Checkouts borrow objects from the kept repository, and no git process may still work on it
 		// when this call has ended.
 		"-c", "gc.pruneExpire=never", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false",
 	}
 	_, login, secrets := Login(spec.Source.Repository)
 	env, safe = append(env, secrets...), append(safe, login...)
-	result, err := s.Run.Run(ctx, command.Cmd{Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout, DieWithParent: true})
+	result, err := s.Run.Run(ctx, command.Cmd{
+		Name: "git", Args: append(safe, args...), Dir: dir, Env: env, Timeout: s.Timeout, DieWithParent: true,
+	})
 	if log != nil && len(result.Stderr) > 0 {
 		_, _ = log.Write(result.Stderr)
 	}
@@ -102,14 +105,16 @@ func (s *Store) update(ctx context.Context, spec Spec, log io.Writer, mirror str
 	if err := s.readyMirror(ctx, spec, log, mirror); err != nil {
 		return "", gitError("repository "+name, err)
 	}
-	if _, err := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
+	if _, err := s.git(ctx, spec, log, mirror,
+		"--git-dir=.", "fetch", "--quiet", "--force", "--prune", "--tags", "--no-write-fetch-head", "--no-recurse-submodules",
 		"--", address, "+refs/heads/*:refs/heads/*"); err != nil {
 		return "", gitError("repository "+name, err)
 	}
 	commit, err := s.commit(ctx, spec, mirror)
 	if err != nil && isHash(spec.Source.Revision) {
 		// A commit that is not on any branch or tag: some servers provide it by its hash.
-		if _, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision); fetchErr == nil {
+		_, fetchErr := s.git(ctx, spec, log, mirror, "--git-dir=.", "fetch", "--quiet", "--", address, spec.Source.Revision)
+		if fetchErr == nil {
 			commit, err = s.commit(ctx, spec, mirror)
 		}
 	}
@@ -136,12 +141,12 @@ func (s *Store) checkout(ctx context.Context, spec Spec, source string, log io.W
 	if _, err := s.git(ctx, ours, log, mirror, "clone", "--quiet", "--shared", "--no-checkout", "--", mirror, source); err != nil {
 		return gitError("repository "+name, err)
 	}
-	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
-		return gitError("commit "+commit+" of "+name, err)
-	}
-	// For install scripts that fetch submodules or large files themselves.
+	// For filters of the user that fetch large files, and for install scripts that fetch submodules.
 	if _, err := s.git(ctx, spec, log, source, "config", "remote.origin.url", address); err != nil {
 		return gitError("repository "+name, err)
+	}
+	if _, err := s.git(ctx, spec, log, source, "checkout", "--quiet", "--detach", commit, "--"); err != nil {
+		return gitError("commit "+commit+" of "+name, err)
 	}
 	return nil
 }
@@ -169,7 +174,8 @@ func (s *Store) readyMirror(ctx context.Context, spec Spec, log io.Writer, mirro
 
 // commit resolves the revision within the mirror.
 func (s *Store) commit(ctx context.Context, spec Spec, mirror string) (string, error) {
-	out, err := s.git(ctx, spec, nil, mirror, "--git-dir=.", "rev-parse", "--verify", "--quiet", "--end-of-options", spec.Source.Revision+"^{commit}")
+	out, err := s.git(ctx, spec, nil, mirror,
+		"--git-dir=.", "rev-parse", "--verify", "--quiet", "--end-of-options", spec.Source.Revision+"^{commit}")
 	return strings.TrimSpace(string(out)), err
 }
 

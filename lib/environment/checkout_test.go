@@ -228,3 +228,21 @@ func TestABranchMoves(t *testing.T) {
 		t.Errorf("%s, %d clones; want %s, %d", got, calls.calls["git clone"], second, clones)
 	}
 }
+
+// A filter of the user's git, such as that of git-lfs, finds the repository that large files come from.
+func TestFiltersKnowTheRepository(t *testing.T) {
+	repo, commit := repository(t, map[string]string{"x.bin": "pointer", ".gitattributes": "*.bin filter=large\n"})
+	config := filepath.Join(t.TempDir(), "gitconfig")
+	if err := os.WriteFile(config, []byte("[filter \"large\"]\n\tsmudge = git config remote.origin.url\n\trequired = true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GIT_CONFIG_GLOBAL", config)
+	s, _ := store(t)
+	env, err := s.Prepare(t.Context(), Spec{Source: task.Source{Repository: repo, Revision: commit}, Local: true}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(env.Source, "x.bin")); err != nil || string(got) != repo+"\n" {
+		t.Errorf("%q, %v; want %q", got, err, repo)
+	}
+}

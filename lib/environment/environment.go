@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -22,6 +21,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -105,11 +105,11 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 		return Environment{}, err
 	}
 	if err := s.build(ctx, spec, place, log); err != nil {
-		return Environment{}, errors.Join(err, os.RemoveAll(place))
+		return Environment{}, errors.Join(err, remove.All(place))
 	}
 	// Others use it as soon as the link exists, also after a power failure.
 	if err := Settle(place); err != nil {
-		return Environment{}, errors.Join(err, os.RemoveAll(place))
+		return Environment{}, errors.Join(err, remove.All(place))
 	}
 	if err := renameio.Symlink(name, filepath.Join(dir, current)); err != nil {
 		return Environment{}, err
@@ -148,24 +148,12 @@ func (s *Store) sweep(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() != "lock" && e.Name() != current {
-			if err := remove(filepath.Join(dir, e.Name())); err != nil {
+			if err := remove.All(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// remove removes a directory. Processes that a killed program has started may still write to it for a
-// moment.
-func remove(dir string) (err error) {
-	for range 20 {
-		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return err
 }
 
 // Prune removes environments that were not used since a time, and kept repositories from which no
@@ -215,7 +203,7 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 			continue
 		}
 		if unused() { // checked again, now that no other process can begin to use it
-			errs = append(errs, os.RemoveAll(dir))
+			errs = append(errs, remove.All(dir))
 		}
 		errs = append(errs, l.Close())
 	}

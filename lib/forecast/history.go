@@ -139,7 +139,9 @@ func bucket(limit int64) string {
 func (h *History) Known(j *Job) (count int, kind string) {
 	for i, key := range kinds(j.User, j.Account, j.Name, j.Limit) {
 		if n := len(h.kinds[key]); n > 0 {
-			return n, [...]string{"of the same name", "of the user with such a time limit", "of the user", "of the account", "of everyone"}[i]
+			return n, [...]string{
+				"of the same name", "of the user with such a time limit", "of the user", "of the account", "of everyone",
+			}[i]
 		}
 	}
 	return 0, ""
@@ -252,7 +254,7 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 		for i := range jobs {
 			jobs[i] = w.Bound(jobs[i])
 		}
-		replayStarts, visits := replayed(w, rows, Course{Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: func(j *Job) int64 {
+		run := func(j *Job) int64 {
 			if s, ok := seconds[j.ID]; ok {
 				return s
 			}
@@ -261,7 +263,10 @@ func When(w *World, rows []int, h *History, priority func(*Past) float64, seed u
 				elapsed = max(1, w.Now-j.Start)
 			}
 			return h.Draw(j, elapsed, random)
-		}})
+		}
+		replayStarts, visits := replayed(w, rows, Course{
+			Arrivals: jobs, Until: w.Now + horizon, Turns: 100, Lag: h.lag, Work: maxWork / minReplays, Run: run,
+		})
 		work += max(1, visits)
 		first := int64(Forever)
 		for _, s := range replayStarts {

@@ -294,7 +294,9 @@ func fill(lines []Timeline, place map[string]int, start int64, free Resources, v
 			continue
 		}
 		at := sort.Search(len(line.Spans), func(i int) bool { return line.Spans[i].End > start })
-		r := room{name: line.Name, early: at > 0 && line.Spans[at].Start == start && line.Spans[at-1].Free.Covers(free) || at < len(line.Spans) && line.Spans[at].Start < start}
+		r := room{name: line.Name}
+		r.early = at > 0 && line.Spans[at].Start == start && line.Spans[at-1].Free.Covers(free) ||
+			at < len(line.Spans) && line.Spans[at].Start < start
 		for ; at < len(line.Spans) && line.Spans[at].Free.Covers(free); at++ {
 			*visits++
 			r.end = line.Spans[at].End

@@ -20,7 +20,8 @@ type limitIndex struct {
 
 // prepareLimits reads what the controller enforces.
 func (b *builder) prepareLimits() {
-	for word := range strings.FieldsFuncSeq(strings.ToLower(b.Config.Get("AccountingStorageEnforce")), func(r rune) bool { return r == ',' || r == ' ' }) {
+	enforced := strings.ToLower(b.Config.Get("AccountingStorageEnforce"))
+	for word := range strings.FieldsFuncSeq(enforced, func(r rune) bool { return r == ',' || r == ' ' }) {
 		b.enforced = b.enforced || word == "limits" || word == "safe" || word == "all"
 		b.limits.safe = b.limits.safe || word == "safe" || word == "all"
 	}

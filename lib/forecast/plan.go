@@ -73,7 +73,10 @@ type counters struct {
 // the nodes of Slurm's own plan are kept for a job.
 func NewPlan(w *World, told bool) *Plan {
 	w.sync()
-	p := &Plan{World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w), used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses)}
+	p := &Plan{
+		World: w, Results: make([]Result, len(w.Jobs)), space: newSpace(w),
+		used: make([]float64, len(w.Limits)), free: maps.Clone(w.Licenses),
+	}
 	for i := range w.Limits {
 		p.used[i] = w.Limits[i].Used
 	}
@@ -332,7 +335,8 @@ func (p *Plan) keep(row int, start int64, nodes []int32, first bool) bool {
 	}
 	p.kept[j.ID] = true
 	p.planned[j.Partition]++
-	b := block{start - start%max(1, s.Resolution), roundUp(after(start, j.length()), max(1, s.Resolution)), p.space.partitions[row].Tier, row}
+	end := roundUp(after(start, j.length()), max(1, s.Resolution))
+	b := block{start - start%max(1, s.Resolution), end, p.space.partitions[row].Tier, row}
 	for _, n := range nodes {
 		p.space.block(n, b)
 	}

@@ -49,7 +49,10 @@ type builder struct {
 // NewWorld makes a world of records. The rows of its jobs are those of the records, in
 // their order; what takes nodes without being seen comes after them.
 func NewWorld(r Records) *World {
-	b := &builder{Records: r, now: r.Now.Unix(), details: map[uint64]*slurm.JobDetail{}, partitionOf: map[string]*slurm.Partition{}, running: map[uint64]int{}, users: map[string]uint32{}}
+	b := &builder{
+		Records: r, now: r.Now.Unix(), details: map[uint64]*slurm.JobDetail{},
+		partitionOf: map[string]*slurm.Partition{}, running: map[uint64]int{}, users: map[string]uint32{},
+	}
 	b.w = &World{Now: b.now, Scheduler: schedulerOf(r.Config)}
 	b.memory = strings.Contains(strings.ToUpper(r.Config.Get("SelectTypeParameters")), "MEMORY")
 	for i := range r.Details {
@@ -96,11 +99,13 @@ func schedulerOf(c slurm.Config) Scheduler {
 	has := func(name string) bool { _, ok := c.SchedulerParameter(name); return ok }
 	s := Scheduler{
 		Backfill:   c.Get("SchedulerType") != "sched/builtin",
-		Resolution: int64(c.BackfillResolution().Seconds()), Window: int64(c.BackfillWindow().Seconds()), Interval: int64(number("bf_interval", 30)),
+		Resolution: int64(c.BackfillResolution().Seconds()), Window: int64(c.BackfillWindow().Seconds()),
+		Interval: int64(number("bf_interval", 30)), MaxStart: number("bf_max_job_start", 0),
 		MaxTest: number("bf_max_job_test", 500), MaxUser: number("bf_max_job_user", 0), MaxPartition: number("bf_max_job_part", 0),
-		MaxAssoc: number("bf_max_job_assoc", 0), MaxUserInPartition: number("bf_max_job_user_part", 0), MaxStart: number("bf_max_job_start", 0),
+		MaxAssoc: number("bf_max_job_assoc", 0), MaxUserInPartition: number("bf_max_job_user_part", 0),
 		ArrayTasks: number("bf_max_job_array_resv", 20), ReserveInPartition: number("bf_job_part_count_reserve", 0),
-		MinPriority: float64(number("bf_min_prio_reserve", 0)), OneReservation: has("bf_one_resv_per_job"), LimitStop: has("assoc_limit_stop"),
+		MinPriority:    float64(number("bf_min_prio_reserve", 0)),
+		OneReservation: has("bf_one_resv_per_job"), LimitStop: has("assoc_limit_stop"),
 		QueueDepth: number("default_queue_depth", 100), AgeWeight: c.Weight("Age"), MaxAge: int64(c.Duration("PriorityMaxAge").Seconds()),
 		WholeNodes:    c.Get("SelectType") == "select/linear",
 		PreemptByTier: c.Get("PreemptType") == "preempt/partition_prio", PreemptByQOS: c.Get("PreemptType") == "preempt/qos",
@@ -402,6 +407,9 @@ func (b *builder) unseen() {
 			partition = p
 			break
 		}
-		b.w.Jobs = append(b.w.Jobs, Job{Label: "unknown", Running: true, Partition: partition, Start: b.now, End: Forever, Uses: map[string]Resources{n.Name: rest}, Throttle: -1, Nodes: 1})
+		b.w.Jobs = append(b.w.Jobs, Job{
+			Label: "unknown", Running: true, Partition: partition, Start: b.now, End: Forever,
+			Uses: map[string]Resources{n.Name: rest}, Throttle: -1, Nodes: 1,
+		})
 	}
 }

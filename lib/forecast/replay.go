@@ -95,7 +95,10 @@ func newReplay(w *World, rows []int, c Course) *replay {
 		r.target[row] = i
 	}
 	r.left = len(rows)
-	p := &Plan{World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{}, Results: make([]Result, len(w.Jobs))}
+	p := &Plan{
+		World: &r.w, space: newSpace(&r.w), used: make([]float64, len(w.Limits)), free: map[string]int64{},
+		Results: make([]Result, len(w.Jobs)),
+	}
 	r.p = p
 	for i := range w.Limits {
 		p.used[i] = w.Limits[i].Used
@@ -281,13 +284,14 @@ func (r *replay) main(at int64) {
 	}
 }
 
-// block keeps partitions from starting more that share nodes with one whose next job
-// has to wait.
+// block keeps a partition whose next job has to wait, and those whose first node is one of its own,
+// from starting more. Partitions that overlap mostly do so in all of the smaller one's nodes.
 func (r *replay) block(blocked map[*Partition]bool, part *Partition) {
 	blocked[part] = true
 	for i := range r.w.Partitions {
 		other := &r.w.Partitions[i]
-		if !blocked[other] && len(other.Nodes) > 0 && len(part.Nodes) > 0 && slices.ContainsFunc(other.Nodes[:1], func(n string) bool { return slices.Contains(part.Nodes, n) }) {
+		if !blocked[other] && len(other.Nodes) > 0 && len(part.Nodes) > 0 &&
+			slices.ContainsFunc(other.Nodes[:1], func(n string) bool { return slices.Contains(part.Nodes, n) }) {
 			blocked[other] = true
 		}
 	}
@@ -352,7 +356,8 @@ func (r *replay) ends(number int) {
 		if j.AtOnce == 0 {
 			break
 		}
-		if other := &r.w.Jobs[k]; other.AtOnce > 0 && !r.gone[k] && other.ArrayID == j.ArrayID && other.Throttle >= 0 && other.Throttle < other.AtOnce {
+		other := &r.w.Jobs[k]
+		if other.AtOnce > 0 && !r.gone[k] && other.ArrayID == j.ArrayID && other.Throttle >= 0 && other.Throttle < other.AtOnce {
 			other.Throttle++
 		}
 	}

@@ -63,7 +63,10 @@ type Fair struct {
 
 // NewFair returns nil where fair share does not count, or in a way that is not known.
 func NewFair(c slurm.Config, rows []slurm.Share) *Fair {
-	f := &Fair{config: c, rows: rows, leaves: map[[2]string]int32{}, algorithm: ShareAlgorithm(c), weight: c.Weight("FairShare"), halfLife: c.Duration("PriorityDecayHalfLife"), rising: c.PriorityFlag("INCR_ONLY")}
+	f := &Fair{
+		config: c, rows: rows, leaves: map[[2]string]int32{}, algorithm: ShareAlgorithm(c),
+		weight: c.Weight("FairShare"), halfLife: c.Duration("PriorityDecayHalfLife"), rising: c.PriorityFlag("INCR_ONLY"),
+	}
 	if f.period = int64(c.Duration("PriorityCalcPeriod").Seconds()); f.period <= 0 {
 		f.period = 300
 	}

@@ -210,7 +210,10 @@ func (s *space) nodesFor(row int) *nodeSet {
 
 func (s *space) makeSet(row int) *nodeSet {
 	j := &s.w.Jobs[row]
-	key := strings.Join([]string{j.Partition, j.Features, j.GPUType, j.Reservation, strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), strconv.FormatBool(j.Need.GPUs > 0), j.User}, "\x00")
+	key := strings.Join([]string{
+		j.Partition, j.Features, j.GPUType, j.Reservation,
+		strings.Join(j.Required, ","), strings.Join(j.Excluded, ","), strconv.FormatBool(j.Need.GPUs > 0), j.User,
+	}, "\x00")
 	if !s.owned {
 		key = strings.TrimSuffix(key, j.User)
 	}

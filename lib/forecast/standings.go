@@ -23,7 +23,10 @@ type Standings struct {
 
 // NewStandings computes the factors of sshare's rows again.
 func NewStandings(c slurm.Config, rows []slurm.Share) *Standings {
-	s := &Standings{Rows: rows, Nodes: ShareTree(rows), Trusted: len(rows) > 0 && !c.PriorityFlag("DEPTH_OBLIVIOUS"), Differs: make([]bool, len(rows)), config: c}
+	s := &Standings{
+		Rows: rows, Nodes: ShareTree(rows), Trusted: len(rows) > 0 && !c.PriorityFlag("DEPTH_OBLIVIOUS"),
+		Differs: make([]bool, len(rows)), config: c,
+	}
 	if len(rows) == 0 {
 		return s
 	}
@@ -68,7 +71,8 @@ func (s *Standings) Outlook(i int) Outlook {
 			mine = append(mine, s.Nodes[j])
 		}
 	}
-	o.Recovery, o.Recovers = priority.Recovery(s.Nodes[0], s.Nodes[i], mine, 0.5, s.config.Duration("PriorityDecayHalfLife"), ShareAlgorithm(s.config))
+	halfLife := s.config.Duration("PriorityDecayHalfLife")
+	o.Recovery, o.Recovers = priority.Recovery(s.Nodes[0], s.Nodes[i], mine, 0.5, halfLife, ShareAlgorithm(s.config))
 	return o
 }
 

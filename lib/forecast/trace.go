@@ -107,7 +107,8 @@ func probe(w *World, row int, h *History, actual int64, seed uint64) Scored {
 	}
 	slices.Sort(waits)
 	return Scored{
-		RawMedian: waits[replays/2], RawLow: waits[0], RawHigh: waits[replays-1], Actual: float64(max(0, actual)), Limits: wait(limits), Slurm: -1,
+		RawMedian: waits[replays/2], RawLow: waits[0], RawHigh: waits[replays-1],
+		Actual: float64(max(0, actual)), Limits: wait(limits), Slurm: -1,
 	}
 }
 
@@ -151,7 +152,9 @@ func pooled(p *Past) Resources {
 // poolWorld is the cluster as it was at a time; row is that of the job that was submitted
 // then.
 func poolWorld(pools map[string]Resources, runs []Past, active []int, probed int, now int64) (w *World, row int) {
-	w = &World{Now: now, Scheduler: Scheduler{Backfill: true, Resolution: 60, Window: 7 * 86400, Interval: 30, MaxTest: 500, ArrayTasks: 20, QueueDepth: 100}}
+	w = &World{Now: now, Scheduler: Scheduler{
+		Backfill: true, Resolution: 60, Window: 7 * 86400, Interval: 30, MaxTest: 500, ArrayTasks: 20, QueueDepth: 100,
+	}}
 	for name, total := range pools {
 		w.Partitions = append(w.Partitions, Partition{Name: name, Up: true, Tier: 1, Nodes: []string{name}})
 		w.Nodes = append(w.Nodes, Node{Name: name, Total: total, Usable: true})
@@ -160,7 +163,8 @@ func poolWorld(pools map[string]Resources, runs []Past, active []int, probed int
 		p := &runs[k]
 		id := uint64(len(w.Jobs)) + 1
 		j := Job{
-			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition, Submit: p.Submit, Priority: 1,
+			ID: id, ArrayID: id, Name: p.Name, User: p.User, Account: p.Account, QOS: p.QOS, Partition: p.Partition,
+			Submit: p.Submit, Priority: 1,
 			Limit: p.Limit, Nodes: 1, Need: pooled(p), Tasks: 1, Throttle: -1,
 		}
 		if p.Start <= now && k != probed {

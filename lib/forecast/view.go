@@ -109,7 +109,8 @@ func (p *Plan) Certainty(user string, part *Partition, nodes []string) (Certaint
 		if r.Told && p.space.partitions[row].Tier >= part.Tier && p.stale(row, nodes) {
 			return Likely, fmt.Sprintf("job %s comes first, and may start sooner than Slurm has planned", j.Label)
 		}
-		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" || p.space.partitions[row] == nil || p.space.partitions[row].Tier < part.Tier {
+		if !r.Verdict.InLine() || r.Told || r.Verdict == Beyond || j.Reservation != "" ||
+			p.space.partitions[row] == nil || p.space.partitions[row].Tier < part.Tier {
 			continue
 		}
 		for _, n := range p.space.nodesFor(row).nodes {
@@ -174,7 +175,10 @@ func (p *Plan) Last(j Job) (result Result, why string) {
 	space := *p.space
 	space.w, space.partitions, space.rowSets = &w, append(slices.Clip(space.partitions), w.Partition(j.Partition)), nil
 	space.spans = nil
-	q := Plan{World: &w, space: &space, used: slices.Clone(p.used), free: p.free, started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{}}
+	q := Plan{
+		World: &w, space: &space, used: slices.Clone(p.used), free: p.free,
+		started: map[uint64]bool{}, kept: map[uint64]bool{}, planned: map[string]int{},
+	}
 	row := len(w.Jobs) - 1
 	q.Results = make([]Result, len(w.Jobs))
 	q.Results[row].Limit = -1

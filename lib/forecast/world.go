@@ -221,7 +221,10 @@ func (w *World) order(rows []int, t int64) {
 	candidates := make([]Candidate, len(rows))
 	for i, row := range rows {
 		j := &w.Jobs[row]
-		candidates[i] = Candidate{Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Priority: w.PriorityAt(j, t), Submit: j.Submit, JobID: j.ArrayID, Eligible: true}
+		candidates[i] = Candidate{
+			Tier: tiers[j.Partition], HasReservation: j.Reservation != "", Priority: w.PriorityAt(j, t),
+			Submit: j.Submit, JobID: j.ArrayID, Eligible: true,
+		}
 	}
 	sorted := make([]int, len(rows))
 	for i, k := range Order(candidates) {

@@ -139,8 +139,9 @@ func (c *Catalogue) add(key string, i int) {
 // brands are the words of a name that tell no model: they are left out of short
 // names.
 var brands = map[string]bool{
-	"nvidia": true, "amd": true, "intel": true, "tesla": true, "geforce": true, "quadro": true, "grid": true, "instinct": true, "radeon": true,
-	"data": true, "center": true, "gpu": true, "gpus": true, "r": true, "generation": true, "graphics": true, "card": true,
+	"nvidia": true, "amd": true, "intel": true, "tesla": true, "geforce": true, "quadro": true, "grid": true,
+	"instinct": true, "radeon": true, "data": true, "center": true, "gpu": true, "gpus": true, "r": true,
+	"generation": true, "graphics": true, "card": true,
 }
 
 // ownNames are the ways to write the name of a model that has the given words: with

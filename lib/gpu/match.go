@@ -111,8 +111,9 @@ func bounds(m Match) Match {
 // forms are words that tell in which form a model is built. They matter only where
 // they tell models apart.
 var forms = map[string]bool{
-	"pcie": true, "pci": true, "sxm": true, "sxm2": true, "sxm3": true, "sxm4": true, "sxm5": true, "sxm6": true, "nvl": true, "hbm": true, "hbm2": true,
-	"hbm2e": true, "hbm3": true, "hbm3e": true, "nvlink": true, "hgx": true, "dgx": true, "ac": true, "ada": true, "blackwell": true, "passive": true, "oam": true,
+	"pcie": true, "pci": true, "sxm": true, "sxm2": true, "sxm3": true, "sxm4": true, "sxm5": true, "sxm6": true,
+	"nvl": true, "nvlink": true, "hbm": true, "hbm2": true, "hbm2e": true, "hbm3": true, "hbm3e": true,
+	"hgx": true, "dgx": true, "ac": true, "ada": true, "blackwell": true, "passive": true, "oam": true,
 }
 
 // notDesktop are words of models that have less memory than those of the same
@@ -216,7 +217,8 @@ var sliceMemory = map[string]int64{
 func cutSlice(name string) (rest, slice string, memory int64) {
 	lower := strings.ToLower(name)
 	for i := 1; i+4 < len(lower); i++ {
-		if lower[i] != 'g' || lower[i+1] != '.' && lower[i+1] != '_' || lower[i-1] < '1' || lower[i-1] > '7' || i > 1 && isAlnum(lower[i-2]) {
+		if lower[i] != 'g' || lower[i+1] != '.' && lower[i+1] != '_' ||
+			lower[i-1] < '1' || lower[i-1] > '7' || i > 1 && isAlnum(lower[i-2]) {
 			continue
 		}
 		end := i + 2

@@ -42,8 +42,8 @@ type process struct {
 func thisProcess(host string, every time.Duration) process {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, all boots are alike
 	return process{
-		PID: os.Getpid(), Start: command.StartOf(os.Getpid()), Boot: strings.TrimSpace(string(boot)), Host: host, Job: os.Getenv("SLURM_JOB_ID"),
-		Seen: clock.Now().UTC(), Every: every.Seconds(),
+		PID: os.Getpid(), Start: command.StartOf(os.Getpid()), Boot: strings.TrimSpace(string(boot)),
+		Host: host, Job: os.Getenv("SLURM_JOB_ID"), Seen: clock.Now().UTC(), Every: every.Seconds(),
 	}
 }
 
@@ -110,7 +110,8 @@ func Check(path, state, host string) error {
 		return nil
 	}
 	return fault.Hint(
-		fault.Errorf(fault.Busy, "another agent is running: process %d on host %s, which took a turn at %s", other.PID, other.Host, other.Seen.Local().Format(time.TimeOnly)),
+		fault.Errorf(fault.Busy, "another agent is running: process %d on host %s, which took a turn at %s",
+			other.PID, other.Host, other.Seen.Local().Format(time.TimeOnly)),
 		fmt.Sprintf("end it; if that host is down, remove %q", self))
 }
 

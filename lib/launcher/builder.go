@@ -164,7 +164,8 @@ func (b *builder) ways() []way {
 			ways = append(ways, w)
 		}
 	}
-	if !b.l.Entry.UseFeatures && !g.partition.complete && b.l.Entry.UseHosts && len(g.names())-len(g.denied(b.a.Where)) >= max(1, b.a.Nodes) {
+	if !b.l.Entry.UseFeatures && !g.partition.complete && b.l.Entry.UseHosts &&
+		len(g.names())-len(g.denied(b.a.Where)) >= max(1, b.a.Nodes) {
 		ways = append(ways, way{nodelist: true})
 	}
 	if g.partition.complete || !clauses || b.hasPlainSibling() {

@@ -110,7 +110,10 @@ func (l *Launcher) candidates(a *request.Alternative, all *[]*candidate) []*cand
 				if ok {
 					reasons = append(reasons, uncertain...)
 				}
-				cand := &candidate{group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order, verdict: No, reasons: reasons}
+				cand := &candidate{
+					group: g, choice: c, priority: p.priority + c.priority, class: p.class, order: order,
+					verdict: No, reasons: reasons,
+				}
 				if len(g.gpus) > 0 && len(a.GPUs) == 0 {
 					cand.class |= classWasteful
 				}
@@ -274,7 +277,8 @@ func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
 		all = append(all, Reason{"cores", fmt.Sprintf("%d cores are needed by the rules of the partition, %d there", need.CPUs, g.cores)})
 	}
 	if memory := need.MemMB << 20; g.memory > 0 && memory > g.memory && a.Memory <= g.memory {
-		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there", unit.ShortSize(memory), unit.ShortSize(g.memory))})
+		all = append(all, Reason{"memory", fmt.Sprintf("%s of memory is needed by the rules of the partition, %s there",
+			unit.ShortSize(memory), unit.ShortSize(g.memory))})
 	}
 	return all
 }
@@ -283,6 +287,7 @@ func (g *group) lacks(a *request.Alternative, need admission.Need) []Reason {
 // account.
 func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gpu.Answer {
 	is := matchNode(&g.figures, a, why)
+	byCPUs := !l.Entry.UseMemory && a.Memory > 0 // memory comes with CPUs
 	for _, f := range []struct {
 		bad          bool
 		code, format string
@@ -291,8 +296,10 @@ func (l *Launcher) groupMatches(g *group, a *request.Alternative, why report) gp
 		{g.nodes > 0 && g.down == g.nodes, "nodes_down", "all nodes (%d) are down or drained", []any{g.nodes}},
 		{!g.allowed(a.Where), "condition", "its features or hosts are not the requested ones", nil},
 		{!l.Entry.UseHosts && namesHosts(a.Where), "condition", "its hosts may not be named", nil},
-		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU == 0, "mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set", nil},
-		{!l.Entry.UseMemory && a.Memory > 0 && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores, "memory", "%d cores are needed for %s of memory, %d there", []any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
+		{byCPUs && g.memPerCPU == 0, "mem_per_cpu", "memory is requested by CPUs here, and mem_per_cpu is not set", nil},
+		{byCPUs && g.memPerCPU > 0 && g.cores > 0 && l.cores(g, a)*max(1, a.Tasks) > g.cores,
+			"memory", "%d cores are needed for %s of memory, %d there",
+			[]any{l.cores(g, a), unit.ShortSize(a.Memory), g.cores}},
 	} {
 		if !f.bad {
 			continue

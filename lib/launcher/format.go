@@ -17,12 +17,14 @@ var variables = map[string]string{
 	"constraint": "SBATCH_CONSTRAINT", "container": "SBATCH_CONTAINER", "core-spec": "SBATCH_CORE_SPEC",
 	"cpus-per-gpu": "SBATCH_CPUS_PER_GPU", "distribution": "SBATCH_DISTRIBUTION", "exclusive": "SBATCH_EXCLUSIVE",
 	"export": "SBATCH_EXPORT", "gpu-bind": "SBATCH_GPU_BIND", "gpu-freq": "SBATCH_GPU_FREQ", "gpus": "SBATCH_GPUS",
-	"gpus-per-node": "SBATCH_GPUS_PER_NODE", "gpus-per-task": "SBATCH_GPUS_PER_TASK", "gres": "SBATCH_GRES", "gres-flags": "SBATCH_GRES_FLAGS",
-	"hint": "SBATCH_HINT", "job-name": "SBATCH_JOB_NAME", "mem": "SBATCH_MEM_PER_NODE", "mem-bind": "SBATCH_MEM_BIND",
+	"gpus-per-node": "SBATCH_GPUS_PER_NODE", "gpus-per-task": "SBATCH_GPUS_PER_TASK", "gres": "SBATCH_GRES",
+	"gres-flags": "SBATCH_GRES_FLAGS", "hint": "SBATCH_HINT", "job-name": "SBATCH_JOB_NAME",
+	"mem": "SBATCH_MEM_PER_NODE", "mem-bind": "SBATCH_MEM_BIND",
 	"mem-per-cpu": "SBATCH_MEM_PER_CPU", "mem-per-gpu": "SBATCH_MEM_PER_GPU", "network": "SBATCH_NETWORK", "open-mode": "SBATCH_OPEN_MODE",
 	"partition": "SBATCH_PARTITION", "profile": "SBATCH_PROFILE", "qos": "SBATCH_QOS", "requeue": "SBATCH_REQUEUE",
 	"reservation": "SBATCH_RESERVATION", "signal": "SBATCH_SIGNAL", "thread-spec": "SBATCH_THREAD_SPEC",
-	"threads-per-core": "SBATCH_THREADS_PER_CORE", "time": "SBATCH_TIMELIMIT", "wait-all-nodes": "SBATCH_WAIT_ALL_NODES", "wckey": "SBATCH_WCKEY",
+	"threads-per-core": "SBATCH_THREADS_PER_CORE", "time": "SBATCH_TIMELIMIT",
+	"wait-all-nodes": "SBATCH_WAIT_ALL_NODES", "wckey": "SBATCH_WCKEY",
 }
 
 // Write formats options in one of Formats other than json. The error says why the format cannot

@@ -169,7 +169,10 @@ func newLauncher(e *file.Entry, catalogue *gpu.Catalogue) *Launcher {
 	}
 	for i := range e.Partitions {
 		from := &e.Partitions[i]
-		p := &partition{name: from.Name, order: i, priority: from.Priority, minNodes: from.MinNodes, maxNodes: from.MaxNodes, choices: choices(from, rules)}
+		p := &partition{
+			name: from.Name, order: i, priority: from.Priority,
+			minNodes: from.MinNodes, maxNodes: from.MaxNodes, choices: choices(from, rules),
+		}
 		if from.Preemptible {
 			p.class = classPreemptible
 		}
@@ -198,7 +201,10 @@ func choices(p *file.Partition, rules map[string]file.QOS) []choice {
 	for _, q := range names {
 		rule := rules[q]
 		for _, a := range accounts {
-			all = append(all, choice{qos: q, account: a, isQOS: q, isAccount: a, priority: rule.Priority, maxDuration: rule.MaxDuration, minGPU: rule.MinGPU})
+			all = append(all, choice{
+				qos: q, account: a, isQOS: q, isAccount: a,
+				priority: rule.Priority, maxDuration: rule.MaxDuration, minGPU: rule.MinGPU,
+			})
 		}
 	}
 	return all

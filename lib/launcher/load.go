@@ -173,7 +173,9 @@ func (q Query) search() (*Search, error) {
 
 // repaired returns ask with all nodes up and all partitions open, to learn whether a request
 // fails only for the moment.
-func repaired(ask func(context.Context, *file.Entry) (*cluster.Snapshot, error)) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
+func repaired(
+	ask func(context.Context, *file.Entry) (*cluster.Snapshot, error),
+) func(context.Context, *file.Entry) (*cluster.Snapshot, error) {
 	return func(ctx context.Context, e *file.Entry) (*cluster.Snapshot, error) {
 		snapshot, err := ask(ctx, e)
 		if err != nil {
@@ -223,7 +225,8 @@ func FindOptions(ctx context.Context, q Query) (sbatch.Options, error) {
 		}
 		again.Ask = repaired(again.Ask)
 		if other, err := again.Find(ctx, r); err == nil && other != nil {
-			return nil, fault.Errorf(fault.Unavailable, "no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
+			return nil, fault.Errorf(fault.Unavailable,
+				"no launcher matches %s at this time: its nodes are down or drained, or its partition is closed", r)
 		}
 		hint := s.Misspelt(r)
 		if hint == "" {

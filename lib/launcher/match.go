@@ -36,9 +36,12 @@ func matchNode(g *figures, a *request.Alternative, why report) gpu.Answer {
 		args         []any
 	}{
 		{g.cores > 0 && cores > g.cores, "cores", "%d cores requested, %d available", []any{cores, g.cores}},
-		{g.memory > 0 && a.Memory > g.memory, "memory", "%s of memory requested, %s available", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
-		{g.disk > 0 && a.Disk > g.disk, "disk", "%s of local disk requested, %s available", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
-		{g.disk == 0 && a.Disk > 0 && g.complete, "disk", "%s of local disk requested, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
+		{g.memory > 0 && a.Memory > g.memory,
+			"memory", "%s of memory requested, %s available", []any{unit.ShortSize(a.Memory), unit.ShortSize(g.memory)}},
+		{g.disk > 0 && a.Disk > g.disk,
+			"disk", "%s of local disk requested, %s available", []any{unit.ShortSize(a.Disk), unit.ShortSize(g.disk)}},
+		{g.disk == 0 && a.Disk > 0 && g.complete,
+			"disk", "%s of local disk requested, its size is not configured (TmpDisk)", []any{unit.ShortSize(a.Disk)}},
 	} {
 		if !f.bad {
 			continue
@@ -118,7 +121,8 @@ func matchGPUs(g *figures, a *request.Alternative, why report) gpu.Answer {
 		}
 		if is == gpu.Unknown && assign(g.gpus, a.GPUs, possible) == nil {
 			if why != nil {
-				why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once", describeGPUs(g.gpus), (request.Alternative{GPUs: a.GPUs}).String())
+				why("gpu_memory", "its GPUs (%s) cannot serve all of %s at once",
+					describeGPUs(g.gpus), (request.Alternative{GPUs: a.GPUs}).String())
 			}
 			return gpu.No
 		}
@@ -147,7 +151,8 @@ func unknownGPU(have []gpuSet, want []request.GPU) string {
 	for i := range have {
 		g := &have[i]
 		if what == "memory" && g.least < g.most {
-			return fmt.Sprintf("a %s has %s to %s of memory, which of these is not known", firstOf(g.model, g.gres, g.is.Label()), unit.ShortSize(g.least), unit.ShortSize(g.most))
+			return fmt.Sprintf("a %s has %s to %s of memory, which of these is not known",
+				firstOf(g.model, g.gres, g.is.Label()), unit.ShortSize(g.least), unit.ShortSize(g.most))
 		}
 		if name := firstOf(g.model, g.gres, g.is.Label()); name != "?" {
 			return fmt.Sprintf("the %s of its GPUs (%s) is not known", what, name)
@@ -172,7 +177,8 @@ func unified(g *figures, a *request.Alternative, why report) bool {
 		}
 		if sum > g.gpus[i].most {
 			if why != nil {
-				why("memory", "%s of memory requested with that of the GPU, %s available, which they share", unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
+				why("memory", "%s of memory requested with that of the GPU, %s available, which they share",
+					unit.ShortSize(sum), unit.ShortSize(g.gpus[i].most))
 			}
 			return false
 		}
@@ -369,7 +375,8 @@ func explainGPU(have []gpuSet, w *request.GPU, fitting int, why report) {
 		case (w.CC > 0 || w.MaxCC > 0) && g.hasCapability(w.CC, w.MaxCC) == gpu.No:
 			why("gpu_cc", "compute capability %s requested, %s", capabilities(w.CC, w.MaxCC), g.capability(name))
 		case w.Memory < g.floor && g.floor == g.minMemory:
-			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_memory)", unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
+			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_memory)",
+				unit.ShortSize(w.Memory), unit.ShortSize(g.floor))
 		case w.Memory < g.floor:
 			why("gpu_min_memory", "%s of GPU memory requested, it accepts requests from %s on (min_mem_ratio %v of %s)",
 				unit.ShortSize(w.Memory), unit.ShortSize(g.floor), g.ratio, unit.ShortSize(g.most))

@@ -179,7 +179,10 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 	var found []gpuSet
 	for _, g := range gres {
 		if g.Name == "gpu" && g.Count > 0 {
-			found = append(found, gpuSet{kind: c.GPU.Kind, gres: g.Type, model: c.GPU.Model, count: int(g.Count), ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory})
+			found = append(found, gpuSet{
+				kind: c.GPU.Kind, gres: g.Type, model: c.GPU.Model, count: int(g.Count),
+				ratio: c.GPU.MinMemRatio, minMemory: c.GPU.MinMemory,
+			})
 		}
 	}
 	for i := range found {
@@ -190,7 +193,8 @@ func (l *Launcher) slurmFigures(c file.Configuration, from *cluster.Group, featu
 		}
 		l.identify(g, of)
 		if len(found) == 1 && said > 0 {
-			if narrowed := g.is.OfSize(said); l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
+			narrowed := g.is.OfSize(said)
+			if l.guessing && c.GPU.Memory == 0 && narrowed.Most > 0 && len(narrowed.Models) > 0 && narrowed.Models[0].SoldAs(said) {
 				g.is = &facts{Match: narrowed, catalogue: l.catalogue}
 				g.least, g.most = narrowed.Least, narrowed.Most
 			} else {
@@ -243,7 +247,8 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Clus
 	if len(usable) == 0 {
 		text := fmt.Sprintf("none of your accounts (%s) may use the partition", strings.Join(mine, ", "))
 		if p.AllowAccounts != nil {
-			text = fmt.Sprintf("the partition is for the accounts %s only, yours are %s", strings.Join(p.AllowAccounts, ", "), strings.Join(mine, ", "))
+			text = fmt.Sprintf("the partition is for the accounts %s only, yours are %s",
+				strings.Join(p.AllowAccounts, ", "), strings.Join(mine, ", "))
 		}
 		return nil, []Reason{{"account", text}}
 	}
@@ -259,7 +264,8 @@ func slurmChoices(p *slurm.Partition, s *cluster.Snapshot, model *admission.Clus
 		all = append(all, qosChoices(p, m, account, rules)...)
 	}
 	if len(all) == 0 {
-		return nil, []Reason{{"qos", fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))}}
+		text := fmt.Sprintf("none of your QoS may use the partition, which is for %s", strings.Join(p.AllowQOS, ", "))
+		return nil, []Reason{{"qos", text}}
 	}
 	return all, nil
 }

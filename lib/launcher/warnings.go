@@ -43,12 +43,14 @@ func Warnings(f *file.File, catalogue *gpu.Catalogue) []file.Problem {
 					open = append(open, "memory")
 				}
 				if len(open) > 0 {
-					d.warn(pos, "", "%swhat the nodes have is not known: %s; any request is assumed to fit", whose, strings.Join(open, ", "))
+					d.warn(pos, "",
+						"%swhat the nodes have is not known: %s; any request is assumed to fit", whose, strings.Join(open, ", "))
 				}
 			}
 		}
 		if !limited && len(l.partitions) > 0 {
-			d.warn(e.Pos, `set "max_duration" in a configuration or a qos`, "launcher %q: no time limit is known: any duration is assumed to be allowed", e.ID)
+			d.warn(e.Pos, `set "max_duration" in a configuration or a qos`,
+				"launcher %q: no time limit is known: any duration is assumed to be allowed", e.ID)
 		}
 	}
 	return d.problems
@@ -77,14 +79,18 @@ func (d *warnings) gpus(at file.Pos, whose string, gpus []gpuSet) {
 		}
 		switch {
 		case named && g.is.Most > 0 && g.least > g.is.Most+g.is.Most/10:
-			d.warn(at, "", "%s%s of memory, but a %s has %s at most", whose, unit.FormatSize(g.least), g.is.Label(), unit.FormatSize(g.is.Most))
+			d.warn(at, "", "%s%s of memory, but a %s has %s at most",
+				whose, unit.FormatSize(g.least), g.is.Label(), unit.FormatSize(g.is.Most))
 		case !named && g.least == 0 && g.is.Slice == "":
-			d.warn(at, `set "memory", or a "model" that the catalogue has`, "%sof the %s neither the model nor the memory is known: a request for either does not find them", whose, what)
+			d.warn(at, `set "memory", or a "model" that the catalogue has`,
+				"%sof the %s neither the model nor the memory is known: a request for either does not find them", whose, what)
 		case g.least < g.most:
-			d.warn(at, `set "memory"`, "%sthe %s have %s or %s: a request for more than the smaller does not find them", whose, what, unit.FormatSize(g.least), unit.FormatSize(g.most))
+			d.warn(at, `set "memory"`, "%sthe %s have %s or %s: a request for more than the smaller does not find them",
+				whose, what, unit.FormatSize(g.least), unit.FormatSize(g.most))
 		}
 		if len(gpus) > 1 && g.gres == "" {
-			d.warn(at, `set "gres" to the types that Slurm has`, "%sseveral kinds of GPUs, without the types by which Slurm distinguishes them: a job may get any of them", whose)
+			d.warn(at, `set "gres" to the types that Slurm has`,
+				"%sseveral kinds of GPUs, without the types by which Slurm distinguishes them: a job may get any of them", whose)
 		}
 	}
 }

@@ -37,7 +37,9 @@ func localLocks(mounts, device string) bool {
 		options := append(strings.Split(m[5], ","), strings.Split(k[2], ",")...)
 		switch {
 		case strings.HasPrefix(k[0], "nfs"):
-			return slices.ContainsFunc(options, func(o string) bool { return o == "nolock" || o == "local_lock=flock" || o == "local_lock=all" })
+			return slices.ContainsFunc(options, func(o string) bool {
+				return o == "nolock" || o == "local_lock=flock" || o == "local_lock=all"
+			})
 		case k[0] == "lustre":
 			return slices.Contains(options, "localflock")
 		default:

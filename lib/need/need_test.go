@@ -133,7 +133,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%q: %d, %v", s, got, err)
 		}
 	}
-	for _, bad := range []string{"", "G", "8X", "0", "-1", "1e3", "Inf", "NaN", "8GG", "0x8", "9999999999T", "8 G"} {
+	for _, bad := range []string{"", "G", "8X", "0", "-1", "1e3", "Inf", "NaN", "8GG", "0x8", "9999999999T", "8 G", "8B"} {
 		if got, err := Memory(bad); err == nil {
 			t.Errorf("%q: %d", bad, got)
 		}

@@ -61,8 +61,20 @@ func Option(s string) (o sbatch.Option, err error) {
 		}
 	case o.Value == "":
 		err = fmt.Errorf("option %q lacks a value", shown)
+	case SignalsScript(o):
+		err = errors.New("option \"signal\": " + OnlyScript + "; ponos-task run saves before the time limit")
 	}
 	return o, err
+}
+
+// OnlyScript is why an option that SignalsScript is not for tasks.
+const OnlyScript = "with B: only the job script gets the signal, and not the command"
+
+// SignalsScript reports whether an option has Slurm send a warning signal to the batch script. The job
+// script of a task does not pass it to the command.
+func SignalsScript(o sbatch.Option) bool {
+	prefix, _, found := strings.Cut(o.Value, ":")
+	return o.Name == "signal" && found && strings.ContainsAny(prefix, "Bb")
 }
 
 // Check checks the bounds of a request, and the names of its options. What it asks for is

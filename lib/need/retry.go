@@ -178,9 +178,11 @@ func (r *Rule) step(s string) error {
 func Memory(s string) (int64, error) {
 	bad := fmt.Errorf("invalid memory %q: expected a size such as 8G", task.Clean(s))
 	number := strings.TrimRight(s, "KMGTkmgtBb")
-	scale, ok := map[string]int64{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[strings.TrimSuffix(strings.ToUpper(s[len(number):]), "B")]
+	suffix := strings.TrimSuffix(strings.ToUpper(s[len(number):]), "B")
+	scale, ok := map[string]int64{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}[suffix]
 	n, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(n > 0 && n*float64(scale) < math.MaxInt64/2) || strings.ContainsAny(number, "eExXpP_+") {
+	form := ok && (suffix != "" || number == s) && !strings.ContainsAny(number, "eExXpP_+")
+	if !form || err != nil || !(n > 0 && n*float64(scale) < math.MaxInt64/2) {
 		return 0, bad
 	}
 	return int64(n * float64(scale)), nil

@@ -21,13 +21,16 @@ func formOf(pattern, want string) form {
 
 var (
 	megabytes = formOf(`[0-9]+([kmgt]b?)?`, "megabytes, or a whole number and K, M, G or T")
-	limit     = formOf(`[0-9]+|[0-9]+:[0-9]+(:[0-9]+)?|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited`, "minutes, HH:MM:SS, DAYS-HH:MM:SS or a duration such as 2h")
-	positive  = formOf(`0*[1-9][0-9]*`, "a whole number from 1")
+	limit     = formOf(`[0-9]+|[0-9]+:[0-9]+(:[0-9]+)?|[0-9]+-[0-9]+(:[0-9]+){0,2}|-1|infinite|unlimited`,
+		"minutes, HH:MM:SS, DAYS-HH:MM:SS or a duration such as 2h")
+	positive = formOf(`0*[1-9][0-9]*`, "a whole number from 1")
 	// A list of counts is taken since 23.02; k and m are for thousands and millions.
 	counts = formOf(`[0-9]+[0-9km,:*+/-]*`, "a number or a range, such as 4 or 2-8")
 	gpus   = formOf(`([\w.-]+:)?[0-9]+(,([\w.-]+:)?[0-9]+)*`, "a number, optionally after a type, such as 2 or a100:2")
-	gres   = formOf(`none|[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?(,[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?)*`, "NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2")
-	nice   = formOf(`[+-]?[0-9]{1,10}`, "a whole number")
+	gres   = formOf(
+		`none|[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?(,[a-z_][\w./-]*([:=][\w.-]+)?([:=][0-9]+[kmgtp]?)?)*`,
+		"NAME, NAME:COUNT or NAME:TYPE:COUNT, such as gpu:a100:2")
+	nice = formOf(`[+-]?[0-9]{1,10}`, "a whole number")
 )
 
 // forms are those of the options whose form is known.

@@ -15,7 +15,7 @@ func TestCheckValues(t *testing.T) {
 		"nodes=1", "nodes=2-8", "nodes=1k", "nodes=1-10:2,16",
 		"gpus=2", "gpus=a100:2", "gpus=a100:2,v100:1", "gpus-per-node=nvidia_a100_3g.20gb:1", "gpus-per-task=0", "gpus=1g.5gb:1", "gres=gpu:1g.5gb:2", "gres=gpu:3090:1,shard:2",
 		"gres=gpu", "gres=gpu:2", "gres=gpu:a100:2", "gres=gpu:a100", "gres=gpu:2,shard:10", "gres=lustre:10G", "gres=none", "gres=gres/gpu:1",
-		"nice=100", "nice=-10", "begin=now+1hour", "constraint=a100&ib", "exclusive", "exclusive=user", "requeue",
+		"nice=100", "nice=-10", "begin=now+1hour", "constraint=a100&ib", "signal=USR1@60", "signal=R:10@60", "exclusive", "exclusive=user", "requeue",
 	} {
 		if err := CheckValues(task.Request{Sbatch: []string{option}}); err != nil {
 			t.Errorf("%s: %v", option, err)
@@ -49,6 +49,8 @@ func TestCheckValues(t *testing.T) {
 		"gres=gpu:":                        `invalid value "gpu:"`,
 		"gres=gpu,":                        `invalid value "gpu,"`,
 		"nice=much":                        `option "nice": invalid value "much": expected a whole number`,
+		"signal=B:USR1@60":                 `option "signal": with B: only the job script gets the signal`,
+		"signal=rb:USR1":                   `with B: only the job script`,
 		"array=0-9":                        `option "array" is not allowed for a task`,
 		"mem=\x1b[31m" + "8G":              "control character",
 		"mem=" + strings.Repeat("8", 2000): "longer than",

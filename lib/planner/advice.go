@@ -24,8 +24,10 @@ type Advice struct {
 // learned from the group.
 func (n *Planner) Advise(ctx context.Context, a *Asker, g *usage.Group, l *usage.Learned, options sbatch.Options) (Advice, error) {
 	last := &g.Runs[len(g.Runs)-1]
-	given := sbatch.Options{{Name: "partition", Value: last.Partition}, {Name: "account", Value: last.Account}, {Name: "qos", Value: last.QOS},
-		{Name: "nodes", Value: strconv.FormatInt(last.Nodes, 10)}, {Name: "job-name", Value: last.Name}}
+	given := sbatch.Options{
+		{Name: "partition", Value: last.Partition}, {Name: "account", Value: last.Account}, {Name: "qos", Value: last.QOS},
+		{Name: "nodes", Value: strconv.FormatInt(last.Nodes, 10)}, {Name: "job-name", Value: last.Name},
+	}
 	if last.Limit > 0 {
 		given.Set("time", slurm.FormatDuration(last.Limit))
 	}

@@ -125,7 +125,8 @@ func (a *Asker) Factors(into *FactorRows, why *string) func(context.Context) err
 			f.Rows = append(f.Rows, *row)
 			return nil
 		})
-		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		failure, failed := slurm.FailureOf(err)
+		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
 			*why, err, f = err.Error(), nil, FactorRows{}
 		}
 		*into = f

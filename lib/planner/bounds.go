@@ -246,18 +246,23 @@ func (v *Bounds) group(w Holder, ofQOS bool, limits slurm.GroupLimits, used slur
 	v.list("Grp", "Minutes", "", w, ofQOS, limits.TRESMins, used.TRESMins)
 	v.list("Grp", "RunMinutes", "", w, ofQOS, limits.TRESRunMins, used.TRESRunMins)
 	if limits.Wall.Set {
-		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: "Grp", Resource: "wall"}, Holder: w, Allowed: limits.Wall.Max.Minutes(), Used: used.WallMins, Counts: true})
+		v.add(Bound{
+			LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: "Grp", Resource: "wall"},
+			Holder:    w, Allowed: limits.Wall.Max.Minutes(), Used: used.WallMins, Counts: true,
+		})
 	}
 }
 
 func (v *Bounds) perJob(w Holder, job, node, minutes, least slurm.TRES, wall slurm.Limit[time.Duration]) {
 	each := func(bound, unit, per string, limits slurm.TRES) {
 		for _, name := range slices.Sorted(maps.Keys(limits)) {
-			v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: w.QOS != "", Bound: bound, Resource: name, Unit: unit, Per: per}, Holder: w, Allowed: limits[name]})
+			kind := slurm.LimitKind{OfQOS: w.QOS != "", Bound: bound, Resource: name, Unit: unit, Per: per}
+			v.add(Bound{LimitKind: kind, Holder: w, Allowed: limits[name]})
 		}
 	}
 	if wall.Set {
-		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: w.QOS != "", Bound: "Max", Resource: "wall", Per: "Job"}, Holder: w, Allowed: wall.Max.Minutes()})
+		kind := slurm.LimitKind{OfQOS: w.QOS != "", Bound: "Max", Resource: "wall", Per: "Job"}
+		v.add(Bound{LimitKind: kind, Holder: w, Allowed: wall.Max.Minutes()})
 	}
 	each("Max", "", "Job", job)
 	each("Max", "", "Node", node)
@@ -267,7 +272,10 @@ func (v *Bounds) perJob(w Holder, job, node, minutes, least slurm.TRES, wall slu
 
 func (v *Bounds) count(bound, what, per string, w Holder, ofQOS bool, limit slurm.Limit[int64], used int64) {
 	if limit.Set {
-		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: what, Per: per}, Holder: w, Allowed: float64(limit.Max), Used: float64(used), Counts: true})
+		v.add(Bound{
+			LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: what, Per: per},
+			Holder:    w, Allowed: float64(limit.Max), Used: float64(used), Counts: true,
+		})
 	}
 }
 
@@ -277,7 +285,8 @@ func (v *Bounds) list(bound, unit, per string, w Holder, ofQOS bool, limits, use
 		if name == "gres/gpu" {
 			n = used.GPUs()
 		}
-		v.add(Bound{LimitKind: slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: name, Unit: unit, Per: per}, Holder: w, Allowed: limits[name], Used: n, Counts: true})
+		kind := slurm.LimitKind{OfQOS: ofQOS, Bound: bound, Resource: name, Unit: unit, Per: per}
+		v.add(Bound{LimitKind: kind, Holder: w, Allowed: limits[name], Used: n, Counts: true})
 	}
 }
 
@@ -315,7 +324,8 @@ func (v *Bounds) concerns(w *Holder, j *slurm.Job) bool {
 		return false
 	}
 	if w.QOS != "" {
-		return (w.QOS == j.QOS || w.Partition != "" && slices.Contains(strings.Split(w.Partition, ","), j.Partition)) && (w.Account == "" || w.Account == j.Account)
+		in := w.QOS == j.QOS || w.Partition != "" && slices.Contains(strings.Split(w.Partition, ","), j.Partition)
+		return in && (w.Account == "" || w.Account == j.Account)
 	}
 	for name := j.Account; name != ""; name = v.associations[name].Parent {
 		if name == w.Account {

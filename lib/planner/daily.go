@@ -33,7 +33,9 @@ func (a *Asker) Daily(ctx context.Context, p slurm.Period, tres string, who func
 
 // DailyReport is Daily as sreport has it, which is asked for each day. It knows whole hours
 // only.
-func (a *Asker) DailyReport(ctx context.Context, p slurm.Period, tres string, who func(user, account string) string) (*priority.Daily, error) {
+func (a *Asker) DailyReport(
+	ctx context.Context, p slurm.Period, tres string, who func(user, account string) string,
+) (*priority.Daily, error) {
 	daily := priority.NewDaily(p.Since, p.Until)
 	sums := make([][]slurm.ReportRow, len(daily.Days))
 	free := make(chan struct{}, reportsAtOnce)

@@ -151,7 +151,8 @@ func (f *Kept) Scored(now int64) []forecast.Scored {
 	var list, open []forecast.Scored
 	for _, t := range last {
 		s := forecast.Scored{
-			Median: t.Median, Low: t.Low, High: t.High, RawMedian: t.RawMedian, RawLow: t.RawLow, RawHigh: t.RawHigh, Limits: t.Limits, Slurm: t.Slurm, Actual: float64(t.Start - t.Made),
+			Median: t.Median, Low: t.Low, High: t.High, RawMedian: t.RawMedian, RawLow: t.RawLow, RawHigh: t.RawHigh,
+			Limits: t.Limits, Slurm: t.Slurm, Actual: float64(t.Start - t.Made),
 		}
 		switch {
 		case t.Start > 0:

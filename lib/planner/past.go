@@ -36,8 +36,9 @@ func PastOf(r *slurm.Record) (forecast.Past, bool) {
 	}
 	n := float64(max(1, r.Nodes))
 	p := forecast.Past{
-		Name: r.Name, User: r.User, Account: r.Account, Partition: r.Partition, QOS: r.QOS, Submit: r.Submit, Start: r.Start, End: r.End,
-		Limit: forecast.Forever, Nodes: int(n), Need: forecast.Resources{CPUs: r.TRES["cpu"] / n, MemMB: r.TRES["mem"] / n, GPUs: r.TRES.GPUs() / n},
+		Name: r.Name, User: r.User, Account: r.Account, Partition: r.Partition, QOS: r.QOS,
+		Submit: r.Submit, Start: r.Start, End: r.End, Limit: forecast.Forever, Nodes: int(n),
+		Need: forecast.Resources{CPUs: r.TRES["cpu"] / n, MemMB: r.TRES["mem"] / n, GPUs: r.TRES.GPUs() / n},
 	}
 	if r.Limit > 0 && r.Limit != slurm.Unlimited {
 		p.Limit = int64(r.Limit / time.Second)

@@ -31,7 +31,9 @@ func (p *Place) Soonest() int64 {
 
 // Place plans a job that options of sbatch request in a partition and QoS: with time
 // limits, and as jobs really run, where the history knows that.
-func (n *Planner) Place(ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string, h *forecast.History) (Place, error) {
+func (n *Planner) Place(
+	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string, h *forecast.History,
+) (Place, error) {
 	job, err := n.JobFor(ctx, a, user, options, p, qos)
 	if err != nil {
 		return Place{}, err

@@ -46,7 +46,8 @@ func (n *Planner) load(ctx context.Context, a *Asker, replay bool) error {
 		return err
 	}
 	questions := []func(context.Context) error{
-		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes), Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
+		a.Partitions(&n.Partitions), Listing(&n.Nodes, a.Client.Nodes),
+		Listing(&n.Reservations, a.Client.Reservations), Listing(&n.Licenses, a.Client.Licenses),
 		Listing(&n.Details, func(ctx context.Context) ([]slurm.JobDetail, error) { return a.Client.JobDetails(ctx, "") }),
 		a.Jobs(&n.Jobs, nil, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"),
 	}
@@ -104,7 +105,8 @@ func (n *Planner) sharesCount() bool {
 func (a *Asker) shares(into *[]slurm.Share) func(context.Context) error {
 	return func(ctx context.Context) error {
 		shares, err := a.Client.Shares(ctx)
-		if failure, failed := slurm.FailureOf(err); failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
+		failure, failed := slurm.FailureOf(err)
+		if failed && ctx.Err() == nil && (failure == slurm.Refused || failure == slurm.NotInstalled) {
 			return nil
 		}
 		*into = shares
@@ -237,7 +239,8 @@ func (n *Planner) accounts(name string) (accounts []string) {
 		return nil
 	}
 	for i := range n.Usages.Associations {
-		if a := &n.Usages.Associations[i]; a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
+		a := &n.Usages.Associations[i]
+		if a.User == name && a.Cluster == n.Config.Get("ClusterName") && !slices.Contains(accounts, a.Account) {
 			accounts = append(accounts, a.Account)
 		}
 	}

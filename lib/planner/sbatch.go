@@ -103,14 +103,17 @@ func optionsIn(words []string) (options sbatch.Options, script string) {
 
 // JobFor is the job that options of sbatch request in a partition, as it would wait in the
 // queue after its submission.
-func (n *Planner) JobFor(ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string) (forecast.Job, error) {
+func (n *Planner) JobFor(
+	ctx context.Context, a *Asker, user string, options sbatch.Options, p *slurm.Partition, qos string,
+) (forecast.Job, error) {
 	asked, _ := admission.JobOf(options)
 	model := admission.Cluster{Partitions: n.Partitions, Config: n.Config, User: user}
 	model.Known.Config = true
 	need := model.Need(p, asked)
 	account, _ := n.Account(user, p) // sbatch is the judge of whether it may be used
 	job := forecast.Job{
-		Label: "this job", Name: options.Value("job-name"), User: user, Account: cmp.Or(options.Value("account"), account), QOS: cmp.Or(qos, cmp.Or(options.Value("qos"), "normal")),
+		Label: "this job", Name: options.Value("job-name"), User: user,
+		Account: cmp.Or(options.Value("account"), account), QOS: cmp.Or(qos, cmp.Or(options.Value("qos"), "normal")),
 		Partition: p.Name, Submit: n.Now.Unix(), Accrue: n.Now.Unix(), Nodes: int(max(1, asked.Nodes)),
 		Need: forecast.Resources{CPUs: float64(need.CPUs), MemMB: float64(need.MemMB), GPUs: float64(need.GPUs)}, Whole: asked.Exclusive,
 		Features: options.Value("constraint"), Licenses: asked.Licenses, Tasks: 1, Throttle: -1,
@@ -153,11 +156,15 @@ func (n *Planner) expectedPriority(ctx context.Context, a *Asker, j *forecast.Jo
 		return lowest - 1, nil
 	}
 	ask := priority.Ask{
-		Nodes: float64(j.Nodes), CPUs: float64(j.Nodes) * j.Need.CPUs, ClusterNodes: float64(len(n.Nodes)), LimitMinutes: float64(j.Limit) / 60,
-		Size:      priority.SizeOptions{FavorSmall: n.Config.Get("PriorityFavorSmall") == "Yes", RelativeToTime: n.Config.PriorityFlag("SMALL_RELATIVE_TO_TIME")},
+		Nodes: float64(j.Nodes), CPUs: float64(j.Nodes) * j.Need.CPUs, ClusterNodes: float64(len(n.Nodes)),
+		LimitMinutes: float64(j.Limit) / 60,
+		Size: priority.SizeOptions{
+			FavorSmall: n.Config.Get("PriorityFavorSmall") == "Yes", RelativeToTime: n.Config.PriorityFlag("SMALL_RELATIVE_TO_TIME"),
+		},
 		JobFactor: float64(p.JobFactor), InPartition: p.TRES,
 		TRES: map[string]float64{
-			"cpu": float64(j.Nodes) * j.Need.CPUs, "mem": float64(j.Nodes) * j.Need.MemMB, "gres/gpu": float64(j.Nodes) * j.Need.GPUs, "node": float64(j.Nodes),
+			"cpu": float64(j.Nodes) * j.Need.CPUs, "mem": float64(j.Nodes) * j.Need.MemMB,
+			"gres/gpu": float64(j.Nodes) * j.Need.GPUs, "node": float64(j.Nodes),
 		},
 	}
 	for i := range n.Nodes {
@@ -200,14 +207,18 @@ func Weights(c slurm.Config) priority.Weights {
 // flagsAlone are sbatch's options without a value; any other one takes the next
 // argument, unless it is joined to its value.
 var flagsAlone = []string{
-	"--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue", "--overcommit", "--oversubscribe",
-	"--parsable", "--quiet", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose", "--wait", "--kill-on-invalid-dep", "--nice",
-	"--propagate", "--resv-ports", "-H", "-I", "-k", "-O", "-Q", "-s", "-v", "-W",
+	"--consolidate-segments", "--contiguous", "--exclusive", "--get-user-env", "--help", "--hold", "--ignore-pbs", "--nice",
+	"--no-kill", "--no-requeue", "--oom-kill-step", "--overcommit", "--oversubscribe", "--parsable", "--propagate", "--quiet",
+	"--reboot", "--requeue", "--resv-ports", "--spread-job", "--spread-segments", "--stepmgr", "--test-only", "--usage",
+	"--use-min-nodes", "--verbose", "--version", "--wait",
+	"-H", "-k", "-O", "-Q", "-s", "-v", "-W", "-h", "-V",
 }
 
+// TakesValue reports whether an argument is an option of sbatch whose value is the next argument.
 func TakesValue(arg string) bool {
-	if strings.HasPrefix(arg, "--") {
-		return !strings.Contains(arg, "=") && !slices.Contains(flagsAlone, arg)
+	long := strings.HasPrefix(arg, "--")
+	if long && (len(arg) == 2 || strings.Contains(arg, "=")) || !long && (len(arg) != 2 || arg[0] != '-') {
+		return false
 	}
-	return len(arg) == 2 && !slices.Contains(flagsAlone, arg)
+	return !slices.Contains(flagsAlone, arg)
 }

@@ -79,8 +79,10 @@ func readSWF(r io.Reader) ([]forecast.Past, error) {
 		}
 		const epoch = 1_000_000_000 // a trace counts from its begin
 		p := forecast.Past{
-			Name: letters(f[13]), User: strconv.FormatInt(f[11], 10), Account: strconv.FormatInt(f[12], 10), Partition: strconv.FormatInt(f[15], 10),
-			Submit: epoch + f[1], Start: epoch + f[1] + f[2], End: epoch + f[1] + f[2] + f[3], Limit: f[8], Nodes: 1, Need: forecast.Resources{CPUs: float64(processors)},
+			Name: letters(f[13]), User: strconv.FormatInt(f[11], 10), Account: strconv.FormatInt(f[12], 10),
+			Partition: strconv.FormatInt(f[15], 10),
+			Submit:    epoch + f[1], Start: epoch + f[1] + f[2], End: epoch + f[1] + f[2] + f[3], Limit: f[8],
+			Nodes: 1, Need: forecast.Resources{CPUs: float64(processors)},
 		}
 		if p.Limit <= 0 {
 			p.Limit = forecast.Forever

@@ -68,11 +68,13 @@ func count(n int, what string) string {
 
 // plus adds what is of one node; parts of GPUs are added as whole ones.
 func (n Need) plus(o Need) Need {
-	return Need{CPUs: n.CPUs + o.CPUs, GPUs: n.GPUs + o.GPUs, Share: n.Share, Mem: n.Mem + o.Mem, Named: n.Named.Plus(o.Named)}.addShare(o, 1)
+	sum := Need{CPUs: n.CPUs + o.CPUs, GPUs: n.GPUs + o.GPUs, Share: n.Share, Mem: n.Mem + o.Mem, Named: n.Named.Plus(o.Named)}
+	return sum.addShare(o, 1)
 }
 
 func (n Need) minus(o Need) Need {
-	return Need{CPUs: n.CPUs - o.CPUs, GPUs: n.GPUs - o.GPUs, Share: n.Share, Mem: n.Mem - o.Mem, Named: n.Named.Minus(o.Named)}.addShare(o, -1)
+	rest := Need{CPUs: n.CPUs - o.CPUs, GPUs: n.GPUs - o.GPUs, Share: n.Share, Mem: n.Mem - o.Mem, Named: n.Named.Minus(o.Named)}
+	return rest.addShare(o, -1)
 }
 
 // addShare counts a part of a GPU as a whole GPU: others may not be able to use the rest.

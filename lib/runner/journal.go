@@ -28,6 +28,22 @@ func ReadOwner(dir string, attempt int) (string, error) {
 	return "", err
 }
 
+// LastOwner returns the job that owns the last attempt of a task that a job has begun, or "" if there is none.
+func LastOwner(dir string) (attempt int, job string, err error) {
+	names, err := os.ReadDir(dir)
+	for _, e := range names {
+		text, ok := strings.CutPrefix(e.Name(), "owner.")
+		if n, err := strconv.Atoi(text); ok && err == nil && n > attempt {
+			attempt = n
+		}
+	}
+	if err != nil || attempt == 0 {
+		return 0, "", err
+	}
+	job, err = ReadOwner(dir, attempt)
+	return attempt, job, err
+}
+
 // Run is what the job script has recorded of one start of a job. A job that the scheduler requeues
 // has a run for each start.
 type Run struct {

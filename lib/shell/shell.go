@@ -36,7 +36,8 @@ func Split(line string) ([]string, bool) {
 // plain are the characters that no shell changes, wherever they are in an argument.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@%+"
 
-// Quote returns an argument of a command as any POSIX shell reads it back.
+// Quote returns an argument of a command as any POSIX shell reads it back. That of mvdan.cc/sh refuses
+// control characters for POSIX shells, and arguments of tasks have tabs and line breaks.
 func Quote(word string) string {
 	if word != "" && strings.Trim(word, plain) == "" {
 		return word

@@ -174,3 +174,15 @@ func (c *Client) DefaultAccount(ctx context.Context, user string) (string, error
 	}
 	return found[0], nil
 }
+
+var levelColumns = []column[string]{
+	{"user", func(*columns, int, *string) {}},
+	{"adminlevel", func(c *columns, i int, level *string) { *level = c.text(i) }},
+}
+
+// Operator reports whether a user has the rights of an operator or administrator, to whom Slurm shows
+// all jobs. A coordinator sees those of some accounts.
+func (c *Client) Operator(ctx context.Context, user string) (bool, error) {
+	found, err := sacctmgr(ctx, c, levelColumns, "user", user)
+	return len(found) > 0 && found[0] != "" && found[0] != "None", err
+}

@@ -86,7 +86,8 @@ func ParseUsages(r io.Reader) (Usages, error) {
 }
 
 // heading matches the lines between records, or in place of records.
-var heading = regexp.MustCompile(`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
+var heading = regexp.MustCompile(
+	`^\s*$|^Current Association Manager state$|^(Association|QOS|User) Records$|^No .* currently cached in Slurm\.`)
 
 // counter parses one record and keeps the first error.
 type counter struct {

@@ -41,7 +41,10 @@ const accountingTimeout = 15 * time.Second
 // changesOutput reports whether an environment variable changes what Slurm's commands select or
 // print.
 func changesOutput(name string) bool {
-	for _, prefix := range []string{"SQUEUE_", "SINFO_", "SACCT_", "SBATCH_", "SALLOC_", "SRUN_", "SCANCEL_", "SPRIO_", "SSHARE_", "SREPORT_", "SSTAT_", "SCONTROL_"} {
+	for _, prefix := range []string{
+		"SQUEUE_", "SINFO_", "SACCT_", "SBATCH_", "SALLOC_", "SRUN_", "SCANCEL_", "SPRIO_", "SSHARE_", "SREPORT_",
+		"SSTAT_", "SCONTROL_",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
@@ -171,4 +174,34 @@ func (c *Client) Version(ctx context.Context, name string) (string, error) {
 		return "", parseError(name, 1, "invalid version %q", strings.TrimSpace(string(out)))
 	}
 	return fields[1], nil
+}
+
+// year is after what time Slurm ends a job without a time limit.
+const year = 365 * 24 * time.Hour
+
+// JobEnd returns when a job is to end, and whether it is suspended. The time is zero if Slurm knows none.
+// A job without a time limit ends a year after its start, for Slurm as well: squeue prints NONE for that.
+func (c *Client) JobEnd(ctx context.Context, id string) (end time.Time, suspended bool, err error) {
+	out, err := c.Command(ctx, command.Cmd{
+		Name: "squeue", Args: []string{"--noheader", "--local", "--jobs=" + id, "--format=%e|%T|%S"}, Timeout: 30 * time.Second,
+		// A local time is ambiguous for an hour of the year, and Go does not know all time zones of squeue.
+		Env: append(c.environ(), "SLURM_TIME_FORMAT=%s"),
+	})
+	if err != nil {
+		return end, false, err
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	fields := append(strings.Split(line, "|"), "", "")
+	seconds := func(text string) int64 {
+		t, ok := parseNumber(text)
+		if !ok {
+			t, _ = ParseTime(text) // 0 if it is not known
+		}
+		return t
+	}
+	end = Time(seconds(fields[0]))
+	if start := seconds(fields[2]); fields[0] == "NONE" && start > 0 {
+		end = Time(start).Add(year)
+	}
+	return end, fields[1] == "SUSPENDED", nil
 }

@@ -57,6 +57,29 @@ func TestOutputKeepsTheUsersFormatsAway(t *testing.T) {
 	}
 }
 
+// The end of a job is asked for in seconds since 1970: TZ=CET-1CEST is UTC for Go, and not for squeue.
+func TestJobEnd(t *testing.T) {
+	for answer, want := range map[string]time.Time{
+		"1795448072|RUNNING|1795440872\n":          time.Unix(1795448072, 0),
+		"1795448072|SUSPENDED|1795440872\n":        time.Unix(1795448072, 0),
+		"NONE|RUNNING|1795440872\n":                time.Unix(1795440872, 0).AddDate(0, 0, 365),
+		"NONE|PENDING|N/A\n":                       {},
+		"N/A|PENDING|N/A\n":                        {},
+		"2026-11-24T05:17:31|RUNNING|1795440872\n": time.Date(2026, 11, 24, 5, 17, 31, 0, time.Local),
+		"": {},
+	} {
+		a := &answers{stdout: answer}
+		c := Client{Run: a, Env: []string{"PATH=/bin", "SLURM_TIME_FORMAT=relative"}}
+		end, suspended, err := c.JobEnd(t.Context(), "7")
+		if !end.Equal(want) || suspended != strings.Contains(answer, "SUSPENDED") || err != nil {
+			t.Errorf("%q: %v, %v, %v", answer, end, suspended, err)
+		}
+		if env := a.asked[0].Env; slices.Contains(env, "SLURM_TIME_FORMAT=relative") || !slices.Contains(env, "SLURM_TIME_FORMAT=%s") {
+			t.Errorf("environment %q", env)
+		}
+	}
+}
+
 func TestOutputPassesSlurmsWordsOn(t *testing.T) {
 	c := Client{Run: &answers{code: 1, stderr: "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"}}
 	_, err := c.Output(t.Context(), 0, "squeue")

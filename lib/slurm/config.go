@@ -55,9 +55,16 @@ func (c Config) Accounting() bool {
 }
 
 // PriorityFlag reports whether PriorityFlags contains a flag.
-func (c Config) PriorityFlag(flag string) bool {
-	for f := range strings.SplitSeq(c["PriorityFlags"], ",") {
-		if strings.EqualFold(strings.TrimSpace(f), flag) {
+func (c Config) PriorityFlag(flag string) bool { return c.lists("PriorityFlags", flag) }
+
+// Private reports whether PrivateData hides that kind of data of other users, such as jobs, from
+// users without privileges.
+func (c Config) Private(kind string) bool { return c.lists("PrivateData", kind) }
+
+// lists reports whether a setting contains a word.
+func (c Config) lists(key, word string) bool {
+	for w := range strings.SplitSeq(c[key], ",") {
+		if strings.EqualFold(strings.TrimSpace(w), word) {
 			return true
 		}
 	}

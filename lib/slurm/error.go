@@ -148,5 +148,8 @@ var (
 		"Invalid authentication credential", "Authentication credential invalid", "Error generating job credential", "is in standby mode",
 		"I/O error writing script/environment to file", // the controller's disk is full
 	}
-	noAccountingWords = []string{"accounting storage is disabled", "not running a supported accounting_storage plugin", "only works with accounting_storage/slurmdbd"}
+	noAccountingWords = []string{
+		"accounting storage is disabled", "not running a supported accounting_storage plugin",
+		"only works with accounting_storage/slurmdbd",
+	}
 )

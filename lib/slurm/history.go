@@ -87,7 +87,8 @@ var recordColumns = []column[Record]{
 // and lineColumns Past.
 var (
 	usageColumns = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "State", "Start", "End", "AllocTRES")
-	runColumns   = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End", "Timelimit", "NNodes", "AllocTRES", "JobName")
+	runColumns   = pick(recordColumns, "JobIDRaw", "User", "Account", "Partition", "QOS", "State",
+		"Submit", "Start", "End", "Timelimit", "NNodes", "AllocTRES", "JobName")
 	startColumns = pick(recordColumns, "JobIDRaw", "Submit", "Start", "End")
 	endColumns   = pick(recordColumns, "JobID", "State", "ExitCode", "Submit", "End", "Comment", "JobName")
 	pastColumns  = pick(recordColumns, "JobID", "State", "Submit", "Comment", "WorkDir")
@@ -114,8 +115,8 @@ func (c *Client) Account(ctx context.Context, ids []string) (map[string]Record, 
 		asked = partColumns
 	}
 	return stream(ctx, c, func(r io.Reader) (map[string]Record, error) { return parseAccount(r, asked) }, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers", "--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","),
-		"--format="+strings.Join(columnNames(asked), ","))
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allusers",
+		"--jobs="+strings.Join(arraysOf(ids[:min(len(ids), maxAccount)]), ","), "--format="+strings.Join(columnNames(asked), ","))
 }
 
 // parseAccount parses the output of sacct for Account.
@@ -161,7 +162,8 @@ func (c *Client) Starts(ctx context.Context, ids []string) (map[string]Record, e
 			return nil
 		})
 	}
-	return stream(ctx, c, read, "sacct", "--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--allusers",
+	return stream(ctx, c, read, "sacct",
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--allusers",
 		"--jobs="+strings.Join(ids[:min(len(ids), maxAccount)], ","), "--format="+strings.Join(columnNames(startColumns), ","))
 }
 
@@ -239,8 +241,8 @@ var RunFormat = strings.Join(columnNames(runColumns), ",")
 // valid during the call.
 func (c *Client) EachEnded(ctx context.Context, p Period, each func(*Record) error) error {
 	return c.Stream(ctx, func(r io.Reader) error { return rows(r, endLayout, runColumns, each) }, "sacct",
-		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates", "--noconvert", "--allusers",
-		"--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout),
+		"--noheader", "--parsable", "--delimiter="+string(endLayout.separator), "--allocations", "--duplicates",
+		"--noconvert", "--allusers", "--starttime="+p.Since.Format(timeLayout), "--endtime="+p.Until.Format(timeLayout),
 		"--state=COMPLETED,FAILED,TIMEOUT,CANCELLED,OUT_OF_MEMORY", "--format="+RunFormat)
 }
 
@@ -271,7 +273,8 @@ var reportColumns = []column[ReportRow]{
 func (c *Client) Report(ctx context.Context, p Period, tres string) ([]ReportRow, error) {
 	args := []string{
 		"--noheader", "--parsable", "-t", "seconds", "-T", tres, "cluster", "AccountUtilizationByUser",
-		"start=" + p.Since.Format(timeLayout), "end=" + p.Until.Format(timeLayout), "format=" + strings.Join(columnNames(reportColumns), ","),
+		"start=" + p.Since.Format(timeLayout), "end=" + p.Until.Format(timeLayout),
+		"format=" + strings.Join(columnNames(reportColumns), ","),
 	}
 	if len(p.Users) > 0 {
 		args = append(args, "users="+strings.Join(p.Users, ","))

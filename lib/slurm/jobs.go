@@ -108,7 +108,8 @@ var ownColumns = append(append([]column[Job]{
 	column[Job]{"exit_code", func(c *columns, i int, j *Job) { j.Exit = c.exit(i) }},
 	column[Job]{"DerivedEC", func(c *columns, i int, j *Job) { j.Derived = c.exit(i) }},
 	column[Job]{"RestartCnt", func(c *columns, i int, j *Job) { j.Restarts = c.uint(i) }},
-	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }}, // recent: the elements of an array share it
+	// recent: the elements of an array share it.
+	column[Job]{"Comment", func(c *columns, i int, j *Job) { j.Comment = orEmpty(c.recent(i)) }},
 )
 
 // jobsLayout and jobsArgs make squeue end each row with mark. The mark must be unpredictable,
@@ -125,7 +126,8 @@ func (c *Client) squeue(ctx context.Context, asked []column[Job], each func(*Job
 	b := make([]byte, 8)
 	_, _ = rand.Read(b)
 	mark := hex.EncodeToString(b)
-	return c.Stream(ctx, func(r io.Reader) error { return rows(r, jobsLayout(mark), asked, each) }, "squeue", jobsArgs(asked, mark, more...)...)
+	parse := func(r io.Reader) error { return rows(r, jobsLayout(mark), asked, each) }
+	return c.Stream(ctx, parse, "squeue", jobsArgs(asked, mark, more...)...)
 }
 
 // EachJob calls each with the rows of all users. A row is valid during the call. Without

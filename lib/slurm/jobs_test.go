@@ -88,6 +88,23 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// What Slurm 22.05 prints of jobs whose node failed under a step: 13 was requeued, 17 was not.
+func TestStepsLostWithTheirNode(t *testing.T) {
+	inUTC(t)
+	var jobs []Job
+	queue := "13|COMPLETED|None|2026-11-23T14:51:23|2026-11-23T14:51:30|0|-2|1|(null)|~" + capturedMark + "\n"
+	if err := rows(strings.NewReader(queue), jobsLayout(capturedMark), ownColumns, collect(&jobs)); err != nil || len(jobs) != 1 || jobs[0].Derived != (Exit{}) || jobs[0].Restarts != 1 {
+		t.Errorf("%+v, %v", jobs, err)
+	}
+	account := strings.ReplaceAll("17|NODE_FAIL|0:0|2026-11-23T14:54:17|2026-11-23T14:54:20||wrap|\n"+
+		"17.batch|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||batch|\n"+
+		"17.0|CANCELLED||2026-11-23T14:54:17|2026-11-23T14:54:20||sleep|\n", "|", "\x1f")
+	got, err := parseAccount(strings.NewReader(account), endColumns)
+	if job := got["17"]; err != nil || job.State != "NODE_FAIL" || job.FirstFailure() != (Exit{}) {
+		t.Errorf("%+v, %v", job, err)
+	}
+}
+
 // Incomplete output, or output in another language, is an error with the line number, never a
 // shorter list of jobs.
 func TestOddOutputIsAnError(t *testing.T) {

@@ -141,7 +141,8 @@ func (n *Node) Is(states ...string) bool {
 // that is powered down, rebooting, briefly not responding or reserved becomes available by
 // itself. Nodes in an unknown state are usable.
 func (n *Node) Usable() bool {
-	return !n.Is("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "FUTURE", "FUTR", "UNKNOWN", "INVAL", "INVALID", "INVALID_REG")
+	return !n.Is("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "FUTURE", "FUTR",
+		"UNKNOWN", "INVAL", "INVALID", "INVALID_REG")
 }
 
 // Startable reports whether the scheduler places jobs on the node now: it is usable and not

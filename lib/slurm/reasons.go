@@ -77,10 +77,12 @@ var limitWhat = []struct{ word, plain string }{
 	{"BillingRunMin", "billed minutes of running jobs"}, {"BillingMin", "billed minutes"}, {"Billing", "billing units"},
 	{"CPURunMinutes", "CPU minutes of running jobs"}, {"CPUMinutes", "CPU minutes"}, {"Cpu", "CPUs"}, {"CPU", "CPUs"},
 	{"GRESRunMinutes", "GPU minutes of running jobs"}, {"GRESMinutes", "GPU minutes"}, {"GRES", "GPUs"}, {"Gres", "GPUs"},
-	{"MemoryRunMinutes", "memory minutes of running jobs"}, {"MemRunMinutes", "memory minutes of running jobs"}, {"MemMinutes", "memory minutes"}, {"Memory", "memory"}, {"Mem", "memory"},
+	{"MemoryRunMinutes", "memory minutes of running jobs"}, {"MemRunMinutes", "memory minutes of running jobs"},
+	{"MemMinutes", "memory minutes"}, {"Memory", "memory"}, {"Mem", "memory"},
 	{"NodeRunMinutes", "node minutes of running jobs"}, {"NodeMinutes", "node minutes"}, {"Node", "nodes"},
 	{"Energy", "energy"}, {"License", "licenses"}, {"BB", "burst buffer"},
-	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"}, {"Wall", "time"}, {"Job", "running jobs"},
+	{"SubmitJobs", "jobs in the queue"}, {"Submit", "jobs in the queue"}, {"Jobs", "running jobs"},
+	{"Wall", "time"}, {"Job", "running jobs"},
 }
 
 // ExplainReason explains a reason as squeue prints it. An unknown reason is returned as it is
@@ -133,9 +135,11 @@ func explainLimit(code string) (Explanation, bool) {
 	}
 	switch {
 	case strings.HasPrefix(rest, "Min"):
-		return Explanation{"requests less " + what + " than " + whose + " demands", "request more: with this request it will never start"}, true
+		text := "requests less " + what + " than " + whose + " demands"
+		return Explanation{text, "request more: with this request it will never start"}, true
 	case strings.Contains(rest, "PerJob"), strings.Contains(rest, "PerNode"):
-		return Explanation{"requests more " + what + " than " + whose + " allows a job", "request less: with this request it will never start"}, true
+		text := "requests more " + what + " than " + whose + " allows a job"
+		return Explanation{text, "request less: with this request it will never start"}, true
 	case strings.Contains(rest, "PerUser"), strings.HasSuffix(rest, "PU"):
 		return Explanation{"its user has reached a limit of " + whose + ": " + what, advice}, true
 	case strings.HasPrefix(rest, "Max") && strings.Contains(rest, "Wall"):
@@ -146,9 +150,11 @@ func explainLimit(code string) (Explanation, bool) {
 
 // briefly maps the most frequent reasons to at most 24 characters.
 var briefly = map[string]string{
-	"Priority": "others come first", "Resources": "next: waits for nodes", "Dependency": "waits for another job", "DependencyNeverSatisfied": "never: its job failed",
-	"BeginTime": "begins later", "JobHeldUser": "held by its owner", "JobHeldAdmin": "held by an admin", "ReqNodeNotAvail": "nodes down or reserved",
-	"Reservation": "reservation not begun", "PartitionTimeLimit": "too long for partition", "PartitionNodeLimit": "too many or few nodes", "PartitionConfig": "partition lacks it",
+	"Priority": "others come first", "Resources": "next: waits for nodes",
+	"Dependency": "waits for another job", "DependencyNeverSatisfied": "never: its job failed",
+	"BeginTime": "begins later", "JobHeldUser": "held by its owner", "JobHeldAdmin": "held by an admin",
+	"ReqNodeNotAvail": "nodes down or reserved", "Reservation": "reservation not begun",
+	"PartitionTimeLimit": "too long for partition", "PartitionNodeLimit": "too many or few nodes", "PartitionConfig": "partition lacks it",
 	"BadConstraints": "never: no such node", "JobArrayTaskLimit": "the array's own limit",
 	"PartitionInactive": "partition starts none",
 }
@@ -184,8 +190,8 @@ func (j *Job) Brief() string {
 // is changed.
 func WillNeverStart(reason string) bool {
 	switch code, _, _ := strings.Cut(reason, ","); code {
-	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS", "AccountNotAllowed",
-		"QOSNotAllowed", "DeadLine", "JobHoldMaxRequeue":
+	case "DependencyNeverSatisfied", "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit",
+		"InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "JobHoldMaxRequeue":
 		return true
 	default:
 		return strings.Contains(code, "PerJob")
@@ -197,9 +203,15 @@ func (j *Job) Explain() Explanation {
 	e := ExplainReason(j.Reason)
 	switch code, detail, _ := strings.Cut(j.Reason, ","); {
 	case code == "Reservation" && j.Reservation == "":
-		e = Explanation{"others have reserved nodes that it could use", "wait; a time limit that ends before the reservation begins may help (scontrol show reservation)"}
+		e = Explanation{
+			"others have reserved nodes that it could use",
+			"wait; a time limit that ends before the reservation begins may help (scontrol show reservation)",
+		}
 	case code == "ReqNodeNotAvail" && j.ReqNodes == "":
-		e = Explanation{"the nodes that it could use are down, drained or reserved", "wait until nodes come back, or choose another partition (fairshare where)"}
+		e = Explanation{
+			"the nodes that it could use are down, drained or reserved",
+			"wait until nodes come back, or choose another partition (fairshare where)",
+		}
 		if _, nodes, ok := strings.Cut(detail, "UnavailableNodes:"); ok && nodes != "" {
 			e.Plain += " (" + nodes + ")"
 		}

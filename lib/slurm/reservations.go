@@ -74,7 +74,8 @@ func ParseReservations(r io.Reader) ([]Reservation, error) {
 			return s.err == nil
 		})
 		s.check(v.Name != "", []byte("ReservationName"), nil, "the name of a reservation")
-		s.check(known.start && known.end && v.State != "", []byte("ReservationName"), []byte(v.Name), "followed by StartTime, EndTime and State")
+		complete := known.start && known.end && v.State != ""
+		s.check(complete, []byte("ReservationName"), []byte(v.Name), "followed by StartTime, EndTime and State")
 	})
 }
 

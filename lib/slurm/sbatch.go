@@ -77,20 +77,23 @@ func whole(text []byte) (*os.File, error) {
 // TestOnly asks the controller whether it would accept a job, without submitting it. An error
 // may be a refusal.
 func (c *Client) TestOnly(ctx context.Context, b Batch) error {
-	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: append([]string{"--test-only"}, b.Argv()...), Env: b.Env, DieWithParent: true})
+	args := append([]string{"--test-only"}, b.Argv()...)
+	_, err := c.Command(ctx, command.Cmd{Name: "sbatch", Args: args, Env: b.Env, DieWithParent: true})
 	return err
 }
 
 // refusals are messages about a job that Slurm will not accept as it is: of the controller, in
 // all versions from 20.11, and of sbatch about its options.
 var refusals = []string{
-	"Invalid partition name specified", "Invalid account or account/partition combination", "Invalid qos specification", "Invalid qos for job",
+	"Invalid partition name specified", "Invalid account or account/partition combination",
+	"Invalid qos specification", "Invalid qos for job",
 	"Node count specification invalid", "More processors requested than permitted",
 	"Requested time limit is invalid", "Time limit specification required", "PerJobLimit", "PerNodeLimit", "QOSMin",
 	"User's group not permitted to use this partition", "Access/permission denied", "Access denied to requested reservation",
 	"Requested reservation is invalid",
 	"Invalid feature specification", "Invalid cluster feature specification", "Invalid generic resource (gres) specification",
-	"Invalid Trackable RESource (TRES) specification", "Invalid license specification", "Invalid wckey specification", "Invalid node name specified",
+	"Invalid Trackable RESource (TRES) specification", "Invalid license specification", "Invalid wckey specification",
+	"Invalid node name specified",
 	"Invalid job constraint", "Invalid node count", "Invalid core count", "Invalid deadline time", "Invalid memory specification",
 	"Memory required by task is not available", "Job size specification needs to be provided", "Job dependency problem",
 	"Job dependency can't be satisfied", "Pathname of a file, directory or other parameter too long", "Duplicate generic resource",

@@ -57,7 +57,8 @@ func (s *records) next() bool {
 				break
 			}
 			s.record = append(append(s.record, '\n'), line...)
-		case bytes.HasPrefix(line, []byte("No ")) && (bytes.Contains(line, []byte(" in the system")) || bytes.Contains(line, []byte(" configured in Slurm"))):
+		case bytes.HasPrefix(line, []byte("No ")) &&
+			(bytes.Contains(line, []byte(" in the system")) || bytes.Contains(line, []byte(" configured in Slurm"))):
 		default:
 			s.err = s.scan.fail("%q does not begin with %s", clip(bytes.TrimSpace(line)), s.first)
 		}

@@ -54,7 +54,8 @@ var shareColumns = []column[Share]{
 
 // Shares returns the tree of associations, in sshare's order.
 func (c *Client) Shares(ctx context.Context) ([]Share, error) {
-	return stream(ctx, c, ParseShares, "sshare", "--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
+	return stream(ctx, c, ParseShares, "sshare",
+		"--noheader", "--parsable", "--all", "--format="+strings.Join(columnNames(shareColumns), ","))
 }
 
 // ParseShares parses the output of sshare.

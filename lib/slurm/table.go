@@ -110,7 +110,8 @@ type columns struct {
 
 func newColumns(r io.Reader, form layout, names []string) *columns {
 	return &columns{
-		values: newValues(), layout: form, scan: newRecordScanner(form.command, r), names: names, cells: make([][]byte, len(names)), last: make([]string, len(names)),
+		values: newValues(), layout: form, scan: newRecordScanner(form.command, r), names: names,
+		cells: make([][]byte, len(names)), last: make([]string, len(names)),
 	}
 }
 

@@ -344,8 +344,12 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// parseExit parses CODE:SIGNAL, or the wait status that squeue printed before 23.02.
+// parseExit parses CODE:SIGNAL, or the wait status that squeue printed before 23.02. Of a step that was lost with its
+// node there is no exit code: sacct prints nothing, and squeue, for its job, NO_VAL as a signed number.
 func parseExit(s string) (Exit, bool) {
+	if s == "" || s == "-2" {
+		return Exit{}, true
+	}
 	code, signal, isPair := strings.Cut(s, ":")
 	c, err1 := strconv.ParseUint(code, 10, 32)
 	n, err2 := uint64(0), error(nil)

@@ -95,11 +95,16 @@ func Unattended(s *spool.Spool, start func() string, agents ...string) error {
 		case agent == "" && last.Seen.IsZero():
 			err = fault.Hint(errors.New("warning: no agent has taken a turn in this spool"), "start it: "+start())
 		case agent == "":
-			err = fault.Hint(fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)", moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)), "start it: "+start())
+			err = fault.Hint(
+				fmt.Errorf("warning: no agent has taken a turn since %s (%s on host %s)",
+					moment(last.Seen, now), task.Clean(last.Agent), task.Clean(last.Host)),
+				"start it: "+start())
 		case b.Seen.IsZero():
 			err = fmt.Errorf("warning: agent %s, which has %s, has never taken a turn", task.Clean(agent), tasks(count[agent]))
 		default:
-			err = fault.Hint(fmt.Errorf("warning: agent %s on host %s, which has %s, has not taken a turn since %s", task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), moment(b.Seen, now)),
+			err = fault.Hint(
+				fmt.Errorf("warning: agent %s on host %s, which has %s, has not taken a turn since %s",
+					task.Clean(agent), task.Clean(b.Host), tasks(count[agent]), moment(b.Seen, now)),
 				fmt.Sprintf("start it there, with the configuration whose data_dir is %q: %s", task.Clean(b.Dir), pipeline))
 		}
 		warnings = append(warnings, err)

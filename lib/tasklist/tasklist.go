@@ -103,14 +103,17 @@ func instant(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{time.DateOnly, time.DateTime, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.RFC3339} {
+	for _, layout := range []string{
+		time.DateOnly, time.DateTime, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.RFC3339,
+	} {
 		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
 			return t, nil
 		}
 	}
 	d, err := unit.Duration(s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("invalid time %q: expected a duration such as 2h, or a time such as %s", s, now.Format("2006-01-02T15:04"))
+		return time.Time{}, fmt.Errorf("invalid time %q: expected a duration such as 2h, or a time such as %s",
+			s, now.Format("2006-01-02T15:04"))
 	}
 	return now.Add(-d), nil
 }
@@ -174,7 +177,9 @@ func Find(all []spool.Summary, word string) ([]spool.Summary, error) {
 	case len(short) == 1:
 		return short, nil
 	case len(short) > 1:
-		return nil, fault.Hint(fmt.Errorf("%q begins or ends the ids of %d tasks", task.Clean(word), len(short)), "give more of it: "+some(short))
+		return nil, fault.Hint(
+			fmt.Errorf("%q begins or ends the ids of %d tasks", task.Clean(word), len(short)),
+			"give more of it: "+some(short))
 	}
 	err := fmt.Errorf("no task has the id or the name %q", task.Clean(word))
 	names := make([]string, 0, len(all))
@@ -194,7 +199,8 @@ func One(all []spool.Summary, word string) (spool.Summary, error) {
 		return spool.Summary{}, err
 	}
 	if len(found) > 1 {
-		return spool.Summary{}, fault.Hint(fmt.Errorf("%d tasks are called %q", len(found), task.Clean(word)), "name one by its id: "+some(found))
+		return spool.Summary{}, fault.Hint(
+			fmt.Errorf("%d tasks are called %q", len(found), task.Clean(word)), "name one by its id: "+some(found))
 	}
 	return found[0], nil
 }
@@ -310,7 +316,10 @@ func (c Count) String() string {
 		text = "1 task"
 	}
 	var parts []string
-	for _, s := range []task.State{task.Unscheduled, task.Pending, task.Running, task.Stopping, task.Completed, task.Failed, task.Error, task.Stopped} {
+	for _, s := range []task.State{
+		task.Unscheduled, task.Pending, task.Running, task.Stopping,
+		task.Completed, task.Failed, task.Error, task.Stopped,
+	} {
 		if n := c.By[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}

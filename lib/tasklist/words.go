@@ -52,7 +52,9 @@ func words(args []string, f Filter, stdin io.Reader) ([]string, error) {
 		return args, nil
 	}
 	if app.IsTerminal(stdin) {
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "no tasks are named"), "name tasks, give a filter such as --group, or ids on standard input")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Usage, "no tasks are named"),
+			"name tasks, give a filter such as --group, or ids on standard input")
 	}
 	return ReadWords(stdin)
 }

@@ -12,7 +12,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/archive"
@@ -20,6 +22,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/environment"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/queue"
+	"github.com/ponos-tools/ponos/lib/remove"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
@@ -131,7 +134,7 @@ func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format stri
 	if !strings.HasSuffix(f.Name, ".tar.zst") {
 		return []string{path}, nil
 	}
-	if err := errors.Join(os.RemoveAll(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
+	if err := errors.Join(remove.All(unpacked+".new"), os.Mkdir(unpacked+".new", 0o700)); err != nil {
 		return nil, err
 	}
 	ok, err := archive.Zstd(path, unpacked+".new")
@@ -143,7 +146,7 @@ func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format stri
 		return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
 	}
 	if !ok { // in spite of its name, it is not an archive
-		return []string{path}, os.RemoveAll(unpacked + ".new")
+		return []string{path}, remove.All(unpacked + ".new")
 	}
 	if err := environment.Settle(unpacked + ".new"); err != nil {
 		return nil, err
@@ -193,55 +196,137 @@ func download(path string, get func(*os.File) error) error {
 	return nil
 }
 
-// Publish publishes the files in a task's artifact directory, except links and unfinished
-// downloads. An artifact that can never be published is reported and skipped: it must not keep the
-// task from ending.
+// Publish publishes the files in a task's artifact directory, as PublishFrom does.
 func (s *Store) Publish(ctx context.Context, process string, id task.ID, tell func(format string, args ...any)) error {
-	// The task may still be running there. Through os.Root, nothing outside of the directory is
-	// published, even if a file becomes a link meanwhile.
-	root, err := os.OpenRoot(s.Artifacts(process, id))
+	return s.PublishFrom(ctx, s.Artifacts(process, id), id, tell)
+}
+
+// PublishFrom publishes the files in a directory as a task's artifacts, except links and unfinished
+// downloads. What can never be published is reported and skipped: it must not keep the task from
+// ending.
+func (s *Store) PublishFrom(ctx context.Context, dir string, id task.ID, tell func(format string, args ...any)) error {
+	root, err := openRoot(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, errNotDirectory), errors.Is(err, fs.ErrPermission):
+		tell("the directory of the artifacts is not published: %v", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("artifacts of task %s: %w", id, err)
+	}
+	defer root.Close()
+	p := publication{queue: s.Queue, id: id, root: root, tell: tell}
+	err = p.directory(ctx, ".")
+	if p.refused > maxRefused {
+		tell("%d more are not published", p.refused-maxRefused)
+	}
+	if err != nil && !errors.Is(err, queue.ErrGone) && !errors.Is(err, queue.ErrNotMine) {
+		return fmt.Errorf("artifacts of task %s: %w", id, err)
+	}
+	return err
+}
+
+var errNotDirectory = errors.New("it is not a directory any more")
+
+// openRoot opens a directory that is not a link. The task may still be running there. Through
+// os.Root, nothing outside of the directory is published, even if a file becomes a link meanwhile.
+func openRoot(dir string) (*os.Root, error) {
+	before, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !before.IsDir() {
+		return nil, errNotDirectory
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if opened, err := root.Stat("."); err != nil || !os.SameFile(before, opened) {
+		return nil, errors.Join(errNotDirectory, root.Close())
+	}
+	return root, nil
+}
+
+// maxRefused limits how many artifacts are reported one by one as not published.
+const maxRefused = 20
+
+// publication is the state of publishing one directory.
+type publication struct {
+	queue   Queue
+	id      task.ID
+	root    *os.Root
+	tell    func(format string, args ...any)
+	seen    int
+	refused int
+}
+
+// refuse reports that something is not published.
+func (p *publication) refuse(name string, err error) {
+	if p.refused++; p.refused > maxRefused {
+		return
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) && !errors.Is(err, queue.ErrBroken) {
+		err = path.Err // its name is not fit to be printed
+	}
+	p.tell("%q is not published: %v", task.Clean(name), err)
+}
+
+// directory publishes the files of a directory and of those in it. The functions of io/fs are of no
+// use here: they refuse names that are not UTF-8.
+func (p *publication) directory(ctx context.Context, name string) error {
+	dir, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = dir.ReadDir(-1)
+		dir.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.refuse(name, err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		path := filepath.Join(name, e.Name())
+		switch {
+		case e.IsDir():
+			err = p.directory(ctx, path)
+		case e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".download-"):
+			err = p.file(ctx, path)
+		default:
+			continue
+		}
+		if err != nil || p.seen > maxArtifacts {
+			return err
+		}
+	}
+	return nil
+}
+
+// file publishes a file.
+func (p *publication) file(ctx context.Context, name string) error {
+	if p.seen++; p.seen > maxArtifacts {
+		p.tell("more than %d artifacts: the others are not published", maxArtifacts)
+		return nil
+	}
+	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("artifacts of task %s: %w", id, err)
+		p.refuse(name, err)
+		return nil
 	}
-	defer root.Close()
-	n := 0
-	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
-		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".download-") {
-			return nil
-		}
-		if n++; n > maxArtifacts {
-			tell("more than %d artifacts: the others are not published", maxArtifacts)
-			return fs.SkipAll
-		}
-		f, err := root.Open(name)
-		if err != nil {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		err = s.Queue.PutArtifact(ctx, id, task.Artifact{Path: name, Size: info.Size()}, f)
-		if errors.Is(err, queue.ErrBroken) {
-			tell("%q is not published: %v", task.Clean(name), err)
-			return nil
-		}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
 		return err
-	})
-	if err != nil && !errors.Is(err, queue.ErrGone) && !errors.Is(err, queue.ErrNotMine) {
-		return fmt.Errorf("artifacts of task %s: %w", id, err)
+	}
+	err = p.queue.PutArtifact(ctx, p.id, task.Artifact{Path: name, Size: info.Size()}, f)
+	if errors.Is(err, queue.ErrBroken) {
+		p.refuse(name, err)
+		return nil
 	}
 	return err
 }

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -203,6 +207,75 @@ func TestPublish(t *testing.T) {
 	q.put = errors.New("no answer")
 	if err := s.Publish(t.Context(), "p1", "t1", tell); err == nil || !strings.Contains(err.Error(), "artifacts of task t1") {
 		t.Error(err)
+	}
+}
+
+// Whatever a task makes of its artifacts, it ends: what cannot be published is reported, not too
+// often, and what links lead to is not published.
+func TestPublishWhatATaskHasMadeOfIt(t *testing.T) {
+	q := &fake{artifacts: map[string]string{}}
+	s := &Store{Queue: q, Processes: t.TempDir()}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var told []string
+	publish := func(process string) []string {
+		told, q.artifacts = nil, map[string]string{}
+		must(s.Publish(t.Context(), process, "t1", func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }))
+		return slices.Sorted(maps.Keys(q.artifacts))
+	}
+	write := func(path string) {
+		must(errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)))
+	}
+
+	// Names that are not UTF-8, pipes, and trees deeper than a path can be long.
+	dir := s.Artifacts("p1", "t1")
+	for _, name := range []string{"f\xe9", "d\xe9/f", "a\nb"} {
+		write(filepath.Join(dir, name))
+	}
+	must(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	must(os.Symlink(dir, filepath.Join(dir, "loop")))
+	root, err := os.OpenRoot(dir)
+	must(err)
+	deep := strings.Repeat(strings.Repeat("x", 250)+"/", 20)
+	must(root.MkdirAll(strings.TrimSuffix(deep, "/"), 0o700))
+	must(root.WriteFile(deep+"f", nil, 0o600))
+	must(root.Close())
+	if got, want := publish("p1"), []string{"a\nb", "d\xe9/f", "f\xe9", deep + "f"}; !slices.Equal(got, want) || len(told) > 0 {
+		t.Errorf("%q, want %q; %q", got, want, told)
+	}
+	q.put = queue.ErrBroken
+	for i := range 100 {
+		write(filepath.Join(dir, "more", strconv.Itoa(i)))
+	}
+	publish("p1")
+	q.put = nil
+	if len(told) != maxRefused+1 || told[maxRefused] != "84 more are not published" {
+		t.Errorf("%d: %q", len(told), told[len(told)-1])
+	}
+
+	// The directory itself is a link, a file, or cannot be read.
+	outside := t.TempDir()
+	write(filepath.Join(outside, "secret"))
+	must(os.MkdirAll(filepath.Dir(s.Artifacts("p2", "t1")), 0o700))
+	must(os.Symlink(outside, s.Artifacts("p2", "t1")))
+	write(s.Artifacts("p3", "t1"))
+	for _, process := range []string{"p2", "p3"} {
+		if got := publish(process); len(got) > 0 || len(told) != 1 || !strings.HasPrefix(told[0], "the directory of the artifacts is not published: ") {
+			t.Errorf("%q, %q", got, told)
+		}
+	}
+	if os.Getuid() == 0 { // which reads everything
+		runtime.LockOSThread()
+		must(syscall.Setfsuid(65534))
+		defer func() { must(syscall.Setfsuid(0)) }()
+	}
+	must(s.PublishFrom(t.Context(), "/proc/1/fdinfo", "t1", func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }))
+	if len(q.artifacts) > 0 || len(told) != 2 || !strings.HasSuffix(told[1], "permission denied") {
+		t.Errorf("%q, %q", q.artifacts, told)
 	}
 }
 

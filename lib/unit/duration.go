@@ -160,7 +160,10 @@ func FormatDuration(d time.Duration) string {
 	for _, u := range []struct {
 		name   string
 		length time.Duration
-	}{{"d", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond}} {
+	}{
+		{"d", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second},
+		{"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond},
+	} {
 		if n := d / u.length; n > 0 {
 			fmt.Fprintf(&b, "%d%s", n, u.name)
 			d -= n * u.length

@@ -182,7 +182,8 @@ func Fold(runs []Run, key func(*Run) string) []Group {
 	totals := map[string]float64{}
 	for i := range all {
 		s := all[i].Sum()
-		totals[all[i].Runs[0].User+"\x00"+all[i].Key] = max(0, s.WastedCPU) + 32*max(0, s.WastedGPU) // a GPU weighs about as much as a part of a node
+		// A GPU weighs about as much as a part of a node.
+		totals[all[i].Runs[0].User+"\x00"+all[i].Key] = max(0, s.WastedCPU) + 32*max(0, s.WastedGPU)
 	}
 	slices.SortStableFunc(all, func(a, b Group) int {
 		return cmp.Compare(totals[b.Runs[0].User+"\x00"+b.Key], totals[a.Runs[0].User+"\x00"+a.Key])

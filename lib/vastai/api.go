@@ -226,7 +226,8 @@ func hinted(e *callError) error {
 	kind := e.kind
 	switch {
 	case errors.Is(kind, ErrAuth):
-		return fault.Hint(err, "check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and the permissions of the key")
+		return fault.Hint(err,
+			"check vast_api.api_key (or api_key_file), or \"vastai set api-key KEY\" for the CLI, and the permissions of the key")
 	case errors.Is(kind, ErrCredit):
 		return fault.Hint(err, "add credit to the account; nothing is ordered until then")
 	}

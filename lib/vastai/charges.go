@@ -29,7 +29,9 @@ func (r *REST) Charges(ctx context.Context, from, to time.Time, after string) ([
 	if err != nil {
 		return nil, "", err
 	}
-	query := url.Values{"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargesREST)}}
+	query := url.Values{
+		"select_filters": {string(filter)}, "format": {"table"}, "latest_first": {"true"}, "limit": {strconv.Itoa(chargesREST)},
+	}
 	if after != "" {
 		query.Set("after_token", after)
 	}
@@ -191,7 +193,8 @@ func parseCharges(raw []byte) (page []Charge, next string, err error) {
 			continue
 		}
 		page = append(page, Charge{
-			Instance: id, Label: row.Metadata.Label, From: time.Unix(int64(row.From), 0).UTC(), Until: time.Unix(int64(row.Until), 0).UTC(), Amount: *row.Amount,
+			Instance: id, Label: row.Metadata.Label, Amount: *row.Amount,
+			From: time.Unix(int64(row.From), 0).UTC(), Until: time.Unix(int64(row.Until), 0).UTC(),
 		})
 	}
 	if answer.Next != nil {

@@ -80,7 +80,8 @@ var common = []string{"--raw", "--retry", "1", "--no-color"}
 
 func (c *CLI) environ() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return c.URL != "" && strings.HasPrefix(v, "VAST_URL=") || c.Key != "" && strings.HasPrefix(v, "VAST_API_KEY=") || v == "VAST_API_KEY="
+		return c.URL != "" && strings.HasPrefix(v, "VAST_URL=") ||
+			c.Key != "" && strings.HasPrefix(v, "VAST_API_KEY=") || v == "VAST_API_KEY="
 	})
 	if c.URL != "" {
 		env = append(env, "VAST_URL="+c.URL)
@@ -105,7 +106,9 @@ func (c *CLI) run(ctx context.Context, op string, cmd command.Cmd, o Order) ([]b
 	result, err := c.Run.Run(ctx, cmd)
 	var missing *command.NotFoundError
 	if errors.As(err, &missing) {
-		return nil, fault.Hint(fault.Wrap(fault.Unavailable, err), "install it with \"pip install vastai\", or set vast_api.api_key for the API")
+		return nil, fault.Hint(
+			fault.Wrap(fault.Unavailable, err),
+			"install it with \"pip install vastai\", or set vast_api.api_key for the API")
 	}
 	if said, ok := complaint(hide(result.Stderr, o)); ok {
 		kind := outcome(op, said.Status, said.Words)
@@ -192,7 +195,8 @@ func (c *CLI) Search(ctx context.Context, s Search) (Found, error) {
 	if err != nil {
 		return Found{}, fault.Wrap(fault.Usage, err)
 	}
-	args := []string{"search", "offers", query, "--no-default", "--type", s.kind(), "--storage", strconv.FormatFloat(s.Disk, 'f', -1, 64), "--order", "dph_total"}
+	args := []string{"search", "offers", query, "--no-default", "--type", s.kind(),
+		"--storage", strconv.FormatFloat(s.Disk, 'f', -1, 64), "--order", "dph_total"}
 	if s.Limit > 0 {
 		args = append(args, "--limit", strconv.Itoa(s.Limit))
 	}
@@ -227,8 +231,9 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 	if err != nil {
 		return Created{}, err
 	}
-	argv := []string{"vastai", "create", "instance", strconv.FormatInt(offer, 10), "--image", o.Image, "--disk", strconv.FormatFloat(o.Disk, 'f', -1, 64),
-		"--label", o.Label, "--env", env, "--entrypoint", o.Entrypoint, "--cancel-unavail"}
+	argv := []string{"vastai", "create", "instance", strconv.FormatInt(offer, 10), "--image", o.Image,
+		"--disk", strconv.FormatFloat(o.Disk, 'f', -1, 64), "--label", o.Label,
+		"--env", env, "--entrypoint", o.Entrypoint, "--cancel-unavail"}
 	if o.Login != "" {
 		argv = append(argv, "--login", o.Login)
 	}
@@ -240,7 +245,9 @@ func (c *CLI) Create(ctx context.Context, offer int64, o Order) (Created, error)
 	if err != nil {
 		return Created{}, err
 	}
-	raw, err := c.run(ctx, orderOp, command.Cmd{Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime}, o)
+	raw, err := c.run(ctx, orderOp, command.Cmd{
+		Name: python, Args: []string{"-c", launch}, Stdin: bytes.NewReader(stdin), Dir: "/", Timeout: orderTime,
+	}, o)
 	if err != nil {
 		return Created{}, err
 	}
@@ -257,7 +264,9 @@ func (c *CLI) interpreter() (string, error) {
 		}
 	}
 	refuse := func(why string) (string, error) {
-		return "", fault.Hint(fault.Errorf(fault.Unavailable, "the vastai program %q: %s, so that nothing can be ordered without showing tokens to other users", path, why),
+		return "", fault.Hint(
+			fault.Errorf(fault.Unavailable,
+				"the vastai program %q: %s, so that nothing can be ordered without showing tokens to other users", path, why),
 			"set vast_api.api_key (or api_key_file), and vast_api.via: api")
 	}
 	f, err := os.Open(path)
@@ -270,7 +279,8 @@ func (c *CLI) interpreter() (string, error) {
 	line, _, _ := strings.Cut(string(start[:n]), "\n")
 	python, ok := strings.CutPrefix(line, "#!")
 	python = strings.TrimSpace(python)
-	if !ok || !strings.HasPrefix(python, "/") || strings.ContainsAny(python, " \t") || !strings.Contains(python[strings.LastIndexByte(python, '/'):], "python") {
+	if !ok || !strings.HasPrefix(python, "/") || strings.ContainsAny(python, " \t") ||
+		!strings.Contains(python[strings.LastIndexByte(python, '/'):], "python") {
 		return refuse("not a Python program that names its interpreter")
 	}
 	return python, nil
@@ -288,7 +298,8 @@ func envFlag(env map[string]string) (string, error) {
 		var lost []string
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			alone := map[string]string{name: env[name]}
-			if strings.Contains(env[name], "'") || !maps.Equal(readEnvFlag("-e "+name+"='"+env[name]+"'"), alone) || strings.Count(env[name], `"`)%2 == 1 {
+			if strings.Contains(env[name], "'") || strings.Count(env[name], `"`)%2 == 1 ||
+				!maps.Equal(readEnvFlag("-e "+name+"='"+env[name]+"'"), alone) {
 				lost = append(lost, name)
 			}
 		}

@@ -80,7 +80,9 @@ var operators = map[string]string{
 	"not in": "notin",
 }
 
-var token = regexp.MustCompile(`^\s*([A-Za-z0-9_]+)\s*(==|!=|<=|>=|=>|=<|=|<|>|\s(?:not\s+in|not\s+eq|noteq|notin|nin|neq|in)\s)\s*(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s\[\]"'=<>!]+)`)
+var token = regexp.MustCompile(`^\s*([A-Za-z0-9_]+)\s*` +
+	`(==|!=|<=|>=|=>|=<|=|<|>|\s(?:not\s+in|not\s+eq|noteq|notin|nin|neq|in)\s)\s*` +
+	`(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s\[\]"'=<>!]+)`)
 
 // ParseQuery parses filters in the query language of the CLI, with memory in GB and durations
 // in days. The error contains every problem.
@@ -370,7 +372,8 @@ func (f Filters) Suspicions() []string {
 	for _, c := range f {
 		switch c.Field {
 		case "cpu_cores":
-			out = append(out, fmt.Sprintf("%q: cpu_cores are those of the whole machine; your share of them is cpu_cores_effective", c.Text))
+			out = append(out, fmt.Sprintf(
+				"%q: cpu_cores are those of the whole machine; your share of them is cpu_cores_effective", c.Text))
 		case "verified":
 			if c.Op == "eq" && c.Value == false {
 				out = append(out, fmt.Sprintf("%q: only unverified machines", c.Text))

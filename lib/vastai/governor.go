@@ -289,7 +289,9 @@ func writeCached[T any](path string, c cached[T]) {
 
 // shared returns the cached answer of any process, if it is recent enough, or else requests
 // one. Processes that come meanwhile wait for it.
-func shared[T any](ctx context.Context, g *Governor, name, file string, enough func(c cached[T]) bool, ask func() (T, error)) (cached[T], error) {
+func shared[T any](
+	ctx context.Context, g *Governor, name, file string, enough func(c cached[T]) bool, ask func() (T, error),
+) (cached[T], error) {
 	path := filepath.Join(g.Dir, file+".json")
 	if c := readCached[T](path); c.serves(g.Now(), enough) {
 		return c, nil

@@ -24,7 +24,8 @@ const (
 // Log requests the output of an instance, and fetches it when it is available.
 func (r *REST) Log(ctx context.Context, id int64, lines int) ([]byte, error) {
 	op := fmt.Sprintf("log of %d", id)
-	raw, err := r.once(ctx, op, http.MethodPut, fmt.Sprintf("/api/v0/instances/request_logs/%d/", id), map[string]string{"tail": strconv.Itoa(lines)})
+	path := fmt.Sprintf("/api/v0/instances/request_logs/%d/", id)
+	raw, err := r.once(ctx, op, http.MethodPut, path, map[string]string{"tail": strconv.Itoa(lines)})
 	if err != nil {
 		var e *callError
 		if errors.As(err, &e) && strings.Contains(e.words, "is starting") {

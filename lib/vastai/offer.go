@@ -100,8 +100,9 @@ func (o *Offer) UnmarshalJSON(text []byte) error {
 // factual are the fields that the rows of offers and instances share and that do not change
 // during a rental.
 var factual = []string{
-	"disk_space", "num_gpus", "gpu_name", "gpu_ram", "gpu_total_ram", "gpu_arch", "compute_cap", "cuda_max_good", "driver_version", "geolocation",
-	"direct_port_count", "static_ip", "inet_up", "inet_down", "cpu_arch", "cpu_ram", "cpu_cores_effective",
+	"disk_space", "num_gpus", "gpu_name", "gpu_ram", "gpu_total_ram", "gpu_arch", "compute_cap", "cuda_max_good",
+	"driver_version", "geolocation", "direct_port_count", "static_ip", "inet_up", "inet_down",
+	"cpu_arch", "cpu_ram", "cpu_cores_effective",
 }
 
 // slack is the part of a requested minimum that is accepted in a rented machine: sizes are
@@ -259,7 +260,9 @@ func (e Estimate) Compare(a, b Offer) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(costA, costB), cmp.Compare(lost(a), lost(b)), cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(
+		cmp.Compare(costA, costB), cmp.Compare(lost(a), lost(b)),
+		cmp.Compare(b.Reliability, a.Reliability), cmp.Compare(a.ID, b.ID))
 }
 
 // Row returns the fields of the offer by the market's names.

@@ -62,14 +62,17 @@ func hopelessNow(ctx context.Context, options sbatch.Options, world launcher.Wor
 	for _, name := range partitions {
 		job.Partition = name
 		found := model.Check(job)
-		at := slices.IndexFunc(found, func(f admission.Finding) bool { return f.Verdict == admission.No && !slices.Contains(passing, f.Code) })
+		at := slices.IndexFunc(found, func(f admission.Finding) bool {
+			return f.Verdict == admission.No && !slices.Contains(passing, f.Code)
+		})
 		switch {
 		case at >= 0:
 			why = words(found[at])
 		case !slices.ContainsFunc(snapshot.Groups, func(g cluster.Group) bool {
 			return g.Partitions.Has(name) && large(g, model.Need(model.Partition(name), job), job)
 		}):
-			why = fmt.Sprintf("Slurm would refuse the job: partition %s: it has no node with the requested CPUs, memory and GPUs on each", name)
+			why = fmt.Sprintf(
+				"Slurm would refuse the job: partition %s: it has no node with the requested CPUs, memory and GPUs on each", name)
 		default:
 			return ""
 		}
@@ -103,7 +106,9 @@ func large(g cluster.Group, need admission.Need, job admission.Job) bool {
 }
 
 // modelled returns the job with options of sbatch, and the cluster's matching nodes.
-func modelled(ctx context.Context, options sbatch.Options, world launcher.World) (model *admission.Cluster, job admission.Job, partitions []string, ok bool) {
+func modelled(
+	ctx context.Context, options sbatch.Options, world launcher.World,
+) (model *admission.Cluster, job admission.Job, partitions []string, ok bool) {
 	snapshot, err := world.Cluster(ctx)
 	if err != nil {
 		return nil, job, nil, false

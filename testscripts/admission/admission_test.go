@@ -462,7 +462,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 		}
 		ids[a.words] = d
 	}
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(harness.Patience)
 	for id, d := range ids {
 		for {
 			fields := strings.Fields(root.must(t, "scontrol", "--oneliner", "show", "job", id))
@@ -507,7 +507,7 @@ func land(t *testing.T, root *someone, all []*drawn, count map[string]int) {
 
 // deleted removes a partition or a reservation, which takes as long as its jobs need to end.
 func deleted(t *testing.T, root *someone, what, name string) {
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
 		_, err := root.Run(context.Background(), command.Cmd{Name: "scontrol", Args: []string{"delete", what + "=" + name}})
 		if err == nil || time.Now().After(end) {
 			if err != nil {

@@ -27,7 +27,7 @@ const config = `queue: "spool:%[1]s/spool"
 data_dir: "%[1]s/data"
 pid_file: "%[1]s/ponos.pid"
 logging: {path: "%[1]s/agent.log", task_format: "[agent %%(levelname)s] %%(message)s"}
-local: {max_jobs: 2, stop_wait: 10s}
+local: {max_jobs: 2, stop_wait: 10m}
 environments: {pip_flags: "--no-index --no-build-isolation"}
 `
 
@@ -62,13 +62,18 @@ func TestFake(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(env.WorkDir, "slurm"), 0o700); err != nil {
 			return err
 		}
-		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 3s}\n")
+		return setup(env, "slurm: {base: {partition: cpu}, stop_wait: 20m}\n")
 	}})
 }
 
 func TestSlurm(t *testing.T) {
 	t.Parallel()
 	onCluster(t, "slurm")
+}
+
+// TestNodes takes nodes away, which tests beside it would notice: it is not parallel.
+func TestNodes(t *testing.T) {
+	onCluster(t, "nodes")
 }
 
 func TestMPI(t *testing.T) {
@@ -83,7 +88,7 @@ func onCluster(t *testing.T, dir string) {
 		for name, value := range vars {
 			env.Setenv(name, value)
 		}
-		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 20s}\n")
+		return setup(env, "slurm: {base: {time: 5}, cpu: {partition: cpu}, gpu: {partition: gpu_spot, gres: 'gpu:1'}, stop_wait: 90s}\n")
 	}})
 }
 
@@ -143,7 +148,7 @@ func drain(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(ts.Exec("bash", append([]string{"-c", turn, "drain"}, args...)...))
 		ts.Check(ts.Exec("ponos-list", "--long"))
 		out := ts.ReadFile("stdout")
-		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") {
+		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") && !strings.Contains(out, " stopping ") {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -187,26 +192,38 @@ func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// ended PIDFILE fails if the process whose id is in a file lives. One that nobody
-// has reaped yet has ended.
+// ended PIDFILE waits until the processes whose ids are in a file have ended. One that nobody has reaped yet has
+// ended; one that was killed may still have to be scheduled for it.
 func ended(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: ended pidfile")
 	}
-	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(ts.ReadFile(args[0])) + "/stat")
-	if err == nil && !strings.Contains(string(stat), ") Z ") {
-		ts.Fatalf("process of %s lives: %s", args[0], stat)
+	ids := strings.Fields(ts.ReadFile(args[0]))
+	if len(ids) == 0 {
+		ts.Fatalf("%s names no process", args[0])
+	}
+	for _, id := range ids {
+		for deadline := time.Now().Add(harness.Patience); ; time.Sleep(100 * time.Millisecond) {
+			stat, err := os.ReadFile("/proc/" + id + "/stat")
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				ts.Fatalf("process of %s lives: %s", args[0], stat)
+			}
+		}
 	}
 }
 
 // killLocalJobs ends the processes that jobs of a failed test have left.
 func killLocalJobs(dir string) {
-	files, _ := filepath.Glob(filepath.Join(dir, "data/state/tasks/*/job.pid"))
+	files, _ := filepath.Glob(filepath.Join(dir, "data/state/local/running/*"))
 	for _, file := range files {
 		b, err := os.ReadFile(file)
+		_, process, _ := strings.Cut(string(b), "\n")
 		pid := 0
 		if err == nil {
-			_, err = fmt.Sscan(string(b), &pid)
+			_, err = fmt.Sscan(process, &pid)
 		}
 		if cwd, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && linkErr == nil && strings.HasPrefix(cwd, dir) {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)

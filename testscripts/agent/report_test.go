@@ -66,15 +66,22 @@ func TestSentry(t *testing.T) {
 		}
 	}
 	poll("")
+	mu.Lock()
 	if len(events) != 0 {
 		t.Errorf("without a DSN, Sentry got %q", events)
 	}
+	mu.Unlock()
 	poll("sentry: {dsn: 'http://publickey@" + strings.TrimPrefix(server.URL, "http://") + "/7', environment: testing}\n")
-	mu.Lock()
-	defer mu.Unlock()
-	all := strings.Join(events, "\n")
-	if len(events) == 0 || !strings.Contains(all, "/api/7/envelope/") || !strings.Contains(all, `"environment":"testing"`) || !strings.Contains(all, "Unable to contact slurm controller") {
-		t.Errorf("Sentry got %q", events)
+	// The tool does not wait for long until Sentry has read what it has sent.
+	all := ""
+	eventually(t, "Sentry has the error", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		all = strings.Join(events, "\n")
+		return strings.Contains(all, "Unable to contact slurm controller")
+	})
+	if !strings.Contains(all, "/api/7/envelope/") || !strings.Contains(all, `"environment":"testing"`) {
+		t.Errorf("Sentry got %q", all)
 	}
 	if strings.Contains(all, "s3cretseed") {
 		t.Error("Sentry got the seed")
@@ -153,12 +160,9 @@ func TestFakesAreTrue(t *testing.T) {
 	}
 	fixed := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--no-requeue", "--output=/dev/null", "--wrap", "sleep 1000")))
 	defer run("", real, "scancel", fixed)
-	for range 600 {
-		if strings.TrimSpace(first(run("", real, "squeue", "--noheader", "--states=all", "--jobs="+fixed, "--format=%T"))) == "RUNNING" {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	eventually(t, "a job runs", func() bool {
+		return strings.TrimSpace(first(run("", real, "squeue", "--noheader", "--states=all", "--jobs="+fixed, "--format=%T"))) == "RUNNING"
+	})
 	if err := os.WriteFile(filepath.Join(work, "requeue.mode"), []byte("refuse"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,12 +193,10 @@ func TestFakesAreTrue(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(work, "accounts"), []byte(id+"|PENDING|0:0|NOW|Unknown||wrap\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // accounting lags
-		if want = first(run("", real, "sacct", sacct...)); want != "" {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	eventually(t, "accounting has a job", func() bool { // it lags
+		want = first(run("", real, "sacct", sacct...))
+		return want != ""
+	})
 	got = first(run(fakes, fake, "sacct", sacct...))
 	begin := id + "\x1fPENDING\x1f0:0\x1f"
 	if strings.Count(want, "\x1f") != strings.Count(got, "\x1f") || !strings.HasPrefix(got, begin) || !strings.HasPrefix(want, begin) {
@@ -203,3 +205,13 @@ func TestFakesAreTrue(t *testing.T) {
 }
 
 func first(stdout, _ string) string { return stdout }
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", harness.Patience, what)
+		}
+	}
+}

@@ -45,6 +45,8 @@ func TestChaos(t *testing.T) {
 	w := newWorld(t, *seed)
 	random := rand.New(rand.NewPCG(*seed, 17))
 	w.newAgents()
+	tasksRandom := rand.New(rand.NewPCG(*seed, 23))
+	w.startInPeace(tasksRandom)
 	t.Logf("seed %d: the world stands after %v", *seed, time.Since(began).Round(time.Second))
 
 	supervision, endSupervision := context.WithCancel(context.Background())
@@ -58,10 +60,9 @@ func TestChaos(t *testing.T) {
 	began = time.Now()
 	var load sync.WaitGroup
 	number := max(40, int(tasksPerTenMinutes*lasting.Seconds()/600))
-	tasksRandom := rand.New(rand.NewPCG(*seed, 23))
 	load.Go(func() {
 		pause := time.Duration(float64(*lasting) * 0.8 / float64(number))
-		for n := 0; n < number; {
+		for n := beginning; n < number; {
 			for _, i := range newItems(tasksRandom, n, number-n) {
 				w.tasks.submit(tasksRandom, i)
 				n++
@@ -159,7 +160,7 @@ func (w *world) mend() {
 
 const (
 	// drainTime bounds how long the tasks may take once nothing is broken any more.
-	drainTime = 3 * time.Minute
+	drainTime = harness.Patience
 	// What waits for something to turn up waits for minutes: after some time of
 	// peace the agents' clocks go forward by a step at a time, which is an hour in all.
 	drainStep  = 2 * time.Minute
@@ -299,7 +300,7 @@ func (w *world) story(i *item, events []event) string {
 // checkLeft looks for what must not be left: jobs, processes, locks, temporary
 // files.
 func (w *world) checkLeft() {
-	for deadline := time.Now().Add(30 * time.Second); len(w.processes()) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(harness.Patience); len(w.processes()) > 0 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	for _, pid := range w.processes() {
@@ -307,7 +308,7 @@ func (w *world) checkLeft() {
 		w.t.Errorf("process %d is left: %q", pid, strings.ReplaceAll(string(args), "\x00", " "))
 	}
 	var jobs []job
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 		var err error
 		if jobs, err = w.jobs(); err == nil {
 			jobs = slices.DeleteFunc(jobs, func(j job) bool {

@@ -450,21 +450,24 @@ func (w *world) cancel(j job) error {
 		}
 		return list
 	}
-	cancelled := func() {
-		for _, i := range of() {
-			w.tasks.mu.Lock()
-			i.cancelled = time.Now()
-			w.tasks.mu.Unlock()
+	began := time.Now()
+	cancelled := func(list []*item) {
+		w.tasks.mu.Lock()
+		defer w.tasks.mu.Unlock()
+		for _, i := range list {
+			i.cancelled, i.cancelEnd = began, time.Now()
+		}
+		if j.task == pilotJob {
+			w.tasks.pilots = append(w.tasks.pilots, j.id)
 		}
 	}
-	if j.task != pilotJob && len(of()) == 0 {
+	list := of()
+	if j.task != pilotJob && len(list) == 0 {
 		return fmt.Errorf("job %s: its task is not known", j.id)
 	}
-	cancelled() // before: what follows may be quick
+	cancelled(list) // before: what follows may be quick
 	_, err := w.slurm("scancel", j.id)
-	if j.task == pilotJob { // a task that it has begun meanwhile
-		cancelled()
-	}
+	cancelled(append(list, of()...)) // a controller may take its time, and a pilot job may have begun a task meanwhile
 	return err
 }
 

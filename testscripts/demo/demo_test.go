@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 // demo runs the demo and returns what it prints.
 func demo(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(harness.Root(), "testscripts/demo/run"), args...)
 	cmd.Dir = t.TempDir()

@@ -70,8 +70,8 @@ var ended = regexp.MustCompile("\x1e([0-9]+)\x1e$")
 func TestProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		// A virtual environment that takes its time.
-		"bin/python3":                 "#!/bin/bash\n[[ $* != '-m venv '* ]] || { sleep 1.5; mkdir -p \"${@: -1}/bin\"; exit; }\nexec /usr/bin/python3 \"$@\"\n",
+		// A virtual environment that takes its time: until its progress was seen.
+		"bin/python3":                 "#!/bin/bash\n[[ $* != '-m venv '* ]] || { until [ -e " + dir + "/seen ]; do sleep 0.1; done; mkdir -p \"${@: -1}/bin\"; exit; }\nexec /usr/bin/python3 \"$@\"\n",
 		"code/install_ponos_slurm.sh": "true\n",
 	} {
 		path := filepath.Join(dir, name)
@@ -80,15 +80,16 @@ func TestProgressOnATerminal(t *testing.T) {
 	env := []string{"HOME=" + dir, "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + filepath.Join(dir, "p/ponos.yaml")}
 	setUp := "ponos-setup --init ~/p >/dev/null && ponos-submit -d ~/code -- true >/dev/null && "
 	pipeline := "ponos-poll | ponos-stop | ponos-start"
-	out := onTerminal(t, env, setUp+pipeline, nil)
-	if !regexp.MustCompile(`\rponos-start: \d+s making a virtual environment for a snapshot\x1b\[K`).MatchString(out) {
+	making := regexp.MustCompile(`\rponos-start: \d+s making a virtual environment for a snapshot\x1b\[K`)
+	out := typed(t, env, setUp+pipeline+" & read -r; touch ~/seen; wait", making, "\n")
+	if !making.MatchString(out) {
 		t.Errorf("the pipeline shows no progress: %q", out)
 	}
 	if !regexp.MustCompile(`\r\x1b\[K\{"event":"started",[^\n]*\}\r\n$`).MatchString(out) {
 		t.Errorf("its record does not stand alone: %q", out)
 	}
 	out = onTerminal(t, env, "ponos-submit --wait --slug patient -- true", regexp.MustCompile(`ponos-submit: patient: pending, \d+s`))
-	if !regexp.MustCompile(`(?m)^[0-9a-f-]{36}\r\n\rponos-submit: patient: pending, 0s\x1b\[K`).MatchString(out) || !regexp.MustCompile(`\r\x1b\[Kponos-submit: task [0-9a-f-]{36} stays in the spool: pending\r\n\r\x1b\[Kponos-submit: hint: ponos-cancel [0-9a-f-]{36} stops it\r\n$`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^[0-9a-f-]{36}\r\n\rponos-submit: patient: pending, \d+s\x1b\[K`).MatchString(out) || !regexp.MustCompile(`\r\x1b\[Kponos-submit: task [0-9a-f-]{36} stays in the spool: pending\r\nponos-submit: hint: ponos-cancel [0-9a-f-]{36} stops it\r\n$`).MatchString(out) {
 		t.Errorf("ponos-submit --wait: %q", out)
 	}
 	// In a pipe there are records only, and nothing on standard error.
@@ -96,7 +97,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	cmd.Env = append(env, "TERM=xterm-256color")
 	plain, err := cmd.CombinedOutput()
 	// Jobs that still run would write into a directory that is being removed.
-	wait := exec.Command("bash", "-c", `for _ in $(seq 100); do compgen -G ~/p/data/state/local/'[wt]a*/*' >/dev/null || break; sleep 0.1; done; sleep 0.2`)
+	wait := exec.Command("bash", "-c", `for _ in $(seq 3000); do compgen -G ~/p/data/state/local/'[wt]a*/*' >/dev/null || break; sleep 0.1; done; sleep 0.2`)
 	wait.Env = env
 	defer func() { _ = wait.Run() }()
 	if err != nil || strings.Contains(string(plain), "\x1b") || strings.Count(string(plain), "\n") != strings.Count(string(plain), `{"event":`) {
@@ -151,7 +152,7 @@ func TestQuestionsOnATerminal(t *testing.T) {
 		t.Errorf("again: %q", out)
 	}
 	out = typed(t, env, "ponos-cancel --yes --group g >/dev/null; ponos-retry", nil, "")
-	if !strings.Contains(out, "ponos-retry: no tasks are named\r\n\r\x1b[Kponos-retry: hint: name tasks, give a filter such as --group, or ids on standard input\r\n") {
+	if !strings.Contains(out, "ponos-retry: no tasks are named\r\nponos-retry: hint: name tasks, give a filter such as --group, or ids on standard input\r\n") {
 		t.Errorf("nothing named: %q", out)
 	}
 	out = onTerminal(t, env, `printf '%s' '{"id":"evil","slug":"\u001b[2Jx\u001b]0;owned\u0007","state":"pending","source":{},"created":"2026-11-20T18:35:05Z"}' >~/p/spool/new/evil.json; ponos-list --name '*x*'; ponos-list --watch`,

@@ -139,11 +139,11 @@ func TestExamplesOfJobpool(t *testing.T) {
 	}
 	examplesOf(t, "jobpool.1.md", dir, "", env, func(s string) string {
 		if strings.Contains(s, "--alloc") { // the jobs run later
-			s = strings.Replace(s, "cores=16", "cores=2", 1) + "\nfor _ in $(seq 1200); do [ -e night/pilots/over ] && break; sleep 0.1; done; jobpool log --run night\n"
+			s = strings.Replace(s, "cores=16", "cores=2", 1) + "\nfor _ in $(seq 6000); do [ -e night/pilots/over ] && break; sleep 0.1; done; jobpool log --run night\n"
 		}
 		// This machine may have fewer CPUs than the example's, and less memory.
 		s = strings.NewReplacer("cpus=16 mem=64G", "cpus=1 mem=64M", "mem=2G", "mem=64M", "--cpus 4", "--cpus 1").Replace(s)
-		return strings.Replace(s, "serve --run pool &\n", "serve --run pool &\nfor _ in $(seq 100); do [ -e pool/control ] || [ -S pool/socket ] && break; sleep 0.1; done; sleep 0.5\n", 1)
+		return strings.Replace(s, "serve --run pool &\n", "serve --run pool &\nfor _ in $(seq 6000); do jobpool ctl status --run pool >/dev/null 2>&1 && break; sleep 0.1; done\n", 1)
 	}, map[string]expect{
 		"--alloc": {0, "two\n"}, "commands.txt": {0, "two\n"}, "zcat": {0, "1\n1\n"}, "#JOBPOOL": {0, "simulate --mesh coarse --seed 2\n"},
 		"render": {0, "render y.blend"}, "jobpool call": {0, "simulate --seed 7\n"},
@@ -233,7 +233,8 @@ func TestExamplesOfVast(t *testing.T) {
 	}
 	env := []string{"HOME=" + dir, "PATH=" + harness.Bin + ":/usr/bin:/bin", "PONOS_CONFIG=" + dir + "/ponos.yaml"}
 	examplesOf(t, "vast-offers.1.md", dir, "", env, asItIs, map[string]expect{"--explain": {0, "offers are left."}, "gpu_ram>=40": {0, "OFFER"}, "--find": {0, "2 x A100 SXM4"}})
-	examplesOf(t, "vast-reap.1.md", dir, "", env, asItIs, nil)
+	ours := func(s string) string { return strings.ReplaceAll(s, "/etc/ponos/main.yaml", dir+"/ponos.yaml") }
+	examplesOf(t, "vast-reap.1.md", dir, "", env, ours, nil)
 }
 
 // TestEveryExampleIsRun holds that no page has examples that nothing runs.

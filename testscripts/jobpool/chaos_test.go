@@ -179,7 +179,7 @@ func TestSchedulerLostAndTasksFinish(t *testing.T) {
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	lines := ""
 	for i := range 8 {
-		lines += fmt.Sprintf("echo $JOBPOOL_SEQ >> ran; sleep 1.%d; echo out %d; head -c 40000 /dev/zero | tr '\\0' x; echo\n", i%4, i)
+		lines += fmt.Sprintf("echo $JOBPOOL_SEQ >> ran; until [ -e killed ]; do sleep 0.1; done; sleep 1.%d; echo out %d; head -c 40000 /dev/zero | tr '\\0' x; echo\n", i%4, i)
 	}
 	c := p.command("--run", "run")
 	c.Stdin = strings.NewReader(lines)
@@ -192,6 +192,7 @@ func TestSchedulerLostAndTasksFinish(t *testing.T) {
 	})
 	kill(c.Process.Pid)
 	_ = c.Wait()
+	p.touch("killed")
 	status, stdout, stderr := p.run(lines, "--run", "run", "--resume")
 	if status != 0 {
 		t.Fatalf("exit %d: %s", status, stderr)
@@ -213,7 +214,7 @@ func TestSchedulerLostAndTasksFinish(t *testing.T) {
 
 // The keys of a terminal reach the scheduler only, which ends what runs in order.
 func TestInterruptedTwice(t *testing.T) {
-	p := newPool(t, "-j2")
+	p := newPool(t, "-j2", "--kill-after", "10m", "--term-grace", "10m")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	c := p.command("--run", "run", "trap 'echo ended; exit' TERM; sleep 100 & touch ready.$JOBPOOL_SEQ; wait; :")
 	report := filepath.Join(p.dir, "report")

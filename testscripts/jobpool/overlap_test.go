@@ -32,16 +32,18 @@ func (p *pool) ran() int {
 func TestFrozenWorker(t *testing.T) {
 	t.Parallel()
 	p := newPool(t)
-	p.args = append(sshd(t), "--nodes", "1/n[1-2]", "--node-timeout", "3s", "--kill-after", "1s", "--run", "run")
+	p.args = append(sshd(t), "--nodes", "1/n[1-2]", "--node-timeout", "20s", "--kill-after", "1s", "--run", "run")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	c := p.command()
-	c.Stdin = strings.NewReader(strings.Repeat(alone+"sleep 6\n", 2))
+	// The one at n1 runs until it is ended.
+	task := alone + "touch at.$JOBPOOL_NODE; until [ -e at.n1 ]; do sleep 0.1; done; [ $JOBPOOL_NODE = n2 ] || [ -e frozen ] || sleep 1000\n"
+	c.Stdin = strings.NewReader(strings.Repeat(task, 2))
 	var log strings.Builder
 	c.Stderr = &log
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("both tasks run", func() bool { return p.ran() == 2 })
+	p.eventually("both tasks have begun", func() bool { return p.ran() == 2 })
 	worker := 0
 	for _, node := range p.status()["nodes"].([]any) {
 		if n := node.(map[string]any); n["name"] == "n1" {
@@ -49,6 +51,7 @@ func TestFrozenWorker(t *testing.T) {
 		}
 	}
 	_ = syscall.Kill(worker, syscall.SIGSTOP)
+	p.touch("frozen")
 	for _, pid := range p.matching("ssh ") {
 		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		if strings.Contains(string(args), "\x00--\x00n1\x00") {
@@ -72,7 +75,7 @@ func TestNextSchedulerWaits(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "-j2", "--run", "run", "--resume", "--kill-after", "3s")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
-	lines := strings.Repeat("trap '' TERM; "+alone+"sleep 5\n", 2)
+	lines := strings.Repeat("trap '' TERM; "+alone+"[ -e killed ] || sleep 1000\n", 2)
 	c := p.command()
 	c.Stdin = strings.NewReader(lines)
 	if err := c.Start(); err != nil {
@@ -81,6 +84,7 @@ func TestNextSchedulerWaits(t *testing.T) {
 	p.eventually("both tasks run", func() bool { return p.ran() == 2 })
 	kill(c.Process.Pid)
 	_ = c.Wait()
+	p.touch("killed")
 	if status, _, stderr := p.run(lines + "echo at once\n"); status != 0 {
 		t.Errorf("exit %d: %s", status, stderr)
 	}
@@ -96,21 +100,21 @@ func TestNextSchedulerWaits(t *testing.T) {
 func TestEndedWhileOpening(t *testing.T) {
 	t.Parallel()
 	for sig, want := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGUSR1: 75, syscall.SIGINT: 130} {
-		p := newPool(t, "-q", "--run", "run", "--via-cmd", "trap '' HUP; sleep 60; {worker}", "--nodes", "n[1-3]", "true")
+		p := newPool(t, "-q", "--run", "run", "--via-cmd", "trap '' HUP; sleep 600; {worker}", "--nodes", "n[1-3]", "true")
 		p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 		c := p.command()
 		c.Stdin = strings.NewReader("1\n")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.eventually("nodes are being opened", func() bool { return len(p.matching("sleep 60")) == 3 })
+		p.eventually("nodes are being opened", func() bool { return len(p.matching("sleep 600")) == 3 })
 		_ = c.Process.Signal(sig)
 		_ = c.Wait()
 		if code := c.ProcessState.ExitCode(); code != want {
 			t.Errorf("%v: exit status %d; want %d", sig, code, want)
 		}
 		// They have been killed; a busy machine takes its time to end them.
-		p.eventually("the connections end", func() bool { return len(p.matching("sleep 60")) == 0 })
+		p.eventually("the connections end", func() bool { return len(p.matching("sleep 600")) == 0 })
 		p.noneLeft()
 	}
 }
@@ -118,10 +122,10 @@ func TestEndedWhileOpening(t *testing.T) {
 // A job that is suspended, as Slurm does to let another run, goes on where it was.
 func TestSuspendedJob(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, "-j2", "--run", "run", "--node-timeout", "2s", "--kill-after", "1s", "--timeout", "8s")
+	p := newPool(t, "-j2", "--run", "run", "--node-timeout", "10s", "--kill-after", "1s", "--timeout", "25s")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	c := p.command()
-	c.Stdin = strings.NewReader(strings.Repeat("echo $JOBPOOL_SEQ >>ran; for i in $(seq 40); do sleep 0.1; done\n", 2))
+	c.Stdin = strings.NewReader(strings.Repeat("echo $JOBPOOL_SEQ >>ran; until [ -e resumed ]; do sleep 0.1; done\n", 2))
 	var log strings.Builder
 	c.Stderr = &log
 	if err := c.Start(); err != nil {
@@ -137,9 +141,10 @@ func TestSuspendedJob(t *testing.T) {
 		}
 	}
 	all(syscall.SIGSTOP)
-	all(syscall.SIGSTOP) // what was started meanwhile
-	time.Sleep(9 * time.Second)
+	all(syscall.SIGSTOP)         // what was started meanwhile
+	time.Sleep(30 * time.Second) // longer than a task may take, a node may be silent, and a lease lasts
 	all(syscall.SIGCONT)
+	p.touch("resumed")
 	if err := c.Wait(); err != nil {
 		t.Errorf("%v: %s", err, log.String())
 	}

@@ -87,7 +87,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "2", "--linger", "2s")
 	var b strings.Builder
 	for range 60 {
-		b.WriteString("echo $JOBPOOL_SEQ >>ran; echo $SLURM_JOB_ID $SLURM_JOB_NUM_NODES; sleep 0.2\n")
+		b.WriteString("echo $JOBPOOL_SEQ >>ran; touch job.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done; echo $SLURM_JOB_ID $SLURM_JOB_NUM_NODES\n")
 	}
 	b.WriteString("exit 3\n")
 	status, stdout, stderr := p.run(b.String())
@@ -101,6 +101,11 @@ func TestPilotsOverSlurm(t *testing.T) {
 	if status != 0 || stdout != "" || !strings.Contains(stderr, "is still running") {
 		t.Errorf("again: status %d, %q, %q", status, stdout, stderr)
 	}
+	await(p, "tasks run in both jobs", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 2
+	})
+	p.touch("go")
 	await(p, "the run is over", func() bool { return p.over() >= 0 })
 	if p.over() != 1 {
 		t.Errorf("status %d, and one task failed\n%s", p.over(), p.said())
@@ -227,6 +232,7 @@ func TestPilotsRefuse(t *testing.T) {
 		{[]string{"--alloc", ""}, "jobpool: --alloc: the request is empty\n"},
 		{[]string{"--alloc-sbatch=-n1", "--nodes", "a"}, "jobpool: --alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it\n"},
 		{[]string{"--alloc-sbatch=-n1", "--max-jobs", "0"}, "jobpool: --max-jobs: invalid number \"0\": expected a whole number from 1 on\n"},
+		{[]string{"--alloc-sbatch=cpu"}, "jobpool: --alloc-sbatch: \"cpu\" is not an option of sbatch\njobpool: hint: write it as in --alloc-sbatch=--partition=gpu\n"},
 		{[]string{"--max-jobs", "2"}, "jobpool: --max-jobs requires --alloc or --alloc-sbatch\n"},
 		{[]string{"--alloc-sbatch=-n1", "--scheduler", "there"}, "jobpool: --scheduler: invalid value \"there\": expected one of job, here\n"},
 	} {

@@ -1,7 +1,6 @@
 package jobpool
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -62,21 +61,19 @@ func (p *pool) run(lines string, more ...string) (status int, stdout, stderr str
 	return c.ProcessState.ExitCode(), out.String(), err.String()
 }
 
-// journal reads the journal of the run "run".
+// journal reads the journal of the run "run". A scheduler that still writes, or was killed, may have
+// written a part of its last line.
 func (p *pool) journal() []record {
 	p.Helper()
-	f, err := os.Open(filepath.Join(p.dir, "run", "journal.ndjson"))
+	text, err := os.ReadFile(filepath.Join(p.dir, "run", "journal.ndjson"))
 	if err != nil {
 		p.Fatal(err)
 	}
-	defer f.Close()
 	var out []record
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 		var r record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			p.Fatalf("%v in %s", err, lines.Text())
+		if err := json.Unmarshal(line, &r); err != nil {
+			p.Fatalf("%v in %s", err, line)
 		}
 		out = append(out, r)
 	}
@@ -153,7 +150,7 @@ func (p *pool) runsExplained() (twice int) {
 func (p *pool) noneLeft() {
 	p.Helper()
 	var left []string
-	for range 100 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		left = nil
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		for _, dir := range dirs {
@@ -167,7 +164,6 @@ func (p *pool) noneLeft() {
 		if len(left) == 0 {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	p.Errorf("still there: %q", left)
 }
@@ -194,6 +190,14 @@ func (p *pool) eventually(what string, holds func() bool) {
 		if time.Now().After(end) {
 			p.Fatalf("never: %s\n%s", what, p.output())
 		}
+	}
+}
+
+// touch creates a file for which tasks wait.
+func (p *pool) touch(name string) {
+	p.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), nil, 0o600); err != nil {
+		p.Fatal(err)
 	}
 }
 

@@ -202,7 +202,7 @@ func TestSignalledWorker(t *testing.T) {
 
 // losesAll starts tasks, loses all nodes for good while they run, and goes on when the
 // nodes are there again: nothing has failed, and all is done once.
-func losesAll(t *testing.T, p *pool, lose, back func()) {
+func losesAll(t *testing.T, p *pool, nodes int, lose, back func()) {
 	t.Helper()
 	const tasks = 60
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
@@ -214,7 +214,7 @@ func losesAll(t *testing.T, p *pool, lose, back func()) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("tasks run", func() bool { return p.ran() > 4 })
+	p.eventually("tasks run, and all nodes are there", func() bool { return p.ran() > 4 && len(p.workers()) == nodes })
 	lose()
 	if err := os.WriteFile(filepath.Join(p.dir, "none"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -272,18 +272,18 @@ func TestAllNodesLostOverSSH(t *testing.T) {
 	p := newPool(t)
 	p.args = append(sshd(t), "--nodes", "2/n[1-2]", "--connect-timeout", "20s")
 	lose, back := p.through("ssh")
-	losesAll(t, p, lose, back)
+	losesAll(t, p, 2, lose, back)
 }
 
 func TestAllNodesLostOverSrun(t *testing.T) {
 	p := inSlurm(t, fourNodes, "--jobs", "1")
 	lose, back := p.through("srun")
-	losesAll(t, p, lose, back)
+	losesAll(t, p, 4, lose, back)
 }
 
 func TestOnlyNodeLost(t *testing.T) {
 	p := newPool(t, "-j3")
-	losesAll(t, p, func() {
+	losesAll(t, p, 1, func() {
 		pids := p.workers()
 		for _, pid := range append(parents(pids), pids...) {
 			kill(pid)
@@ -309,24 +309,37 @@ func (p *pool) workers() (pids []int) {
 func TestSuspendedAllocation(t *testing.T) {
 	t.Parallel()
 	p := inSlurm(t, []string{"salloc", "--quiet", "--partition=cpu", "--nodes=2", "--ntasks=2", "--job-name=suspended"},
-		"--run", "run", "-j1", "--node-timeout", "6s", "--kill-after", "1s")
+		"--run", "run", "-j1", "--node-timeout", "15s", "--kill-after", "1s")
 	c := p.command()
-	c.Stdin = strings.NewReader(strings.Repeat("echo $JOBPOOL_SEQ >>ran; for i in $(seq 40); do sleep 0.1; done\n", 4))
-	var said strings.Builder
-	c.Stderr = &said
+	c.Stdin = strings.NewReader(strings.Repeat("echo $JOBPOOL_SEQ >>ran; until [ -e resumed ]; do sleep 0.1; done\n", 4))
+	report := filepath.Join(p.dir, "report")
+	stderr, err := os.Create(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	said := func() string {
+		text, _ := os.ReadFile(report)
+		return string(text)
+	}
+	c.Stderr = stderr
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p.eventually("tasks run", func() bool { return p.ran() == 2 })
 	job := p.slurm("squeue", "-h", "-o", "%i", "--name=suspended")
 	p.slurm("scontrol", "suspend", job)
-	time.Sleep(15 * time.Second)
+	const suspended = "jobpool: the job is suspended: waiting until it is resumed\n"
+	p.eventually("it is seen", func() bool { return strings.Contains(said(), suspended) })
+	time.Sleep(20 * time.Second) // longer than a node may be silent, and a lease lasts
 	p.slurm("scontrol", "resume", job)
-	if err := c.Wait(); err != nil || !strings.Contains(said.String(), "jobpool: the job is suspended: waiting until it is resumed\njobpool: the job was resumed\n") {
-		t.Errorf("%v: %s", err, &said)
+	p.eventually("that is seen", func() bool { return strings.Contains(said(), suspended+"jobpool: the job was resumed\n") })
+	p.touch("resumed")
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said())
 	}
 	if n := p.ran(); n != 4 {
-		t.Errorf("4 tasks began %d times: %s", n, &said)
+		t.Errorf("4 tasks began %d times: %s", n, said())
 	}
 	p.endsOnce(4)
 	p.noneLeft()

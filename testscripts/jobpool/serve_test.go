@@ -51,8 +51,8 @@ func TestServeSurvivesItsClients(t *testing.T) {
 	}
 
 	long := connect()
-	go long.Write(bytes.Repeat([]byte("x"), 5<<20))
-	if line, err := bufio.NewReader(long).ReadString('\n'); err != nil || !strings.Contains(line, "request is longer than 4 MiB") {
+	go long.Write(bytes.Repeat([]byte("x"), 9<<20))
+	if line, err := bufio.NewReader(long).ReadString('\n'); err != nil || !strings.Contains(line, "request is longer than 8 MiB") {
 		t.Errorf("answer %q, %v", line, err)
 	}
 

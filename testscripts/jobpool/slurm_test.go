@@ -74,7 +74,7 @@ func TestChaosOverSrun(t *testing.T) {
 }
 
 func TestUnequalNodes(t *testing.T) {
-	p := inSlurm(t, fourNodes, "--run", "run", "-k")
+	p := inSlurm(t, fourNodes, "--run", "run", "--min-nodes", "4", "-k")
 	// A node has the CPUs that its worker sees, which are those of this machine.
 	beside := min(2, len(machine.Affinity()))
 	var b strings.Builder
@@ -118,7 +118,7 @@ func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
 	p := inSlurm(t, nil)
 	var b strings.Builder
 	for range 16 {
-		b.WriteString("echo $JOBPOOL_SEQ >> ran; sleep 3\n")
+		b.WriteString("echo $JOBPOOL_SEQ >> ran; [ $JOBPOOL_SEQ -le 4 ] || until [ -e again ]; do sleep 0.1; done; sleep 1\n")
 	}
 	if err := os.WriteFile(filepath.Join(p.dir, "tasks.txt"), []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
@@ -130,15 +130,14 @@ func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
 	// The example as it is, on the nodes there are and for the shortest time there is.
 	small := strings.NewReplacer("--nodes=4", "--nodes=2 --open-mode=append --partition=cpu", " --exclusive", "", "04:00:00", "1", "pool.%j.log", "job.out").Replace(string(example))
 	executable.Write(t, filepath.Join(p.dir, "resubmit.sbatch"), small)
-	p.env = append(p.env, "PATH="+harness.Bin+":"+os.Getenv("PATH"), "POOL_OPTIONS=--end-margin 45s --time-per-task 4s")
+	p.env = append(p.env, "PATH="+harness.Bin+":"+os.Getenv("PATH"), "POOL_OPTIONS=--end-margin 20s --time-per-task 4s")
 	p.slurm("sbatch", "resubmit.sbatch")
+	p.eventually("it submits itself again", func() bool { return strings.Contains(p.output(), "submitted again as job") })
+	p.touch("again")
 	p.eventually("all tasks have ended", func() bool {
 		f, err := os.ReadFile(filepath.Join(p.dir, "pool", "joblog"))
 		return err == nil && strings.Count(string(f), "\n") == 17
 	})
-	if !strings.Contains(p.output(), "submitted again as job") {
-		t.Errorf("it has not submitted itself again:\n%s", p.output())
-	}
 	if err := os.Rename(filepath.Join(p.dir, "pool"), filepath.Join(p.dir, "run")); err != nil {
 		t.Fatal(err)
 	}
@@ -149,15 +148,17 @@ func TestBatchScriptThatSubmitsItselfAgain(t *testing.T) {
 // A preempted job is started again by Slurm, and its pool goes on.
 func TestPreemption(t *testing.T) {
 	p := inSlurm(t, nil)
-	job := p.batch("for i in $(seq 24); do echo 'echo $JOBPOOL_SEQ >> ran; sleep 1'; done > tasks\n"+
+	job := p.batch("for i in $(seq 24); do echo 'echo $JOBPOOL_SEQ >> ran; [ $JOBPOOL_SEQ -le 4 ] || until [ -e preempted ]; do sleep 0.1; done; sleep 1'; done > tasks\n"+
 		"jobpool --resume --run run -j 2 < tasks\necho ended with $?\n",
 		"--partition=gpu_spot", "--nodes=2", "--ntasks=2", "--requeue", "--exclude=small1")
 	p.eventually("tasks run", func() bool {
 		b, _ := os.ReadFile(filepath.Join(p.dir, "ran"))
-		return bytes.Count(b, []byte("\n")) >= 4
+		return bytes.Count(b, []byte("\n")) > 4
 	})
 	// Someone with more right to it takes the place, for a moment.
-	p.slurm("srun", "--partition=gpu", "--nodes=2", "--ntasks=2", "--exclusive", "true")
+	// Not by srun, which waits only some seconds until the nodes are ready.
+	p.slurm("sbatch", "--wait", "--partition=gpu", "--nodes=2", "--ntasks=2", "--exclusive", "--output=/dev/null", "--wrap=true")
+	p.touch("preempted")
 	p.eventually("the job has ended", func() bool { return p.state(job) == "COMPLETED" })
 	if !strings.Contains(p.output(), "ended with 0") {
 		t.Errorf("output:\n%s", p.output())
@@ -172,12 +173,14 @@ func TestPreemption(t *testing.T) {
 // Signals that Slurm sends to the steps come to the scheduler by way of the workers.
 func TestSignalToTheSteps(t *testing.T) {
 	p := inSlurm(t, nil)
-	job := p.batch("for i in $(seq 40); do echo 'sleep 0.5'; done | jobpool --run run -j 2; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	job := p.batch("for i in $(seq 40); do echo '[ $JOBPOOL_SEQ -le 8 ] || until [ -e drained ]; do sleep 0.1; done; sleep 0.5'; done | jobpool --run run -j 2; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("tasks have ended", func() bool {
 		b, _ := os.ReadFile(filepath.Join(p.dir, "run", "joblog"))
 		return bytes.Count(b, []byte("\n")) > 5
 	})
 	p.slurm("scancel", "--signal=USR1", job)
+	p.eventually("it is drained", func() bool { return strings.Contains(p.output(), "drained by") })
+	p.touch("drained")
 	p.eventually("the job has ended", func() bool { return strings.Contains(p.output(), "ended with") })
 	if !strings.Contains(p.output(), "ended with 75") || !strings.Contains(p.output(), "drained by SIGUSR1 at node cpu2") {
 		t.Errorf("output:\n%s", p.output())
@@ -189,12 +192,16 @@ func TestSignalToTheSteps(t *testing.T) {
 func TestTermToTheSteps(t *testing.T) {
 	t.Parallel()
 	p := inSlurm(t, nil)
-	job := p.batch("for i in $(seq 24); do echo 'echo $JOBPOOL_SEQ >>ran; sleep 1'; done | jobpool --run run -j 1 --node-timeout 6s; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	job := p.batch("for i in $(seq 24); do echo 'echo $JOBPOOL_SEQ >>ran; [ $JOBPOOL_SEQ -le 6 ] || until [ -e replaced ]; do sleep 0.1; done; sleep 1'; done | jobpool --run run -j 1 --node-timeout 6s; echo ended with $?\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("tasks have ended", func() bool {
 		b, _ := os.ReadFile(filepath.Join(p.dir, "run", "joblog"))
 		return bytes.Count(b, []byte("\n")) > 2
 	})
 	p.slurm("scancel", "--signal=TERM", job)
+	p.eventually("the worker is replaced", func() bool {
+		return strings.Contains(p.output(), "its worker has ended: another one is started") || strings.Contains(p.output(), "ended with")
+	})
+	p.touch("replaced")
 	p.eventually("the job has ended", func() bool { return strings.Contains(p.output(), "ended with") })
 	if !strings.Contains(p.output(), "ended with 0") || !strings.Contains(p.output(), "its worker has ended: another one is started") {
 		t.Errorf("output:\n%s", p.output())
@@ -224,7 +231,7 @@ func TestReleaseIdleNodes(t *testing.T) {
 // scancel ends everything at once; what ran is run again by the next job.
 func TestCancelledJob(t *testing.T) {
 	p := inSlurm(t, nil)
-	job := p.batch("for i in 1 2 3 4; do echo 'sleep 60'; done | exec jobpool --run run -j 1 --term-grace 1\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
+	job := p.batch("for i in 1 2 3 4; do echo 'sleep 600'; done | exec jobpool --run run -j 1 --term-grace 1\n", "--partition=cpu", "--nodes=2", "--ntasks=2")
 	p.eventually("tasks run", func() bool { st := p.status(); return st != nil && st["running"].(float64) == 2 })
 	p.slurm("scancel", job)
 	p.noneLeft()

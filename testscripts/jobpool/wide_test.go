@@ -66,7 +66,11 @@ func TestOpenMPIOnFourNodes(t *testing.T) {
 	p.env = append(p.env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 		// The nodes of the cluster are this machine: their addresses would make them one.
 		"OMPI_MCA_if_base_do_not_resolve=1")
-	status, stdout, stderr := p.run("#JOBPOOL nodes=4\nmpirun.openmpi sh -c 'echo $SLURMD_NODENAME' | sort\nmpirun.openmpi ./pi 100000\n")
+	// Two mpirun at a time, in one temporary directory, make and remove one directory there, and now and then fail.
+	own := func(s string) string {
+		return `d=$(mktemp -d) && mpirun.openmpi --mca orte_tmpdir_base "$d" ` + s + `; e=$?; rm -rf "$d"; exit $e`
+	}
+	status, stdout, stderr := p.run("#JOBPOOL nodes=4\n" + own("sh -c 'echo $SLURMD_NODENAME' | sort") + "\n" + own("./pi 100000") + "\n")
 	if want := "cpu1\ncpu2\ngpu1\ngpu2\npi is 3.141593, by 4 ranks\n"; status != 0 || stdout != want {
 		t.Errorf("exit %d, printed %q; want %q: %s", status, stdout, want, stderr)
 	}

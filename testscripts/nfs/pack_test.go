@@ -26,7 +26,7 @@ func TestPackedTasks(t *testing.T) {
 	}
 	view(t, backing, agent)
 	view(t, backing, node)
-	configuration := fmt.Sprintf("queue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[2]s/pid\nslurm: {base: {partition: cpu, time: 5}, stop_wait: 30s, pack: {linger: 3s, jobs: 1, cpus: 4}}\n", agent, dir)
+	configuration := fmt.Sprintf("queue: spool:%[1]s/spool\ndata_dir: %[1]s/data\npid_file: %[2]s/pid\nslurm: {base: {partition: cpu, time: 5}, stop_wait: 10m, pack: {linger: 3s, jobs: 1, cpus: 4}}\n", agent, dir)
 	if err := os.WriteFile(filepath.Join(dir, "ponos.yaml"), []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}

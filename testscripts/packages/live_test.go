@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
@@ -19,6 +21,23 @@ import (
 type machine struct {
 	t   *testing.T
 	pid string // of its first process
+}
+
+// packageDatabase copies what dpkg knows of this machine, when no program changes it: another test may
+// install something at any time.
+func packageDatabase(t *testing.T) string {
+	t.Helper()
+	held, err := os.OpenFile("/var/lib/dpkg/lock-frontend", os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := unix.FcntlFlock(held.Fd(), unix.F_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "dpkg")
+	run(t, "cp", "-a", "/var/lib/dpkg", dir)
+	return dir
 }
 
 // boot starts a machine which sees shared as /run/shared.
@@ -31,7 +50,7 @@ func boot(t *testing.T, shared string) machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	c := exec.Command(filepath.Join(harness.Root(), "testscripts/packages/boot"), dir, shared)
+	c := exec.Command(filepath.Join(harness.Root(), "testscripts/packages/boot"), dir, shared, packageDatabase(t))
 	c.Stdout, c.Stderr = log, log
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.Start(); err != nil {

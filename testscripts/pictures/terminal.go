@@ -22,8 +22,8 @@ type terminal struct {
 	frames []frame
 }
 
-// patience limits a step.
-const patience = 60 * time.Second
+// patience limits a step, on a machine that is busy.
+const patience = 10 * time.Minute
 
 func open(s scene, home string, env []string) (*terminal, error) {
 	t := &terminal{socket: fmt.Sprintf("ponos-pictures-%d-%s", os.Getpid(), s.name)}

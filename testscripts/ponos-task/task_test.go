@@ -21,6 +21,8 @@ func TestTask(t *testing.T) {
 }
 
 func TestSlurm(t *testing.T) {
+	// A job that is preempted has this time to save, on a machine that is busy.
+	t.Setenv("PONOS_CLUSTER_KILLWAIT", "30")
 	cluster := harness.Cluster(t)
 	harness.Run(t, harness.Options{Dir: "slurm", Setup: func(env *testscript.Env) error {
 		for name, value := range cluster {

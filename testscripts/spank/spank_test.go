@@ -37,7 +37,7 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := cluster["SLURM_CONF"]
-	line := fmt.Sprintf("optional %s lfind=%s timeout=20\n", plugin, filepath.Join(harness.Bin, "lfind"))
+	line := fmt.Sprintf("optional %s lfind=%s timeout=600\n", plugin, filepath.Join(harness.Bin, "lfind"))
 	if err := os.WriteFile(filepath.Join(filepath.Dir(conf), "plugstack.conf.d/ponos.conf"), []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}

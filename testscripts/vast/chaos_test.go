@@ -77,9 +77,11 @@ var broken = map[string]func(c *chaos, i *server.Instance){
 		c.market.Break(server.Fault{Path: lists, Times: 1, Status: 429, Body: `{"detail":"API requests too frequent endpoint threshold=1.0"}`, Header: map[string]string{"Retry-After": "1"}})
 	},
 	"search quota": func(c *chaos, _ *server.Instance) {
-		c.market.Break(server.Fault{Path: "bundles", Times: 1, Status: 429, Body: `{"success":false,"error":"search_quota_exceeded","msg":"Daily search quota exceeded"}`,
+		mend := c.market.Break(server.Fault{Path: "bundles", Times: 1, Status: 429, Body: `{"success":false,"error":"search_quota_exceeded","msg":"Daily search quota exceeded"}`,
 			Header: map[string]string{"X-RateLimit-Reset": fmt.Sprint(c.market.RealNow().Add(2 * time.Second).Unix())}})
-		time.AfterFunc(2*time.Second, func() { c.forget("requests") }) // the vastai program does not tell the header: it would last until midnight
+		// The vastai program does not tell the header, and a search may come after that time: it would last until midnight.
+		time.AfterFunc(2*time.Second, mend)
+		time.AfterFunc(2300*time.Millisecond, func() { c.forget("requests") })
 	},
 	"odd list": func(c *chaos, _ *server.Instance) {
 		odd := []string{`{}`, `[]`, `<html>`, `{"success":true,"instances_found":0}`, `{"success":true,"instances":[],"total_instances":7,"next_token":null}`}

@@ -2,6 +2,8 @@ package vast
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +21,16 @@ func TestOneLogRefused(t *testing.T) {
 		w := newWorld(t, options{via: via})
 		w.offers(5)
 		slugs := []string{"one", "two", "three"}
+		refused := filepath.Join(w.dir, "refused") // none may end, or have its log read, before
 		for n, slug := range slugs {
-			w.task(slug, fmt.Sprintf("echo I am %s; sleep 1; exit %d", slug, n))
+			w.task(slug, fmt.Sprintf("until [ -e %s ]; do sleep 0.1; done; echo I am %s; exit %d", refused, slug, n))
 		}
 		w.until("they run", func() bool { return len(w.market.Alive()) == 3 })
 		sick := w.market.Alive()[0]
 		w.market.LogOf(sick.ID, notAuthorized)
+		if err := os.WriteFile(refused, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		said := w.settled(slugs...)
 		states := map[string]string{"one": "completed", "two": "failed", "three": "failed"}
 		for slug, want := range states {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,8 +20,10 @@ type scenario struct {
 	script  string
 	extra   string
 	prepare func(w *world)
-	// during is called while turns are taken, until it says that it is done.
+	// during is called while turns are taken, until it says that it is done. Wait has the script begin
+	// only then.
 	during func(w *world) bool
+	wait   bool
 	state  string
 	log    string // must be in the task's log
 	// instances is how many it takes; default: 1.
@@ -60,7 +63,7 @@ var scenarios = []scenario{
 	{name: "no contract in the answer", state: "completed", prepare: func(w *world) {
 		w.market.Break(server.Fault{Method: "PUT", Path: asks, Times: 1, After: true, Status: 200, Body: `{"success":true}`})
 	}},
-	{name: "odd and empty lists", script: "sleep 2; echo done", state: "completed", during: func(w *world) bool {
+	{name: "odd and empty lists", wait: true, script: "sleep 2; echo done", state: "completed", during: func(w *world) bool {
 		if _, ok := running(w); !ok {
 			return false
 		}
@@ -140,7 +143,7 @@ var scenarios = []scenario{
 	{name: "log cut", script: "seq 1000 5000; sleep 1; seq 5001 9999; echo done", state: "completed", log: "9998\n9999\ndone\n", prepare: func(w *world) {
 		w.market.Do(func() { w.market.Truncate = 2000 })
 	}},
-	{name: "host offline for a while", script: "sleep 2; echo done", state: "completed", during: func(w *world) bool {
+	{name: "host offline for a while", wait: true, state: "completed", during: func(w *world) bool {
 		i, ok := running(w)
 		if !ok {
 			return false
@@ -227,12 +230,19 @@ func TestScenarios(t *testing.T) {
 				if s.script == "" {
 					s.script = "echo done"
 				}
+				moment := filepath.Join(w.dir, "moment")
+				if s.wait {
+					s.script = "until test -e " + moment + "; do sleep 0.1; done; " + s.script
+				}
 				w.task("task", s.script)
 				if s.prepare != nil {
 					s.prepare(w)
 				}
 				if s.during != nil {
 					w.until("the moment of the scenario", func() bool { return s.during(w) })
+				}
+				if err := os.WriteFile(moment, nil, 0o644); err != nil {
+					t.Fatal(err)
 				}
 				w.settled("task")
 				if got := w.state("task"); got != s.state {
@@ -285,7 +295,7 @@ func TestStateLost(t *testing.T) {
 	if err := os.RemoveAll(w.dir + "/data/state/vast"); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"tasks", "done", "known.jsonl"} {
+	for _, dir := range []string{"tasks", "done", "submitted", "known.jsonl"} {
 		if err := os.RemoveAll(w.dir + "/data/state/" + dir); err != nil {
 			t.Fatal(err)
 		}

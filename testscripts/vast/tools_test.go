@@ -203,6 +203,8 @@ func TestConfiguration(t *testing.T) {
 		"  viaa: api\n":                                `vast_api.viaa: unknown key; did you mean "via"?`,
 		"  api_key: x\n":                               "api_key is set as well",
 		"  extra_env: {A B: x}\n":                      "invalid variable name",
+		"  extra_env: {1A: x}\n":                       "invalid variable name",
+		"  extra_env: {A: \"a\\0b\"}\n":                "vast_api.extra_env: A: the value contains a null byte",
 		"  max_runtime: 0s\n":                          "an instance costs money",
 		"  checkpoint_load: x\n":                       "checkpoint_load and checkpoint_save go together",
 		"  checkpoint_load: x\n  checkpoint_save: x\n": "there is no checkpoint_store",

@@ -45,7 +45,7 @@ type world struct {
 	others int // instances that are somebody else's
 
 	said    strings.Builder // all that the tools have printed
-	slowest time.Duration   // of the turns
+	slowest time.Duration   // of the turns, each from the end of the one before
 }
 
 // settings of a test: short times, as nothing is far away.
@@ -209,10 +209,11 @@ func (w *world) until(what string, condition func() bool) string {
 	w.t.Helper()
 	all := ""
 	const bound = harness.Patience // other tests take their time beside
-	for deadline := time.Now().Add(bound); ; {
-		start := time.Now()
+	last := time.Now()
+	for deadline := last.Add(bound); ; {
 		out, errs, _ := w.run(turn)
-		w.slowest = max(w.slowest, time.Since(start))
+		w.slowest = max(w.slowest, time.Since(last)) // with what comes between two turns: this test may be kept waiting as well
+		last = time.Now()
 		all += out + errs
 		if condition() {
 			return all

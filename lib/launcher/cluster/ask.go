@@ -80,7 +80,8 @@ func (a Asker) Ask(ctx context.Context) (*Snapshot, error) {
 		what string
 		err  error
 	}{
-		{"accounts and QoS are", accountingErr}, {"the configuration is", configErr}, {"licenses are", licensesErr}, {"reservations are", reservationsErr},
+		{"accounts and QoS are", accountingErr}, {"the configuration is", configErr},
+		{"licenses are", licensesErr}, {"reservations are", reservationsErr},
 	} {
 		if f.err != nil {
 			notes = append(notes, fmt.Sprintf("%s not known: %v", f.what, f.err))

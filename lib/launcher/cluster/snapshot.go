@@ -34,7 +34,8 @@ type Snapshot struct {
 // Admission returns the model of Slurm's rules for this user's jobs.
 func (s *Snapshot) Admission() *admission.Cluster {
 	return &admission.Cluster{
-		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts, Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
+		Partitions: s.Partitions, QOS: s.QOS, Associations: s.Associations, Accounts: s.Accounts,
+		Licenses: s.Licenses, Reservations: s.Reservations, Config: s.Config,
 		User: s.User, Groups: s.UserGroups, Host: s.Host, DefaultAccount: s.DefaultAccount, Known: s.Known,
 	}
 }
@@ -106,7 +107,10 @@ func GroupNodes(nodes []slurm.Node) []Group {
 		if !ok {
 			i = len(groups)
 			index[k] = i
-			groups = append(groups, Group{Partitions: k.partitions, Features: k.features, GRES: k.gres, CPUs: int(k.cpus), Memory: k.memory, Disk: k.disk})
+			groups = append(groups, Group{
+				Partitions: k.partitions, Features: k.features, GRES: k.gres,
+				CPUs: int(k.cpus), Memory: k.memory, Disk: k.disk,
+			})
 			hosts = append(hosts, nil)
 		}
 		groups[i].Count++

@@ -85,7 +85,8 @@ func (d *decoder) checkRegexes(e *Entry, features map[string]bool) {
 			}
 			at := &yaml.Node{Line: r.Line, Column: r.Column}
 			if len(m[0]) < len(f) {
-				d.add(at, true, `end it with "$" if that is not meant`, "features_regex: %q matches only the beginning of the feature %q", r.Text, f)
+				d.add(at, true, `end it with "$" if that is not meant`,
+					"features_regex: %q matches only the beginning of the feature %q", r.Text, f)
 			}
 			if r.Memory > 0 && m[r.Memory] != "" {
 				if _, err := unit.Size(m[r.Memory]); err != nil {

@@ -316,7 +316,8 @@ func (d *decoder) size(to *int64, what string) func(*yaml.Node) {
 			return
 		}
 		if size > 0 && !unit.HasUnit(n.Value) {
-			d.add(n, true, fmt.Sprintf("did you mean %sG or %sMiB?", n.Value, n.Value), "%s has no unit and is taken as %s bytes", what, n.Value)
+			d.add(n, true, fmt.Sprintf("did you mean %sG or %sMiB?", n.Value, n.Value),
+				"%s has no unit and is taken as %s bytes", what, n.Value)
 		}
 		*to = size
 	}

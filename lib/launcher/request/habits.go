@@ -9,14 +9,21 @@ import (
 // habits maps words of sbatch and other tools to a hint about the term to use here.
 var habits = map[string]string{
 	"time": "write duration=4h", "walltime": "write duration=4h", "timelimit": "write duration=4h", "t": "write duration=4h",
-	"mem": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)", "memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
-	"ram": "main memory is written cpu(mem=16G)", "vram": "write cuda(mem=16G)", "cpus": "write cpu(cores=4)", "cores": "write cpu(cores=4)", "ncpus": "write cpu(cores=4)",
-	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)", "gpus": "write gpu() * 2", "ngpus": "write gpu() * 2", "gpus_per_node": "write gpu() * 2",
-	"ntasks": "write tasks=4", "n": "write tasks=4", "ntasks_per_node": "write tasks=4", "node": "write nodes=2", "nnodes": "write nodes=2", "queue": "write partition=NAME",
-	"constraint": "write feature=NAME", "features": "write feature=NAME", "nodelist": "write host=NAME", "exclude": "write host!=NAME", "tmp": "write disk=100G",
-	"tmpdisk": "write disk=100G", "model": "write cuda(model=a100)", "cc": "write cuda(cc>=8.0)", "accelerator": "write gpu() or cuda(model=a100)",
-	"mem_per_cpu": "write cpu(mem=16G) for the memory of each node", "and": `terms are joined by "&"`, "or": `alternatives are separated by "|"`,
-	"not": "write partition!=NAME", "spot": "write preemptible=no, or leave it out",
+	"mem":    "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
+	"memory": "main memory is written cpu(mem=16G), that of a GPU cuda(mem=16G)",
+	"ram":    "main memory is written cpu(mem=16G)", "vram": "write cuda(mem=16G)",
+	"mem_per_cpu": "write cpu(mem=16G) for the memory of each node",
+	"cpus":        "write cpu(cores=4)", "cores": "write cpu(cores=4)", "ncpus": "write cpu(cores=4)",
+	"cpus_per_task": "write cpu(cores=4)", "c": "write cpu(cores=4)",
+	"gpus": "write gpu() * 2", "ngpus": "write gpu() * 2", "gpus_per_node": "write gpu() * 2",
+	"ntasks": "write tasks=4", "n": "write tasks=4", "ntasks_per_node": "write tasks=4",
+	"node": "write nodes=2", "nnodes": "write nodes=2", "queue": "write partition=NAME",
+	"constraint": "write feature=NAME", "features": "write feature=NAME",
+	"nodelist": "write host=NAME", "exclude": "write host!=NAME",
+	"tmp": "write disk=100G", "tmpdisk": "write disk=100G",
+	"model": "write cuda(model=a100)", "cc": "write cuda(cc>=8.0)", "accelerator": "write gpu() or cuda(model=a100)",
+	"and": `terms are joined by "&"`, "or": `alternatives are separated by "|"`, "not": "write partition!=NAME",
+	"spot": "write preemptible=no, or leave it out",
 }
 
 // habit returns the error for such a word.

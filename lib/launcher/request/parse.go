@@ -25,8 +25,8 @@ const (
 
 // terms are the words with which a term can begin, for messages.
 var terms = []string{
-	"cuda", "gpu", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license", "exclusive", "preemptible",
-	"cpus_per_gpu", "mem_per_gpu", "partition", "feature", "qos", "account", "host",
+	"cuda", "gpu", "mps", "rocm", "xpu", "cpu", "duration", "deadline", "nodes", "tasks", "disk", "gres", "license",
+	"exclusive", "preemptible", "cpus_per_gpu", "mem_per_gpu", "partition", "feature", "qos", "account", "host",
 }
 
 const wantTerm = "cuda(...), gpu(...), cpu(...), duration=..., nodes=..., partition=..., feature=... or \"(\""
@@ -110,7 +110,8 @@ func (p *parser) both() ([]Alternative, error) {
 			return nil, err
 		}
 		if p.terms += len(all) * len(parts); len(all)*len(parts) > maxAlternatives || p.terms > maxTerms {
-			return nil, p.fail(start, fmt.Sprintf("the request has more than %d alternatives or %d terms", maxAlternatives, maxTerms), "", "")
+			what := fmt.Sprintf("the request has more than %d alternatives or %d terms", maxAlternatives, maxTerms)
+			return nil, p.fail(start, what, "", "")
 		}
 		var joined []Alternative
 		for _, a := range all {
@@ -316,7 +317,8 @@ func (p *parser) duration() (time.Duration, error) {
 		name := p.span(unicode.IsLetter)
 		p.pos += len(name)
 		if name == "" {
-			return 0, p.fail(at, fmt.Sprintf("the duration %s has no unit", number), unit.DurationUnits, fmt.Sprintf("%sh is hours, %smin minutes", number, number))
+			return 0, p.fail(at, fmt.Sprintf("the duration %s has no unit", number), unit.DurationUnits,
+				fmt.Sprintf("%sh is hours, %smin minutes", number, number))
 		}
 		length, ok := unit.DurationUnit(name)
 		if !ok {
@@ -350,7 +352,8 @@ func (p *parser) size() (int64, error) {
 	p.pos += len(name)
 	scale, ok := unit.SizeUnit(name)
 	if !ok {
-		return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.SizeUnits, suggest(name, []string{"G", "GB", "GiB", "M", "MB", "MiB", "T", "TiB", "K", "KiB"}))
+		units := []string{"G", "GB", "GiB", "M", "MB", "MiB", "T", "TiB", "K", "KiB"}
+		return 0, p.fail(at, fmt.Sprintf("unknown unit %q", name), unit.SizeUnits, suggest(name, units))
 	}
 	n, err := unit.Multiply(number, scale)
 	if err != nil {

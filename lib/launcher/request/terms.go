@@ -134,7 +134,8 @@ func (p *parser) models(g *GPU) error {
 			return err
 		}
 		if model, n, found := strings.Cut(name, ":"); found && isNumber(n) && p.text[start] != '"' && p.text[start] != '\'' {
-			return p.fail(start, fmt.Sprintf("invalid model %q", name), "a name such as a100", fmt.Sprintf("write the number at the end: cuda(model=%s) * %s", model, n))
+			return p.fail(start, fmt.Sprintf("invalid model %q", name), "a name such as a100",
+				fmt.Sprintf("write the number at the end: cuda(model=%s) * %s", model, n))
 		}
 		names = []string{name}
 	}
@@ -172,7 +173,8 @@ func (p *parser) amount(word string) (Alternative, error) {
 		return Alternative{}, p.fail(start, "GPUs are requested separately", "another name", "write gpu(), or gpu(model=a100) * 2")
 	}
 	if name, n, found := strings.Cut(x.Name, ":"); found && isNumber(n) {
-		return Alternative{}, p.fail(start, fmt.Sprintf("%q has a number in it", x.Name), "a name", fmt.Sprintf("write %s(%s) * %s", kind, name, n))
+		return Alternative{}, p.fail(start, fmt.Sprintf("%q has a number in it", x.Name), "a name",
+			fmt.Sprintf("write %s(%s) * %s", kind, name, n))
 	}
 	if strings.ContainsFunc(x.Name, func(r rune) bool { return !isGRES(r) }) {
 		return Alternative{}, p.fail(start, "invalid name", "letters, digits and _.:@/-", "")

@@ -81,7 +81,9 @@ func describe(binaries []string, version string) (document, error) {
 		}
 	}
 	d := document{Format: "CycloneDX", Spec: "1.5", Version: 1}
-	d.Metadata.Component = component{Type: "application", Ref: "ponos", Name: ours, Version: version, PURL: "pkg:golang/" + ours + "@" + version}
+	d.Metadata.Component = component{
+		Type: "application", Ref: "ponos", Name: ours, Version: version, PURL: "pkg:golang/" + ours + "@" + version,
+	}
 	d.Components = slices.SortedFunc(maps.Values(found), func(a, b component) int { return cmp.Compare(a.Ref, b.Ref) })
 	return d, nil
 }

@@ -4,6 +4,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -25,7 +28,7 @@ import (
 )
 
 // maxRequest limits the length of a line.
-const maxRequest = 4 << 20
+const maxRequest = 8 << 20
 
 // maxAnswers limits the bytes that wait for a program that does not read.
 const maxAnswers = 64 << 20
@@ -40,6 +43,10 @@ type Server struct {
 	listener net.Listener
 	path     string
 	done     chan struct{}
+
+	mu      sync.Mutex
+	clients map[*client]bool
+	served  sync.WaitGroup // by their writers
 }
 
 // at returns a path that is short enough for a socket, however long the directory's path is.
@@ -66,16 +73,52 @@ func Listen(dir string, base pool.Spec) (*Server, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	s := &Server{Requests: make(chan *scheduler.Request), listener: l, path: filepath.Join(dir, journal.Socket), done: make(chan struct{})}
+	s := &Server{Requests: make(chan *scheduler.Request), listener: l, path: filepath.Join(dir, journal.Socket),
+		done: make(chan struct{}), clients: map[*client]bool{}}
 	go s.accept(base)
 	return s, nil
 }
 
-// Close ends all connections and removes the socket.
+// lastAnswers limits the time for which Close waits for programs that do not read.
+const lastAnswers = time.Second
+
+// Close removes the socket, and ends all connections when the answers that were given have been sent.
 func (s *Server) Close() {
 	close(s.done)
 	s.listener.Close()
 	_ = os.Remove(s.path)
+	s.mu.Lock()
+	for c := range s.clients {
+		c.end()
+	}
+	s.mu.Unlock()
+	sent := make(chan struct{})
+	go func() { s.served.Wait(); close(sent) }()
+	select {
+	case <-sent:
+	case <-time.After(lastAnswers):
+	}
+}
+
+// add keeps a connection for Close, unless the pool has ended.
+func (s *Server) add(c *client) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.done:
+		return false
+	default:
+	}
+	s.clients[c] = true
+	s.served.Add(1)
+	return true
+}
+
+func (s *Server) remove(c *client) {
+	s.mu.Lock()
+	delete(s.clients, c)
+	s.mu.Unlock()
+	s.served.Done()
 }
 
 func (s *Server) accept(base pool.Spec) {
@@ -101,10 +144,27 @@ type client struct {
 	closed bool
 }
 
+// decode reads a request. What is not UTF-8 is an error, as it would be decoded to other text.
+func decode(line []byte, r *scheduler.Request) error {
+	if !utf8.Valid(line) {
+		return errors.New("not valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	return d.Decode(r)
+}
+
 func (s *Server) serve(conn net.Conn, base pool.Spec) {
 	c := &client{c: conn}
 	c.ready.L = &c.mu
-	go c.write()
+	if !s.add(c) {
+		conn.Close()
+		return
+	}
+	go func() {
+		defer s.remove(c)
+		c.write()
+	}()
 	in := bufio.NewScanner(conn)
 	in.Buffer(make([]byte, 0, 64<<10), maxRequest)
 	for in.Scan() {
@@ -112,9 +172,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 			continue
 		}
 		r := &scheduler.Request{Base: &base, Answer: c.answer}
-		d := json.NewDecoder(strings.NewReader(in.Text()))
-		d.DisallowUnknownFields()
-		if err := d.Decode(r); err != nil {
+		if err := decode(in.Bytes(), r); err != nil {
 			var who struct{ Tag string } // for which request the error is
 			_ = json.Unmarshal(in.Bytes(), &who)
 			c.expect(1)
@@ -130,7 +188,7 @@ func (s *Server) serve(conn net.Conn, base pool.Spec) {
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
 		c.expect(1)
-		c.answer(&scheduler.Answer{Error: "request is longer than 4 MiB"})
+		c.answer(&scheduler.Answer{Error: "request is longer than 8 MiB"})
 	}
 	c.mu.Lock() // requests that were received are still answered
 	c.closed = true
@@ -165,6 +223,14 @@ func (c *client) answer(a *scheduler.Answer) {
 		c.c.Close() // the program does not read
 	}
 	c.ready.Signal()
+}
+
+// end has the connection closed when its answers have been sent. Requests without one get none.
+func (c *client) end() {
+	c.mu.Lock()
+	c.closed, c.open = true, 0
+	c.ready.Signal()
+	c.mu.Unlock()
 }
 
 func (c *client) write() {
@@ -206,7 +272,9 @@ func NewClient(s Stream) *Client { return &Client{s, bufio.NewReaderSize(s, 64<<
 func Dial(dir string) (*Client, error) {
 	path, done, err := at(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "no run in %q", dir), "name its directory with --run, or call this where it was started")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Unavailable, "no run in %q", dir),
+			"name its directory with --run, or call this where it was started")
 	}
 	if err != nil {
 		return nil, fault.Errorf(fault.Unavailable, "run directory: %w", err)
@@ -217,7 +285,9 @@ func Dial(dir string) (*Client, error) {
 		return NewClient(c.(*net.UnixConn)), nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "run directory %q: permission denied", dir), "only the user who started the run can control it")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Unavailable, "run directory %q: permission denied", dir),
+			"only the user who started the run can control it")
 	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
@@ -230,7 +300,21 @@ func Dial(dir string) (*Client, error) {
 			return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
 		}
 	}
-	return nil, fault.Hint(err, "its run has ended")
+	return nil, fault.Hint(err, howEnded(dir))
+}
+
+// howEnded says how the run of a directory has ended, as far as its journal can be read.
+func howEnded(dir string) string {
+	text := "its run has ended"
+	h, err := journal.Load(dir)
+	if err != nil {
+		return text
+	}
+	text += fmt.Sprintf(": %d done, %d failed or cancelled", h.Count(journal.OK), h.Count(journal.Ended))
+	if n := h.Count(journal.Started); n > 0 {
+		text += fmt.Sprintf(", %d without a known end: repeat its command with --resume", n)
+	}
+	return text
 }
 
 // AwayError reports that the scheduler is on another host; Job and Node are empty unless that is a
@@ -265,18 +349,55 @@ func (c *Client) Send(r *scheduler.Request) error {
 	return err
 }
 
-// Raw copies lines to the scheduler and answers to w, until all are answered.
+// requests are lines that are sent to the scheduler.
+type requests struct {
+	in      *bufio.Reader
+	to      io.Writer
+	drained atomic.Bool // one of them asks for the end of the pool
+}
+
+// send copies the lines until their end.
+func (r *requests) send() error {
+	for begin := true; ; {
+		part, err := r.in.ReadSlice('\n')
+		whole := !errors.Is(err, bufio.ErrBufferFull)
+		if begin && whole && bytes.Contains(part, []byte("drain")) {
+			var q struct{ Op string }
+			if json.Unmarshal(part, &q) == nil && q.Op == "drain" {
+				r.drained.Store(true)
+			}
+		}
+		if _, err := r.to.Write(part); err != nil {
+			return err
+		}
+		if err != nil && whole {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		begin = whole
+	}
+}
+
+// Raw copies lines to the scheduler and answers to w, until all are answered. That the pool ends before
+// the lines do is an error, unless one of them asked for it.
 func (c *Client) Raw(r io.Reader, w io.Writer) error {
+	lines := &requests{in: bufio.NewReaderSize(r, 64<<10), to: c.c}
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(c.c, r)
-		sent <- err
+		sent <- lines.send()
 		_ = c.c.CloseWrite() // upon which the other side closes the connection
 	}()
-	if _, err := io.Copy(w, c.in); errors.Is(err, syscall.ECONNRESET) {
-		return fault.Errorf(fault.Unavailable, ended)
-	} else if err != nil {
+	_, err := io.Copy(w, c.in)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		return err
+	}
+	if lines.drained.Load() {
+		return nil
+	}
+	if err != nil {
+		return fault.Errorf(fault.Unavailable, ended)
 	}
 	select {
 	case err := <-sent:

@@ -53,7 +53,10 @@ func newDependencies(track bool, names Names) dependencies {
 	if names == nil {
 		names = memory{}
 	}
-	return dependencies{ids: map[string]string{}, ended: names, waits: map[string][]*dependent{}, tasks: map[int64]*dependent{}, track: track}
+	return dependencies{
+		ids: map[string]string{}, ended: names, track: track,
+		waits: map[string][]*dependent{}, tasks: map[int64]*dependent{},
+	}
 }
 
 // add makes the id of a task known; false if it is in use.

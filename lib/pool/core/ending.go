@@ -54,7 +54,8 @@ func (c *Core) noNode() bool {
 	if c.awaited() {
 		return false
 	}
-	if c.orphaned > 0 && slices.ContainsFunc(c.orphans, func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }) {
+	talking := func(w *Worker) bool { return len(w.attempts) > 0 && c.now.Sub(w.since) < lastWords }
+	if c.orphaned > 0 && slices.ContainsFunc(c.orphans, talking) {
 		return false
 	}
 	if c.opening > 0 || slices.ContainsFunc(c.workers, func(w *Worker) bool { return w.State == Ready || w.ending }) {
@@ -164,9 +165,10 @@ func (c *Core) signal(s syscall.Signal) {
 		default:
 			c.stopExplicitly(Killing, "interrupted", code)
 		}
-	case syscall.SIGTERM, syscall.SIGHUP:
+	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 		c.explicit = false // it comes after all that was before
-		c.stopExplicitly(Stopping, "ended by "+map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP"}[s], 128+int(s))
+		names := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
+		c.stopExplicitly(Stopping, "ended by "+names[s], 128+int(s))
 	case syscall.SIGUSR1:
 		c.drain("drained by SIGUSR1")
 	}

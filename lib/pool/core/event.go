@@ -204,7 +204,7 @@ type Result struct {
 
 // The effects.
 type (
-	// Connect is to reach a worker within a time.
+	// Connect is to reach a worker, which is to answer within a time.
 	Connect struct {
 		Worker *Worker
 		Within time.Duration

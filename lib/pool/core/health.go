@@ -176,7 +176,8 @@ func (c *Core) convict(n *Node) {
 	if w := n.Worker; w == nil || !c.elsewhere(n, &pool.Spec{}) {
 		return
 	}
-	c.quarantine(n, fmt.Sprintf("%.0f of the last %.0f tasks failed there, and %d of these succeeded elsewhere", n.bad, n.good+n.bad, n.against))
+	c.quarantine(n, fmt.Sprintf("%.0f of the last %.0f tasks failed there, and %d of these succeeded elsewhere",
+		n.bad, n.good+n.bad, n.against))
 }
 
 func (c *Core) quarantine(n *Node, why string) {

@@ -81,7 +81,10 @@ func (c *Core) set(w *Worker, s State) {
 
 // plan schedules a connection to a node, with a time limit for its answer.
 func (c *Core) plan(n *Node, at time.Time, limit time.Duration) {
-	n.Worker = &Worker{Node: n, State: Planned, until: at, deadline: at.Add(limit), attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{}}
+	n.Worker = &Worker{
+		Node: n, State: Planned, until: at, deadline: at.Add(limit),
+		attempts: map[int64]*attempt{}, shared: map[int64]*attempt{}, backlog: map[pool.Need][]*attempt{},
+	}
 	c.opening++
 }
 
@@ -164,7 +167,9 @@ func (c *Core) connected(w *Worker, hello *wire.Hello) {
 
 // admit lets a worker have tasks once those of its predecessor have ended.
 func (c *Core) admit(w *Worker) {
-	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, func(o *Worker) bool { return o.Name() == w.Name() }) || c.crowded(w) || len(w.Node.unswept) > 0 {
+	namesake := func(o *Worker) bool { return o.Name() == w.Name() }
+	if w.State != Waiting || w.check != checked || slices.ContainsFunc(w.await, namesake) ||
+		c.crowded(w) || len(w.Node.unswept) > 0 {
 		return
 	}
 	c.set(w, Ready)
@@ -195,7 +200,7 @@ func (c *Core) checkWorkers() {
 		}
 		w.tries++
 		c.set(w, Connecting)
-		c.do(Connect{w, w.deadline.Sub(c.now)})
+		c.do(Connect{w, max(w.deadline.Sub(c.now), w.answer)})
 	}
 	c.loseSilent()
 	for _, w := range slices.Clone(c.orphans) {
@@ -331,6 +336,7 @@ func (c *Core) reconnect(n *Node, w *Worker, died bool) {
 		pause = []time.Duration{time.Second, 10 * time.Second, time.Minute}[min(n.reconnects-1, 2)]
 	}
 	c.plan(n, c.now.Add(pause), time.Second)
+	n.Worker.answer = c.ConnectTimeout // it is not tried again, but may be as slow to answer as the first one
 }
 
 // workerGone is called when nothing is left of a worker.
@@ -544,7 +550,8 @@ func (c *Core) ofOrphan(t *pool.Task, past Past) bool {
 // unclaimed reports whether workers of earlier runs may have tasks running that were not read yet.
 func (c *Core) unclaimed() bool {
 	for _, w := range c.prior {
-		if w.State != Detached || slices.ContainsFunc(slices.Collect(maps.Keys(w.spool.running)), func(seq int64) bool { return w.attempts[seq] == nil }) {
+		unread := func(seq int64) bool { return w.attempts[seq] == nil }
+		if w.State != Detached || slices.ContainsFunc(slices.Collect(maps.Keys(w.spool.running)), unread) {
 			return true
 		}
 	}

@@ -75,8 +75,9 @@ func (c *Core) Status(now time.Time) *Status {
 	c.now = now
 	s := &c.stats
 	st := &Status{
-		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost, Cancelled: s.cancelled,
-		Skipped: s.skipped, Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps), Held: len(c.onHold), Lost: s.lost,
+		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
+		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
+		Waiting:   c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -150,14 +151,18 @@ func (c *Core) List(most int) []TaskInfo {
 		out = append(out, i)
 	}
 	for _, s := range c.sweeps {
-		out = append(out, TaskInfo{Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(), Reason: "its command has ended; its remaining processes on other nodes are being ended"})
+		out = append(out, TaskInfo{
+			Task: s.attempt.task, State: "ending", Node: s.attempt.nodeNames(),
+			Reason: "its command has ended; its remaining processes on other nodes are being ended",
+		})
 	}
 	for _, p := range c.onHold {
 		out = append(out, TaskInfo{Task: p.task, State: "held", Node: p.result.Node, Reason: "it " + p.result.Describe()})
 	}
 	for _, n := range c.nodes {
 		for _, p := range n.held {
-			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: "it " + p.result.Describe() + ", as did the last tasks there"})
+			reason := "it " + p.result.Describe() + ", as did the last tasks there"
+			out = append(out, TaskInfo{Task: p.task, State: "judging", Node: n.Spec.Name, Reason: reason})
 		}
 	}
 	for _, w := range c.orphans {

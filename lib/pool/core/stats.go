@@ -298,7 +298,8 @@ func (c *Core) Summary() *Summary {
 	r := &Summary{
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
-		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures, JournalOK: !c.paused, HandedOver: c.handing,
+		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures,
+		JournalOK: !c.paused, HandedOver: c.handing,
 	}
 	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
 	for _, l := range reasons {

@@ -97,7 +97,8 @@ func (c *Core) push(t *pool.Task) {
 
 // schedule starts all tasks that can start.
 func (c *Core) schedule() {
-	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 || len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
+	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 ||
+		len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}
 	c.pool.Hold = c.Shared != (pool.Named{}) && c.unclaimed()
@@ -490,7 +491,9 @@ func (c *Core) Knows(seq int64) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return s.attempt.task.Seq == seq }) || slices.ContainsFunc(c.undecided, func(l *undecided) bool { return l.task.Seq == seq }) || c.pool.Find(seq) != nil
+	return slices.ContainsFunc(c.sweeps, func(s *sweeping) bool { return s.attempt.task.Seq == seq }) ||
+		slices.ContainsFunc(c.undecided, func(l *undecided) bool { return l.task.Seq == seq }) ||
+		c.pool.Find(seq) != nil
 }
 
 func (c *Core) newResult(node string, d *wire.Done) *Result {

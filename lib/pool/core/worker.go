@@ -66,6 +66,7 @@ type Worker struct {
 	shared   map[int64]*attempt       // of other workers, which have a part of the node
 	until    time.Time                // Planned: when to try; orphans: when its leases end
 	deadline time.Time                // for reaching it
+	answer   time.Duration            // how long it may take to answer, even if that is after the deadline
 	tries    int
 	heard    time.Time
 	granted  time.Time // the last lease
@@ -310,7 +311,8 @@ const idleBefore = 5 * time.Second
 // releaseIdle gives back nodes that will not be needed any more: nothing waits, and nothing runs
 // there. The node of the scheduler stays, as the job ends with it.
 func (c *Core) releaseIdle(needed map[*Worker]bool) {
-	if !c.ReleaseIdle || !c.eof || c.pool.Waiting() > 0 || c.deps.waiting() > 0 || len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.Serve || c.opening > 0 || c.now.Before(c.releaseAt) {
+	if !c.ReleaseIdle || !c.eof || c.Serve || c.opening > 0 || c.pool.Waiting() > 0 || c.deps.waiting() > 0 ||
+		len(c.onHold)+c.orphaned+len(c.trials) > 0 || c.now.Before(c.releaseAt) {
 		return
 	}
 	var idle []*Worker

@@ -11,11 +11,12 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // Addition are tasks for a run that has begun.
 type Addition struct {
-	Text string            `json:"text"`            // as the input of a run: one command per line
+	Text wire.Text         `json:"text"`            // as the input of a run: one command per line
 	JSON bool              `json:"jsonl,omitempty"` // or one object per line
 	Set  map[string]string `json:"set,omitempty"`   // what they need, by the names of [Set]
 }
@@ -123,7 +124,7 @@ func (a *Addition) open(base pool.Spec, shell bool) (*Reader, error) {
 			return nil, err
 		}
 	}
-	return Open(strings.NewReader(a.Text), nil, Options{JSON: a.JSON, Base: base, Shell: shell, Name: "standard input"})
+	return Open(strings.NewReader(string(a.Text)), nil, Options{JSON: a.JSON, Base: base, Shell: shell, Name: "standard input"})
 }
 
 // Add appends tasks to the file, and returns how many. If one of them cannot be read, none

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // rest reads tasks to the end: their numbers and texts.
@@ -86,7 +87,7 @@ func FuzzAddition(f *testing.F) {
 	f.Add(`{"cmd":"a","after":["b"]}`, true)
 	f.Fuzz(func(t *testing.T, text string, object bool) {
 		g := Grow(nil, filepath.Join(t.TempDir(), "added"), pool.Spec{Need: pool.Need{CPUs: 1}}, true)
-		n, err := g.Add(&Addition{Text: text, JSON: object})
+		n, err := g.Add(&Addition{Text: wire.Text(text), JSON: object})
 		if err != nil {
 			return
 		}

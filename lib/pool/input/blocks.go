@@ -58,7 +58,9 @@ func NewBlocks(r io.Reader, c Cut, o Options) (*Blocks, error) {
 		all = append(all[:len(all):len(all)], b.tag.words...)
 	}
 	if _, some := positions(all); some {
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "--pipe: no argument to put in place of {}"), "the command reads its block from standard input")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Usage, "--pipe: no argument to put in place of {}"),
+			"the command reads its block from standard input")
 	}
 	spec := o.Base
 	spec.Argv, spec.SlotMark = !b.tmpl.line, b.tmpl.slot

@@ -53,6 +53,8 @@ func TestInput(t *testing.T) {
 		want     string
 	}{
 		{"lines", "a b\r\n\n  \n# note\nc 'd'\nlast", Options{}, "1 \"a b\"\n2 \"c 'd'\"\n3 \"last\"\n"},
+		{"byte order mark", "\ufeff#JOBPOOL cpus=2\r\na\r\n\ufeffb\r\n", Options{}, "1 \"a\" 2 CPUs\n2 \"\\ufeffb\" 2 CPUs\n"},
+		{"byte order mark of data", "\ufeffa\x00", Options{Null: true}, "1 \"\\ufeffa\"\n"},
 		{"nul", "a\nb\x00#c\x00\x00", Options{Null: true}, "1 \"a\\nb\"\n2 \"#c\"\n"},
 		{
 			"directives", "a\n#JOBPOOL cpus=4 gpus=1 mem=2G timeout=1m\nb\n #JOBPOOL cpus=2\nc\n#JOBPOOL reset\nd\n#JOBPOOLX\n", Options{},

@@ -10,30 +10,32 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // Object is a task as JSON.
 type Object struct {
-	ID       jsonText          `json:"id,omitempty"`
-	Cmd      string            `json:"cmd,omitempty"`
-	Argv     []string          `json:"argv,omitempty"`
-	CPUs     *jsonText         `json:"cpus,omitempty"`
-	GPUs     *jsonText         `json:"gpus,omitempty"`
-	Mem      *jsonSize         `json:"mem,omitempty"`
-	Nodes    *jsonText         `json:"nodes,omitempty"`
-	Need     *jsonNeed         `json:"need,omitempty"`
-	Timeout  *jsonText         `json:"timeout,omitempty"`
-	Time     *jsonText         `json:"time,omitempty"`
-	Priority *jsonText         `json:"priority,omitempty"`
-	Cwd      *string           `json:"cwd,omitempty"`
-	Env      map[string]string `json:"env,omitempty"`
-	After    jsonList          `json:"after,omitempty"`
-	Stdin    string            `json:"stdin,omitempty"`
-	Tag      string            `json:"tag,omitempty"`
-	Capture  bool              `json:"capture,omitempty"`
+	ID       jsonText             `json:"id,omitempty"`
+	Cmd      wire.Text            `json:"cmd,omitempty"`
+	Argv     []wire.Text          `json:"argv,omitempty"`
+	CPUs     *jsonText            `json:"cpus,omitempty"`
+	GPUs     *jsonText            `json:"gpus,omitempty"`
+	Mem      *jsonSize            `json:"mem,omitempty"`
+	Nodes    *jsonText            `json:"nodes,omitempty"`
+	Need     *jsonNeed            `json:"need,omitempty"`
+	Timeout  *jsonText            `json:"timeout,omitempty"`
+	Time     *jsonText            `json:"time,omitempty"`
+	Priority *jsonText            `json:"priority,omitempty"`
+	Cwd      *wire.Text           `json:"cwd,omitempty"`
+	Env      map[string]wire.Text `json:"env,omitempty"`
+	After    jsonList             `json:"after,omitempty"`
+	Stdin    wire.Text            `json:"stdin,omitempty"`
+	Tag      string               `json:"tag,omitempty"`
+	Capture  bool                 `json:"capture,omitempty"`
 }
 
 // Set sets what is not empty.
@@ -159,6 +161,9 @@ func (l *jsonList) UnmarshalJSON(b []byte) error {
 }
 
 func (in *Reader) fromJSON(text string) (*pool.Task, error) {
+	if !utf8.ValidString(text) { // it would be decoded to another command
+		return nil, errors.New(`not a task: not valid UTF-8: use {"b64":"..."} for other text`)
+	}
 	var o Object
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
@@ -193,14 +198,14 @@ func (o *Object) apply(t *pool.Task, spec pool.Spec) (pool.Spec, error) {
 		if len(o.Argv) == 0 || o.Argv[0] == "" {
 			return spec, errors.New(`"argv" names no program`)
 		}
-		t.Text, spec.Argv = strings.Join(o.Argv, "\x00"), true
+		t.Text, spec.Argv = strings.Join(wire.Strings(o.Argv), "\x00"), true
 		if strings.Count(t.Text, "\x00") != len(o.Argv)-1 {
 			return spec, errors.New("command has a NUL in it")
 		}
-	case strings.TrimSpace(o.Cmd) == "":
+	case strings.TrimSpace(string(o.Cmd)) == "":
 		return spec, errors.New(`"cmd" or "argv" is missing`)
 	default:
-		if t.Text = o.Cmd; strings.IndexByte(o.Cmd, 0) >= 0 {
+		if t.Text = string(o.Cmd); strings.IndexByte(t.Text, 0) >= 0 {
 			return spec, errors.New("command has a NUL in it")
 		}
 	}
@@ -223,21 +228,21 @@ func (o *Object) apply(t *pool.Task, spec pool.Spec) (pool.Spec, error) {
 		spec.Need.Mem = int64(*o.Mem)
 	}
 	if o.Cwd != nil {
-		spec.Dir = *o.Cwd
+		spec.Dir = string(*o.Cwd)
 	}
 	if len(o.Env) > 0 {
 		spec.Env = slices.Clone(spec.Env)
 		for name, value := range o.Env {
-			if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(string(value), "\x00") {
 				return spec, fmt.Errorf("environment variable %q cannot be set", name)
 			}
-			spec.Env = append(spec.Env, name+"="+value)
+			spec.Env = append(spec.Env, name+"="+string(value))
 		}
 		slices.Sort(spec.Env)
 	}
 	t.Tag = o.Tag
 	if o.ID != "" || len(o.After) > 0 || o.Stdin != "" || o.Capture {
-		t.Extra = &pool.Extra{ID: string(o.ID), After: o.After, Stdin: o.Stdin, Capture: o.Capture}
+		t.Extra = &pool.Extra{ID: string(o.ID), After: o.After, Stdin: string(o.Stdin), Capture: o.Capture}
 	}
 	return spec, nil
 }

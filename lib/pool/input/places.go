@@ -110,7 +110,8 @@ func (s *syntax) place(text string) (*place, error) {
 	}
 	best := 0
 	for i, name := range s.names {
-		if rest, ok := strings.CutPrefix(text, name); ok && name != "" && edits[rest] != nil && (best == 0 || len(name) > len(s.names[best-1])) {
+		rest, ok := strings.CutPrefix(text, name)
+		if ok && name != "" && edits[rest] != nil && (best == 0 || len(name) > len(s.names[best-1])) {
 			best = i + 1
 		}
 	}
@@ -125,7 +126,8 @@ func (s *syntax) place(text string) (*place, error) {
 
 // dynamic reports a replacement string that GNU parallel has with --plus only.
 func dynamic(text string) bool {
-	if slices.Contains([]string{"##", "0#", "0%", "choose_k", "uniq", "hgrp", "host", "sshlogin", "slot", "seq"}, strings.TrimLeft(text, "123456789")) {
+	names := []string{"##", "0#", "0%", "choose_k", "uniq", "hgrp", "host", "sshlogin", "slot", "seq"}
+	if slices.Contains(names, strings.TrimLeft(text, "123456789")) {
 		return true
 	}
 	return len(text) > 1 && strings.ContainsRune(":#%/^,", rune(text[0]))
@@ -137,7 +139,9 @@ func perlCode(words []string) error {
 	if !ok || !strings.Contains(rest, "=}") {
 		return nil
 	}
-	return fault.Hint(fault.Errorf(fault.Usage, "{= =}: Perl code is not supported"), "use {.}, {/}, {..} and the like, or edit the argument in a shell command")
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "{= =}: Perl code is not supported"),
+		"use {.}, {/}, {..} and the like, or edit the argument in a shell command")
 }
 
 // edits are the ways of changing an argument, by what stands behind the position.

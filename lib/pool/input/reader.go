@@ -97,7 +97,9 @@ func Open(stdin io.Reader, list []Source, o Options) (*Reader, error) {
 			return nil, fault.Errorf(fault.Usage, "--colsep: %w", err)
 		}
 		if split.MatchString("") {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "--colsep: %q matches the empty string", o.Columns), `write \| for a vertical bar and [*] for an asterisk`)
+			return nil, fault.Hint(
+				fault.Errorf(fault.Usage, "--colsep: %q matches the empty string", o.Columns),
+				`write \| for a vertical bar and [*] for an asterisk`)
 		}
 	}
 	if len(list) == 0 {

@@ -59,7 +59,9 @@ func newLineResults(text string, json bool) (*results, error) {
 	}
 	for _, p := range r.path.words[0] {
 		if p.place != nil && p.place.kind == arguments && (!json || p.place.pos != 1) {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "--results: %q: a task has no arguments", text), "use {#}, or {id} with --jsonl")
+			return nil, fault.Hint(
+				fault.Errorf(fault.Usage, "--results: %q: a task has no arguments", text),
+				"use {#}, or {id} with --jsonl")
 		}
 	}
 	return r, nil

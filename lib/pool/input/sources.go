@@ -88,11 +88,17 @@ func newRecords(r io.Reader, name string, o *Options) *records {
 	return in
 }
 
-// text is the next record without the rest of the end of a line.
+// byteOrderMark is what editors and spreadsheets begin a text with that also end lines with CR LF.
+const byteOrderMark = "\ufeff"
+
+// text is the next record without the rest of the end of a line, and without a byte order mark.
 func (in *records) text() (string, error) {
 	s, err := in.next()
 	if in.crlf {
 		s = strings.TrimSuffix(s, "\r")
+		if in.line == 1 {
+			s = strings.TrimPrefix(s, byteOrderMark)
+		}
 	}
 	return s, err
 }

@@ -186,7 +186,9 @@ func (in *interner) get(s pool.Spec) *pool.Spec {
 
 // add makes another one known.
 func (in *interner) add(s pool.Spec) *pool.Spec {
-	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%v|%d|%d|%d|%q|%q|%v|%v", s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named, s.Variants, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
+	k := fmt.Sprintf("%d|%d|%d|%d|%d|%v|%v|%d|%d|%d|%q|%q|%v|%v",
+		s.Need.CPUs, s.Need.GPUs, s.Need.Share, s.Need.Nodes, s.Need.Mem, s.Need.Named,
+		s.Variants, s.Priority, s.Timeout, s.Time, s.Dir, s.Env, s.Argv, s.SlotMark)
 	if in.known == nil || len(in.known) > 10000 {
 		in.known = map[string]*pool.Spec{} // an endless input must not fill the memory
 	}

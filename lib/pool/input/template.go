@@ -32,7 +32,8 @@ func forShell(words []string) bool {
 }
 
 // newTemplate reads a template. It is a command line for the shell, or words that are
-// run as they are. Without a place for an argument, that goes to the end with toEnd. With always, words are given to a shell, too, each quoted.
+// run as they are. Without a place for an argument, that goes to the end with toEnd.
+// With always, words are given to a shell, too, each quoted.
 func newTemplate(words []string, s syntax, always, toEnd bool) (*template, error) {
 	if err := perlCode(words); err != nil {
 		return nil, err

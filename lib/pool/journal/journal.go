@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -315,6 +316,13 @@ func (j *Journal) Flush() error {
 
 // Pending is the number of bytes that could not be written yet.
 func (j *Journal) Pending() int { return j.file.pending.Len() + j.joblog.pending.Len() }
+
+// Removed reports whether the journal is no longer in the run directory: what it holds is lost.
+func (j *Journal) Removed() bool {
+	named, err := os.Stat(filepath.Join(j.Dir, File))
+	written, writtenErr := j.file.f.Stat()
+	return errors.Is(err, fs.ErrNotExist) || err == nil && writtenErr == nil && !os.SameFile(named, written)
+}
 
 // Close writes everything out and unlocks the run directory.
 func (j *Journal) Close() error {

@@ -85,6 +85,16 @@ func (h *History) Get(seq int64) Entry {
 	return h.entries[seq]
 }
 
+// Count returns how many tasks are in a state other than Unknown.
+func (h *History) Count(state State) (n int) {
+	for i := range h.entries {
+		if h.entries[i].State == state {
+			n++
+		}
+	}
+	return n
+}
+
 // Variant is the way in which a task ran last, from 0 on.
 func (h *History) Variant(seq int64) int {
 	if h == nil {
@@ -145,7 +155,8 @@ func Load(dir string) (*History, error) {
 	h, err := Read(f)
 	if err != nil {
 		return nil, fault.Hint(fault.Errorf(fault.Usage, "%s:%w", name, err),
-			fmt.Sprintf("to continue from the job log instead: --resume --joblog %s, with another directory for --run", filepath.Join(dir, Joblog)))
+			fmt.Sprintf("to continue from the job log instead: --resume --joblog %s, with another directory for --run",
+				filepath.Join(dir, Joblog)))
 	}
 	return h, nil
 }

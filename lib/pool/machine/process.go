@@ -3,12 +3,14 @@ package machine
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,12 +59,9 @@ func Started(pid int) (uint64, bool) {
 func WithVariables(entries ...string) []int {
 	var out []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	r := environments{looks: 200}
 	for _, dir := range dirs {
-		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil {
-			continue
-		}
-		environ = append([]byte{0}, environ...)
+		environ := append([]byte{0}, r.of(dir)...)
 		has := true
 		for i, e := range entries {
 			want := "\x00" + e
@@ -76,6 +75,58 @@ func WithVariables(entries ...string) []int {
 		}
 	}
 	return out
+}
+
+// environments reads the environments of processes.
+type environments struct {
+	looks int // how often to look again, at all of them together
+	text  bytes.Buffer
+}
+
+// of returns the environment of a process, by its directory, until the next call. A process that
+// becomes another program or ends shows none for a moment, while it may still have files open and
+// locked: this waits until it has one, or has ended.
+func (r *environments) of(dir string) []byte {
+	for {
+		err := r.read(filepath.Join(dir, "environ"))
+		if r.text.Len() > 0 || err != nil && !errors.Is(err, unix.ESRCH) || r.looks == 0 || !between(dir) {
+			return r.text.Bytes()
+		}
+		r.looks--
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// read reads a file by one request, if it is not very large: what would be read by a second one may be
+// of another program.
+func (r *environments) read(name string) error {
+	r.text.Reset()
+	r.text.Grow(256 << 10)
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = r.text.ReadFrom(f)
+	return err
+}
+
+// between reports whether a process that has shown no environment may have had one, or have one now.
+func between(dir string) bool {
+	const kernelThread, flags, code, begin, end = 0x200000, 6, 23, 47, 48
+	b, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return false
+	}
+	f := statFields(b)
+	if len(f) <= end || f[0][0] == 'Z' || f[0][0] == 'X' {
+		return false
+	}
+	if n, err := strconv.ParseUint(string(f[flags]), 10, 64); err != nil || n&kernelThread != 0 {
+		return false
+	}
+	// The address of its code is set last.
+	return string(f[code]) == "0" || string(f[begin]) != string(f[end])
 }
 
 // statFields are the fields of /proc/PID/stat behind the name of the program, which

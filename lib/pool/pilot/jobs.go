@@ -56,7 +56,8 @@ func (j *Jobs) List(ctx context.Context) ([]Job, error) {
 
 // lives reports whether a job in that state has, or may get, nodes.
 func lives(state string) bool {
-	return slurm.Runs(state) || slices.Contains([]string{"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}, state)
+	waiting := []string{"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+	return slurm.Runs(state) || slices.Contains(waiting, state)
 }
 
 // Fill submits as many jobs as more returns, which is called with those that are pending or run. It

@@ -284,6 +284,7 @@ func describe(e core.Start) {
 			spec = e.Others[i-1].Node.Spec
 		}
 		p := &e.Run.Nodes[i]
-		p.Host, p.Job, p.Most, p.Group, p.Pilot, p.Local = cmp.Or(spec.Host, spec.Name), spec.Job, spec.Most, spec.Group, spec.Socket != "", spec.Local
+		p.Host, p.Job, p.Most, p.Group = cmp.Or(spec.Host, spec.Name), spec.Job, spec.Most, spec.Group
+		p.Pilot, p.Local = spec.Socket != "", spec.Local
 	}
 }

@@ -124,7 +124,9 @@ func (s *scheduler) request(r *Request) {
 		}
 		r.Base.Need.CPUs = r.CPUs
 	default:
-		a.Error = fmt.Sprintf("unknown request %q: expected run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain", r.Op)
+		a.Error = fmt.Sprintf(
+			"unknown request %q: expected run, add, wait, cancel, setcpus, list, explain, retry, status, addnodes, removenodes or drain",
+			r.Op)
 	}
 	r.Answer(a)
 }
@@ -166,7 +168,7 @@ func (s *scheduler) runTask(r *Request, a *Answer) {
 	}
 	switch {
 	case !s.Serve:
-		fail("run: this pool takes no tasks, start it with %q", "jobpool serve")
+		fail("run: only a pool of \"jobpool serve\" takes tasks from programs; \"jobpool ctl add\" adds tasks to this one")
 		return
 	case r.Task == nil:
 		fail("run: the task is missing")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/input"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // ask sends requests to a scheduler that holds or serves.
@@ -47,7 +48,7 @@ func TestServe(t *testing.T) {
 		requests := make(chan *Request)
 		l.cfg.Serve, l.cfg.Requests = true, requests
 		run := func(cmd string, cpus int) *Answer {
-			o := &input.Object{Cmd: cmd}
+			o := &input.Object{Cmd: wire.Text(cmd)}
 			if err := o.Set(strconv.Itoa(cpus), "", "", "", "", ""); err != nil {
 				t.Fatal(err)
 			}

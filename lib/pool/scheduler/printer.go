@@ -75,7 +75,10 @@ type printer struct {
 }
 
 func newPrinter(s *scheduler) *printer {
-	p := &printer{s: s, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, places: map[int64]int64{}, done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*core.Worker]int64{}}
+	p := &printer{
+		s: s, stored: map[int64]*item{}, skips: map[int64]bool{}, next: 1, places: map[int64]int64{},
+		done: make(chan struct{}), lives: map[wire.Key]*live{}, owed: map[*core.Worker]int64{},
+	}
 	p.ready.L = &p.mu
 	go p.write()
 	return p

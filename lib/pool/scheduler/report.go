@@ -96,7 +96,8 @@ func (s *scheduler) dump() {
 	st := s.core.Status(clock.Now())
 	s.Message("%s", line(st))
 	for _, n := range st.Nodes {
-		s.Message("node %s: %s, %d of %d CPUs free, %d running, %d queued, %d done", n.Name, n.State, n.Free, n.CPUs, n.Running, n.Queued, n.Done)
+		s.Message("node %s: %s, %d of %d CPUs free, %d running, %d queued, %d done",
+			n.Name, n.State, n.Free, n.CPUs, n.Running, n.Queued, n.Done)
 	}
 }
 
@@ -137,7 +138,8 @@ func (s *scheduler) summary(r *Result) []string {
 	if len(r.Slowest) > 0 && r.Slowest[0].Seconds >= 1 {
 		out = append(out, "slowest:")
 		for _, x := range r.Slowest {
-			out = append(out, fmt.Sprintf("  task %d, %s on %s: %s", x.Task.Seq, input.Seconds(seconds(x.Seconds)), x.Node, short(journal.Command(x.Task))))
+			out = append(out, fmt.Sprintf("  task %d, %s on %s: %s",
+				x.Task.Seq, input.Seconds(seconds(x.Seconds)), x.Node, short(journal.Command(x.Task))))
 		}
 	}
 	if len(r.Failures) > 0 {

@@ -59,7 +59,9 @@ func Run(ctx context.Context, c Config) *Result {
 	defer s.cancel()
 	s.printer = newPrinter(s)
 	host, _ := os.Hostname()
-	s.Journal.Add(&journal.Record{Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid()})
+	s.Journal.Add(&journal.Record{
+		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid(),
+	})
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
 	policy := c.Policy.Policy
@@ -244,7 +246,10 @@ func (s *scheduler) apply(effect core.Effect) {
 	case core.Say:
 		s.Message("%s", e.Text)
 	case core.NodeEvent:
-		s.Journal.Add(&journal.Record{Kind: journal.Node, Time: now(), Node: e.Node, What: wire.Outcome(e.What), Error: wire.Text(e.Why), Worker: e.Worker})
+		s.Journal.Add(&journal.Record{
+			Kind: journal.Node, Time: now(), Node: e.Node, Worker: e.Worker,
+			What: wire.Outcome(e.What), Error: wire.Text(e.Why),
+		})
 	case core.Tried:
 		s.Journal.Add(record(journal.Try, e.Task, e.Result))
 		if e.Print {

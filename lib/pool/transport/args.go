@@ -24,7 +24,8 @@ func SSH(options []string, host, command string) []string {
 // from steps that the tasks start, such as those of MPI.
 func Srun(options []string, host string, cpus, group int, external bool, command string) []string {
 	args := []string{
-		"--unbuffered", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
+		"--unbuffered", "--nodes=1", "--ntasks=1", "--nodelist=" + host,
+		"--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
 	}
 	if external {
 		args = append(args, "--external-launcher")
@@ -43,8 +44,9 @@ func Srun(options []string, host string, cpus, group int, external bool, command
 // SrunAt returns the arguments of srun that run a command at some nodes of the job, once at
 // each.
 func SrunAt(hosts []string, cpus int, external bool, command string) []string {
-	args := Srun([]string{fmt.Sprintf("--nodes=%d", len(hosts)), fmt.Sprintf("--ntasks=%d", len(hosts)), "--ntasks-per-node=1"}, strings.Join(hosts, ","), cpus, -1, external, command)
-	return args
+	n := len(hosts)
+	options := []string{fmt.Sprintf("--nodes=%d", n), fmt.Sprintf("--ntasks=%d", n), "--ntasks-per-node=1"}
+	return Srun(options, strings.Join(hosts, ","), cpus, -1, external, command)
 }
 
 // HasExternalLauncher reports whether an srun of that version has the option.
@@ -57,8 +59,9 @@ func HasExternalLauncher(version string) bool {
 // conflicting variables change the step that srun starts.
 var conflicting = []string{
 	"SLURM_CPU_BIND", "SLURM_MEM_", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_CPUS_PER_", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION",
-	"SLURM_HINT", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_STEP_", "SLURM_STEPID", "SLURM_GPUS", "SLURM_GPU_BIND", "SLURM_GRES", "SLURM_OVERCOMMIT",
-	"SLURM_THREADS_PER_CORE", "SLURM_CORE_SPEC", "SLURM_WAIT", "SLURM_KILL_BAD_EXIT", "SLURM_UNBUFFEREDIO", "SLURM_LABELIO",
+	"SLURM_HINT", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_STEP_", "SLURM_STEPID", "SLURM_GPUS", "SLURM_GPU_BIND", "SLURM_GRES",
+	"SLURM_OVERCOMMIT", "SLURM_THREADS_PER_CORE", "SLURM_CORE_SPEC", "SLURM_WAIT", "SLURM_KILL_BAD_EXIT",
+	"SLURM_UNBUFFEREDIO", "SLURM_LABELIO",
 	"SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_MULTI_PROG", "SLURM_IMMEDIATE", "SLURM_TIMELIMIT",
 	"SLURM_EXPORT_ENV", "SLURM_NNODES", "SLURM_HOSTFILE", "SLURM_ARBITRARY", "SLURM_NETWORK", "SLURM_RELATIVE", "SLURM_PRESERVE_ENV",
 	"SLURM_HET_GROUP", "SLURM_BCAST", "SLURM_TASK_PROLOG", "SLURM_TASK_EPILOG", "SLURM_WHOLE", "SLURM_UMASK_", "SLURM_SRUN_",
@@ -73,8 +76,9 @@ func SrunEnv(env []string) []string {
 
 // private variables belong to one login, or to this machine.
 var private = []string{
-	"PWD=", "OLDPWD=", "SHLVL=", "_=", "HOSTNAME=", "HOST=", "SSH_", "DISPLAY=", "XAUTHORITY=", "XDG_", "DBUS_", "TERM=", "TERMCAP=", "TERM_",
-	"LS_COLORS=", "TMPDIR=", "TMUX", "STY=", "WINDOW", "COLUMNS=", "LINES=", "MAIL=", "LOGNAME=", "USER=", "HOME=", "SHELL=", "BASH_", "JOBPOOL_",
+	"PWD=", "OLDPWD=", "SHLVL=", "_=", "HOSTNAME=", "HOST=", "SSH_", "DISPLAY=", "XAUTHORITY=", "XDG_", "DBUS_", "TERM=",
+	"TERMCAP=", "TERM_", "LS_COLORS=", "TMPDIR=", "TMUX", "STY=", "WINDOW", "COLUMNS=", "LINES=", "MAIL=",
+	"LOGNAME=", "USER=", "HOME=", "SHELL=", "BASH_", "JOBPOOL_",
 	"SLURMD_NODENAME=", "SLURM_NODEID=", "SLURM_LOCALID=", "SLURM_PROCID=", "SLURM_TOPOLOGY_ADDR", "SLURM_CPUS_ON_NODE=",
 	"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=", "GOMAXPROCS=", "INVOCATION_ID=", "JOURNAL_STREAM=",
 }
@@ -90,7 +94,8 @@ func RemoteEnv(env []string) []string {
 // user, beside all that runs there.
 func ToJob(options []string, job, host, command string) []string {
 	args := []string{
-		"--jobid=" + job, "--unbuffered", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "--cpus-per-task=1", "--cpu-bind=none", "--mem=0",
+		"--jobid=" + job, "--unbuffered", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host,
+		"--cpus-per-task=1", "--cpu-bind=none", "--mem=0",
 		"--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--job-name=jobpool",
 	}
 	return append(append(args, options...), "/bin/sh", "-c", command)
@@ -100,8 +105,9 @@ func ToJob(options []string, job, host, command string) []string {
 // present one.
 func OtherJob(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
-		return strings.HasPrefix(kv, "SLURM") && !strings.HasPrefix(kv, "SLURM_CONF=") || strings.HasPrefix(kv, "TMPDIR=") ||
-			strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "ROCR_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "GPU_DEVICE_ORDINAL=")
+		return strings.HasPrefix(kv, "SLURM") && !strings.HasPrefix(kv, "SLURM_CONF=") ||
+			strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") ||
+			strings.HasPrefix(kv, "ROCR_VISIBLE_DEVICES=") || strings.HasPrefix(kv, "GPU_DEVICE_ORDINAL=")
 	})
 }
 

@@ -40,6 +40,8 @@ type Dialer struct {
 	Env      []string
 	LogDir   string // for what ssh and srun say
 	Host     string // the name of this node, as Slurm has it
+	// Clearing is how long a worker may take to clear its node, after its last task.
+	Clearing time.Duration
 	// External reports whether srun has --external-launcher; nil: it has not.
 	External func() bool
 }
@@ -68,7 +70,12 @@ func (d *Dialer) Dial(_ context.Context, n scheduler.NodeSpec) (scheduler.Link, 
 		return nil, scheduler.Permanent{Err: err}
 	}
 	defer log.Close()
-	return start(c, log)
+	l, err := start(c, log)
+	if err != nil {
+		return nil, err
+	}
+	l.clearing = d.Clearing
+	return l, nil
 }
 
 // start starts the program of a connection, whose standard error goes to log.
@@ -116,12 +123,13 @@ func To(r wire.Reach, p wire.Node, env []string, script string) (string, []strin
 
 // link is a child process that connects to a worker.
 type link struct {
-	p     *command.Process
-	log   string
-	from  int64
-	once  sync.Once
-	err   error
-	ended core.End
+	p        *command.Process
+	log      string
+	from     int64
+	clearing time.Duration // see Dialer
+	once     sync.Once
+	err      error
+	ended    core.End
 }
 
 func (l *link) Read(b []byte) (int, error)  { return l.p.Stdout.Read(b) }
@@ -136,7 +144,7 @@ const patience = 3 * time.Second
 func (l *link) Abort() {
 	l.once.Do(func() {
 		_ = l.p.Signal(syscall.SIGTERM)
-		l.end(l.wait(time.Second, syscall.SIGKILL))
+		l.end(l.wait(0, time.Second, syscall.SIGKILL))
 	})
 }
 
@@ -151,12 +159,13 @@ func (l *link) Leave() {
 
 // Close ends the connection.
 func (l *link) Close() error {
-	l.once.Do(func() { l.end(l.wait(patience, syscall.SIGTERM, syscall.SIGKILL)) })
+	l.once.Do(func() { l.end(l.wait(l.clearing, patience, syscall.SIGTERM, syscall.SIGKILL)) })
 	return l.err
 }
 
-// wait waits for the end of the program, and sends it these signals in turn after each interval.
-func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
+// wait waits for the end of the program, and sends it these signals in turn after each interval. The
+// first interval is longer by more.
+func (l *link) wait(more, each time.Duration, signals ...syscall.Signal) error {
 	_ = l.p.Stdin.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- l.p.Wait() }()
@@ -164,8 +173,9 @@ func (l *link) wait(each time.Duration, signals ...syscall.Signal) error {
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(each):
+		case <-time.After(more + each):
 			_ = l.p.Signal(sig)
+			more = 0
 		}
 	}
 	return <-ended
@@ -205,7 +215,9 @@ func (l *link) explain(err error) error {
 }
 
 // harmless matches lines of ssh and srun that do not explain why a connection has ended.
-var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|Exited with exit code|has been (allocated|queued)|queued and waiting|Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
+var harmless = regexp.MustCompile(`(?i)\bwarning\b|lacks support for|srun: (job|Job) |srun: launch/|` +
+	`Exited with exit code|has been (allocated|queued)|queued and waiting|` +
+	`Permanently added|X11 forwarding|StepId=\S+ (aborted|exiting)`)
 
 // cause is the last line of what a program has said that may be why it has ended.
 func cause(text string) string {

@@ -194,7 +194,8 @@ func (c *Reader) Greeting() (*Hello, error) {
 				return nil, fmt.Errorf("greeting cannot be read: %w", err)
 			}
 			if h.Protocol != Protocol {
-				return nil, fmt.Errorf("%w: worker is version %q, protocol %d; expected protocol %d", ErrProtocol, h.Version, h.Protocol, Protocol)
+				return nil, fmt.Errorf("%w: worker is version %q, protocol %d; expected protocol %d",
+					ErrProtocol, h.Version, h.Protocol, Protocol)
 			}
 			return h, nil
 		}

@@ -3,6 +3,11 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/ponos-tools/ponos/lib/pool"
@@ -14,17 +19,23 @@ const Protocol = 3
 // Text is a string that need not be UTF-8, such as a command or a path.
 type Text string
 
+// long is the size from which a text is written in the shorter form: control characters take six bytes each.
+const long = 64 << 10
+
 // MarshalJSON writes a string, or {"b64": …} if JSON has no string for it.
 func (t Text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
-		return appendString(nil, string(t)), nil
+		b := appendString(nil, string(t))
+		if len(t) < long || len(b) < len(t)/3*4 {
+			return b, nil
+		}
 	}
 	return json.Marshal(struct {
 		B64 []byte `json:"b64"`
 	}{[]byte(t)})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads what MarshalJSON writes, and strings in which Python has escaped bytes that are not UTF-8.
 func (t *Text) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		var v struct {
@@ -35,9 +46,65 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	var s string
-	err := json.Unmarshal(b, &s)
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	if strings.ContainsRune(s, utf8.RuneError) {
+		var err error
+		if s, err = unescape(b); err != nil {
+			return err
+		}
+	}
 	*t = Text(s)
-	return err
+	return nil
+}
+
+// unescape decodes a JSON string with lone surrogates, for which encoding/json has a replacement character:
+// those of "surrogateescape" are bytes, and others are errors.
+func unescape(b []byte) (string, error) {
+	var out strings.Builder
+	from := 1
+	text := func(to int) error {
+		var s string
+		err := json.Unmarshal(slices.Concat([]byte{'"'}, b[from:to], []byte{'"'}), &s)
+		out.WriteString(s)
+		return err
+	}
+	for i := 1; i < len(b)-1; {
+		switch r := escaped(b[i:]); {
+		case r < 0 && b[i] == '\\':
+			i += 2
+		case r < 0:
+			i++
+		case !utf16.IsSurrogate(r):
+			i += 6
+		case utf16.DecodeRune(r, escaped(b[i+6:])) != utf8.RuneError:
+			i += 12
+		case r < 0xdc80 || r > 0xdcff:
+			return "", fmt.Errorf("invalid escape %s: it is half of a character", b[i:i+6])
+		default:
+			if err := text(i); err != nil {
+				return "", err
+			}
+			out.WriteByte(byte(r))
+			i += 6
+			from = i
+		}
+	}
+	err := text(len(b) - 1)
+	return out.String(), err
+}
+
+// escaped returns the code of the \uXXXX with which b begins, or -1.
+func escaped(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // appendString appends s as a JSON string. HTML needs no care here.

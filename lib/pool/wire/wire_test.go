@@ -139,6 +139,38 @@ func TestMuchOfWhatMayWaitIsWrittenAtOnce(t *testing.T) {
 	})
 }
 
+// Strings as json.dumps of Python writes them: os.fsdecode makes lone surrogates of bytes that are not UTF-8.
+func TestBytesInStrings(t *testing.T) {
+	for _, tt := range []struct{ text, want, err string }{
+		{text: `"a\udcffb"`, want: "a\xffb"},
+		{text: `"\uDC80\udce9\n\"\\udcff"`, want: "\x80\xe9\n\"\\udcff"},
+		{text: `"\ud83d\ude00\udcff"`, want: "\U0001F600\xff"},
+		{text: `"\ufffd"`, want: "\ufffd"},
+		{text: `"\ufffd\udcff\u00e9"`, want: "\ufffd\xff\u00e9"},
+		{text: `"\ud83d"`, err: `invalid escape \ud83d: it is half of a character`},
+		{text: `"\ud83dx\udcff"`, err: `invalid escape \ud83d: it is half of a character`},
+		{text: `"\udc00"`, err: `invalid escape \udc00: it is half of a character`},
+		{text: `{"b64":"Yf9i"}`, want: "a\xffb"},
+	} {
+		var got Text
+		err := json.Unmarshal([]byte(tt.text), &got)
+		if tt.err != "" {
+			if err == nil || err.Error() != tt.err {
+				t.Errorf("%s: %v, want %s", tt.text, err, tt.err)
+			}
+		} else if err != nil || string(got) != tt.want {
+			t.Errorf("%s: %q, %v; want %q", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+func TestLongTextIsShort(t *testing.T) {
+	b, err := json.Marshal(Text(strings.Repeat("\x00", 100_000)))
+	if err != nil || len(b) > 140_000 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "a", "\x00\x1f\"\\", "\xff\xfe", "é\u2028"} {
 		f.Add(s)

@@ -60,7 +60,7 @@ func TestEnds(t *testing.T) {
 		{name: "a NUL", text: "echo a\x00b", want: `nostart exit 125 "command has a NUL in it"`},
 		{name: "a long argument", text: "true " + strings.Repeat("x", 200<<10), want: `nostart exit 126 "\"true\": argument list too long"`},
 		{name: "a slot", text: "echo {%}", edit: func(r *wire.Run) { r.Mark, r.Slot = true, 7 }, want: `ok out "7\n"`},
-		{name: "a time limit", text: "echo begun; exec sleep 1000", edit: func(r *wire.Run) { r.Timeout = 0.3 }, want: `timeout signal 15 out "begun\n"`},
+		{name: "a time limit", text: "echo begun; exec sleep 1000", edit: func(r *wire.Run) { r.Timeout = 3 }, want: `timeout signal 15 out "begun\n"`},
 		{name: "a time limit that is enough", text: "true", edit: func(r *wire.Run) { r.Timeout = 1000 }, want: "ok"},
 	} {
 		r := task(int64(i+1), tt.text)
@@ -184,6 +184,11 @@ func TestKill(t *testing.T) {
 		tt.kill.Key = wire.Key{Seq: 1, Attempt: 1}
 		s.send(&wire.Message{Kill: &tt.kill})
 		d := s.done(1)
+		for _, m := range s.said {
+			if m.Data != nil { // the rest may also have been sent before the end
+				live.Data.Bytes = append(live.Data.Bytes, m.Data.Bytes...)
+			}
+		}
 		d.Out = append(live.Data.Bytes, d.Out...)
 		if got := s.ended(d); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

@@ -374,6 +374,8 @@ func (w *worker) cannotStart(j *job, err error) {
 		d.Error = wire.Text(output.Error())
 	} else if _, e := os.Stat(dir); e != nil {
 		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, errors.Unwrap(e)))
+	} else if errors.Is(err, syscall.EACCES) && unix.Access(dir, unix.X_OK) != nil {
+		d.Error = wire.Text(fmt.Sprintf("directory %q: %v", dir, syscall.EACCES))
 	} else if errors.Is(err, syscall.ENOENT) {
 		d.Exit, d.Error = 127, wire.Text(fmt.Sprintf("%q: program not found", name))
 		if _, e := os.Stat(filepath.Join(dir, name)); e == nil && !strings.Contains(name, "/") {

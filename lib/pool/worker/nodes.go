@@ -84,8 +84,8 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 	}
 	n, total := strconv.Itoa(len(r.Nodes)), strconv.Itoa(len(r.Nodes)*r.Need.CPUs)
 	set := []string{
-		"JOBPOOL_NODELIST=" + strings.Join(names, ","), "JOBPOOL_NNODES=" + n, "JOBPOOL_NODEFILE=" + path("nodes"), "JOBPOOL_HOSTFILE=" + path("slots"),
-		"JOBPOOL_RSH=" + path("rsh"),
+		"JOBPOOL_NODELIST=" + strings.Join(names, ","), "JOBPOOL_NNODES=" + n,
+		"JOBPOOL_NODEFILE=" + path("nodes"), "JOBPOOL_HOSTFILE=" + path("slots"), "JOBPOOL_RSH=" + path("rsh"),
 		// Open MPI 4, and 5 (PRRTE). A tree would need the program at all nodes.
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + path("rsh"), "OMPI_MCA_plm_rsh_no_tree_spawn=1",
 		"OMPI_MCA_orte_default_hostfile=" + path("slots"),
@@ -93,14 +93,17 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 		"PRTE_MCA_prte_default_hostfile=" + path("slots"),
 		// MPICH and what descends of it.
 		"HYDRA_HOST_FILE=" + path("machines"), "HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=" + path("rsh"), "HYDRA_RMK=user",
-		"I_MPI_HYDRA_HOST_FILE=" + path("machines"), "I_MPI_HYDRA_BOOTSTRAP=ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC=" + path("rsh"), "I_MPI_HYDRA_RMK=user",
+		"I_MPI_HYDRA_HOST_FILE=" + path("machines"), "I_MPI_HYDRA_BOOTSTRAP=ssh",
+		"I_MPI_HYDRA_BOOTSTRAP_EXEC=" + path("rsh"), "I_MPI_HYDRA_RMK=user",
 	}
 	if oneJob { // what srun reads; it would otherwise be for all nodes of the job
 		each := fmt.Sprintf("%d(x%s)", r.Need.CPUs, n)
-		set = append(set, "SLURM_JOB_NODELIST="+strings.Join(names, ","), "SLURM_NODELIST="+strings.Join(names, ","), "SLURM_NNODES="+n,
-			"SLURM_JOB_NUM_NODES="+n, "SLURM_NTASKS="+total, "SLURM_NPROCS="+total, "SLURM_TASKS_PER_NODE="+each, "SLURM_JOB_CPUS_PER_NODE="+each,
-			"SLURM_HOSTFILE="+path("tasks"), "SLURM_DISTRIBUTION=arbitrary", "SLURM_OVERLAP=1", "SLURM_CPU_BIND=none", "SLURM_MEM_PER_NODE=0")
-		env = without(env, "SLURM_MEM_PER_CPU=", "SLURM_MEM_PER_GPU=", "SLURM_CPUS_PER_TASK=", "SLURM_NTASKS_PER_NODE=", "SLURM_EXACT=", "SLURM_TRES_PER_TASK=", "SLURM_STEP_", "SLURM_EXCLUSIVE=")
+		set = append(set, "SLURM_JOB_NODELIST="+strings.Join(names, ","), "SLURM_NODELIST="+strings.Join(names, ","),
+			"SLURM_NNODES="+n, "SLURM_JOB_NUM_NODES="+n, "SLURM_NTASKS="+total, "SLURM_NPROCS="+total,
+			"SLURM_TASKS_PER_NODE="+each, "SLURM_JOB_CPUS_PER_NODE="+each, "SLURM_HOSTFILE="+path("tasks"),
+			"SLURM_DISTRIBUTION=arbitrary", "SLURM_OVERLAP=1", "SLURM_CPU_BIND=none", "SLURM_MEM_PER_NODE=0")
+		env = without(env, "SLURM_MEM_PER_CPU=", "SLURM_MEM_PER_GPU=", "SLURM_CPUS_PER_TASK=", "SLURM_NTASKS_PER_NODE=",
+			"SLURM_EXACT=", "SLURM_TRES_PER_TASK=", "SLURM_STEP_", "SLURM_EXCLUSIVE=")
 	} else {
 		set = append(set, "OMPI_MCA_ras=^slurm", "PRTE_MCA_ras=^slurm") // it would ask for the nodes of another job
 		if w.setup.Reach.Kind != "srun" {

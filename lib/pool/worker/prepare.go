@@ -179,8 +179,8 @@ func (w *worker) noteClearing() error {
 // clearFile is the file of a worker's directory with its clearing.
 const clearFile = "teardown"
 
-// clearTime is how long that may take.
-const clearTime = time.Minute
+// ClearTime is how long that may take.
+const ClearTime = time.Minute
 
 // clear runs the command of a worker's directory, if that was the last worker here.
 func clear(temp string, complaints io.Writer) {
@@ -202,7 +202,8 @@ func clear(temp string, complaints io.Writer) {
 		defer os.Remove(c.Path)
 		argv := wire.Strings(c.Argv)
 		_, err = command.System.Run(context.Background(), command.Cmd{
-			Name: argv[0], Args: argv[1:], Dir: string(c.Dir), Env: wire.Strings(c.Env), Stdout: complaints, Stderr: complaints, Timeout: clearTime,
+			Name: argv[0], Args: argv[1:], Dir: string(c.Dir), Env: wire.Strings(c.Env),
+			Stdout: complaints, Stderr: complaints, Timeout: ClearTime,
 		})
 	}
 	if err != nil {

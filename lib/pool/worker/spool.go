@@ -42,7 +42,8 @@ func newSpool(w *worker) (*spool, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d", w.setup.Session, w.setup.Node, w.Hello.PID)), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o666)
+	name := fmt.Sprintf("%s-%s-%d", w.setup.Session, w.setup.Node, w.Hello.PID)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, err
 	}

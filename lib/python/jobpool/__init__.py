@@ -158,7 +158,8 @@ class Pool(concurrent.futures.Executor):
         if run is None:
             # Beside the caller's files, which all nodes have.
             self._own = run = tempfile.mkdtemp(prefix=".jobpool-", dir=os.getcwd())
-            self._server = subprocess.Popen([self._program, "serve", "--quiet", "--run", run] + list(options), stdin=subprocess.DEVNULL)
+            # The pipe ends with this program, however that ends, and the pool with the pipe.
+            self._server = subprocess.Popen([self._program, "serve", "--quiet", "--until-eof", "--run", run] + list(options), stdin=subprocess.PIPE)
         self.run_directory = os.path.abspath(run)
         self._files = os.path.join(self.run_directory, "python")
         try:
@@ -366,6 +367,7 @@ class Pool(concurrent.futures.Executor):
         if not self._closing:
             self._server.terminate()  # it has not begun well
         self._server.wait()
+        self._server.stdin.close()
         shutil.rmtree(self._own, ignore_errors=True)
 
 

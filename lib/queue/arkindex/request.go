@@ -251,7 +251,10 @@ func (q *Queue) send(req *http.Request) (*http.Response, error) {
 	}
 	defer resp.Body.Close()
 	words, _ := io.ReadAll(io.LimitReader(resp.Body, maxWords))
-	e := &statusError{request: what, code: resp.StatusCode, json: json.Valid(words), store: bytes.Contains(words, []byte("<Error>")), after: retryAfter(resp, q.cfg.Now())}
+	e := &statusError{
+		request: what, code: resp.StatusCode, json: json.Valid(words),
+		store: bytes.Contains(words, []byte("<Error>")), after: retryAfter(resp, q.cfg.Now()),
+	}
 	_, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	e.words = q.scrub(explanation(words), token, req.URL.RawQuery, req.URL.Query().Get("X-Amz-Signature"))
 	if resp.StatusCode < 400 {
@@ -288,7 +291,8 @@ func address(u *url.URL) string {
 // broke makes a brokenError of an error of net/http.
 func broke(request string, err error, before string) error {
 	e := plain(err)
-	return &brokenError{request: request, err: fmt.Errorf("%s%w", before, e), silent: errors.Is(e, errNoAnswer) || errors.Is(e, context.DeadlineExceeded)}
+	silent := errors.Is(e, errNoAnswer) || errors.Is(e, context.DeadlineExceeded)
+	return &brokenError{request: request, err: fmt.Errorf("%s%w", before, e), silent: silent}
 }
 
 var errNoAnswer = errors.New("no answer in time")

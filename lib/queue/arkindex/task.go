@@ -101,7 +101,10 @@ func (q *Queue) detailed(ctx context.Context, actions []task.Action) (good []tas
 
 // particulars is what people filter actions by. An address may contain a password, which is removed.
 func particulars(t task.Task) *task.Action {
-	return &task.Action{ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process, Repository: task.CleanAddress(t.Source.Repository), Image: task.Clean(t.Image)}
+	return &task.Action{
+		ID: t.ID, Slug: t.Slug, RequiresGPU: t.RequiresGPU, Process: t.Process,
+		Repository: task.CleanAddress(t.Source.Repository), Image: task.Clean(t.Image),
+	}
 }
 
 func (q *Queue) recall(id task.ID) known {

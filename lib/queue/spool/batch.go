@@ -161,6 +161,9 @@ func (s *Spool) commit(dir, name string, m manifest, fill func() error) error {
 
 // writeNew writes the file of a new task, without waiting for the disk.
 func (s *Spool) writeNew(path string, e Entry) error {
+	if err := checkText(e); err != nil {
+		return err
+	}
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -257,7 +260,9 @@ func (s *Spool) known(key, command string) (map[string]task.ID, int, error) {
 			return nil, 0, fault.Errorf(fault.Unavailable, "spool: key %q: %w", key, err)
 		}
 		if m.Command != command {
-			return nil, 0, fault.Hint(fault.Errorf(fault.Usage, "key %q: another command was submitted with it", key), "use another key for another command")
+			return nil, 0, fault.Hint(
+				fault.Errorf(fault.Usage, "key %q: another command was submitted with it", key),
+				"use another key for another command")
 		}
 		for row, id := range m.Tasks {
 			if known[row], err = task.ParseID(id); err != nil {

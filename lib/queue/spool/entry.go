@@ -90,6 +90,9 @@ func (s *Spool) path(dir, name string) string { return filepath.Join(s.Dir, dir,
 // Add puts a new task into the spool.
 func (s *Spool) Add(e Entry) error {
 	e.State = task.Pending
+	if err := checkText(e); err != nil {
+		return err
+	}
 	return s.write(s.path(newDir, string(e.ID)+".json"), e)
 }
 
@@ -292,7 +295,8 @@ func (e Entry) TakenBy() string {
 
 func (s *Spool) finishStopped(e Entry) error {
 	e.Agent = ""
-	return s.finish(e, s.path(activeDir, string(e.ID)+"@"+stopper+".json"), task.Report{State: task.Stopped, Reason: "stopped before it started"})
+	stopped := task.Report{State: task.Stopped, Reason: "stopped before it started"}
+	return s.finish(e, s.path(activeDir, string(e.ID)+"@"+stopper+".json"), stopped)
 }
 
 // finish moves a task to done/. Its variables, which may be secrets, are removed.
@@ -300,7 +304,8 @@ func (s *Spool) finish(e Entry, from string, r task.Report) error {
 	e.State, e.Reason, e.ExitCode, e.Ended, e.Job = r.State, r.Reason, r.ExitCode, s.now().UTC(), r.Job
 	// The agent sees a job begin and end up to a turn later, or never begin. The clock of another
 	// host is used within plausible bounds.
-	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) && (e.Started.IsZero() || began.Before(e.Started)) && !began.After(e.Ended) {
+	if began := r.Began.UTC(); !r.Began.IsZero() && !began.Before(e.Created) &&
+		(e.Started.IsZero() || began.Before(e.Started)) && !began.After(e.Ended) {
 		e.Started = began
 	}
 	if ended := r.Ended.UTC(); !r.Ended.IsZero() && !e.Started.IsZero() && !ended.Before(e.Started) && ended.Before(e.Ended) {

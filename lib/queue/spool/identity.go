@@ -23,7 +23,10 @@ type identity struct {
 	Made time.Time `json:"made"`
 }
 
-var directories = []string{newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir, batchesDir, undeliveredDir, retriedDir}
+var directories = []string{
+	newDir, activeDir, doneDir, stopDir, logsDir, tmpDir, artifactsDir, sourcesDir, agentsDir, absentDir, batchesDir,
+	undeliveredDir, retriedDir,
+}
 
 // Make opens a spool, and creates missing parts of it. Only tools that may create a new one call it:
 // the first submission, and ponos-setup.

@@ -217,7 +217,10 @@ func (q *Queue) active(hasJob func(task.ID) bool) (actions []task.Action, proble
 }
 
 func action(kind task.Kind, e Entry) task.Action {
-	return task.Action{Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process, Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image)}
+	return task.Action{
+		Kind: kind, ID: e.ID, Slug: task.Clean(e.Slug), RequiresGPU: e.RequiresGPU, Process: e.Process,
+		Repository: task.CleanAddress(e.Source.Repository), Image: task.Clean(e.Image),
+	}
 }
 
 // parentEnded is the reason of a task whose parent was not completed.

@@ -62,6 +62,29 @@ func report(t *testing.T, q *Queue, id task.ID, state task.State) {
 	}
 }
 
+// A file that the file system of the spool cannot have is no reason to try again, and the longest
+// names are not too long.
+func TestArtifactsOfOddNames(t *testing.T) {
+	q := open(t, t.TempDir(), "me")
+	add(t, q, "a")
+	put := func(name string) error {
+		return q.PutArtifact(t.Context(), "a", task.Artifact{Path: name}, strings.NewReader("x"))
+	}
+	for _, name := range []string{strings.Repeat("x", 255), "d\xe9/f\xe9\n", "file", "dir/file"} {
+		if err := put(name); err != nil {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+	for _, name := range []string{strings.Repeat("x", 256), strings.Repeat(strings.Repeat("x", 200)+"/", 30) + "x", "file/x", "dir"} {
+		if err := put(name); !errors.Is(err, queue.ErrBroken) || len(err.Error()) > 100 {
+			t.Errorf("%.20q: %v", name, err)
+		}
+	}
+	if left, err := os.ReadDir(q.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 func TestTheLifeOfATask(t *testing.T) {
 	q := open(t, t.TempDir(), "me")
 	add(t, q, "a")

@@ -240,7 +240,8 @@ func (s *Spool) refresh(all []Summary, read map[task.ID]byte) {
 		instant(r.Ended)
 	}
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	f, err := renameio.NewPendingFile(filepath.Join(s.Dir, indexFile), renameio.WithTempDir(s.path(tmpDir, "")), renameio.WithPermissions(0o600))
+	f, err := renameio.NewPendingFile(filepath.Join(s.Dir, indexFile),
+		renameio.WithTempDir(s.path(tmpDir, "")), renameio.WithPermissions(0o600))
 	if err != nil {
 		return
 	}

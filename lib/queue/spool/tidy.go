@@ -25,7 +25,10 @@ func (s *Spool) Tidy(keep time.Duration) error {
 		return err
 	}
 	now := s.now()
-	t := tidying{Spool: s, leftover: now.Add(-leftoverAge), parents: map[task.ID]bool{}, archives: map[string]bool{}, there: map[task.ID]bool{}}
+	t := tidying{
+		Spool: s, leftover: now.Add(-leftoverAge),
+		parents: map[task.ID]bool{}, archives: map[string]bool{}, there: map[task.ID]bool{},
+	}
 	if keep > 0 {
 		t.expired = now.Add(-keep)
 	}

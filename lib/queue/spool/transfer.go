@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/queue"
@@ -84,11 +84,19 @@ func (q *Queue) copyTo(path string, from io.ReadSeeker) error {
 	if err != nil {
 		return err
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(q.path(tmpDir, "")), renameio.WithPermissions(0o600))
+	// The name of a temporary file of renameio is longer than that of the file, which may have the
+	// longest that there is.
+	f, err := os.CreateTemp(q.path(tmpDir, ""), "put-*")
 	if err == nil {
-		defer f.Cleanup()
-		if err = copyFile(f.File, from); err == nil {
-			err = f.CloseAtomicallyReplace()
+		err = copyFile(f, from)
+		if err == nil {
+			err = f.Sync()
+		}
+		if err = errors.Join(err, f.Close()); err == nil {
+			err = os.Rename(f.Name(), path)
+		}
+		if err != nil {
+			_ = os.Remove(f.Name())
 		}
 	}
 	if err != nil {
@@ -151,10 +159,26 @@ func (q *Queue) PutArtifact(_ context.Context, id task.ID, a task.Artifact, from
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fault.Errorf(fault.Unavailable, "spool: %w", err)
+	if err = os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err = fault.Errorf(fault.Unavailable, "spool: %w", err)
+	} else {
+		err = q.copyTo(path, from)
 	}
-	return q.copyTo(path, from)
+	return unfit(err)
+}
+
+// unfit marks an error as lasting if the file system of the spool cannot have a file of this name or
+// size: it is too long or has invalid characters, or it is that of a directory, or of a file in the
+// place of one.
+func unfit(err error) error {
+	for _, cause := range []error{
+		unix.ENAMETOOLONG, unix.EILSEQ, unix.EINVAL, unix.EISDIR, unix.ENOTDIR, unix.EEXIST, unix.ENOTEMPTY, unix.EFBIG,
+	} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("%w: %w", queue.ErrBroken, cause)
+		}
+	}
+	return err
 }
 
 // GetFile copies one of the task's files.

@@ -44,7 +44,10 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 			slot, err := lock.Try(filepath.Join(t.TempDir(), "0"))
 			must(t, err)
 			defer slot.Close()
-			must(t, runJob(dir, Resources{CPUs: 1, Memory: 64 << 20}, slot))
+			root := t.TempDir()
+			must(t, os.Mkdir(filepath.Join(root, runningDir), 0o700))
+			_, err = runJob(root, dir, Resources{CPUs: 1, Memory: 64 << 20}, slot)
+			must(t, err)
 			output, err := os.ReadFile(filepath.Join(dir, runner.Output))
 			must(t, err)
 			r := Runner{Dir: t.TempDir(), MaxJobs: 1, Now: clock.Now}

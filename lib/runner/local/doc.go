@@ -12,6 +12,8 @@
 //	DIR/slots/N         locked by a worker and its job
 //	DIR/waiting/TICKET  a pending job: the directory of its task
 //	DIR/taken/TICKET    a job that a worker has taken
+//	DIR/running/TASK    locked by a worker and its job: the ticket and the process
+//	DIR/worker.err      why the last worker failed
 //
-// In the task's directory: local.json (Job), job.lock, job.pid, exit.JOB and cancelled.JOB.
+// In the task's directory: local.json (the ticket), job.err (why its worker failed) and cancelled.JOB.
 package local

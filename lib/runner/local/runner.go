@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -46,10 +45,8 @@ type ticket struct {
 }
 
 const (
-	slotsDir, waitingDir, takenDir = "slots", "waiting", "taken"
-	ticketFile                     = "local.json"
-	jobLock                        = "job.lock"
-	pidFile                        = "job.pid"
+	slotsDir, waitingDir, takenDir, runningDir = "slots", "waiting", "taken", "running"
+	ticketFile                                 = "local.json"
 )
 
 // Name is "local".
@@ -75,7 +72,7 @@ func (r *Runner) Can() runner.Abilities { return runner.Abilities{} }
 
 // prepare creates missing directories.
 func (r *Runner) prepare() error {
-	for _, d := range []string{slotsDir, waitingDir, takenDir} {
+	for _, d := range []string{slotsDir, waitingDir, takenDir, runningDir} {
 		if err := os.MkdirAll(filepath.Join(r.Dir, d), 0o700); err != nil {
 			return err
 		}
@@ -95,13 +92,40 @@ func readTicket(dir string) (ticket, error) {
 	return t, nil
 }
 
+func (t ticket) write(dir string) error {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, ticketFile), b, 0o600, renameio.WithTempDir(dir))
+}
+
+// ticket reads the ticket in the directory of a task. If the job of the task has removed it, it is put
+// back: to start a job that runs would be to run the task twice.
+func (r *Runner) ticket(dir string) (ticket, error) {
+	t, err := readTicket(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return t, err
+	}
+	has, _, runs, runErr := running(r.Dir, dir)
+	switch {
+	case runErr != nil:
+		return t, runErr
+	case !runs:
+		return t, err
+	case has.Job == "":
+		return t, fmt.Errorf("a job of the task is about to begin or to end: %w", lock.ErrHeld)
+	}
+	return has, has.write(dir)
+}
+
 // Start adds the job to those that wait, and starts a worker for it.
 func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, error) {
 	if err := r.prepare(); err != nil {
 		return runner.Job{}, err
 	}
 	adopted := true
-	t, err := readTicket(s.Dir)
+	t, err := r.ticket(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && t.Attempt < s.Attempt {
 		need, needErr := takes(s.Needs, r.Has)
 		if needErr != nil {
@@ -111,9 +135,8 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		job := uuid.NewString()[:13]
 		// Names sort by time; the job id tells apart two of the same nanosecond.
 		t = ticket{job, s.Attempt, now, fmt.Sprintf("%020d-%s", now.UnixNano(), job), need}
-		var b []byte
-		if b, err = json.Marshal(t); err == nil {
-			err = renameio.WriteFile(filepath.Join(s.Dir, ticketFile), b, 0o600, renameio.WithTempDir(s.Dir))
+		if err = noteProblem(filepath.Join(s.Dir, jobProblem), nil); err == nil { // of an earlier attempt
+			err = t.write(s.Dir)
 		}
 		adopted = false
 	}
@@ -121,9 +144,11 @@ func (r *Runner) Start(ctx context.Context, s runner.Submission) (runner.Job, er
 		return runner.Job{}, err
 	}
 	// The ticket is written even for a job that was found: ponos-start may have been killed before it
-	// wrote it. The owner file keeps a job from running twice.
-	if state := r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}); state.Lost {
-		if err := renameio.WriteFile(filepath.Join(r.Dir, waitingDir, t.Ticket), []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
+	// wrote it. The owner file keeps a job from running twice. A new job runs nowhere, whichever process holds the
+	// record of the task.
+	if !adopted || r.observe(runner.Ref{Task: s.Task, Job: t.Job, Dir: s.Dir}).Lost {
+		ticket := filepath.Join(r.Dir, waitingDir, t.Ticket)
+		if err := renameio.WriteFile(ticket, []byte(s.Dir), 0o600, renameio.WithTempDir(r.Dir)); err != nil {
 			return runner.Job{}, err
 		}
 	}
@@ -167,16 +192,47 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		for _, e := range entries {
 			waiting = waiting || place == waitingDir
-			if ref, ok := r.readTicket(filepath.Join(r.Dir, place, e.Name())); ok && !isKnown[ref.Task] {
+			path := filepath.Join(r.Dir, place, e.Name())
+			ref, ok := r.readTicket(path)
+			if !ok {
+				if place == takenDir && r.abandoned(path) {
+					if err := ignoreMissing(os.Remove(path)); err != nil {
+						return nil, err
+					}
+				}
+				continue
+			}
+			job := r.observe(ref)
+			if !isKnown[ref.Task] {
 				isKnown[ref.Task] = true
-				jobs = append(jobs, r.observe(ref))
+				jobs = append(jobs, job)
+			}
+			if place == takenDir && job.State.Final() { // its worker was killed
+				if err := ignoreMissing(os.Remove(path)); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
+	err = sweep(r.Dir)
 	if waiting { // its worker may have been killed
-		err = r.wake()
+		err = errors.Join(err, r.wake())
 	}
 	return jobs, err
+}
+
+// abandoned reports whether a worker was killed that had taken a ticket, and the directory of its task
+// is gone as well: no worker runs it without that.
+func (r *Runner) abandoned(path string) bool {
+	dir, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	if _, err := readTicket(string(dir)); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	held, err := lock.Held(recordOf(r.Dir, string(dir)))
+	return err == nil && !held
 }
 
 // readTicket returns the job of a ticket.
@@ -190,7 +246,7 @@ func (r *Runner) readTicket(path string) (runner.Ref, bool) {
 	if err != nil {
 		return runner.Ref{}, false
 	}
-	t, err := readTicket(dir)
+	t, err := r.ticket(dir)
 	return runner.Ref{Task: id, Job: t.Job, Dir: dir, Submitted: t.Submitted}, err == nil
 }
 
@@ -201,22 +257,29 @@ func (r *Runner) observe(ref runner.Ref) runner.Job {
 	if finished(ref, &job, true) {
 		return job
 	}
-	if held, err := lock.Held(filepath.Join(ref.Dir, jobLock)); err == nil && held {
+	// The worker of an earlier attempt may still hold the record.
+	if has, _, runs, err := running(r.Dir, ref.Dir); err == nil && runs && (has.Job == "" || has.Job == ref.Job) {
 		job.State = task.Running
 		return job
 	}
 	if t, err := readTicket(ref.Dir); err == nil && t.Job == ref.Job {
 		if _, err := os.Stat(filepath.Join(r.Dir, waitingDir, t.Ticket)); err == nil {
 			job.State, job.Reason = task.Pending, fmt.Sprintf("waiting for room on this machine (local.max_jobs: %d)", r.MaxJobs)
+			if why := problem(filepath.Join(r.Dir, workerProblem)); why != "" {
+				job.Reason = "the worker failed: " + why
+			}
 			return job
 		}
 	}
 	if finished(ref, &job, false) { // it ended between the two checks
 		return job
 	}
+	why := problem(filepath.Join(ref.Dir, jobProblem))
 	switch {
 	case job.Cancelled:
 		job.State, job.Reason = task.Error, "the job was cancelled"
+	case ref.Missing.Fact() && why != "":
+		job.State, job.Reason = task.Error, "the worker could not run the job: "+why
 	case ref.Missing.Fact():
 		job.State, job.Reason = task.Error, "the job is gone without a trace; was the machine restarted?"
 	default:
@@ -270,7 +333,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 	asked := false
 	for {
 		job := r.observe(ref)
-		held, err := lock.Held(filepath.Join(ref.Dir, jobLock))
+		held, err := lock.Held(recordOf(r.Dir, ref.Dir))
 		switch {
 		case err != nil:
 			return err
@@ -286,7 +349,7 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 			signal = syscall.SIGTERM
 		}
 		if signal != 0 {
-			if asked, err = kill(ref.Dir, signal); err != nil {
+			if asked, err = kill(r.Dir, ref.Dir, signal); err != nil {
 				return err
 			}
 		}
@@ -296,25 +359,4 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// kill sends a signal to the processes of a job, unless its process id was reused. It reports whether
-// it was sent: a job that is about to begin has no process yet.
-func kill(dir string, signal syscall.Signal) (bool, error) {
-	b, err := os.ReadFile(filepath.Join(dir, pidFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	text, started, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-	pid, err := strconv.Atoi(text)
-	if err != nil || pid < 2 || command.StartOf(pid) != started {
-		return false, nil
-	}
-	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return false, fmt.Errorf("process group %d: %w", pid, err)
-	}
-	return true, nil
 }

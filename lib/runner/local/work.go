@@ -4,23 +4,51 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/lock"
 	"github.com/ponos-tools/ponos/lib/runner"
+	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Work is a worker: it takes a slot, runs jobs until no ticket is left, and returns. It returns at
-// once if no slot is free, as the workers that hold them will take the tickets.
+// once if no slot is free, as the workers that hold them will take the tickets. Its error is kept as
+// the reason of the jobs that wait: a worker has no output that anyone reads.
 func Work(dir string, maxJobs int) error {
+	err := work(dir, maxJobs)
+	return errors.Join(err, noteProblem(filepath.Join(dir, workerProblem), err))
+}
+
+// Why the last worker, or the worker of a job, has failed.
+const (
+	workerProblem = "worker.err"
+	jobProblem    = "job.err"
+)
+
+// noteProblem writes an error to a file, or removes the file if there is none.
+func noteProblem(path string, err error) error {
+	if err == nil {
+		return ignoreMissing(os.Remove(path))
+	}
+	return os.WriteFile(path, []byte(task.Clean(err.Error())), 0o600)
+}
+
+// problem reads the file; "" if there is none.
+func problem(path string) string {
+	b, _ := os.ReadFile(path)
+	return task.Clean(string(b))
+}
+
+func work(dir string, maxJobs int) error {
 	for {
 		slot, err := takeSlot(dir, maxJobs)
 		if err != nil || slot == nil {
@@ -72,12 +100,36 @@ func runNext(dir string, slot *lock.Lock) (found, full bool, err error) {
 	if err != nil || taken == "" {
 		return false, full, err
 	}
+	begun := false
 	b, err := os.ReadFile(taken)
 	if err == nil {
-		err = runJob(string(b), takes, slot)
+		begun, err = runJob(dir, string(b), takes, slot)
+	}
+	held := errors.Is(err, lock.ErrHeld) && !runs(dir, string(b))
+	if !begun && (held || mayPass(err)) { // the next turn starts another worker
+		return false, false, errors.Join(err, os.Rename(taken, filepath.Join(dir, waitingDir, filepath.Base(taken))))
+	}
+	if err := ignoreMissing(err); err != nil && len(b) > 0 {
+		_ = noteProblem(filepath.Join(string(b), jobProblem), err)
 	}
 	// A job that cannot be run must not block the others; it is later found to be gone.
-	return true, false, errors.Join(ignoreMissing(err), os.Remove(taken))
+	return true, false, errors.Join(ignoreMissing(err), ignoreMissing(os.Remove(taken)))
+}
+
+// runs reports whether the job of a task's directory runs: a ticket of it is one too many. Otherwise it is
+// another process that holds the record of the task, such as the worker of the last attempt.
+func runs(root, dir string) bool {
+	t, err := readTicket(dir)
+	has, _, held, _ := running(root, dir)
+	return err == nil && held && has.Job == t.Job
+}
+
+// mayPass reports whether an error has its cause in the machine and not in the job: a full disk, a
+// file system that is read-only, no more processes.
+func mayPass(err error) bool {
+	return slices.ContainsFunc([]error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM,
+	}, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // choose takes the ticket of the oldest pending job, if there is room for it.
@@ -130,31 +182,32 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// runJob runs the job of a task's directory to its end.
-func runJob(dir string, takes Resources, slot *lock.Lock) error {
+// runJob runs the job of a task's directory to its end, in the root of all jobs. Begun says that its
+// script was started.
+func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err error) {
 	t, err := readTicket(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
-	alive, err := lock.TryFor(filepath.Join(dir, jobLock), 5*time.Second)
+	record, err := goLive(root, dir, t)
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer alive.Close()
+	defer func() { err = errors.Join(err, record.end()) }()
 	if run, err := runner.ReadRun(dir, t.Job); err != nil || run.Over() {
-		return err
+		return false, err
 	}
 	// A canceller marks the job and then checks the lock: either it sees the lock, or this sees the
 	// mark.
 	if cancelled(dir, t.Job) {
-		return nil
+		return false, nil
 	}
 	if owner, err := runner.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
-		return err // it has begun before and was killed: it is not run a second time
+		return false, err // it has begun before and was killed: it is not run a second time
 	}
 	output, err := os.OpenFile(filepath.Join(dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer output.Close()
 	own := []string{"PONOS_JOB=" + t.Job}
@@ -170,13 +223,13 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 	}
 	session, err := command.StartSession(command.Cmd{
 		Name: "bash", Args: args, Dir: dir,
-		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{alive.File(), slot.File()}, CPUs: takes.IDs,
+		Env: append(environ(os.Environ()), own...), ExtraFiles: []*os.File{record.File(), slot.File()}, CPUs: takes.IDs,
 	}, output)
 	if err != nil {
-		return err
+		return false, err
 	}
 	pid := session.PID()
-	pidErr := os.WriteFile(filepath.Join(dir, pidFile), fmt.Appendf(nil, "%d %s\n", pid, command.StartOf(pid)), 0o600)
+	pidErr := record.has(pid)
 	watching, stop := context.WithCancel(context.Background())
 	if takes.Memory > 0 {
 		go watch(watching, dir, t.Job, pid, takes.Memory, output)
@@ -190,7 +243,7 @@ func runJob(dir string, takes Resources, slot *lock.Lock) error {
 		// The script was killed before it could record its end.
 		err = runner.WriteRun(dir, t.Job, 0, "cut", code)
 	}
-	return errors.Join(pidErr, err)
+	return true, errors.Join(pidErr, err)
 }
 
 // environ is the part of the agent's environment that jobs get.

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -104,5 +105,71 @@ func TestTickets(t *testing.T) {
 	// In the place of a state directory that is gone, nothing is made.
 	if err := (Dir{Path: filepath.Join(state, "gone", "packs")}).Make("c1", Pilot{}); err == nil {
 		t.Error("a state directory was made")
+	}
+}
+
+// A class is removed once nothing of it was used for a long time, unless tickets or pilots are in it,
+// or tasks are being started.
+func TestRemove(t *testing.T) {
+	const unused = 60 * 24 * time.Hour
+	old := time.Now().Add(-unused - time.Hour)
+	for name, tt := range map[string]struct {
+		add  string // a path in the class
+		used string // a path that was used an hour ago
+		use  bool
+		gone bool
+	}{
+		"unused":                        {gone: true},
+		"with a pending ticket":         {add: "waiting/" + ticket("k1").name()},
+		"with a ticket that is taken":   {add: "taken/7"},
+		"a ticket was withdrawn":        {used: "waiting"},
+		"a pilot has ended":             {used: "taken"},
+		"a pilot was submitted":         {used: "submitted"},
+		"a pilot has recorded its runs": {used: "runs"},
+		"while a task is started":       {use: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Dir{Path: filepath.Join(t.TempDir(), "packs")}
+			if err := d.Make("c1", Pilot{CPUs: 4}); err != nil {
+				t.Fatal(err)
+			}
+			dir := d.Class("c1")
+			write := func(path string) {
+				path = filepath.Join(dir, path)
+				if err := errors.Join(mkdir(filepath.Dir(path)), os.WriteFile(path, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("runs/7")
+			write("submitted")
+			write("pilots.out")
+			if tt.add != "" {
+				write(tt.add)
+			}
+			for _, name := range []string{"waiting", "taken", "submitted", "runs"} {
+				at := old
+				if name == tt.used {
+					at = time.Now().Add(-time.Hour)
+				}
+				if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.use {
+				use, err := d.Use()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer use.Close()
+			}
+			gone, err := d.Remove("c1", unused)
+			_, stat := os.Stat(dir)
+			if err != nil || gone != tt.gone || os.IsNotExist(stat) != tt.gone {
+				t.Errorf("removed %v, %v; %v", gone, err, stat)
+			}
+			if gone, err := d.Remove("c1", unused); tt.gone && (err != nil || !gone) {
+				t.Errorf("again: %v, %v", gone, err)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -20,10 +21,15 @@ const childVar = "PONOS_PILOT_OF"
 // Run is a pilot: in the job that the environment names, it runs tasks of the class in a directory
 // until none has come for a while, or its time is up. A child process runs the tasks. If that is
 // killed, its processes are inherited by this process, which ends them; if this process is killed,
-// the child ends its tasks.
-func Run(ctx context.Context, dir string, out io.Writer) error {
+// the child ends its tasks. End is when Slurm ends a job, or zero; it is asked every ten minutes, as
+// time limits may be changed.
+func Run(ctx context.Context, dir string, out io.Writer, end func(ctx context.Context, job string) (time.Time, error)) error {
+	// The first SIGTERM ends ctx. Others come at the same time, as Slurm sends it to both processes, one
+	// sends it to the other, and the kernel does for each thread of a parent that ends. None may end
+	// the process before its tasks.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM)
 	if os.Getenv(childVar) != "" {
-		return work(ctx, dir, out)
+		return work(ctx, dir, out, end, 10*time.Minute)
 	}
 	if err := command.AdoptOrphans(); err != nil {
 		return err

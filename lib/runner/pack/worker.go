@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,10 +20,8 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/cgroup"
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
-	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/shell"
 )
 
@@ -62,35 +61,15 @@ type worker struct {
 	taken   int                 // the number of the last ticket
 	begun   int                 // tasks
 	mine    []string            // tickets that it had before it was requeued
+	had     map[string]bool     // all of these, also those that have run
 	running map[*running]string // by the names of their tickets
 	ended   chan *running
 	// settling counts ends that are being recorded.
 	settling sync.WaitGroup
 }
 
-// running is a running task.
-type running struct {
-	ticket  Ticket
-	job     string
-	dir     string
-	name    string // see Note
-	slot    *pool.Slot
-	session *command.Session
-	group   *cgroup.Group // nil: its memory is measured
-	code    int
-	err     error
-	begun   time.Time
-	over    time.Time
-	away    time.Duration // how long it was suspended
-	until   time.Time     // the end of its time limit
-	asked   time.Time     // when it was asked to end
-	end     End           // why
-	noted   bool          // end is recorded
-	used    atomic.Int64  // bytes: the most memory that was seen
-}
-
-// work runs the tasks of a pilot.
-func work(ctx context.Context, dir string, out io.Writer) error {
+// work runs the tasks of a pilot. It asks for the end of its job at intervals of ask.
+func work(ctx context.Context, dir string, out io.Writer, end func(context.Context, string) (time.Time, error), ask time.Duration) error {
 	w := &worker{dir: dir, out: out, id: os.Getenv("SLURM_JOB_ID"), running: map[*running]string{}, ended: make(chan *running)}
 	if w.id == "" || strings.Trim(w.id, "0123456789") != "" {
 		return errors.New("a pilot runs in a job of Slurm: invalid SLURM_JOB_ID")
@@ -110,7 +89,26 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "pilot %s: begun on %s, restart %d\n", w.id, machine.Hostname(), w.restart)
-	err = w.serve(ctx)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	moved := make(chan time.Time)
+	go func() {
+		for every := time.NewTicker(ask); ; {
+			select {
+			case <-asking.Done():
+				every.Stop()
+				return
+			case <-every.C:
+			}
+			if at, err := end(asking, w.id); err == nil && !at.IsZero() {
+				select {
+				case moved <- at:
+				case <-asking.Done():
+				}
+			}
+		}
+	}()
+	err = w.serve(ctx, moved)
 	w.settling.Wait()
 	fmt.Fprintf(out, "pilot %s: ended after %d tasks\n", w.id, w.begun)
 	return err
@@ -119,10 +117,9 @@ func work(ctx context.Context, dir string, out io.Writer) error {
 // begin finds out what resources the pilot has.
 func (w *worker) begin() error {
 	w.restart, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	now := clock.Now()
-	w.ends = now.Add(w.Time)
+	w.ends = clock.Now().Add(w.Time)
 	if end, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && end > 0 {
-		w.ends = now.Add(time.Unix(end, 0).Sub(now)) // with a monotonic reading: the system clock may be set
+		w.endAt(time.Unix(end, 0))
 	}
 	ids := machine.Affinity()
 	// If the job may use more CPUs than it has requested, others may use them as well.
@@ -150,7 +147,20 @@ func (w *worker) begin() error {
 	if err := mkdir(own); err != nil {
 		return err
 	}
-	if w.mine, err = names(own); err != nil {
+	if w.restart > 0 {
+		if err := os.WriteFile(filepath.Join(own, startFile+strconv.Itoa(w.restart)), nil, 0o600); err != nil {
+			fmt.Fprintf(w.out, "pilot %s: an earlier start that still runs is not ended: %v\n", w.id, err)
+		}
+	}
+	begun, err := filepath.Glob(filepath.Join(own, begunFile+"*")) // by an earlier start
+	for _, file := range begun {
+		err = errors.Join(err, ignoreMissing(os.Remove(file)))
+	}
+	if err != nil {
+		return err
+	}
+	w.had = map[string]bool{}
+	if _, err := w.inherit(math.MaxInt); err != nil {
 		return err
 	}
 	// Tickets that were dropped had numbers as well. A second attempt of a task in a job of the same
@@ -162,6 +172,29 @@ func (w *worker) begin() error {
 		}
 	}
 	return nil
+}
+
+// endAt notes when Slurm ends the pilot, with a monotonic reading: the system clock may be set.
+func (w *worker) endAt(t time.Time) {
+	now := clock.Now()
+	w.ends = now.Add(t.Sub(now))
+}
+
+// inherit finds the tickets up to a number that the pilot has from earlier starts. One that still
+// runs, on a node that Slurm cannot reach, may take tickets until it sees this one. Inherit returns
+// the number of a later start of the pilot, or 0.
+func (w *worker) inherit(last int) (later int, err error) {
+	all, err := names(filepath.Join(w.dir, takenDir, w.id))
+	for _, name := range all {
+		if n, ok := parseStart(name); ok && n > w.restart {
+			later = max(later, n)
+		}
+		if n, _, ok := parseTaken(name); ok && n <= last && !w.had[name] {
+			w.had[name] = true
+			w.mine = append(w.mine, name)
+		}
+	}
+	return later, err
 }
 
 // mkdir creates a directory, but not its parents.
@@ -179,16 +212,22 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// serve runs tasks.
-func (w *worker) serve(ctx context.Context) error {
+// serve runs tasks. It receives the end of the job when it may have changed.
+func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
 	looked := idle
 	for {
+		later, err := w.inherit(w.restart * maxTaken)
+		if err != nil {
+			fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
+		}
+		if later > 0 && ctx.Err() == nil { // for Slurm, the pilot does not run on this node
+			return errors.Join(errors.New("the job has ended or was requeued, although this process still ran"), w.killAll())
+		}
 		late := false // pending tasks need more time than the pilot has left
 		if ctx.Err() == nil {
-			var err error
 			if late, err = w.fill(); err != nil {
 				fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
 			}
@@ -197,16 +236,22 @@ func (w *worker) serve(ctx context.Context) error {
 			idle = clock.Now()
 		} else if ctx.Err() != nil || late || clock.Since(idle) >= w.Linger || clock.Until(w.ends) < Spare {
 			if late {
-				fmt.Fprintf(w.out, "pilot %s: its time ends in %v, too soon for tasks that wait\n", w.id, clock.Until(w.ends).Round(time.Second))
+				left := clock.Until(w.ends).Round(time.Second)
+				fmt.Fprintf(w.out, "pilot %s: its time ends in %v, too soon for tasks that wait\n", w.id, left)
 			}
 			return context.Cause(ctx)
 		}
 		select {
 		case r := <-w.ended:
 			w.finish(ctx, r)
+		case end := <-moved:
+			before := w.ends
+			if w.endAt(end); w.ends.Sub(before).Abs() > Spare {
+				fmt.Fprintf(w.out, "pilot %s: Slurm now ends the job at %s\n", w.id, end.Format(time.RFC3339))
+			}
 		case <-tick.C:
-			if orphaned() { // Slurm has ended the pilot
-				return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
+			if orphaned() {
+				return w.abandon()
 			}
 			if away := clock.Since(looked); away > suspended { // suspended time does not count for the limits of tasks
 				for r := range w.running {
@@ -220,12 +265,27 @@ func (w *worker) serve(ctx context.Context) error {
 				w.enforce(r, name, members[r.session.PID()])
 			}
 		case <-done:
+			if orphaned() { // which this process is asked to end by as well
+				return w.abandon()
+			}
 			done = nil
 			for r := range w.running {
 				w.signal(r, syscall.SIGTERM)
 			}
 		}
 	}
+}
+
+// abandon ends a pilot whose other process is gone. For Slurm, the job has ended with that: it kills
+// this process at any moment, but without cgroups it does not find the tasks.
+func (w *worker) abandon() error {
+	for r := range w.running {
+		_ = syscall.Kill(-r.session.PID(), syscall.SIGKILL)
+	}
+	for r := range w.running {
+		r.killLeft()
+	}
+	return errors.Join(errors.New("the process that watches the pilot is gone"), w.killAll())
 }
 
 // killAll kills all tasks, and waits for their end.
@@ -295,238 +355,6 @@ func (w *worker) fill() (late bool, err error) {
 		w.run(mine, t)
 	}
 	return late, err
-}
-
-// need returns what a task takes of its pilot.
-func need(t Ticket) pool.Need { return pool.Need{CPUs: t.CPUs, GPUs: t.GPUs, Mem: t.Mem} }
-
-// run starts the task of a ticket that the pilot has. A task that is not to be run is dropped; a
-// failed start is tried again while the ticket exists.
-func (w *worker) run(name string, t Ticket) {
-	n, _, _ := parseTaken(name)
-	r := &running{ticket: t, job: w.id + "." + strconv.Itoa(n), dir: filepath.Join(w.Tasks, string(t.Task))}
-	started, err := w.start(r, name)
-	switch _, lost := os.Lstat(filepath.Join(w.dir, takenDir, w.id, name)); {
-	case started:
-	case err == nil:
-		w.drop(name)
-	case errors.Is(lost, fs.ErrNotExist) && w.reachable(): // the agent has moved the directory
-	default:
-		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, t.Task, err)
-		w.mine = append(w.mine, name)
-	}
-}
-
-// reachable reports whether the directories of tickets and of tasks can be seen.
-func (w *worker) reachable() bool {
-	_, err := os.Stat(filepath.Join(w.dir, pilotFile))
-	if err == nil {
-		_, err = os.Stat(w.Tasks)
-	}
-	return err == nil
-}
-
-func (w *worker) drop(name string) {
-	if err := ignoreMissing(os.Remove(filepath.Join(w.dir, takenDir, w.id, name))); err != nil {
-		fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err)
-	}
-}
-
-// start starts the job script of a task.
-func (w *worker) start(r *running, name string) (started bool, err error) {
-	n, t, ok, err := ReadNote(r.dir)
-	if err == nil && !ok {
-		err = fmt.Errorf("there is no %q", filepath.Join(r.dir, ticketFile))
-	}
-	if err != nil || t != r.ticket || Cancelled(r.dir, t.Key) || w.cancelled(name) {
-		return false, err // it belongs to another pilot now, or is gone
-	}
-	output, err := os.OpenFile(filepath.Join(r.dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return false, err
-	}
-	defer output.Close()
-	r.slot = w.pool.Occupy(w.node, &pool.Task{Spec: &pool.Spec{Need: need(r.ticket)}})
-	c := command.Cmd{Name: "bash", Args: []string{"--", filepath.Join(r.dir, "job.sh")}, Dir: r.dir, Env: w.environ(r)}
-	if w.bind {
-		c.CPUs = r.slot.CPUs
-	}
-	w.confine(r, &c)
-	if r.session, err = command.StartSession(c, output); err != nil {
-		r.leave()
-		w.pool.Release(r.slot)
-		return false, err
-	}
-	r.name, r.begun = n.Name, clock.Now()
-	r.until = r.begun.Add(r.ticket.Limit)
-	w.running[r] = name
-	w.begun++
-	go func() {
-		r.code, r.err = r.session.Wait()
-		r.over = clock.Now()
-		w.noteUsed(r)
-		w.ended <- r
-	}()
-	return true, nil
-}
-
-// cancelled reports whether a ticket of the pilot is marked as cancelled.
-func (w *worker) cancelled(name string) bool {
-	f, err := os.Open(filepath.Join(w.dir, takenDir, w.id, name))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	return err == nil && info.Size() > 0
-}
-
-// noteUsed records what a task has used, if its job script has not been killed: the CPU time of
-// processes for which it has not waited is not known.
-func (w *worker) noteUsed(r *running) {
-	run, err := runner.ReadRun(r.dir, r.job)
-	if err == nil && run.Over() && run.Restart == w.restart {
-		err = runner.WriteUsed(r.dir, r.job, w.restart, runner.Used{CPU: r.session.CPUTime(), Memory: r.peak()})
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(w.out, "pilot %s: task %s: what it used: %v\n", w.id, r.ticket.Task, err)
-	}
-}
-
-// members returns the processes of the running tasks, by session.
-func (w *worker) members() map[int][]int {
-	sessions := make([]int, 0, len(w.running))
-	for r := range w.running {
-		sessions = append(sessions, r.session.PID())
-	}
-	return machine.Members(sessions...)
-}
-
-// enforce ends a task that was cancelled, or that has exceeded a limit.
-func (w *worker) enforce(r *running, name string, members []int) {
-	now := clock.Now()
-	excess := r.memory(members)
-	if r.end.Why != "" {
-		if now.Sub(r.asked) >= w.Grace {
-			w.signal(r, syscall.SIGKILL)
-		}
-		return
-	}
-	switch {
-	case w.cancelled(name):
-		w.stop(r, End{Why: Stopped}, syscall.SIGTERM)
-	case now.After(r.until):
-		w.stop(r, End{Why: Timeout, Limit: int64(r.ticket.Limit)}, syscall.SIGTERM)
-	case excess:
-		w.stop(r, r.exceeded(), 0)
-		r.killMembers(members)
-	}
-}
-
-// stop records why a task is ended, and asks it to end. If that cannot be recorded, as on a full
-// disk, the task is still ended, and the reason is recorded later.
-func (w *worker) stop(r *running, e End, sig syscall.Signal) {
-	err := e.note(r.dir, r.job)
-	if err != nil {
-		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
-	}
-	r.end, r.noted, r.asked = e, err == nil, clock.Now()
-	if sig != 0 {
-		w.signal(r, sig)
-	}
-}
-
-// members returns the processes of a task.
-func (r *running) members() []int { return machine.Members(r.session.PID())[r.session.PID()] }
-
-// signal sends a signal to all processes of a task.
-func (w *worker) signal(r *running, sig syscall.Signal) {
-	_ = syscall.Kill(-r.session.PID(), sig) // it may have ended
-	for _, pid := range r.members() {
-		if group, err := syscall.Getpgid(pid); err == nil && group != r.session.PID() {
-			_ = syscall.Kill(pid, sig)
-		}
-	}
-}
-
-// finish handles the end of a job script.
-func (w *worker) finish(ctx context.Context, r *running) {
-	name := w.running[r]
-	delete(w.running, r)
-	// Processes that have left the session. A job of another cluster may have the same id.
-	for _, pid := range machine.WithVariables("PONOS_TASK="+string(r.ticket.Task), "PONOS_JOB="+r.job+"\x00") {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	w.pool.Release(r.slot)
-	r.endMemory()
-	w.settling.Go(func() {
-		defer r.leave()
-		for range settleTries {
-			err := w.settle(ctx, r, name)
-			if err == nil || errors.Is(err, fs.ErrNotExist) && w.reachable() {
-				return
-			}
-			fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, r.ticket.Task, err)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(checkInterval):
-			}
-		}
-	})
-}
-
-// settle records what the job script could not. The ticket of a task that was cut short with its
-// pilot stays: the job may be requeued.
-func (w *worker) settle(ctx context.Context, r *running, name string) error {
-	run, err := runner.ReadRun(r.dir, r.job)
-	if err != nil {
-		return err
-	}
-	if r.end.Why != "" && !r.noted {
-		if err := r.end.note(r.dir, r.job); err != nil {
-			return err
-		}
-		r.noted = true
-	}
-	begun := run.Begun && run.Restart == w.restart
-	if begun && !run.Closed { // the job script was killed
-		word := "cut"
-		if run.Ended {
-			word = "ended"
-		} else if !run.Cut {
-			run.Code = r.code
-		}
-		if err := runner.WriteRun(r.dir, r.job, w.restart, word, run.Code); err != nil {
-			return err
-		}
-	}
-	if run.Ended || r.end.Why != "" && begun {
-		w.noteRun(r, run)
-		w.drop(name)
-		return nil
-	}
-	// Its pilot is asked to end at the same time.
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-time.After(telling):
-	}
-	owner, err := Owner(r.dir, r.ticket.Attempt)
-	if err == nil && owner == r.job {
-		why := End{Why: Killed}
-		if !begun {
-			why.Why = Unbegun
-		}
-		if r.end.Why != "" {
-			why = r.end
-		}
-		err = why.note(r.dir, r.job)
-	}
-	if err == nil {
-		w.drop(name)
-	}
-	return err
 }
 
 // Script returns the batch script of a pilot, given the words of its command.

@@ -2,7 +2,9 @@ package pack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,8 +23,17 @@ import (
 // pilot is a class of one pilot and its tasks.
 type pilot struct {
 	*testing.T
-	dir Dir
-	n   int
+	dir   Dir
+	class string // to which tasks are added
+	n     int
+	ends  func() time.Time // when Slurm ends the job; nil: it does not know
+}
+
+func (p *pilot) end(_ context.Context, job string) (time.Time, error) {
+	if p.ends == nil || job != "7" {
+		return time.Time{}, nil
+	}
+	return p.ends(), nil
 }
 
 func newPilot(t *testing.T, p Pilot) *pilot {
@@ -38,23 +49,24 @@ func newPilot(t *testing.T, p Pilot) *pilot {
 	}
 	t.Setenv("SLURM_JOB_ID", "7")
 	t.Setenv(childVar, strconv.Itoa(os.Getppid()))
-	return &pilot{t, d, 0}
+	return &pilot{T: t, dir: d, class: "c"}
 }
 
 // add adds a task, whose job script journals what it does as those of the agent do.
 func (p *pilot) add(id task.ID, t Ticket, script string) {
 	p.Helper()
 	p.n++
-	t.At, t.Key, t.Limit, t.Attempt, t.Task, t.CPUs = time.Unix(int64(p.n), 0), "k"+strconv.Itoa(p.n), time.Minute, 1, id, 1
+	t.At, t.Key, t.Attempt, t.Task, t.CPUs = time.Unix(int64(p.n), 0), "k"+strconv.Itoa(p.n), 1, id, 1
+	t.Limit = cmp.Or(t.Limit, time.Minute)
 	dir := p.dir.Task(id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		p.Fatal(err)
 	}
-	text := "printf 'begun n1 1 2;\\n\\n' >>run.$PONOS_JOB.0\nln -s $PONOS_JOB owner.1\n(" + script + ")\nprintf 'ended %d;\\n\\n' $? >>run.$PONOS_JOB.0\n"
+	text := "printf 'begun n1 1 2;\\n\\n' >>run.$PONOS_JOB.0\nln -sfn $PONOS_JOB owner.1\n(" + script + ")\nprintf 'ended %d;\\n\\n' $? >>run.$PONOS_JOB.0\n"
 	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(text), 0o600); err != nil {
 		p.Fatal(err)
 	}
-	if err := p.dir.Put("c", t, dir, "ponos-"+string(id)); err != nil {
+	if err := p.dir.Put(p.class, t, dir, "ponos-"+string(id)); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -62,10 +74,10 @@ func (p *pilot) add(id task.ID, t Ticket, script string) {
 // run runs the pilot until no task is left.
 func (p *pilot) run() (log string, err error) {
 	p.Helper()
-	ctx, stop := context.WithTimeout(p.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(p.Context(), 5*time.Minute)
 	defer stop()
 	var out bytes.Buffer
-	err = work(ctx, p.dir.Class("c"), &out)
+	err = work(ctx, p.dir.Class("c"), &out, p.end, 50*time.Millisecond)
 	return out.String(), err
 }
 
@@ -110,6 +122,46 @@ func TestUnknownGPUs(t *testing.T) {
 	}
 }
 
+// If the time limit of a pilot is changed, it begins the tasks that still fit, and no others.
+func TestChangedTimeLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then time.Duration // from now to the end of the job
+		want        string        // tasks that ran
+	}{
+		"lowered": {time.Hour, 10 * time.Minute, "a"},
+		"raised":  {10 * time.Minute, time.Hour, "ab"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CUDA_VISIBLE_DEVICES", "4")
+			p := newPilot(t, Pilot{GPUs: 1})
+			// One after the other: the first ends when the pilot has the new limit.
+			p.add("a", Ticket{GPUs: 1}, "until [ -e ../moved ]; do sleep 0.05; done; printf a >>../ran")
+			p.add("b", Ticket{GPUs: 1, Limit: 30 * time.Minute}, "printf b >>../ran")
+			began := clock.Now()
+			t.Setenv("SLURM_JOB_END_TIME", strconv.FormatInt(began.Add(c.first).Unix(), 10))
+			asked := 0
+			p.ends = func() time.Time {
+				if asked++; asked == 2 { // it has received the first answer
+					if err := os.WriteFile(filepath.Join(p.dir.Tasks, "moved"), nil, 0o600); err != nil {
+						t.Error(err)
+					}
+				}
+				return began.Add(c.then)
+			}
+			log, err := p.run()
+			if err != nil || !strings.Contains(log, "pilot 7: Slurm now ends the job at ") {
+				t.Error(err, log)
+			}
+			if ran, err := os.ReadFile(filepath.Join(p.dir.Tasks, "ran")); err != nil || string(ran) != c.want {
+				t.Errorf("%q, want %q, %v", ran, c.want, err)
+			}
+			if late := strings.Contains(log, "too soon for tasks that wait"); late != (c.want == "a") {
+				t.Error(log)
+			}
+		})
+	}
+}
+
 // Jobs of tasks differ, also after the pilot was requeued: a job of the same name has ended, and its
 // task would not run again.
 func TestNumbersAfterRequeue(t *testing.T) {
@@ -132,6 +184,104 @@ func TestNumbersAfterRequeue(t *testing.T) {
 			t.Errorf("task %s: job %q", id, job)
 		}
 		seen[job] = true
+	}
+}
+
+// A pilot that Slurm has requeued because it cannot reach its node may still run there. It ends once
+// the job has begun again, and the tasks that it has, also those that it took after that, run in the
+// later start.
+func TestRequeuedElsewhere(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	starts := func(id task.ID) int {
+		b, _ := os.ReadFile(filepath.Join(p.dir.Task(id), "starts"))
+		return len(b)
+	}
+	type end struct {
+		log string
+		err error
+	}
+	begin := func() <-chan end {
+		ended := make(chan end, 1)
+		go func() {
+			log, err := p.run()
+			ended <- end{log, err}
+		}()
+		return ended
+	}
+	script := "printf x >>starts; until [ -e ../go ]; do sleep 0.05; done; echo ran"
+	p.add("a", Ticket{}, script)
+	earlier := begin()
+	await("the task begins", func() bool { return starts("a") == 1 })
+	t.Setenv("SLURM_RESTART_COUNT", "1")
+	later := begin()
+	select {
+	case e := <-earlier:
+		if e.err == nil || e.err.Error() != "the job has ended or was requeued, although this process still ran" {
+			t.Errorf("the earlier start: %v, %s", e.err, e.log)
+		}
+	case <-time.After(5 * time.Minute):
+		t.Fatal("the earlier start goes on")
+	}
+	await("the task begins again", func() bool { return starts("a") == 2 })
+	p.class = "other"
+	if err := p.dir.Make(p.class, Pilot{}); err != nil {
+		t.Fatal(err)
+	}
+	p.add("b", Ticket{}, script)
+	waiting, err := p.dir.Waiting("other")
+	if err != nil || len(waiting) != 1 {
+		t.Fatal(waiting, err)
+	}
+	name := waiting[0].name()
+	if err := os.Rename(filepath.Join(p.dir.Class("other"), waitingDir, name), filepath.Join(p.dir.Class("c"), takenDir, "7", taken(2, name))); err != nil {
+		t.Fatal(err)
+	}
+	await("the other task begins", func() bool { return starts("b") == 1 })
+	if err := os.WriteFile(filepath.Join(p.dir.Tasks, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-later; e.err != nil {
+		t.Errorf("the later start: %v, %s", e.err, e.log)
+	}
+	if got := p.output("a") + p.output("b"); got != "ran\nran\n" || starts("a") != 2 || starts("b") != 1 {
+		t.Errorf("%q, %d and %d starts", got, starts("a"), starts("b"))
+	}
+	// What it leaves keeps neither the class nor the job from being cleaned up.
+	p.dir.Forget("c", "7")
+	if left, err := p.dir.Pilots("c"); err != nil || len(left) != 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// When the process that watches a pilot is gone, Slurm is about to kill the pilot: it does not wait for
+// its tasks to end by themselves.
+func TestAbandoned(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	p.add("a", Ticket{}, "trap 'echo asked' TERM; touch begun; until [ -e ../go ]; do sleep 0.05; done")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- work(ctx, p.dir.Class("c"), io.Discard, p.end, time.Hour) }()
+	for begun := filepath.Join(p.dir.Task("a"), "begun"); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+	}
+	t.Setenv(childVar, "0")
+	stop()
+	if err := <-ended; err == nil || err.Error() != "the process that watches the pilot is gone" {
+		t.Error(err)
+	}
+	if got := p.output("a"); got != "" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -30,7 +30,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 	at := map[string]int{}
 	for i := range jobs {
 		j := &jobs[i]
-		if all[i].packed == nil && all[i].ref.Retried && (j.State == task.Error && j.Cause != "" || j.State == task.Failed) && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
+		failed := j.State == task.Error && j.Cause != "" || j.State == task.Failed
+		if all[i].packed == nil && all[i].ref.Retried && failed && !j.NotBegun && !j.Unknown && len(ids) < maxHad {
 			ids = append(ids, j.ID)
 			at[j.ID] = i
 		}
@@ -54,7 +55,8 @@ func (r *Runner) had(ctx context.Context, all []evidence, jobs []runner.Job) err
 		if run.Limit != slurm.Unlimited {
 			j.Had.Time = max(0, run.Limit)
 		}
-		if (j.Cause == need.Lost || j.State == task.Failed && (j.ExitCode == killed || j.ExitCode == killed-128)) && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
+		wasKilled := j.Cause == need.Lost || j.State == task.Failed && (j.ExitCode == killed || j.ExitCode == killed-128)
+		if wasKilled && c.State == "FAILED" && run.MemMB > 0 && run.PeakMB >= nearly*run.MemMB {
 			j.Cause = need.OOM
 			j.Reason += fmt.Sprintf("; it used %s of its %s of memory", unit.ShortSize(int64(run.PeakMB)<<20), unit.ShortSize(j.Had.Memory))
 		}

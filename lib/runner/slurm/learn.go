@@ -44,7 +44,8 @@ func (o *options) learned(ctx context.Context, label string) usage.Learned {
 		defer stop()
 		runs := map[string][]usage.Run{}
 		until := o.now()
-		err := o.client.EachConsumed(ctx, nil, slurm.Period{Since: until.Add(-learnFrom), Until: until, Users: []string{strconv.Itoa(o.uid)}}, func(c *slurm.Consumed) error {
+		period := slurm.Period{Since: until.Add(-learnFrom), Until: until, Users: []string{strconv.Itoa(o.uid)}}
+		err := o.client.EachConsumed(ctx, nil, period, func(c *slurm.Consumed) error {
 			if strings.HasPrefix(c.Name, namePrefix) {
 				run := usage.Of(c)
 				runs[usage.ByName(&run)] = append(runs[usage.ByName(&run)], run)
@@ -73,8 +74,9 @@ func (o *options) packedRuns(since time.Time) map[string][]usage.Run {
 	packed, _ := o.packed(since)
 	for _, p := range packed {
 		run := usage.Run{
-			Name: p.Name, State: p.State, Submit: p.Start, Start: p.Start, End: p.End, Elapsed: p.Elapsed, Limit: p.Limit, Nodes: 1,
-			CPUs: float64(p.CPUs), MemMB: float64(p.Mem >> 20), Tasks: 1, CPUSeconds: p.CPUTime.Seconds(), PeakMB: usage.Unknown, GPUPart: usage.Unknown,
+			Name: p.Name, State: p.State, Submit: p.Start, Start: p.Start, End: p.End, Elapsed: p.Elapsed, Limit: p.Limit,
+			Nodes: 1, CPUs: float64(p.CPUs), MemMB: float64(p.Mem >> 20), Tasks: 1,
+			CPUSeconds: p.CPUTime.Seconds(), PeakMB: usage.Unknown, GPUPart: usage.Unknown,
 		}
 		if p.Peak > 0 {
 			run.PeakMB = float64(p.Peak) / (1 << 20)

@@ -96,7 +96,10 @@ func gpus(all sbatch.Options) (n int, known bool) {
 	if _, given := all.Get("ntasks"); given {
 		tasks = number("ntasks")
 	}
-	for name, times := range map[string]int{"gpus": 1, "gpus-per-node": nodes, "gpus-per-task": tasks, "gpus-per-socket": nodes * number("sockets-per-node"), "gres": nodes, "tres-per-task": tasks} {
+	for name, times := range map[string]int{
+		"gpus": 1, "gpus-per-node": nodes, "gpus-per-task": tasks, "gpus-per-socket": nodes * number("sockets-per-node"),
+		"gres": nodes, "tres-per-task": tasks,
+	} {
 		text, given := all.Get(name)
 		if !given {
 			continue

@@ -115,7 +115,8 @@ func (o *options) own(ctx context.Context, all sbatch.Options, n runner.Needs, l
 		}
 		// The result has a partition, so no other option may choose one.
 		all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
-			return slices.Contains([]string{"partition", "constraint", "prefer", "nodelist", "reservation"}, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
+			places := []string{"partition", "constraint", "prefer", "nodelist", "reservation"}
+			return slices.Contains(places, e.Name) || slices.Contains(families[0], e.Name) || slices.Contains(families[1], e.Name)
 		})
 		all = replace(all, found...)
 	}
@@ -169,7 +170,9 @@ func replace(all sbatch.Options, later ...sbatch.Option) sbatch.Options {
 	for _, l := range later {
 		for k, family := range families {
 			if slices.Contains(family, l.Name) && (k > 0 || namesGPU(l)) {
-				all = slices.DeleteFunc(all, func(e sbatch.Option) bool { return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e)) })
+				all = slices.DeleteFunc(all, func(e sbatch.Option) bool {
+					return slices.Contains(family, e.Name) && (k > 0 || namesGPU(e))
+				})
 			}
 		}
 		all = all.With(l)
@@ -224,7 +227,10 @@ func (o *options) requeueOnSpot(ctx context.Context, all *sbatch.Options) error 
 		return err
 	}
 	for name := range strings.SplitSeq(all.Value("partition"), ",") {
-		if slices.ContainsFunc(list, func(p slurm.Partition) bool { return p.Preemptible() && (p.Name == name || name == "" && p.Default) }) {
+		preempted := func(p slurm.Partition) bool {
+			return p.Preemptible() && (p.Name == name || name == "" && p.Default)
+		}
+		if slices.ContainsFunc(list, preempted) {
 			*all = append(*all, sbatch.Option{Name: "requeue", Bare: true})
 			return nil
 		}

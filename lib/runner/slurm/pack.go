@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -76,14 +77,20 @@ func (r *Runner) clear(ctx context.Context, rows []slurm.Job) error {
 	var errs []error
 	for i := range rows {
 		if r.packs.strange(&rows[i]) {
-			errs = append(errs, fmt.Errorf("%w: pilot job %s from before the state directory was lost is being cancelled", runner.ErrLater, rows[i].Number()), r.client.Cancel(ctx, rows[i].Number()))
+			errs = append(errs,
+				fmt.Errorf("%w: pilot job %s from before the state directory was lost is being cancelled",
+					runner.ErrLater, rows[i].Number()),
+				r.client.Cancel(ctx, rows[i].Number()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // packable are the options of a task that can be packed: each pilot of its class has them.
-var packable = []string{"account", "constraint", "exclude", "nice", "nodelist", "no-requeue", "partition", "prefer", "qos", "requeue", "reservation", "wckey"}
+var packable = []string{
+	"account", "constraint", "exclude", "nice", "nodelist", "no-requeue", "partition", "prefer", "qos", "requeue",
+	"reservation", "wckey",
+}
 
 // short returns what a task takes of a pilot, and the pilot, if it can run in one: a task on one node
 // with a short time limit.
@@ -147,7 +154,8 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 		}
 		p.CPUs = p.GPUs / t.GPUs * t.CPUs // no more tasks than this have room
 	}
-	if t.Limit <= 0 || t.Limit == slurm.Unlimited || t.Limit > time.Duration(c.Pack.Limit) || t.CPUs < 1 || t.CPUs > p.CPUs || t.GPUs > p.GPUs {
+	if t.Limit <= 0 || t.Limit == slurm.Unlimited || t.Limit > time.Duration(c.Pack.Limit) ||
+		t.CPUs < 1 || t.CPUs > p.CPUs || t.GPUs > p.GPUs {
 		return t, p, false
 	}
 	t.Limit = (t.Limit + time.Minute - 1) / time.Minute * time.Minute // as Slurm rounds
@@ -169,7 +177,8 @@ func (r *Runner) short(given sbatch.Options) (t pack.Ticket, p pack.Pilot, ok bo
 		p.Options = append(p.Options, gpu(p.GPUs))
 	}
 	p.Grace, p.Tasks = r.stopWait/3, r.packs.Dir.Tasks
-	p.Options = append(p.Options, "--nodes=1", "--ntasks=1", "--cpus-per-task="+strconv.Itoa(p.CPUs), "--time="+slurm.FormatDuration(p.Time))
+	p.Options = append(p.Options, "--nodes=1", "--ntasks=1",
+		"--cpus-per-task="+strconv.Itoa(p.CPUs), "--time="+slurm.FormatDuration(p.Time))
 	return t, p, true
 }
 
@@ -243,12 +252,16 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 	if err == nil {
 		err = r.clear(ctx, rows)
 	}
-	name := class(p)
-	if err == nil {
-		err = r.packs.Dir.Make(name, p)
-	}
 	if err != nil {
 		return fail(err)
+	}
+	name := class(p)
+	use, err := r.packs.Dir.Use()
+	if err != nil {
+		return fail(err)
+	}
+	if err := r.packs.Dir.Make(name, p); err != nil {
+		return fail(errors.Join(err, use.Close()))
 	}
 	made := map[int]pack.Ticket{}
 	for i, s := range all {
@@ -275,7 +288,7 @@ func (r *Runner) startPacked(ctx context.Context, all []runner.Submission, p pac
 			results[i].Job = runner.Job{Task: s.Task, ID: t.Job(), State: task.Pending, Submitted: t.At}
 		}
 	}
-	err = r.fill(ctx, name, rows)
+	err = errors.Join(use.Close(), r.fill(ctx, name, rows))
 	if !settled(err) {
 		return results // a pilot may have been submitted; if not, the next turn does it
 	}
@@ -312,7 +325,9 @@ func (p *packs) existing(s runner.Submission) (job runner.Job, found bool, err e
 			waits, err := p.Dir.Waits(n.Class, t)
 			return job, waits, err
 		}
-		err = p.Dir.Again(n.Class, t)
+		if err = p.Dir.Again(n.Class, t); errors.Is(err, fs.ErrNotExist) {
+			return job, false, nil // the class was removed: it had no pilots
+		}
 	}
 	return job, err == nil, err
 }
@@ -327,26 +342,53 @@ func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 	return alive
 }
 
-// sweep removes what pilots that have ended have left, and cancels dismissed pilots that are still in
-// the queue.
+// unusedClass is how long a class is kept that is not used: longer than slurm.learn needs its records.
+const unusedClass = 2 * learnFrom
+
+// sweep removes what pilots that have ended have left, and a class that is no longer used, and cancels
+// dismissed pilots that are still in the queue. Pilots that Slurm does not show as running are ended:
+// on a node that it cannot reach, their processes would go on taking tasks.
 func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) error {
 	var errs []error
 	states := map[string]string{}
+	starts := map[string]int{} // what the next start of a pilot is that does not run
 	for i := range rows {
-		if rows[i].Comment == r.packs.mark()+class && Alive(&rows[i]) {
-			states[rows[i].Number()] = rows[i].State
+		row := &rows[i]
+		if row.Comment != r.packs.mark()+class {
+			continue
+		}
+		switch alive := Alive(row); {
+		case !alive:
+			starts[row.Number()] = int(row.Restarts) + 1
+		case waits(row.State):
+			starts[row.Number()] = int(row.Restarts)
+			fallthrough
+		default:
+			states[row.Number()] = row.State
 		}
 	}
 	pilots, err := r.packs.Dir.Pilots(class)
 	for _, pilot := range pilots {
+		kept := false
+		if start := starts[pilot]; start > 0 {
+			var err error
+			kept, err = r.packs.Dir.Supersede(class, pilot, start)
+			errs = append(errs, err)
+		}
 		switch state, alive := states[pilot]; {
+		case kept && !alive: // until Slurm has forgotten it
 		case !alive:
 			r.packs.Dir.Forget(class, pilot)
 		case state == "PENDING" && r.packs.Dir.Dismissed(class, pilot):
 			errs = append(errs, r.client.Cancel(ctx, pilot))
 		}
 	}
-	return errors.Join(append(errs, err, r.packs.Dir.Prune(class))...)
+	errs = append(errs, err, r.packs.Dir.Prune(class))
+	if len(states) == 0 {
+		_, err := r.packs.Dir.Remove(class, unusedClass)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // fill submits the pilots that the pending tasks of a class need, if there are fewer, and cancels
@@ -398,7 +440,9 @@ func (r *Runner) fill(ctx context.Context, class string, rows []slurm.Job) error
 		b := slurm.Batch{
 			Options: append(slices.Clone(p.Options), "--job-name="+pilotName, "--comment="+r.packs.mark()+class,
 				"--output="+r.packs.Dir.Output(class), "--open-mode=append", "--chdir="+r.packs.Dir.Class(class)),
-			Env: Environ(os.Environ()), Text: pack.Script(append(slices.Clone(r.packs.Worker), r.packs.Dir.Class(class))), Hold: []*os.File{held.File()},
+			Env:  Environ(os.Environ()),
+			Text: pack.Script(append(slices.Clone(r.packs.Worker), r.packs.Dir.Class(class))),
+			Hold: []*os.File{held.File()},
 		}
 		tries = pack.Tries{Count: tries.Count + 1, At: r.now()}
 		if err := r.packs.Dir.Note(class, tries); err != nil {
@@ -466,18 +510,29 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 	if r.packs == nil || ref.Dir == "" {
 		return nil
 	}
+	var pilot, state string // by the last listing
+	// The time may be up while Slurm is asked.
+	late := func(err error) error {
+		switch {
+		case !errors.Is(ctx.Err(), context.DeadlineExceeded) || pilot == "":
+			return err
+		case state == "SUSPENDED":
+			return fault.Errorf(fault.Failed, "pilot job %s is suspended: the task ends when the job continues", pilot)
+		}
+		return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", pilot, r.stopWait)
+	}
 	for delay := 200 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		gone, err := r.packs.Dir.Cancel(ref.Dir)
 		if gone || err != nil {
 			return err
 		}
-		pilot, err := r.packs.Dir.Holder(ref.Dir)
+		pilot, err = r.packs.Dir.Holder(ref.Dir)
 		if err != nil || pilot == "" {
 			return err
 		}
 		rows, err := r.listing.fresh(ctx)
 		if err != nil {
-			return err
+			return late(err)
 		}
 		i := slices.IndexFunc(rows, func(row slurm.Job) bool {
 			return row.Number() == pilot && strings.HasPrefix(row.Comment, packMark)
@@ -489,25 +544,19 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 			// Slurm has forgotten the pilot, or the listing is wrong.
 			shown, err := r.client.JobDetails(ctx, pilot)
 			if err != nil {
-				return err
+				return late(err)
 			}
 			if !slices.ContainsFunc(shown, func(job slurm.JobDetail) bool {
 				return strings.HasPrefix(job.Comment, packMark) && Alive(&slurm.Job{State: job.State})
 			}) {
 				return nil
 			}
-		} else if !Alive(&rows[i]) {
+		} else if state = rows[i].State; !Alive(&rows[i]) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return context.Cause(ctx)
-			}
-			if i >= 0 && rows[i].State == "SUSPENDED" {
-				return fault.Errorf(fault.Failed, "pilot job %s is suspended: the task ends when the job continues", pilot)
-			}
-			return fault.Errorf(fault.Failed, "pilot job %s has not ended the task within %v", pilot, r.stopWait)
+			return late(context.Cause(ctx))
 		case <-time.After(delay):
 		}
 	}

@@ -1,6 +1,8 @@
 package slurm
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,6 +92,7 @@ func TestJudgePacked(t *testing.T) {
 	waits := packedTask{mark: "m", key: "k", found: true, why: "for room"}
 	taken := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7"}}
 	bounded := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Pilot: "7", Ticket: pack.Ticket{Mem: 4}}}
+	runs := packedTask{mark: "m", key: "k", found: true, pilot: "7", place: pack.Place{Taken: true, Begun: true, Pilot: "7"}}
 	gone := packedTask{mark: "m", key: "k", pilot: "7"}
 	nowhere := packedTask{mark: "m", key: "k"}
 	begun, ended := "begun n1 1 2;\n", "begun n1 1 2;\nended 3;\n"
@@ -102,6 +105,7 @@ func TestJudgePacked(t *testing.T) {
 		queue   *slurm.Job
 		missing task.Absence
 		none    bool // no accounting
+		lost    bool // what its starts have recorded may be
 		want    string
 	}{
 		{name: "waits", packed: waits, want: `pending "for room"`},
@@ -110,7 +114,8 @@ func TestJudgePacked(t *testing.T) {
 		{name: "has ended, and may have exceeded its memory", packed: bounded, owner: "7.1", journal: ended, queue: row("RUNNING"), want: "running"},
 		{name: "has exceeded its memory", packed: gone, owner: "7.1", journal: ended, end: `{"why":"oom","used":5,"limit":4}`, queue: row("RUNNING"), want: `error 3 "the job used more memory than it requested; it used 5B of its 4B of memory" oom`},
 		{name: "has ended, and its pilot was killed", packed: bounded, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
-		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("PENDING"), want: `pending "pilot job 7 begins it"`},
+		{name: "its pilot was requeued", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: row("PENDING"), want: `pending "its pilot job 7 waits"`},
+		{name: "its pilot was requeued, and is held", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", queue: &slurm.Job{ID: 7, State: "PENDING", Submit: 1000, Reason: "JobHeldAdmin"}, want: `pending "its pilot job 7 waits: ` + slurm.ExplainReason("JobHeldAdmin").Plain + ` (JobHeldAdmin)"`},
 		{name: "has ended", packed: taken, owner: "7.1", journal: ended, queue: row("RUNNING"), want: `failed 3 "exit code 3"`},
 		{name: "has ended with its pilot", packed: gone, owner: "7.1", journal: ended, queue: row("CANCELLED"), want: `failed 3 "exit code 3"`},
 		{name: "is being ended", packed: taken, owner: "7.1", journal: begun, end: `{"why":"timeout"}`, queue: row("RUNNING"), want: "running"},
@@ -120,9 +125,15 @@ func TestJudgePacked(t *testing.T) {
 		{name: "its pilot was cancelled", packed: taken, owner: "7.1", journal: begun, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
 		{name: "its node failed", packed: taken, owner: "7.1", journal: begun, queue: row("NODE_FAIL"), want: `error "the task was lost with its pilot job 7: a node of the job failed" node`},
 		{name: "its pilot ended well before it", packed: taken, owner: "7.1", journal: begun, queue: row("COMPLETED"), want: `error "the task was lost with its pilot job 7: it has ended" lost`},
+		{name: "its pilot was requeued, and could not begin again", packed: taken, owner: "7.1", journal: begun + "cut 143;\n", missing: fact, queue: &slurm.Job{ID: 7, State: "FAILED", Submit: 1000, Exit: slurm.Exit{Signal: 53}}, want: `error "the task was lost with its pilot job 7: Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?" lost not begun`},
+		{name: "its pilot was requeued, and could not begin again, and the task may still run", packed: taken, owner: "7.1", journal: begun, missing: fact, queue: &slurm.Job{ID: 7, State: "FAILED", Submit: 1000, Exit: slurm.Exit{Signal: 53}}, want: `error "the task was lost with its pilot job 7: Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?" lost`},
 		{name: "its pilot was cancelled before it began", packed: taken, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
 		{name: "its pilot was cancelled when it had it", packed: taken, owner: "7.1", queue: row("CANCELLED"), want: `unknown "the task was lost with its pilot job 7: the job was cancelled, and not by this agent"`},
 		{name: "and that is a fact", packed: taken, owner: "7.1", queue: row("CANCELLED"), missing: fact, want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost not begun`},
+		{name: "runs, and has removed its directory", packed: runs, lost: true, queue: row("RUNNING"), want: "running"},
+		{name: "has removed its directory, and does not run", packed: gone, lost: true, queue: row("RUNNING"), want: `unknown "its pilot job does not run it, and what it recorded was removed"`},
+		{name: "has removed its directory, and ran", packed: taken, lost: true, queue: row("RUNNING"), missing: fact, want: `error "its pilot job does not run it, and what it recorded was removed" lost`},
+		{name: "has removed its directory, and its pilot was cancelled", packed: taken, lost: true, queue: row("CANCELLED"), want: `error "the task was lost with its pilot job 7: the job was cancelled, and not by this agent" lost`},
 		{name: "its pilot is not seen", packed: taken, owner: "7.1", journal: begun, want: `unknown "pilot job 7: squeue does not show the job, and accounting has no record of its end"`},
 		{name: "its pilot is forgotten", packed: taken, owner: "7.1", journal: begun, missing: fact, none: true, want: `error "the task was lost with its pilot job 7: the job is gone without a trace" lost`},
 		{name: "its ticket is gone", packed: nowhere, want: `unknown "no trace of the task in pilot jobs"`},
@@ -144,13 +155,13 @@ func TestJudgePacked(t *testing.T) {
 			}
 		}
 		job := tt.owner
-		if job == "" && tt.end != "" {
+		if job == "" && (tt.end != "" || tt.lost) {
 			job = "7.1"
 		}
 		if job == "" {
 			job = "pack.k"
 		}
-		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), noAccounting: tt.none}
+		e := evidence{ref: runner.Ref{Task: "t", Job: job, Dir: dir, Attempt: 1, Missing: tt.missing, Lost: tt.lost}, queue: tt.queue, packed: &tt.packed, now: time.Unix(5000, 0), noAccounting: tt.none}
 		e.readJournal()
 		got := e.judge()
 		text := string(got.State)
@@ -193,5 +204,105 @@ func TestStrangePilots(t *testing.T) {
 	}
 	if p.strange(&slurm.Job{State: "CANCELLED", Comment: before.mark() + "c"}) {
 		t.Error("one that has ended")
+	}
+}
+
+// Why tickets wait names a file only if there is one.
+func TestWhyWaits(t *testing.T) {
+	state := t.TempDir()
+	p := &packs{Packing{State: "s1", Dir: pack.Dir{Path: filepath.Join(state, "packs")}}}
+	if err := p.Dir.Make("c1", pack.Pilot{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := p.Dir.Class("c1")
+	check := func(want string, rows ...slurm.Job) {
+		t.Helper()
+		if got := p.whyWaits("c1", rows); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	pilot := slurm.Job{ID: 7, State: "RUNNING", Comment: p.mark() + "c1"}
+	check("it waits for a pilot job")
+	check("it waits for room in a pilot job", pilot)
+	pilot.State, pilot.Reason = "PENDING", "Resources"
+	check("its pilot job 7 waits: "+pendingReason(&pilot), pilot)
+	if err := p.Dir.Note("c1", pack.Tries{Count: 2}); err != nil {
+		t.Fatal(err)
+	}
+	check("2 pilot jobs have begun no task and written no output; see their reasons in sacct, and whether the nodes see " + dir)
+	if err := os.WriteFile(filepath.Join(dir, "pilots.out"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("2 pilot jobs have begun no task; see " + filepath.Join(dir, "pilots.out"))
+	if err := p.Dir.Note("c1", pack.Tries{Count: 2, Problem: "invalid account"}); err != nil {
+		t.Fatal(err)
+	}
+	check("no pilot job could be submitted: invalid account")
+}
+
+// The processes of pilots that do not run, for Slurm, are ended wherever they are: on a node that it
+// cannot reach, they would take tasks, which would be lost. What pilots leave is removed once Slurm has
+// forgotten them.
+func TestSweep(t *testing.T) {
+	r := packing()
+	r.packs.Dir = pack.Dir{Path: filepath.Join(t.TempDir(), "packs")}
+	if err := r.packs.Dir.Make("c1", pack.Pilot{}); err != nil {
+		t.Fatal(err)
+	}
+	taken := filepath.Join(r.packs.Dir.Class("c1"), "taken")
+	for _, pilot := range []string{"7", "8", "9", "10", "11"} {
+		if err := os.Mkdir(filepath.Join(taken, pilot), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := r.packs.mark() + "c1"
+	rows := []slurm.Job{
+		{ID: 7, State: "NODE_FAIL", Comment: mark},
+		{ID: 8, State: "PENDING", Restarts: 2, Comment: mark},
+		{ID: 9, State: "RUNNING", Restarts: 1, Comment: mark},
+		{ID: 10, State: "PENDING", Comment: mark},
+		{ID: 6, State: "CANCELLED", Comment: mark}, // it has not begun
+	}
+	check := func(want ...string) {
+		t.Helper()
+		if err := r.sweep(context.Background(), "c1", rows); err != nil {
+			t.Error(err)
+		}
+		got := []string{}
+		for _, pattern := range []string{"*", "*/*"} {
+			paths, _ := filepath.Glob(filepath.Join(taken, pattern))
+			for _, path := range paths {
+				got = append(got, strings.TrimPrefix(path, taken+"/"))
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	check("10", "7", "8", "9", "7/start.1", "8/start.2")
+	check("10", "7", "8", "9", "7/start.1", "8/start.2")
+	rows = rows[2:]
+	check("10", "9")
+}
+
+// A task whose class was removed gets a new ticket: no pilot has it.
+func TestExistingWithoutClass(t *testing.T) {
+	state := t.TempDir()
+	p := &packs{Packing{On: true, State: "s1", Dir: pack.Dir{Path: filepath.Join(state, "packs"), Tasks: filepath.Join(state, "tasks")}}}
+	s := runner.Submission{Task: "t", Attempt: 1, Dir: p.Dir.Task("t")}
+	if err := errors.Join(os.MkdirAll(s.Dir, 0o700), p.Dir.Make("c1", pack.Pilot{})); err != nil {
+		t.Fatal(err)
+	}
+	ticket := pack.Ticket{At: time.Unix(1790000000, 0), Key: "k1", CPUs: 1, Attempt: 1, Task: "t"}
+	if err := p.Dir.Put("c1", ticket, s.Dir, "ponos-x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		if job, found, err := p.existing(s); err != nil || found != want || job.ID != "pack.k1" {
+			t.Errorf("%+v, %v, %v", job, found, err)
+		}
+		if err := os.RemoveAll(p.Dir.Class("c1")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -2,7 +2,10 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -26,18 +29,35 @@ type packedTask struct {
 
 // packedJobs completes the evidence of packed tasks, and adds those that are not known.
 func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Job, places map[string]pack.Place) ([]evidence, error) {
+	byNumber := map[string]*slurm.Job{}
+	for i := range rows {
+		if strings.HasPrefix(rows[i].Comment, packMark) {
+			byNumber[rows[i].Number()] = &rows[i]
+		}
+	}
 	seen := make(map[task.ID]bool, len(all))
 	for i := range all {
 		seen[all[i].ref.Task] = true
 	}
+	running := map[string]pack.Place{} // the tickets of tasks that run, by their jobs
 	for _, place := range places {
 		id := place.Ticket.Task
 		dir := r.packs.Dir.Task(id)
+		if place.Begun {
+			running[place.Job()] = place
+		}
 		if seen[id] {
 			continue
 		}
 		_, t, ok, err := pack.ReadNote(dir)
 		if err != nil {
+			continue
+		}
+		if !ok && place.Begun { // it has removed its own directory, or its end was recorded a moment ago
+			seen[id] = true
+			t := place.Ticket
+			ref := runner.Ref{Task: id, Job: place.Job(), Dir: dir, Submitted: t.At, Attempt: t.Attempt, Lost: true}
+			all = append(all, evidence{ref: ref})
 			continue
 		}
 		if !ok || t.Key != place.Ticket.Key { // its task has ended, or has another ticket
@@ -57,20 +77,21 @@ func (r *Runner) packedJobs(ctx context.Context, all []evidence, rows []slurm.Jo
 		}
 		all = append(all, e)
 	}
-	byNumber := map[string]*slurm.Job{}
 	why := map[string]string{}
-	for i := range rows {
-		if strings.HasPrefix(rows[i].Comment, packMark) {
-			byNumber[rows[i].Number()] = &rows[i]
-		}
-	}
 	for i := range all {
 		e := &all[i]
 		if !pack.IsJob(e.ref.Job) {
 			continue
 		}
 		p := &packedTask{mark: r.packs.mark(), pilot: pack.PilotOf(e.ref.Job)}
-		if _, t, ok, err := pack.ReadNote(e.ref.Dir); err == nil && ok {
+		_, t, ok, err := pack.ReadNote(e.ref.Dir)
+		if err == nil && !ok {
+			// What stops the task looks for the record. Without a directory, there is nothing to stop yet.
+			if place, runs := running[e.ref.Job]; runs && place.Restore(e.ref.Dir) == nil {
+				t, ok = place.Ticket, true
+			}
+		}
+		if err == nil && ok {
 			p.key = t.Key
 			p.place, p.found = places[t.Key]
 		}
@@ -96,14 +117,20 @@ func (p *packs) whyWaits(class string, rows []slurm.Job) string {
 	alive := p.pilots(class, rows)
 	tries := p.Dir.ReadTries(class)
 	switch {
-	case len(alive) > 0 && alive[0].State == "PENDING":
-		return fmt.Sprintf("its pilot job %s waits: %s", alive[0].Number(), pendingReason(alive[0]))
+	case len(alive) > 0 && waits(alive[0].State):
+		return pilotWaits(alive[0])
 	case len(alive) > 0:
 		return "it waits for room in a pilot job"
 	case tries.Problem != "":
 		return "no pilot job could be submitted: " + tries.Problem
 	case tries.Count > 1:
-		return fmt.Sprintf("%d pilot jobs have begun no task; see %s", tries.Count, p.Dir.Output(class))
+		output := p.Dir.Output(class)
+		if _, err := os.Stat(output); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Sprintf(
+				"%d pilot jobs have begun no task and written no output; see their reasons in sacct, and whether the nodes see %s",
+				tries.Count, p.Dir.Class(class))
+		}
+		return fmt.Sprintf("%d pilot jobs have begun no task; see %s", tries.Count, output)
 	}
 	return "it waits for a pilot job"
 }
@@ -114,6 +141,15 @@ func (e *evidence) number() string {
 		return e.packed.pilot
 	}
 	return e.ref.Job
+}
+
+// pilotWaits returns the reason of a task whose pilot is pending.
+func pilotWaits(pilot *slurm.Job) string {
+	text := "its pilot job " + pilot.Number() + " waits"
+	if reason := pendingReason(pilot); reason != "" {
+		text += ": " + reason
+	}
+	return text
 }
 
 // judgePacked derives the state of a task from its own files, as far as they show it, and from its
@@ -137,7 +173,12 @@ func (e evidence) judgePacked() runner.Job {
 	if alive {
 		job.State, _ = e.alive()
 		job.Restarts = int(e.queue.Restarts)
-		if e.owner == "" || job.State == task.Pending {
+		switch {
+		case waits(e.queue.State): // it was requeued
+			job.State, job.Reason = task.Pending, pilotWaits(e.queue)
+		case e.owner == "" && e.ref.Lost && (!p.found || !p.place.Begun):
+			return vanished(job, e.ref)
+		case e.owner == "" && !e.ref.Lost || job.State == task.Pending:
 			job.State, job.Reason = task.Pending, "pilot job "+p.pilot+" begins it"
 		}
 		return job
@@ -159,6 +200,16 @@ func (e evidence) judgePacked() runner.Job {
 	return e.pilotGone(job)
 }
 
+// vanished is the state of a task that has removed its directory, and that its pilot does not run.
+func vanished(job runner.Job, ref runner.Ref) runner.Job {
+	job.State, job.Unknown, job.Lost = "", true, true
+	job.Reason = "its pilot job does not run it, and what it recorded was removed"
+	if ref.Missing.Fact() {
+		job.Unknown, job.Lost, job.State, job.Cause = false, false, task.Error, need.Lost
+	}
+	return job
+}
+
 // packedEnd derives the state of a task that has ended in its pilot.
 func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 	if end.Why == "" || e.run.Ended && end.Why != pack.OOM {
@@ -173,7 +224,8 @@ func (e evidence) packedEnd(job runner.Job, end pack.End) runner.Job {
 		job.Cause, job.Reason, job.Had.Time = need.Timeout, why("TIMEOUT"), time.Duration(end.Limit)
 	case pack.OOM:
 		job.Cause, job.Had.Memory = need.OOM, end.Limit
-		job.Reason = fmt.Sprintf("%s; it used %s of its %s of memory", why("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
+		job.Reason = fmt.Sprintf("%s; it used %s of its %s of memory",
+			why("OUT_OF_MEMORY"), unit.ShortSize(end.Used), unit.ShortSize(end.Limit))
 	case pack.Unbegun:
 		job.NotBegun, job.Reason = true, "its job script has ended before it began the command"
 	default:
@@ -204,7 +256,11 @@ func (e evidence) pilotGone(job runner.Job) runner.Job {
 	}
 	job.Had.Nodes = runner.Node(e.ref.Dir, e.ref.Job)
 	switch {
-	case e.owner == "":
+	case e.owner == "" && !e.ref.Lost:
+		job.NotBegun = true
+	case pilot.NotBegun && e.owner == e.ref.Job && e.run.Cut && !e.ref.Lost:
+		// The last start of the pilot, which Slurm had requeued, did not begin. With the start before, the
+		// command was asked to end, and has ended: it does not still run on a node that failed.
 		job.NotBegun = true
 	case !e.run.Begun && !e.ref.Lost && !e.ref.Missing.Fact():
 		// Another host's file system may show later what the script has written.

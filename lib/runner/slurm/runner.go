@@ -222,7 +222,8 @@ func Alive(job *slurm.Job) bool {
 func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]string) error {
 	var ids []string
 	for i := range all {
-		if id := all[i].number(); id != "" && (all[i].queue == nil || !Alive(all[i].queue)) && (all[i].packed == nil || !slices.Contains(ids, id)) {
+		id := all[i].number()
+		if id != "" && (all[i].queue == nil || !Alive(all[i].queue)) && (all[i].packed == nil || !slices.Contains(ids, id)) {
 			ids = append(ids, id)
 		}
 	}
@@ -242,7 +243,8 @@ func (r *Runner) account(ctx context.Context, all []evidence, arrays map[string]
 		e := &all[i]
 		if e.queue != nil && Alive(e.queue) {
 			// If there are thousands, one in ten at a time.
-			if e.packed != nil || e.queue.State == "RUNNING" && e.ref.Dir != "" && (len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
+			if e.packed != nil || e.queue.State == "RUNNING" && e.ref.Dir != "" &&
+				(len(all) < 200 || !e.ref.Missing.IsZero() || uint64(e.now.Minute()%10) == e.queue.ID%10) {
 				e.readJournal()
 			}
 			continue
@@ -426,7 +428,8 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 				return err
 			}
 			for _, job := range shown {
-				if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark && Alive(&slurm.Job{State: job.State}) {
+				if slices.Contains(job.Numbers(), ref.Job) && commentOf(ref.Job, job.Comment) == mark &&
+					Alive(&slurm.Job{State: job.State}) {
 					alive = append(alive, ref.Job)
 				}
 			}
@@ -456,7 +459,9 @@ func (r *Runner) Stop(ctx context.Context, ref runner.Ref) error {
 func (r *Runner) Trim(ctx context.Context, _ task.ID, jobs []string) error {
 	var errs []error
 	for _, id := range jobs {
-		errs = append(errs, r.client.Cancel(ctx, id))
+		if !pack.IsJob(id) { // scancel would take it for a job step of the pilot
+			errs = append(errs, r.client.Cancel(ctx, id))
+		}
 	}
 	return errors.Join(errs...)
 }

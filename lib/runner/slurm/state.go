@@ -22,7 +22,8 @@ func state(slurm string) (s task.State, ok bool) {
 		return task.Completed, true
 	case "FAILED":
 		return task.Failed, true
-	case "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "REVOKED", "PREEMPTED", "CANCELLED", "LAUNCH_FAILED", "RECONFIG_FAIL":
+	case "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "REVOKED", "PREEMPTED", "CANCELLED",
+		"LAUNCH_FAILED", "RECONFIG_FAIL":
 		return task.Error, true
 	}
 	return "", false
@@ -53,7 +54,8 @@ func why(state string) string {
 
 // causes are the states of jobs after which a task may be tried again.
 var causes = map[string]string{
-	"TIMEOUT": need.Timeout, "OUT_OF_MEMORY": need.OOM, "NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node, "PREEMPTED": need.Lost,
+	"TIMEOUT": need.Timeout, "OUT_OF_MEMORY": need.OOM, "PREEMPTED": need.Lost,
+	"NODE_FAIL": need.Node, "BOOT_FAIL": need.Node, "LAUNCH_FAILED": need.Node,
 }
 
 // evidence is what is known of one job.
@@ -142,7 +144,8 @@ func (e evidence) earlier(a *slurm.Record) bool {
 // start: accounting lags, and one query proves nothing. A command that has ended by itself is not run
 // again.
 func (e evidence) mayGoOn(a *slurm.Record) bool {
-	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil && e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
+	return (a.State == "FAILED" || a.State == "NODE_FAIL") && e.queue == nil &&
+		e.journal && e.run.Begun && !e.run.Ended && !e.ref.Missing.Fact()
 }
 
 // unaccounted reports whether accounting does not know the job, in several queries: what is missing
@@ -207,7 +210,8 @@ func (e evidence) over(job runner.Job, slurmState string, failure slurm.Exit, by
 		// If only the command is killed, the job script remains and records that.
 		done.State, done.Reason, done.Cause = task.Error, "the job was killed while its command ran", need.Lost
 	case !e.notBegun():
-	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL", slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
+	case slurmState == "FAILED", slurmState == "NODE_FAIL", slurmState == "BOOT_FAIL",
+		slurmState == "LAUNCH_FAILED", slurmState == "PREEMPTED":
 		// Another host's file system may show later what the script has written.
 		if !e.ref.Missing.Fact() {
 			job.Unknown, job.Lost, job.Reason = true, true, "the job has ended, and there is no sign that it began"
@@ -262,7 +266,8 @@ func (e evidence) vanished(job runner.Job) runner.Job {
 		// The job was asked to end by its user, or by Slurm, which was to requeue it and has
 		// forgotten it: the command has not failed by itself.
 		job.State = task.Error
-		job.Reason = fmt.Sprintf("the command ended with exit code %d after the job was asked to end, and the job is gone from Slurm", e.run.Code)
+		job.Reason = fmt.Sprintf(
+			"the command ended with exit code %d after the job was asked to end, and the job is gone from Slurm", e.run.Code)
 		return job
 	case e.siblings && e.ref.Missing.Fact() && e.missing(lag) && e.account == nil && e.unaccounted() && e.notBegun() && e.owner == "":
 		// Slurm keeps nothing of an element that is cancelled while pending. An element that has
@@ -294,7 +299,8 @@ func ended(job runner.Job, slurmState string, failure slurm.Exit, by string) run
 	case "COMPLETED", "FAILED":
 		if unwritable(failure) {
 			job.State = task.Error
-			job.Reason = "Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"
+			job.Reason =
+				"Slurm could not begin the job (0:53), mostly because its node cannot write to the task's directory: is data_dir on a file system that all nodes have?"
 			return job
 		}
 		if failure != (slurm.Exit{}) {

@@ -104,7 +104,8 @@ func (r *Runner) charges(ctx context.Context, from time.Time, pages int) (map[in
 		out[c.Instance] = b
 	}
 	if odd > 0 {
-		r.once(ctx, "odd charges", now.Add(24*time.Hour), "some rows of the bill cannot be read, and are left out: the costs of their instances are estimates", "rows", odd)
+		r.once(ctx, "odd charges", now.Add(24*time.Hour),
+			"some rows of the bill cannot be read, and are left out: the costs of their instances are estimates", "rows", odd)
 	}
 	return out, nil
 }
@@ -232,8 +233,8 @@ func (r *Runner) noteBill(o *order) {
 		return
 	}
 	err := r.note(Entry{
-		Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance, State: string(o.End.State),
-		Cost: o.End.Cost, Billed: &total,
+		Time: r.now().UTC(), Event: "billed", Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: o.Instance,
+		State: string(o.End.State), Cost: o.End.Cost, Billed: &total,
 	})
 	if err != nil {
 		r.fail("a bill could not be noted", o.name(), err)
@@ -253,7 +254,8 @@ func (r *Runner) recent(after time.Time) ([]*order, error) {
 		if !ok || err != nil || clock.Modified(info).Before(after) {
 			continue
 		}
-		if o, err := r.read(doneDir, name); err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || o.Unanswered) {
+		o, err := r.read(doneDir, name)
+		if err == nil && o.End != nil && o.End.At.After(after) && (len(o.instances()) > 0 || o.Unanswered) {
 			out = append(out, o)
 		}
 	}

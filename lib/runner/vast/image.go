@@ -112,11 +112,15 @@ func (r *Runner) equipped(ctx context.Context, name string) error {
 	short := task.Clean(name)
 	switch {
 	case !c.Has("sh"):
-		return fmt.Errorf("image %s has no shell: nothing in it can report how the task ends, or stop the instance; use one with /bin/sh", short)
+		return fmt.Errorf(
+			"image %s has no shell: nothing in it can report how the task ends, or stop the instance; use one with /bin/sh", short)
 	case !c.Has("wget") || !c.Has("sha256sum"):
-		return fmt.Errorf("image %s has neither curl nor python3, nor wget and sha256sum: nothing in it can stop the instance at the end", short)
+		return fmt.Errorf(
+			"image %s has neither curl nor python3, nor wget and sha256sum: nothing in it can stop the instance at the end", short)
 	case r.Switch.URL == "":
-		return fmt.Errorf("image %s has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url, from where it can fetch vast-switch", short)
+		return fmt.Errorf(
+			"image %s has neither curl nor python3 to stop the instance with at the end; set vast_api.switch_url, from where it can fetch vast-switch",
+			short)
 	}
 	return nil
 }

@@ -93,9 +93,15 @@ func verdict(said ending) end {
 	case "lost":
 		return end{State: task.Error, Reason: "the container was restarted in the middle of the task"}
 	case "unarmed":
-		return end{State: task.Error, Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl with certificates, python3, or curl or wget and vast_api.switch_url"}
+		return end{
+			State:  task.Error,
+			Reason: "the image has no program that could stop the instance at the end, so the task was not run: it needs curl with certificates, python3, or curl or wget and vast_api.switch_url",
+		}
 	case "unloaded":
-		return end{State: task.Error, Reason: "checkpoint_load has failed, so the task was not run: it would have started from the beginning, and replaced the saved checkpoints"}
+		return end{
+			State:  task.Error,
+			Reason: "checkpoint_load has failed, so the task was not run: it would have started from the beginning, and replaced the saved checkpoints",
+		}
 	case "nowhere":
 		return end{State: task.Error, Reason: "the container cannot record the end of the task: /tmp is not writable"}
 	}
@@ -150,7 +156,8 @@ func (r *Runner) prefetch(ctx context.Context, v *view, orders []*order) {
 			continue
 		}
 		i := v.all[at]
-		ended := i.Actual == "exited" || (i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen") && (i.Actual == "running" || !o.Ran.IsZero())
+		halted := i.Intended == "stopped" || i.Actual == "stopped" || i.Actual == "frozen" || i.Intended == "frozen"
+		ended := i.Actual == "exited" || halted && (i.Actual == "running" || !o.Ran.IsZero())
 		if l, ok := ParseLabel(i.Label); ok && l.End != "" {
 			ended = true // and its container leaves the instance to the agent
 		}

@@ -64,7 +64,9 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	}
 	v := r.view(list)
 	if list.Odd > 0 {
-		r.once(ctx, "odd instances", r.now().Add(time.Hour), "some rows of the list of instances cannot be read, and are left out; a task whose instance may be one of them waits", "rows", list.Odd)
+		r.once(ctx, "odd instances", r.now().Add(time.Hour),
+			"some rows of the list of instances cannot be read, and are left out; a task whose instance may be one of them waits",
+			"rows", list.Odd)
 	}
 	pages := (len(v.all) + 24) / 25
 	v.logs = max(1, (turnCalls-3-pages)/2)
@@ -136,7 +138,10 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 			l, ok := ParseLabel(ref.Job)
 			if ok && (job.Lost || job.State == task.Error && job.ExitCode == 0) && open[(&order{Task: l.Task, Attempt: l.Attempt}).name()] {
 				// Another process works on its order, or the order cannot be read.
-				job = runner.Job{Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true, Reason: "another process works on its order, or the order cannot be read"}
+				job = runner.Job{
+					Task: ref.Task, ID: ref.Job, Submitted: ref.Submitted, Unknown: true,
+					Reason: "another process works on its order, or the order cannot be read",
+				}
 			}
 			if job.Lost && ok && r.hides(list, &order{Task: l.Task}) {
 				job.Lost = false
@@ -349,7 +354,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		return runner.Job{}, false, err
 	}
 	job := r.state(o, true)
-	if o.End != nil && len(o.Doomed) == 0 && (o.Intent.IsZero() || r.now().Sub(o.Intent) > 2*r.Settle) {
+	if o.End != nil && len(o.Doomed) == 0 && (o.Intent.IsZero() || v.began.Sub(o.asked()) > 2*r.Settle) {
 		if err := r.close(o); err != nil {
 			return runner.Job{}, false, err
 		}
@@ -372,8 +377,8 @@ const priceSlack = 1.05
 // Messages of a host that indicate a fault while it loads an image.
 var (
 	machineFaults = []string{
-		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device", "failed to resolve", "no such host",
-		"i/o timeout", "unexpected eof", "toomanyrequests", "pull rate limit",
+		"error response from daemon", "oci runtime create failed", "failed to create", "no space left on device",
+		"failed to resolve", "no such host", "i/o timeout", "unexpected eof", "toomanyrequests", "pull rate limit",
 	}
 	imageFaults = []string{
 		"manifest unknown", "manifest for", "pull access denied", "unauthorized", "repository does not exist", "invalid reference format",
@@ -393,11 +398,12 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 		if r.hides(v.list, o) || !v.began.After(o.Missing) {
 			return nil // it may be a row that cannot be read, or this list was seen before
 		}
-		// Lists lag, so this takes two of them, and some time since the order.
+		// Lists lag, so this takes two of them, and some time since the order. What counts is when they were
+		// requested: this process may have been suspended since then.
 		if o.Absent++; o.Absent == 1 {
 			o.Missing = v.began
 		}
-		if o.Absent < 2 || now.Sub(o.Created) < r.Settle || now.Sub(o.Missing) < r.Settle {
+		if o.Absent < 2 || v.began.Sub(o.Created) < r.Settle || v.began.Sub(o.Missing) < r.Settle {
 			return nil
 		}
 		billed := r.toldByBill(ctx, v, o)
@@ -410,10 +416,14 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 				}
 				return nil
 			}
-			return r.finish(o, end{State: task.Error, Reason: "the instance has disappeared while the agent was away: whether its task had ended, and how, is not known"})
+			return r.finish(o, end{
+				State:  task.Error,
+				Reason: "the instance has disappeared while the agent was away: whether its task had ended, and how, is not known",
+			})
 		}
 		if o.Ran.IsZero() { // the task may have run between two lists
-			return r.lose(ctx, v, o, "the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
+			return r.lose(ctx, v, o,
+				"the instance has disappeared before it was seen running, and whether the task has run is not known", instances)
 		}
 		return r.lose(ctx, v, o, "the instance has disappeared: its host was lost, or it was destroyed from outside", instances)
 	}
@@ -426,10 +436,14 @@ func (r *Runner) observe(ctx context.Context, v *view, o *order, instances []vas
 	if !o.Checked && o.Ran.IsZero() && !o.Rebuilt {
 		bad, whole := r.All(o.wish()).Differing(i)
 		if bad != nil {
-			return r.fault(ctx, v, o, fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s", bad.Text, dollars(o.estimate(now))), instances)
+			why := fmt.Sprintf("the machine is not what was requested: it does not meet %q, and has cost %s",
+				bad.Text, dollars(o.estimate(now)))
+			return r.fault(ctx, v, o, why, instances)
 		}
 		if limit := r.Limits.PricePerHour; limit > 0 && i.Price > limit*priceSlack {
-			return r.fault(ctx, v, o, fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s", dollars(i.Price), dollars(o.estimate(now))), instances)
+			why := fmt.Sprintf("the instance costs %s an hour, more than max_price_per_hour, and has cost %s",
+				dollars(i.Price), dollars(o.estimate(now)))
+			return r.fault(ctx, v, o, why, instances)
 		}
 		o.Checked = whole
 	}
@@ -507,7 +521,7 @@ func (r *Runner) booting(ctx context.Context, v *view, o *order, i vastai.Instan
 		return r.finish(o, end{State: task.Error, Reason: "the image cannot be pulled: " + i.Message})
 	case says(i.Message, machineFaults):
 		return r.fault(ctx, v, o, "the machine cannot run the image: "+i.Message, instances)
-	case r.Limits.Boot > 0 && r.now().Sub(latest(o.Created, o.Found)) > r.Limits.Boot:
+	case r.Limits.Boot > 0 && v.began.Sub(latest(o.Created, o.Found)) > r.Limits.Boot: // it may run since the list
 		return r.fault(ctx, v, o, "the image was not loaded within boot_timeout", instances)
 	}
 	o.Status = "the machine loads the image"

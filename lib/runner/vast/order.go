@@ -34,9 +34,11 @@ type order struct {
 	Nonce   string  `json:"nonce"`
 	// Number counts the labels that were used: each instance gets another one.
 	Number int       `json:"number"`
-	Tries  int       `json:"tries"`            // instances so far
-	Intent time.Time `json:"intent,omitzero"`  // from when on there may be an instance
-	Misses int       `json:"misses,omitempty"` // how many lists did not have it
+	Tries  int       `json:"tries"`           // instances so far
+	Intent time.Time `json:"intent,omitzero"` // from when on there may be an instance
+	// GivenUp is when the answer to a request was given up: until then there may be a new instance.
+	GivenUp time.Time `json:"given_up,omitzero"`
+	Misses  int       `json:"misses,omitempty"` // how many lists did not have it
 	// MissedAt is when the last of those lists was requested.
 	MissedAt time.Time `json:"missed_at,omitzero"`
 	// Unanswered says that the answer to a request was lost: there may have been an instance that no
@@ -354,8 +356,8 @@ type Entry struct {
 // file of the order is written: a duplicate line is better than a missing cost.
 func (r *Runner) journal(o *order, event string, instance int64) error {
 	e := Entry{
-		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt, Instance: instance, Machine: o.Machine, GPU: o.GPU,
-		Price: o.Price,
+		Time: r.now().UTC(), Event: event, Task: o.Task, Slug: o.Slug, Attempt: o.Attempt,
+		Instance: instance, Machine: o.Machine, GPU: o.GPU, Price: o.Price,
 	}
 	if instance == 0 {
 		e.Instance = o.Instance
@@ -434,7 +436,8 @@ func (o *order) part(now time.Time) {
 	o.Past = append(o.Past, spell{ID: o.Instance, Cost: cost})
 	o.Spent += cost
 	o.doom(o.Instance)
-	o.Instance, o.Ran, o.Odd, o.Missing, o.Seen, o.Absent, o.Dead, o.DeadAt, o.Checked = 0, time.Time{}, time.Time{}, time.Time{}, time.Time{}, 0, 0, time.Time{}, false
+	o.Instance, o.Absent, o.Dead, o.Checked = 0, 0, 0, false
+	o.Ran, o.Odd, o.Missing, o.Seen, o.DeadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	o.Number++
 }
 
@@ -464,10 +467,16 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
 }
 
+// asked returns until when the market may have carried out the last request for an instance, as far as
+// is known. Lists may lag from then on: a request can take longer than they do.
+func (o *order) asked() time.Time { return latest(o.Intent, o.GivenUp) }
+
 // rewind moves times in the future to the present, as after the clock was set back: the order would
 // not be processed until then.
 func (o *order) rewind(now time.Time) {
-	for _, t := range []*time.Time{&o.Intent, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held} {
+	for _, t := range []*time.Time{
+		&o.Intent, &o.GivenUp, &o.Created, &o.Found, &o.Ran, &o.Odd, &o.DeadAt, &o.Missing, &o.Seen, &o.LogAt, &o.MissedAt, &o.Held,
+	} {
 		if t != &o.Held && t.After(now.Add(time.Minute)) || t.After(now.Add(2*longestHold)) {
 			*t = now.Add(-time.Millisecond)
 		}

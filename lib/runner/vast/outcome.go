@@ -37,7 +37,7 @@ func (r *Runner) drop(ctx context.Context, v *view, o *order, fresh, instances [
 	if err := r.sweep(ctx, v, o, instances); err != nil {
 		return err
 	}
-	late := !o.Intent.IsZero() && (r.hides(v.list, o) || v.began.Sub(o.Intent) < 2*r.Settle)
+	late := !o.Intent.IsZero() && (r.hides(v.list, o) || v.began.Sub(o.asked()) < 2*r.Settle)
 	if len(o.Doomed) > 0 || late {
 		return r.save(o)
 	}

@@ -83,7 +83,8 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		created, err := r.API.Create(ctx, offer.ID, request)
 		if err == nil {
-			o.Instance, o.Created, o.Found, o.Intent, o.Misses, o.MissedAt, o.Absent = created.ID, r.now(), time.Time{}, time.Time{}, 0, time.Time{}, 0
+			o.Instance, o.Created, o.Misses, o.Absent = created.ID, r.now(), 0, 0
+			o.Found, o.Intent, o.MissedAt = time.Time{}, time.Time{}, time.Time{}
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
@@ -92,6 +93,10 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
 			// The intent stays: the next process first looks for an instance.
+			o.GivenUp = r.now()
+			if saveErr := r.save(o); saveErr != nil {
+				return saveErr
+			}
 			return later("the answer to an order was lost: %w", err)
 		}
 		o.Intent = time.Time{}
@@ -155,7 +160,8 @@ func (r *Runner) rejected(ctx context.Context, o *order, env map[string]string, 
 	hint := "check image, image_login and disk; the journal has each answer"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if n := len(env[name]); n > vastai.MaxEnvEach {
-			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s", name, n, vastai.MaxEnvEach, hint)
+			hint = fmt.Sprintf("the variable %s has %d bytes, and Vast.ai documents a limit of %d for each; else %s",
+				name, n, vastai.MaxEnvEach, hint)
 			break
 		}
 	}
@@ -287,7 +293,9 @@ const searchRows = 200
 
 // Find searches the market for offers that may be taken, the best first. Why says why the others are
 // not suitable. Odd is how many rows could not be read. A patient search accepts recent results.
-func (r *Runner) Find(ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool) (good []Candidate, why string, odd int, err error) {
+func (r *Runner) Find(
+	ctx context.Context, w Wish, avoided map[int64]time.Time, patient bool,
+) (good []Candidate, why string, odd int, err error) {
 	var found []vastai.Offer
 	for _, s := range r.Searches(w) {
 		f, err := r.API.Search(ctx, s, patient)

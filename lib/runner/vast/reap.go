@@ -162,7 +162,8 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 			switch {
 			case failed[u.Instance.ID] != nil:
 			case err != nil:
-				failed[u.Instance.ID] = fmt.Errorf("instance %d: its destruction was requested, and the result is not known: %w", u.Instance.ID, err)
+				failed[u.Instance.ID] = fmt.Errorf("instance %d: its destruction was requested, and the result is not known: %w",
+					u.Instance.ID, err)
 			case shown.Odd > r.odd || slices.ContainsFunc(shown.Instances, func(i vastai.Instance) bool { return i.ID == u.Instance.ID }):
 				there = append(there, u)
 			}
@@ -172,7 +173,8 @@ func (r *Runner) Reap(ctx context.Context, list []Unwanted) map[int64]error {
 		}
 		if left = there; since.After(until) || r.API.Sleep(ctx, max(100*time.Millisecond, 2*r.API.Unit/5)) != nil {
 			for _, u := range left {
-				failed[u.Instance.ID] = fault.Errorf(fault.Unavailable, "instance %d: the market was asked to destroy it, and still lists it after %v", u.Instance.ID, r.StopWait)
+				failed[u.Instance.ID] = fault.Errorf(fault.Unavailable,
+					"instance %d: the market was asked to destroy it, and still lists it after %v", u.Instance.ID, r.StopWait)
 			}
 			return failed
 		}

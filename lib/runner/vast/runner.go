@@ -123,7 +123,8 @@ func (r *Runner) All(w Wish) vastai.Filters {
 	var own vastai.Filters
 	best := ""
 	for _, pattern := range slices.Sorted(maps.Keys(r.Finds)) {
-		if ok, err := path.Match(pattern, w.Slug); err == nil && ok && (best == "" || pattern == w.Slug || best != w.Slug && len(pattern) > len(best)) {
+		ok, err := path.Match(pattern, w.Slug)
+		if err == nil && ok && (best == "" || pattern == w.Slug || best != w.Slug && len(pattern) > len(best)) {
 			own, best = r.Finds[pattern], pattern
 		}
 	}
@@ -138,7 +139,10 @@ func (r *Runner) All(w Wish) vastai.Filters {
 		all = append(all, vastai.Condition{Field: "disk_space", Op: "gte", Value: r.Disk, Text: fmt.Sprintf("disk %v", r.Disk)})
 	}
 	if r.Limits.PricePerHour > 0 {
-		all = append(all, vastai.Condition{Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour, Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour)})
+		all = append(all, vastai.Condition{
+			Field: "dph_total", Op: "lte", Value: r.Limits.PricePerHour,
+			Text: fmt.Sprintf("max_price_per_hour %v", r.Limits.PricePerHour),
+		})
 	}
 	return all
 }
@@ -203,7 +207,8 @@ func (r *Runner) billing(ctx context.Context) string {
 	}
 	now := r.now()
 	if _, err := r.API.Charges(ctx, now.Add(-24*time.Hour), now, now, 1); err != nil && !errors.Is(err, vastai.ErrMore) {
-		return "vast_api: the market's charges cannot be read (" + err.Error() + "): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then"
+		return "vast_api: the market's charges cannot be read (" + err.Error() +
+			"): give the key the permission billing_read, or set bill_interval: 0; costs stay estimates until then"
 	}
 	return ""
 }
@@ -217,13 +222,15 @@ func scoped(err error, permission string) error {
 }
 
 func permissionHint(permission string) string {
-	return "give the key the permission " + permission + "; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
+	return "give the key the permission " + permission +
+		"; the agent needs instance_read, instance_write, user_read and misc, and billing_read for what was billed"
 }
 
 // reserved are variables that the market sets itself, or that have a meaning there.
 var reserved = []string{
-	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY", "SSH_PUBLIC_KEY",
-	"JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL", "OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
+	"CONTAINER_ID", "CONTAINER_API_KEY", "VAST_CONTAINERLABEL", "PUBLIC_IPADDR", "GPU_COUNT", "DATA_DIRECTORY",
+	"SSH_PUBLIC_KEY", "JUPYTER_TOKEN", "JUPYTER_SERVER_ROOT", "JUPYTER_SERVER_URL",
+	"OPEN_BUTTON_PORT", "OPEN_BUTTON_TOKEN", "PORTAL_CONFIG", nonceEnv, limitEnv,
 	labelEnv, graceEnv, endEnv, switchEnv, sumEnv, storeEnv, checkpointsEnv, loadEnv, saveEnv, intervalEnv,
 }
 
@@ -476,7 +483,7 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	if list.At.After(o.MissedAt) {
 		o.Misses, o.MissedAt = o.Misses+1, list.At
 	}
-	if list.At.Sub(o.Intent) < r.Settle || o.Misses < 2 {
+	if list.At.Sub(o.asked()) < r.Settle || o.Misses < 2 {
 		if err := r.save(o); err != nil {
 			return false, err
 		}
@@ -502,14 +509,18 @@ func (r *Runner) choose(o *order, list []vastai.Instance) {
 
 func (r *Runner) say(what string, o *order, more ...any) {
 	if r.Log != nil {
-		r.Log.Info(what, append([]any{"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", dollars(o.Price)}, more...)...)
+		about := []any{
+			"task", o.Task, "attempt", o.Attempt, "instance", o.Instance, "machine", o.Machine, "price", dollars(o.Price),
+		}
+		r.Log.Info(what, append(about, more...)...)
 	}
 }
 
 // state returns the job of an order.
 func (r *Runner) state(o *order, adopted bool) runner.Job {
 	job := runner.Job{
-		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted, Submitted: o.Created, Restarts: max(0, o.Tries-1),
+		Task: o.Task, ID: r.job(o), State: task.Pending, Reason: o.Status, Adopted: adopted,
+		Submitted: o.Created, Restarts: max(0, o.Tries-1),
 	}
 	switch {
 	case o.End != nil:

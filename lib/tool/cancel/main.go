@@ -27,9 +27,10 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\nstandard input. Prints the ids of the tasks that it cancels.",
-		Examples:    "ponos-cancel train-7\nponos-cancel --group lr\nponos-list --state pending --group lr --ids | ponos-cancel",
-		Brief:       map[string][]string{"": {"state", "group", "name", "since", "yes"}},
+		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
+			"standard input. Prints the ids of the tasks that it cancels.",
+		Examples: "ponos-cancel train-7\nponos-cancel --group lr\nponos-list --state pending --group lr --ids | ponos-cancel",
+		Brief:    map[string][]string{"": {"state", "group", "name", "since", "yes"}},
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before cancelling more than one task"}),
 		Action: func(c *cli.Context) error { return cancel(c, stdin, stdout, stderr) },

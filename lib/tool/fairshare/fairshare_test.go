@@ -307,6 +307,11 @@ func replaceConfig(t *testing.T, pairs ...string) map[string]string {
 	return map[string]string{"config": text}
 }
 
+func with(files map[string]string, key, text string) map[string]string {
+	files[key] = text
+	return files
+}
+
 func TestOtherClusters(t *testing.T) {
 	noDatabase := recorded{files: replaceConfig(t, "AccountingStorageType", "accounting_storage/none"),
 		fail: map[string]string{"sshare": "sshare: error: You are not running a supported accounting_storage plugin\n(accounting_storage/none).\n"}}
@@ -350,6 +355,15 @@ func TestOtherClusters(t *testing.T) {
 		// Jobs that are kept private take their nodes all the same, nobody knows how long.
 		"private jobs": {recorded{files: map[string]string{"squeue": ""}}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
 			`^partition gpu_small\n  1 CPU, 6\.3G for 7d now on small1 \(sure\): --partition=gpu_small --nodes=1 --cpus-per-task=1 --mem=6500M --time=7-00:00:00\n$`, `^$`},
+		// Hidden jobs that wait may come first. An operator sees them, and a coordinator some of them.
+		"PrivateData": {recorded{files: with(replaceConfig(t, "PrivateData", "accounts,jobs"), "squeue", "")}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
+			`  1 CPU, 6\.3G for 7d now on small1 \(likely\): .*\n      jobs of other users may come first, which Slurm hides \(PrivateData\)\n`, `^$`},
+		"PrivateData=usage": {recorded{files: with(replaceConfig(t, "PrivateData", "usage"), "squeue", "")}, []string{"holes", "-p", "gpu_small", "--list"}, 0,
+			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
+		"PrivateData, coordinator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|None|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
+			`  1 CPU, 6\.3G for 7d now on small1 \(likely\): `, `^$`},
+		"PrivateData, operator": {recorded{files: with(replaceConfig(t, "PrivateData", "jobs"), "user", "alice|Operator|\n")}, []string{"holes", "-p", "gpu_spot", "--list"}, 0,
+			`  1 CPU, 6\.3G for 7d now on small1 \(sure\): `, `^$`},
 		"when, runs":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "4"}, 0, `^job 4 runs since`, `^$`},
 		"when, held":        {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "19"}, 0, `^job 19 will not start: it is held`, `^$`},
 		"when, no history":  {recorded{files: map[string]string{"sacct": ""}}, []string{"when", "2"}, 0, `if all jobs run to their time limits(.|\n)*no job has ended here in 30 days`, `^$`},

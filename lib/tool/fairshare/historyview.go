@@ -59,7 +59,8 @@ func newHistoryView(a *planner.Asker, c *cli.Context) (*historyView, error) {
 		}
 	}
 	if !v.since.Before(v.until) {
-		return nil, fault.Errorf(fault.Usage, "--since %s is not before %s", v.since.Format("2006-01-02 15:04"), v.until.Format("2006-01-02 15:04"))
+		return nil, fault.Errorf(fault.Usage, "--since %s is not before %s",
+			v.since.Format("2006-01-02 15:04"), v.until.Format("2006-01-02 15:04"))
 	}
 	if v.until.Sub(v.since) > maxDays*24*time.Hour {
 		return nil, fault.Errorf(fault.Usage, "--since: more than %d days", maxDays)
@@ -90,7 +91,8 @@ func moment(now time.Time, flag, value string) (time.Time, time.Duration, error)
 			return t, 0, nil
 		}
 	}
-	return time.Time{}, 0, fault.Errorf(fault.Usage, "--%s: %q is neither a duration such as 30d nor a date such as 2026-11-20", flag, value)
+	return time.Time{}, 0, fault.Errorf(fault.Usage,
+		"--%s: %q is neither a duration such as 30d nor a date such as 2026-11-20", flag, value)
 }
 
 func (v *historyView) load(ctx context.Context) error {
@@ -212,7 +214,9 @@ func (v *historyView) text(p *page) error {
 		if !p.color && len(values) > 1 { // without colours lines look alike
 			plotted = [][]float64{sum(values)}
 		}
-		options := []asciigraph.Option{asciigraph.Height(10), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0), asciigraph.Precision(1)}
+		options := []asciigraph.Option{
+			asciigraph.Height(10), asciigraph.Width(max(20, width-14)), asciigraph.LowerBound(0), asciigraph.Precision(1),
+		}
 		if p.color {
 			colors := make([]asciigraph.AnsiColor, len(plotted))
 			for i := range colors {
@@ -227,8 +231,9 @@ func (v *historyView) text(p *page) error {
 	for _, s := range values {
 		total += add(s)
 	}
+	who := strings.ToUpper(map[bool]string{true: "account", false: "user"}[v.byAccount])
 	p.table(len(names), []column{
-		{title: strings.ToUpper(map[bool]string{true: "account", false: "user"}[v.byAccount]), right: true, cell: textCell(func(i int) string { return names[i] })},
+		{title: who, right: true, cell: textCell(func(i int) string { return names[i] })},
 		{title: strings.ToUpper(v.unit()), right: true, cell: textCell(func(i int) string { return number(add(values[i]), 1) })},
 		{title: "PART", right: true, cell: textCell(func(i int) string { return number(100*add(values[i])/total, 1) + "%" })},
 		{title: "BY DAY", cell: func(i int, b []byte) []byte {
@@ -301,7 +306,8 @@ type historyRowJSON struct {
 
 func (v *historyView) json(w io.Writer) error {
 	doc := historyJSON{
-		Since: v.since.Format(time.RFC3339), Until: v.until.Format(time.RFC3339), TRES: v.tres, By: "user", Source: v.source, Days: []string{}, Used: []historyRowJSON{},
+		Since: v.since.Format(time.RFC3339), Until: v.until.Format(time.RFC3339), TRES: v.tres, By: "user",
+		Source: v.source, Days: []string{}, Used: []historyRowJSON{},
 	}
 	if v.byAccount {
 		doc.By = "account"

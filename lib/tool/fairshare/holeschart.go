@@ -114,7 +114,8 @@ func (v *holesView) chart(p *page) {
 	}
 	v.axis(p, left, slots, slot)
 	legend := []struct{ color, text string }{
-		{green, locale.Symbols("· free")}, {blue, locale.Symbols("▒ part")}, {blue, locale.Symbols("█ full")}, {yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
+		{green, locale.Symbols("· free")}, {blue, locale.Symbols("▒ part")}, {blue, locale.Symbols("█ full")},
+		{yellow, "P planned"}, {purple, "R reserved"}, {red, "x down"},
 	}
 	indent := strings.Repeat(" ", left+2)
 	used := 0

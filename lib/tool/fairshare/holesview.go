@@ -33,6 +33,7 @@ type holesView struct {
 	until  int64
 	plan   planner.Planner
 	me     string
+	hidden bool // jobs of others
 	chosen []*slurm.Partition
 	holes  map[string][]offer
 }
@@ -74,6 +75,7 @@ func (v *holesView) load(ctx context.Context) error {
 		return err
 	}
 	v.me, _ = planner.Me()
+	v.hidden = v.othersHidden(ctx)
 	if err := checkNames("partition", v.wanted, partitionNames(v.plan.Partitions)); err != nil {
 		return err
 	}
@@ -162,6 +164,9 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 	if o.certainty != forecast.OutOfReach && o.Start > v.at.Unix() {
 		o.certainty, o.why = forecast.Likely, "" // much can happen until then
 	}
+	if o.certainty == forecast.Sure && v.hidden {
+		o.certainty, o.why = forecast.Likely, "jobs of other users may come first, which Slurm hides (PrivateData)"
+	}
 	if o.certainty == forecast.OutOfReach {
 		return
 	}
@@ -196,6 +201,22 @@ func (v *holesView) judge(o *offer, p *slurm.Partition, part *forecast.Partition
 		why = "jobs that come first need the nodes"
 	}
 	o.certainty, o.why = forecast.OutOfReach, or(why, "a job of yours would not start in it")
+}
+
+// othersHidden reports whether Slurm does not show this user all jobs of others. It shows them to
+// operators also with PrivateData, and to coordinators some of them.
+func (v *holesView) othersHidden(ctx context.Context) bool {
+	if !v.plan.Config.Private("jobs") {
+		return false
+	}
+	if !slices.ContainsFunc(v.plan.Jobs, func(j slurm.Job) bool { return j.User != v.me }) {
+		return true
+	}
+	if !v.plan.Config.Accounting() {
+		return false
+	}
+	operator, err := v.ask.Client.Operator(ctx, v.me)
+	return err != nil || !operator
 }
 
 // request are the options with which sbatch requests a hole.
@@ -327,7 +348,9 @@ func (v *holesView) describe(p *page, o offer) string {
 	if len(o.Nodes) > 1 {
 		where = "each of " + where
 	}
-	certain := map[forecast.Certainty]string{forecast.Sure: "sure", forecast.Likely: "likely", forecast.OutOfReach: "out of reach"}[o.certainty]
+	certain := map[forecast.Certainty]string{
+		forecast.Sure: "sure", forecast.Likely: "likely", forecast.OutOfReach: "out of reach",
+	}[o.certainty]
 	return fmt.Sprintf("%s %s %s on %s (%s)", strings.Join(what, ", "), length, p.paint(color, start), app.Sanitize(where), certain)
 }
 
@@ -388,7 +411,8 @@ func (v *holesView) json(w io.Writer) error {
 		part := holesPartitionJSON{p.Name, p.State, filled(p.AllowAccounts), v.plan.Unplanned(p.Name), []holeJSON{}}
 		for _, o := range v.holes[p.Name] {
 			h := holeJSON{
-				Start: *rfc3339(o.Start), Now: o.Start == v.at.Unix(), End: forever(o.End), NodeList: hostlist.Compress(o.Nodes), Nodes: len(o.Nodes),
+				Start: *rfc3339(o.Start), Now: o.Start == v.at.Unix(), End: forever(o.End),
+				NodeList: hostlist.Compress(o.Nodes), Nodes: len(o.Nodes),
 				CPUs: int64(o.Free.CPUs), GPUs: int64(o.Free.GPUs), Memory: int64(o.Free.MemMB) << 20, Options: filled(o.request),
 				Preempts: filled(o.victims), Delays: filled(o.delays), Certain: o.certainty.String(), Why: optional(o.why),
 			}
@@ -403,7 +427,10 @@ func (v *holesView) json(w io.Writer) error {
 	for _, line := range v.lines() {
 		n := nodeJSON{line.Name, []spanJSON{}}
 		for _, s := range line.Spans {
-			n.Spans = append(n.Spans, spanJSON{*rfc3339(s.Start), forever(s.End), kindName(s), int64(s.Free.CPUs), int64(s.Free.GPUs), int64(s.Free.MemMB) << 20, filled(s.Who)})
+			n.Spans = append(n.Spans, spanJSON{
+				*rfc3339(s.Start), forever(s.End), kindName(s),
+				int64(s.Free.CPUs), int64(s.Free.GPUs), int64(s.Free.MemMB) << 20, filled(s.Who),
+			})
 		}
 		doc.Nodes = append(doc.Nodes, n)
 	}

@@ -32,9 +32,13 @@ func (v *limitsView) load(ctx context.Context) (err error) {
 }
 
 // limitWords are the resources that are not counted ones.
-var limitWords = map[string]string{"jobs": "running jobs", "accrue": "jobs that gain priority by age", "submit": "jobs in the queue", "wall": "time"}
+var limitWords = map[string]string{
+	"jobs": "running jobs", "accrue": "jobs that gain priority by age", "submit": "jobs in the queue", "wall": "time",
+}
 
-var resourceWords = map[string]string{"cpu": "CPUs", "mem": "memory", "node": "nodes", "gres/gpu": "GPUs", "billing": "billing units", "energy": "energy"}
+var resourceWords = map[string]string{
+	"cpu": "CPUs", "mem": "memory", "node": "nodes", "gres/gpu": "GPUs", "billing": "billing units", "energy": "energy",
+}
 
 // limitName is the limit in plain words.
 func limitName(r *planner.Bound) string {

@@ -75,7 +75,9 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.StringFlag{Name: "account", Aliases: []string{"A"}, Usage: "only of these `ACCOUNTS`"},
 					&cli.BoolFlag{Name: "me", Usage: "only your own jobs"},
 					&cli.StringFlag{Name: "jobs", Aliases: []string{"j"}, Usage: "these `JOBS`, separated by commas, pending or running"},
-					app.SomeOf(&cli.StringFlag{Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, without formatting"}, fieldNames()...),
+					app.SomeOf(&cli.StringFlag{
+						Name: "format", Aliases: []string{"o"}, Usage: "print these `FIELDS`, separated by commas, without formatting",
+					}, fieldNames()...),
 					&cli.BoolFlag{Name: "noheader", Usage: "no header with --format"},
 					&cli.StringFlag{Name: "first", Aliases: []string{"n"}, Usage: "only the first `N` rows"},
 				}, commonFlags()...),
@@ -127,7 +129,9 @@ fairshare history --since 30d    what I used, by day`,
 				SkipFlagParsing: true, // the others are sbatch's
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "score", Usage: "print the accuracy of past forecasts on this cluster"},
-					&cli.StringFlag{Name: "replay", Usage: "forecast the jobs in `FILE`: output of sacct, or a trace in SWF", TakesFile: true},
+					&cli.StringFlag{
+						Name: "replay", Usage: "forecast the jobs in `FILE`: output of sacct, or a trace in SWF", TakesFile: true,
+					},
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: func(c *cli.Context) error {
@@ -176,7 +180,9 @@ fairshare history --since 30d    what I used, by day`,
 					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "all users"},
 					app.OneOf(&cli.StringFlag{Name: "by", Value: "user", Usage: "group by `WHOM`: user or account"}, "user", "account"),
 					&cli.StringFlag{Name: "tres", Value: "cpu", Usage: "the `RESOURCE` to add up: cpu, gpu, mem, node, billing, ..."},
-					app.OneOf(&cli.StringFlag{Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)"}, "sacct", "sreport"),
+					app.OneOf(&cli.StringFlag{
+						Name: "source", Value: "sacct", Usage: "ask `PROGRAM`: sacct (every job) or sreport (hourly sums)",
+					}, "sacct", "sreport"),
 					&cli.StringFlag{Name: "top", Value: "6", Usage: "show the first `N`, and the others as one"},
 					&cli.StringFlag{Name: "svg", Usage: "also write the plot to `FILE`", TakesFile: true},
 				}, commonFlags()...),

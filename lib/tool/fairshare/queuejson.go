@@ -33,9 +33,12 @@ type queueHeaderJSON struct {
 // hundred thousand.
 func (v *queueView) json(w io.Writer) error {
 	header := queueHeaderJSON{
-		Time: v.at.Format(time.RFC3339), Cluster: v.config["ClusterName"], PriorityType: v.config["PriorityType"], NoFactors: optional(v.noFactors),
-		Weights: weightsJSON{v.weights.Age, v.weights.Assoc, v.weights.FairShare, v.weights.JobSize, v.weights.Partition, v.weights.QOS, v.weights.TRES},
-		Waiting: v.waiting,
+		Time: v.at.Format(time.RFC3339), Cluster: v.config["ClusterName"], PriorityType: v.config["PriorityType"],
+		NoFactors: optional(v.noFactors), Waiting: v.waiting,
+		Weights: weightsJSON{
+			v.weights.Age, v.weights.Assoc, v.weights.FairShare, v.weights.JobSize,
+			v.weights.Partition, v.weights.QOS, v.weights.TRES,
+		},
 	}
 	text, err := json.MarshalIndent(header, "", "  ")
 	if err != nil {
@@ -237,8 +240,11 @@ func (v *queueView) metrics() []metric {
 		if !pending[partition] {
 			all = append(all, metric{"fairshare_jobs_pending", pendingHelp, []string{"partition", partition}, 0})
 		}
-		all = append(all, metric{"fairshare_priority_highest", "The highest priority of a job in line; 0: there is none.", []string{"partition", partition}, first[partition]},
-			metric{"fairshare_jobs_in_line", "Jobs that the scheduler looks at and that take nodes from others.", []string{"partition", partition}, float64(v.waiting[partition])})
+		all = append(all,
+			metric{"fairshare_priority_highest", "The highest priority of a job in line; 0: there is none.",
+				[]string{"partition", partition}, first[partition]},
+			metric{"fairshare_jobs_in_line", "Jobs that the scheduler looks at and that take nodes from others.",
+				[]string{"partition", partition}, float64(v.waiting[partition])})
 	}
 	return all
 }

@@ -18,8 +18,8 @@ var factorColumns = []struct {
 	title, name string
 	drop        int
 }{
-	{"AGE", "age", 12}, {"FAIRSHARE", "fairshare", 11}, {"JOBSIZE", "jobsize", 16}, {"PARTITION", "partition", 15}, {"QOS", "qos", 13}, {"ASSOC", "assoc", 17},
-	{"TRES", "tres", 14}, {"SITE", "site", 18}, {"NICE", "nice", 19},
+	{"AGE", "age", 12}, {"FAIRSHARE", "fairshare", 11}, {"JOBSIZE", "jobsize", 16}, {"PARTITION", "partition", 15},
+	{"QOS", "qos", 13}, {"ASSOC", "assoc", 17}, {"TRES", "tres", 14}, {"SITE", "site", 18}, {"NICE", "nice", 19},
 }
 
 const factorCount = 9
@@ -38,7 +38,8 @@ func (v *queueView) sharesOf(i int) shares {
 	}
 	s := shares{known: true}
 	s.value = [factorCount]float64{
-		f.Age.Weighted, f.FairShare.Weighted, f.JobSize.Weighted, f.PartitionFactor.Weighted, f.QOS.Weighted, f.Assoc.Weighted, 0, f.Site, -f.Nice,
+		f.Age.Weighted, f.FairShare.Weighted, f.JobSize.Weighted, f.PartitionFactor.Weighted, f.QOS.Weighted,
+		f.Assoc.Weighted, 0, f.Site, -f.Nice,
 	}
 	for _, t := range f.TRES {
 		s.value[6] += t.Weighted
@@ -145,7 +146,8 @@ func (v *queueView) list(p *page) {
 		}})
 	}
 	if starts {
-		columns = append(columns, column{title: "START", drop: 4, cell: text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })})
+		start := text("", func(j *slurm.Job) string { return shortTime(j.Start, v.at) })
+		columns = append(columns, column{title: "START", drop: 4, cell: start})
 	}
 	type reason struct {
 		code            string

@@ -182,7 +182,8 @@ func (v *queueView) fitText(j *slurm.Job) (text string, command []string) {
 	if !ok {
 		return "", nil
 	}
-	text = fmt.Sprintf("there is room for it now on %s for %s: with that time limit it starts, and is ended then", f.nodes, span(time.Duration(f.minutes)*time.Minute))
+	text = fmt.Sprintf("there is room for it now on %s for %s: with that time limit it starts, and is ended then",
+		f.nodes, span(time.Duration(f.minutes)*time.Minute))
 	if len(f.delays) > 0 {
 		text += ". It would delay " + few(f.delays)
 	}
@@ -276,7 +277,8 @@ func (v *queueView) components(i int) []priority.Part {
 		tres[t.Name] = v.tresReading(&v.jobs[i], t)
 	}
 	r := func(f slurm.Factor) priority.Reading { return priority.Reading{Factor: f.Norm, Weighted: f.Weighted} }
-	return priority.Components(v.weights, r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)
+	return priority.Components(v.weights,
+		r(f.Age), r(f.Assoc), r(f.FairShare), r(f.JobSize), r(f.PartitionFactor), r(f.QOS), tres, f.Site, f.Nice)
 }
 
 // tresReading computes the factor of a resource, of which sprio prints two

@@ -25,7 +25,9 @@ func showReplay(ctx context.Context, file string, asJSON bool, now time.Time, st
 	defer f.Close()
 	runs, err := planner.ReadTrace(f)
 	if err != nil {
-		return fault.Hint(fault.Errorf(fault.Usage, "%s: %w", file, err), "create it with: sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "%s: %w", file, err),
+			"create it with: sacct -aXD --noheader --parsable --noconvert -S 2026-01-01 -o "+slurm.RunFormat+" >FILE")
 	}
 	past := forecast.ScoreTrace(runs, traceProbes, func() bool { return ctx.Err() != nil })
 	if ctx.Err() != nil {

@@ -229,7 +229,9 @@ func (v *sharesView) notes(p *page) {
 		}
 	}
 	if len(differ) > 0 && v.stand.Trusted {
-		p.line("", "the factor that Slurm shows for %s does not follow from the tree that it shows, so it is not predicted: Slurm may hide a part of the tree, or not have counted the latest usage yet", few(differ))
+		p.line("",
+			"the factor that Slurm shows for %s does not follow from the tree that it shows, so it is not predicted: Slurm may hide a part of the tree, or not have counted the latest usage yet",
+			few(differ))
 	}
 }
 
@@ -247,7 +249,8 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 	case r.RawUsage == 0:
 		p.line("  ", "no recent usage: the factor is at its maximum for this account")
 	case resets && (halfLife == 0 || reset.Before(v.at.Add(halfLife))):
-		p.line("  ", "usage %s %s is set to nothing on %s, with that of all others", number(r.RawUsage, 0), v.usageUnit(), reset.Format("2006-01-02 15:04"))
+		p.line("  ", "usage %s %s is set to nothing on %s, with that of all others",
+			number(r.RawUsage, 0), v.usageUnit(), reset.Format("2006-01-02 15:04"))
 	case halfLife == 0:
 		p.line("  ", "usage %s %s does not decay", number(r.RawUsage, 0), v.usageUnit())
 	default:
@@ -265,7 +268,8 @@ func (v *sharesView) outlook(p *page, i int, halfLife time.Duration) {
 		p.line("  ", "factor back to 0.5 by %s (in %s) if %s runs nothing and the others continue as now",
 			v.at.Add(o.Recovery).Format("2006-01-02 15:04"), span(o.Recovery), app.Sanitize(r.User))
 	default:
-		p.line("  ", "the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, determine it",
+		p.line("  ",
+			"the factor will not be back to 0.5 even if %s runs nothing: the account as a whole, or the others in it, determine it",
 			app.Sanitize(r.User))
 	}
 }

@@ -70,7 +70,10 @@ func show(c *cli.Context, a *planner.Asker, v view, stdout, stderr io.Writer) er
 	if !c.Bool("watch") {
 		return once(c.Context, true, stdout, width(), app.Color(stdout))
 	}
-	w := watcher{rows: func() int { return rows(stdout) }, width: width, out: stdout, color: app.Color(stdout), terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now, stderr: stderr}
+	w := watcher{
+		rows: func() int { return rows(stdout) }, width: width, out: stdout, stderr: stderr, color: app.Color(stdout),
+		terminal: app.IsTerminal(stdout) && !c.Bool("json"), now: a.Now,
+	}
 	if q, ok := v.(*queueView); ok && w.terminal && len(q.ids)+len(q.fields) == 0 {
 		if keys, restore, ok := readKeys(c.App.Reader); ok {
 			defer restore()

@@ -15,7 +15,8 @@ import (
 func (v *queueView) story(p *page) error {
 	j := &v.jobs[v.rows[0]]
 	p.printf("%s %s\n", p.paint(bold, "job "+j.Label), storyTitle(j))
-	p.line("  ", "user %s, account %s, QoS %s, submitted %s", or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
+	p.line("  ", "user %s, account %s, QoS %s, submitted %s",
+		or(j.User, "?"), or(j.Account, "none"), or(j.QOS, "none"), shortTime(j.Submit, v.at))
 	p.line("  ", "requests %s", request(j))
 	if n := j.TaskCount(); n > 1 {
 		p.line("  ", "%d tasks of the array wait: %s", n, j.Tasks)
@@ -357,8 +358,9 @@ func (v *queueView) waitingHelps(i, other int, gap float64) string {
 	if !ok {
 		return "waiting alone does not overtake it: age counts at most " + number(v.weights.Age, 0)
 	}
+	in := span(time.Duration(after * float64(time.Second)))
 	if stands {
-		return "the age of the other does not grow: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+		return "the age of the other does not grow: by age alone this job overtakes it in " + in
 	}
-	return "the age of the other counts no further: by age alone this job overtakes it in " + span(time.Duration(after*float64(time.Second)))
+	return "the age of the other counts no further: by age alone this job overtakes it in " + in
 }

@@ -21,7 +21,8 @@ type drawing struct {
 
 func newDrawing(width, height int) *drawing {
 	d := &drawing{width: width, height: height}
-	fmt.Fprintf(d, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+	fmt.Fprintf(d,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
 		width, height, width, height)
 	fmt.Fprintf(d, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	return d
@@ -41,7 +42,8 @@ func (d *drawing) rect(x, y, w, h float64, fill string, opacity float64, title s
 }
 
 func (d *drawing) frame(x, y, w, h float64, stroke, title string) {
-	fmt.Fprintf(d, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="%s" stroke-width="1.5" stroke-dasharray="4 2"><title>%s</title></rect>`+"\n",
+	fmt.Fprintf(d, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="none" stroke="%s" stroke-width="1.5" `+
+		`stroke-dasharray="4 2"><title>%s</title></rect>`+"\n",
 		x, y, w, h, stroke, escape(title))
 }
 
@@ -62,7 +64,9 @@ func writeSVG(file string, d *drawing) error {
 	return nil
 }
 
-var kindColors = map[string]string{"free": "#9fd8a4", "running": "#3f72b5", "planned": "#e8b53a", "reserved": "#a066b8", "unusable": "#888888"}
+var kindColors = map[string]string{
+	"free": "#9fd8a4", "running": "#3f72b5", "planned": "#e8b53a", "reserved": "#a066b8", "unusable": "#888888",
+}
 
 // drawing draws the nodes over time, and the holes of now framed.
 func (v *holesView) drawing() *drawing {

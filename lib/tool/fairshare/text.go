@@ -399,8 +399,8 @@ func memory(mb float64) string {
 	switch {
 	case mb >= 1024*1024:
 		return number(mb/1024/1024, 1) + "T"
-	case mb >= 10*1024:
-		return number(mb/1024, 0) + "G"
+	case mb >= 10*1024: // a decimal, or a node of 16000M would seem to have the 16384M of --mem=16G
+		return strings.TrimSuffix(number(mb/1024, 1), ".0") + "G"
 	case mb >= 1024:
 		return number(mb/1024, 1) + "G"
 	}

@@ -89,7 +89,8 @@ func (v *usedView) load(ctx context.Context) error {
 	v.cluster, v.groups, v.waiting, v.unchecked = config.Get("ClusterName"), nil, nil, ""
 	var runs []usage.Run
 	known := map[string]bool{}
-	if err := v.ask.Client.EachConsumed(ctx, v.ids, slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}, func(c *slurm.Consumed) error {
+	period := slurm.Period{Since: v.since, Until: v.at, Users: v.users, Accounts: v.accounts}
+	if err := v.ask.Client.EachConsumed(ctx, v.ids, period, func(c *slurm.Consumed) error {
 		r := usage.Of(c)
 		known[r.Label], known[usage.ByJob(&r)], known[c.ID] = true, true, true
 		if r.Start == 0 {
@@ -213,12 +214,14 @@ func (v *usedView) text(p *page) error {
 		column{title: "CPU", right: true, cell: textCell(func(i int) string { return part(g(i).sum.CPUUsed, g(i).sum.CPUSeconds) })},
 		column{title: "MEM", right: true, cell: textCell(func(i int) string { return part(g(i).sum.PeakMB, g(i).sum.MemMB) })})
 	if gpus {
-		columns = append(columns, column{title: "GPU", right: true, cell: textCell(func(i int) string { return part(g(i).sum.GPUUsed, g(i).sum.GPUSeconds) })})
+		columns = append(columns,
+			column{title: "GPU", right: true, cell: textCell(func(i int) string { return part(g(i).sum.GPUUsed, g(i).sum.GPUSeconds) })})
 	}
 	columns = append(columns,
 		column{title: "CPU h LOST", right: true, drop: 1, cell: textCell(func(i int) string { return hours(g(i).sum.WastedCPU) })})
 	if gpus {
-		columns = append(columns, column{title: "GPU h LOST", right: true, drop: 1, cell: textCell(func(i int) string { return hours(g(i).sum.WastedGPU) })})
+		columns = append(columns,
+			column{title: "GPU h LOST", right: true, drop: 1, cell: textCell(func(i int) string { return hours(g(i).sum.WastedGPU) })})
 	}
 	columns = append(columns, column{title: "TIME", cell: textCell(func(i int) string {
 		s := &g(i).sum
@@ -253,7 +256,8 @@ func (v *usedView) advice(p *page, g *usedGroup) {
 	l := &g.learned
 	name := v.name(g)
 	if l.Cut {
-		p.line("", "%s: more than %s of the runs ended at the time limit: they need more than %s", name, percentText(v.risk), limitText(g.sum.Largest))
+		p.line("", "%s: more than %s of the runs ended at the time limit: they need more than %s",
+			name, percentText(v.risk), limitText(g.sum.Largest))
 	}
 	if l.Killed {
 		p.line("", "%s: more than %s of the runs ran out of memory: they need more than %s", name, percentText(v.risk), memory(g.sum.MemMB))
@@ -364,7 +368,8 @@ func (v *usedView) json(w io.Writer) error {
 		g := &v.groups[i]
 		s, last := &g.sum, &g.Runs[len(g.Runs)-1]
 		row := usedRunsJSON{
-			Name: last.Name, Job: last.Label, User: last.User, Account: last.Account, Partition: last.Partition, Runs: s.Runs, Running: s.Running,
+			Name: last.Name, Job: last.Label, User: last.User, Account: last.Account, Partition: last.Partition,
+			Runs: s.Runs, Running: s.Running,
 			Median: int64(s.Median / time.Second), Longest: int64(s.Longest / time.Second), Limit: seconds(s.Largest),
 			CPU: ratio(s.CPUUsed, s.CPUSeconds), GPU: ratio(s.GPUUsed, s.GPUSeconds), Memory: bytesOf(s.PeakMB), MemoryOf: bytesOf(s.MemMB),
 			CPULost: known(s.WastedCPU), GPULost: known(s.WastedGPU), TimedOut: g.learned.Cut, Killed: g.learned.Killed,
@@ -389,8 +394,10 @@ func (v *usedView) metrics() []metric {
 	}
 	for _, user := range sortedKeys(byUser, func(a, b string) bool { return a < b }) {
 		all = append(all,
-			metric{"fairshare_lost_cpu_seconds", "CPU seconds that were allocated to jobs and not used, in the period.", []string{"user", user}, byUser[user][0]},
-			metric{"fairshare_lost_gpu_seconds", "GPU seconds that were allocated to jobs and not used, in the period.", []string{"user", user}, byUser[user][1]})
+			metric{"fairshare_lost_cpu_seconds", "CPU seconds that were allocated to jobs and not used, in the period.",
+				[]string{"user", user}, byUser[user][0]},
+			metric{"fairshare_lost_gpu_seconds", "GPU seconds that were allocated to jobs and not used, in the period.",
+				[]string{"user", user}, byUser[user][1]})
 	}
 	return all
 }

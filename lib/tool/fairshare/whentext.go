@@ -48,7 +48,8 @@ func (v *whenView) text(p *page) {
 		case a.runs == 0:
 			p.line("  ", "run times: as long as the time limits, because no job has ended here in 30 days")
 		default:
-			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s", plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
+			p.line("  ", "run times: from %s of the last 30 days %s, for this job; %s",
+				plural(a.runs, "run", "runs"), a.kind, plural(a.estimate.Replays, "replay", "replays"))
 		}
 		if a.limits > 0 && a.runs > 0 {
 			p.line("  ", "if all jobs ran to their time limits: %s", when(a.limits, v.at))
@@ -180,7 +181,11 @@ func (v *whenView) json(w io.Writer) error {
 		return &f
 	}
 	for _, a := range v.answers {
-		j := whenJSON{Job: a.label, Partitions: filled(a.partitions), Running: rfc3339(a.running), Never: optional(a.never), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm), Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays}
+		j := whenJSON{
+			Job: a.label, Partitions: filled(a.partitions), Never: optional(a.never),
+			Running: rfc3339(a.running), Limits: rfc3339(a.limits), Slurm: rfc3339(a.slurm),
+			Runs: a.runs, Kind: optional(a.kind), Replays: a.estimate.Replays,
+		}
 		if a.running == 0 && a.never == "" {
 			if a.estimate.Median != forecast.Forever {
 				j.Start = rfc3339(a.estimate.Median)

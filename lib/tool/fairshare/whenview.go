@@ -96,7 +96,7 @@ func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err e
 			if !strings.HasPrefix(arg, "-") && !slices.ContainsFunc(rest, func(s string) bool { return !jobLabel.MatchString(s) }) {
 				continue
 			}
-			if planner.TakesValue(arg) && strings.HasPrefix(arg, "-") && i+1 < len(args) {
+			if planner.TakesValue(arg) && i+1 < len(args) {
 				i++
 				rest = append(rest, args[i])
 			} else if !strings.HasPrefix(arg, "-") { // a script, and its arguments
@@ -116,7 +116,9 @@ func newWhenView(a *planner.Asker, args []string) (v *whenView, help bool, err e
 		return v, false, nil
 	}
 	if len(rest) == 0 {
-		return nil, false, fault.Hint(fault.Errorf(fault.Usage, "no job and no sbatch option is given"), "for example: fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
+		return nil, false, fault.Hint(
+			fault.Errorf(fault.Usage, "no job and no sbatch option is given"),
+			"for example: fairshare when 349, or fairshare when --gpus=1 --time=2:00:00")
 	}
 	v.where, _, err = newWhereView(a, rest)
 	return v, false, err
@@ -144,7 +146,8 @@ func showWhen(ctx context.Context, a *planner.Asker, v *whenView, stdout io.Writ
 
 func (v *whenView) load(ctx context.Context, a *planner.Asker) error {
 	var runs []forecast.Past
-	if err := planner.Together(ctx, func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
+	load := func(ctx context.Context) error { return v.plan.LoadToReplay(ctx, a) }
+	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, v.noRuns, err = a.Ended(ctx)
 		return err
 	}); err != nil {
@@ -289,8 +292,10 @@ func (v *whenView) forecast(answer *startAnswer, w *forecast.World, rows []int, 
 		return // nothing was learned: there is no range
 	}
 	answer.rawMedian = wait(e.Median)
+	scored := v.kept.Scored(v.at.Unix())
 	var median float64
-	if median, answer.low, answer.high = forecast.Calibrate(v.kept.Scored(v.at.Unix()), answer.rawMedian, answer.rawLow, answer.rawHigh); !math.IsInf(median, 0) {
+	median, answer.low, answer.high = forecast.Calibrate(scored, answer.rawMedian, answer.rawLow, answer.rawHigh)
+	if !math.IsInf(median, 0) {
 		e.Median = v.at.Unix() + int64(math.Round(median))
 	}
 }
@@ -305,7 +310,11 @@ func (v *whenView) remember(j *slurm.Job, answer *startAnswer) {
 			return
 		}
 	}
-	t := planner.Told{Job: id, Submit: j.Submit, Made: now, Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high, RawMedian: answer.rawMedian, RawLow: answer.rawLow, RawHigh: answer.rawHigh, Limits: -1, Slurm: -1}
+	t := planner.Told{
+		Job: id, Submit: j.Submit, Made: now, Limits: -1, Slurm: -1,
+		Median: float64(max(0, answer.estimate.Median-now)), Low: answer.low, High: answer.high,
+		RawMedian: answer.rawMedian, RawLow: answer.rawLow, RawHigh: answer.rawHigh,
+	}
 	if math.IsInf(t.High, 0) || math.IsInf(t.RawHigh, 0) {
 		return
 	}

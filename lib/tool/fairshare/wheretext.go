@@ -113,8 +113,9 @@ func cost(mode string) string {
 	case strings.Contains(mode, "SUSPEND"):
 		return "a job of another partition may take its place at any time; it is suspended until that one ends"
 	}
-	return "a job of another partition may take its place at any time; it is requeued then and starts over, so it must save its state as it goes " +
-		"and continue from there. Use --requeue --open-mode=append, or the output of the first run is overwritten"
+	return "a job of another partition may take its place at any time; it is requeued then and starts over, " +
+		"so it must save its state as it goes and continue from there. " +
+		"Use --requeue --open-mode=append, or the output of the first run is overwritten"
 }
 
 type answerJSON struct {

@@ -151,7 +151,8 @@ func (v *whereView) load(ctx context.Context, a *planner.Asker) error {
 	}
 	n := &v.plan
 	var runs []forecast.Past
-	if err := planner.Together(ctx, func(ctx context.Context) error { return n.LoadToReplay(ctx, a) }, func(ctx context.Context) (err error) {
+	load := func(ctx context.Context) error { return n.LoadToReplay(ctx, a) }
+	if err := planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, _, err = a.Ended(ctx)
 		return err
 	}); err != nil {
@@ -224,7 +225,8 @@ func (v *whereView) foresee(ctx context.Context, a *planner.Asker, user string, 
 		if err != nil {
 			return err
 		}
-		r.bySlurm, r.start, r.nodes, r.expected, r.refusal, r.note = r.start, place.Start, place.Nodes, place.Expected, place.Never, place.Note
+		r.bySlurm = r.start
+		r.start, r.nodes, r.expected, r.refusal, r.note = place.Start, place.Nodes, place.Expected, place.Never, place.Note
 	}
 	return nil
 }
@@ -315,7 +317,8 @@ func (v *whereView) merged() []answer {
 	var rows []answer
 	for _, r := range v.answers {
 		i := slices.IndexFunc(rows, func(o answer) bool {
-			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes && o.refusal == r.refusal && o.expected == r.expected && o.note == r.note
+			return o.partition == r.partition && o.start == r.start && o.nodes == r.nodes &&
+				o.refusal == r.refusal && o.expected == r.expected && o.note == r.note
 		})
 		if i >= 0 {
 			rows[i].qos += ", " + r.qos
@@ -429,8 +432,11 @@ func (v *whereView) ask(ctx context.Context, a *planner.Asker, r *answer) error 
 
 // isUsage reports whether sbatch rejects the options, not the job.
 func isUsage(said string) bool {
-	for _, words := range []string{"unrecognized option", "invalid option", "requires an argument", "Unable to open file", "is not a batch script",
-		"Invalid numeric value", "Invalid --", "This does not look like a batch script", "Try \"sbatch --help\"", "Invalid time limit specification"} {
+	for _, words := range []string{
+		"unrecognized option", "invalid option", "requires an argument", "Unable to open file", "is not a batch script",
+		"Invalid numeric value", "Invalid --", "This does not look like a batch script", "Try \"sbatch --help\"",
+		"Invalid time limit specification",
+	} {
 		if strings.Contains(said, words) {
 			return true
 		}

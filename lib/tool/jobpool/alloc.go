@@ -1,14 +1,17 @@
 package jobpool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
@@ -77,16 +80,21 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return true, nil
 	}
 	v := &values{c: c}
-	p := &pilot.Pool{MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(), Here: v.oneOf("scheduler", "job", "here") == 1}
+	p := &pilot.Pool{
+		MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(),
+		Here: v.oneOf("scheduler", "job", "here") == 1,
+	}
 	policy, base := v.policy(serve), v.base()
-	if v.err != nil {
-		return false, v.err
+	given, err := sbatchArgs(c.StringSlice("alloc-sbatch"))
+	if v.err != nil || err != nil {
+		return false, cmp.Or(v.err, err)
 	}
 	switch {
 	case serve:
 		return false, fault.Errorf(fault.Usage, "--alloc cannot be combined with serve")
 	case c.IsSet("nodes"), c.IsSet("via"), c.IsSet("via-cmd"):
-		return false, fault.Errorf(fault.Usage, "--alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it")
+		return false, fault.Errorf(fault.Usage,
+			"--alloc: the nodes are those of its jobs: --nodes, --via and --via-cmd cannot be combined with it")
 	case c.Bool("hold"):
 		return false, fault.Errorf(fault.Usage, "--alloc and --hold cannot be combined")
 	case c.String("alloc") == "" && !c.IsSet("alloc-sbatch"):
@@ -99,7 +107,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	run, err := runDir(c, func(string) string { return "" })
+	run, err := runDir(c, func(string) string { return "" }, false)
 	if err != nil {
 		return false, err
 	}
@@ -109,9 +117,11 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if _, err := past(run, c.String("joblog"), c.Bool("resume") || c.Bool("retry-failed"), false); err != nil {
 		return false, err
 	}
-	if p.Options, err = allocation(c); err != nil {
+	found, err := allocation(c)
+	if err != nil {
 		return false, err
 	}
+	p.Options = append(found, given...)
 	if before, err := pilot.Load(run); err == nil {
 		p.ID = before.ID
 	} else {
@@ -175,27 +185,73 @@ func refill(c *cli.Context, run string) error {
 	return told(c, run, ids, err)
 }
 
-// allocation are the options of sbatch by which the pool gets its nodes.
+// allocation are the options of sbatch that lfind finds for --alloc.
 func allocation(c *cli.Context) ([]string, error) {
-	var out []string
-	if c.IsSet("alloc") {
-		lfind, err := command.Sibling("lfind")
-		if err != nil {
-			return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
-		}
-		r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: append(lfind[1:], "--format", "args0", "--", c.String("alloc")), Timeout: 2 * time.Minute})
-		var exit *command.ExitError
-		if errors.As(err, &exit) && exit.Code > 0 {
-			return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))))
-		}
-		if err != nil {
-			return nil, fault.Wrap(fault.Unavailable, err)
-		}
-		for arg := range strings.SplitSeq(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00") {
-			out = append(out, arg)
+	if !c.IsSet("alloc") {
+		return nil, nil
+	}
+	lfind, err := command.Sibling("lfind")
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
+	}
+	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
+	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: 2 * time.Minute})
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code > 0 {
+		words := strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))
+		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", words))
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00"), nil
+}
+
+// nextOption is where the next one of several options begins.
+var nextOption = regexp.MustCompile(`\s+--?[[:alpha:]]`)
+
+// withValue is a short option that is followed by its value. The others are flags, as far as sbatch has any.
+var withValue = regexp.MustCompile(`^-[^-HOQVWhksuv]$`)
+
+// sbatchArgs are the arguments of sbatch for options, of which a text may have several. A word that is
+// not of an option would be the name of a script for sbatch, and be run in place of a pilot.
+func sbatchArgs(texts []string) (args []string, err error) {
+	for _, text := range texts {
+		rest := strings.TrimSpace(text)
+		for rest != "" {
+			option := rest
+			if at := nextOption.FindStringIndex(rest); at != nil {
+				option = rest[:at[0]]
+			}
+			rest = strings.TrimSpace(rest[len(option):])
+			name, value := option, ""
+			if at := strings.IndexFunc(option, unicode.IsSpace); at >= 0 {
+				name, value = option[:at], strings.TrimSpace(option[at:])
+			}
+			if strings.HasPrefix(option, "--array") || strings.HasPrefix(option, "-a") {
+				err := fault.Errorf(fault.Usage, "--alloc-sbatch: %q is not allowed for the jobs of a pool", option)
+				return nil, fault.Hint(err, "--max-jobs sets how many there are")
+			}
+			odd := ""
+			switch {
+			case !strings.HasPrefix(option, "-") || strings.Trim(option, "-") == "":
+				odd = option
+			case value == "" || strings.Contains(name, "="):
+				args = append(args, option)
+			case strings.HasPrefix(name, "--"): // which sbatch refuses for a flag
+				args = append(args, name+"="+value)
+			case withValue.MatchString(name):
+				args = append(args, name, value)
+			default:
+				odd = value
+			}
+			if odd != "" {
+				err := fault.Errorf(fault.Usage, "--alloc-sbatch: %q is not an option of sbatch", odd)
+				return nil, fault.Hint(err, "write it as in --alloc-sbatch=--partition=gpu")
+			}
 		}
 	}
-	return append(out, c.StringSlice("alloc-sbatch")...), nil
+	return args, nil
 }
 
 // takeInput counts the tasks and, if they come from standard input, keeps it where the

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,10 +23,12 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 func ctlFlags(more ...cli.Flag) []cli.Flag {
-	return append([]cli.Flag{&cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "control the run in `DIR` (the last run)"}}, more...)
+	run := &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "control the run in `DIR` (the last run)"}
+	return append([]cli.Flag{run}, more...)
 }
 
 var jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
@@ -34,12 +37,17 @@ func ctlCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ctl", Usage: "inspect and control a run",
 		Subcommands: []*cli.Command{
-			{Name: "status", Usage: "show progress", Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line every `TIME` until the run has ended"}), Action: ctlStatus},
+			{
+				Name: "status", Usage: "show progress", Action: ctlStatus,
+				Flags: ctlFlags(jsonFlag, &cli.StringFlag{Name: "watch", Usage: "print one line every `TIME` until the run has ended"}),
+			},
 			{Name: "list", Usage: "list the tasks that have not ended", Flags: ctlFlags(jsonFlag), Action: ctlList},
 			{Name: "explain", Usage: "explain what a task waits for", ArgsUsage: "TASK", Flags: ctlFlags(jsonFlag), Action: ctlExplain},
 			{
 				Name: "add", Usage: "add tasks: the commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
-				Flags: ctlFlags(append(needFlags(), &cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...), Action: ctlAdd,
+				Action: ctlAdd,
+				Flags: ctlFlags(append(needFlags(),
+					&cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...),
 			},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
 			{Name: "cancel", Usage: "cancel tasks", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("cancel")},
@@ -63,12 +71,18 @@ func ctlCommand() *cli.Command {
 	}
 }
 
+// noScheduler is what to do between the schedulers of two jobs.
+const noScheduler = "no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"
+
 // dial connects to the scheduler of the run, by a step beside it where that is a Slurm
 // job's at another host.
 func dial(c *cli.Context) (*control.Client, error) {
 	client, err := control.Dial(existing(c))
 	var away *control.AwayError
 	if !errors.As(err, &away) || away.Job == "" {
+		if away == nil && between(existing(c)) {
+			err = fault.Hint(err, noScheduler)
+		}
 		return client, err
 	}
 	dir, e := filepath.Abs(existing(c))
@@ -93,10 +107,21 @@ func ask(c *cli.Context, r *scheduler.Request) (*scheduler.Answer, error) {
 		return nil, err
 	}
 	defer client.Close()
-	if err := client.Send(r); err != nil {
-		return nil, err
+	return exchange(client, r)
+}
+
+// exchange sends one request and receives its answer.
+func exchange(client *control.Client, r *scheduler.Request) (*scheduler.Answer, error) {
+	err := client.Send(r)
+	var a *scheduler.Answer
+	if err == nil || errors.Is(err, syscall.EPIPE) { // a step that has ended says why
+		a, err = client.Receive()
 	}
-	return client.Receive()
+	// A step in a job that has ended: the job was killed, and the run directory still names it.
+	if err != nil && strings.Contains(err.Error(), "Expired or invalid job") {
+		err = fault.Hint(err, noScheduler)
+	}
+	return a, err
 }
 
 func ctlStatus(c *cli.Context) error {
@@ -112,8 +137,8 @@ func ctlStatus(c *cli.Context) error {
 		return app.PrintJSON(c.App.Writer, s)
 	}
 	w := c.App.Writer
-	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n", s.Phase, seconds(s.Elapsed),
-		s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
+	fmt.Fprintf(w, "%s for %s: %d done, %d failed, %d cancelled, %d skipped, %d running, %d waiting, %d on hold\n",
+		s.Phase, seconds(s.Elapsed), s.Done, s.Failed, s.Cancelled, s.Skipped, s.Running, s.Waiting, s.Held)
 	if s.EndOfJob != nil {
 		fmt.Fprintf(w, "the job ends at %s, in %s\n", s.EndOfJob.Format("15:04:05"), input.Seconds(clock.Until(*s.EndOfJob)))
 	}
@@ -142,13 +167,16 @@ func amount(number string) string {
 }
 
 func nodeTable(w io.Writer, s *scheduler.Status) error {
-	t := app.Table{Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"}, Right: []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"}}
+	t := app.Table{
+		Header: []string{"node", "state", "cpus", "free", "gpus", "running", "queued", "done", "lost"},
+		Right:  []int{2, 3, 4, 5, 6, 7, 8}, Drop: []string{"gpus"},
+	}
 	if slices.ContainsFunc(s.Nodes, func(n core.NodeStatus) bool { return len(n.Resources) > 0 }) {
 		t.Header = append(t.Header, "free of its resources")
 	}
 	for _, n := range s.Nodes {
-		row := []string{n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs), strconv.Itoa(n.Running), strconv.Itoa(n.Queued),
-			strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10)}
+		row := []string{n.Name, n.State, strconv.Itoa(n.CPUs), strconv.Itoa(n.Free), strconv.Itoa(n.GPUs),
+			strconv.Itoa(n.Running), strconv.Itoa(n.Queued), strconv.FormatInt(n.Done, 10), strconv.FormatInt(n.Lost, 10)}
 		t.Add(append(row, freeOf(n.Resources))[:len(t.Header)]...)
 	}
 	return t.Print(w)
@@ -169,7 +197,10 @@ func ctlList(c *cli.Context) error {
 		}
 		return nil
 	}
-	t := app.Table{Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"}, Right: []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true}
+	t := app.Table{
+		Header: []string{"task", "id", "state", "node", "pid", "time", "reason", "command"},
+		Right:  []int{0, 4, 5}, Drop: []string{"pid", "id"}, OneLine: true,
+	}
 	chosen := slices.ContainsFunc(a.Tasks, func(x scheduler.TaskInfo) bool { return x.Variant > 0 })
 	if chosen {
 		t.Header = append(t.Header[:7:7], "variant", "command")
@@ -288,7 +319,11 @@ func needFlags() []cli.Flag {
 	str := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
-	return []cli.Flag{str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"), str("need", "named resources, or variants: `LIST`"), str("task-nodes", "run it on `N` nodes"), str("timeout", "end it after `TIME`")}
+	return []cli.Flag{
+		str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"),
+		str("need", "named resources, or variants: `LIST`"), str("task-nodes", "run it on `N` nodes"),
+		str("timeout", "end it after `TIME`"),
+	}
 }
 
 func callCommand() *cli.Command {
@@ -300,6 +335,15 @@ func callCommand() *cli.Command {
 		)...),
 		Action: call,
 	}
+}
+
+// commandOf is the command of the arguments: one of them is a command line.
+func commandOf(c *cli.Context) *input.Object {
+	words := c.Args().Slice()
+	if len(words) == 1 {
+		return &input.Object{Cmd: wire.Text(words[0])}
+	}
+	return &input.Object{Argv: wire.Texts(words)}
 }
 
 // maxStdin limits the input of a task.
@@ -320,11 +364,10 @@ func call(c *cli.Context) error {
 	if !c.Args().Present() {
 		return fault.Errorf(fault.Usage, "the command is missing")
 	}
-	o := &input.Object{Argv: c.Args().Slice(), Capture: true}
-	if c.NArg() == 1 {
-		o.Argv, o.Cmd = nil, c.Args().First()
-	}
-	if err := o.Set(c.String("cpus"), c.String("gpus"), c.String("mem"), c.String("need"), c.String("task-nodes"), c.String("timeout")); err != nil {
+	o := commandOf(c)
+	o.Capture = true
+	err = o.Set(c.String("cpus"), c.String("gpus"), c.String("mem"), c.String("need"), c.String("task-nodes"), c.String("timeout"))
+	if err != nil {
 		return fault.Wrap(fault.Usage, err)
 	}
 	if c.Bool("stdin") {
@@ -335,15 +378,12 @@ func call(c *cli.Context) error {
 		if len(b) > maxStdin {
 			return fault.Errorf(fault.Usage, "--stdin: it is larger than 2 MiB")
 		}
-		o.Stdin = string(b)
+		o.Stdin = wire.Text(b)
 	}
 	if dir, err := os.Getwd(); err == nil {
-		o.Cwd = &dir
+		o.Cwd = (*wire.Text)(&dir)
 	}
-	if err := client.Send(&scheduler.Request{Op: "run", Task: o, Wait: true}); err != nil {
-		return err
-	}
-	a, err := client.Receive()
+	a, err := exchange(client, &scheduler.Request{Op: "run", Task: o, Wait: true})
 	if err != nil {
 		return err
 	}

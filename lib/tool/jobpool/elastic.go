@@ -46,7 +46,8 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		return nil, err
 	}
 	return &elastic{
-		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"), changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
+		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
+		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
 	}, nil
 }
@@ -115,8 +116,9 @@ func (e *elastic) follow(ctx context.Context) {
 		}
 		e.perJob, e.life = max(e.perJob, n.CPUs), max(e.life, n.Life)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, End: n.End, Life: time.Duration(n.Life * float64(time.Second)), Own: n.Job == e.own, Most: n.CPUs,
-			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs, Group: -1,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
+			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
+			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs,
 		})
 	}
 	if len(specs) > 0 {
@@ -272,7 +274,8 @@ func (e *elastic) count(jobs []pilot.Job) {
 		if !e.listed[id] {
 			delete(e.pending, id)
 			if e.failed++; e.failed == mostFailures {
-				e.runner.console.message("the last %d jobs ended without a message, see %s: no more jobs are submitted", e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
+				e.runner.console.message("the last %d jobs ended without a message, see %s: no more jobs are submitted",
+					e.failed, filepath.Join(e.run, pilot.Dir, id+".log"))
 			}
 		}
 	}
@@ -289,7 +292,8 @@ func (e *elastic) wanted() int {
 		}
 	}
 	return pilot.Wanted(pilot.Backlog{
-		Waiting: s.Waiting, Mean: s.Mean, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(), PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life,
+		Waiting: s.Waiting, Mean: s.Mean, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(),
+		PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life,
 	})
 }
 

@@ -62,7 +62,7 @@ func runFlags() []cli.Flag {
 		// What a task needs.
 		str("cpus", "CPUs for each task: `N`", "c"),
 		str("gpus", "GPUs for each task: `N`, or a part of one such as 0.5"),
-		str("mem", "memory for each task: `SIZE`, such as 4G"),
+		str("mem", "memory for each task: `SIZE`, such as 4GiB"),
 		str("need", "named resources for each task: `LIST`, such as licence=1, or variants, such as 'gpus=1 | cpus=16'"),
 		oneOf("mem-limit", "limit memory to that of --mem by `HOW`: auto or none (auto)", "auto", "none"),
 		str("task-nodes", "run each task on `N` nodes, which give the above each"),
@@ -92,13 +92,19 @@ func runFlags() []cli.Flag {
 		flag("release-idle", "return nodes to Slurm that are no longer needed"),
 		// Jobs of its own.
 		str("alloc", "submit jobs for the tasks, for the lfind request `REQUEST`"),
-		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTION`"),
+		list("alloc-sbatch", "submit jobs for the tasks, with the sbatch `OPTIONS`"),
 		str("max-jobs", "with --alloc, keep at most `N` jobs pending or running (1)"),
 		str("linger", "with --alloc, end a job that is idle for `TIME` (5m)"),
-		app.OneOf(&cli.StringFlag{Name: "scheduler", Aliases: []string{"head"}, Usage: "with --alloc, run the scheduler `WHERE`: job or here (job)"}, "job", "here"),
+		app.OneOf(&cli.StringFlag{
+			Name: "scheduler", Aliases: []string{"head"}, Usage: "with --alloc, run the scheduler `WHERE`: job or here (job)",
+		}, "job", "here"),
 		&cli.BoolFlag{Name: "elastic", Hidden: true},
+		// End with the program that holds the other end of standard input.
+		&cli.BoolFlag{Name: "until-eof", Hidden: true},
 		// Output.
-		app.SomeOf(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "where output goes: `WHERE` is print, files, merged, none, or a list (print)"}, "print", "files", "merged", "none"),
+		app.SomeOf(&cli.StringFlag{
+			Name: "output", Aliases: []string{"o"}, Usage: "where output goes: `WHERE` is print, files, merged, none, or a list (print)",
+		}, "print", "files", "merged", "none"),
 		flag("keep-order", "print output in the order of the input", "k"),
 		flag("line-buffer", "print each line at once, mixing the lines of tasks", "lb", "linebuffer"),
 		flag("ungroup", "print output at once, even parts of lines", "u"),
@@ -288,7 +294,8 @@ func (v *values) live() scheduler.Live {
 		is  bool
 		why string
 	}{
-		{lines && raw, "--line-buffer"}, {v.c.Bool("keep-order"), "--keep-order"}, {raw && (v.c.Bool("tag") || v.c.IsSet("tagstring")), "--tag"},
+		{lines && raw, "--line-buffer"}, {v.c.Bool("keep-order"), "--keep-order"},
+		{raw && (v.c.Bool("tag") || v.c.IsSet("tagstring")), "--tag"},
 		{!v.output().Return, "--output without print"}, {v.output().Merged, "--output merged"},
 	} {
 		if x.is {

@@ -14,6 +14,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
@@ -35,24 +36,22 @@ func ctlAdd(c *cli.Context) error {
 	case c.Args().Present() && a.JSON:
 		return fault.Errorf(fault.Usage, "add: --jsonl takes no command")
 	case c.Args().Present():
-		o := &input.Object{Argv: c.Args().Slice()}
-		if c.NArg() == 1 {
-			o.Argv, o.Cmd = nil, c.Args().First()
-		}
-		b, err := json.Marshal(o)
+		b, err := json.Marshal(commandOf(c))
 		if err != nil {
 			return err
 		}
-		a.Text, a.JSON = string(b), true
+		a.Text, a.JSON = wire.Text(b), true
 	default:
 		b, err := io.ReadAll(io.LimitReader(c.App.Reader, maxAdd+1))
 		if err != nil {
 			return err
 		}
 		if len(b) > maxAdd {
-			return fault.Hint(fault.Errorf(fault.Usage, "add: standard input is larger than %d MiB", maxAdd>>20), "add the tasks in several calls")
+			return fault.Hint(
+				fault.Errorf(fault.Usage, "add: standard input is larger than %d MiB", maxAdd>>20),
+				"add the tasks in several calls")
 		}
-		a.Text = string(b)
+		a.Text = wire.Text(b)
 	}
 	answer, err := ask(c, &scheduler.Request{Op: "add", Add: a})
 	if err != nil {
@@ -158,7 +157,8 @@ func between(run string) bool {
 // statusLine is how things stand in one line.
 func statusLine(s *scheduler.Status) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %d done, %d failed, %d running, %d waiting", s.Phase, seconds(s.Elapsed), s.Done, s.Failed, s.Running, s.Waiting)
+	fmt.Fprintf(&b, "%s %s: %d done, %d failed, %d running, %d waiting",
+		s.Phase, seconds(s.Elapsed), s.Done, s.Failed, s.Running, s.Waiting)
 	if s.Held > 0 {
 		fmt.Fprintf(&b, ", %d on hold", s.Held)
 	}

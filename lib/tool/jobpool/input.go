@@ -30,8 +30,9 @@ type taskInput struct {
 
 // inputFlags say how tasks are read.
 var inputFlags = []string{
-	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link", "max-args", "max-replace-args",
-	"max-lines", "X", "m", "xargs", "max-chars", "replace", "plus", "shuf", "pipe", "block", "recstart", "recend", "tagstring", "results", "dry-run",
+	"arg-file", "null", "delimiter", "jsonl", "colsep", "header", "trim", "eof", "no-run-if-empty", "link",
+	"max-args", "max-replace-args", "max-lines", "X", "m", "xargs", "max-chars", "replace", "plus", "shuf",
+	"pipe", "block", "recstart", "recend", "tagstring", "results", "dry-run",
 }
 
 func readInput(c *cli.Context, serve bool) (*taskInput, error) {
@@ -76,8 +77,9 @@ func (in *taskInput) exclusions() error {
 	}
 	pairs := [][2]string{
 		{"null", "delimiter"}, {"max-args", "max-replace-args"}, {"X", "m"}, {"X", "xargs"}, {"m", "xargs"},
-		{"link", "pipe"}, {"pipe", "null"}, {"pipe", "delimiter"}, {"pipe", "colsep"}, {"pipe", "max-args"}, {"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"},
-		{"pipe", "results"}, {"pipe", "shuf"}, {"pipe", "trim"}, {"pipe", "eof"}, {"pipe", "no-run-if-empty"},
+		{"link", "pipe"}, {"pipe", "null"}, {"pipe", "delimiter"}, {"pipe", "colsep"}, {"pipe", "max-args"},
+		{"pipe", "X"}, {"pipe", "m"}, {"pipe", "xargs"}, {"pipe", "results"}, {"pipe", "shuf"}, {"pipe", "trim"},
+		{"pipe", "eof"}, {"pipe", "no-run-if-empty"},
 	}
 	for _, p := range pairs {
 		if c.IsSet(p[0]) && c.IsSet(p[1]) {
@@ -294,7 +296,9 @@ func (in *taskInput) functions(environ []string) error {
 	}
 	for _, kv := range bashFunctions(environ) {
 		if strings.HasPrefix(kv, bashFunction+words[0]+"%%=") {
-			return fault.Hint(fault.Errorf(fault.Usage, "%q is a function of bash, and commands are not run by bash", words[0]), "use --shell bash")
+			return fault.Hint(
+				fault.Errorf(fault.Usage, "%q is a function of bash, and commands are not run by bash", words[0]),
+				"use --shell bash")
 		}
 	}
 	return nil

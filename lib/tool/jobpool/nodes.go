@@ -76,7 +76,8 @@ func where(c *cli.Context, getenv func(string) string) (*place, error) {
 		if p.kind == transport.BySrun {
 			p.job = job
 		}
-	case via == "local" || getenv("JOBPOOL_NODE") != "" || job == "" || getenv("SLURM_JOB_NODELIST") == "" && getenv("SLURM_HET_SIZE") == "":
+	case via == "local" || getenv("JOBPOOL_NODE") != "" || job == "" ||
+		getenv("SLURM_JOB_NODELIST") == "" && getenv("SLURM_HET_SIZE") == "":
 		if via == "ssh" {
 			return nil, fault.Errorf(fault.Usage, "--via ssh needs --nodes or a Slurm job")
 		}
@@ -232,7 +233,8 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 	}
 	cpus, err := transport.CPUsPerNode(getenv("SLURM_JOB_CPUS_PER_NODE" + suffix))
 	if err != nil || len(cpus) > 0 && len(cpus) != len(hosts) {
-		return fault.Errorf(fault.Usage, "SLURM_JOB_CPUS_PER_NODE: %q does not give the CPUs of %d nodes", getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), len(hosts))
+		return fault.Errorf(fault.Usage, "SLURM_JOB_CPUS_PER_NODE: %q does not give the CPUs of %d nodes",
+			getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), len(hosts))
 	}
 	own := getenv("SLURMD_NODENAME")
 	for i, host := range hosts {
@@ -247,17 +249,8 @@ func (p *place) component(getenv func(string) string, suffix string, group, slot
 
 // job asks how the job stands.
 func job(ctx context.Context, client *slurm.Client, id string) (scheduler.Job, error) {
-	b, err := client.Output(ctx, 30*time.Second, "squeue", "--noheader", "--local", "--jobs="+id, "--format=%e|%T")
-	if err != nil {
-		return scheduler.Job{}, err
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-	end, state, _ := strings.Cut(line, "|")
-	j := scheduler.Job{Suspended: state == "SUSPENDED"}
-	if t, err := slurm.ParseTime(end); err == nil && t != 0 {
-		j.End = slurm.Time(t)
-	}
-	return j, nil
+	end, suspended, err := client.JobEnd(ctx, id)
+	return scheduler.Job{End: end, Suspended: suspended}, err
 }
 
 // ends tells when the job ends, now and whenever that is changed.
@@ -296,7 +289,8 @@ func pinned(dir string) (string, error) {
 		return "", err
 	}
 	// The program of all tools is larger than the one that is only jobpool.
-	if own, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(self), "jobpool")); err == nil && filepath.Base(self) != "jobpool" && isProgram(own) {
+	own, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(self), "jobpool"))
+	if err == nil && filepath.Base(self) != "jobpool" && isProgram(own) {
 		self = own
 	}
 	return copyProgram(self, dir)

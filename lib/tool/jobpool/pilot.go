@@ -40,7 +40,10 @@ func bridgeAction(c *cli.Context) error {
 // pilotAction is what a job of a pool does: it starts workers at its nodes for the
 // scheduler, and runs the scheduler if no other pilot does.
 func pilotAction(c *cli.Context) error {
-	p := &pilotJob{out: c.App.Writer, complaints: c.App.ErrWriter, run: c.String("run"), job: os.Getenv("SLURM_JOB_ID"), program: filepath.Join(c.String("run"), "bin", "jobpool")}
+	p := &pilotJob{
+		out: c.App.Writer, complaints: c.App.ErrWriter, run: c.String("run"), job: os.Getenv("SLURM_JOB_ID"),
+		program: filepath.Join(c.String("run"), "bin", "jobpool"),
+	}
 	if p.run == "" || p.job == "" {
 		return fault.Errorf(fault.Usage, "pilot: it runs in a job that jobpool --alloc submits")
 	}
@@ -215,7 +218,9 @@ func (p *pilotJob) others(own string) (*command.Work, error) {
 	external := err == nil && transport.HasExternalLauncher(version)
 	cpus, _ := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
 	args := transport.SrunAt(names, cpus, external, "exec "+p.program+" pilot --node --run "+p.run)
-	return command.StartWork(command.Cmd{Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints})
+	return command.StartWork(command.Cmd{
+		Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints,
+	})
 }
 
 // schedule supervises the scheduler that this pilot runs, or starts one
@@ -245,7 +250,9 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 		resume = "--retry-failed"
 	}
 	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
-	p.scheduler, err = command.StartWork(command.Cmd{Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints})
+	p.scheduler, err = command.StartWork(command.Cmd{
+		Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints,
+	})
 	return err != nil, err
 }
 
@@ -299,7 +306,10 @@ func (p *pilotJob) schedulerEnded(ctx context.Context) (ended bool, err error) {
 const mostFailures = 5
 
 func jobsOf(run string, pool *pilot.Pool) *pilot.Jobs {
-	return &pilot.Jobs{Client: &slurm.Client{}, Run: run, Program: filepath.Join(run, "bin", "jobpool"), Pool: pool, Env: transport.OtherJob(os.Environ())}
+	return &pilot.Jobs{
+		Client: &slurm.Client{}, Run: run, Program: filepath.Join(run, "bin", "jobpool"), Pool: pool,
+		Env: transport.OtherJob(os.Environ()),
+	}
 }
 
 // describe lists jobs for people.

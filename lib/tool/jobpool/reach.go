@@ -56,8 +56,8 @@ func reachAction(c *cli.Context) error {
 func remote(about worker.Reaching, i int, line string) string {
 	p := about.Nodes[i]
 	set := []string{
-		"JOBPOOL_TASK=" + about.Task, "JOBPOOL_NODE=" + p.Node, "JOBPOOL_RUN=" + string(about.Run), fmt.Sprintf("JOBPOOL_SEQ=%d", about.Seq),
-		"JOBPOOL_CPUS=" + machine.FormatList(p.CPUs),
+		"JOBPOOL_TASK=" + about.Task, "JOBPOOL_NODE=" + p.Node, "JOBPOOL_RUN=" + string(about.Run),
+		fmt.Sprintf("JOBPOOL_SEQ=%d", about.Seq), "JOBPOOL_CPUS=" + machine.FormatList(p.CPUs),
 	}
 	if about.GPUVar != "" {
 		ids := strings.Join(p.GPUs, ",")

@@ -28,6 +28,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
+	"github.com/ponos-tools/ponos/lib/pool/worker"
 	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
@@ -43,7 +44,8 @@ func runAction(serve bool) cli.ActionFunc {
 			policy.NodeTimeout = 30 * time.Second // a scheduler in another job may be gone at any time
 		}
 		setup := wire.Setup{
-			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1 || c.Bool("elastic"), Keep: v.oneOf("leftovers", "kill", "keep") == 1,
+			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1 || c.Bool("elastic"),
+			Keep:  v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 			Teardown: wire.Text(c.String("node-teardown")),
 		}
@@ -81,7 +83,10 @@ func runAction(serve bool) cli.ActionFunc {
 		default:
 			policy.Progress = scheduler.ProgressLines
 		}
-		r := &runner{c: c, place: at, console: t, policy: policy, setup: setup, base: base, stdin: in.stdin, shared: shared, resources: resources}
+		r := &runner{
+			c: c, place: at, console: t, policy: policy, setup: setup, base: base, stdin: in.stdin,
+			shared: shared, resources: resources,
+		}
 		return r.run(c.Context, source)
 	}
 }
@@ -202,7 +207,7 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
-	dir, err := runDir(r.c, os.Getenv)
+	dir, err := runDir(r.c, os.Getenv, true)
 	if err != nil {
 		return err
 	}
@@ -254,16 +259,23 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
+	}
+	if r.c.Bool("until-eof") {
+		go func() {
+			_, _ = io.Copy(io.Discard, r.c.App.Reader)
+			signals <- syscall.SIGTERM
+		}()
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of write
 	defer signal.Stop(signals)
 	cfg := scheduler.Config{
 		Nodes: r.place.nodes, Dial: dialer.Dial, Source: source, Journal: j, History: history, Setup: r.setup, Version: app.Version,
 		Stdout: r.c.App.Writer, Stderr: r.c.App.ErrWriter, Message: r.console.message, Line: r.console.line,
-		Signals: signals, Requests: server.Requests, Policy: r.policy, Shared: r.shared, Resources: r.resources, Reach: sync.OnceValue(dialer.Reach),
+		Signals: signals, Requests: server.Requests, Policy: r.policy,
+		Shared: r.shared, Resources: r.resources, Reach: sync.OnceValue(dialer.Reach),
 	}
 	if growing != nil {
 		cfg.Add = growing.Add
@@ -321,6 +333,10 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	if result.Exit == 3 {
 		return fault.Exit(3, errors.New(result.Why))
 	}
+	if j.Removed() {
+		return fault.Exit(max(result.Exit, 1), fmt.Errorf(
+			"the journal in the run directory %q was removed or moved while tasks ran: without it, --resume runs them again", dir))
+	}
 	return fault.Exit(result.Exit, nil)
 }
 
@@ -333,7 +349,13 @@ func hintRun(err error) error {
 
 // dialer makes ready how nodes are reached.
 func (r *runner) dialer(dir string) (*transport.Dialer, error) {
-	d := &transport.Dialer{Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(), LogDir: filepath.Join(dir, "nodes"), Host: os.Getenv("SLURMD_NODENAME")}
+	d := &transport.Dialer{
+		Kind: r.place.kind, Command: r.c.String("via-cmd"), Env: os.Environ(),
+		LogDir: filepath.Join(dir, "nodes"), Host: os.Getenv("SLURMD_NODENAME"),
+	}
+	if r.setup.Teardown != "" {
+		d.Clearing = worker.ClearTime
+	}
 	if err := os.MkdirAll(d.LogDir, 0o777); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
+	"github.com/ponos-tools/ponos/lib/pool/pilot"
 )
 
 // As in cmd/jobpool: see Main.
@@ -192,12 +194,25 @@ func TestControlWithoutARun(t *testing.T) {
 	alone(t)
 	ended := step{args: "-q -j1 -r d true ::: a"}
 	ended.run(t)
+	if err := pilot.Save("between", &pilot.Pool{ID: "x", MaxJobs: 1}); err != nil {
+		t.Fatal(err)
+	}
+	killed, err := journal.Create("killed", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.Sent("n1", 1, 0, 1)
+	if err := killed.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, command := range []string{"ctl status", "ctl status --watch 1s", "ctl list", "ctl explain 1", "ctl retry all", "ctl cancel 1", "ctl drain", "ctl nodes", "ctl nodes add n1", "ctl nodes remove n1", "ctl add true"} {
 		words := strings.SplitN(command, " ", 3)
 		rest := strings.Join(words[2:], " ")
 		for dir, want := range map[string][]string{
-			"none": {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
-			"d":    {`no scheduler answers in "d"`, "hint: its run has ended"},
+			"none":    {`no run in "none"`, "hint: name its directory with --run, or call this where it was started"},
+			"d":       {`no scheduler answers in "d"`, "hint: its run has ended: 1 done, 0 failed or cancelled"},
+			"killed":  {`no scheduler answers in "killed"`, "hint: its run has ended: 0 done, 0 failed or cancelled, 1 without a known end: repeat its command with --resume"},
+			"between": {`no scheduler answers in "between"`, "hint: no job of the run has the scheduler at this time: try again; if squeue shows none, repeat the command with --resume"},
 		} {
 			line := strings.TrimSpace(words[0] + " " + words[1] + " -r " + dir + " " + rest)
 			if words[1] == "nodes" && rest != "" {

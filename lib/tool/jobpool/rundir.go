@@ -2,8 +2,10 @@ package jobpool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -28,8 +30,8 @@ const (
 )
 
 // runDir is the run directory: the one named, that of the Slurm job, the last one
-// to be resumed, or a new one.
-func runDir(c *cli.Context, getenv func(string) string) (string, error) {
+// to be resumed, or a new one, which it may create.
+func runDir(c *cli.Context, getenv func(string) string, create bool) (string, error) {
 	dir := c.String("run")
 	if dir == "" && c.IsSet("run") {
 		return "", fault.Errorf(fault.Usage, "--run: the directory is not named")
@@ -39,11 +41,10 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 		name := clock.Now().Format("20060102-150405.") + fmt.Sprint(os.Getpid())
 		if job := getenv("SLURM_JOB_ID"); job != "" && getenv("JOBPOOL_NODE") == "" {
 			name = job
-			if _, err := os.Stat(filepath.Join(baseDir, name)); err == nil && !resume {
-				name += "." + fmt.Sprint(os.Getpid()) // a second pool in the same job
-			}
 		}
-		dir = filepath.Join(baseDir, name)
+		if dir = filepath.Join(baseDir, name); create && !resume {
+			dir = newDir(dir)
+		}
 		if _, err := os.Stat(dir); err != nil && resume && c.String("joblog") == "" {
 			if last, err := filepath.EvalSymlinks(lastRun); err == nil {
 				dir = last
@@ -60,10 +61,30 @@ func runDir(c *cli.Context, getenv func(string) string) (string, error) {
 	return dir, isRun(dir)
 }
 
+// newDir creates the directory of a run, with another name if it exists: that of another pool in the same job, or of
+// a host or container in which a pool had the same process id in the same second. Two that start together do not get
+// the same one.
+func newDir(dir string) string {
+	_ = os.MkdirAll(filepath.Dir(dir), 0o777) // an error is noticed later
+	name := dir
+	for n := 1; n < 1000; n++ {
+		if err := os.Mkdir(name, 0o777); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		name = fmt.Sprintf("%s.%d", dir, os.Getpid())
+		if n > 1 {
+			name += fmt.Sprintf("-%d", n)
+		}
+	}
+	return name
+}
+
 // isRun refuses a directory that holds other things than a run.
 func isRun(dir string) error {
 	refuse := func(why string) error {
-		return fault.Hint(fault.Errorf(fault.Usage, "run directory %q: %s", dir, why), "choose a directory that is new, empty, or that of a run")
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "run directory %q: %s", dir, why),
+			"choose a directory that is new, empty, or that of a run")
 	}
 	if dir == "/" {
 		return refuse("it is the root directory")
@@ -115,14 +136,18 @@ func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
 	}
 	switch {
 	case h.Sessions > 0 && !resume && !serve:
-		return nil, fault.Hint(fault.Errorf(fault.Usage, "run directory %q already contains a run", dir), "resume it with --resume, or choose another with --run")
+		return nil, fault.Hint(
+			fault.Errorf(fault.Usage, "run directory %q already contains a run", dir),
+			"resume it with --resume, or choose another with --run")
 	case h.Sessions == 0 && joblog != "":
 		st, err := os.Stat(joblog)
 		if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
 			return h, nil
 		}
 		if !resume {
-			return nil, fault.Hint(fault.Errorf(fault.Usage, "job log %q already contains a run", joblog), "resume it with --resume, or choose another")
+			return nil, fault.Hint(
+				fault.Errorf(fault.Usage, "job log %q already contains a run", joblog),
+				"resume it with --resume, or choose another")
 		}
 		return journal.LoadJoblog(joblog)
 	}
@@ -157,7 +182,10 @@ type runInfo struct {
 func writeRun(dir, session string, args []string) error {
 	host, _ := os.Hostname()
 	cwd, _ := os.Getwd()
-	b, err := json.MarshalIndent(runInfo{args, cwd, app.Version, host, os.Getpid(), session, os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURMD_NODENAME"), clock.Now().Round(time.Second)}, "", "  ")
+	b, err := json.MarshalIndent(runInfo{
+		args, cwd, app.Version, host, os.Getpid(), session,
+		os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURMD_NODENAME"), clock.Now().Round(time.Second),
+	}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,8 @@ func usageSVG(w io.Writer, u *journal.Usage) error {
 	}
 	height := svgTop + len(u.Nodes)*(svgHeight+svgGap) + 30
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", svgLeft+svgWidth+20, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+		svgLeft+svgWidth+20, height)
 	fmt.Fprintf(&b, `<text x="%d" y="18">Tasks at a time, at most %s</text>`+"\n", svgLeft, number(highest))
 	for i, n := range u.Nodes {
 		bottom := float64(svgTop + (i+1)*svgHeight + i*svgGap)
@@ -116,11 +117,13 @@ func usageSVG(w io.Writer, u *journal.Usage) error {
 			y := bottom - x/highest*svgHeight
 			fmt.Fprintf(&b, "L%.1f %.1fL%.1f %.1f", svgLeft+float64(k)*step, y, svgLeft+float64(k+1)*step, y)
 		}
-		fmt.Fprintf(&b, `L%d %.1fZ"><title>%s: %d tasks ended, at most %s at a time</title></path>`+"\n", svgLeft+svgWidth, bottom, escaped(n.Node), n.Tasks, number(peak(n)))
+		fmt.Fprintf(&b, `L%d %.1fZ"><title>%s: %d tasks ended, at most %s at a time</title></path>`+"\n",
+			svgLeft+svgWidth, bottom, escaped(n.Node), n.Tasks, number(peak(n)))
 		fmt.Fprintf(&b, `<path stroke="#999" d="M%d %.1fh%d"/>`+"\n", svgLeft, bottom, svgWidth)
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft, height-10, u.Begin.Format("2006-01-02 15:04:05"))
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n</svg>\n", svgLeft+svgWidth, height-10, u.End.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n</svg>\n",
+		svgLeft+svgWidth, height-10, u.End.Format("2006-01-02 15:04:05"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -20,7 +20,7 @@ import (
 func workerAction(c *cli.Context) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR2)
 	temp := os.Getenv(worker.TempVar)
 	if temp == "" {
 		code, err := worker.Supervise([]string{"jobpool", "worker"}, os.Environ(), signals, c.App.ErrWriter)

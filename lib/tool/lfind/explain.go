@@ -61,7 +61,8 @@ func (s *session) explain(c *cli.Context) error {
 			}
 			row.Alternative++
 			e.Candidates = append(e.Candidates, explainRow{
-				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults, row.Nodes(), row.Features, row.Has(), row.Verdict, row.Reasons,
+				row.Alternative, row.Launcher, row.Kind, row.Partition, row.QOS, row.Account, row.Defaults,
+				row.Nodes(), row.Features, row.Has(), row.Verdict, row.Reasons,
 			})
 		}
 		if answer != nil {
@@ -86,7 +87,10 @@ func (s *session) explain(c *cli.Context) error {
 }
 
 func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *launcher.Answer) error {
-	t := app.Table{Header: []string{"launcher", "partition", "qos", "account", "nodes", "has", "match", "why"}, Drop: []string{"has", "nodes"}}
+	t := app.Table{
+		Header: []string{"launcher", "partition", "qos", "account", "nodes", "has", "match", "why"},
+		Drop:   []string{"has", "nodes"},
+	}
 	if alternatives {
 		t.Header = append([]string{"alt"}, t.Header...)
 		t.Right = []int{0}
@@ -96,7 +100,10 @@ func (s *session) explainTable(alternatives bool, rows []launcher.Row, answer *l
 		for i, r := range row.Reasons {
 			why[i] = r.Text
 		}
-		cells := []string{row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account), dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; ")}
+		cells := []string{
+			row.Launcher, dash(row.Partition), byDefault(row, "qos", row.QOS), byDefault(row, "account", row.Account),
+			dash(shorten(row.Nodes())), dash(row.Has()), string(row.Verdict), strings.Join(why, "; "),
+		}
 		if alternatives {
 			cells = append([]string{strconv.Itoa(row.Alternative + 1)}, cells...)
 		}
@@ -185,8 +192,9 @@ func (s *session) list(c *cli.Context) error {
 		}
 		e := l.Entry
 		d := listed{
-			Launcher: l.Name, Kind: e.Kind, Weight: e.Weight, Tags: orEmpty(e.Tags), Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector),
-			Disabled: e.Disabled, QuerySlurm: e.QuerySlurm, Partitions: orEmpty(info.Partitions), Has: info.Has, File: f.Path, Line: e.Line,
+			Launcher: l.Name, Kind: e.Kind, Weight: e.Weight, Tags: orEmpty(e.Tags),
+			Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Disabled: e.Disabled,
+			QuerySlurm: e.QuerySlurm, Partitions: orEmpty(info.Partitions), Has: info.Has, File: f.Path, Line: e.Line,
 		}
 		if err != nil {
 			d.Error, failed = err.Error(), err
@@ -202,7 +210,10 @@ func (s *session) list(c *cli.Context) error {
 	if c.Bool("json") {
 		err = app.PrintJSON(s.stdout, all)
 	} else {
-		t := app.Table{Header: []string{"launcher", "kind", "weight", "tags", "connector", "partitions", "has", "line"}, Right: []int{2, 7}, Drop: []string{"connector", "weight"}}
+		t := app.Table{
+			Header: []string{"launcher", "kind", "weight", "tags", "connector", "partitions", "has", "line"},
+			Right:  []int{2, 7}, Drop: []string{"connector", "weight"},
+		}
 		for _, d := range all {
 			has := d.Has
 			switch {

@@ -69,11 +69,15 @@ func (s *session) find(c *cli.Context) error {
 	}
 	out, err := launcher.Write(answer.Options, format)
 	if err != nil {
-		return fault.Hint(fault.Wrap(fault.Usage, err), "with --format args0 it is safe: lfind --format args0 ... | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
+		return fault.Hint(
+			fault.Wrap(fault.Usage, err),
+			"with --format args0 it is safe: lfind --format args0 ... | xargs -0 sh -c 'exec sbatch \"$@\" job.sh' sh")
 	}
 	switch {
 	case answer.Local():
-		s.note(c, "note: launcher %q is local and does not use sbatch options; a job would need these (see \"lfind run\", --kind slurm)", answer.Launcher.Name)
+		s.note(c,
+			"note: launcher %q is local and does not use sbatch options; a job would need these (see \"lfind run\", --kind slurm)",
+			answer.Launcher.Name)
 	case host != "":
 		s.note(c, "note: launcher %q is on %s: run sbatch there (see \"lfind run\")", answer.Launcher.Name, host)
 	}
@@ -145,7 +149,8 @@ func describe(f *file.File, a *launcher.Answer, start *estimate) found {
 	d := found{
 		Launcher: a.Launcher.Name, Kind: e.Kind, Connector: e.Connector, Hostname: launcher.Hostname(f, e.Connector), Path: e.Path,
 		Weight: e.Weight, Tags: orEmpty(e.Tags), Alternative: a.Alternative + 1, Request: a.Asked.String(),
-		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account, Options: map[string]string{}, Args: orEmpty(a.Options.Args()), Unknown: a.Unknown, Notes: a.Notes,
+		Partitions: orEmpty(a.Partitions), QOS: a.QOS, Account: a.Account,
+		Options: map[string]string{}, Args: orEmpty(a.Options.Args()), Unknown: a.Unknown, Notes: a.Notes,
 	}
 	for _, o := range a.Options {
 		d.Options[o.Name] = o.Value

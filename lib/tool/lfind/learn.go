@@ -40,7 +40,8 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 	}
 	var runs []used.Run
 	client, now, stem := slurm.Client{}, clock.Now(), forecast.Stem(name)
-	if err := client.EachConsumed(c.Context, nil, slurm.Period{Since: now.Add(-learnFrom), Until: now, Users: []string{me.Username}}, func(job *slurm.Consumed) error {
+	period := slurm.Period{Since: now.Add(-learnFrom), Until: now, Users: []string{me.Username}}
+	if err := client.EachConsumed(c.Context, nil, period, func(job *slurm.Consumed) error {
 		if forecast.Stem(job.Name) == stem {
 			runs = append(runs, used.Of(job))
 		}
@@ -56,10 +57,15 @@ func (s *session) learn(c *cli.Context, r *request.Request) error {
 	for i := range r.Alternatives {
 		a := &r.Alternatives[i]
 		if a.Duration == 0 && l.Cut {
-			return fault.Hint(fault.Errorf(fault.Failed, "--learn: too many runs of %q ended at their time limit: how long it takes is not known", name), "add duration= to the request")
+			return fault.Hint(
+				fault.Errorf(fault.Failed,
+					"--learn: too many runs of %q ended at their time limit: how long it takes is not known", name),
+				"add duration= to the request")
 		}
 		if a.Memory == 0 && a.MemPerGPU == 0 && l.Killed {
-			return fault.Hint(fault.Errorf(fault.Failed, "--learn: too many runs of %q ran out of memory: how much it needs is not known", name), "add cpu(mem=...) to the request")
+			return fault.Hint(
+				fault.Errorf(fault.Failed, "--learn: too many runs of %q ran out of memory: how much it needs is not known", name),
+				"add cpu(mem=...) to the request")
 		}
 	}
 	length, memory := r.Fill(l.Time, l.MemMB<<20)

@@ -318,44 +318,12 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// captured are the answers of a Slurm that was captured.
-func captured(t *testing.T) map[string]string {
-	t.Helper()
-	lines := map[string]string{
-		"scontrol show config":                                                      "ClusterName = testbed\nSLURM_VERSION = 22.05.8\nAccountingStorageEnforce = associations,limits,qos\n",
-		"scontrol --oneliner show licenses":                                         "No licenses configured in Slurm.\n",
-		"scontrol --all --oneliner show reservation":                                "No reservations in the system\n",
-		"sacctmgr --noheader --parsable show user alice format=user,defaultaccount": "alice|research|\n",
-		"id -un": "alice\n",
-		"id -Gn": "users\n",
-	}
-	for line, name := range map[string]string{
-		"scontrol --all --oneliner --details show node":                                           "show_nodes_oneline.txt",
-		"scontrol --all --oneliner show partitions":                                               "show_partitions_oneline.txt",
-		"sacctmgr --noheader --parsable show associations user=alice format=" + associationFields: "associations-alice.txt",
-		"sacctmgr --noheader --parsable show qos format=" + qosFields:                             "qos.txt",
-	} {
-		b, err := os.ReadFile(filepath.Join("../../slurm/testdata/22.05.8", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines[line] = string(b)
-	}
-	lines["sacctmgr --noheader --parsable show associations user= format="+associationFields] = ""
-	return lines
-}
-
-const (
-	associationFields = "cluster,account,user,partition,parentname,defaultqos,qos,share,grpjobs,grpjobsaccrue,grpsubmit,grptres,grptresmins,grptresrunmins,grpwall,maxjobs,maxjobsaccrue,maxsubmit,maxtres,maxtrespernode,maxtresmins,maxtresrunmins,maxwall,minprio"
-	qosFields         = "name,priority,flags,preempt,preemptmode,gracetime,usagefactor,usagethreshold,grpjobs,grpjobsaccrue,grpsubmit,grptres,grptresmins,grptresrunmins,grpwall,maxjobspu,maxjobspa,maxjobsaccruepu,maxjobsaccruepa,maxsubmitpu,maxsubmitpa,maxtres,maxtrespernode,maxtrespu,maxtrespa,maxtresmins,maxtresrunminspu,maxtresrunminspa,mintres,maxwall,minprio"
-)
-
 // Without a file, Slurm is asked what there is, once in some minutes, and whether it accepts what was
 // found.
 func TestAskSlurm(t *testing.T) {
 	const would, refuses = "sbatch: Job 5 to start at 2126-11-20T18:00:00 using 1 processors on nodes n1 in partition gpu\n",
 		answers.Refusal + "allocation failure: Requested node configuration is not available\n"
-	lines := captured(t)
+	lines := answers.Cluster(t, "../../slurm/testdata/22.05.8")
 	place(t, nil)
 	const tested, gpu = "sbatch --test-only --nodes=1 ", " --gpus-per-node=1"
 	lines[tested+"--partition=gpu,gpu_small"+gpu], lines[tested+"--partition=gpu"+gpu] = refuses, refuses

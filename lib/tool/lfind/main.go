@@ -62,7 +62,7 @@ In a request, "&" joins conditions, and "|" separates alternatives:
   partition!=x           also: feature, qos, account, host; with = or !=
   preemptible=no`,
 		Examples: `opts=$(lfind 'duration=4 days & cuda(mem=14G) * 2') && sbatch $opts train.sh
-lfind --format script 'cpu(cores=8, mem=32G)' >> job.sh
+{ echo '#!/bin/bash'; lfind --format script 'cpu(cores=8)'; } > job.sh
 lfind explain 'cuda(mem=40G) * 8'
 lfind convert > ~/.config/ponos/launchers.yaml
 lfind run 'cuda() & duration=1h' -- python train.py`,
@@ -72,7 +72,8 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 		Commands: []*cli.Command{
 			{
 				Name: "explain", Usage: "explain why each launcher, partition and QoS matches or not", ArgsUsage: "REQUEST...",
-				Flags:  append(searchFlags(), jsonFlag, &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "print a row for each group of nodes, QoS and account"}),
+				Flags: append(searchFlags(), jsonFlag,
+					&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "print a row for each group of nodes, QoS and account"}),
 				Action: s.explain,
 			},
 			{
@@ -96,7 +97,9 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 				Name: "run", Usage: "run a command with the launcher that matches", ArgsUsage: "REQUEST... -- COMMAND [ARG...]",
 				Flags: append(searchFlags(),
 					setFlag, verifyFlag, noVerifyFlag,
-					&cli.BoolFlag{Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; pass on output and exit status"},
+					&cli.BoolFlag{
+						Name: "wait", Aliases: []string{"w"}, Usage: "on Slurm, wait for the end; pass on output and exit status",
+					},
 					&cli.BoolFlag{Name: "attach", Aliases: []string{"a"}, Usage: "on Slurm, run with srun on this terminal"},
 					&cli.BoolFlag{Name: "no-wait", Usage: "if tokens are not free at once, exit with status 4"},
 					&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be run"},
@@ -108,9 +111,11 @@ lfind run 'cuda() & duration=1h' -- python train.py`,
 }
 
 var (
-	configFlag = &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory"}
-	jsonFlag   = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
-	setFlag    = &cli.StringSliceFlag{Name: "set", Usage: "set or replace the option `NAME=VALUE`; an empty value removes it"}
+	configFlag = &cli.StringFlag{
+		Name: "config", Aliases: []string{"c"}, Usage: "read launchers from `FILE`, or launchers.yaml in a directory",
+	}
+	jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+	setFlag  = &cli.StringSliceFlag{Name: "set", Usage: "set or replace the option `NAME=VALUE`; an empty value removes it"}
 )
 
 // Whether Slurm is asked if it accepts what was found.
@@ -136,7 +141,10 @@ func searchFlags() []cli.Flag {
 
 func findFlags() []cli.Flag {
 	return []cli.Flag{
-		app.OneOf(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Usage: "print as `FORMAT`: args, args0, lines, script, env or json", Value: "args"}, launcher.Formats...),
+		app.OneOf(&cli.StringFlag{
+			Name: "format", Aliases: []string{"f"}, Value: "args",
+			Usage: "print as `FORMAT`: args, args0, lines, script, env or json",
+		}, launcher.Formats...),
 		jsonFlag,
 		setFlag,
 		verifyFlag,

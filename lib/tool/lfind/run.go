@@ -107,7 +107,8 @@ func tokens(f *file.File, l *launcher.Launcher) ([]token.Want, error) {
 		}
 		if total < 0 {
 			err := usage("launcher %q takes the token %q, and tokens.yaml does not give its number", l.Name, t.ID)
-			return nil, fault.Hint(err, fmt.Sprintf("define it in %s: countertoken: { %s: { tokens: 1 } }", filepath.Join(filepath.Dir(f.Path), "tokens.yaml"), t.ID))
+			tokens := filepath.Join(filepath.Dir(f.Path), "tokens.yaml")
+			return nil, fault.Hint(err, fmt.Sprintf("define it in %s: countertoken: { %s: { tokens: 1 } }", tokens, t.ID))
 		}
 		wants = append(wants, token.Want{ID: t.ID, Count: t.Count, Total: total})
 	}

@@ -116,7 +116,8 @@ func fileError(err error) error {
 		return fault.Hint(err, fmt.Sprintf("%q reports all problems", "lfind check "+shell.Quote(problems.Problems[0].File)))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Hint(err, "without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")
+		return fault.Hint(err,
+			"without --config and LFIND_CONFIG, lfind reads launchers.yaml in ~/.config/ponos, and queries Slurm if there is none")
 	}
 	return err
 }
@@ -136,7 +137,8 @@ func (s *session) request(c *cli.Context) (request.Request, error) {
 	}
 	if len(args) == 0 {
 		if app.IsTerminal(s.stdin) {
-			return request.Request{}, fault.Hint(usage("a request is missing"), `for example: lfind 'cuda(mem=14G) * 2 & duration=4h'; see "lfind --help"`)
+			return request.Request{}, fault.Hint(usage("a request is missing"),
+				`for example: lfind 'cuda(mem=14G) * 2 & duration=4h'; see "lfind --help"`)
 		}
 		args = []string{"-"}
 	}
@@ -225,7 +227,8 @@ func nothing(s *launcher.Search, r request.Request) error {
 	switch n := s.Unknown(); {
 	case hint != "":
 	case n > 0 && !s.AllowUnknown:
-		hint = `for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
+		hint =
+			`for some nodes it is not known whether their GPUs match: --allow-unknown accepts them, "lfind explain" lists them, gpus.yaml can describe them`
 	default:
 		hint = `"lfind explain" shows the reasons`
 	}

@@ -58,7 +58,10 @@ func (e *estimate) String() string {
 	// What was learned is of jobs that have to wait: they do not start now, however soon.
 	if w := max(e.wait().Round(time.Second), time.Second); w > time.Second || e.by == byLearned {
 		when = fmt.Sprintf("in %s, at %s,", unit.FormatDuration(w), e.at.Format("2006-01-02T15:04:05"))
-		how = map[string]string{byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits", byTestOnly: ", according to sbatch --test-only"}[e.by]
+		how = map[string]string{
+			byLearned: ", as jobs run here", byLimits: ", if jobs run to their time limits",
+			byTestOnly: ", according to sbatch --test-only",
+		}[e.by]
 	}
 	where := "in partition " + e.partition
 	if e.nodes != "" {
@@ -89,7 +92,8 @@ func newForecaster(ctx context.Context, host, dir string) *forecaster {
 	if f.user, f.err = planner.Me(); f.err != nil {
 		return f
 	}
-	f.err = planner.Together(ctx, func(ctx context.Context) error { return f.plan.LoadToReplay(ctx, f.ask) }, func(ctx context.Context) (err error) {
+	load := func(ctx context.Context) error { return f.plan.LoadToReplay(ctx, f.ask) }
+	f.err = planner.Together(ctx, load, func(ctx context.Context) (err error) {
 		runs, _, err = f.ask.Ended(ctx)
 		return err
 	})
@@ -227,8 +231,8 @@ func testOnly(ctx context.Context, host string, a *launcher.Answer) (*estimate, 
 			if slurm.Unreachable(&slurm.Error{Command: "sbatch", Exit: exit}) {
 				return nil, err
 			}
-			words := strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; "))
-			err = fault.Wrap(fault.Unavailable, &refusal{a.Options.String(), strings.TrimSuffix(words, ";"), slurm.TestRefusal(stderr.String())})
+			words := strings.TrimSuffix(strings.TrimSpace(strings.ReplaceAll(stderr.String(), "\n", "; ")), ";")
+			err = fault.Wrap(fault.Unavailable, &refusal{a.Options.String(), words, slurm.TestRefusal(stderr.String())})
 		}
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func (s *session) submit(c *cli.Context, answer *launcher.Answer, host string) e
 	if !wait {
 		var stderr bytes.Buffer
 		_, err := launcher.Runner(host, command.System).Run(c.Context, command.Cmd{
-			Name: argv[0], Args: argv[1:], Stdin: strings.NewReader(script), Stdout: s.stdout, Stderr: &stderr, Env: os.Environ(), Timeout: slurm.DefaultTimeout,
+			Name: argv[0], Args: argv[1:], Stdin: strings.NewReader(script), Stdout: s.stdout, Stderr: &stderr,
+			Env: os.Environ(), Timeout: slurm.DefaultTimeout,
 		})
 		return refusedBy(argv[0], err, stderr.String())
 	}
@@ -226,7 +227,9 @@ func newFollowed() (*followed, error) {
 		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return nil, fault.Hint(fmt.Errorf("no directory for the job's output: %w", err), "change to a directory that the nodes share, or give --set output=FILE")
+		return nil, fault.Hint(
+			fmt.Errorf("no directory for the job's output: %w", err),
+			"change to a directory that the nodes share, or give --set output=FILE")
 	}
 	return &followed{dir}, nil
 }

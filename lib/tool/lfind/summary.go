@@ -59,7 +59,10 @@ func folded(rows []launcher.Row) []*fold {
 		key := fmt.Sprintf("%d\x00%s\x00%s", row.Alternative, row.Verdict, text)
 		f := byKey[key]
 		if f == nil {
-			f = &fold{verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, why: text, near: nearness(row.Reasons), first: i}
+			f = &fold{
+				verdict: row.Verdict, alternative: row.Alternative, nodes: map[string]int{}, why: text,
+				near: nearness(row.Reasons), first: i,
+			}
 			byKey[key] = f
 			all = append(all, f)
 		}

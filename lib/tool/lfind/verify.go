@@ -32,7 +32,9 @@ func verifies(c *cli.Context, a *launcher.Answer) bool {
 // verified returns the answer if Slurm accepts it, and else the next best that it
 // does. What it refuses is a rule that the model of the cluster lacks, which is
 // noted. Options that --set names are set in what is returned.
-func (s *session) verified(c *cli.Context, f *file.File, search *launcher.Search, r request.Request, answer *launcher.Answer) (*launcher.Answer, error) {
+func (s *session) verified(
+	c *cli.Context, f *file.File, search *launcher.Search, r request.Request, answer *launcher.Answer,
+) (*launcher.Answer, error) {
 	if err := override(c, &answer.Options); err != nil || !verifies(c, answer) {
 		return answer, err
 	}
@@ -88,7 +90,8 @@ func (s *session) accepts(c *cli.Context, f *file.File, a *launcher.Answer) (ref
 		// Of a job of several nodes of which some are reserved for others now,
 		// --test-only says that it can never be; sbatch takes it, and it waits.
 		if r := a.Reserved(); r != nil && a.Asked.Nodes > 1 && strings.Contains(no.words, "Requested node configuration is not available") {
-			s.note(c, "note: nodes of partition %s are reserved (%s) until %s: the job may wait for them", strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
+			s.note(c, "note: nodes of partition %s are reserved (%s) until %s: the job may wait for them",
+				strings.Join(a.Partitions, ","), r.Name, slurm.Time(r.End).Format("2006-01-02T15:04:05"))
 			return nil, nil
 		}
 		return err, nil

@@ -33,8 +33,9 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\nponos-list --state failed --group lr --ids | ponos-retry",
-		Brief:    map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
+		Examples: "ponos-list --state unfinished\nponos-list --group lr --table results.tsv\n" +
+			"ponos-list --state failed --group lr --ids | ponos-retry",
+		Brief: map[string][]string{"": {"state", "group", "since", "ids", "groups", "long", "watch", "table", "json"}},
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` tasks that match"},
 			&cli.BoolFlag{Name: "attempts", Usage: "also list earlier attempts of retried tasks"},
@@ -125,7 +126,8 @@ func (l *listing) show(stdout, stderr io.Writer, warn bool) error {
 	}
 	found, errs := l.choose(all)
 	if warn {
-		if err := tasklist.Unattended(l.spool, func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }, tasklist.Agents(all, unattended)...); err != nil {
+		start := func() string { return tasklist.Start(l.c.String("config"), l.c.String("spool")) }
+		if err := tasklist.Unattended(l.spool, start, tasklist.Agents(all, unattended)...); err != nil {
 			app.Report(stderr, name, err)
 		}
 	}
@@ -208,7 +210,10 @@ func short(found, all []spool.Summary, now time.Time) *app.Table {
 	if tries {
 		header = append(header, "try")
 	}
-	t := &app.Table{Header: append(header, "age", "time", "reason"), Drop: []string{"age", "try", "time"}, Whole: []string{"task", "state"}, OneLine: true}
+	t := &app.Table{
+		Header: append(header, "age", "time", "reason"), Drop: []string{"age", "try", "time"},
+		Whole: []string{"task", "state"}, OneLine: true,
+	}
 	if len(found) == 0 {
 		return t
 	}
@@ -301,7 +306,8 @@ func long(found []spool.Summary) *app.Table {
 		if s.State == task.Completed || s.State == task.Failed {
 			exit = fmt.Sprint(s.ExitCode)
 		}
-		t.Add(string(s.ID), task.Clean(s.Slug), string(s.State), orDash(s.Group), fmt.Sprint(s.Attempt), at(s.Created), at(s.Started), at(s.Ended), exit, task.Clean(s.Reason))
+		t.Add(string(s.ID), task.Clean(s.Slug), string(s.State), orDash(s.Group), fmt.Sprint(s.Attempt),
+			at(s.Created), at(s.Started), at(s.Ended), exit, task.Clean(s.Reason))
 	}
 	return t
 }

@@ -136,7 +136,10 @@ func (l *listing) json(out io.Writer, found []spool.Summary) error {
 }
 
 // columns of a table in front of those of the parameters, and behind them.
-var columns = []string{"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds", "exit_code", "reason"}
+var columns = []string{
+	"id", "name", "group", "state", "attempt", "submitted", "started", "ended", "wait_seconds", "run_seconds",
+	"exit_code", "reason",
+}
 var moreColumns = []string{"job", "cpu_seconds", "max_memory"}
 
 // table writes a table for programs: a header, and a line for each task.
@@ -158,7 +161,8 @@ func (l *listing) table(path string, stdout io.Writer, found []spool.Summary) er
 	if path == "-" {
 		return writeTable(stdout, sorted, rows)
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {
 		var of *fs.PathError
 		if errors.As(err, &of) {

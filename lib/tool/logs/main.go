@@ -31,9 +31,10 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\nstandard input. With several tasks, each line begins with the name of its task.",
-		Examples:    "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
-		Brief:       map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
+		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
+			"standard input. With several tasks, each line begins with the name of its task.",
+		Examples: "ponos-log -f train-7\nponos-log --group lr --state failed\nponos-log --attempts train-7",
+		Brief:    map[string][]string{"": {"follow", "attempts", "state", "group", "name", "since"}},
 		Flags: app.TaskFlags(tasklist.States,
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new lines until the tasks have ended"},
 			&cli.BoolFlag{Name: "attempts", Usage: "also print the logs of earlier attempts"},

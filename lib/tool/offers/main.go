@@ -32,7 +32,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		ArgsUsage: "[FILTER...]",
 		Description: "Searches the market as ponos-start would, with vast_api.offer_filters of the\n" +
 			"configuration, or with the filters given as arguments.",
-		Examples: "vast-offers\nvast-offers --explain\nvast-offers 'gpu_ram>=40 reliability>0.99'\nvast-offers --find 'cuda(model=a100) * 2'",
+		Examples: "vast-offers\nvast-offers --explain\n" +
+			"vast-offers 'gpu_ram>=40 reliability>0.99'\nvast-offers --find 'cuda(model=a100) * 2'",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.BoolFlag{Name: "explain", Aliases: []string{"e"}, Usage: "show for each filter how many offers it removes"},
@@ -107,7 +108,10 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	} else {
-		t := app.Table{Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"}, Right: []int{0, 1, 3, 4, 5}, Drop: []string{"machine"}}
+		t := app.Table{
+			Header: []string{"offer", "machine", "gpu", "$/hour", "expected $", "reliability", "location"},
+			Right:  []int{0, 1, 3, 4, 5}, Drop: []string{"machine"},
+		}
 		for _, o := range rows {
 			gpu := o.GPU
 			if o.GPUs > 1 {
@@ -116,7 +120,8 @@ func offers(c *cli.Context, stdout, stderr io.Writer) error {
 			if o.Bid > 0 {
 				gpu += " (bid)"
 			}
-			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), gpu, fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
+			t.Add(fmt.Sprint(o.Offer), fmt.Sprint(o.Machine), gpu,
+				fmt.Sprintf("%.4f", o.Price), fmt.Sprintf("%.4f", o.Cost), fmt.Sprintf("%.4f", o.Reliability), o.Location)
 		}
 		if err := t.Print(stdout); err != nil {
 			return err

@@ -66,13 +66,16 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	every := time.Duration(0)
 	if c.IsSet("every") {
 		if every, err = unit.Duration(c.String("every")); err != nil || every < time.Second {
-			return fault.Errorf(fault.Usage, "--every: invalid value %q: expected a duration of at least 1s, such as 10s", c.String("every"))
+			return fault.Errorf(fault.Usage,
+				"--every: invalid value %q: expected a duration of at least 1s, such as 10s", c.String("every"))
 		}
 	}
 	line := progress.Open(stderr, name)
 	defer line.Close()
 	stdout, stderr = line.Writer(stdout), line.Writer(stderr)
-	system, err := assembly.Load(c.Context, assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every})
+	system, err := assembly.Load(c.Context, assembly.Options{
+		ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Turns: true, Every: every,
+	})
 	if err != nil {
 		return err
 	}
@@ -90,7 +93,10 @@ func poll(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		time.AfterFunc(grace, func() { cancel(context.Cause(c.Context)) })
 	})
 	defer stop()
-	p := poller{system: system, guard: held, out: bufio.NewWriter(stdout), stderr: stderr, passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every)}
+	p := poller{
+		system: system, guard: held, out: bufio.NewWriter(stdout), stderr: stderr,
+		passed: map[task.ID]passed{}, repeat: max(time.Minute, 3*every),
+	}
 	system.Agent.Ended = p.ended
 	if every == 0 {
 		return errors.Join(p.turn(turns), p.drainUploads(turns), system.TidyDaily(turns))

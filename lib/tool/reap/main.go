@@ -35,7 +35,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage: Usage,
 		Description: "Lists instances with the label of this agent that belong to no running task.\n" +
 			"With --destroy, destroys them. Exits with 1 if there are any.",
-		Examples: "vast-reap\nvast-reap --destroy --max 3\nvast-reap --agent a1b2c3d4e --older 1h\nvast-reap --account\nvast-reap --bill --since 30d",
+		Examples: "vast-reap\nvast-reap --destroy --max 3\nvast-reap --agent a1b2c3d4e --older 1h\n" +
+			"vast-reap --account\nvast-reap --bill --since 30d",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.BoolFlag{Name: "destroy", Usage: "destroy the instances that were found"},
@@ -140,7 +141,10 @@ func reap(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 		return errors.Join(failures...)
 	case untracked > 0 && c.Bool("destroy"):
-		return fault.Hint(fault.Errorf(fault.Failed, "%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name", untracked, len(found)),
+		return fault.Hint(
+			fault.Errorf(fault.Failed,
+				"%d of %d instances were not ordered from this data_dir, and are not touched: another agent may have the same name",
+				untracked, len(found)),
 			fmt.Sprintf("if none has, destroy them with \"vast-reap --agent %s --destroy\"", r.Agent))
 	case len(found) > len(chosen) && c.Bool("destroy"):
 		return fault.Errorf(fault.Failed, "%d of %d instances were destroyed, as --max says", len(chosen), len(found))
@@ -158,7 +162,10 @@ func show(c *cli.Context, rows []row, stdout io.Writer) error {
 		return nil
 	}
 	// What is needed to decide comes first: the label alone is wider than half a terminal.
-	t := app.Table{Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"}, Right: []int{0, 2, 3}, Drop: []string{"status", "age"}}
+	t := app.Table{
+		Header: []string{"instance", "status", "$/hour", "age", "destroyed", "why", "label"},
+		Right:  []int{0, 2, 3}, Drop: []string{"status", "age"},
+	}
 	left, price := 0, 0.0
 	for _, i := range rows {
 		done := "no"

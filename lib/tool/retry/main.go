@@ -34,11 +34,14 @@ func Main() int { return app.Main(run) }
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return app.Tool{
 		Name: name, Usage: Usage, ArgsUsage: "[TASK...]",
-		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\nstandard input. Prints the ids of the new tasks.",
-		Examples:    "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
-		Brief:       map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
+		Description: "Select tasks by id, short id, name or filter; by default, ids are read from\n" +
+			"standard input. Prints the ids of the new tasks.",
+		Examples: "ponos-retry train-7\nponos-list --state failed --group lr --ids | ponos-retry",
+		Brief:    map[string][]string{"": {"state", "group", "name", "since", "env-file", "yes"}},
 		Flags: app.TaskFlags(tasklist.States,
-			&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends"},
+			&cli.StringFlag{
+				Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`; they are not kept after a task ends",
+			},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before submitting more than one task"}),
 		Action: func(c *cli.Context) error { return retry(c, stdin, stdout, stderr) },
 	}.Run(ctx, args, stdin, stdout, stderr)
@@ -155,7 +158,9 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 		}
 	}
 	if len(missing) > 0 {
-		return e, fault.Hint(fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))), "pass them again with --env-file")
+		return e, fault.Hint(
+			fmt.Errorf("its variables are not kept: %s", task.Clean(strings.Join(missing, ", "))),
+			"pass them again with --env-file")
 	}
 	for _, parent := range e.After {
 		last, err := s.Latest(parent)
@@ -163,7 +168,9 @@ func next(s *spool.Spool, e spool.Entry, r spool.Summary, env map[string]string,
 			return e, err
 		}
 		if p, err := s.Find(last); err == nil && p.State.Final() && p.State != task.Completed && !chosen[last] {
-			return e, fault.Hint(fmt.Errorf("the task that it waits for, %s (%s), ended as %s", last, task.Clean(p.Slug), p.State), "retry that one too")
+			return e, fault.Hint(
+				fmt.Errorf("the task that it waits for, %s (%s), ended as %s", last, task.Clean(p.Slug), p.State),
+				"retry that one too")
 		}
 	}
 	e.RetryOf, e.Attempt, e.Attempts = e.ID, e.Tries()+1, nil

@@ -58,7 +58,10 @@ func programs(c config.Config) []program {
 		}
 		return nil
 	}
-	list := []program{{name: "git", least: [3]int{2, 20}}, {name: c.Environment.Python, least: [3]int{3, 8}}, {name: "bash", least: [3]int{4, 4}}}
+	list := []program{
+		{name: "git", least: [3]int{2, 20}}, {name: c.Environment.Python, least: [3]int{3, 8}},
+		{name: "bash", least: [3]int{4, 4}},
+	}
 	if c.SpoolDir() != "" {
 		list[0].without, list[1].without = "a git repository", "a virtual environment"
 	}
@@ -146,7 +149,10 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 	}
 	defer os.RemoveAll(dir)
 	venv := filepath.Join(dir, "venv")
-	_, err = run.Run(ctx, command.Cmd{Name: c.Environment.Python, Args: []string{"-m", "venv", "--without-pip", venv}, Timeout: 5 * time.Minute, DieWithParent: true})
+	_, err = run.Run(ctx, command.Cmd{
+		Name: c.Environment.Python, Args: []string{"-m", "venv", "--without-pip", venv},
+		Timeout: 5 * time.Minute, DieWithParent: true,
+	})
 	if errors.As(err, new(*command.NotFoundError)) {
 		return nil
 	}
@@ -154,7 +160,10 @@ func checkPython(ctx context.Context, run command.Runner, c config.Config) []fin
 		check.Detail = err.Error()
 		return []finding{check}
 	}
-	result, err := run.Run(ctx, command.Cmd{Name: filepath.Join(venv, "bin", "python"), Args: []string{"-m", "ensurepip", "--version"}, Timeout: time.Minute, DieWithParent: true})
+	result, err := run.Run(ctx, command.Cmd{
+		Name: filepath.Join(venv, "bin", "python"), Args: []string{"-m", "ensurepip", "--version"},
+		Timeout: time.Minute, DieWithParent: true,
+	})
 	if words := strings.Fields(string(result.Stdout)); err == nil && len(words) > 1 {
 		return []finding{{Name: check.Name, OK: true, Detail: "created; pip " + words[1]}}
 	}

@@ -43,7 +43,8 @@ func configuration(ctx context.Context, dir, mode string, stderr io.Writer) (tex
 			return "", "", fault.Errorf(fault.Unavailable, "--init: Slurm: %w", err)
 		}
 		if !absent(err) {
-			app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: tasks are to run on this machine, because Slurm cannot be used: %w", err),
+			app.Report(stderr, name, fault.Hint(
+				fmt.Errorf("warning: tasks are to run on this machine, because Slurm cannot be used: %w", err),
 				"if they are to run on Slurm, remove the file and use --init with --mode slurm"))
 		}
 		return text, "", nil

@@ -42,7 +42,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.StringFlag{Name: "init", Usage: "write an example configuration to `DIR`, and exit"},
-			app.OneOf(&cli.StringFlag{Name: "mode", Usage: "with --init, the `MODE` to write: local or slurm (slurm if Slurm answers)"}, "local", "slurm"),
+			app.OneOf(&cli.StringFlag{
+				Name: "mode", Usage: "with --init, the `MODE` to write: local or slurm (slurm if Slurm answers)",
+			}, "local", "slurm"),
 			&cli.BoolFlag{Name: "check", Usage: "check only, change nothing"},
 			&cli.BoolFlag{Name: "tasks", Usage: "only list the tasks of the agent, from its state directory"},
 			&cli.BoolFlag{Name: "no-daemon", Usage: "do not submit the agent as a Slurm job"},
@@ -120,7 +122,8 @@ func setup(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	var errs []error
 	for _, check := range r.Checks {
 		if !check.OK {
-			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, strings.TrimPrefix(check.Detail, check.Name+": ")), check.Hint))
+			detail := strings.TrimPrefix(check.Detail, check.Name+": ")
+			errs = append(errs, fault.Hint(fault.Errorf(fault.Usage, "%s: %s", check.Name, detail), check.Hint))
 		}
 	}
 	return errors.Join(errs...)

@@ -25,7 +25,10 @@ func tasks(c *cli.Context, stdout, stderr io.Writer) error {
 	if c.Bool("json") {
 		return app.PrintJSON(stdout, view)
 	}
-	table := app.Table{Header: []string{"task", "name", "state", "job", "node", "since", "attempts", "last error"}, Whole: []string{"task"}, Drop: []string{"attempts", "node"}}
+	table := app.Table{
+		Header: []string{"task", "name", "state", "job", "node", "since", "attempts", "last error"},
+		Whole:  []string{"task"}, Drop: []string{"attempts", "node"},
+	}
 	for _, t := range view.Tasks {
 		since := ""
 		if !t.Since.IsZero() {
@@ -37,7 +40,8 @@ func tasks(c *cli.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	for _, h := range view.Held {
-		if _, err := fmt.Fprintf(stdout, "\nSubmission of %s tasks is held: %s; the next one is tried at %s\n", h.Kind, h.Reason, h.Next.Local().Format(time.TimeOnly)); err != nil {
+		if _, err := fmt.Fprintf(stdout, "\nSubmission of %s tasks is held: %s; the next one is tried at %s\n",
+			h.Kind, h.Reason, h.Next.Local().Format(time.TimeOnly)); err != nil {
 			return err
 		}
 	}

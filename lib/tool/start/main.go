@@ -32,7 +32,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		ArgsUsage: "[ID...]",
 		Description: "Reads action lines, as ponos-poll prints them, from standard input, or takes the\n" +
 			"ids of tasks as arguments. Other lines are passed on unchanged.",
-		Examples: "ponos-poll | ponos-stop | ponos-start\nponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
+		Examples: "ponos-poll | ponos-stop | ponos-start\n" +
+			"ponos-poll | jq -c 'select(.requires_gpu | not)' | ponos-start\nponos-start --dry-run ID",
 		Flags: []cli.Flag{
 			app.ConfigFlag(),
 			&cli.IntFlag{Name: "jobs", Aliases: []string{"j"}, Value: 4, Usage: "prepare and submit `N` tasks at a time"},
@@ -51,8 +52,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				}
 			}
 			return assembly.Actions{
-				Options: assembly.Options{ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Pack: c.Bool("pack")},
-				Kind:    task.Start, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout, Do: do,
+				Options: assembly.Options{
+					ConfigPath: c.String("config"), Verbose: c.Bool("verbose"), Stderr: stderr, Tool: name, Pack: c.Bool("pack"),
+				},
+				Kind: task.Start, Jobs: c.Int("jobs"), Args: c.Args().Slice(), Stdin: stdin, Stdout: stdout, Do: do,
 			}.Run(c.Context)
 		},
 	}.Run(ctx, args, stdin, stdout, stderr)
@@ -82,6 +85,7 @@ func plan(ctx context.Context, system *assembly.System, id task.ID, stdout, stde
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n", id, s.Label, strings.Join(p.Argv, " "), strings.TrimRight(string(script), "\n"))
+	_, err = fmt.Fprintf(stdout, "# task %s (%s)\n%s\n\n%s\n",
+		id, s.Label, strings.Join(p.Argv, " "), strings.TrimRight(string(script), "\n"))
 	return err
 }

@@ -22,7 +22,8 @@ import (
 
 // git runs git in a repository, without a configuration that changes what it prints.
 func git(ctx context.Context, repository string, args ...string) (string, error) {
-	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Args: append([]string{"-c", "core.quotePath=false", "-c", "core.fsmonitor=false"}, args...), Timeout: 10 * time.Minute})
+	args = append([]string{"-c", "core.quotePath=false", "-c", "core.fsmonitor=false"}, args...)
+	out, err := command.System.Run(ctx, command.Cmd{Name: "git", Dir: repository, Args: args, Timeout: 10 * time.Minute})
 	if err != nil {
 		return "", fault.Errorf(fault.Usage, "--repository: %w", err)
 	}
@@ -78,7 +79,8 @@ func dirty(ctx context.Context, s *spool.Spool, source task.Source) (task.Source
 	}
 	// As text: git apply makes of HEAD what was submitted, but for files that are new. The options are
 	// those that a user's configuration may have changed.
-	patch, err := git(ctx, dir, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "HEAD")
+	patch, err := git(ctx, dir, "diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv",
+		"--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "HEAD")
 	if err != nil {
 		return source, err
 	}

@@ -53,7 +53,10 @@ func flags() []cli.Flag {
 		app.ConfigFlag(),
 		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put it into the spool `DIR`; read no configuration"},
 		&cli.StringFlag{Name: "each", Usage: "submit a task for each row of `FILE`: TSV, CSV or JSON lines"},
-		&cli.StringFlag{Name: "name", Aliases: []string{"slug", "n"}, Usage: "call the task `NAME`, which may have placeholders (the command's name)"},
+		&cli.StringFlag{
+			Name: "name", Aliases: []string{"slug", "n"},
+			Usage: "call the task `NAME`, which may have placeholders (the command's name)",
+		},
 		&cli.StringFlag{Name: "group", Usage: "put the tasks into the group `GROUP`"},
 		&cli.StringFlag{Name: "key", Usage: "submit only what was not submitted with `KEY` before"},
 		&cli.StringFlag{Name: "repository", Aliases: []string{"r"}, Usage: "run code of the git repository `URL` (or path)"},
@@ -73,7 +76,8 @@ func flags() []cli.Flag {
 }
 
 func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() && !c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("image") {
+	if c.Bool("wait") && c.IsSet("group") && !c.Args().Present() &&
+		!c.IsSet("each") && !c.IsSet("repository") && !c.IsSet("directory") && !c.IsSet("image") {
 		return waitForGroup(c, stderr)
 	}
 	lists, words, err := combinations(c.Args().Slice())
@@ -216,7 +220,9 @@ func entry(c *cli.Context, s *spool.Spool, words []string, sweep bool) (spool.En
 		return e, err
 	}
 	if len(e.Command) == 0 && c.String("repository") == "" && c.String("directory") == "" && e.Image == "" {
-		return e, fault.Hint(fault.Errorf(fault.Usage, "no command to run"), `give a command after "--", a --repository with a .arkindex.yml, or an --image`)
+		return e, fault.Hint(
+			fault.Errorf(fault.Usage, "no command to run"),
+			`give a command after "--", a --repository with a .arkindex.yml, or an --image`)
 	}
 	if err := oneWord(e.Command); err != nil {
 		return e, err
@@ -286,7 +292,8 @@ func oneWord(words []string) error {
 	if _, err := os.Stat(words[0]); err == nil {
 		return nil
 	}
-	return fault.Hint(fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "the command %q is one word with spaces in it, and runs without a shell", task.Clean(words[0])),
 		fmt.Sprintf("leave the quotes out, or run a shell: -- sh -c %s", shell.Quote(words[0])))
 }
 
@@ -322,7 +329,8 @@ func notFound(c *cli.Context, words []string) error {
 
 // tools are those of the suite that do what a word says.
 var tools = map[string]string{
-	"list": "ponos-list", "status": "ponos-list", "log": "ponos-log", "logs": "ponos-log", "retry": "ponos-retry", "cancel": "ponos-cancel", "stop": "ponos-cancel",
+	"list": "ponos-list", "status": "ponos-list", "log": "ponos-log", "logs": "ponos-log", "retry": "ponos-retry",
+	"cancel": "ponos-cancel", "stop": "ponos-cancel",
 }
 
 // parents are the tasks of --after.
@@ -353,7 +361,8 @@ func image(c *cli.Context) (string, error) {
 		return "", nil
 	}
 	if name == "" || len(name) > 1024 || name[0] == '-' || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fault.Errorf(fault.Usage, "--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
+		return "", fault.Errorf(fault.Usage,
+			"--image: invalid image %q: expected a name such as registry.example.org/worker:1.2", task.Clean(name))
 	}
 	for _, other := range []string{"repository", "revision", "dirty", "directory", "worker", "file"} {
 		if c.IsSet(other) {

@@ -82,7 +82,9 @@ func meet(c *cli.Context, requests []task.Request) error {
 		return err
 	}
 	if cfg.Mode != "slurm" && slices.ContainsFunc(requests, func(r task.Request) bool { return len(r.Sbatch) > 0 }) {
-		app.Report(c.App.ErrWriter, name, fault.Hint(fmt.Errorf("warning: options of sbatch have no effect in mode %s", cfg.Mode), "request resources with --find"))
+		app.Report(c.App.ErrWriter, name, fault.Hint(
+			fmt.Errorf("warning: options of sbatch have no effect in mode %s", cfg.Mode),
+			"request resources with --find"))
 	}
 	for _, r := range requests[:min(len(requests), maxMeet)] {
 		if err := assembly.CheckNeeds(c.Context, cfg, runner.Needs{GPU: c.Bool("gpu"), Request: r}); err != nil {

@@ -83,7 +83,9 @@ func source(c *cli.Context, s *spool.Spool, stderr io.Writer) (task.Source, erro
 	case c.Bool("dirty"):
 		return dirty(c.Context, s, source)
 	}
-	app.Report(stderr, name, fault.Hint(fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)), "commit it, or include it with --dirty"))
+	app.Report(stderr, name, fault.Hint(
+		fmt.Errorf("warning: not committed, and so not part of the task: %s", someOf(changed)),
+		"commit it, or include it with --dirty"))
 	return source, nil
 }
 
@@ -155,7 +157,10 @@ func file(name string) (task.File, error) {
 }
 
 // left out of a directory's snapshot: what git, Python and editors leave behind.
-var leftOut = map[string]bool{".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true, "node_modules": true}
+var leftOut = map[string]bool{
+	".git": true, "__pycache__": true, ".venv": true, "venv": true, ".mypy_cache": true, ".pytest_cache": true,
+	"node_modules": true,
+}
 
 // packDirectory makes a snapshot of a directory in the spool.
 func packDirectory(dir string, s *spool.Spool) (string, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -41,7 +42,9 @@ func combinations(args []string) (lists [][]string, words []string, err error) {
 			lists[len(lists)-1] = append(lists[len(lists)-1], arg)
 		}
 	}
-	return nil, nil, fault.Hint(fault.Errorf(fault.Usage, "no command follows the lists of values"), `put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
+	return nil, nil, fault.Hint(
+		fault.Errorf(fault.Usage, "no command follows the lists of values"),
+		`put it after "--": ponos-submit ::: lr=0.1 lr=0.2 -- ./train --lr {lr}`)
 }
 
 // isOption reports whether a word is an option of this tool.
@@ -183,6 +186,9 @@ func nameTemplate(c *cli.Context, e spool.Entry, table sweep.Table) (sweep.Templ
 	return t, nil
 }
 
+// placeholder is one in the name of a task.
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
 // newGroup is a name for the group of a sweep: that of its key, which is the same each
 // time, or else one that is not there yet.
 func newGroup(slug, key string) (string, error) {
@@ -201,7 +207,8 @@ func newGroup(slug, key string) (string, error) {
 			return '-'
 		}
 		return r
-	}, slug)
-	group = strings.TrimLeft(group, "-_.")
-	return strings.TrimPrefix(group[:min(len(group), 40)]+"-"+hex.EncodeToString(b[:]), "-"), nil
+	}, placeholder.ReplaceAllString(slug, ""))
+	group = strings.Trim(group, "-_.")
+	group = strings.TrimRight(group[:min(len(group), 40)], "-_.")
+	return strings.TrimPrefix(group+"-"+hex.EncodeToString(b[:]), "-"), nil
 }

@@ -29,7 +29,9 @@ const lastWords = 10 * time.Second
 
 func (t *tool) checkpoint(c *cli.Context) error {
 	if len(t.save) == 0 || c.NArg() > 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "the command SAVE is missing"), `put it after "--": ponos-task checkpoint -- SAVE... [-- WORK...]`)
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "the command SAVE is missing"),
+			`put it after "--": ponos-task checkpoint -- SAVE... [-- WORK...]`)
 	}
 	job, err := t.called()
 	if err != nil {
@@ -47,7 +49,9 @@ func (t *tool) checkpoint(c *cli.Context) error {
 	if len(t.work) == 0 {
 		return t.saveAndRequeue(ctx, c, job)
 	}
-	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true})
+	work, err := command.StartWork(command.Cmd{
+		Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true,
+	})
 	if err != nil {
 		return fault.Exit(127, err)
 	}
@@ -177,7 +181,8 @@ func parseSignals(names []string) (map[os.Signal]bool, error) {
 	for _, n := range names {
 		s, ok := signalNames[strings.TrimPrefix(strings.ToUpper(n), "SIG")]
 		if !ok {
-			problems = append(problems, fault.Errorf(fault.Usage, "--signal: invalid value %q: expected one of %s", n, strings.Join(signalList, ", ")))
+			problems = append(problems, fault.Errorf(fault.Usage, "--signal: invalid value %q: expected one of %s",
+				n, strings.Join(signalList, ", ")))
 		}
 		wanted[s] = true
 	}

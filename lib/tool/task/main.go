@@ -89,7 +89,10 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 			{
 				Name: "note", Usage: "append a line about the task to a file", ArgsUsage: "STATE [REASON...]",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "append to `FILE` (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)"},
+					&cli.StringFlag{
+						Name: "file", Aliases: []string{"f"},
+						Usage: "append to `FILE` (default: $PONOS_NOTES, or notes.jsonl in /var/log/ponos or ~/.local/state/ponos)",
+					},
 					&cli.StringFlag{Name: "task", Usage: "`ID` of the task (default: the mark of the job)"},
 				},
 				Action: t.note,
@@ -97,8 +100,8 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 			{
 				Name: "checkpoint", Usage: "save the work, then requeue the job", ArgsUsage: "-- SAVE... [-- WORK...]",
 				Flags: []cli.Flag{
-					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
-					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					signalFlag(),
+					timeoutFlag(),
 					&cli.BoolFlag{Name: "no-requeue", Usage: "save without requeueing the job"},
 					app.VerboseFlag(),
 				},
@@ -109,16 +112,30 @@ exec ponos-task run --until-done --save 'cp a b' -- ./train --resume`,
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "until-done", Usage: "continue in the next slice: an array task, or this job requeued"},
 					&cli.StringFlag{Name: "save", Usage: "save with the shell command `CMD` (default: send SIGTERM to WORK)"},
-					app.EachOf(&cli.StringSliceFlag{Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)"}, signalList...),
+					signalFlag(),
 					&cli.StringFlag{Name: "lead", Value: "2m", Usage: "save `TIME` before the time limit; 0: at signals only"},
 					&cli.IntFlag{Name: "again", Value: notDone, Usage: "exit status `N` of WORK requests another slice"},
-					&cli.StringFlag{Name: "timeout", Aliases: []string{"t"}, Value: "1h", Usage: "end the saving command after `TIME`, such as 90s or 5m"},
+					timeoutFlag(),
 					app.VerboseFlag(),
 				},
 				Action: t.run,
 			},
 			{Name: "words", Hidden: true, Action: t.words},
 		},
+	}
+}
+
+// signalFlag and timeoutFlag are those of the commands that save.
+func signalFlag() cli.Flag {
+	return app.EachOf(&cli.StringSliceFlag{
+		Name: "signal", Aliases: []string{"s"}, Usage: "save at `SIGNAL` (default: USR1 and TERM)",
+	}, signalList...)
+}
+
+func timeoutFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "timeout", Aliases: []string{"t"}, Value: "1h",
+		Usage: "end the saving command after `TIME`, such as 90s or 5m",
 	}
 }
 

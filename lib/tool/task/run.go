@@ -48,7 +48,9 @@ type slice struct {
 
 func (t *tool) run(c *cli.Context) error {
 	if len(t.work) == 0 || c.NArg() > 0 {
-		return fault.Hint(fault.Errorf(fault.Usage, "the command to run is missing"), `put it after "--": ponos-task run --until-done --save "cp state saved" -- ./train --resume`)
+		return fault.Hint(
+			fault.Errorf(fault.Usage, "the command to run is missing"),
+			`put it after "--": ponos-task run --until-done --save "cp state saved" -- ./train --resume`)
 	}
 	s := &slice{tool: t, c: c, save: c.String("save"), again: c.Int("again")}
 	var err error
@@ -78,7 +80,9 @@ func (t *tool) run(c *cli.Context) error {
 			return err
 		}
 	}
-	work, err := command.StartWork(command.Cmd{Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true})
+	work, err := command.StartWork(command.Cmd{
+		Name: t.work[0], Args: t.work[1:], Stdin: t.stdin, Stdout: t.stdout, Stderr: t.stderr, DieWithParent: true,
+	})
 	if err != nil {
 		return fault.Exit(127, err)
 	}
@@ -274,18 +278,20 @@ func (s *slice) ending(ctx context.Context) bool {
 // by itself when it is asked to end. It reports whether the work ended by itself meanwhile.
 func (s *slice) saved(ctx context.Context, work *command.Work) (over bool, err error) {
 	if s.save != "" {
-		_, err := command.System.Run(ctx, command.Cmd{Name: "sh", Args: []string{"-c", s.save}, Stdout: s.stdout, Stderr: s.stderr, Timeout: s.timeout})
+		_, err := command.System.Run(ctx, command.Cmd{
+			Name: "sh", Args: []string{"-c", s.save}, Stdout: s.stdout, Stderr: s.stderr, Timeout: s.timeout,
+		})
 		if err != nil {
 			return false, err
 		}
 		s.verbose("saved")
-		select {
-		case <-work.Done():
-			code, err := work.Status()
-			return err != nil || code < 128, nil
-		default:
-			return false, s.finish(work)
+		if work.Ended() {
+			return endedByItself(work), nil
 		}
+		return false, s.finish(work)
+	}
+	if work.Ended() { // at the same time as the signal came
+		return endedByItself(work), nil
 	}
 	if err := work.Signal(syscall.SIGTERM); err != nil {
 		return false, err
@@ -296,6 +302,12 @@ func (s *slice) saved(ctx context.Context, work *command.Work) (over bool, err e
 		return false, errors.Join(fmt.Errorf("the work has not ended within %v of SIGTERM", s.timeout), work.Signal(syscall.SIGKILL))
 	}
 	return false, nil
+}
+
+// endedByItself reports whether work that has ended was not ended by a signal.
+func endedByItself(work *command.Work) bool {
+	code, err := work.Status()
+	return err != nil || code < 128
 }
 
 // ended is the end of work that ended by itself.

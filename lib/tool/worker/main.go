@@ -4,6 +4,7 @@ package worker
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/runner/local"
 	"github.com/ponos-tools/ponos/lib/runner/pack"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 const name = "ponos-worker"
@@ -49,7 +51,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 					if err != nil {
 						return err
 					}
-					return pack.Run(c.Context, dir, stderr)
+					return pack.Run(c.Context, dir, stderr, func(ctx context.Context, job string) (time.Time, error) {
+						end, _, err := (&slurm.Client{}).JobEnd(ctx, job)
+						return end, err
+					})
 				},
 			},
 		},

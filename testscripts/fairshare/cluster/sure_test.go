@@ -82,7 +82,7 @@ func (c cluster) sureHoles() {
 			options, before := offers[chosen], c.starts()
 			job := c.submit("bob", append([]string{"--nice=100000"}, options...)...)
 			running := func() bool { return c.state(job) == "RUNNING" }
-			for range 60 {
+			for range 180 { // no other job reaches its time limit within that time
 				if running() {
 					break
 				}

@@ -163,6 +163,20 @@ class OwnPool(unittest.TestCase):
         with self.assertRaisesRegex(jobpool.PoolError, "shut down"):
             pool.submit(shout, "late")
 
+    def test_program_killed(self):
+        code = """if True:
+            import jobpool, os, sys, time
+            pool = jobpool.Pool()
+            pool.submit(time.sleep, 600)
+            print(pool._server.pid, flush=True)
+            os.kill(os.getpid(), 9)"""
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        deadline = time.monotonic() + 120
+        while os.path.exists("/proc/%d/exe" % int(done.stdout)):  # of a zombie there is none
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+
     def test_killed(self):
         pool = jobpool.Pool(options=["--jobs", "1"])
         self.addCleanup(pool.shutdown)

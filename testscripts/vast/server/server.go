@@ -217,8 +217,13 @@ func (s *Server) SetCredit(c float64) { s.Do(func() { s.opt.Credit = c }) }
 // Machine sets how a machine behaves.
 func (s *Server) Machine(id int64, m Machine) { s.Do(func() { s.machines[id] = &m }) }
 
-// Break adds a fault.
-func (s *Server) Break(f Fault) { s.Do(func() { s.faults = append(s.faults, &f) }) }
+// Break adds a fault, and returns what removes it again.
+func (s *Server) Break(f Fault) (mend func()) {
+	s.Do(func() { s.faults = append(s.faults, &f) })
+	return func() {
+		s.Do(func() { s.faults = slices.DeleteFunc(s.faults, func(other *Fault) bool { return other == &f }) })
+	}
+}
 
 // Mend removes all faults.
 func (s *Server) Mend() { s.Do(func() { s.faults = nil }) }

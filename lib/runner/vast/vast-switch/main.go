@@ -64,7 +64,8 @@ func run(ctx context.Context, args []string, key string) error {
 		}
 	}
 	var request bytes.Buffer
-	fmt.Fprintf(&request, "%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	fmt.Fprintf(&request,
+		"%s %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		method, u.RequestURI(), u.Host, key, len(body), body)
 	if _, err := conn.Write(request.Bytes()); err != nil {
 		return err
