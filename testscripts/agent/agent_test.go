@@ -143,17 +143,15 @@ func drain(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: drain [option...]")
 	}
-	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(200 * time.Millisecond) {
+	out := ""
+	if !harness.Wait(func() bool {
 		turn := `set -o pipefail; ponos-poll | ponos-stop | ponos-start "$@" >>outcomes || true`
 		ts.Check(ts.Exec("bash", append([]string{"-c", turn, "drain"}, args...)...))
 		ts.Check(ts.Exec("ponos-list", "--long"))
-		out := ts.ReadFile("stdout")
-		if !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") && !strings.Contains(out, " stopping ") {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("tasks are not over:\n%s", out)
-		}
+		out = ts.ReadFile("stdout")
+		return !strings.Contains(out, " pending ") && !strings.Contains(out, " running ") && !strings.Contains(out, " stopping ")
+	}) {
+		ts.Fatalf("tasks have not ended:\n%s", out)
 	}
 }
 
@@ -203,14 +201,11 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s names no process", args[0])
 	}
 	for _, id := range ids {
-		for deadline := time.Now().Add(harness.Patience); ; time.Sleep(100 * time.Millisecond) {
+		if !harness.Wait(func() bool {
 			stat, err := os.ReadFile("/proc/" + id + "/stat")
-			if err != nil || strings.Contains(string(stat), ") Z ") {
-				break
-			}
-			if time.Now().After(deadline) {
-				ts.Fatalf("process of %s lives: %s", args[0], stat)
-			}
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}) {
+			ts.Fatalf("process %s of %s still runs", id, args[0])
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/executable"
 	"github.com/ponos-tools/ponos/testscripts/harness"
@@ -209,9 +208,7 @@ func first(stdout, _ string) string { return stdout }
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", harness.Patience, what)
-		}
+	if !harness.Wait(is) {
+		t.Fatalf("not within %v: %s", harness.Patience, what)
 	}
 }

@@ -229,16 +229,27 @@ const scriptTime = 45 * time.Minute
 // that is busy.
 const Patience = 10 * time.Minute
 
+// Wait calls holds until it returns true, and reports whether it did so within [Patience]. The pauses
+// between calls grow: on a busy machine, checks slow down what they wait for.
+func Wait(holds func() bool) bool {
+	pause := 20 * time.Millisecond
+	for deadline := time.Now().Add(Patience); !holds(); pause = min(pause*3/2, 400*time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
+}
+
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: eventually pattern program [args...]")
 	}
-	for deadline := time.Now().Add(Patience); ; time.Sleep(150 * time.Millisecond) {
-		if err := ts.Exec(args[1], args[2:]...); err == nil && matches(ts, args[0], ts.ReadFile("stdout")) {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("%q did not print %q within %v", strings.Join(args[1:], " "), args[0], Patience)
-		}
+	if !Wait(func() bool {
+		err := ts.Exec(args[1], args[2:]...)
+		return err == nil && matches(ts, args[0], ts.ReadFile("stdout"))
+	}) {
+		ts.Fatalf("%q did not print %q within %v", strings.Join(args[1:], " "), args[0], Patience)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -296,10 +295,8 @@ func TestRunOnSlurm(t *testing.T) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 3 minutes: %s", what)
-		}
+	if !harness.Wait(is) {
+		t.Fatalf("not within %v: %s", harness.Patience, what)
 	}
 }
 

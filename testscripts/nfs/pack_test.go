@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -44,10 +43,8 @@ func TestPackedTasks(t *testing.T) {
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(200 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not in time\n%s", what, sh("ponos-list --long; cat pilot.out"))
-			}
+		if !harness.Wait(is) {
+			t.Fatalf("%s: not in time\n%s", what, sh("ponos-list --long; cat pilot.out"))
 		}
 	}
 	sh("ponos-setup >/dev/null")

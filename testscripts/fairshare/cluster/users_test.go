@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ponos-tools/ponos/testscripts/harness"
 )
@@ -76,10 +75,8 @@ func (c cluster) state(job string) string {
 // until waits for something, on a machine that is busy.
 func (c cluster) until(what string, done func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(harness.Patience); !done(); time.Sleep(300 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("waited in vain for %s\n%s", what, c.picture())
-		}
+	if !harness.Wait(done) {
+		c.t.Fatalf("waited in vain for %s\n%s", what, c.picture())
 	}
 }
 
