@@ -83,7 +83,6 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 	for _, ref := range known {
 		dirs[ref.Task] = ref.Dir
 	}
-	// The log that was read least recently comes first.
 	var orders []*order
 	open := map[string]bool{}
 	for _, name := range names {
@@ -98,12 +97,21 @@ func (r *Runner) Jobs(ctx context.Context, remembered func() ([]runner.Ref, erro
 		}
 		orders = append(orders, o)
 	}
+	// The log that was read least recently comes first.
 	slices.SortStableFunc(orders, func(a, b *order) int { return a.LogAt.Compare(b.LogAt) })
+	// Before all of that come orders whose instance was not known: if this process were killed while it
+	// reads logs, and the instance vanished, its task would be ordered again, although it may have ended.
+	found := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool {
+		return o.End != nil || o.Instance != 0 || len(r.fresh(o, v.byTask[o.name()])) == 0
+	})
+	rest := slices.DeleteFunc(slices.Clone(orders), func(o *order) bool { return slices.Contains(found, o) })
 	v.open = orders
-	r.prefetch(ctx, v, orders)
 	var jobs []runner.Job
 	seen := map[string]bool{}
-	for _, o := range orders {
+	for n, o := range slices.Concat(found, rest) {
+		if n == len(found) {
+			r.prefetch(ctx, v, rest)
+		}
 		job, ok, err := r.settle(ctx, v, o.name(), dirs[o.Task])
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -282,8 +290,17 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 		job.Unknown, job.Untracked, job.Reason = true, true, "it was not ordered from this data_dir"
 		return job, true, nil
 	}
-	r.say("order rebuilt", o)
-	return r.state(o, true), true, errors.Join(r.journal(o, "created", 0), r.save(o))
+	return r.state(o, true), true, r.created(o, "order rebuilt")
+}
+
+// created records the instance of an order, the order itself first: if this process is killed and the
+// instance vanishes, nothing else keeps the task from being ordered again.
+func (r *Runner) created(o *order, how string) error {
+	if err := errors.Join(r.save(o), r.journal(o, "created", 0)); err != nil {
+		return err
+	}
+	r.say(how, o)
+	return nil
 }
 
 // settle processes one order.
@@ -333,8 +350,7 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 		}
 		if len(fresh) > 0 {
 			r.choose(o, fresh)
-			r.say("order found", o)
-			err = errors.Join(r.journal(o, "created", 0), r.save(o))
+			err = r.created(o, "order found")
 		} else if o.Tries > 0 && !o.Rebuilt {
 			err = r.again(ctx, v, o)
 		}

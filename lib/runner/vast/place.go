@@ -88,8 +88,7 @@ func (r *Runner) place(ctx context.Context, o *order) error {
 			o.Tries++
 			o.Ran, o.Odd, o.Dead, o.LogAt, o.Status = time.Time{}, time.Time{}, 0, time.Time{}, "the machine loads the image"
 			o.Checked, o.Rejected, o.Holds, o.Held = false, 0, 0, time.Time{}
-			r.say("instance ordered", o)
-			return errors.Join(r.journal(o, "created", 0), r.save(o))
+			return r.created(o, "instance ordered")
 		}
 		if errors.Is(err, vastai.ErrUnknown) {
 			// The intent stays: the next process first looks for an instance.

@@ -423,8 +423,8 @@ func (r *Runner) begin(ctx context.Context, s runner.Submission) (runner.Job, er
 	}
 	if len(own) > 0 {
 		r.choose(o, own)
-		r.say("order found", o)
-		return r.state(o, true), errors.Join(r.journal(o, "created", 0), r.save(o))
+		err = r.created(o, "order found")
+		return r.state(o, true), err
 	}
 	if o.Nonce, err = r.newNonce(); err != nil {
 		return runner.Job{}, err
@@ -474,8 +474,7 @@ func (r *Runner) findInstance(ctx context.Context, o *order) (found bool, err er
 	}
 	if rows := r.fresh(o, list.Instances); len(rows) > 0 {
 		r.choose(o, rows)
-		r.say("order found", o)
-		return true, errors.Join(r.journal(o, "created", 0), r.save(o))
+		return true, r.created(o, "order found")
 	}
 	if r.hides(list, o) {
 		return false, hidden(list)

@@ -1,6 +1,7 @@
 package vast
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -76,5 +77,61 @@ func TestAnswerLostLate(t *testing.T) {
 	s.clock.pass(s.Settle)
 	if err := start(); err != nil || s.market.count()["order"] != 1 {
 		t.Error(err)
+	}
+}
+
+// An instance whose order had no answer is recorded before logs are read, which takes time: if the
+// process is killed then, and the instance vanishes, its task may have run.
+func TestKilledWhileItReadsLogs(t *testing.T) {
+	s := newStand(t, 6)
+	s.begin(1)
+	s.begin(2)
+	s.market.create = func(int64) error { return vastai.ErrUnknown }
+	lost := s.submission(3)
+	if _, err := s.Start(t.Context(), lost); !errors.Is(err, runner.ErrLater) {
+		t.Fatal(err)
+	}
+	s.market.create = nil
+	o, err := s.read(ordersDir, string(lost.Task)+".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := s.market.instances
+	s.market.instances = append(running[:2:2], &rented{
+		id: 99, label: s.label(o.Task, o.Attempt, o.Number) + ":end=2", created: s.clock.Now(),
+		fields: map[string]any{"machine_id": int64(3), "actual_status": "exited", "intended_status": "stopped"},
+	})
+
+	s.clock.pass(time.Minute)
+	ctx, kill := context.WithCancel(t.Context())
+	pace := s.market.pace
+	s.market.pace = func(c context.Context, op string) error {
+		if op == "log" {
+			kill()
+		}
+		return pace(c, op)
+	}
+	if _, err := s.Jobs(ctx, func() ([]runner.Ref, error) { return s.refs, nil }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("not killed: %v", err)
+	}
+	s.market.pace, s.market.instances = pace, running
+	s.market.count()
+	var last runner.Job
+	for range 10 {
+		if j, ok := s.turn()[lost.Task]; ok {
+			last = j
+		}
+		if last.State != "" {
+			continue
+		}
+		if _, err := s.Start(t.Context(), lost); err != nil && !errors.Is(err, runner.ErrLater) {
+			t.Fatal(err)
+		}
+	}
+	if n := s.market.count()["order"]; n != 0 {
+		t.Errorf("ordered again %d times\n%s", n, s.said)
+	}
+	if last.ExitCode != 2 || last.State != task.Failed {
+		t.Errorf("%+v\n%s", last, s.said)
 	}
 }
