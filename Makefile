@@ -30,9 +30,13 @@ LDFLAGS := -s -w -X github.com/ponos-tools/ponos/lib/app.Version=$(VERSION)
 # All end-to-end tests but "make chaos", which takes minutes of a machine of its own.
 # The longest first, and those that mostly wait for Slurm, so that the others run beside them.
 TESTSCRIPTS = $(addprefix ./testscripts/,jobpool agent ponos-task fairshare/cluster vast packages lfind) $$($(GO) list ./testscripts/... | grep -v /chaos)
+# What depends most on the version of Slurm: these tests of these packages.
+SLURMTESTS := 'Slurm|Srun|AreTrue|Accepted|Land'
+SLURMSUITES := agent jobpool ponos-task fairshare/cluster lfind
+space := $(subst ,, )
 
 .DEFAULT_GOAL := build
-.PHONY: help build test test-unit test-slurm test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
+.PHONY: help build test test-unit test-slurm test-rest test-calendar test-debian lint fmt cover bench forecast chaos fuzz rooms man completions pictures spank install install-spank uninstall dist release recipes recipes-check wheel demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,7 +48,7 @@ build: ## build the tools into bin/
 
 # -count=1, as the end-to-end tests build the tools themselves, which go test does
 # not see when it looks whether it can use an earlier result; -p and -parallel, as they mostly wait.
-SCRIPTFLAGS := -count=1 -p 5 -parallel 4 -timeout 60m
+SCRIPTFLAGS := -count=1 -p 4 -parallel 4 -timeout 60m
 test: test-unit ## run all tests; those that need Slurm use a cluster of their own
 	$(GO) vet ./...
 	$(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
@@ -60,6 +64,11 @@ test-unit: ## run the tests of the packages, with the race detector
 test-slurm: ## run the end-to-end tests, and fail where Slurm cannot be had
 	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) $(TESTSCRIPTS)
 
+test-rest: ## run the end-to-end tests without those that "make test-debian" runs
+	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -skip $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
+	PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) ./testscripts/vast ./testscripts/packages \
+		$$($(GO) list ./testscripts/... | grep -vE '/(chaos|$(subst $(space),|,$(SLURMSUITES)))$$')
+
 # ZONE is that of WHEN and of the tests.
 WHEN ?= +40d
 ZONE ?= UTC
@@ -67,11 +76,11 @@ SUITES ?= test-unit test-slurm
 test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 01:58' ZONE=Europe/Berlin (needs root)
 	testscripts/calendar/run -z '$(ZONE)' '$(WHEN)' $(MAKE) $(SUITES)
 
-# What depends most on the version of Slurm, against that of another Debian.
+# With DAY=+40d, on that day.
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
-	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -run 'Slurm|Srun|AreTrue|Accepted|Land' \
-		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
+	testscripts/debian/run $(RELEASE) $(if $(DAY),testscripts/calendar/run '$(DAY)') env PONOS_TEST_SLURM=require \
+		$(GO) test $(SCRIPTFLAGS) -run $(SLURMTESTS) $(addprefix ./testscripts/,$(SLURMSUITES))
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
