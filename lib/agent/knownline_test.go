@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/ponos-tools/ponos/lib/task"
+)
+
+// BenchmarkKnownLine compares scanKnown with encoding/json.
+func BenchmarkKnownLine(b *testing.B) {
+	at := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
+	line, err := json.Marshal(Known{
+		ID: "0d192828-6e4f-4257-8361-95f67ef59391", Slug: "train-12", Process: "p1", Job: "123456", Attempt: 1,
+		Submitted: at, Since: at, Reported: task.Running, LogSize: 4096, Output: 4096,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	const times = 10_000
+	var own, tags time.Duration
+	for b.Loop() {
+		began := time.Now()
+		for range times {
+			if _, ok := scanKnown(string(line)); !ok {
+				b.Fatalf("not read: %s", line)
+			}
+		}
+		own += time.Since(began)
+		began = time.Now()
+		for range times {
+			var k Known
+			if err := json.Unmarshal(line, &k); err != nil {
+				b.Fatal(err)
+			}
+		}
+		tags += time.Since(began)
+	}
+	b.ReportMetric(tags.Seconds()/own.Seconds(), "x-encoding/json")
+}
