@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -180,16 +181,32 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 	if err := a.Transfers.Publish(ctx, process, d.id, tell); err != nil {
 		return err
 	}
-	published, _ := os.Stat(a.Transfers.Artifacts(process, d.id))
+	published, err := os.Stat(a.Transfers.Artifacts(process, d.id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err) {
+		return err
+	}
 	for _, name := range []string{"current", string(d.id)} {
-		own := filepath.Join(d.file(viewDir), name)
-		if info, err := os.Lstat(own); err == nil && info.IsDir() {
-			if err := a.Transfers.PublishFrom(ctx, own, d.id, tell); err != nil {
-				return err
-			}
-		} else if leadsTo, err := os.Stat(own); err == nil && !os.SameFile(leadsTo, published) {
-			tell("%q is not published: it is neither the link of the agent nor a directory", own)
+		if err := a.publishOwn(ctx, filepath.Join(d.file(viewDir), name), published, d.id, tell); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// publishOwn publishes what is in the place of a link to the directory that was published.
+func (a *Agent) publishOwn(ctx context.Context, own string, published fs.FileInfo, id task.ID, tell func(format string, args ...any)) error {
+	info, err := os.Lstat(own)
+	if err == nil && info.IsDir() {
+		return a.Transfers.PublishFrom(ctx, own, id, tell)
+	}
+	if err == nil {
+		info, err = os.Stat(own)
+	}
+	switch {
+	case err == nil && !os.SameFile(info, published):
+		tell("%q is not published: it is neither the link of the agent nor a directory", own)
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err):
+		return err
 	}
 	return nil
 }
