@@ -4,7 +4,6 @@ package remove
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,10 +78,11 @@ func unlockBelow(parent *os.Root, name string) {
 			continue
 		}
 		for err == nil {
-			var entries []fs.DirEntry
-			entries, err = dir.ReadDir(1024)
-			for _, e := range entries {
-				if below := filepath.Join(name, e.Name()); e.IsDir() {
+			var names []string
+			names, err = dir.Readdirnames(1024) // ReadDir fails for all if it fails for one
+			for _, below := range names {
+				below = filepath.Join(name, below)
+				if info, err := root.Lstat(below); err == nil && info.IsDir() {
 					_ = root.Chmod(below, 0o700) // before it is read
 					pending = append(pending, below)
 				}

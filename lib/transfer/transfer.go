@@ -293,37 +293,48 @@ func (p *publication) refuse(name string, err error) {
 }
 
 // directory publishes the files of a directory and of those in it. The functions of io/fs are of no
-// use here: they refuse names that are not UTF-8.
+// use here: they refuse names that are not UTF-8. Nor is ReadDir: if it fails for one entry, it fails
+// for all.
 func (p *publication) directory(ctx context.Context, name string) error {
 	dir, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
-	var entries []fs.DirEntry
+	var names []string
 	if err == nil {
-		entries, err = dir.ReadDir(-1)
+		names, err = dir.Readdirnames(-1)
 		dir.Close()
 	}
-	switch {
-	case err == nil || errors.Is(err, fs.ErrNotExist):
-	case Unpublishable(err):
-		p.refuse(name, err)
-	default:
+	if err := p.passing(name, err); err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		path := filepath.Join(name, e.Name())
+	slices.Sort(names)
+	for _, base := range names {
+		path := filepath.Join(name, base)
+		info, err := p.root.Lstat(path)
 		switch {
-		case e.IsDir():
+		case err != nil:
+			err = p.passing(path, err)
+		case info.IsDir():
 			err = p.directory(ctx, path)
-		case e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".download-"):
+		case info.Mode().IsRegular() && !strings.HasPrefix(base, ".download-"):
 			err = p.file(ctx, path)
-		default:
-			continue
 		}
 		if err != nil || p.seen > maxArtifacts {
 			return err
 		}
 	}
 	return nil
+}
+
+// passing returns an error that may pass. What is not published for good is reported, and what is not
+// there any more is not.
+func (p *publication) passing(name string, err error) error {
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return nil
+	case Unpublishable(err):
+		p.refuse(name, err)
+		return nil
+	}
+	return err
 }
 
 // file publishes a file.
@@ -333,14 +344,8 @@ func (p *publication) file(ctx context.Context, name string) error {
 		return nil
 	}
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil && Unpublishable(err):
-		p.refuse(name, err)
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		return p.passing(name, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
