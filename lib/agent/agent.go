@@ -232,33 +232,23 @@ func (a *Agent) sayEnd(d Dir, r task.Report) error {
 	if r.State != task.Completed && r.State != task.Stopped {
 		level = "ERROR"
 	}
-	lines := []string{"task " + string(r.State)}
+	lines := []line{{level, "task " + string(r.State)}}
 	if r.Reason != "" {
-		lines[0] += ": " + strings.Join(strings.Fields(r.Reason), " ")
+		lines[0].text += ": " + strings.Join(strings.Fields(r.Reason), " ")
 	}
 	if r.Cost > 0 {
-		lines = append(lines, fmt.Sprintf("cost: about $%.4f", r.Cost))
+		lines = append(lines, line{"INFO", fmt.Sprintf("cost: about $%.4f", r.Cost)})
 	}
-	said, err := readTail(d)
-	if err != nil {
+	tail, err := readTail(d)
+	if err != nil || a.said(tail, true, lines...) {
 		return err
-	}
-	last := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
-	last = last[max(0, len(last)-len(lines)):]
-	same := len(last) == len(lines)
-	for i := range last {
-		same = same && strings.Contains(last[i], lines[i])
-	}
-	if same {
-		return nil
 	}
 	log, err := a.openLog(d, tailFile)
 	if err != nil {
 		return err
 	}
-	for _, line := range lines {
-		log.Say(level, "%s", line)
-		level = "INFO"
+	for _, l := range lines {
+		log.Say(l.level, "%s", l.text)
 	}
 	return log.Close()
 }
@@ -285,7 +275,8 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 
 // tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
 func (a *Agent) tellOnce(d Dir, message string) {
-	if said, err := readTail(d); err == nil && strings.Contains(string(said), message) {
+	message = strings.ReplaceAll(message, "\n", " ")
+	if tail, err := readTail(d); err == nil && a.said(tail, false, line{"ERROR", message}) {
 		return
 	}
 	log, err := a.openLog(d, tailFile)
