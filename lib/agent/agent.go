@@ -194,7 +194,9 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 }
 
 // publishOwn publishes what is in the place of a link to the directory that was published.
-func (a *Agent) publishOwn(ctx context.Context, own string, published fs.FileInfo, id task.ID, tell func(format string, args ...any)) error {
+func (a *Agent) publishOwn(
+	ctx context.Context, own string, published fs.FileInfo, id task.ID, tell func(format string, args ...any),
+) error {
 	info, err := os.Lstat(own)
 	if err == nil && info.IsDir() {
 		return a.Transfers.PublishFrom(ctx, own, id, tell)
