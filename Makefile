@@ -133,8 +133,8 @@ fuzz: ## run each fuzz target for FUZZTIME
 		done; \
 	done
 
-rooms: ## make the linter's rules for imports of the list in CONTRIBUTING.md
-	$(GO) test -count=1 -run TestTheLinterHasTheseRules ./testscripts/rooms -update
+rooms: ## make the linter's rules for imports, and a drawing of them, of the list in CONTRIBUTING.md
+	$(GO) test -count=1 -run "TestTheLinterHasTheseRules|TestThePictureShowsTheList" ./testscripts/rooms -update
 
 man: ## make the man pages of their sources
 	$(GO) run ./man/generate -out man $(addsuffix .md,$(PAGES))

@@ -87,7 +87,10 @@ func New(ctx context.Context, c config.Config, o Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &System{Config: c, mode: modeOf(c), log: log, places: place.Memory{Dir: config.PlacesDir()}}
+	p := &System{Config: c, mode: modeOf(c), log: log, places: Places(o.Stderr, o.Tool)}
+	if !o.Turns && !o.Create {
+		p.places.Failed = nil // the other tools of a pipeline have it from the one that takes turns
+	}
 	sp, was, err := openSpool(ctx, p, o)
 	if err != nil {
 		return nil, err

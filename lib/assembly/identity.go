@@ -4,26 +4,42 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/google/uuid"
 
 	"github.com/ponos-tools/ponos/lib/agent"
+	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/lock"
+	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
 // Directories that may be mounted have an identity, which their users remember: an empty or different
 // directory in their place is an error, and never taken for a new one.
+
+// Places returns what the user's tools remember of directories. The first record that cannot be
+// written is reported, as a missing directory is then taken for a new one.
+func Places(stderr io.Writer, tool string) place.Memory {
+	var once sync.Once
+	return place.Memory{Dir: config.PlacesDir(), Failed: func(err error) {
+		once.Do(func() {
+			app.Report(stderr, tool, fault.Hint(fmt.Errorf("warning: the identity of a directory is not recorded: %w", err),
+				"an empty mount point in its place would count as new; make the directory of the record writable"))
+		})
+	}}
+}
 
 // dataFile is the identity of a data_dir.
 const dataFile = "data.id"

@@ -17,7 +17,11 @@ import (
 
 // Memory is what the tools of one user on one host remember, in a directory of the user; the zero
 // value remembers nothing.
-type Memory struct{ Dir string }
+type Memory struct {
+	Dir string
+	// Failed is called with the error of a record that cannot be written; nil: it is ignored.
+	Failed func(error)
+}
 
 // File returns where a directory is remembered. The same path on another host may be another
 // directory.
@@ -41,12 +45,16 @@ func (m Memory) Identity(dir string) (string, error) {
 }
 
 // Remember records the identity of a directory. Without the record, for example if the user has no
-// writable directory, a missing directory counts as new.
+// writable directory, a missing directory counts as new: this is reported, and no reason to stop.
 func (m Memory) Remember(dir, id string) {
-	if was, err := m.Identity(dir); err == nil && was == id {
+	if was, err := m.Identity(dir); m.Dir == "" || err == nil && was == id {
 		return
 	}
-	if m.Dir != "" && os.MkdirAll(m.Dir, 0o700) == nil {
-		_ = renameio.WriteFile(m.File(dir), []byte(id+" "+dir+"\n"), 0o600, renameio.WithTempDir(m.Dir))
+	err := os.MkdirAll(m.Dir, 0o700)
+	if err == nil {
+		err = renameio.WriteFile(m.File(dir), []byte(id+" "+dir+"\n"), 0o600, renameio.WithTempDir(m.Dir))
+	}
+	if err != nil && m.Failed != nil {
+		m.Failed(err)
 	}
 }

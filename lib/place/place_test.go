@@ -1,13 +1,15 @@
 package place
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
 func TestMemory(t *testing.T) {
-	m := Memory{filepath.Join(t.TempDir(), "made", "later")}
+	m := Memory{Dir: filepath.Join(t.TempDir(), "made", "later"), Failed: func(err error) { t.Errorf("not recorded: %v", err) }}
 	identity := func(dir, want string) {
 		t.Helper()
 		if id, err := m.Identity(dir); err != nil || id != want {
@@ -24,7 +26,12 @@ func TestMemory(t *testing.T) {
 	if info, err := os.Stat(m.File("/a")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	Memory{"/dev/null/nowhere"}.Remember("/a", "x") // there is no place: it is not remembered
+	Memory{}.Remember("/a", "x")
+	var said []error
+	Memory{"/dev/null/nowhere", func(err error) { said = append(said, err) }}.Remember("/a", "x")
+	if len(said) != 1 || !errors.Is(said[0], syscall.ENOTDIR) {
+		t.Errorf("a record that cannot be written: %v", said)
+	}
 	if err := os.Mkdir(m.File("/d"), 0o700); err != nil {
 		t.Fatal(err)
 	}

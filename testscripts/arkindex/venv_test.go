@@ -16,7 +16,7 @@ var workerDir = filepath.Join(harness.Root(), "testscripts/arkindex/worker")
 // packages returns a virtual environment with the real packages.
 func packages(t *testing.T) string {
 	t.Helper()
-	return harness.Venv(t, "arkindex", "testscripts/arkindex/worker/requirements.txt")
+	return harness.Venv(t, harness.Packages{Name: "arkindex", File: "testscripts/arkindex/worker/requirements.txt"})
 }
 
 // site is the directory with the packages of the virtual environment.

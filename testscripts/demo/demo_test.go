@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,14 +34,7 @@ func demo(t *testing.T, env []string, args ...string) string {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{
-		" write  completed ", " add    completed ", " fail   failed ", "exit code 3\n", "wrote numbers.txt\n", "the total is 55\n",
-		"this task fails on purpose\n", "task failed: exit code 3\n", "all three ended as expected",
-	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("it does not print %q:\n%s", want, out)
-		}
-	}
+	inOrder(t, string(out), steps)
 	for _, v := range cmd.Env {
 		if dir, ok := strings.CutPrefix(v, "TMPDIR="); ok {
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -49,6 +43,32 @@ func demo(t *testing.T, env []string, args ...string) string {
 		}
 	}
 	return string(out)
+}
+
+// steps are lines for each step of the demo, each of which it does when the one before is done.
+var steps = []string{
+	`Three tasks go through a queue in `, `\n== ponos-setup: check `, `(?m)^queue +ok `,
+	`\n== ponos-submit: three tasks`, `(?m)^\S+ +write +pending `, `\n== the agent: ponos-poll `, `\ntask write has ended\n`, `\ntask add has ended\n`,
+	`\n== the agent is stopped; ponos-list`, ` write  completed `, ` add    completed `, ` fail   failed .*exit code 3\n`,
+	`\n== log of write\n`, `wrote numbers.txt\n`, `\n== log of add\n`, `the total is 55\n`, `\n== log of fail\n`, `this task fails on purpose\n`,
+	`task failed: exit code 3\n`, `\n== all three ended as expected\n`,
+}
+
+// inOrder fails unless a text has something for each pattern, behind that for the pattern before it.
+func inOrder(t *testing.T, text string, patterns []string) {
+	t.Helper()
+	rest := text
+	for _, pattern := range patterns {
+		at := regexp.MustCompile(pattern).FindStringIndex(rest)
+		if at == nil {
+			t.Errorf("it does not print %q, or not in this order:\n%s", pattern, text)
+			return
+		}
+		rest = rest[at[1]-1:] // a newline may be the end of this one and the begin of the next
+	}
+	if strings.Count(text, "\ntask fail has ended\n") != 1 {
+		t.Errorf("it does not print once that task fail has ended:\n%s", text)
+	}
 }
 
 // TestDemo runs it as on Debian without python3-venv, where a virtual environment

@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,27 +17,69 @@ import (
 	"github.com/ponos-tools/ponos/lib/lock"
 )
 
-// Venv returns a virtual environment with the packages of a requirements file, by
-// its path in the project. It is made once per machine, in the user's cache directory.
-func Venv(t *testing.T, name, requirements string) string {
+// Packages are what a virtual environment of the tests has: those of a requirements file, by its
+// path in the project, and those of a list, as pip takes them; none: pip alone.
+type Packages struct {
+	Name string // of its directory
+	File string
+	List []string
+	// Newest has pip look for newer ones, once in a test binary. Where the registry cannot be reached,
+	// those that are there will do.
+	Newest bool
+}
+
+// venvs are the environments that this test binary has made or found, by their names.
+var venvs sync.Map
+
+// Venv returns a virtual environment with packages, made once per machine, in the user's cache directory.
+func Venv(t testing.TB, p Packages) string {
 	t.Helper()
-	dir, err := venv(name, filepath.Join(Root(), requirements))
+	once, _ := venvs.LoadOrStore(p.Name, sync.OnceValues(p.venv))
+	dir, err := once.(func() (string, error))()
 	if err != nil {
 		t.Fatalf("virtual environment of the tests: %v", err)
 	}
 	return dir
 }
 
-func venv(name, requirements string) (string, error) {
-	text, err := os.ReadFile(requirements)
-	if err != nil {
-		return "", err
+func (p Packages) venv() (string, error) {
+	of, install := strings.Join(p.List, "\n"), slices.Clone(p.List)
+	if p.File != "" {
+		file := filepath.Join(Root(), p.File)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		of, install = string(text)+of, append(install, "-r", file)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	return madeVenv(filepath.Join(cache, "ponos-tests"), name, "python3", string(text), "--quiet", "--disable-pip-version-check", "-r", requirements)
+	made, err := madeVenv(filepath.Join(cache, "ponos-tests"), p.Name, "python3", of, install...)
+	if err == nil && p.Newest {
+		_ = pip(made, append(install, "--upgrade")...) // what was there before is still there
+	}
+	return made, err
+}
+
+// Bare returns a virtual environment of a Python without packages, which is the test's alone.
+func Bare(t testing.TB, python string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "venv")
+	if err := copyBare(python, dir); err != nil {
+		t.Fatalf("virtual environment of the tests: %v", err)
+	}
+	return dir
+}
+
+// copyBare copies the environment that a Python has made once, which takes a tenth of the time.
+func copyBare(python, dir string) error {
+	made, err := madeVenv(filepath.Join(Root(), "bin", "tests"), "bare", python, "")
+	if err != nil {
+		return err
+	}
+	return exec.Command("cp", "-a", made, dir).Run()
 }
 
 // madeVenv makes a virtual environment below dir, unless it is there: for this Python,
@@ -59,20 +103,40 @@ func madeVenv(dir, name, python, of string, install ...string) (string, error) {
 	if _, err := os.Stat(done); err == nil {
 		return made, nil
 	}
-	steps := [][]string{{python, "-m", "venv", "--clear", made}}
-	if len(install) > 0 {
-		steps = append(steps, append([]string{filepath.Join(made, "bin/python3"), "-m", "pip", "install"}, install...))
+	if err := outside(python, "-m", "venv", "--clear", made); err != nil {
+		return "", err
 	}
-	for _, argv := range steps {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	if len(install) > 0 {
+		if err := pip(made, install...); err != nil {
+			return "", err
 		}
 	}
 	return made, os.WriteFile(done, nil, 0o644)
 }
 
+// pip installs into a virtual environment.
+func pip(venv string, install ...string) error {
+	return outside(append([]string{filepath.Join(venv, "bin/python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, install...)...)
+}
+
+// outside runs a program with the environment that the tests were started with: some take the network
+// from all other programs.
+func outside(argv ...string) error {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = Outside()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	}
+	return nil
+}
+
+// Outside returns the environment that the tests were started with.
+func Outside() []string { return slices.Clone(started) }
+
+var started = os.Environ()
+
 // Python is a program for [Main]: the python3 behind it in PATH, but that "-m venv DIR"
-// copies an environment that this Python has made once, which takes a tenth of the time.
+// copies an environment that this Python has made once.
 func Python() {
 	real, err := behind("python3")
 	if err != nil {
@@ -80,10 +144,8 @@ func Python() {
 		os.Exit(127)
 	}
 	if args := os.Args[1:]; len(args) == 3 && args[0] == "-m" && args[1] == "venv" {
-		if made, err := madeVenv(filepath.Join(Root(), "bin", "tests"), "bare", real, ""); err == nil {
-			if exec.Command("cp", "-a", made, args[2]).Run() == nil {
-				os.Exit(0)
-			}
+		if copyBare(real, args[2]) == nil {
+			os.Exit(0)
 		}
 	}
 	err = syscall.Exec(real, append([]string{real}, os.Args[1:]...), os.Environ())

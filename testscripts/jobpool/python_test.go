@@ -115,9 +115,8 @@ func TestWheel(t *testing.T) {
 			t.Errorf("the second one differs: %v", err)
 		}
 	}
-	for i, python := range all {
-		venv := filepath.Join(dir, strconv.Itoa(i))
-		run(python, "-m", "venv", venv)
+	for _, python := range all {
+		venv := harness.Bare(t, python)
 		in := filepath.Join(venv, "bin/python3")
 		run(in, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", wheel)
 		out := run(in, "-c", "import jobpool\nwith jobpool.Pool(options=['-j2']) as pool:\n    print(list(pool.map(divmod, [7, 8], [2, 3])), pool.run('echo out').result().stdout.strip())")

@@ -13,7 +13,7 @@ import (
 // TestRecipes runs the examples of other programs with the real ones on the cluster.
 func TestRecipes(t *testing.T) {
 	s := as(t, "root") // whose cache the packages are in
-	bin := filepath.Join(harness.Venv(t, "lfind", "testscripts/lfind/recipes/requirements.txt"), "bin")
+	bin := filepath.Join(harness.Venv(t, harness.Packages{Name: "lfind", File: "testscripts/lfind/recipes/requirements.txt"}), "bin")
 	for i, v := range s.env {
 		if path, ok := strings.CutPrefix(v, "PATH="); ok {
 			s.env[i] = "PATH=" + s.dir + string(os.PathListSeparator) + bin + string(os.PathListSeparator) + path

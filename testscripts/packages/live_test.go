@@ -302,9 +302,18 @@ func live(t *testing.T, whole string) {
 	m.sh(`sed -i -e 's/^mode: slurm$/mode: local/' -e '/^slurm:$/,/^$/d' /etc/ponos/ponos.yaml`)
 	m.sh(strings.ReplaceAll(blocks[1], "alice", "visitor"))
 	within(t, "the agent makes its spool", func() bool { return m.command("test", "-d", "/home/visitor/ponos/spool/new").Run() == nil })
+	// It records where its directories are, as the tools of the user do, and an empty mount point is an error.
+	m.sh("grep -q ' /home/visitor/ponos/data$' /home/visitor/.local/state/ponos/places/*")
+	m.sh("systemctl stop ponos@visitor; mv /home/visitor/ponos /home/visitor/away; runuser -u visitor -- mkdir /home/visitor/ponos; systemctl start ponos@visitor")
+	within(t, "the agent reports the missing spool", func() bool {
+		return strings.Contains(m.sh("journalctl -o cat -t ponos@visitor"), `spool "/home/visitor/ponos/spool": it does not exist or is not mounted`)
+	})
+	m.sh("systemctl stop ponos@visitor; rmdir /home/visitor/ponos; mv /home/visitor/away /home/visitor/ponos; systemctl start ponos@visitor")
 	if said := m.run("runuser", "--login", "visitor", "-c", blocks[2]); !strings.Contains(said, "\n"+m.run("hostname")+"\n") {
 		t.Errorf("the task of the visitor said %s", said)
 	}
+	// Tasks have the caches of the user, and no more of the home directory.
+	m.run("runuser", "--login", "visitor", "-c", "ponos-submit --wait -- sh -c 'mkdir ~/.cache/pip && ! mkdir ~/.ssh'")
 	// The agent runs as the user; what belongs to the user, others cannot read or change.
 	if owner := m.sh(`ps -o user= -p "$(systemctl show --value --property=MainPID ponos@visitor)"; stat -c '%U %a' /home/visitor/ponos /home/visitor/ponos/spool /home/visitor/ponos/data/state`); owner != "visitor\nvisitor 700\nvisitor 700\nvisitor 700" {
 		t.Errorf("owners and modes:\n%s", owner)

@@ -272,6 +272,14 @@ func links(t *testing.T, root string) {
 	}
 }
 
+// field holds a field of the control file of a package to a pattern.
+func field(t *testing.T, deb, name, want string) {
+	t.Helper()
+	if got := strings.TrimSpace(run(t, "dpkg-deb", "--field", deb, name)); !regexp.MustCompile("^" + want + "$").MatchString(got) {
+		t.Errorf("%s of %s: %q, want %q", name, filepath.Base(deb), got, want)
+	}
+}
+
 var some = []string{
 	"usr/bin/ponos-task", "usr/share/man/man1/ponos-task.1.gz", "usr/share/bash-completion/completions/ponos-task", "usr/share/doc/ponos/examples/mpi/pi.c",
 	"usr/share/fish/vendor_completions.d/ponos-task.fish",
@@ -314,13 +322,21 @@ func TestPackages(t *testing.T) {
 		names(t, root, entries)
 		exists(t, root, true, some...)
 		exists(t, root, true, "usr/share/zsh/vendor-completions/_ponos-task")
-		exists(t, root, false, "usr/share/zsh/site-functions")
+		exists(t, root, false, "usr/share/zsh/site-functions", "usr/share/doc/ponos/man/pictures/rooms.svg") // what the README shows is installed, held by links
 		zsh(t, root)
 		links(t, root)
 		exists(t, root, true, "etc/ponos", "etc/cron.d/ponos", "etc/logrotate.d/ponos")
 		exists(t, root, false, "usr/lib/ponos/ponos.so")
-		dpkg("--install", only(t, whole+"/ponos-spank_1.0.0*_amd64.deb"))
-		exists(t, root, true, "usr/lib/ponos/ponos.so", "usr/share/man/man8/spank_ponos.8.gz", "usr/share/doc/ponos-spank/plugstack.conf")
+		spank := only(t, whole+"/ponos-spank_1.0.0*_amd64.deb")
+		dpkg("--install", spank)
+		exists(t, root, true, "usr/lib/ponos/ponos.so", "usr/share/man/man8/spank_ponos.8.gz")
+		run(t, "cmp", filepath.Join(root, "usr/share/doc/ponos-spank/plugstack.conf"), filepath.Join(harness.Root(), "lib/spank/plugstack.conf")) // which testscripts/spank loads
+
+		// What is static needs nothing to be installed, but more to be useful; the plugin needs its release of Slurm.
+		field(t, deb, "Depends", "")
+		field(t, deb, "Recommends", "git, python3, python3-venv")
+		field(t, deb, "Suggests", "slurm-client")
+		field(t, spank, "Depends", `ponos, slurm-client \(>= \d\d\.\d\d\), slurm-client \(<< \d\d\.\d\d\), libc6 \(>= 2\.\d+\)`)
 
 		// What the administrator has changed survives an upgrade, and a removal.
 		cron := filepath.Join(root, "etc/cron.d/ponos")

@@ -60,7 +60,10 @@ func TestRecipes(t *testing.T) {
 		t.Helper()
 		executable.Write(t, file, text)
 	}
-	write(tree+"/bin/lfind", "#!/bin/sh\necho lfind v1.2.3\n")
+	for _, tool := range []string{"ponos", "jobpool", "lfind"} {
+		write(tree+"/bin/"+tool, "#!/bin/sh\necho "+tool+" v1.2.3\n")
+	}
+	write(tree+"/share/doc/ponos/examples/README.md", "Examples\n")
 	write(tree+"/share/man/man1/lfind.1.gz", "")
 	machines := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 	sums, urls := map[string]string{}, map[string]string{}
@@ -129,6 +132,56 @@ func TestRecipes(t *testing.T) {
 	got := run(t, "bash", "-c", modules+`eval "$(modulecmd bash load ponos/1.2.3)"; lfind; man -w lfind; man -w ls | head -c 1; eval "$(modulecmd bash unload ponos)"; command -v lfind || echo " gone"`)
 	if want := "lfind v1.2.3\n" + prefix + "/share/man/man1/lfind.1.gz\n/ gone\n"; got != want {
 		t.Errorf("the module: %q, want %q", got, want)
+	}
+	linters(t, dist, out)
+}
+
+// linters checks the recipes by the real programs that they are for, and then with a fault in each that
+// one of them has to find.
+func linters(t *testing.T, dist, recipes string) {
+	t.Helper()
+	venv := harness.Venv(t, harness.Packages{Name: "recipes"})
+	check := func(recipes, venv string, env ...string) (string, error) {
+		c := exec.Command(filepath.Join(harness.Root(), "recipes/check"), dist, recipes, venv)
+		c.Env = append(append(harness.Outside(), "TMPDIR="+t.TempDir()), env...)
+		said, err := c.CombinedOutput()
+		if c.ProcessState != nil {
+			t.Logf("recipes/check took %v of CPU", c.ProcessState.UserTime()+c.ProcessState.SystemTime())
+		}
+		return string(said), err
+	}
+	said, err := check(recipes, harness.Bare(t, "python3"), "PIP_NO_INDEX=1", "PIP_FIND_LINKS=", "PATH=/usr/bin:/bin")
+	if err != nil || strings.Count(said, "recipes/check: without ") != 3 {
+		t.Errorf("recipes/check where no linter can be had: %v\n%s", err, said)
+	}
+	said, err = check(recipes, venv)
+	if err != nil {
+		t.Fatalf("recipes/check: %v\n%s", err, said)
+	}
+	for _, l := range []struct{ name, file, text, fault, want string }{
+		{"hadolint", "container/Dockerfile", "debian:bookworm-slim", "debian", "DL3006"},
+		{"rattler-build: ", "conda/recipe.yaml", "\nbuild:", "\nbuilt:", "built"},
+		{"eb: ", "easybuild/ponos-1.2.3.eb", "\nversion = ", "\nversion   = ", "E221"},
+	} {
+		if !strings.Contains("\n"+said, "\n"+l.name) {
+			if os.Getenv("PONOS_TEST_SLURM") == "require" || !strings.Contains(said, "recipes/check: without "+l.name) {
+				t.Errorf("%s has not run:\n%s", l.name, said)
+			}
+			t.Logf("without %s:\n%s", l.name, said)
+			continue
+		}
+		wrong := filepath.Join(t.TempDir(), "wrong")
+		run(t, "cp", "-R", recipes, wrong)
+		text, err := os.ReadFile(filepath.Join(wrong, l.file))
+		if err != nil || !strings.Contains(string(text), l.text) {
+			t.Fatalf("%s: %v\n%s", l.file, err, text)
+		}
+		if err := os.WriteFile(filepath.Join(wrong, l.file), []byte(strings.Replace(string(text), l.text, l.fault, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := check(wrong, venv); err == nil || !strings.Contains(said, l.want) {
+			t.Errorf("%s finds no %s: %v\n%s", l.name, l.want, err, said)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := cluster["SLURM_CONF"]
-	line := fmt.Sprintf("optional %s lfind=%s timeout=600\n", plugin, filepath.Join(harness.Bin, "lfind"))
+	line := shipped(t, plugin)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(conf), "plugstack.conf.d/ponos.conf"), []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +79,25 @@ func TestPlugin(t *testing.T) {
 			},
 		})
 	})
+}
+
+// shipped is the plugstack.conf of the package, with the paths of the tests, and with time for a busy machine.
+func shipped(t *testing.T, plugin string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(harness.Root(), "lib/spank/plugstack.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := string(text)
+	for old, now := range map[string]string{
+		" /usr/lib/ponos/ponos.so ": " " + plugin + " ", "lfind=/usr/bin/lfind ": "lfind=" + filepath.Join(harness.Bin, "lfind") + " ", "timeout=10\n": "timeout=600\n",
+	} {
+		if strings.Count(line, old) != 1 {
+			t.Fatalf("lib/spank/plugstack.conf has no %q:\n%s", old, text)
+		}
+		line = strings.Replace(line, old, now, 1)
+	}
+	return line
 }
 
 // hooks gives the cluster a prolog and an epilog that note how tasks are.

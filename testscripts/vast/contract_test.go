@@ -21,28 +21,32 @@ import (
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/vastai"
+	"github.com/ponos-tools/ponos/testscripts/harness"
 	"github.com/ponos-tools/ponos/testscripts/vast/server"
 )
 
 // clients are the versions of the vastai program that work: the oldest, one between, and
 // the newest that the registry of packages has today.
-var clients = map[string]*environment{
-	"1.0.13": {name: "vast-1.0.13", packages: []string{"vastai==1.0.13"}},
-	"1.5.2":  {name: "vast-1.5.2", packages: []string{"vastai==1.5.2"}},
-	"newest": clientEnv,
+var clients = map[string]harness.Packages{
+	"1.0.13": {Name: "vast-1.0.13", List: []string{"vastai==1.0.13"}},
+	"1.5.2":  {Name: "vast-1.5.2", List: []string{"vastai==1.5.2"}},
+	"newest": {Name: "vast-newest", List: []string{"vastai"}, Newest: true},
 }
+
+// client is the virtual environment of the newest vastai program, which all tests of the transport "cli" run.
+func client(t *testing.T) string { return harness.Venv(t, clients["newest"]) }
 
 // TestClientVersions runs a task's requests by each version of the program.
 func TestClientVersions(t *testing.T) {
 	t.Parallel()
-	for version, venv := range clients {
+	for version, packages := range clients {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, options{via: "api", fake: true, boot: time.Millisecond})
 			w.market.AddOffer(1, nil)
 			w.market.AddOffer(2, nil)
 			cli := vastai.NewCLI(withEnv{command.System, append(w.env, "VAST_API_KEY="+server.Key)}, w.url)
-			cli.Path, cli.Wait, cli.Tries, cli.Key = filepath.Join(venv.get(t), "bin/vastai"), 20*time.Millisecond, 2, server.Key
+			cli.Path, cli.Wait, cli.Tries, cli.Key = filepath.Join(harness.Venv(t, packages), "bin/vastai"), 20*time.Millisecond, 2, server.Key
 			ctx := t.Context()
 			if a, err := cli.Account(ctx); err != nil || a.Credit != 50 {
 				t.Errorf("account %+v, %v", a, err)

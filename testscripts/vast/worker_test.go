@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	arkindex "github.com/ponos-tools/ponos/testscripts/arkindex/server"
+	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
 // A real worker bootstraps itself from exactly what an instance is given: it fetches
@@ -23,7 +24,7 @@ func TestRealWorker(t *testing.T) {
 	elements := `[{"id": "00000000-0000-4000-8000-000000000001", "name": "page 1", "type": "page"}]`
 	run.Elements = []string{"00000000-0000-4000-8000-000000000001"}
 	parent := arkindex.NewID()
-	python := filepath.Join(workerEnv.get(t), "bin/python3")
+	python := filepath.Join(harness.Venv(t, harness.Packages{Name: "arkindex", File: "testscripts/arkindex/worker/requirements.txt"}), "bin/python3")
 	command, _ := json.Marshal([]string{python, "-c", "import sys; from ponos_test_worker.greet import main; sys.argv[0] = 'worker'; main()", "--closing", "it's \"fine\""})
 	err := w.queue.Add(arkindex.Spec{
 		WorkerRuns: []*arkindex.WorkerRun{run},

@@ -15,11 +15,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/assembly"
 	"github.com/ponos-tools/ponos/lib/clock"
 	"github.com/ponos-tools/ponos/lib/command"
-	"github.com/ponos-tools/ponos/lib/config"
 	"github.com/ponos-tools/ponos/lib/fault"
-	"github.com/ponos-tools/ponos/lib/place"
 	"github.com/ponos-tools/ponos/lib/queue/spool"
 	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/task"
@@ -88,7 +87,7 @@ func submit(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := openSpool(c)
+	s, err := openSpool(c, stderr)
 	if err != nil {
 		return err
 	}
@@ -198,12 +197,12 @@ func summary(stderr io.Writer, all []spool.Entry, batch spool.Batch) {
 	fmt.Fprintf(stderr, "%s: %s\n", name, text)
 }
 
-func openSpool(c *cli.Context) (*spool.Spool, error) {
+func openSpool(c *cli.Context, stderr io.Writer) (*spool.Spool, error) {
 	dir, err := tasklist.SpoolDir(c.String("config"), c.String("spool"))
 	if err != nil {
 		return nil, err
 	}
-	return spool.MakeOnce(place.Memory{Dir: config.PlacesDir()}, dir, clock.Now())
+	return spool.MakeOnce(assembly.Places(stderr, name), dir, clock.Now())
 }
 
 // entry makes the task that the command line describes, without its source and id.
