@@ -1,4 +1,4 @@
-# Ponos: small tools around Slurm and Vast.ai. "make help" lists the targets.
+# Ponos: tools that run and track commands on Slurm and rented GPUs. "make help" lists the targets.
 
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
@@ -152,7 +152,7 @@ SPANKFLAGS := -std=c11 -O2 -fPIC -Wall -Wextra -Wpedantic -Wshadow -Wconversion 
 
 spank: bin/spank/ponos.so ## build the SPANK plugin (needs slurm/spank.h)
 
-# Always made anew: with other headers it is another plugin, and they are older than it.
+# Always rebuilt: with other headers it is another plugin, and they are older than it.
 bin/spank/ponos.so: lib/spank/ponos.c FORCE
 	@mkdir -p $(@D)
 	$(CC) $(SPANKFLAGS) $(CPPFLAGS) $(CFLAGS) -o $@.$$$$ $< && mv $@.$$$$ $@

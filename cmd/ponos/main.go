@@ -94,7 +94,7 @@ func resolve(args []string) (called string, rest []string) {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	names, list := make([]string, len(tools)), make([]string, len(tools))
 	for i, t := range tools {
-		names[i], list[i] = t.name, fmt.Sprintf(" %-12s %s", t.name, t.usage)
+		names[i], list[i] = t.name, fmt.Sprintf("  %-12s  %s", t.name, t.usage)
 	}
 	unknown := func(tool string) error {
 		hint := `see "ponos --help"`

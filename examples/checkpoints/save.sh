@@ -1,4 +1,4 @@
-# save.sh: have the training write its state, and keep it. It fails if there is none within a minute.
+# save.sh: makes the training write its state, and saves it. It fails if no state is written within a minute.
 rm -f state
 kill -USR2 "$(cat train.pid)" || exit
 for _ in $(seq 600); do

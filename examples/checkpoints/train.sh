@@ -1,5 +1,5 @@
-# train.sh STEPS: a stand-in for a training. Its state is the number of steps that it has made; it goes on from what was
-# saved, and writes its state when it gets SIGUSR2, as save.sh asks for.
+# train.sh STEPS: a stand-in for a training. Its state is the number of finished steps. It continues from the
+# saved state, and writes its state when it gets SIGUSR2, which save.sh sends.
 step=$(cat saved 2>/dev/null || echo 0)
 echo "from step $step"
 trap 'echo "$step" >state.new && mv state.new state' USR2

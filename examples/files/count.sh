@@ -1,4 +1,4 @@
-# count.sh FILE: a stand-in for your program. It leaves what it has made with the task, as an artifact.
+# count.sh FILE: a stand-in for your program. Its result becomes an artifact of the task.
 set -eu
 wc -w <"$1" >"$PONOS_DATA/current/words"
 echo "$1 has $(cat "$PONOS_DATA/current/words") words"

@@ -1,4 +1,4 @@
-# submit.sh DIR: a task for each *.txt of DIR. Called again, it submits tasks for the files that are new.
+# submit.sh DIR: submits a task for each *.txt of DIR. Called again, it submits tasks for new files only.
 set -eu
 directory=$(cd "$1" && pwd)
 cd "$(dirname "$0")"

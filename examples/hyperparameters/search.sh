@@ -1,5 +1,5 @@
-# search.sh: finds the best learning rate in two rounds, of which the second looks around the best of the first.
-# Called again, it goes on where it was interrupted: --key submits only what is missing.
+# search.sh: finds the best learning rate in two rounds: a coarse one, then one around the best result.
+# Called again, it continues where it was interrupted: --key submits only what is missing.
 set -eu
 cd "$(dirname "$0")"
 
@@ -12,7 +12,7 @@ try() {
 		for rate; do for seed in 1 2 3; do printf '%s\t%s\n' "$rate" "$seed"; done; done
 	} >"round$round.tsv"
 	ponos-submit --key "round$round" --directory . --each "round$round.tsv" --retry 'oom: mem*2 <= 64G, lost' -- sh train.sh {rate} {seed} >/dev/null
-	# Those that failed are missing in the mean.
+	# Failed tasks are not in the mean.
 	ponos-submit --wait --group "round$round" || true
 	ponos-list --group "round$round" --artifacts losses >/dev/null
 	for rate; do

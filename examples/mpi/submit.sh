@@ -1,3 +1,3 @@
-# submit.sh: run.sbatch as a task of the agent. Its lines of #SBATCH are comments there: what it needs is said here.
+# submit.sh: submits run.sbatch as a task of the agent, which ignores #SBATCH lines: the options are given here.
 # A file with PMI=pmi2 or MPICC=mpiicc for --env-file would choose another MPI.
 exec ponos-submit --name pi --directory . --sbatch ntasks=4 --sbatch time=10 "$@" -- bash run.sbatch

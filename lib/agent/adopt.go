@@ -17,7 +17,7 @@ import (
 
 // adopt records a job that this agent does not know: the state directory was lost, or ponos-start
 // was killed before it could record the job.
-func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience <-chan struct{}) (*Tracked, error) {
 	finished, over, err := a.Store.Finished(job.Task)
 	if err != nil {
 		return nil, err
@@ -87,11 +87,11 @@ func (a *Agent) adopt(ctx context.Context, job runner.Job, listed bool, patience
 		return nil, err
 	}
 	if record.Reassigned {
-		k := record.known()
+		k := record.tracked()
 		return &k, nil
 	}
 	a.Log.Info("job adopted", "task", job.Task, "job", job.ID)
-	k := record.known()
+	k := record.tracked()
 	if forgotten(err) {
 		return a.absent(d, k, listed)
 	}
@@ -149,7 +149,7 @@ func (a *Agent) recover(ctx context.Context, m *memory, jobs []runner.Job) ([]ru
 
 // Running is a task that has a job, as the agent sees it after listing the jobs.
 type Running struct {
-	Known
+	Tracked
 	State  task.State
 	Reason string
 }
@@ -190,7 +190,7 @@ func (a *Agent) Adopt(ctx context.Context) ([]Running, error) {
 		seen[job.Task] = job
 	}
 	var running []Running
-	for _, k := range append(after.known, after.adopted...) {
+	for _, k := range append(after.tracked, after.adopted...) {
 		if k.Reassigned {
 			continue
 		}

@@ -137,7 +137,7 @@ func (a *Agent) publishEnd(ctx context.Context, d Dir, process string, r task.Re
 	return a.publishOnce(ctx, d, process, r)
 }
 
-// publishOnce is publishEnd without a second try.
+// publishOnce is publishEnd without the retry after a full disk.
 func (a *Agent) publishOnce(ctx context.Context, d Dir, process string, r task.Report) error {
 	// Artifacts first: their failures belong in the log, and a final state lets child tasks start.
 	if process != noArtifacts {

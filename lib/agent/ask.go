@@ -13,7 +13,7 @@ import (
 
 // asks reports whether it is time to ask the queue for the state of a task whose job costs money:
 // a user may have ended the task in the queue.
-func (a *Agent) asks(k *Known, job *runner.Job) bool {
+func (a *Agent) asks(k *Tracked, job *runner.Job) bool {
 	if a.AskInterval == 0 || k.Reported != task.Running || job.State != task.Running || job.Unknown {
 		return false
 	}
@@ -22,7 +22,7 @@ func (a *Agent) asks(k *Known, job *runner.Job) bool {
 }
 
 // ask asks the queue for the state of a task, and ends its job if the task has ended.
-func (a *Agent) ask(ctx context.Context, d Dir, k Known, listed bool, patience <-chan struct{}) (after *Known, settled bool, err error) {
+func (a *Agent) ask(ctx context.Context, d Dir, k Tracked, listed bool, patience <-chan struct{}) (after *Tracked, settled bool, err error) {
 	state, err := a.Queue.State(ctx, k.ID)
 	if forgotten(err) {
 		after, err = a.absent(d, k, listed)

@@ -33,7 +33,7 @@ type ready struct {
 	result     chan runner.Started
 }
 
-// linger is how long a task waits for others that are alike. settle is the same where none is
+// linger is how long a task waits for similar tasks. settle is the same where none is
 // being prepared: the next tasks may not have been read yet.
 const (
 	linger = 5 * time.Second
@@ -162,7 +162,7 @@ func (a *Agent) flush(ctx context.Context, key string) {
 		}
 		// The records of all tasks are flushed to disk together: one flush for each takes longer
 		// than the rest of a start.
-		settled := environment.Settle(a.Store.Dir)
+		settled := environment.SyncFS(a.Store.Dir)
 		var kept []*ready
 		var all []runner.Submission
 		for _, r := range group.ready {

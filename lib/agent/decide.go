@@ -10,15 +10,15 @@ import (
 // step is what to do for one task, given the state of its job.
 type step struct {
 	report      task.Report  // State "" if there is nothing to report
-	missing     task.Absence // new value of Known.Missing
-	unaccounted task.Absence // new value of Known.Unaccounted
+	missing     task.Absence // new value of Tracked.Missing
+	unaccounted task.Absence // new value of Tracked.Unaccounted
 	end         bool         // the task has ended: publish its log, artifacts and state, and move its directory
 	again       bool         // the job has provably not begun: the task is submitted again
 }
 
 // decide returns what to do for a known task, given its job as the runner reports it. Stopping
 // says that this agent was asked to stop the task.
-func decide(k Known, job runner.Job, stopping bool, now time.Time) step {
+func decide(k Tracked, job runner.Job, stopping bool, now time.Time) step {
 	if job.Unknown {
 		s := step{}
 		if job.Lost {

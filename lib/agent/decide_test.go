@@ -14,28 +14,28 @@ func TestDecide(t *testing.T) {
 	before := task.Absence{}.Again(now.Add(-time.Minute))
 	for _, tt := range []struct {
 		name     string
-		known    Known
+		known    Tracked
 		job      runner.Job
 		stopping bool
 		want     step
 	}{
-		{"waits, as the queue thinks anyhow", Known{}, runner.Job{State: task.Pending}, false, step{}},
-		{"begins", Known{}, runner.Job{State: task.Running}, false, step{report: task.Report{State: task.Running}}},
-		{"goes on", Known{Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
-		{"was preempted and requeued", Known{Reported: task.Running}, runner.Job{State: task.Pending, Reason: "BeginTime"}, false, step{report: task.Report{State: task.Pending, Reason: "BeginTime"}}},
-		{"ends", Known{Reported: task.Running}, runner.Job{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, false, step{report: task.Report{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, end: true}},
-		{"ends before it was seen", Known{}, runner.Job{State: task.Completed}, false, step{report: task.Report{State: task.Completed}, end: true}},
-		{"was cancelled by us", Known{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}, end: true}},
-		{"was cancelled by others", Known{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
-		{"failed by itself while being stopped", Known{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
-		{"is missing for the first time", Known{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},
-		{"is still missing", Known{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
-		{"is still missing, and not in accounting", Known{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true, Unaccounted: true}, false, step{missing: before.Again(now), unaccounted: before.Again(now)}},
-		{"is still missing, but in accounting", Known{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
-		{"is back", Known{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
-		{"has not begun, and never will", Known{}, runner.Job{State: task.Error, NotBegun: true}, false, step{again: true}},
-		{"has not begun while being stopped", Known{}, runner.Job{State: task.Error, NotBegun: true, Reason: "x"}, true, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
-		{"is in an unknown state", Known{Reported: task.Running}, runner.Job{Unknown: true}, false, step{}},
+		{"waits, as the queue thinks anyhow", Tracked{}, runner.Job{State: task.Pending}, false, step{}},
+		{"begins", Tracked{}, runner.Job{State: task.Running}, false, step{report: task.Report{State: task.Running}}},
+		{"goes on", Tracked{Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
+		{"was preempted and requeued", Tracked{Reported: task.Running}, runner.Job{State: task.Pending, Reason: "BeginTime"}, false, step{report: task.Report{State: task.Pending, Reason: "BeginTime"}}},
+		{"ends", Tracked{Reported: task.Running}, runner.Job{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, false, step{report: task.Report{State: task.Failed, ExitCode: 3, Reason: "exit code 3"}, end: true}},
+		{"ends before it was seen", Tracked{}, runner.Job{State: task.Completed}, false, step{report: task.Report{State: task.Completed}, end: true}},
+		{"was cancelled by us", Tracked{}, runner.Job{State: task.Error, Cancelled: true}, true, step{report: task.Report{State: task.Stopped, Reason: "stopped at the request of the queue"}, end: true}},
+		{"was cancelled by others", Tracked{}, runner.Job{State: task.Error, Cancelled: true, Reason: "x"}, false, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
+		{"failed by itself while being stopped", Tracked{}, runner.Job{State: task.Failed, ExitCode: 1}, true, step{report: task.Report{State: task.Failed, ExitCode: 1}, end: true}},
+		{"is missing for the first time", Tracked{Reported: task.Running}, runner.Job{Unknown: true, Lost: true}, false, step{missing: once}},
+		{"is still missing", Tracked{Missing: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
+		{"is still missing, and not in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true, Unaccounted: true}, false, step{missing: before.Again(now), unaccounted: before.Again(now)}},
+		{"is still missing, but in accounting", Tracked{Missing: before, Unaccounted: before}, runner.Job{Unknown: true, Lost: true}, false, step{missing: before.Again(now)}},
+		{"is back", Tracked{Missing: before, Reported: task.Running}, runner.Job{State: task.Running}, false, step{}},
+		{"has not begun, and never will", Tracked{}, runner.Job{State: task.Error, NotBegun: true}, false, step{again: true}},
+		{"has not begun while being stopped", Tracked{}, runner.Job{State: task.Error, NotBegun: true, Reason: "x"}, true, step{report: task.Report{State: task.Error, Reason: "x"}, end: true}},
+		{"is in an unknown state", Tracked{Reported: task.Running}, runner.Job{Unknown: true}, false, step{}},
 	} {
 		if got := decide(tt.known, tt.job, tt.stopping, now); got != tt.want {
 			t.Errorf("a job that %s: got %+v; want %+v", tt.name, got, tt.want)

@@ -8,7 +8,7 @@
 // The state directory:
 //
 //	turn.lock       held during a turn
-//	known.jsonl     the tasks that have jobs, and what was reported of them
+//	tracked.jsonl     the tasks that have jobs, and what was reported of them
 //	tasks/ID/       a task that has not ended (Dir)
 //	done/ID/        a task that has ended
 //	submitted/ID    a task that was submitted and has not ended, even if it has removed its directory

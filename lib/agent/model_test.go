@@ -515,7 +515,7 @@ func (w world) turn(t int, sacct string) (world, string) {
 	if k.Reported == 1 {
 		reported = task.Running
 	}
-	s := decide(Known{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted, Reported: reported}, job, false, modelStart)
+	s := decide(Tracked{Missing: sight.Ref.Missing, Unaccounted: sight.Ref.Unaccounted, Reported: reported}, job, false, modelStart)
 	next.Tasks[t].Seen = w.Accounts && s.missing.Misses > 0 && s.unaccounted.Misses < s.missing.Misses
 	// Of the looks in a row that do not show the job, the first, the one that makes it a fact,
 	// and one after an hour are told apart.

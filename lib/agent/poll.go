@@ -131,10 +131,10 @@ func withAgain(actions []task.Action, waiting []Record) []task.Action {
 
 // memory is what the agent knows when a turn begins: the tasks with jobs.
 type memory struct {
-	known []Known
-	index map[task.ID]int
-	refs  []runner.Ref
-	cache cache
+	tracked []Tracked
+	index   map[task.ID]int
+	refs    []runner.Ref
+	cache   cache
 }
 
 func (m *memory) has(id task.ID) bool {
@@ -144,13 +144,13 @@ func (m *memory) has(id task.ID) bool {
 
 // remember loads the tasks with jobs.
 func (a *Agent) remember() (*memory, error) {
-	known, index, cache, err := a.Store.loadKnown()
+	tracked, index, cache, err := a.Store.loadTracked()
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{known: known, index: index, refs: make([]runner.Ref, len(known)), cache: cache}
-	for i := range known {
-		k := &known[i]
+	m := &memory{tracked: tracked, index: index, refs: make([]runner.Ref, len(tracked)), cache: cache}
+	for i := range tracked {
+		k := &tracked[i]
 		m.refs[i] = runner.Ref{
 			Task: k.ID, Label: k.Slug, Dir: a.Store.Task(k.ID).Path,
 			Job: k.Job, Attempt: k.Attempt, Submitted: k.Submitted, Retried: k.Rules != "",
@@ -168,14 +168,14 @@ func (a *Agent) refs(remember func() (*memory, error)) func() ([]runner.Ref, err
 		if err != nil {
 			return nil, err
 		}
-		return m.refs, a.Store.measureOutputs(m.known)
+		return m.refs, a.Store.measureOutputs(m.tracked)
 	}
 }
 
 // settled is the result of settle.
 type settled struct {
-	known    []*Known // those that were known before and still are
-	adopted  []*Known
+	tracked  []*Tracked // those that were tracked before and still are
+	adopted  []*Tracked
 	failures []error
 	missed   bool // a job that was found could not be adopted
 }
@@ -183,9 +183,9 @@ type settled struct {
 // settle acts on the listed jobs, and records the result. Listed says that the queue has listed
 // its actions in this turn: only then does a task that the queue does not have count as absent.
 func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed bool) settled {
-	known := m.known
+	tracked := m.tracked
 	none := &runner.Job{}
-	jobOf := make([]*runner.Job, len(known))
+	jobOf := make([]*runner.Job, len(tracked))
 	for i := range jobOf {
 		jobOf[i] = none
 	}
@@ -193,11 +193,11 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	for at := range jobs {
 		job := &jobs[at]
 		// Runners mostly answer in the order of the refs.
-		if at < len(known) && known[at].ID == job.Task && known[at].Job == job.ID {
+		if at < len(tracked) && tracked[at].ID == job.Task && tracked[at].Job == job.ID {
 			jobOf[at] = job
 			continue
 		}
-		if i, ok := m.index[job.Task]; ok && (known[i].Job == job.ID || known[i].Job == job.Instead) {
+		if i, ok := m.index[job.Task]; ok && (tracked[i].Job == job.ID || tracked[i].Job == job.Instead) {
 			jobOf[i] = job
 		} else if !ok {
 			untracked = append(untracked, job)
@@ -208,11 +208,11 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 	failed := append(a.uploadFailures(), m.cache.unread...)
 	patience, stop := a.patience()
 	defer stop()
-	after := make([]*Known, len(known), len(known)+len(untracked))
-	adopted := make([]*Known, len(untracked))
+	after := make([]*Tracked, len(tracked), len(tracked)+len(untracked))
+	adopted := make([]*Tracked, len(untracked))
 	limit := make(chan struct{}, parallel)
 	var wg sync.WaitGroup
-	each := func(id task.ID, store **Known, do func() (*Known, error)) {
+	each := func(id task.ID, store **Tracked, do func() (*Tracked, error)) {
 		limit <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-limit }()
@@ -225,20 +225,20 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 			}
 		})
 	}
-	for i := range known {
-		if k := &known[i]; !k.Reassigned && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
+	for i := range tracked {
+		if k := &tracked[i]; !k.Reassigned && (jobOf[i].ID == "" || quiet(k, jobOf[i])) && !a.asks(k, jobOf[i]) {
 			after[i] = k
 			continue
 		}
-		k, job := known[i], *jobOf[i]
+		k, job := tracked[i], *jobOf[i]
 		if k.Reassigned {
-			each(k.ID, &after[i], func() (*Known, error) { return a.watchReassigned(ctx, k, job, listed) })
+			each(k.ID, &after[i], func() (*Tracked, error) { return a.watchReassigned(ctx, k, job, listed) })
 			continue
 		}
-		each(k.ID, &after[i], func() (*Known, error) { return a.settleOne(ctx, k, job, listed, patience) })
+		each(k.ID, &after[i], func() (*Tracked, error) { return a.settleOne(ctx, k, job, listed, patience) })
 	}
 	for i, job := range untracked {
-		each(job.Task, &adopted[i], func() (*Known, error) {
+		each(job.Task, &adopted[i], func() (*Tracked, error) {
 			k, err := a.adopt(ctx, *job, listed, patience)
 			if err != nil {
 				missed.Store(true)
@@ -247,17 +247,17 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 		})
 	}
 	wg.Wait()
-	result := settled{missed: missed.Load(), known: make([]*Known, 0, len(known)), failures: joinFailures(failed)}
-	var changes []Known
+	result := settled{missed: missed.Load(), tracked: make([]*Tracked, 0, len(tracked)), failures: joinFailures(failed)}
+	var changes []Tracked
 	for i, k := range after {
 		switch {
 		case k == nil:
-			changes = append(changes, Known{ID: known[i].ID})
+			changes = append(changes, Tracked{ID: tracked[i].ID})
 			continue
-		case !known[i].cached || k != &known[i] && *k != known[i]:
+		case !tracked[i].cached || k != &tracked[i] && *k != tracked[i]:
 			changes = append(changes, *k)
 		}
-		result.known = append(result.known, k)
+		result.tracked = append(result.tracked, k)
 	}
 	for _, k := range adopted {
 		if k != nil {
@@ -265,8 +265,8 @@ func (a *Agent) settle(ctx context.Context, m *memory, jobs []runner.Job, listed
 			result.adopted = append(result.adopted, k)
 		}
 	}
-	all := append(slices.Clip(result.known), result.adopted...)
-	if err := a.Store.saveKnown(m.cache, all, changes); err != nil {
+	all := append(slices.Clip(result.tracked), result.adopted...)
+	if err := a.Store.saveTracked(m.cache, all, changes); err != nil {
 		result.failures = append(result.failures, err)
 	}
 	return result

@@ -63,7 +63,7 @@ restore() {
 	[ -e "$run" ] || (umask 077 && cat /dev/fd/5 >>"$run")
 }
 
-# end_if_done reads what the starts of this job have written down, and ends the script if the
+# end_if_done reads what each start of this job has recorded, and ends the script if the
 # command has ended in one of them: a job that is begun again does not run it again.
 # A command of which it is only known that it exited has ended by itself, unless a signal
 # ended it: this script was killed right after it.
@@ -172,7 +172,8 @@ persist keep || exit 143
 # From here on the command may have run.
 persist note "begun $node $$ $(startof $$)" || exit 143
 
-# The variables are for the command alone, whatever they are called: from where they are set on, this uses none of its own.
+# The variables are for the command alone, whatever they are called: no variables of this script are used from where they
+# are set.
 # Descriptors 3 and 4 hold the locks of a local job, which is this script and not what it leaves behind; 5 is the journal.
 set -- "$venv" "${#plain[@]}" "${plain[@]}" "${command[@]}"
 if [ -n "$asked" ]; then
@@ -186,8 +187,8 @@ shopt -s lastpipe
 exec 6>&1
 (
 	unset variables plain special command "${!SLURM_ARRAY_@}"
-	# An element of an array runs one task, and the others are none of its business. What acts on its own job does so by
-	# this: of one element, the raw id is that of the array.
+	# An element of an array runs one task, which must not see the others. What acts on its own job uses these: for one
+	# element, the raw id is that of the array.
 	export PONOS_JOB="$job" PONOS_JOB_ID="${SLURM_JOB_ID:-}"
 	echo "$BASHPID"
 	export -- "${@:3:$2}"
@@ -203,7 +204,7 @@ code=${PIPESTATUS[0]}
 
 # A job that is asked to end is not done: Slurm may begin it again. It may have sent its
 # signal to the command a moment before it sends it to this script, which is waited for
-# after a failure. What is known is written down before, as this script may be killed.
+# after a failure. What is known is recorded before, as this script may be killed.
 word=ended
 if [ -n "$asked" ]; then
 	word=cut

@@ -25,8 +25,8 @@ import (
 // end of the job, so two attempts never run side by side. All steps before the record are
 // idempotent; the record decides.
 func (a *Agent) tryAgain(
-	ctx context.Context, d Dir, k Known, job runner.Job, report *task.Report, listed bool,
-) (after *Known, again bool, err error) {
+	ctx context.Context, d Dir, k Tracked, job runner.Job, report *task.Report, listed bool,
+) (after *Tracked, again bool, err error) {
 	rules, err := need.ParseRules(k.Rules)
 	if err != nil || len(rules) == 0 || job.Cancelled || d.StopRequested() || report.State != task.Failed && report.State != task.Error {
 		return nil, false, nil
@@ -44,7 +44,7 @@ func (a *Agent) tryAgain(
 		return &k, true, err
 	}
 	if r.Job != k.Job {
-		k = r.known()
+		k = r.tracked()
 		return &k, true, nil
 	}
 	end := endOf(job)

@@ -62,7 +62,7 @@ func (q *tryingQueue) end(t *testing.T, a *Agent, d Dir, job runner.Job) (r Reco
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := before.known()
+	k := before.tracked()
 	k.Reported = task.Running
 	report = task.Report{State: job.State, Reason: job.Reason, ExitCode: job.ExitCode}
 	_, again, err = a.tryAgain(t.Context(), d, k, job, &report, true)

@@ -17,7 +17,7 @@ import (
 )
 
 // quiet reports whether there is nothing to do for a task, which is the usual case.
-func quiet(k *Known, job *runner.Job) bool {
+func quiet(k *Tracked, job *runner.Job) bool {
 	if job.Unknown || job.State.Final() || !k.Missing.IsZero() || !k.Absent.IsZero() ||
 		job.Restarts != k.Restarts || job.ID != k.Job || len(job.Spare) > 0 {
 		return false
@@ -28,7 +28,7 @@ func quiet(k *Known, job *runner.Job) bool {
 
 // rebuild writes the record of a known task again, if the task has removed the files of its own
 // directory, and its job script has made that again.
-func (a *Agent) rebuild(d Dir, k *Known) error {
+func (a *Agent) rebuild(d Dir, k *Tracked) error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == recordFile }) {
 		return nil
@@ -66,14 +66,14 @@ func (a *Agent) sayRemoved(d Dir, job string) error {
 }
 
 // settleOne acts on the job of one task. It returns nil if the task has ended.
-func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed bool, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) settleOne(ctx context.Context, k Tracked, job runner.Job, listed bool, patience <-chan struct{}) (*Tracked, error) {
 	d := a.Store.Task(k.ID)
 	d.reclaim()
 	// If the task was stopped and started again since, the cache is of an earlier attempt. The
 	// record decides.
 	switch r, err := d.Read(); {
 	case err == nil && r.Job != "" && r.Job != k.Job:
-		k = r.known()
+		k = r.tracked()
 		return &k, nil
 	case errors.Is(err, fs.ErrNotExist):
 		if err := a.rebuild(d, &k); err != nil {
@@ -169,14 +169,14 @@ func (a *Agent) settleOne(ctx context.Context, k Known, job runner.Job, listed b
 
 // changeJob records another job as the one that runs a task. Submitted is zero if that time is
 // unknown.
-func (a *Agent) changeJob(d Dir, k Known, job string, submitted time.Time) (*Known, error) {
+func (a *Agent) changeJob(d Dir, k Tracked, job string, submitted time.Time) (*Tracked, error) {
 	k.Job, k.Submitted, k.Missing, k.Unaccounted = job, submitted, task.Absence{}.Again(a.now()), task.Absence{}
 	return &k, a.updateRecord(d, func(r *Record) { r.Job, r.Submitted = job, submitted })
 }
 
 // submitAgain releases a task whose job has provably not begun: ponos-start submits it again,
 // after a pause that grows. It returns nil then.
-func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) submitAgain(ctx context.Context, d Dir, k Tracked, reason string, patience <-chan struct{}) (*Tracked, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return &k, nil
@@ -190,7 +190,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 		return &k, err
 	}
 	if r.Job != k.Job {
-		k = r.known()
+		k = r.tracked()
 		return &k, nil
 	}
 	if r.Tries++; r.Tries >= maxSubmissions {
@@ -234,7 +234,7 @@ func (a *Agent) submitAgain(ctx context.Context, d Dir, k Known, reason string, 
 
 // upload starts to publish the end of a task whose job has ended. It returns nil if that finished
 // while the turn waited.
-func (a *Agent) upload(ctx context.Context, d Dir, k Known, r task.Report, listed bool, patience <-chan struct{}) (*Known, error) {
+func (a *Agent) upload(ctx context.Context, d Dir, k Tracked, r task.Report, listed bool, patience <-chan struct{}) (*Tracked, error) {
 	var gone atomic.Bool // the queue does not have the task
 	over, err := a.runUpload(ctx, k.ID, patience, func() (bool, error) { return a.publishUnlessHeld(ctx, d, k, r, listed, &gone) })
 	if over {
@@ -248,7 +248,7 @@ func (a *Agent) upload(ctx context.Context, d Dir, k Known, r task.Report, liste
 
 // publishUnlessHeld publishes the end of a task whose job has ended, unless ponos-stop holds its
 // lock. It reports whether the task has ended.
-func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Known, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
+func (a *Agent) publishUnlessHeld(ctx context.Context, d Dir, k Tracked, r task.Report, listed bool, gone *atomic.Bool) (bool, error) {
 	held, err := d.TryLock()
 	if errors.Is(err, lock.ErrHeld) {
 		return false, nil
@@ -290,7 +290,7 @@ func (a *Agent) finishedElsewhere(id task.ID) (bool, error) {
 
 // absent counts a turn in which the queue did not have a task whose job runs. After enough of
 // them, the job is no longer tracked.
-func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
+func (a *Agent) absent(d Dir, k Tracked, listed bool) (*Tracked, error) {
 	if !listed {
 		return &k, nil
 	}
@@ -306,7 +306,7 @@ func (a *Agent) absent(d Dir, k Known, listed bool) (*Known, error) {
 // watchReassigned tracks the job of a reassigned task for as long as the runner lists it. When the
 // job has ended, the queue is asked once more: it may have given the task back to this agent. A
 // job that costs money is stopped if the queue still does not give its task to this agent.
-func (a *Agent) watchReassigned(ctx context.Context, k Known, job runner.Job, listed bool) (*Known, error) {
+func (a *Agent) watchReassigned(ctx context.Context, k Tracked, job runner.Job, listed bool) (*Tracked, error) {
 	over := job.State.Final() || job.Lost && k.Missing.Again(a.now()).Fact()
 	if !over && (a.Runner.Can().Price == nil || job.ID == "" || job.Unknown) {
 		missing := task.Absence{}

@@ -91,8 +91,8 @@ func TestTheViewNeedsNoLock(t *testing.T) {
 }
 
 // What is known comes back from the cache, as it was written.
-func TestKnownLines(t *testing.T) {
-	for _, k := range []Known{
+func TestTrackedLines(t *testing.T) {
+	for _, k := range []Tracked{
 		{ID: "a", Job: "7", Attempt: 1},
 		{ID: "b", Slug: `quo"te\n`, Process: "p", Job: "8", Attempt: 2, Submitted: time.Date(2026, 11, 20, 18, 0, 0, 123, time.UTC), Missing: task.Absence{}.Again(time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)), Since: time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC), Reported: task.Running, LogSize: 5, Output: 4, Restarts: 1, Reassigned: true, Lost: true},
 	} {
@@ -100,10 +100,10 @@ func TestKnownLines(t *testing.T) {
 		if _, err := s.Create(k.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.saveKnown(cache{}, []*Known{&k}, []Known{k}); err != nil {
+		if err := s.saveTracked(cache{}, []*Tracked{&k}, []Tracked{k}); err != nil {
 			t.Fatal(err)
 		}
-		known, index, _, err := s.loadKnown()
+		known, index, _, err := s.loadTracked()
 		if err != nil || len(known) != 1 || index[k.ID] != 0 {
 			t.Fatalf("%+v, %v, %v", known, index, err)
 		}
@@ -132,27 +132,27 @@ func TestDamagedCache(t *testing.T) {
 		}
 	}
 	text := `{"id":"a","job":"7a","attempt":1,"reported":"running"}` + "\n" + `{"id":"b","job":"7b","att`
-	if err := os.WriteFile(s.Dir+"/"+knownFile, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(s.Dir+"/"+trackedFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	known, _, c, err := s.loadKnown()
+	known, _, c, err := s.loadTracked()
 	if err != nil || len(known) != 2 || !c.damaged || known[0].Reported != task.Running || known[1].Job != "7b" {
 		t.Fatalf("%+v, %+v, %v", known, c, err)
 	}
-	if err := s.saveKnown(c, []*Known{&known[0], &known[1]}, nil); err != nil {
+	if err := s.saveTracked(c, []*Tracked{&known[0], &known[1]}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(s.Dir + "/" + knownFile); err != nil || strings.Count(string(b), "\n") != 2 {
+	if b, err := os.ReadFile(s.Dir + "/" + trackedFile); err != nil || strings.Count(string(b), "\n") != 2 {
 		t.Errorf("%q, %v", b, err)
 	}
 }
 
-func FuzzParseKnown(f *testing.F) {
+func FuzzParseTracked(f *testing.F) {
 	f.Add(`{"id":"a","slug":"x","job":"7","attempt":1,"submitted":"2026-11-20T18:00:00.5Z","reported":"running","log_size":5,"reassigned":true}` + "\n")
 	f.Add(`{"id":"a","job":"` + "\\u0041" + `"}` + "\n")
 	f.Add("{}\n")
 	f.Fuzz(func(t *testing.T, line string) {
-		k, ok := parseKnown(line)
+		k, ok := parseTracked(line)
 		if ok && !strings.HasSuffix(line, "\n") {
 			t.Errorf("%q: a line that was cut off is read as %+v", line, k)
 		}

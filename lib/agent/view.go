@@ -45,7 +45,7 @@ func ReadView(dir string) (View, error) {
 	if _, err := s.identify(); err != nil {
 		return v, err
 	}
-	known, index, _, err := s.loadKnown()
+	tracked, index, _, err := s.loadTracked()
 	if err != nil {
 		return v, err
 	}
@@ -73,8 +73,8 @@ func ReadView(dir string) (View, error) {
 			t.State = "reassigned"
 		default:
 			t.State, t.Since = task.Pending, record.Submitted
-			if ok && known[i].Job == record.Job {
-				t.fill(known[i])
+			if ok && tracked[i].Job == record.Job {
+				t.fill(tracked[i])
 			}
 			t.Node = task.Clean(runner.Node(s.Task(id).Path, record.Job))
 		}
@@ -90,7 +90,7 @@ func ReadView(dir string) (View, error) {
 }
 
 // fill adds what was found out about the task's job.
-func (t *TaskView) fill(k Known) {
+func (t *TaskView) fill(k Tracked) {
 	if k.Reported != "" {
 		t.State, t.Since = k.Reported, k.Since
 	}

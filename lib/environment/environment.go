@@ -59,7 +59,7 @@ type Store struct {
 	Timeout time.Duration // of cloning and of installing, each
 
 	mu       sync.Mutex
-	underWay map[string]*building
+	underWay map[string]*pending
 }
 
 // key names a prepared environment.
@@ -108,7 +108,7 @@ func (s *Store) prepare(ctx context.Context, key string, spec Spec, log io.Write
 		return Environment{}, errors.Join(err, remove.All(place))
 	}
 	// Others use it as soon as the link exists, also after a power failure.
-	if err := Settle(place); err != nil {
+	if err := SyncFS(place); err != nil {
 		return Environment{}, errors.Join(err, remove.All(place))
 	}
 	if err := renameio.Symlink(name, filepath.Join(dir, current)); err != nil {
@@ -210,8 +210,8 @@ func PruneUnused(parent string, before time.Time, lockOf func(dir string) string
 	return errors.Join(errs...)
 }
 
-// Settle flushes the file system of a path to disk, for trees with too many files to sync one by one.
-func Settle(path string) error {
+// SyncFS flushes the file system of a path to disk, for trees with too many files to sync one by one.
+func SyncFS(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (n Need) Fits(free Need) bool {
 		(n.Named == Named{} || n.Named.Fits(free.Named))
 }
 
-// String names what is needed: "2 CPUs, 0.5 GPU, 4G, 1 licence".
+// String names what is needed: "2 CPUs, 0.5 GPU, 4G, 1 license".
 func (n Need) String() string {
 	s := count(n.CPUs, "CPU")
 	if n.GPUs > 0 {
@@ -229,7 +229,7 @@ func (n Named) split(other Named) (in, rest Named) {
 	return in, rest
 }
 
-// String writes "licence=1,scratch=50G", as ParseNamed reads it.
+// String writes "license=1,scratch=50G", as ParseNamed reads it.
 func (n Named) String() string {
 	var out []string
 	for _, x := range n.list() {
@@ -240,7 +240,7 @@ func (n Named) String() string {
 
 var resourceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
-// ParseNamed reads "licence=1,scratch=50G". An amount of 0 is none.
+// ParseNamed reads "license=1,scratch=50G". An amount of 0 is none.
 func ParseNamed(s string) (Named, error) {
 	var n Named
 	seen := map[string]bool{}

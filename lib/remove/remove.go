@@ -1,5 +1,5 @@
-// Package remove removes directory trees that programs of others have written: also directories
-// without write permission, and those to which a process that was killed still writes for a moment.
+// Package remove removes directory trees written by tasks, including directories without write permission
+// and trees to which a killed process still writes for a moment.
 package remove
 
 import (

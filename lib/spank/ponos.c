@@ -1,5 +1,5 @@
 /*
- * SPANK plugin: sbatch, salloc and srun ask lfind.
+ * SPANK plugin that adds resource requests (--find) to sbatch, salloc and srun.
  *
  *   --find=REQUEST    the options that "lfind REQUEST" finds are the job's,
  *                     where the command line does not say otherwise
@@ -73,7 +73,7 @@ static sigset_t mask;            /* of the client at its start */
 static struct component {
 	char *request; /* value of --find, or NULL */
 	char *repeated; /* the same, or that of the component before */
-	int words;     /* of the command line, up to the first that is no option's */
+	int words;     /* of the command line, up to the first that does not belong to an option */
 	size_t start;  /* word that its options are behind: the program's name, or ':' */
 } components[MAX_COMPONENTS];
 static size_t component_count;
@@ -85,7 +85,7 @@ static struct spank_option options[] = {
 	{ "ponos-task", "ID", "mark the job as working on a task of Ponos", 1, TASK, option },
 };
 
-/* fail ends the client: who asks for a launcher does not want a job without. */
+/* fail ends the client: a job without the requested launcher must not be submitted. */
 static void fail(int status) __attribute__((noreturn));
 static void fail(int status)
 {
@@ -282,7 +282,7 @@ static void child(char *const argv[], char *const environment[], int out, int st
 }
 
 /* ask_lfind returns the options that lfind finds; it ends the client if there are none. */
-static struct words ask_lfind(char *wanted, char *const environment[])
+static struct words ask_lfind(char *resources, char *const environment[])
 {
 	char *argv[10];
 	int n = 0;
@@ -294,7 +294,7 @@ static struct words ask_lfind(char *wanted, char *const environment[])
 		argv[n++] = (char *)settings.config;
 	}
 	argv[n++] = "--";
-	argv[n++] = wanted;
+	argv[n++] = resources;
 	argv[n] = NULL;
 
 	int out[2], failed[2];
@@ -317,7 +317,7 @@ static struct words ask_lfind(char *wanted, char *const environment[])
 		slurm_error("ponos: --find: %s", strerror(errno));
 		fail(UNAVAILABLE);
 	}
-	setpgid(pid, pid); /* also done by the child; whoever is first */
+	setpgid(pid, pid); /* also done by the child, whichever is first */
 
 	char *answer = allocate(MAX_ANSWER + 1);
 	size_t size = 0;
@@ -363,7 +363,7 @@ static struct words ask_lfind(char *wanted, char *const environment[])
 	return found;
 }
 
-/* in_job reports whether an srun is to run a step of a job that is there already. */
+/* in_job reports whether an srun is to run a step of a job that already exists. */
 static int in_job(void)
 {
 	return spank_context() == S_CTX_LOCAL && (getenv("SLURM_JOB_ID") || getenv("SLURM_JOBID"));

@@ -148,7 +148,7 @@ func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format stri
 	if !ok { // in spite of its name, it is not an archive
 		return []string{path}, remove.All(unpacked + ".new")
 	}
-	if err := environment.Settle(unpacked + ".new"); err != nil {
+	if err := environment.SyncFS(unpacked + ".new"); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(unpacked+".new", unpacked); err != nil {

@@ -19,7 +19,7 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 	programs := []string{"true", "git"}
 	dir := b.TempDir()
-	for _, line := range regexp.MustCompile(`(?m)^ ([a-z-]+) `).FindAllStringSubmatch(string(help), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^  ([a-z-]+)  `).FindAllStringSubmatch(string(help), -1) {
 		if err := os.Symlink(filepath.Join(harness.Bin, "ponos"), filepath.Join(dir, line[1])); err != nil {
 			b.Fatal(err)
 		}

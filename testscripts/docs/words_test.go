@@ -5,8 +5,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,6 +53,59 @@ func words(t *testing.T) []notAWord {
 // What has "is no" in it and is plain English.
 var plain = regexp.MustCompile(`(?i)\b(there (is|are|was|were) no|(is|are|was|were) no (longer|more|less|other|different)|if (and|or) no)\b`)
 
+// otherTexts returns the files that are neither Go nor pages and have comments or messages.
+func otherTexts(t *testing.T) (files []string) {
+	t.Helper()
+	for _, pattern := range []string{
+		"CONTRIBUTING.md", "Makefile", ".ci/run", "lib/agent/protocol.sh", "lib/packaging/*", "lib/python/*/*.py", "lib/spank/ponos.c", "lib/systemd/*",
+		"examples/*/*", "recipes/*", "recipes/*/*", "recipes/*/*/*", "testscripts/demo/run", "testscripts/demo/repository/*",
+	} {
+		found, err := filepath.Glob(filepath.Join(harness.Root(), pattern))
+		found = slices.DeleteFunc(found, func(file string) bool {
+			info, err := os.Stat(file)
+			return err == nil && info.IsDir()
+		})
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		files = append(files, found...)
+	}
+	return files
+}
+
+var (
+	// What begins a line of a comment in C, Python, a shell or a unit of systemd.
+	commentMark = regexp.MustCompile(`^\s*(#+|//|/?\*+)(\s|$)`)
+	// What systemd calls "wants" in units and names of directories.
+	unitWants = regexp.MustCompile(`^Wants=|\.wants/`)
+)
+
+// otherText returns a file as one line without the marks of comments, as a phrase may continue on the next line,
+// and its lines that are not comments, each in its place. A text such as CONTRIBUTING.md has none of these, and
+// its list of words is left out.
+func otherText(t *testing.T, name string) (text string, code []string) {
+	t.Helper()
+	text = read(t, name)
+	if strings.HasSuffix(name, ".md") {
+		before, words, found := strings.Cut(text, "\n## Words\n")
+		_, after, next := strings.Cut(words, "\n## ")
+		if name == "CONTRIBUTING.md" && !(found && next) {
+			t.Fatal("CONTRIBUTING.md has no section Words")
+		}
+		return strings.Join(strings.Fields(before+" "+after), " "), nil
+	}
+	var all []string
+	for line := range strings.Lines(text) {
+		mark := commentMark.FindString(line)
+		all = append(all, line[len(mark):])
+		if mark != "" {
+			line = ""
+		}
+		code = append(code, line)
+	}
+	return strings.Join(strings.Fields(strings.Join(all, " ")), " "), code
+}
+
 // Comments and the texts that users read do not have the phrases that CONTRIBUTING.md replaces.
 func TestWords(t *testing.T) {
 	list := words(t)
@@ -66,6 +121,14 @@ func TestWords(t *testing.T) {
 		}
 	}
 	root := harness.Root()
+	for _, file := range otherTexts(t) {
+		where := strings.TrimPrefix(file, root+"/")
+		text, code := otherText(t, where)
+		check(where, text, false)
+		for n, line := range code {
+			check(where+":"+strconv.Itoa(n+1), unitWants.ReplaceAllString(line, ""), true)
+		}
+	}
 	pages, err := filepath.Glob(filepath.Join(root, "man/*.md"))
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)

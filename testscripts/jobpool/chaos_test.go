@@ -175,7 +175,7 @@ func TestChaosOverAnyCommand(t *testing.T) {
 // next run: nothing runs twice.
 func TestSchedulerLostAndTasksFinish(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, "--on-head-lost", "finish", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-2]", "-k")
+	p := newPool(t, "--on-scheduler-lost", "finish", "--via-cmd", "env SLURMD_NODENAME={host} {worker}", "--nodes", "2/n[1-2]", "-k")
 	p.env = append(p.env, "JOBPOOL_TEST="+p.dir)
 	lines := ""
 	for i := range 8 {

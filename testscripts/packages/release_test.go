@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,6 +30,9 @@ func TestRelease(t *testing.T) {
 	}
 	if newest := "## [" + strings.TrimPrefix(strings.TrimSpace(archived), "v") + "] - "; !strings.Contains(string(text), newest) {
 		t.Errorf("an archive of the source has the version %q, and the changelog no %q", archived, newest)
+	}
+	if newest, page := newestPage(t); releaseDate(t, string(text)) < newest {
+		t.Errorf("the newest release in CHANGELOG.md is of %s, and man/%s of %s", releaseDate(t, string(text)), page, newest)
 	}
 	git("init", "-q")
 	git("add", "-A")
@@ -71,4 +75,37 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%v\n%s", err, said)
 	}
 	only(t, out+"/ponos-7.8.9-linux-amd64.tar.gz")
+}
+
+// releaseDate returns the date of the newest release in a changelog, such as 2026-11-25.
+func releaseDate(t *testing.T, changelog string) string {
+	t.Helper()
+	heading := regexp.MustCompile(`(?m)^## \[[0-9][^]]*\] - (\d{4}-\d{2}-\d{2})$`).FindStringSubmatch(changelog)
+	if heading == nil {
+		t.Fatal("CHANGELOG.md has no release with a date")
+	}
+	return heading[1]
+}
+
+// newestPage returns the latest date in the first lines of the man pages, and a page that has it.
+func newestPage(t *testing.T) (date, name string) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(harness.Root(), "man/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := regexp.MustCompile(`^% \S+ \d "(\d{4}-\d{2}-\d{2})" `).FindStringSubmatch(string(text))
+		if first == nil {
+			t.Fatalf("%s: the first line has no date", page)
+		}
+		if first[1] > date {
+			date, name = first[1], filepath.Base(page)
+		}
+	}
+	return date, name
 }

@@ -295,7 +295,7 @@ func TestStateLost(t *testing.T) {
 	if err := os.RemoveAll(w.dir + "/data/state/vast"); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"tasks", "done", "submitted", "known.jsonl"} {
+	for _, dir := range []string{"tasks", "done", "submitted", "tracked.jsonl"} {
 		if err := os.RemoveAll(w.dir + "/data/state/" + dir); err != nil {
 			t.Fatal(err)
 		}

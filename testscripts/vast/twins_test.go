@@ -59,7 +59,7 @@ func TestJournalLost(t *testing.T) {
 		w.task("task", "echo begun; echo; echo more; until [ -e "+more+" ]; do sleep 0.1; done; echo done")
 		w.until("log", func() bool { return strings.Contains(string(w.queue.Log("task")), "begun") })
 		state := filepath.Join(w.dir, "data/state")
-		for _, dir := range []string{"vast", "tasks", "done", "submitted", "known.jsonl"} {
+		for _, dir := range []string{"vast", "tasks", "done", "submitted", "tracked.jsonl"} {
 			if err := os.RemoveAll(filepath.Join(state, dir)); err != nil {
 				t.Fatal(err)
 			}

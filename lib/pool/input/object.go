@@ -99,7 +99,7 @@ func (t *jsonSize) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// jsonNeed is what a task needs as --need has it: a string such as "licence=1,scratch=50G", an
+// jsonNeed is what a task needs as --need has it: a string such as "license=1,scratch=50G", an
 // object, or a list of those, which are variants.
 type jsonNeed string
 

@@ -68,7 +68,7 @@ func Set(s *pool.Spec, name, value string) error {
 	return nil
 }
 
-// need reads "licence=1,scratch=50G", or variants: "gpus=1 | cpus=16".
+// need reads "license=1,scratch=50G", or variants: "gpus=1 | cpus=16".
 func need(s *pool.Spec, text string) error {
 	var list []pool.Variant
 	for part := range strings.SplitSeq(text, "|") {
@@ -92,7 +92,7 @@ func need(s *pool.Spec, text string) error {
 	return nil
 }
 
-// variant reads "gpus=1,licence=2".
+// variant reads "gpus=1,license=2".
 func variant(text string) (pool.Variant, error) {
 	var v pool.Variant
 	var named []string

@@ -9,8 +9,8 @@
 
 Pool is a concurrent.futures.Executor: functions, their arguments and values are pickled, and
 go through files in the run directory, which all nodes must see. Commands are run as
-"jobpool call" runs them. There is no server but "jobpool serve", which Pool starts and ends,
-or which it is told of with Pool(run=DIRECTORY).
+"jobpool call" runs them. The only server is "jobpool serve", which Pool starts and ends, or an
+existing one, given by Pool(run=DIRECTORY).
 """
 
 import base64

@@ -274,7 +274,7 @@ func (w *worker) settle(ctx context.Context, r *running, name string) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-time.After(telling):
+	case <-time.After(endNotice):
 	}
 	owner, err := Owner(r.dir, r.ticket.Attempt)
 	if err == nil && owner == r.job {

@@ -32,8 +32,8 @@ const (
 	Spare = 30 * time.Second
 	// settleTries is how often it tries to record the end of a task, a second apart.
 	settleTries = 600
-	// telling is how long after the end of a task its pilot may learn that it was asked to end.
-	telling = 2 * time.Second
+	// endNotice is how long after the end of a task its pilot may learn that it was asked to end.
+	endNotice = 2 * time.Second
 	// maxTaken is how many tickets a pilot takes at most before it is requeued.
 	maxTaken = 1_000_000
 	// suspended is the time between two checks from which on the job was suspended.

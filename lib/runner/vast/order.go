@@ -472,8 +472,8 @@ func (o *order) take(i vastai.Instance, now time.Time) {
 	o.Past = slices.DeleteFunc(o.Past, func(p spell) bool { return p.Unseen && p.ID == i.ID })
 }
 
-// asked returns until when the market may have carried out the last request for an instance, as far as
-// is known. Lists may lag from then on: a request can take longer than they do.
+// asked returns the latest time at which the market may still have carried out the last request for an
+// instance, as far as is known. Lists may lag from then on: a request can take longer than they do.
 func (o *order) asked() time.Time { return latest(o.Intent, o.GivenUp) }
 
 // rewind moves times in the future to the present, as after the clock was set back: the order would

@@ -26,9 +26,13 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
+// runFlag is the flag that names the run; verb is what the command does with it.
+func runFlag(verb string) cli.Flag {
+	return &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: verb + " the run in `DIR` (the last run)"}
+}
+
 func ctlFlags(more ...cli.Flag) []cli.Flag {
-	run := &cli.StringFlag{Name: "run", Aliases: []string{"r"}, Usage: "control the run in `DIR` (the last run)"}
-	return append([]cli.Flag{run}, more...)
+	return append([]cli.Flag{runFlag("control")}, more...)
 }
 
 var jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
@@ -46,7 +50,7 @@ func ctlCommand() *cli.Command {
 			{
 				Name: "add", Usage: "add tasks: the commands of standard input, or one command", ArgsUsage: "[COMMAND [ARG...]]",
 				Action: ctlAdd,
-				Flags: ctlFlags(append(needFlags(),
+				Flags: ctlFlags(append(needFlags("each task"),
 					&cli.BoolFlag{Name: "jsonl", Usage: "standard input has one JSON object per line"})...),
 			},
 			{Name: "retry", Usage: "let tasks on hold run again", ArgsUsage: "TASK...|all", Flags: ctlFlags(), Action: ctlTasks("retry")},
@@ -148,7 +152,7 @@ func ctlStatus(c *cli.Context) error {
 	return nodeTable(w, s)
 }
 
-// freeOf says how much is free: "licence 1 of 4, board 0 of 1".
+// freeOf says how much is free: "license 1 of 4, board 0 of 1".
 func freeOf(resources []core.ResourceStatus) string {
 	var out []string
 	for _, r := range resources {
@@ -314,25 +318,26 @@ func ctlDrain(c *cli.Context) error {
 	return err
 }
 
-// needFlags say what a task needs.
-func needFlags() []cli.Flag {
+// needFlags say what tasks need: "the task" or "each task".
+func needFlags(tasks string) []cli.Flag {
 	str := func(name, usage string, aliases ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage}
 	}
 	return []cli.Flag{
-		str("cpus", "CPUs: `N`", "c"), str("gpus", "GPUs: `N`"), str("mem", "memory: `SIZE`"),
-		str("need", "named resources, or variants: `LIST`"), str("task-nodes", "run it on `N` nodes"),
-		str("timeout", "end it after `TIME`"),
+		str("cpus", "CPUs for "+tasks+": `N`", "c"), str("gpus", "GPUs for "+tasks+": `N`"), str("mem", "memory for "+tasks+": `SIZE`"),
+		str("need", "named resources for "+tasks+", or variants: `LIST`"),
+		str("task-nodes", "run "+tasks+" on `N` nodes, each with these CPUs, GPUs and memory"),
+		str("timeout", "end "+tasks+" after `TIME`"),
 	}
 }
 
 func callCommand() *cli.Command {
 	return &cli.Command{
 		Name: "call", Usage: "run a task in jobpool serve, and wait for it", ArgsUsage: "COMMAND [ARG...]",
-		Flags: ctlFlags(append(needFlags(),
+		Flags: append(append([]cli.Flag{runFlag("use")}, needFlags("the task")...),
 			&cli.BoolFlag{Name: "raw", Usage: "send requests from standard input unchanged, and print the answers"},
 			&cli.BoolFlag{Name: "stdin", Usage: "give standard input to the task"}, jsonFlag,
-		)...),
+		),
 		Action: call,
 	}
 }
@@ -430,7 +435,7 @@ func call(c *cli.Context) error {
 func logCommand() *cli.Command {
 	return &cli.Command{
 		Name: "log", Usage: "print the output of tasks from output files or merged logs", ArgsUsage: "[TASK...]",
-		Flags: ctlFlags(), Action: printLogs,
+		Flags: []cli.Flag{runFlag("read")}, Action: printLogs,
 	}
 }
 

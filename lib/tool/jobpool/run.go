@@ -44,7 +44,7 @@ func runAction(serve bool) cli.ActionFunc {
 			policy.NodeTimeout = 30 * time.Second // a scheduler in another job may be gone at any time
 		}
 		setup := wire.Setup{
-			Output: output, Finish: v.oneOf("on-head-lost", "kill", "finish") == 1 || c.Bool("elastic"),
+			Output: output, Finish: v.oneOf("on-scheduler-lost", "kill", "finish") == 1 || c.Bool("elastic"),
 			Keep:  v.oneOf("leftovers", "kill", "keep") == 1,
 			Grace: v.duration("kill-after", 10*time.Second).Seconds(), Noop: c.Bool("noop"),
 			Teardown: wire.Text(c.String("node-teardown")),

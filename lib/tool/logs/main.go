@@ -62,7 +62,7 @@ func show(c *cli.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if c.Bool("attempts") {
 		found = attempts(chosen.All, found)
 	}
-	// What a task prints must not command the terminal of who looks at it.
+	// The output of a task must not control the reader's terminal.
 	text := app.Printable(stdout, app.IsTerminal(stdout))
 	sources := open(found, text, c.Bool("plain"), c.Bool("attempts"))
 	if err = follow(c, chosen.Spool, sources, stderr); err == nil {

@@ -39,6 +39,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Usage:     Usage,
 		ArgsUsage: "[::: NAME=VALUE...] [[--] COMMAND [ARG...]]",
 		StopAtArg: true,
+		Description: "Submits a command as a task to a spool, a directory from which the agent takes\n" +
+			"tasks. Prints the id of the task. The agent must run: see ponos(7).",
 		Examples: "ponos-submit --gpu --repository . -- python3 train.py\n" +
 			"ponos-submit --each params.tsv --group lr -- ./train --lr {lr} --seed {seed}",
 		Brief:  map[string][]string{"": {"each", "group", "key", "repository", "directory", "find", "retry", "after", "wait"}},
@@ -50,7 +52,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func flags() []cli.Flag {
 	return append([]cli.Flag{
 		app.ConfigFlag(),
-		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "put it into the spool `DIR`; read no configuration"},
+		&cli.StringFlag{Name: "spool", Aliases: []string{"s"}, Usage: "submit to the spool `DIR`; read no configuration"},
 		&cli.StringFlag{Name: "each", Usage: "submit a task for each row of `FILE`: TSV, CSV or JSON lines"},
 		&cli.StringFlag{
 			Name: "name", Aliases: []string{"slug", "n"},
@@ -66,11 +68,11 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "worker", Aliases: []string{"w"}, Usage: "run the repository's worker `SLUG`"},
 		&cli.BoolFlag{Name: "gpu", Aliases: []string{"g"}, Usage: "the task needs a GPU"},
 		&cli.StringSliceFlag{Name: "after", Aliases: []string{"a"}, Usage: "start after `TASK`, with its artifacts; repeatable"},
-		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, a NAME=VALUE a line"},
+		&cli.StringFlag{Name: "env-file", Aliases: []string{"e"}, Usage: "set the variables in `FILE`, one NAME=VALUE per line"},
 		&cli.StringSliceFlag{Name: "file", Aliases: []string{"f"}, Usage: "give `FILE` to the task; repeatable"},
 		&cli.StringFlag{Name: "process", Usage: "group the task's artifacts under `ID`"},
 		&cli.BoolFlag{Name: "wait", Usage: "follow the log, and exit with the task's status"},
-		app.JSONFlag(),
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line for each task"},
 	}, requestFlags()...)
 }
 

@@ -22,8 +22,8 @@ import (
 func requestFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "find", Usage: "the task needs `REQUEST`, in the language of lfind"},
-		&cli.StringSliceFlag{Name: "sbatch", Usage: "submit it with the option `NAME=VALUE` of sbatch, such as mem=8G; repeatable"},
-		&cli.StringFlag{Name: "retry", Usage: "try it again by `RULES`, such as 'oom: mem*2 <= 64G, lost'; or none"},
+		&cli.StringSliceFlag{Name: "sbatch", Usage: "submit the job with the sbatch option `NAME=VALUE`, such as mem=8G; repeatable"},
+		&cli.StringFlag{Name: "retry", Usage: "retry the task according to `RULES`, such as 'oom: mem*2 <= 64G, lost'; none: never"},
 	}
 }
 

@@ -49,7 +49,7 @@ func (w *waiting) wait(ctx context.Context, stdout io.Writer) error {
 	line := progress.Open(w.stderr, name)
 	defer line.Close()
 	w.stderr = line.Writer(w.stderr)
-	// What a task prints must not command the terminal of who looks at it.
+	// The output of a task must not control the reader's terminal.
 	text := app.Printable(line.Writer(stdout), app.IsTerminal(stdout))
 	defer text.Close()
 	began, e := clock.Now(), spool.Entry{State: task.Pending}

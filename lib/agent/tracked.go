@@ -19,8 +19,8 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// Known is a task with a job, and what was reported of it.
-type Known struct {
+// Tracked is a task with a job, and what was reported of it.
+type Tracked struct {
 	ID        task.ID   `json:"id"`
 	Slug      string    `json:"slug,omitempty"`
 	Process   string    `json:"process,omitempty"`
@@ -46,17 +46,17 @@ type Known struct {
 	cached bool  // it was read from the cache
 }
 
-const knownFile = "known.jsonl"
+const trackedFile = "tracked.jsonl"
 
-// known returns the task of a record.
-func (r Record) known() Known {
-	return Known{
+// tracked returns the task of a record.
+func (r Record) tracked() Tracked {
+	return Tracked{
 		ID: r.ID, Slug: r.Slug, Process: r.Process, Rules: r.Rules,
 		Job: r.Job, Attempt: r.Attempt, Submitted: r.Submitted, Reassigned: r.Reassigned, Lost: r.Lost,
 	}
 }
 
-// cache is the state of known.jsonl. Each change appends a line, and the last line of a task
+// cache is the state of tracked.jsonl. Each change appends a line, and the last line of a task
 // counts, so that a turn writes only what has changed.
 type cache struct {
 	lines   int
@@ -67,36 +67,36 @@ type cache struct {
 }
 
 // readCache reads the cache. A missing or damaged one is rebuilt over the next turns.
-func (s *Store) readCache() (known []Known, index map[task.ID]int, c cache, err error) {
-	b, err := os.ReadFile(filepath.Join(s.Dir, knownFile))
+func (s *Store) readCache() (tracked []Tracked, index map[task.ID]int, c cache, err error) {
+	b, err := os.ReadFile(filepath.Join(s.Dir, trackedFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, c, err
 	}
 	text := string(b)
 	c.lines = strings.Count(text, "\n")
-	known = make([]Known, 0, c.lines)
+	tracked = make([]Tracked, 0, c.lines)
 	index = make(map[task.ID]int, c.lines)
 	for line := range strings.Lines(text) {
-		k, ok := parseKnown(line)
+		k, ok := parseTracked(line)
 		if !ok {
 			c.damaged = true
 			continue
 		}
 		k.cached = true
 		if i, ok := index[k.ID]; ok {
-			known[i] = k
+			tracked[i] = k
 		} else {
-			index[k.ID] = len(known)
-			known = append(known, k)
+			index[k.ID] = len(tracked)
+			tracked = append(tracked, k)
 		}
 	}
-	return known, index, c, nil
+	return tracked, index, c, nil
 }
 
-// loadKnown returns the tasks with jobs, and the index of each: those of the cache, and those that
+// loadTracked returns the tasks with jobs, and the index of each: those of the cache, and those that
 // were started since it was written.
-func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
-	known, index, c, err := s.readCache()
+func (s *Store) loadTracked() ([]Tracked, map[task.ID]int, cache, error) {
+	tracked, index, c, err := s.readCache()
 	if err != nil {
 		return nil, nil, c, err
 	}
@@ -104,10 +104,10 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 	if err != nil {
 		return nil, nil, c, err
 	}
-	cached := len(known)
+	cached := len(tracked)
 	present := make([]bool, cached)
 	for _, id := range ids {
-		if i, ok := index[id]; ok && known[i].Job != "" {
+		if i, ok := index[id]; ok && tracked[i].Job != "" {
 			present[i] = true
 			continue
 		}
@@ -122,11 +122,11 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 			c.unread = append(c.unread, failure{id, err})
 			continue
 		}
-		known = append(known, r.known())
+		tracked = append(tracked, r.tracked())
 	}
 	at := 0
-	for i := range known {
-		k := known[i]
+	for i := range tracked {
+		k := tracked[i]
 		if i < cached && !present[i] {
 			if k.Job != "" {
 				c.stale = append(c.stale, k.ID)
@@ -137,28 +137,28 @@ func (s *Store) loadKnown() ([]Known, map[task.ID]int, cache, error) {
 			continue
 		}
 		if at != i {
-			known[at] = k
+			tracked[at] = k
 		}
 		index[k.ID] = at
 		at++
 	}
-	return known[:at], index, c, nil
+	return tracked[:at], index, c, nil
 }
 
-// saveKnown brings the cache up to date. It need not reach the disk: what is lost is found out and
+// saveTracked brings the cache up to date. It need not reach the disk: what is lost is found out and
 // reported again.
-func (s *Store) saveKnown(c cache, known []*Known, changes []Known) error {
+func (s *Store) saveTracked(c cache, tracked []*Tracked, changes []Tracked) error {
 	for _, id := range c.stale {
-		changes = append(changes, Known{ID: id})
+		changes = append(changes, Tracked{ID: id})
 	}
 	if len(changes) == 0 && !c.damaged {
 		return nil
 	}
-	path := filepath.Join(s.Dir, knownFile)
+	path := filepath.Join(s.Dir, trackedFile)
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
-	if c.damaged || c.lines+len(changes) > 2*len(known)+1000 {
-		for _, k := range known {
+	if c.damaged || c.lines+len(changes) > 2*len(tracked)+1000 {
+		for _, k := range tracked {
 			if err := encoder.Encode(k); err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ const statters = 16
 
 // measureOutputs records how large the output of each running task is, with one stat each: a turn
 // without changes needs nothing else of a task's files.
-func (s *Store) measureOutputs(known []Known) error {
+func (s *Store) measureOutputs(tracked []Tracked) error {
 	tasks, err := os.Open(filepath.Join(s.Dir, "tasks"))
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *Store) measureOutputs(known []Known) error {
 	defer tasks.Close()
 	dir := int(tasks.Fd())
 	var wg sync.WaitGroup
-	for part := range slices.Chunk(known, max(1, (len(known)+statters-1)/statters)) {
+	for part := range slices.Chunk(tracked, max(1, (len(tracked)+statters-1)/statters)) {
 		wg.Go(func() {
 			var info unix.Stat_t
 			for i := range part {

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// building is an environment that is being looked up or built. Its users wait together, and each may
+// pending is an environment that is being looked up or built. Its users wait together, and each may
 // give up before the others.
-type building struct {
+type pending struct {
 	done   chan struct{} // closed at the end
 	env    Environment
 	err    error
@@ -62,10 +62,10 @@ func (s *Store) Prepare(ctx context.Context, spec Spec, log io.Writer) (Environm
 }
 
 // begin starts a build. The store must be locked.
-func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer) *building {
-	b := &building{done: make(chan struct{}), log: &handedLog{to: log}}
+func (s *Store) begin(ctx context.Context, key string, spec Spec, log io.Writer) *pending {
+	b := &pending{done: make(chan struct{}), log: &handedLog{to: log}}
 	if s.underWay == nil {
-		s.underWay = map[string]*building{}
+		s.underWay = map[string]*pending{}
 	}
 	s.underWay[key] = b
 	ctx, b.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

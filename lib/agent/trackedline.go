@@ -8,24 +8,24 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// parseKnown reads a line of the cache. Each turn reads one for each of many thousand tasks, and
-// scanKnown can read most of them.
-func parseKnown(line string) (Known, bool) {
+// parseTracked reads a line of the cache. Each turn reads one for each of many thousand tasks, and
+// scanTracked can read most of them.
+func parseTracked(line string) (Tracked, bool) {
 	object, ok := strings.CutSuffix(line, "\n")
 	if !ok {
-		return Known{}, false // cut off
+		return Tracked{}, false // cut off
 	}
-	if k, ok := scanKnown(object); ok {
+	if k, ok := scanTracked(object); ok {
 		return k, true
 	}
-	var k Known
+	var k Tracked
 	err := json.Unmarshal([]byte(object), &k)
 	return k, err == nil && k.ID != ""
 }
 
-// scanKnown reads a JSON object as encoding/json writes a Known, but without escapes in strings.
+// scanTracked reads a JSON object as encoding/json writes a Tracked, but without escapes in strings.
 // The strings that it returns are slices of the object. It reports false for any other input.
-func scanKnown(object string) (k Known, ok bool) {
+func scanTracked(object string) (k Tracked, ok bool) {
 	rest, ok := strings.CutPrefix(object, "{")
 	for more := true; ok && more; {
 		var name, text string
