@@ -8,10 +8,10 @@ import (
 	"github.com/ponos-tools/ponos/lib/task"
 )
 
-// BenchmarkKnownLine compares scanKnown with encoding/json.
-func BenchmarkKnownLine(b *testing.B) {
+// BenchmarkTrackedLine compares scanTracked with encoding/json.
+func BenchmarkTrackedLine(b *testing.B) {
 	at := time.Date(2026, 11, 20, 18, 26, 0, 0, time.UTC)
-	line, err := json.Marshal(Known{
+	line, err := json.Marshal(Tracked{
 		ID: "0d192828-6e4f-4257-8361-95f67ef59391", Slug: "train-12", Process: "p1", Job: "123456", Attempt: 1,
 		Submitted: at, Since: at, Reported: task.Running, LogSize: 4096, Output: 4096,
 	})
@@ -23,14 +23,14 @@ func BenchmarkKnownLine(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		for range times {
-			if _, ok := scanKnown(string(line)); !ok {
+			if _, ok := scanTracked(string(line)); !ok {
 				b.Fatalf("not read: %s", line)
 			}
 		}
 		own += time.Since(began)
 		began = time.Now()
 		for range times {
-			var k Known
+			var k Tracked
 			if err := json.Unmarshal(line, &k); err != nil {
 				b.Fatal(err)
 			}
