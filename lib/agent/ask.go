@@ -22,7 +22,9 @@ func (a *Agent) asks(k *Tracked, job *runner.Job) bool {
 }
 
 // ask asks the queue for the state of a task, and ends its job if the task has ended.
-func (a *Agent) ask(ctx context.Context, d Dir, k Tracked, listed bool, patience <-chan struct{}) (after *Tracked, settled bool, err error) {
+func (a *Agent) ask(
+	ctx context.Context, d Dir, k Tracked, listed bool, patience <-chan struct{},
+) (after *Tracked, settled bool, err error) {
 	state, err := a.Queue.State(ctx, k.ID)
 	if forgotten(err) {
 		after, err = a.absent(d, k, listed)
