@@ -296,11 +296,22 @@ func (r *Runner) stray(ctx context.Context, name string, instances []vastai.Inst
 // created records the instance of an order, the order itself first: if this process is killed and the
 // instance vanishes, nothing else keeps the task from being ordered again.
 func (r *Runner) created(o *order, how string) error {
-	if err := errors.Join(r.save(o), r.journal(o, "created", 0)); err != nil {
+	o.Unnoted = true
+	if err := errors.Join(r.save(o), r.noteCreated(o)); err != nil {
 		return err
 	}
 	r.say(how, o)
-	return nil
+	return r.save(o)
+}
+
+// noteCreated enters the instance of an order in the journal, unless it has been.
+func (r *Runner) noteCreated(o *order) error {
+	if !o.Unnoted {
+		return nil
+	}
+	err := r.journal(o, "created", 0)
+	o.Unnoted = err != nil
+	return err
 }
 
 // settle processes one order.
@@ -335,6 +346,9 @@ func (r *Runner) settle(ctx context.Context, v *view, name, dir string) (runner.
 	}
 	if !o.Created.Before(v.begun()) || !o.Intent.IsZero() && !o.Intent.Before(v.begun()) {
 		return r.state(o, true), o.Instance != 0, nil // younger than the list
+	}
+	if err := r.noteCreated(o); err != nil {
+		return runner.Job{}, false, err
 	}
 	instances := v.byTask[name]
 	if err := r.sweep(ctx, v, o, instances); err != nil {

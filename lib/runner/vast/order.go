@@ -57,6 +57,7 @@ type order struct {
 	Held     time.Time `json:"held,omitzero"`
 
 	Instance int64     `json:"instance,omitempty"`
+	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
 	Created  time.Time `json:"created,omitzero"`
 	Found    time.Time `json:"found,omitzero"` // when it was found, if another process has created it
 	Ran      time.Time `json:"ran,omitzero"`   // when it was first seen running
@@ -348,6 +349,7 @@ type Entry struct {
 	Slug     string    `json:"slug,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Instance int64     `json:"instance,omitempty"`
+	Unnoted  bool      `json:"unnoted,omitempty"` // the journal may not have it
 	Machine  int64     `json:"machine,omitempty"`
 	GPU      string    `json:"gpu,omitempty"`
 	Price    float64   `json:"dollars_per_hour,omitempty"`

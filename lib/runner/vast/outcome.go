@@ -136,7 +136,7 @@ func (r *Runner) finish(o *order, e end) error {
 		e.Estimated += o.estimate(e.At)
 	}
 	o.End = &e
-	if err := r.journal(o, "ended", 0); err != nil {
+	if err := errors.Join(r.noteCreated(o), r.journal(o, "ended", 0)); err != nil {
 		o.End = nil // it is found again
 		return err
 	}
