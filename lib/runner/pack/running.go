@@ -86,7 +86,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	if err != nil || t != r.ticket || Cancelled(r.dir, t.Key) || w.cancelled(name) {
 		return false, err // it belongs to another pilot now, or is gone
 	}
-	output, err := os.OpenFile(filepath.Join(r.dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	output, err := runner.OpenOutput(r.dir)
 	if err != nil {
 		return false, err
 	}

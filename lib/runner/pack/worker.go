@@ -321,19 +321,19 @@ func (w *worker) killAll() error {
 // fill starts tasks while there is room: first those that the pilot had before it was requeued, then
 // the oldest pending ones. Late says that some need more time than is left.
 func (w *worker) fill() (late bool, err error) {
-	mine := w.mine
+	mine, full := w.mine, false
 	w.mine = nil
 	for _, name := range mine {
 		_, t, ok := parseTaken(name)
 		switch {
 		case !ok:
 		case !w.node.HasRoom(need(t)):
-			w.mine = append(w.mine, name)
+			w.mine, full = append(w.mine, name), true
 		default:
 			w.run(name, t)
 		}
 	}
-	if w.node.Free().CPUs == 0 {
+	if full || w.node.Free().CPUs == 0 {
 		return false, nil
 	}
 	waiting, err := names(filepath.Join(w.dir, waitingDir))
