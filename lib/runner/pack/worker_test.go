@@ -377,6 +377,42 @@ func TestInheritedTaskThatNeedsMuch(t *testing.T) {
 	}
 }
 
+// What keeps a task from beginning is reported when it changes, and not at each try.
+func TestFailedStartsAreReportedOnce(t *testing.T) {
+	p := newPilot(t, Pilot{Linger: time.Minute})
+	p.add("a", Ticket{}, "touch ../ran")
+	note := filepath.Join(p.dir.Task("a"), ticketFile)
+	if err := errors.Join(os.Rename(note, note+".kept"), os.Mkdir(note, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	asked := 0
+	p.ends = func() time.Time {
+		switch asked++; asked {
+		case 40:
+			if err := os.Remove(note); err != nil {
+				t.Error(err)
+			}
+		case 80:
+			if err := os.Rename(note+".kept", note); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(p.dir.Tasks, "ran")); err == nil {
+			stop()
+		}
+		return clock.Now().Add(time.Hour)
+	}
+	var out bytes.Buffer
+	if err := work(ctx, p.dir.Class("c"), &out, p.end, 50*time.Millisecond); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if got := strings.Count(out.String(), "pilot 7: task a: "); got != 2 {
+		t.Errorf("%d reports, want 2: %s", got, out.String())
+	}
+}
+
 // When the process that watches a pilot is gone, Slurm is about to kill the pilot: it does not wait for
 // its tasks to end by themselves.
 func TestAbandoned(t *testing.T) {
