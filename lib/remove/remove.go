@@ -48,7 +48,7 @@ func around(path string, mounted []string) (err error) {
 	if !slices.ContainsFunc(mounted, func(m string) bool { return strings.HasPrefix(m, path+"/") }) {
 		return settled(path)
 	}
-	_ = os.Chmod(path, 0o700) // fails for another user's
+	_ = os.Chmod(path, 0o700) //nolint:gosec // a directory; it fails for that of another user
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
