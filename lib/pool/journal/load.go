@@ -71,10 +71,13 @@ type History struct {
 	entries []Entry // by number
 	// variants has the variants in which tasks ran last, unless that was the first.
 	variants map[int64]int
-	byText   map[uint64][]int64
-	workers  []knownWorker
-	plain    bool              // hashes are of commands without quotes
-	current  map[string]uint16 // the worker of a node
+	// deaths counts how often in a row a task was handed out and its scheduler ended without the end of
+	// the attempt, before the last time.
+	deaths  map[int64]int
+	byText  map[uint64][]int64
+	workers []knownWorker
+	plain   bool              // hashes are of commands without quotes
+	current map[string]uint16 // the worker of a node
 }
 
 // Get returns what is known of a task.
@@ -101,6 +104,15 @@ func (h *History) Variant(seq int64) int {
 		return 0
 	}
 	return h.variants[seq]
+}
+
+// Deaths is how often in a row a task was handed out before its scheduler died, as far as is known: no
+// end of the attempt was recorded.
+func (h *History) Deaths(seq int64) int {
+	if h.Get(seq).State != Started {
+		return 0
+	}
+	return h.deaths[seq] + 1
 }
 
 // Last is the highest number that a task has had.
@@ -221,6 +233,12 @@ func (h *History) add(r *Record) error {
 	case Send:
 		return parseSeqs(r.Tasks, func(seq int64) {
 			e := h.at(seq)
+			if e.State == Started {
+				if h.deaths == nil {
+					h.deaths = map[int64]int{}
+				}
+				h.deaths[seq]++
+			}
 			if e.State != OK {
 				e.State, e.Worker = Started, h.current[r.Node]
 			}
@@ -228,6 +246,7 @@ func (h *History) add(r *Record) error {
 			h.ran(seq, r.Variant)
 		})
 	case Try:
+		delete(h.deaths, r.Seq)
 		e := h.at(r.Seq)
 		e.Attempt = max(e.Attempt, r.Attempt)
 		if e.State == Started {
@@ -235,6 +254,7 @@ func (h *History) add(r *Record) error {
 		}
 		h.hash(e, r.Hash)
 	case End:
+		delete(h.deaths, r.Seq)
 		e := h.at(r.Seq)
 		e.Attempt = max(e.Attempt, r.Attempt)
 		switch {
