@@ -71,9 +71,11 @@ type History struct {
 	entries []Entry // by number
 	// variants has the variants in which tasks ran last, unless that was the first.
 	variants map[int64]int
-	// deaths counts how often in a row a task was handed out and its scheduler ended without the end of
-	// the attempt, before the last time.
+	// deaths counts how often in a row a task was handed out before its scheduler died, without the last
+	// time.
 	deaths  map[int64]int
+	session string          // of the last scheduler
+	stopped map[string]bool // the sessions of schedulers that have not died
 	byText  map[uint64][]int64
 	workers []knownWorker
 	plain   bool              // hashes are of commands without quotes
@@ -109,10 +111,16 @@ func (h *History) Variant(seq int64) int {
 // Deaths is how often in a row a task was handed out before its scheduler died, as far as is known: no
 // end of the attempt was recorded.
 func (h *History) Deaths(seq int64) int {
-	if h.Get(seq).State != Started {
+	e := h.Get(seq)
+	if e.State != Started || !h.died(&e) {
 		return 0
 	}
 	return h.deaths[seq] + 1
+}
+
+// died reports whether the scheduler that has handed out a task has died.
+func (h *History) died(e *Entry) bool {
+	return e.Worker == 0 || !h.stopped[h.workers[e.Worker-1].Session]
 }
 
 // Last is the highest number that a task has had.
@@ -228,16 +236,25 @@ func (h *History) add(r *Record) error {
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
+		h.session = r.Session
+	case Stop:
+		if h.stopped == nil {
+			h.stopped = map[string]bool{}
+		}
+		h.stopped[h.session] = true
 	case Node:
 		h.node(r)
 	case Send:
 		return parseSeqs(r.Tasks, func(seq int64) {
 			e := h.at(seq)
-			if e.State == Started {
+			switch {
+			case e.State == Started && h.died(e):
 				if h.deaths == nil {
 					h.deaths = map[int64]int{}
 				}
 				h.deaths[seq]++
+			case e.State == Started:
+				delete(h.deaths, seq)
 			}
 			if e.State != OK {
 				e.State, e.Worker = Started, h.current[r.Node]
