@@ -182,7 +182,7 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 		return err
 	}
 	published, err := os.Stat(a.Transfers.Artifacts(process, d.id))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Lasting(err) {
 		return err
 	}
 	for _, name := range []string{"current", string(d.id)} {
@@ -207,7 +207,7 @@ func (a *Agent) publishOwn(
 	switch {
 	case err == nil && !os.SameFile(info, published):
 		tell("%q is not published: it is neither the link of the agent nor a directory", own)
-	case err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err):
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Lasting(err):
 		return err
 	}
 	return nil

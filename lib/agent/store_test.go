@@ -287,6 +287,42 @@ func TestFinishWithWhatATaskHasLeft(t *testing.T) {
 	}
 }
 
+// A task ends although something is still mounted in its working directory. What is mounted stays.
+func TestFinishWithAMount(t *testing.T) {
+	s := testStore(t)
+	d, err := s.Create("a")
+	mount := filepath.Join(d.file(workDir), "mount")
+	if err = errors.Join(err, os.MkdirAll(mount, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
+		t.Skipf("mounting a file system takes root: %v", err)
+	}
+	now := filepath.Join(s.done("a").file(workDir), "mount")
+	defer syscall.Unmount(mount, syscall.MNT_DETACH)
+	defer syscall.Unmount(now, syscall.MNT_DETACH)
+	if err := os.WriteFile(filepath.Join(mount, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left, err := s.Finish("a")
+	if err != nil || left == nil || !strings.HasSuffix(left.Error(), "/tasks/a/work/mount: a file system is mounted there") {
+		t.Errorf("%v, %v", left, err)
+	}
+	later := clock.Now().Add(time.Minute)
+	if err := s.Prune(later); err == nil || !strings.HasSuffix(err.Error(), "/done/a/work/mount: a file system is mounted there") {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(now, "file")); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(syscall.Unmount(now, 0), s.Prune(later)); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(s.Dir, "done")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // That a task was submitted is known until it has ended, whatever becomes of its directory.
 func TestSubmitted(t *testing.T) {
 	s := testStore(t)

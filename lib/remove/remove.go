@@ -3,9 +3,12 @@
 package remove
 
 import (
+	"cmp"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,9 +20,63 @@ const (
 	interval = 100 * time.Millisecond
 )
 
-// All removes a file or a directory tree. It follows no links. If something cannot be removed, the
-// rest is, and the error is about one of those that remain.
-func All(path string) (err error) {
+// All removes a file or a directory tree. It follows no links, and does not enter what is mounted in
+// the tree. If something cannot be removed, the rest is, and the error is about one of those that
+// remain.
+func All(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() || filepath.Base(path) == "." { // which it refuses
+		return os.RemoveAll(path)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return err
+	}
+	return around(real, mounts())
+}
+
+var errMounted = errors.New("a file system is mounted there")
+
+// around removes what is not mounted.
+func around(path string, mounted []string) (err error) {
+	if slices.Contains(mounted, path) {
+		return &fs.PathError{Op: "remove", Path: path, Err: errMounted}
+	}
+	if !slices.ContainsFunc(mounted, func(m string) bool { return strings.HasPrefix(m, path+"/") }) {
+		return settled(path)
+	}
+	_ = os.Chmod(path, 0o700) //nolint:gosec // a directory; it fails for that of another user
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		err = cmp.Or(around(filepath.Join(path, name), mounted), err)
+	}
+	return err
+}
+
+// mounts returns where file systems are mounted; none where that is not known.
+func mounts() (paths []string) {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			paths = append(paths, unescape.Replace(fields[4]))
+		}
+	}
+	return paths
+}
+
+// unescape reverts what the kernel does to paths in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// settled removes a tree to which a process may still write for a moment.
+func settled(path string) (err error) {
 	for range tries {
 		if err = all(path); !errors.Is(err, syscall.ENOTEMPTY) {
 			return err
@@ -34,7 +91,7 @@ func all(path string) error {
 		return nil
 	}
 	// Whatever the first error is, directories without permissions may keep others from being removed.
-	unlock(filepath.Clean(path))
+	unlock(path)
 	return os.RemoveAll(path)
 }
 

@@ -130,6 +130,45 @@ func TestAllOfALink(t *testing.T) {
 	}
 }
 
+// What is mounted in a tree is not part of it: it may be a file system of another machine.
+func TestAllAroundAMount(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	tree := filepath.Join(link, "tree")
+	mount := filepath.Join(tree, "a", "a mount")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Symlink(".", link))
+	must(errors.Join(os.MkdirAll(mount, 0o700), os.MkdirAll(filepath.Join(tree, "b", "c"), 0o700), os.MkdirAll(filepath.Join(tree, "a", "a m"), 0o700)))
+	if err := syscall.Mount("none", mount, "tmpfs", 0, ""); err != nil {
+		t.Skipf("mounting a file system takes root: %v", err)
+	}
+	defer syscall.Unmount(mount, syscall.MNT_DETACH)
+	must(os.WriteFile(filepath.Join(mount, "file"), nil, 0o600))
+	must(os.Chmod(filepath.Join(tree, "a"), 0o500))
+	for range 2 {
+		if err := All(tree); err == nil || !strings.HasSuffix(err.Error(), "/tree/a/a mount: a file system is mounted there") {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(filepath.Join(mount, "file")); err != nil {
+			t.Error(err)
+		}
+		left, err := os.ReadDir(tree)
+		if below, _ := os.ReadDir(filepath.Join(tree, "a")); err != nil || len(left) != 1 || len(below) != 1 {
+			t.Errorf("%v, %v, %v", left, below, err)
+		}
+	}
+	must(syscall.Unmount(mount, 0))
+	must(All(tree))
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 // TestRemoveWhileWritten removes a directory in which others make files without a
 // pause, for a while.
 func TestRemoveWhileWritten(t *testing.T) {

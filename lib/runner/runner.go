@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/task"
@@ -230,3 +232,23 @@ const (
 
 // Output is the file in a task's directory that the output of its jobs goes to.
 const Output = "job.out"
+
+// OpenOutput opens Output for appending. What an earlier start of the task has put in its place is
+// removed: opening a pipe would block, and a link leads elsewhere.
+func OpenOutput(dir string) (*os.File, error) {
+	path := filepath.Join(dir, Output)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, err
+		}
+	}
+	// A process of the task may be faster.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.SetNonblock(int(f.Fd()), false); err != nil { // or the task would inherit it
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -4,6 +4,7 @@ package transfer
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -78,19 +79,23 @@ func (s *Store) FetchArtifacts(ctx context.Context, parent task.Parent, dir stri
 		return defectf("parent %s has %d artifacts, more than %d", parent.ID, len(list), maxArtifacts)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return unfit(err)
+	}
+	root, err := os.OpenRoot(dir) // in which the parent may have left links to elsewhere
+	if err != nil {
 		return err
 	}
+	defer root.Close()
 	for _, artifact := range list {
-		name := filepath.FromSlash(artifact.Path)
-		if !filepath.IsLocal(name) {
+		name := filepath.Clean(filepath.FromSlash(artifact.Path))
+		if !filepath.IsLocal(artifact.Path) || name == "." {
 			return defectf("artifact %q of parent %s leads out of its directory", task.Clean(artifact.Path), parent.ID)
 		}
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == artifact.Size {
+		if info, err := root.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() == artifact.Size {
 			continue
 		}
 		say("downloading artifact %s of parent %s", task.Clean(artifact.Path), parent.ID)
-		err := download(path, func(f *os.File) error { return s.Queue.GetArtifact(ctx, parent.ID, artifact, f) })
+		err := download(root, name, func(f *os.File) error { return s.Queue.GetArtifact(ctx, parent.ID, artifact, f) })
 		if err != nil {
 			return fmt.Errorf("artifact %q of parent %s: %w", task.Clean(artifact.Path), parent.ID, err)
 		}
@@ -101,7 +106,8 @@ func (s *Store) FetchArtifacts(ctx context.Context, parent task.Parent, dir stri
 // FetchFile downloads a model or data set, once for all tasks that need it. An archive is
 // unpacked. It returns the paths of its files.
 func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format string, args ...any)) ([]string, error) {
-	if f.Name == "" || f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, "\x00\n") {
+	reserved := []string{"", ".", "..", lockFile, unpackedDir, unpackedDir + ".new"}
+	if f.Name != filepath.Base(f.Name) || slices.Contains(reserved, f.Name) || strings.ContainsAny(f.Name, "\x00\n") {
 		return nil, defectf("file %q: not a plain file name", task.Clean(f.Name))
 	}
 	// The signature in a presigned URL changes from task to task, the object does not.
@@ -121,13 +127,18 @@ func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format stri
 	}
 	defer l.Close()
 	_ = clock.Touch(dir) // it was used
-	unpacked := filepath.Join(dir, ".unpacked")
+	unpacked := filepath.Join(dir, unpackedDir)
 	if paths, err := listDir(unpacked); err == nil {
 		return paths, nil
 	}
 	if _, err := os.Stat(path); err != nil {
 		say("downloading %s", task.Clean(f.Name))
-		if err := download(path, func(to *os.File) error { return s.Queue.GetFile(ctx, f, to) }); err != nil {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		if err := download(root, f.Name, func(to *os.File) error { return s.Queue.GetFile(ctx, f, to) }); err != nil {
 			return nil, fmt.Errorf("file %q: %w", task.Clean(f.Name), err)
 		}
 	}
@@ -157,8 +168,14 @@ func (s *Store) FetchFile(ctx context.Context, f task.File, say func(format stri
 	return listDir(unpacked)
 }
 
+// Names beside the file of a model or data set.
+const (
+	lockFile    = ".lock"
+	unpackedDir = ".unpacked" // if it is an archive
+)
+
 // filesLock is the lock of a model or data set.
-func filesLock(dir string) string { return filepath.Join(dir, ".lock") }
+func filesLock(dir string) string { return filepath.Join(dir, lockFile) }
 
 // listDir lists the paths in a directory.
 func listDir(dir string) ([]string, error) {
@@ -175,25 +192,39 @@ func listDir(dir string) ([]string, error) {
 
 // download creates a file atomically: it is complete or absent. Its temporary name is not one of
 // renameio: Publish must tell what is unfinished from an artifact.
-func download(path string, get func(*os.File) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+func download(root *os.Root, name string, get func(*os.File) error) error {
+	dir := filepath.Dir(name)
+	if err := root.MkdirAll(dir, 0o700); err != nil {
+		return unfit(err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
+	temporary := filepath.Join(dir, downloadPrefix+rand.Text())
+	f, err := root.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return unfit(err)
 	}
 	err = get(f)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = unfit(root.Rename(temporary, name))
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, root.Remove(temporary))
 	}
 	return nil
+}
+
+// downloadPrefix begins the names of unfinished downloads.
+const downloadPrefix = ".download-"
+
+// unfit marks an error as a defect if a file can never have a place: its name is too long, or that of a
+// directory, or leads through a file or out of the directory.
+func unfit(err error) error {
+	if err == nil || errors.Is(err, fs.ErrPermission) || !Lasting(err) && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return &DefectError{err}
 }
 
 // Publish publishes the files in a task's artifact directory, as PublishFrom does.
@@ -209,7 +240,7 @@ func (s *Store) PublishFrom(ctx context.Context, dir string, id task.ID, tell fu
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case err != nil && Unpublishable(err):
+	case err != nil && Lasting(err):
 		tell("the directory of the artifacts is not published: %v", err)
 		return nil
 	case err != nil:
@@ -253,9 +284,9 @@ func openRoot(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// Unpublishable reports whether an error is due to a file, so that it stays. All other errors of file
+// Lasting reports whether an error is due to a file, so that it stays. All other errors of file
 // systems may pass.
-func Unpublishable(err error) bool {
+func Lasting(err error) bool {
 	var number syscall.Errno
 	if !errors.As(err, &number) {
 		return true // of os.Root: the file is out of the directory
@@ -314,7 +345,7 @@ func (p *publication) directory(ctx context.Context, name string) error {
 			err = p.passing(path, err)
 		case info.IsDir():
 			err = p.directory(ctx, path)
-		case info.Mode().IsRegular() && !strings.HasPrefix(base, ".download-"):
+		case info.Mode().IsRegular() && !strings.HasPrefix(base, downloadPrefix):
 			err = p.file(ctx, path)
 		}
 		if err != nil || p.seen > maxArtifacts {
@@ -330,7 +361,7 @@ func (p *publication) passing(name string, err error) error {
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return nil
-	case Unpublishable(err):
+	case Lasting(err):
 		p.refuse(name, err)
 		return nil
 	}

@@ -119,6 +119,29 @@ func TestFetchArtifacts(t *testing.T) {
 	}
 }
 
+// An artifact that has no place in its directory is an error of the task: another try cannot help, and
+// none is written outside.
+func TestFetchArtifactsWithoutAPlace(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, name := range []string{"link/x", ".", "file/x", "directory", long, long + "/x", "file/../../x"} {
+		q := &fake{artifacts: map[string]string{name: "1"}}
+		s := &Store{Queue: q, Processes: t.TempDir()}
+		dir, outside := s.Artifacts("p1", "parent"), t.TempDir()
+		err := errors.Join(
+			os.MkdirAll(filepath.Join(dir, "directory", "sub"), 0o700), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600),
+			os.Symlink(outside, filepath.Join(dir, "link")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.FetchArtifacts(t.Context(), task.Parent{ID: "parent"}, dir, say); !errors.As(err, new(*DefectError)) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if got := append(names(t, dir), names(t, outside)...); !slices.Equal(got, []string{"file"}) {
+			t.Errorf("%q: %q are left", name, got)
+		}
+	}
+}
+
 func TestFetchFile(t *testing.T) {
 	q := &fake{file: []byte("model")}
 	s := &Store{Queue: q, Dir: t.TempDir()}
@@ -136,7 +159,7 @@ func TestFetchFile(t *testing.T) {
 	if _, err := s.FetchFile(t.Context(), task.File{Name: "m.bin", URL: "https://x/m.bin", Version: "v2"}, say); err != nil || len(q.fetched) != 2 {
 		t.Errorf("%v: another version was not fetched", err)
 	}
-	for _, bad := range []string{"", ".", "..", "a/b", "a\n"} {
+	for _, bad := range []string{"", ".", "..", "a/b", "a\n", ".lock", ".unpacked", ".unpacked.new", strings.Repeat("x", 300)} {
 		if _, err := s.FetchFile(t.Context(), task.File{Name: bad, URL: "https://x"}, say); !errors.As(err, new(*DefectError)) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -328,7 +351,7 @@ func TestPublishWithoutFileDescriptors(t *testing.T) {
 }
 
 // What a file system says in trouble is retried. What is wrong with a file is not: it stays so.
-func TestUnpublishable(t *testing.T) {
+func TestLasting(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +370,7 @@ func TestUnpublishable(t *testing.T) {
 		{syscall.EACCES, true}, {syscall.EPERM, true}, {syscall.ELOOP, true}, {syscall.ENXIO, true},
 		{syscall.ENOTDIR, true}, {syscall.ENAMETOOLONG, true}, {escapes, true}, {errNotDirectory, true},
 	} {
-		if err := error(&os.PathError{Op: "openat", Path: "a", Err: tt.err}); Unpublishable(err) != tt.want {
+		if err := error(&os.PathError{Op: "openat", Path: "a", Err: tt.err}); Lasting(err) != tt.want {
 			t.Errorf("%v: %v", tt.err, !tt.want)
 		}
 	}

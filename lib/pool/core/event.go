@@ -28,6 +28,8 @@ type Past struct {
 	Seconds float64
 	// Variant is the way in which it ran last, from 0 on.
 	Variant int
+	// Deaths is how often in a row it was handed out before its scheduler died.
+	Deaths int
 }
 
 // PastState is how far a task has come in earlier runs.

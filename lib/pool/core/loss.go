@@ -390,7 +390,7 @@ func (c *Core) rerunOne(w *Worker, a *attempt, begun int) {
 	r.Variant = t.Chosen()
 	switch {
 	case a.before: // nothing more is known of it
-		c.ready(t)
+		c.readyAgain(t)
 	case !a.begun():
 		c.stats.attempts--
 		c.do(Tried{Task: t, Result: r})

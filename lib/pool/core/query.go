@@ -315,7 +315,7 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		case kept != nil && kept != t && slices.Contains(keptNodes, w.n):
 			why = fmt.Sprintf("kept free for task %d, which is before it", kept.Seq)
 		case t.Company > 0 && w.n.Running() >= int(t.Company):
-			why = fmt.Sprintf("has others running: a worker died when it ran, so at most %d run beside it", t.Company-1)
+			why = fmt.Sprintf("has others running: a worker or the scheduler died when it ran, so at most %d run beside it", t.Company-1)
 		case t.Avoid != nil && t.Avoid.Name == w.n.Name:
 			why = "it failed there"
 		default:

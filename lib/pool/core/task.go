@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -33,9 +34,24 @@ func (c *Core) read(in Input) {
 		c.refuseTwin(t)
 		return
 	}
+	t.Losses = int16(min(in.Past.Deaths, math.MaxInt16))
 	if !c.ofOrphan(t, in.Past) {
-		c.ready(t)
+		c.readyAgain(t)
 	}
+}
+
+// readyAgain queues a task of an earlier run, unless the scheduler has died too often when it was handed
+// out: it may be what kills it. The last time, it runs alone, so that no other is suspected with it.
+func (c *Core) readyAgain(t *pool.Task) {
+	n := int(t.Losses)
+	if n > c.LostRetries {
+		c.leftFor(t, fmt.Sprintf("the scheduler died the last %s that it was handed out; --lost-retries %d runs it again", times(n), n))
+		return
+	}
+	if n > 0 && n == c.LostRetries {
+		t.Company = 1
+	}
+	c.ready(t)
 }
 
 // skip leaves out a task that has ended in an earlier run.

@@ -213,6 +213,37 @@ func FuzzReadJoblog(f *testing.F) {
 }
 
 // How long tasks took is kept to about a tenth.
+// A scheduler that dies leaves tasks without an end. How often in a row is known for each of them.
+func TestDeaths(t *testing.T) {
+	h, err := Read(strings.NewReader(`{"k":"begin"}
+{"k":"send","node":"n","attempt":1,"tasks":"1-5"}
+{"k":"begin"}
+{"k":"send","node":"n","attempt":2,"tasks":"1-4"}
+{"k":"end","seq":2,"attempt":2,"what":"failed"}
+{"k":"try","seq":3,"attempt":2,"what":"lost"}
+{"k":"send","node":"n","attempt":3,"tasks":"3"}
+{"k":"try","seq":4,"attempt":2,"what":"stopped"}
+{"k":"begin"}
+{"k":"send","node":"n","attempt":3,"tasks":"1"}
+{"k":"begin","session":"s4"}
+{"k":"node","what":"up","node":"n","worker":{"session":"s4","node":"n"}}
+{"k":"send","node":"n","attempt":4,"tasks":"1,6-7"}
+{"k":"stop"}
+{"k":"begin","session":"s5"}
+{"k":"node","what":"up","node":"n","worker":{"session":"s5","node":"n"}}
+{"k":"send","node":"n","attempt":2,"tasks":"5-6"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// That of session 4 has not died: 1 and 7 may still run on a node that it could not reach.
+	for seq, want := range []int{0, 0, 0, 1, 0, 2, 1, 0, 0} {
+		if got := h.Deaths(int64(seq)); got != want {
+			t.Errorf("task %d: %d, want %d", seq, got, want)
+		}
+	}
+}
+
 func TestSecondsOfTasks(t *testing.T) {
 	var text strings.Builder
 	want := []float64{0, 0.0001, 0.03, 1.5, 600, 86400, 30 * 86400}

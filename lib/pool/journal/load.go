@@ -71,10 +71,15 @@ type History struct {
 	entries []Entry // by number
 	// variants has the variants in which tasks ran last, unless that was the first.
 	variants map[int64]int
-	byText   map[uint64][]int64
-	workers  []knownWorker
-	plain    bool              // hashes are of commands without quotes
-	current  map[string]uint16 // the worker of a node
+	// deaths counts how often in a row a task was handed out before its scheduler died, without the last
+	// time.
+	deaths  map[int64]int
+	session string          // of the last scheduler
+	stopped map[string]bool // the sessions of schedulers that have not died
+	byText  map[uint64][]int64
+	workers []knownWorker
+	plain   bool              // hashes are of commands without quotes
+	current map[string]uint16 // the worker of a node
 }
 
 // Get returns what is known of a task.
@@ -101,6 +106,21 @@ func (h *History) Variant(seq int64) int {
 		return 0
 	}
 	return h.variants[seq]
+}
+
+// Deaths is how often in a row a task was handed out before its scheduler died, as far as is known: no
+// end of the attempt was recorded.
+func (h *History) Deaths(seq int64) int {
+	e := h.Get(seq)
+	if e.State != Started || !h.died(&e) {
+		return 0
+	}
+	return h.deaths[seq] + 1
+}
+
+// died reports whether the scheduler that has handed out a task has died.
+func (h *History) died(e *Entry) bool {
+	return e.Worker == 0 || !h.stopped[h.workers[e.Worker-1].Session]
 }
 
 // Last is the highest number that a task has had.
@@ -216,11 +236,26 @@ func (h *History) add(r *Record) error {
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
+		h.session = r.Session
+	case Stop:
+		if h.stopped == nil {
+			h.stopped = map[string]bool{}
+		}
+		h.stopped[h.session] = true
 	case Node:
 		h.node(r)
 	case Send:
 		return parseSeqs(r.Tasks, func(seq int64) {
 			e := h.at(seq)
+			switch {
+			case e.State == Started && h.died(e):
+				if h.deaths == nil {
+					h.deaths = map[int64]int{}
+				}
+				h.deaths[seq]++
+			case e.State == Started:
+				delete(h.deaths, seq)
+			}
 			if e.State != OK {
 				e.State, e.Worker = Started, h.current[r.Node]
 			}
@@ -228,6 +263,7 @@ func (h *History) add(r *Record) error {
 			h.ran(seq, r.Variant)
 		})
 	case Try:
+		delete(h.deaths, r.Seq)
 		e := h.at(r.Seq)
 		e.Attempt = max(e.Attempt, r.Attempt)
 		if e.State == Started {
@@ -235,6 +271,7 @@ func (h *History) add(r *Record) error {
 		}
 		h.hash(e, r.Hash)
 	case End:
+		delete(h.deaths, r.Seq)
 		e := h.at(r.Seq)
 		e.Attempt = max(e.Attempt, r.Attempt)
 		switch {

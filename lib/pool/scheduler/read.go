@@ -163,7 +163,11 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 			fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, journal.Command(t), t.Seq),
 			"the list has changed: use --resume-by text, or --force-resume if the change is intended")
 	}
-	return core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds(), Variant: s.History.Variant(t.Seq)}, nil
+	past := core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds(), Variant: s.History.Variant(t.Seq)}
+	if !s.Elastic { // else the jobs of schedulers may end at any time
+		past.Deaths = s.History.Deaths(t.Seq)
+	}
+	return past, nil
 }
 
 // inputEnded is called when nothing more is read, for now.

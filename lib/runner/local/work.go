@@ -205,7 +205,7 @@ func runJob(root, dir string, takes Resources, slot *lock.Lock) (begun bool, err
 	if owner, err := runner.ReadOwner(dir, t.Attempt); err != nil || owner == t.Job {
 		return false, err // it has begun before and was killed: it is not run a second time
 	}
-	output, err := os.OpenFile(filepath.Join(dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	output, err := runner.OpenOutput(dir)
 	if err != nil {
 		return false, err
 	}

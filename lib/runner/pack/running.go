@@ -51,13 +51,16 @@ func (w *worker) run(name string, t Ticket) {
 	n, _, _ := parseTaken(name)
 	r := &running{ticket: t, job: w.id + "." + strconv.Itoa(n), dir: filepath.Join(w.Tasks, string(t.Task))}
 	started, err := w.start(r, name)
+	if err == nil {
+		delete(w.problems, name)
+	}
 	switch _, lost := os.Lstat(filepath.Join(w.dir, takenDir, w.id, name)); {
 	case started:
 	case err == nil:
 		w.drop(name)
 	case errors.Is(lost, fs.ErrNotExist) && w.reachable(): // the agent has moved the directory
 	default:
-		fmt.Fprintf(w.out, "pilot %s: task %s: %v\n", w.id, t.Task, err)
+		w.report(name, fmt.Sprintf("task %s: ", t.Task), err)
 		w.mine = append(w.mine, name)
 	}
 }
@@ -86,7 +89,7 @@ func (w *worker) start(r *running, name string) (started bool, err error) {
 	if err != nil || t != r.ticket || Cancelled(r.dir, t.Key) || w.cancelled(name) {
 		return false, err // it belongs to another pilot now, or is gone
 	}
-	output, err := os.OpenFile(filepath.Join(r.dir, runner.Output), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	output, err := runner.OpenOutput(r.dir)
 	if err != nil {
 		return false, err
 	}

@@ -65,13 +65,18 @@ type worker struct {
 	had     map[string]bool     // all of these, also those that have run
 	running map[*running]string // by the names of their tickets
 	ended   chan *running
+	// problems are the errors that were reported last, by what they are of.
+	problems map[string]string
 	// settling counts ends that are being recorded.
 	settling sync.WaitGroup
 }
 
 // work runs the tasks of a pilot. It asks for the end of its job at intervals of ask.
 func work(ctx context.Context, dir string, out io.Writer, end func(context.Context, string) (time.Time, error), ask time.Duration) error {
-	w := &worker{dir: dir, out: out, id: os.Getenv("SLURM_JOB_ID"), running: map[*running]string{}, ended: make(chan *running)}
+	w := &worker{
+		dir: dir, out: out, id: os.Getenv("SLURM_JOB_ID"),
+		running: map[*running]string{}, ended: make(chan *running), problems: map[string]string{},
+	}
 	if w.id == "" || strings.Trim(w.id, "0123456789") != "" {
 		return errors.New("a pilot runs in a job of Slurm: invalid SLURM_JOB_ID")
 	}
@@ -231,25 +236,18 @@ func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
 	looked := idle
-	held := "" // why no task begins
 	for {
 		later, err := w.inherit(w.restart * maxTaken)
-		if err != nil {
-			fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
-		}
+		w.report("tickets", "", err)
 		if later > 0 && ctx.Err() == nil { // for Slurm, the pilot does not run on this node
 			return errors.Join(errors.New("the job has ended or was requeued, although this process still ran"), w.killAll())
 		}
 		late := false // pending tasks need more time than the pilot has left
-		if err := w.supersede(); err != nil {
-			if text := err.Error(); text != held {
-				fmt.Fprintf(w.out, "pilot %s: no task begins while an earlier start may still run: %s\n", w.id, text)
-				held = text
-			}
-		} else if ctx.Err() == nil {
-			if late, err = w.fill(); err != nil {
-				fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
-			}
+		err = w.supersede()
+		w.report("start", "no task begins while an earlier start may still run: ", err)
+		if err == nil && ctx.Err() == nil {
+			late, err = w.fill()
+			w.report("waiting", "", err)
 		}
 		if len(w.running) > 0 {
 			idle = clock.Now()
@@ -295,6 +293,19 @@ func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 	}
 }
 
+// report prints an error that may pass, when it has changed; nil: it has passed.
+func (w *worker) report(of, prefix string, err error) {
+	if err == nil {
+		delete(w.problems, of)
+		return
+	}
+	text := prefix + err.Error()
+	if w.problems[of] != text {
+		fmt.Fprintf(w.out, "pilot %s: %s\n", w.id, text)
+		w.problems[of] = text
+	}
+}
+
 // abandon ends a pilot whose other process is gone. For Slurm, the job has ended with that: it kills
 // this process at any moment, but without cgroups it does not find the tasks.
 func (w *worker) abandon() error {
@@ -321,19 +332,19 @@ func (w *worker) killAll() error {
 // fill starts tasks while there is room: first those that the pilot had before it was requeued, then
 // the oldest pending ones. Late says that some need more time than is left.
 func (w *worker) fill() (late bool, err error) {
-	mine := w.mine
+	mine, full := w.mine, false
 	w.mine = nil
 	for _, name := range mine {
 		_, t, ok := parseTaken(name)
 		switch {
 		case !ok:
 		case !w.node.HasRoom(need(t)):
-			w.mine = append(w.mine, name)
+			w.mine, full = append(w.mine, name), true
 		default:
 			w.run(name, t)
 		}
 	}
-	if w.node.Free().CPUs == 0 {
+	if full || w.node.Free().CPUs == 0 {
 		return false, nil
 	}
 	waiting, err := names(filepath.Join(w.dir, waitingDir))

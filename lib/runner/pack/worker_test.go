@@ -5,12 +5,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -300,6 +303,113 @@ func TestRequeuedOnAFullDisk(t *testing.T) {
 	}
 	if want := "pilot 7: no task begins while an earlier start may still run: "; strings.Count(out.String(), want) != 1 {
 		t.Errorf("want one %q: %s", want, out.String())
+	}
+}
+
+// What an earlier start of a task has put in the place of its output keeps its pilot from nothing.
+func TestOutputThatIsNoFile(t *testing.T) {
+	p := newPilot(t, Pilot{})
+	output := func(id task.ID) string { return filepath.Join(p.dir.Task(id), runner.Output) }
+	for _, id := range []task.ID{"pipe", "directory", "link"} {
+		p.add(id, Ticket{}, "grep -c 'flags:.*[4-7]...$' /proc/self/fdinfo/1; echo ran")
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	err := errors.Join(syscall.Mkfifo(output("pipe"), 0o600), os.MkdirAll(filepath.Join(output("directory"), "x"), 0o700), os.Symlink(outside, output("link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		log, err := p.run()
+		ended <- fmt.Sprint(err, log)
+	}()
+	select {
+	case said := <-ended:
+		if !strings.HasSuffix(said, "pilot 7: ended after 3 tasks\n") {
+			t.Error(said)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the pilot does not end")
+	}
+	for _, id := range []task.ID{"pipe", "directory", "link"} {
+		if got := p.output(id); got != "0\nran\n" { // that writes may block
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+	if _, err := os.Lstat(outside); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// A task of an earlier start that needs much is not passed by for ever: while it waits for room, none
+// is taken that came later.
+func TestInheritedTaskThatNeedsMuch(t *testing.T) {
+	p := newPilot(t, Pilot{GPUs: 2})
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")
+	p.add("small", Ticket{GPUs: 1}, "echo small >>../order; until [ -e ../asked ]; do sleep 0.05; done")
+	p.add("large", Ticket{GPUs: 2}, "echo large >>../order")
+	own := filepath.Join(p.dir.Class("c"), takenDir, "7")
+	waiting, err := p.dir.Waiting("c")
+	if err = errors.Join(err, os.MkdirAll(own, 0o700)); err != nil || len(waiting) != 2 {
+		t.Fatal(waiting, err)
+	}
+	for i, ticket := range waiting {
+		if err := os.Rename(filepath.Join(p.dir.Class("c"), waitingDir, ticket.name()), filepath.Join(own, taken(i+1, ticket.name()))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.add("later", Ticket{GPUs: 1}, "echo later >>../order")
+	t.Setenv("SLURM_RESTART_COUNT", "1")
+	asked := 0
+	p.ends = func() time.Time {
+		if asked++; asked == 10 {
+			if err := os.WriteFile(filepath.Join(p.dir.Tasks, "asked"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		return clock.Now().Add(time.Hour)
+	}
+	if log, err := p.run(); err != nil {
+		t.Fatal(err, log)
+	}
+	if got, err := os.ReadFile(filepath.Join(p.dir.Tasks, "order")); err != nil || string(got) != "small\nlarge\nlater\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What keeps a task from beginning is reported when it changes, and not at each try.
+func TestFailedStartsAreReportedOnce(t *testing.T) {
+	p := newPilot(t, Pilot{Linger: time.Minute})
+	p.add("a", Ticket{}, "touch ../ran")
+	note := filepath.Join(p.dir.Task("a"), ticketFile)
+	if err := errors.Join(os.Rename(note, note+".kept"), os.Mkdir(note, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	asked := 0
+	p.ends = func() time.Time {
+		switch asked++; asked {
+		case 40:
+			if err := os.Remove(note); err != nil {
+				t.Error(err)
+			}
+		case 80:
+			if err := os.Rename(note+".kept", note); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(p.dir.Tasks, "ran")); err == nil {
+			stop()
+		}
+		return clock.Now().Add(time.Hour)
+	}
+	var out bytes.Buffer
+	if err := work(ctx, p.dir.Class("c"), &out, p.end, 50*time.Millisecond); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if got := strings.Count(out.String(), "pilot 7: task a: "); got != 2 {
+		t.Errorf("%d reports, want 2: %s", got, out.String())
 	}
 }
 
