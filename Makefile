@@ -71,7 +71,7 @@ test-calendar: ## run all tests on another day: WHEN=+40d, or WHEN='2027-03-28 0
 RELEASE ?= trixie
 test-debian: ## run the tests on real Slurm in a root of another Debian: RELEASE=trixie, bullseye, sid (needs root)
 	testscripts/debian/run $(RELEASE) env PONOS_TEST_SLURM=require $(GO) test $(SCRIPTFLAGS) -run 'Slurm|Srun|AreTrue|Accepted|Land' \
-		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool
+		./testscripts/agent ./testscripts/lfind ./testscripts/fairshare/cluster ./testscripts/ponos-task ./testscripts/jobpool ./testscripts/bench
 
 lint: $(TOOLDIR)/golangci-lint $(TOOLDIR)/govulncheck $(TOOLDIR)/deadcode ## check style, architecture, dead code, and for known vulnerabilities
 	@test -z "$$(gofmt -l cmd lib testscripts completions man)" || { gofmt -l cmd lib testscripts completions man; exit 1; }
