@@ -91,15 +91,8 @@ func TestSentry(t *testing.T) {
 func TestFakesAreTrue(t *testing.T) {
 	vars := harness.Cluster(t)
 	run := func(dir string, env []string, name string, args ...string) (stdout, stderr string) {
-		c := exec.Command(filepath.Join(dir, name), args...)
-		if dir == "" {
-			c = exec.Command(name, args...)
-		}
-		c.Env = append(os.Environ(), env...)
-		var out, errs strings.Builder
-		c.Stdout, c.Stderr = &out, &errs
-		_ = c.Run() // failures are compared by what they print
-		return out.String(), errs.String()
+		a := ask(dir, env, append([]string{name}, args...)...)
+		return a.out, a.errs
 	}
 	var real []string
 	for name, value := range vars {
@@ -133,23 +126,45 @@ func TestFakesAreTrue(t *testing.T) {
 	if len(g) != 10 || len(w) != 10 || g[0] != w[0] || g[1] != w[1] || !slices.Equal(g[5:], w[5:]) {
 		t.Errorf("squeue prints\n%qits fake\n%q", want, got)
 	}
-	// What a job asks of itself.
-	for name, text := range map[string]string{"left": first(run("", real, "squeue", "--noheader", "--jobs="+id, "--format=%L")), "rows": id + " PENDING N/A\n"} {
-		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	cancelled := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap", "true")))
+	run("", real, "scancel", cancelled)
+	for name, text := range map[string]string{
+		"queue": id + " PENDING " + comment + "\n" + cancelled + " CANCELLED\n", "array/rows": id + " PENDING N/A\n",
+		"left":   first(run("", real, "squeue", "--noheader", "--jobs="+id, "--format=%L")),
+		"nodes":  first(run("", real, "sinfo", "--noheader", "--Node", "--format=%N %R")),
+		"shares": first(run("", real, "sshare", "--noheader", "--parsable2", "--all", "--format=Account,User")),
+	} {
+		executable.Write(t, filepath.Join(work, name), text)
+	}
+	same := func(env []string, words ...string) {
+		t.Helper()
+		want, got := ask("", real, words...), ask(fakes, env, words...)
+		if words[0] == "sinfo" { // in the order of slurm.conf
+			want.out = sorted(want.out)
+		}
+		if got != want {
+			t.Errorf("%s: %+v, its fake %+v", strings.Join(words, " "), want, got)
 		}
 	}
 	for _, words := range []string{
+		// What a job asks of itself.
 		"squeue --noheader --jobs=ID --format=%L", "squeue --noheader --states=all --jobs=ID --format=%T", "squeue --noheader --states=all --jobs=999999 --format=%T",
-		"squeue --noheader --states=all --jobs=ID --format=%A_%T_%S", "scontrol requeue ID",
+		"scontrol requeue ID",
+		// Columns, in their order and with what is between them; jobs that have ended, and those that are not there.
+		"squeue --noheader --states=all --jobs=ID --format=%e|%k:%i%A", "squeue --noheader --me --jobs=ID --Format=JobID:|,EndTime:|,Comment:|~x,JobArrayID:|~y",
+		"squeue --noheader --me --states=all --jobs=CANCELLED --format=%T-%k", "squeue --noheader --me --jobs=CANCELLED --format=%A", "squeue --noheader --jobs=999999 --format=%A",
+		"sinfo --noheader --format=%R", "sshare --noheader --parsable2 --format=Account", "sshare --noheader --parsable2 --all --format=User",
+		"scancel -- 999999", "scancel -- CANCELLED", "scancel --state=PENDING -- CANCELLED", "scancel --state=PENDING -- 999999", "srun",
 	} {
-		args := strings.Fields(strings.ReplaceAll(words, "ID", id))
-		args[len(args)-1] = strings.ReplaceAll(args[len(args)-1], "_", " ")
-		want, wantErr := run("", real, args[0], args[1:]...)
-		got, gotErr := run(fakes, fake, args[0], args[1:]...)
-		if got != want || gotErr != wantErr || want+wantErr == "" {
-			t.Errorf("%s prints %q %q, its fake %q %q", words, want, wantErr, got, gotErr)
-		}
+		same(fake, strings.Fields(strings.NewReplacer("=ID", "="+id, " ID", " "+id, "CANCELLED", cancelled).Replace(words))...)
+	}
+	same([]string{"SLURM_CONF=" + filepath.Join(work, "array/slurm.conf")}, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%A %T %S")
+	// A step on a node that the job does not have.
+	step := []string{"srun", "--nodes=1", "--ntasks=1", "--nodelist=nowhere", "--overlap", "/bin/sh", "-c", "true"}
+	outside, number := ask("", real, append([]string{"salloc", "--quiet"}, step...)...), regexp.MustCompile(`job \d+`)
+	inside := ask(fakes, append(fake, "SLURM_JOB_ID=7"), step...)
+	if outside.errs = number.ReplaceAllString(outside.errs, "job 7"); outside != inside {
+		t.Errorf("srun on another node: %+v, its fake %+v", outside, inside)
 	}
 	// The QoS that every database has; its priority was changed for the tests.
 	qos := []string{"--noheader", "--parsable", "show", "qos", "format=name,flags,preemptmode,gracetime,usagefactor,maxwall"}
@@ -201,6 +216,32 @@ func TestFakesAreTrue(t *testing.T) {
 	if strings.Count(want, "\x1f") != strings.Count(got, "\x1f") || !strings.HasPrefix(got, begin) || !strings.HasPrefix(want, begin) {
 		t.Errorf("sacct prints %q, its fake %q", want, got)
 	}
+}
+
+// answer is what a program prints and its exit status.
+type answer struct {
+	out, errs string
+	status    int
+}
+
+// ask runs a program of a directory, or of PATH.
+func ask(dir string, env []string, words ...string) (a answer) {
+	c := exec.Command(words[0], words[1:]...)
+	if dir != "" {
+		c = exec.Command(filepath.Join(dir, words[0]), words[1:]...)
+	}
+	c.Env = append(os.Environ(), env...)
+	var out, errs strings.Builder
+	c.Stdout, c.Stderr = &out, &errs
+	_ = c.Run() // failures are compared
+	return answer{out.String(), errs.String(), c.ProcessState.ExitCode()}
+}
+
+// sorted has the lines of a text in their order.
+func sorted(text string) string {
+	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+	lines[len(lines)-1] += "\n"
+	return strings.Join(slices.Sorted(slices.Values(lines)), "")
 }
 
 func first(stdout, _ string) string { return stdout }

@@ -18,26 +18,26 @@ func TestMain(m *testing.M) {
 	harness.Main(m, nil, "ponos-task", "ponos-submit", "ponos-list", "ponos-poll", "ponos-stop", "ponos-start", "ponos-setup", "lfind")
 }
 
-// world is a home with launchers and a spool, and programs in place of Slurm's.
+// world is a home with launchers and a spool, and the Slurm of testscripts/fakeslurm.
 func world(t *testing.T) (env []string, id string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"home/.config/ponos/launchers.yaml": "local:\n  - {connector: local, tags: [big, slow]}\n  - {connector: local, tags: [small]}\n",
-		"bin/sinfo":                         "#!/bin/sh\necho gpu; echo 'gpu_spot'; echo '$(touch hacked)'; echo '-x'\n",
-		"bin/sshare":                        "#!/bin/sh\ncase $* in *User) echo; echo zoe42 ;; *) echo root; echo ' research'; echo '  iea@a100' ;; esac\n",
-		"bin/squeue":                        "#!/bin/sh\ncase $* in *%k) echo PONOS_TASK=marked-7; echo mine ;; *) echo 4711; echo 4711; echo 8 ;; esac\n",
+		"slurm/nodes":                       "n1 gpu\nn2 gpu_spot\nn2 gpu\nn3 $(touch hacked)\nn4 -x\n",
+		"slurm/shares":                      "root|\n research|\n  iea@a100|\n   iea@a100|zoe42\n",
+		"slurm/queue":                       "4711 RUNNING PONOS_TASK=marked-7\n8 PENDING mine\n9 COMPLETED PONOS_TASK=over-1\n",
 	} {
 		path := filepath.Join(dir, name)
 		executable.Write(t, path, text)
 	}
 	config := filepath.Join(dir, "p/ponos.yaml")
 	env = append([]string{
-		"HOME=" + filepath.Join(dir, "home"), "PATH=" + filepath.Join(dir, "bin") + ":" + harness.Bin + ":/usr/bin:/bin",
+		"HOME=" + filepath.Join(dir, "home"), "PATH=" + filepath.Join(harness.Root(), "testscripts/fakeslurm") + ":" + harness.Bin + ":/usr/bin:/bin", "SLURM_CONF=" + filepath.Join(dir, "slurm/slurm.conf"),
 		"PONOS_CONFIG=" + config, "TERM=dumb", "LC_ALL=C", "ZDOTDIR=" + dir,
 		"PONOS_COMPLETION_TIMEOUT=100s", // a busy machine takes more than the default
 	}, harness.Clock()...)
-	run(t, env, harness.Bin+"/ponos-setup", "--init", filepath.Dir(config))
+	run(t, env, harness.Bin+"/ponos-setup", "--init", filepath.Dir(config), "--mode", "local")
 	run(t, env, harness.Bin+"/ponos-poll") // else ponos-submit says that there is no agent
 	id = strings.TrimSpace(run(t, env, harness.Bin+"/ponos-submit", "--", "true"))
 	run(t, env, harness.Bin+"/ponos-submit", "--group", "sweep", ":::", "lr=0.1", "--", "true", "{lr}")
@@ -80,7 +80,7 @@ func TestSilence(t *testing.T) {
 		"hangs": "#!/bin/sh\necho early\nsleep 100 &\nsleep 100\n", "fails": "#!/bin/sh\necho no >&2\nexit 1\n", "missing": "",
 	} {
 		env, _ := world(t)
-		program := filepath.Join(strings.SplitN(strings.TrimPrefix(env[1], "PATH="), ":", 2)[0], "sinfo")
+		program := filepath.Join(t.TempDir(), "bin", "sinfo")
 		env[1] = "PATH=" + filepath.Dir(program) + ":" + harness.Bin + ":/bin"
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PONOS_COMPLETION_TIMEOUT=") })
 		executable.Write(t, program, text)
