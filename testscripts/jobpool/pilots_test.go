@@ -169,6 +169,22 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// Of two partitions, the jobs go where they start first, though the search prefers the other one.
+func TestPilotsInAFreePartitionOverSlurm(t *testing.T) {
+	p := pilots(t)
+	p.args = []string{"--run", "run", "--alloc", "cpu(cores=2) & duration=10m | cuda() & duration=10m", "--scheduler", "here"}
+	full := p.batch("sleep 1000\n", "--partition=cpu", "--nodes=2", "--exclusive", "--time=60")
+	t.Cleanup(func() { _ = p.quietly("scancel", full) })
+	await(p, "a partition is full", func() bool { return p.state(full) == "RUNNING" })
+	status, stdout, stderr := p.run("a\nb\n", "echo {} $SLURM_JOB_PARTITION")
+	if status != 0 || !strings.Contains(stdout, "a gpu") || !strings.Contains(stdout, "b gpu") || !strings.Contains(stderr, ": expected start: ") {
+		t.Errorf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
+	}
+	await(p, "the job ends with its scheduler", func() bool { return len(p.jobs()) == 0 })
+	_ = p.quietly("scancel", full)
+	p.noneLeft()
+}
+
 // Where a limit allows fewer jobs than --max-jobs, those that there are run all tasks.
 func TestPilotsAtLimitOverSlurm(t *testing.T) {
 	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--qos=few", "--max-jobs", "3", "--scheduler", "here")

@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/input"
@@ -183,28 +182,6 @@ func refill(c *cli.Context, run string) error {
 		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s is still running: \"jobpool ctl status\" shows its progress\n", run)
 	}
 	return told(c, run, ids, err)
-}
-
-// allocation are the options of sbatch that lfind finds for --alloc.
-func allocation(c *cli.Context) ([]string, error) {
-	if !c.IsSet("alloc") {
-		return nil, nil
-	}
-	lfind, err := command.Sibling("lfind")
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
-	}
-	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
-	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: 2 * time.Minute})
-	var exit *command.ExitError
-	if errors.As(err, &exit) && exit.Code > 0 {
-		words := strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))
-		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", words))
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err)
-	}
-	return strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00"), nil
 }
 
 // nextOption is where the next one of several options begins.

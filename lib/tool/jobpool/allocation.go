@@ -1,0 +1,107 @@
+package jobpool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// Limits of time for lfind. With --soonest it asks Slurm of up to 64 matches.
+const (
+	searchTime  = 2 * time.Minute
+	soonestTime = time.Minute
+)
+
+// earliest is what is read of the JSON of lfind --soonest.
+type earliest struct {
+	Hostname string    `json:"hostname"` // where sbatch must be called; empty: here
+	Args     []string  `json:"args"`     // of sbatch
+	Start    time.Time `json:"start"`
+	Wait     int64     `json:"wait_seconds"`
+	By       string    `json:"start_by"`
+}
+
+// String is the options and their expected start in one line.
+func (e *earliest) String() string {
+	when := "now"
+	if e.Wait > 1 {
+		wait := unit.FormatDuration(time.Duration(e.Wait) * time.Second)
+		when = fmt.Sprintf("in %s, at %s", wait, e.Start.Local().Format("2006-01-02T15:04:05"))
+	}
+	how := map[string]string{
+		"learned": ", as jobs run here", "limits": ", if jobs run to their time limits", "test-only": ", according to sbatch --test-only",
+	}[e.By]
+	return fmt.Sprintf("options: %s: expected start: %s%s", strings.Join(e.Args, " "), when, how)
+}
+
+// allocation are the options of sbatch for --alloc: of all matches those with which a job starts
+// first, as far as that can be planned.
+func allocation(c *cli.Context) ([]string, error) {
+	if !c.IsSet("alloc") {
+		return nil, nil
+	}
+	lfind, err := command.Sibling("lfind")
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
+	}
+	say := func(format string, args ...any) {
+		if !c.Bool("quiet") {
+			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
+		}
+	}
+	first, unplanned := soonest(c.Context, lfind, c.String("alloc"))
+	if unplanned == nil {
+		say("%s", first)
+		return first.Args, nil
+	}
+	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
+	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime})
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code > 0 {
+		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", complaint(exit)))
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	found := strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00")
+	if errors.As(unplanned, &exit) {
+		unplanned = errors.New(complaint(exit))
+	}
+	say("options: %s: expected start not known: %v", strings.Join(found, " "), unplanned)
+	return found, nil
+}
+
+// complaint is what lfind says of its failure.
+func complaint(e *command.ExitError) string {
+	return strings.TrimSpace(strings.ReplaceAll("\n"+e.Stderr, "\nlfind: ", "\n"))
+}
+
+// soonest has lfind choose by the expected start. Only launchers of the Slurm to which jobs are
+// submitted count: this machine could always start at once, and another cluster has other jobs.
+func soonest(ctx context.Context, lfind []string, request string) (*earliest, error) {
+	args := append(lfind[1:len(lfind):len(lfind)], "--soonest", "--kind", "slurm", "--json", "--", request)
+	r, err := command.System.Run(ctx, command.Cmd{Name: lfind[0], Args: args, Timeout: soonestTime})
+	if err != nil {
+		return nil, err
+	}
+	e := new(earliest)
+	switch err := json.Unmarshal(r.Stdout, e); {
+	case err != nil:
+		return nil, fmt.Errorf("lfind --json: %w", err)
+	case e.Hostname != "":
+		return nil, fmt.Errorf("the first to start is on %s", e.Hostname)
+	case e.By == "" || len(e.Args) == 0:
+		return nil, errors.New("lfind --soonest reports no start")
+	}
+	return e, nil
+}
