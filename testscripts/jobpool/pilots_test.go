@@ -105,13 +105,14 @@ func TestPilotsOverSlurm(t *testing.T) {
 		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
 		return len(begun) == 2
 	})
+	ids = p.enlarged(b.String(), ids)
 	p.touch("go")
 	await(p, "the run is over", func() bool { return p.over() >= 0 })
 	if p.over() != 1 {
 		t.Errorf("status %d, and one task failed\n%s", p.over(), p.said())
 	}
 	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
-	if n := p.submitted(); n != 2 {
+	if n := p.submitted(); n != 3 {
 		t.Errorf("%d jobs were submitted", n)
 	}
 	used := map[string]int{}
@@ -121,7 +122,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 			used[job]++
 		}
 	}
-	if used[ids[0]] == 0 || used[ids[1]] == 0 || used[ids[0]]+used[ids[1]] != 61 {
+	if used[ids[0]] == 0 || used[ids[1]] == 0 || used[ids[2]] == 0 || used[ids[0]]+used[ids[1]]+used[ids[2]] != 61 {
 		t.Errorf("tasks ran in the jobs %v", used)
 	}
 	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "log", "--run", "run", "1")
@@ -136,6 +137,37 @@ func TestPilotsOverSlurm(t *testing.T) {
 	}
 	await(p, "the failed task has run again", func() bool { return p.over() == 1 })
 	p.runsExplained()
+}
+
+// enlarged repeats the call for a run with two jobs, so that it gets a third one.
+func (p *pool) enlarged(input string, ids []string) []string {
+	p.Helper()
+	status, _, stderr := p.run(input, "--resume", "--max-jobs", "3")
+	if status != 0 || !strings.Contains(stderr, "now has at most 3 jobs, and ends those that are idle for 2s") {
+		p.Errorf("with more jobs: status %d, %q", status, stderr)
+	}
+	await(p, "a third job runs tasks", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 3
+	})
+	status, _, stderr = p.run(input, "--resume", "--max-jobs", "3", "--retry-failed")
+	if status != 0 || strings.Contains(stderr, "now has") || !strings.Contains(stderr, "--retry-failed has no effect while the run continues") {
+		p.Errorf("failed tasks again: status %d, %q", status, stderr)
+	}
+	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "ctl", "nodes", "add", "--run", "run", "cpu2")
+	c.Dir, c.Env = p.dir, append(os.Environ(), p.env...)
+	if out, _ := c.CombinedOutput(); !strings.Contains(string(out), "jobpool: hint: to have more jobs, repeat the command of the run with --resume and a larger --max-jobs\n") {
+		p.Errorf("ctl nodes add: %q", out)
+	}
+	for _, id := range p.jobs() {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) != 3 {
+		p.Fatalf("the run has had the jobs %q", ids)
+	}
+	return ids
 }
 
 // processes are those of the pool whose arguments have that text.

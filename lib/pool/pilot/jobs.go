@@ -66,13 +66,13 @@ func lives(state string) bool {
 func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
-	name := path(j.Run, "submit.lock")
-	held, err := lock.Wait(ctx, name)
+	held, err := j.lock(ctx)
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "%s: %w", name, err)
+		return nil, err
 	}
 	defer held.Close()
-	hold, err := os.Open(name)
+	j.Reload()
+	hold, err := os.Open(j.lockFile())
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +102,39 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 		out = append(out, id)
 	}
 	return out, nil
+}
+
+func (j *Jobs) lockFile() string { return path(j.Run, "submit.lock") }
+
+func (j *Jobs) lock(ctx context.Context) (*lock.Lock, error) {
+	held, err := lock.Wait(ctx, j.lockFile())
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "%s: %w", j.lockFile(), err)
+	}
+	return held, nil
+}
+
+// Change changes what the jobs of a run may be from now on, also for the scheduler that runs now.
+func (j *Jobs) Change(ctx context.Context, change func(*Pool)) error {
+	held, err := j.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	p, err := Load(j.Run)
+	if err != nil {
+		return err
+	}
+	change(p)
+	j.Pool = p
+	return Save(j.Run, p)
+}
+
+// Reload takes over what another call has changed.
+func (j *Jobs) Reload() {
+	if p, err := Load(j.Run); err == nil && p.ID == j.Pool.ID {
+		j.Pool.MaxJobs, j.Pool.Linger = p.MaxJobs, p.Linger
+	}
 }
 
 // UpTo is for Fill: until so many jobs are pending or run, and never more than the pool may have.

@@ -23,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
@@ -111,7 +112,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	if journal.Held(run) {
-		return false, refill(c, run)
+		return false, refill(c, run, p)
 	}
 	if _, err := past(run, c.String("joblog"), c.Bool("resume") || c.Bool("retry-failed"), false); err != nil {
 		return false, err
@@ -170,16 +171,37 @@ func told(c *cli.Context, run string, ids []string, err error) error {
 	return err
 }
 
-// refill submits jobs for a run that has a scheduler, as many as it may have.
-func refill(c *cli.Context, run string) error {
+// refill is for a run that has a scheduler: the call may change how many jobs it may have, and how long
+// they may be idle, and submits one where there is none.
+func refill(c *cli.Context, run string, given *pilot.Pool) error {
 	p, err := pilot.Load(run)
 	if err != nil {
 		return fault.Errorf(fault.Busy, "run directory %q is in use by a scheduler that has no jobs of its own", run)
 	}
+	say := func(format string, args ...any) {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: "+format+"\n", args...)
+	}
 	jobs := jobsOf(run, p)
+	most, linger := p.MaxJobs, p.Linger
+	if c.IsSet("max-jobs") {
+		most = given.MaxJobs
+	}
+	if c.IsSet("linger") {
+		linger = given.Linger
+	}
+	if most != p.MaxJobs || linger != p.Linger {
+		if err := jobs.Change(c.Context, func(p *pilot.Pool) { p.MaxJobs, p.Linger = most, linger }); err != nil {
+			return err
+		}
+		say("the run in %s now has at most %d %s, and ends those that are idle for %s",
+			run, most, plural(most, "job"), unit.FormatDuration(time.Duration(linger*float64(time.Second))))
+	}
+	if c.Bool("retry-failed") {
+		say("--retry-failed has no effect while the run continues: repeat the command when it has ended")
+	}
 	ids, err := jobs.Fill(c.Context, jobs.UpTo(1))
 	if err == nil && len(ids) == 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s is still running: \"jobpool ctl status\" shows its progress\n", run)
+		say("the run in %s is still running: \"jobpool ctl status\" shows its progress", run)
 	}
 	return told(c, run, ids, err)
 }

@@ -78,6 +78,7 @@ func (e *elastic) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e.status = <-e.states:
+			e.jobs.Reload()
 			e.lingered(ctx)
 			if now := clock.Now(); e.status.InputRead && e.due(now) {
 				e.counted = now

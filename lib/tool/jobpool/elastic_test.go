@@ -156,6 +156,46 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 	}
 }
 
+// What a later call changes holds for the scheduler that runs.
+func TestChangedLimitsAreTaken(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 1, Linger: 300}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000}
+	now := clock.Now()
+	fill := func(want int) {
+		t.Helper()
+		now = now.Add(time.Minute)
+		if e.due(now) {
+			e.counted = now
+			e.fill(t.Context())
+		}
+		asked, _ := os.ReadFile("asked")
+		if n := strings.Count(string(asked), "\nsbatch --parsable"); n != want {
+			t.Errorf("%d jobs were submitted, want %d", n, want)
+		}
+	}
+	fill(1)
+	fill(1)
+	other, err := pilot.Load(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := jobsOf(run, other).Change(t.Context(), func(p *pilot.Pool) { p.MaxJobs, p.Linger = 3, 2 }); err != nil {
+		t.Fatal(err)
+	}
+	e.jobs.Reload()
+	if fill(3); e.jobs.Pool.Linger != 2 {
+		t.Errorf("jobs linger for %v s", e.jobs.Pool.Linger)
+	}
+}
+
 // answer is a Slurm that says the same to everything.
 type answer string
 
