@@ -77,6 +77,28 @@ func await(p *pool, what string, is func() bool) {
 	}
 }
 
+// counted counts the pending and running jobs again and again, until it is asked for the most that there
+// were at a time.
+func (p *pool) counted() (most func() int) {
+	stop, out := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			n = max(n, len(p.jobs()))
+			select {
+			case <-stop:
+				out <- n
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	return func() int {
+		close(stop)
+		return <-out
+	}
+}
+
 // submitted is how many jobs the pool has had.
 func (p *pool) submitted() int {
 	logs, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/*.log"))
@@ -90,6 +112,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 		b.WriteString("echo $JOBPOOL_SEQ >>ran; touch job.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done; echo $SLURM_JOB_ID $SLURM_JOB_NUM_NODES\n")
 	}
 	b.WriteString("exit 3\n")
+	most := p.counted()
 	status, stdout, stderr := p.run(b.String())
 	ids := strings.Fields(stdout)
 	if status != 0 || len(ids) != 2 || !strings.Contains(stderr, "jobpool: submitted 2 jobs: "+ids[0]+" "+ids[1]) {
@@ -105,6 +128,10 @@ func TestPilotsOverSlurm(t *testing.T) {
 		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
 		return len(begun) == 2
 	})
+	if n := most(); n != 2 {
+		t.Errorf("%d jobs were pending or running at a time, with --max-jobs 2", n)
+	}
+	most = p.counted()
 	ids = p.enlarged(b.String(), ids)
 	p.touch("go")
 	await(p, "the run is over", func() bool { return p.over() >= 0 })
@@ -112,7 +139,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 		t.Errorf("status %d, and one task failed\n%s", p.over(), p.said())
 	}
 	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
-	if n := p.submitted(); n != 3 {
+	if n := p.submitted(); n != 3 || most() != 3 {
 		t.Errorf("%d jobs were submitted", n)
 	}
 	used := map[string]int{}

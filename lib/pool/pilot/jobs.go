@@ -158,12 +158,11 @@ func (j *Jobs) Cancel(ctx context.Context, running bool) error {
 	return err
 }
 
-// Backlog describes the pending work of a pool, and its resources.
+// Backlog describes the pending work of a pool.
 type Backlog struct {
-	Waiting int     // tasks
+	Waiting int     // tasks that wait for nothing but room
+	Jobs    float64 // how many jobs they fill at once; 0: not known
 	Mean    float64 // seconds of a task; 0: not known
-	PerTask int     // CPUs of a task
-	PerJob  int     // CPUs of a job; 0: not known
 	Life    float64 // seconds of a job; 0: not known, or no end
 }
 
@@ -179,8 +178,8 @@ func (b *Backlog) worth() float64 {
 const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
-// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are any. While nothing is known of
-// tasks and nodes, a task is assumed to take a minute, and a job to have one CPU.
+// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are
+// any. While nothing is known of tasks, a task is assumed to take a minute.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0
@@ -189,6 +188,5 @@ func Wanted(b Backlog) int {
 	if mean == 0 {
 		mean = minute
 	}
-	slots := max(1, b.PerJob/max(1, b.PerTask))
-	return max(1, int(math.Ceil(float64(b.Waiting)*mean/b.worth()/float64(slots))))
+	return max(1, int(math.Ceil(min(b.Jobs*mean/b.worth(), math.MaxInt32))))
 }

@@ -84,7 +84,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(),
 		Here: v.oneOf("scheduler", "job", "here") == 1,
 	}
-	policy, base := v.policy(serve), v.base()
+	policy, base, size := v.policy(serve), v.base(), v.jobs()
 	given, err := sbatchArgs(c.StringSlice("alloc-sbatch"))
 	if v.err != nil || err != nil {
 		return false, cmp.Or(v.err, err)
@@ -153,7 +153,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	jobs := jobsOf(run, p)
-	ids, err := jobs.Fill(c.Context, jobs.UpTo(pilot.Wanted(pilot.Backlog{Waiting: tasks, PerTask: base.Need.CPUs})))
+	filled := tasks.demand.Jobs(sizeOf(p.Options, size))
+	ids, err := jobs.Fill(c.Context, jobs.UpTo(max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))))
 	if err := told(c, run, ids, err); err != nil || !p.Here {
 		return false, err
 	}
@@ -255,56 +256,65 @@ func sbatchArgs(texts []string) (args []string, err error) {
 
 // takeInput counts the tasks and, if they come from standard input, keeps it where the
 // schedulers find it. The input of a run that continues is replaced only when it is good.
-func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks int, err error) {
+func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks work, err error) {
 	var kept *renameio.PendingFile
 	if in.stdin {
 		if err := os.MkdirAll(filepath.Dir(pilot.Input(run)), 0o700); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		if kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		defer func() { _ = kept.Cleanup() }()
 		if _, err := io.Copy(kept, c.App.Reader); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		if _, err := kept.Seek(0, io.SeekStart); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		c.App.Reader = kept.File
 	}
 	if tasks, err = countTasks(in, base, policy); err != nil {
-		return 0, err
+		return tasks, err
 	}
-	if tasks == 0 {
-		return 0, fault.Errorf(fault.Usage, "the input has no tasks")
+	if tasks.all == 0 {
+		return tasks, fault.Errorf(fault.Usage, "the input has no tasks")
 	}
 	if in.stdin {
 		if err := kept.CloseAtomicallyReplace(); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		c.App.Reader, err = os.Open(pilot.Input(run))
 	}
 	return tasks, err
 }
 
+// work are the tasks of an input.
+type work struct {
+	all, ready int         // ready: they wait for no others
+	demand     pool.Demand // of those that are ready
+}
+
 // countTasks reads all of the input once, so that its errors are reported before a job
 // is submitted.
-func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (int, error) {
+func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (work, error) {
+	w := work{demand: pool.Demand{}}
 	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)
 	if err != nil {
-		return 0, err
+		return w, err
 	}
-	n := 0
 	for {
-		_, err := source.Next()
+		t, err := source.Next()
 		var one *input.BadTask
 		switch {
 		case errors.Is(err, io.EOF):
-			return n, nil
+			return w, nil
 		case err != nil && !errors.As(err, &one):
-			return 0, fault.Wrap(fault.Usage, err)
+			return w, fault.Wrap(fault.Usage, err)
 		}
-		n++
+		if w.all++; err == nil && (t.Extra == nil || len(t.Extra.After) == 0) {
+			w.ready++
+			w.demand.Add(t.Spec, 1)
+		}
 	}
 }

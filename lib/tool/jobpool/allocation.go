@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/app"
 	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/unit"
 )
 
@@ -104,4 +108,51 @@ func soonest(ctx context.Context, lfind []string, request string) (*earliest, er
 		return nil, errors.New("lfind --soonest reports no start")
 	}
 	return e, nil
+}
+
+// sized are options of sbatch that set how large a job is, by the short name of each.
+var sized = map[string]string{"c": "cpus-per-task", "n": "ntasks", "N": "nodes", "G": "gpus"}
+
+// lastNumber is that in "gpu:a100:2", and the greater one in "2-4".
+var lastNumber = regexp.MustCompile(`\d+$`)
+
+// sizeOf returns the CPUs and GPUs of a job as far as its options set them; 0: not known. The tasks
+// that --jobs lets run at a node are its CPUs.
+func sizeOf(options []string, jobs slots) (size pool.Need) {
+	n := map[string]int{}
+	for i, o := range options {
+		name, value, joined := strings.Cut(strings.TrimPrefix(o, "--"), "=")
+		switch {
+		case !strings.HasPrefix(o, "-"):
+			continue
+		case !strings.HasPrefix(o, "--"):
+			name, value = sized[o[1:min(2, len(o))]], o[min(2, len(o)):]
+			joined = value != ""
+		}
+		if !joined && i+1 < len(options) {
+			value = options[i+1]
+		}
+		if name == "gres" && !strings.HasPrefix(value, "gpu") {
+			continue
+		}
+		if number, err := strconv.Atoi(lastNumber.FindString(value)); err == nil {
+			n[name] = number
+		}
+	}
+	nodes := max(1, n["nodes"])
+	tasks := max(n["ntasks"], n["ntasks-per-node"]*nodes)
+	if size.CPUs = max(1, tasks) * n["cpus-per-task"]; size.CPUs == 0 {
+		size.CPUs = tasks
+	}
+	if slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "--exclusive") }) {
+		size.CPUs = 0
+	}
+	size.GPUs = max(n["gpus"], n["gres"]*nodes, n["gpus-per-node"]*nodes, n["gpus-per-task"]*max(1, tasks))
+	switch {
+	case jobs.fixed > 0:
+		size.CPUs = jobs.fixed * nodes
+	case jobs.of != nil && size.CPUs > 0:
+		size.CPUs = max(1, jobs.of(size.CPUs/nodes)) * nodes
+	}
+	return size
 }

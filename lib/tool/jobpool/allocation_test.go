@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/testscripts/executable"
 )
 
@@ -79,5 +80,49 @@ func TestAllocTakesTheSoonest(t *testing.T) {
 				t.Errorf("Slurm was called with %s", slurm)
 			}
 		})
+	}
+}
+
+func TestSizeOf(t *testing.T) {
+	for _, c := range []struct {
+		options string
+		jobs    slots
+		want    pool.Need
+	}{
+		{"--partition=cpu --time=60", slots{}, pool.Need{}},
+		{"--nodes=1 --ntasks=1 --cpus-per-task=16 --gres=gpu:a100:2 --mem=4G", slots{}, pool.Need{CPUs: 16, GPUs: 2}},
+		{"-c 4 -n2", slots{}, pool.Need{CPUs: 8}},
+		{"-n 16 -t 5", slots{}, pool.Need{CPUs: 16}},
+		{"--nodes=2-4 --ntasks-per-node=2 --cpus-per-task=3 --gpus-per-node=1", slots{}, pool.Need{CPUs: 24, GPUs: 4}},
+		{"--exclusive -n1 -G 4 --gres=tmpdisk:5", slots{}, pool.Need{GPUs: 4}},
+		{"--cpus-per-task=2", slots{fixed: 8}, pool.Need{CPUs: 8}},
+		{"--cpus-per-task=8", slots{of: func(n int) int { return n / 2 }}, pool.Need{CPUs: 4}},
+	} {
+		if got := sizeOf(strings.Fields(c.options), c.jobs); got != c.want {
+			t.Errorf("%s: %v, want %v", c.options, got, c.want)
+		}
+	}
+}
+
+// The first call submits as many jobs as the tasks that can start fill.
+func TestFirstJobs(t *testing.T) {
+	after := `{"id":"first","cmd":"true"}` + "\n" + strings.Repeat(`{"cmd":"true","after":["first"]}`+"\n", 1000)
+	for _, c := range []struct {
+		args  string
+		tasks string
+		want  int
+	}{
+		{"--alloc-sbatch=--cpus-per-task=16", strings.Repeat("true\n", 20), 2},
+		{"--alloc-sbatch=--cpus-per-task=16 --cpus=4", strings.Repeat("true\n", 20), 5},
+		{"--alloc-sbatch=--cpus-per-task=16 --gpus=1", strings.Repeat("true\n", 8), 8},
+		{"--alloc-sbatch=--cpus-per-task=16", "#JOBPOOL cpus=16\n" + strings.Repeat("true\n", 8), 8},
+		{"--alloc-sbatch=--cpus-per-task=16 --jsonl", after, 1},
+		{"--alloc-sbatch=--partition=cpu", strings.Repeat("true\n", 20), 10},
+	} {
+		withSlurm(t)
+		code, stdout, stderr := runTool(t, c.tasks, append(strings.Fields(c.args), "--max-jobs", "10", "--run", "run")...)
+		if n := len(strings.Fields(stdout)); code != 0 || n != c.want {
+			t.Errorf("%s: status %d, %d jobs, want %d: %s", c.args, code, n, c.want, stderr)
+		}
 	}
 }

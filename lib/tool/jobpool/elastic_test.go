@@ -69,7 +69,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.status = &scheduler.Status{}
-			e.status.Waiting = 1000
+			e.status.Waiting, e.status.Jobs = 1000, 500
 			close(e.done)
 			e.end(&core.Summary{HandedOver: true, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
@@ -116,7 +116,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Mean: 1}
+			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Jobs: float64(tt.waiting) / 2, Mean: 1}
 			queue := ""
 			for _, job := range []string{"16", "17", "18"} {
 				queue += job + " RUNNING jobpool:x\n"
@@ -167,7 +167,7 @@ func TestChangedLimitsAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000}
+	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500}
 	now := clock.Now()
 	fill := func(want int) {
 		t.Helper()
