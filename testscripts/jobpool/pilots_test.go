@@ -77,6 +77,28 @@ func await(p *pool, what string, is func() bool) {
 	}
 }
 
+// counted counts the pending and running jobs again and again, until it is asked for the most that there
+// were at a time.
+func (p *pool) counted() (most func() int) {
+	stop, out := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			n = max(n, len(p.jobs()))
+			select {
+			case <-stop:
+				out <- n
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	return func() int {
+		close(stop)
+		return <-out
+	}
+}
+
 // submitted is how many jobs the pool has had.
 func (p *pool) submitted() int {
 	logs, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/*.log"))
@@ -90,6 +112,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 		b.WriteString("echo $JOBPOOL_SEQ >>ran; touch job.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done; echo $SLURM_JOB_ID $SLURM_JOB_NUM_NODES\n")
 	}
 	b.WriteString("exit 3\n")
+	most := p.counted()
 	status, stdout, stderr := p.run(b.String())
 	ids := strings.Fields(stdout)
 	if status != 0 || len(ids) != 2 || !strings.Contains(stderr, "jobpool: submitted 2 jobs: "+ids[0]+" "+ids[1]) {
@@ -105,13 +128,18 @@ func TestPilotsOverSlurm(t *testing.T) {
 		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
 		return len(begun) == 2
 	})
+	if n := most(); n != 2 {
+		t.Errorf("%d jobs were pending or running at a time, with --max-jobs 2", n)
+	}
+	most = p.counted()
+	ids = p.enlarged(b.String(), ids)
 	p.touch("go")
 	await(p, "the run is over", func() bool { return p.over() >= 0 })
 	if p.over() != 1 {
 		t.Errorf("status %d, and one task failed\n%s", p.over(), p.said())
 	}
 	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
-	if n := p.submitted(); n != 2 {
+	if n := p.submitted(); n != 3 || most() != 3 {
 		t.Errorf("%d jobs were submitted", n)
 	}
 	used := map[string]int{}
@@ -121,7 +149,7 @@ func TestPilotsOverSlurm(t *testing.T) {
 			used[job]++
 		}
 	}
-	if used[ids[0]] == 0 || used[ids[1]] == 0 || used[ids[0]]+used[ids[1]] != 61 {
+	if used[ids[0]] == 0 || used[ids[1]] == 0 || used[ids[2]] == 0 || used[ids[0]]+used[ids[1]]+used[ids[2]] != 61 {
 		t.Errorf("tasks ran in the jobs %v", used)
 	}
 	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "log", "--run", "run", "1")
@@ -136,6 +164,37 @@ func TestPilotsOverSlurm(t *testing.T) {
 	}
 	await(p, "the failed task has run again", func() bool { return p.over() == 1 })
 	p.runsExplained()
+}
+
+// enlarged repeats the call for a run with two jobs, so that it gets a third one.
+func (p *pool) enlarged(input string, ids []string) []string {
+	p.Helper()
+	status, _, stderr := p.run(input, "--resume", "--max-jobs", "3")
+	if status != 0 || !strings.Contains(stderr, "now has at most 3 jobs, and ends those that are idle for 2s") {
+		p.Errorf("with more jobs: status %d, %q", status, stderr)
+	}
+	await(p, "a third job runs tasks", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 3
+	})
+	status, _, stderr = p.run(input, "--resume", "--max-jobs", "3", "--retry-failed")
+	if status != 0 || strings.Contains(stderr, "now has") || !strings.Contains(stderr, "--retry-failed has no effect while the run continues") {
+		p.Errorf("failed tasks again: status %d, %q", status, stderr)
+	}
+	c := exec.Command(filepath.Join(harness.Bin, "jobpool"), "ctl", "nodes", "add", "--run", "run", "cpu2")
+	c.Dir, c.Env = p.dir, append(os.Environ(), p.env...)
+	if out, _ := c.CombinedOutput(); !strings.Contains(string(out), "jobpool: hint: to have more jobs, repeat the command of the run with --resume and a larger --max-jobs\n") {
+		p.Errorf("ctl nodes add: %q", out)
+	}
+	for _, id := range p.jobs() {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) != 3 {
+		p.Fatalf("the run has had the jobs %q", ids)
+	}
+	return ids
 }
 
 // processes are those of the pool whose arguments have that text.
@@ -166,6 +225,22 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	}
 	await(p, "the jobs end with their scheduler", func() bool { return len(p.jobs()) == 0 })
 	p.endsOnce(4)
+	p.noneLeft()
+}
+
+// Of two partitions, the jobs go where they start first, though the search prefers the other one.
+func TestPilotsInAFreePartitionOverSlurm(t *testing.T) {
+	p := pilots(t)
+	p.args = []string{"--run", "run", "--alloc", "cpu(cores=2) & duration=10m | cuda() & duration=10m", "--scheduler", "here"}
+	full := p.batch("sleep 1000\n", "--partition=cpu", "--nodes=2", "--exclusive", "--time=60")
+	t.Cleanup(func() { _ = p.quietly("scancel", full) })
+	await(p, "a partition is full", func() bool { return p.state(full) == "RUNNING" })
+	status, stdout, stderr := p.run("a\nb\n", "echo {} $SLURM_JOB_PARTITION")
+	if status != 0 || !strings.Contains(stdout, "a gpu") || !strings.Contains(stdout, "b gpu") || !strings.Contains(stderr, ": expected start: ") {
+		t.Errorf("status %d, %q, %q\n%s", status, stdout, stderr, p.said())
+	}
+	await(p, "the job ends with its scheduler", func() bool { return len(p.jobs()) == 0 })
+	_ = p.quietly("scancel", full)
 	p.noneLeft()
 }
 

@@ -88,6 +88,7 @@ type Core struct {
 	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
+	largest   pool.Need     // what the largest job of a node has; zero: unknown
 	handing   bool          // the next scheduler takes over
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time

@@ -72,6 +72,43 @@ func TestNodesComeAndGo(t *testing.T) {
 	}
 }
 
+// The jobs that waiting tasks justify follow from all that they need, and not from tasks that wait for others.
+func TestJobsThatTasksFill(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec    pool.Spec
+		tasks   int
+		after   int // that many more wait for the first one
+		depends int
+		jobs    float64
+	}{
+		"GPUs":    {pool.Spec{Need: pool.Need{CPUs: 1, GPUs: 1}}, 9, 0, 0, 8},
+		"CPUs":    {pool.Spec{Need: pool.Need{CPUs: 1}}, 16 + 24, 0, 0, 1.5},
+		"memory":  {pool.Spec{Need: pool.Need{CPUs: 1, Mem: 1 << 29}}, 2 + 6, 0, 0, 3},
+		"nodes":   {pool.Spec{Need: pool.Need{CPUs: 16, Nodes: 3}}, 2, 0, 0, 6},
+		"a chain": {pool.Spec{Need: pool.Need{CPUs: 16}}, 2, 1000, 1000, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(Config{Policy: Policy{Elastic: true, TrackSeq: true}}, nil)
+			if s := w.core.Status(w.now); s.Jobs != 0 {
+				t.Errorf("no job is known: %v", s.Jobs)
+			}
+			w.add("a", 16, 0, false)
+			var in []Input
+			for i := range c.tasks + c.after {
+				task := &pool.Task{Seq: int64(i + 1), Text: "x", Spec: &c.spec}
+				if i >= c.tasks {
+					task.Extra = &pool.Extra{After: []string{"1"}}
+				}
+				in = append(in, Input{Task: task})
+			}
+			w.handle(Tasks{in})
+			if s := w.core.Status(w.now); s.Jobs != c.jobs || s.Depends != c.depends || s.Running+s.Waiting != len(in) {
+				t.Errorf("%v jobs, %d of %d tasks wait for others, want %v, %d", s.Jobs, s.Depends, s.Waiting, c.jobs, c.depends)
+			}
+		})
+	}
+}
+
 func TestTaskThatOutlastsItsNode(t *testing.T) {
 	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3, TimePerTask: 5 * time.Minute}}, []pool.Need{{CPUs: 1}})
 	w.readMore()

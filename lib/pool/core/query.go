@@ -21,6 +21,7 @@ type Status struct {
 	Skipped   int64      `json:"skipped"`
 	Running   int        `json:"running"`
 	Waiting   int        `json:"waiting"`
+	Depends   int        `json:"depends,omitempty"` // of the waiting: for other tasks
 	Held      int        `json:"held"`
 	Lost      int64      `json:"lost"`
 	InputRead bool       `json:"input_read"`     // to its end
@@ -31,6 +32,9 @@ type Status struct {
 	EndOfJob  *time.Time `json:"end_of_job,omitempty"`
 	CPUs      int        `json:"cpus"`
 	CPUsUsed  int        `json:"cpus_used"`
+	// Jobs is how many jobs as large as the largest so far the other waiting tasks fill at once, in a pool
+	// that gets its own jobs; 0: none, or no job has come.
+	Jobs float64 `json:"jobs,omitempty"`
 	// Resources are those that the tasks of all nodes share.
 	Resources []ResourceStatus `json:"resources,omitempty"`
 	Nodes     []NodeStatus     `json:"nodes"`
@@ -78,6 +82,7 @@ func (c *Core) Status(now time.Time) *Status {
 		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
 		Waiting:   c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
+		Depends:   c.deps.waiting(),
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -124,10 +129,35 @@ func (c *Core) Status(now time.Time) *Status {
 		}
 		st.Nodes = append(st.Nodes, ns)
 	}
+	if c.Elastic {
+		st.Jobs = c.justified()
+	}
 	if rate := s.average(now); c.eof && rate > 0 {
 		st.ETA = float64(st.Running+st.Waiting) / rate
 	}
 	return st
+}
+
+// justified returns how many jobs the tasks fill that wait for nothing but room.
+func (c *Core) justified() float64 {
+	jobs := map[string]pool.Need{}
+	for _, w := range c.workers {
+		if w.connected() {
+			job := cmp.Or(w.Node.Spec.Job, w.Node.Spec.Name)
+			jobs[job] = jobs[job].And(w.n.Total())
+			c.largest = c.largest.Largest(jobs[job])
+		}
+	}
+	if c.largest.CPUs == 0 {
+		return 0
+	}
+	d := c.pool.Demand()
+	for _, a := range c.attempts {
+		if a.slot == nil {
+			d.Add(a.task.Spec, 1)
+		}
+	}
+	return d.Jobs(c.largest)
 }
 
 // TaskInfo is a task that has not ended.

@@ -25,7 +25,6 @@ type Pool struct {
 	Stdin   bool     `json:"stdin"`
 	Options []string `json:"sbatch"`
 	MaxJobs int      `json:"max_jobs"` // pending or running
-	PerJob  int      `json:"per_job"`  // CPUs of a job; 0: not known
 	Linger  float64  `json:"linger"`   // seconds that a job may be idle
 	Here    bool     `json:"here"`     // the scheduler runs where jobpool was called, and not in a pilot
 }

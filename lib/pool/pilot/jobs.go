@@ -66,13 +66,13 @@ func lives(state string) bool {
 func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, error) {
 	// With the lock held, no other process is submitting: jobs whose submission was not answered are
 	// counted here.
-	name := path(j.Run, "submit.lock")
-	held, err := lock.Wait(ctx, name)
+	held, err := j.lock(ctx)
 	if err != nil {
-		return nil, fault.Errorf(fault.Unavailable, "%s: %w", name, err)
+		return nil, err
 	}
 	defer held.Close()
-	hold, err := os.Open(name)
+	j.Reload()
+	hold, err := os.Open(j.lockFile())
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +104,39 @@ func (j *Jobs) Fill(ctx context.Context, more func(have []Job) int) ([]string, e
 	return out, nil
 }
 
+func (j *Jobs) lockFile() string { return path(j.Run, "submit.lock") }
+
+func (j *Jobs) lock(ctx context.Context) (*lock.Lock, error) {
+	held, err := lock.Wait(ctx, j.lockFile())
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "%s: %w", j.lockFile(), err)
+	}
+	return held, nil
+}
+
+// Change changes what the jobs of a run may be from now on, also for the scheduler that runs now.
+func (j *Jobs) Change(ctx context.Context, change func(*Pool)) error {
+	held, err := j.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	p, err := Load(j.Run)
+	if err != nil {
+		return err
+	}
+	change(p)
+	j.Pool = p
+	return Save(j.Run, p)
+}
+
+// Reload takes over what another call has changed.
+func (j *Jobs) Reload() {
+	if p, err := Load(j.Run); err == nil && p.ID == j.Pool.ID {
+		j.Pool.MaxJobs, j.Pool.Linger = p.MaxJobs, p.Linger
+	}
+}
+
 // UpTo is for Fill: until so many jobs are pending or run, and never more than the pool may have.
 func (j *Jobs) UpTo(want int) func([]Job) int {
 	return func(have []Job) int { return min(want, j.Pool.MaxJobs) - len(have) }
@@ -125,12 +158,11 @@ func (j *Jobs) Cancel(ctx context.Context, running bool) error {
 	return err
 }
 
-// Backlog describes the pending work of a pool, and its resources.
+// Backlog describes the pending work of a pool.
 type Backlog struct {
-	Waiting int     // tasks
+	Waiting int     // tasks that wait for nothing but room
+	Jobs    float64 // how many jobs they fill at once; 0: not known
 	Mean    float64 // seconds of a task; 0: not known
-	PerTask int     // CPUs of a task
-	PerJob  int     // CPUs of a job; 0: not known
 	Life    float64 // seconds of a job; 0: not known, or no end
 }
 
@@ -146,8 +178,8 @@ func (b *Backlog) worth() float64 {
 const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
-// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are any. While nothing is known of
-// tasks and nodes, a task is assumed to take a minute, and a job to have one CPU.
+// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are
+// any. While nothing is known of tasks, a task is assumed to take a minute.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0
@@ -156,6 +188,5 @@ func Wanted(b Backlog) int {
 	if mean == 0 {
 		mean = minute
 	}
-	slots := max(1, b.PerJob/max(1, b.PerTask))
-	return max(1, int(math.Ceil(float64(b.Waiting)*mean/b.worth()/float64(slots))))
+	return max(1, int(math.Ceil(min(b.Jobs*mean/b.worth(), math.MaxInt32))))
 }

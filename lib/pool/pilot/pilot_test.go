@@ -76,16 +76,16 @@ func TestWanted(t *testing.T) {
 		b    Backlog
 		want int
 	}{
-		{"nothing", Backlog{PerJob: 4}, 0},
-		{"a short task", Backlog{Waiting: 1, Mean: 0.1, PerJob: 4}, 1},
-		{"a minute of work for one job", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4}, 1},
-		{"more", Backlog{Waiting: 241, Mean: 1, PerTask: 1, PerJob: 4}, 2},
-		{"wide tasks", Backlog{Waiting: 240, Mean: 1, PerTask: 4, PerJob: 4}, 4},
-		{"wider than a job, as far as is known", Backlog{Waiting: 60, Mean: 1, PerTask: 8, PerJob: 4}, 1},
-		{"long tasks", Backlog{Waiting: 8, Mean: 3600, PerTask: 1, PerJob: 4}, 120},
-		{"a job that is short", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 60}, 4},
-		{"a job that is long", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 3600}, 1},
-		{"nothing is known", Backlog{Waiting: 5}, 5},
+		{"nothing", Backlog{Jobs: 1}, 0},
+		{"a short task", Backlog{Waiting: 1, Jobs: 0.25, Mean: 0.1}, 1},
+		{"a minute of work for one job", Backlog{Waiting: 240, Jobs: 60, Mean: 1}, 1},
+		{"more", Backlog{Waiting: 241, Jobs: 60.25, Mean: 1}, 2},
+		{"wide tasks", Backlog{Waiting: 240, Jobs: 240, Mean: 1}, 4},
+		{"long tasks", Backlog{Waiting: 8, Jobs: 2, Mean: 3600}, 120},
+		{"a job that is short", Backlog{Waiting: 240, Jobs: 60, Mean: 1, Life: 60}, 4},
+		{"a job that is long", Backlog{Waiting: 240, Jobs: 60, Mean: 1, Life: 3600}, 1},
+		{"nothing is known of tasks", Backlog{Waiting: 5, Jobs: 5}, 5},
+		{"nothing is known of jobs", Backlog{Waiting: 5}, 1},
 	} {
 		if got := Wanted(c.b); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)

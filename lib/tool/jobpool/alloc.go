@@ -17,13 +17,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/unit"
 )
 
 // ofAlloc are the options by which a pool gets its own nodes, and those of its run
@@ -84,7 +84,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		MaxJobs: v.count("max-jobs", 1, 1), Linger: v.duration("linger", 5*time.Minute).Seconds(),
 		Here: v.oneOf("scheduler", "job", "here") == 1,
 	}
-	policy, base := v.policy(serve), v.base()
+	policy, base, size := v.policy(serve), v.base(), v.jobs()
 	given, err := sbatchArgs(c.StringSlice("alloc-sbatch"))
 	if v.err != nil || err != nil {
 		return false, cmp.Or(v.err, err)
@@ -112,7 +112,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	if journal.Held(run) {
-		return false, refill(c, run)
+		return false, refill(c, run, p)
 	}
 	if _, err := past(run, c.String("joblog"), c.Bool("resume") || c.Bool("retry-failed"), false); err != nil {
 		return false, err
@@ -153,7 +153,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	jobs := jobsOf(run, p)
-	ids, err := jobs.Fill(c.Context, jobs.UpTo(pilot.Wanted(pilot.Backlog{Waiting: tasks, PerTask: base.Need.CPUs})))
+	filled := tasks.demand.Jobs(sizeOf(p.Options, size))
+	ids, err := jobs.Fill(c.Context, jobs.UpTo(max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))))
 	if err := told(c, run, ids, err); err != nil || !p.Here {
 		return false, err
 	}
@@ -171,40 +172,39 @@ func told(c *cli.Context, run string, ids []string, err error) error {
 	return err
 }
 
-// refill submits jobs for a run that has a scheduler, as many as it may have.
-func refill(c *cli.Context, run string) error {
+// refill is for a run that has a scheduler: the call may change how many jobs it may have, and how long
+// they may be idle, and submits one where there is none.
+func refill(c *cli.Context, run string, given *pilot.Pool) error {
 	p, err := pilot.Load(run)
 	if err != nil {
 		return fault.Errorf(fault.Busy, "run directory %q is in use by a scheduler that has no jobs of its own", run)
 	}
+	say := func(format string, args ...any) {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: "+format+"\n", args...)
+	}
 	jobs := jobsOf(run, p)
+	most, linger := p.MaxJobs, p.Linger
+	if c.IsSet("max-jobs") {
+		most = given.MaxJobs
+	}
+	if c.IsSet("linger") {
+		linger = given.Linger
+	}
+	if most != p.MaxJobs || linger != p.Linger {
+		if err := jobs.Change(c.Context, func(p *pilot.Pool) { p.MaxJobs, p.Linger = most, linger }); err != nil {
+			return err
+		}
+		say("the run in %s now has at most %d %s, and ends those that are idle for %s",
+			run, most, plural(most, "job"), unit.FormatDuration(time.Duration(linger*float64(time.Second))))
+	}
+	if c.Bool("retry-failed") {
+		say("--retry-failed has no effect while the run continues: repeat the command when it has ended")
+	}
 	ids, err := jobs.Fill(c.Context, jobs.UpTo(1))
 	if err == nil && len(ids) == 0 {
-		fmt.Fprintf(c.App.ErrWriter, "jobpool: the run in %s is still running: \"jobpool ctl status\" shows its progress\n", run)
+		say("the run in %s is still running: \"jobpool ctl status\" shows its progress", run)
 	}
 	return told(c, run, ids, err)
-}
-
-// allocation are the options of sbatch that lfind finds for --alloc.
-func allocation(c *cli.Context) ([]string, error) {
-	if !c.IsSet("alloc") {
-		return nil, nil
-	}
-	lfind, err := command.Sibling("lfind")
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
-	}
-	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
-	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: 2 * time.Minute})
-	var exit *command.ExitError
-	if errors.As(err, &exit) && exit.Code > 0 {
-		words := strings.TrimSpace(strings.ReplaceAll("\n"+exit.Stderr, "\nlfind: ", "\n"))
-		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", words))
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err)
-	}
-	return strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00"), nil
 }
 
 // nextOption is where the next one of several options begins.
@@ -256,56 +256,65 @@ func sbatchArgs(texts []string) (args []string, err error) {
 
 // takeInput counts the tasks and, if they come from standard input, keeps it where the
 // schedulers find it. The input of a run that continues is replaced only when it is good.
-func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks int, err error) {
+func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks work, err error) {
 	var kept *renameio.PendingFile
 	if in.stdin {
 		if err := os.MkdirAll(filepath.Dir(pilot.Input(run)), 0o700); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		if kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		defer func() { _ = kept.Cleanup() }()
 		if _, err := io.Copy(kept, c.App.Reader); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		if _, err := kept.Seek(0, io.SeekStart); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		c.App.Reader = kept.File
 	}
 	if tasks, err = countTasks(in, base, policy); err != nil {
-		return 0, err
+		return tasks, err
 	}
-	if tasks == 0 {
-		return 0, fault.Errorf(fault.Usage, "the input has no tasks")
+	if tasks.all == 0 {
+		return tasks, fault.Errorf(fault.Usage, "the input has no tasks")
 	}
 	if in.stdin {
 		if err := kept.CloseAtomicallyReplace(); err != nil {
-			return 0, err
+			return tasks, err
 		}
 		c.App.Reader, err = os.Open(pilot.Input(run))
 	}
 	return tasks, err
 }
 
+// work are the tasks of an input.
+type work struct {
+	all, ready int         // ready: they wait for no others
+	demand     pool.Demand // of those that are ready
+}
+
 // countTasks reads all of the input once, so that its errors are reported before a job
 // is submitted.
-func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (int, error) {
+func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (work, error) {
+	w := work{demand: pool.Demand{}}
 	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)
 	if err != nil {
-		return 0, err
+		return w, err
 	}
-	n := 0
 	for {
-		_, err := source.Next()
+		t, err := source.Next()
 		var one *input.BadTask
 		switch {
 		case errors.Is(err, io.EOF):
-			return n, nil
+			return w, nil
 		case err != nil && !errors.As(err, &one):
-			return 0, fault.Wrap(fault.Usage, err)
+			return w, fault.Wrap(fault.Usage, err)
 		}
-		n++
+		if w.all++; err == nil && (t.Extra == nil || len(t.Extra.After) == 0) {
+			w.ready++
+			w.demand.Add(t.Spec, 1)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package jobpool
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -28,7 +27,6 @@ type elastic struct {
 	done    chan struct{} // closed when watch has ended
 
 	nodes   map[string]pilot.Node // by their names in the pool
-	perJob  int                   // CPUs
 	life    float64               // seconds of a job; 0: not known, or no end
 	waited  time.Duration         // of its jobs in the queue, the longest
 	status  *scheduler.Status
@@ -78,6 +76,7 @@ func (e *elastic) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e.status = <-e.states:
+			e.jobs.Reload()
 			e.lingered(ctx)
 			if now := clock.Now(); e.status.InputRead && e.due(now) {
 				e.counted = now
@@ -114,7 +113,7 @@ func (e *elastic) follow(ctx context.Context) {
 			delete(e.pending, n.Job)
 			e.failed = 0
 		}
-		e.perJob, e.life = max(e.perJob, n.CPUs), max(e.life, n.Life)
+		e.life = max(e.life, n.Life)
 		specs = append(specs, scheduler.NodeSpec{
 			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
 			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
@@ -141,7 +140,7 @@ func (e *elastic) follow(ctx context.Context) {
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
 	for _, n := range e.status.Nodes {
-		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || e.status.Waiting > 0 && !closed(&n, 0)) {
+		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || e.status.Waiting > e.status.Depends && !closed(&n, 0)) {
 			busy[p.Job] = true
 		}
 	}
@@ -281,20 +280,11 @@ func (e *elastic) count(jobs []pilot.Job) {
 	}
 }
 
-// wanted is how many jobs the backlog justifies.
+// wanted is how many jobs the backlog justifies. Tasks that wait for others need none yet, but one job
+// must be there for what they wait for.
 func (e *elastic) wanted() int {
 	s := e.status
-	perJob := map[string]int{}
-	for _, node := range s.Nodes {
-		if n, ok := e.nodes[node.Name]; ok {
-			perJob[n.Job] += node.CPUs
-			e.perJob = max(e.perJob, perJob[n.Job])
-		}
-	}
-	return pilot.Wanted(pilot.Backlog{
-		Waiting: s.Waiting, Mean: s.Mean, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(),
-		PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life,
-	})
+	return max(min(1, s.Waiting), pilot.Wanted(pilot.Backlog{Waiting: s.Waiting - s.Depends, Jobs: s.Jobs, Mean: s.Mean, Life: e.life}))
 }
 
 // submit submits as many jobs as more returns for those that there are.

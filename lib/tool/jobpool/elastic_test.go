@@ -69,7 +69,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.status = &scheduler.Status{}
-			e.status.Waiting = 1000
+			e.status.Waiting, e.status.Jobs = 1000, 500
 			close(e.done)
 			e.end(&core.Summary{HandedOver: true, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
@@ -116,7 +116,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Mean: 1}
+			e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: tt.waiting, Jobs: float64(tt.waiting) / 2, Mean: 1}
 			queue := ""
 			for _, job := range []string{"16", "17", "18"} {
 				queue += job + " RUNNING jobpool:x\n"
@@ -153,6 +153,46 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 				t.Errorf("the list of jobs was requested %d times, want %d", n, tt.lists)
 			}
 		})
+	}
+}
+
+// What a later call changes holds for the scheduler that runs.
+func TestChangedLimitsAreTaken(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 1, Linger: 300}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500}
+	now := clock.Now()
+	fill := func(want int) {
+		t.Helper()
+		now = now.Add(time.Minute)
+		if e.due(now) {
+			e.counted = now
+			e.fill(t.Context())
+		}
+		asked, _ := os.ReadFile("asked")
+		if n := strings.Count(string(asked), "\nsbatch --parsable"); n != want {
+			t.Errorf("%d jobs were submitted, want %d", n, want)
+		}
+	}
+	fill(1)
+	fill(1)
+	other, err := pilot.Load(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := jobsOf(run, other).Change(t.Context(), func(p *pilot.Pool) { p.MaxJobs, p.Linger = 3, 2 }); err != nil {
+		t.Fatal(err)
+	}
+	e.jobs.Reload()
+	if fill(3); e.jobs.Pool.Linger != 2 {
+		t.Errorf("jobs linger for %v s", e.jobs.Pool.Linger)
 	}
 }
 

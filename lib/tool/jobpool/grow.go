@@ -87,6 +87,9 @@ func ctlNodesAdd(c *cli.Context) error {
 		return fault.Errorf(fault.Usage, "nodes add: no host is named")
 	}
 	_, err := ask(c, &scheduler.Request{Op: "addnodes", Nodes: c.Args().Slice()})
+	if err != nil && fault.HintOf(err) == "" && between(existing(c)) {
+		err = fault.Hint(err, "to have more jobs, repeat the command of the run with --resume and a larger --max-jobs")
+	}
 	return err
 }
 
@@ -147,7 +150,7 @@ func watchStatus(c *cli.Context) error {
 	}
 }
 
-// between reports whether a run with jobs of its own continues, without a scheduler for now.
+// between reports whether a run with jobs of its own continues, even if it has no scheduler for now.
 func between(run string) bool {
 	_, over := pilot.Over(run)
 	_, err := pilot.Load(run)

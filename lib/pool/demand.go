@@ -1,0 +1,109 @@
+package pool
+
+import (
+	"math"
+	"slices"
+)
+
+// kind is what tasks with the same demand have in common.
+type kind struct {
+	need     Need
+	variants Variants
+}
+
+// Demand counts tasks by what they need.
+type Demand map[kind]float64
+
+// Add counts n more tasks.
+func (d Demand) Add(s *Spec, n float64) { d[kind{s.Need, s.Variants}] += n }
+
+// sampled limits how many lines of tasks stand for all.
+const sampled = 1000
+
+// Demand returns that of the tasks in the queue.
+func (p *Pool) Demand() Demand {
+	d, n := Demand{}, 0
+	for _, l := range p.order[:min(sampled, len(p.order))] {
+		d[kind{l.need, l.variants}] += float64(l.len())
+		n += l.len()
+	}
+	for k := range d {
+		d[k] *= float64(p.waiting) / float64(n)
+	}
+	return d
+}
+
+// Jobs returns how many jobs of a size the tasks would fill if all ran at once: by the resource of
+// which all together need most, and no fewer than the tasks of one kind fill. Of several variants, the
+// first that fits counts. If the CPUs or GPUs of the size are 0, they are not known: a job has what the
+// largest task needs.
+func (d Demand) Jobs(size Need) float64 {
+	needs := map[kind]Need{}
+	for k := range d {
+		needs[k] = k.in(size)
+	}
+	known := size
+	for _, n := range needs {
+		if known.CPUs == 0 {
+			size.CPUs = max(size.CPUs, n.CPUs)
+		}
+		if known.GPUs == 0 {
+			size.GPUs = max(size.GPUs, n.GPUs, min(1, int(n.Share)))
+		}
+	}
+	var all []float64
+	jobs := 0.0
+	for k, n := range d {
+		one := needs[k].parts(size)
+		if most := slices.Max(one); most > 0 && most < 1 {
+			jobs = max(jobs, n/math.Floor(1/most+1e-9))
+		}
+		all = slices.Grow(all, len(one))[:len(one)]
+		for i := range one {
+			all[i] += n * one[i]
+		}
+	}
+	return slices.Max(append(all, jobs))
+}
+
+// in is what a task needs in the first way that fits.
+func (k kind) in(size Need) Need {
+	s := Spec{Need: k.need, Variants: k.variants}
+	for i := range s.Ways() {
+		if s.Way(i).Fits(size) {
+			return s.Way(i)
+		}
+	}
+	return s.Way(0)
+}
+
+// parts is how much of a job of a size a task needs on all of its nodes together, by resource.
+func (n Need) parts(size Need) []float64 {
+	part := func(need, of float64) float64 {
+		if of == 0 {
+			return 0 // no job has it, or it is what all nodes share
+		}
+		return need * float64(n.Width()) / of
+	}
+	out := []float64{
+		part(float64(n.CPUs), float64(size.CPUs)),
+		part(float64(n.GPUs)+float64(n.Share)/WholeGPU, float64(size.GPUs)),
+		part(float64(n.Mem), float64(size.Mem)),
+	}
+	for _, x := range size.Named.list() {
+		out = append(out, part(float64(n.Named.Get(x.name)), float64(x.amount)))
+	}
+	return out
+}
+
+// And is what two nodes have together.
+func (n Need) And(o Need) Need { return n.plus(o) }
+
+// Largest has of each resource as much as the one that has more.
+func (n Need) Largest(o Need) Need {
+	n.CPUs, n.GPUs, n.Mem = max(n.CPUs, o.CPUs), max(n.GPUs, o.GPUs), max(n.Mem, o.Mem)
+	for _, x := range o.Named.list() {
+		n.Named = n.Named.With(x.name, max(x.amount, n.Named.Get(x.name)))
+	}
+	return n
+}

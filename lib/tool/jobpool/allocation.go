@@ -1,0 +1,158 @@
+package jobpool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ponos-tools/ponos/lib/app"
+	"github.com/ponos-tools/ponos/lib/command"
+	"github.com/ponos-tools/ponos/lib/fault"
+	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/unit"
+)
+
+// Limits of time for lfind. With --soonest it asks Slurm of up to 64 matches.
+const (
+	searchTime  = 2 * time.Minute
+	soonestTime = time.Minute
+)
+
+// earliest is what is read of the JSON of lfind --soonest.
+type earliest struct {
+	Hostname string    `json:"hostname"` // where sbatch must be called; empty: here
+	Args     []string  `json:"args"`     // of sbatch
+	Start    time.Time `json:"start"`
+	Wait     int64     `json:"wait_seconds"`
+	By       string    `json:"start_by"`
+}
+
+// String is the options and their expected start in one line.
+func (e *earliest) String() string {
+	when := "now"
+	if e.Wait > 1 {
+		wait := unit.FormatDuration(time.Duration(e.Wait) * time.Second)
+		when = fmt.Sprintf("in %s, at %s", wait, e.Start.Local().Format("2006-01-02T15:04:05"))
+	}
+	how := map[string]string{
+		"learned": ", as jobs run here", "limits": ", if jobs run to their time limits", "test-only": ", according to sbatch --test-only",
+	}[e.By]
+	return fmt.Sprintf("options: %s: expected start: %s%s", strings.Join(e.Args, " "), when, how)
+}
+
+// allocation are the options of sbatch for --alloc: of all matches those with which a job starts
+// first, as far as that can be planned.
+func allocation(c *cli.Context) ([]string, error) {
+	if !c.IsSet("alloc") {
+		return nil, nil
+	}
+	lfind, err := command.Sibling("lfind")
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
+	}
+	say := func(format string, args ...any) {
+		if !c.Bool("quiet") {
+			fmt.Fprintf(c.App.ErrWriter, "jobpool: %s\n", app.Sanitize(fmt.Sprintf(format, args...)))
+		}
+	}
+	first, unplanned := soonest(c.Context, lfind, c.String("alloc"))
+	if unplanned == nil {
+		say("%s", first)
+		return first.Args, nil
+	}
+	args := append(lfind[1:], "--format", "args0", "--", c.String("alloc"))
+	r, err := command.System.Run(c.Context, command.Cmd{Name: lfind[0], Args: args, Timeout: searchTime})
+	var exit *command.ExitError
+	if errors.As(err, &exit) && exit.Code > 0 {
+		return nil, fault.Exit(exit.Code, fmt.Errorf("--alloc: %s", complaint(exit)))
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err)
+	}
+	found := strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00")
+	if errors.As(unplanned, &exit) {
+		unplanned = errors.New(complaint(exit))
+	}
+	say("options: %s: expected start not known: %v", strings.Join(found, " "), unplanned)
+	return found, nil
+}
+
+// complaint is what lfind says of its failure.
+func complaint(e *command.ExitError) string {
+	return strings.TrimSpace(strings.ReplaceAll("\n"+e.Stderr, "\nlfind: ", "\n"))
+}
+
+// soonest has lfind choose by the expected start. Only launchers of the Slurm to which jobs are
+// submitted count: this machine could always start at once, and another cluster has other jobs.
+func soonest(ctx context.Context, lfind []string, request string) (*earliest, error) {
+	args := append(lfind[1:len(lfind):len(lfind)], "--soonest", "--kind", "slurm", "--json", "--", request)
+	r, err := command.System.Run(ctx, command.Cmd{Name: lfind[0], Args: args, Timeout: soonestTime})
+	if err != nil {
+		return nil, err
+	}
+	e := new(earliest)
+	switch err := json.Unmarshal(r.Stdout, e); {
+	case err != nil:
+		return nil, fmt.Errorf("lfind --json: %w", err)
+	case e.Hostname != "":
+		return nil, fmt.Errorf("the first to start is on %s", e.Hostname)
+	case e.By == "" || len(e.Args) == 0:
+		return nil, errors.New("lfind --soonest reports no start")
+	}
+	return e, nil
+}
+
+// sized are options of sbatch that set how large a job is, by the short name of each.
+var sized = map[string]string{"c": "cpus-per-task", "n": "ntasks", "N": "nodes", "G": "gpus"}
+
+// lastNumber is that in "gpu:a100:2", and the greater one in "2-4".
+var lastNumber = regexp.MustCompile(`\d+$`)
+
+// sizeOf returns the CPUs and GPUs of a job as far as its options set them; 0: not known. The tasks
+// that --jobs lets run at a node are its CPUs.
+func sizeOf(options []string, jobs slots) (size pool.Need) {
+	n := map[string]int{}
+	for i, o := range options {
+		name, value, joined := strings.Cut(strings.TrimPrefix(o, "--"), "=")
+		switch {
+		case !strings.HasPrefix(o, "-"):
+			continue
+		case !strings.HasPrefix(o, "--"):
+			name, value = sized[o[1:min(2, len(o))]], o[min(2, len(o)):]
+			joined = value != ""
+		}
+		if !joined && i+1 < len(options) {
+			value = options[i+1]
+		}
+		if name == "gres" && !strings.HasPrefix(value, "gpu") {
+			continue
+		}
+		if number, err := strconv.Atoi(lastNumber.FindString(value)); err == nil {
+			n[name] = number
+		}
+	}
+	nodes := max(1, n["nodes"])
+	tasks := max(n["ntasks"], n["ntasks-per-node"]*nodes)
+	if size.CPUs = max(1, tasks) * n["cpus-per-task"]; size.CPUs == 0 {
+		size.CPUs = tasks
+	}
+	if slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "--exclusive") }) {
+		size.CPUs = 0
+	}
+	size.GPUs = max(n["gpus"], n["gres"]*nodes, n["gpus-per-node"]*nodes, n["gpus-per-task"]*max(1, tasks))
+	switch {
+	case jobs.fixed > 0:
+		size.CPUs = jobs.fixed * nodes
+	case jobs.of != nil && size.CPUs > 0:
+		size.CPUs = max(1, jobs.of(size.CPUs/nodes)) * nodes
+	}
+	return size
+}
