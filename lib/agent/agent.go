@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -180,16 +181,34 @@ func (a *Agent) publishArtifacts(ctx context.Context, d Dir, process string, tel
 	if err := a.Transfers.Publish(ctx, process, d.id, tell); err != nil {
 		return err
 	}
-	published, _ := os.Stat(a.Transfers.Artifacts(process, d.id))
+	published, err := os.Stat(a.Transfers.Artifacts(process, d.id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err) {
+		return err
+	}
 	for _, name := range []string{"current", string(d.id)} {
-		own := filepath.Join(d.file(viewDir), name)
-		if info, err := os.Lstat(own); err == nil && info.IsDir() {
-			if err := a.Transfers.PublishFrom(ctx, own, d.id, tell); err != nil {
-				return err
-			}
-		} else if leadsTo, err := os.Stat(own); err == nil && !os.SameFile(leadsTo, published) {
-			tell("%q is not published: it is neither the link of the agent nor a directory", own)
+		if err := a.publishOwn(ctx, filepath.Join(d.file(viewDir), name), published, d.id, tell); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// publishOwn publishes what is in the place of a link to the directory that was published.
+func (a *Agent) publishOwn(
+	ctx context.Context, own string, published fs.FileInfo, id task.ID, tell func(format string, args ...any),
+) error {
+	info, err := os.Lstat(own)
+	if err == nil && info.IsDir() {
+		return a.Transfers.PublishFrom(ctx, own, id, tell)
+	}
+	if err == nil {
+		info, err = os.Stat(own)
+	}
+	switch {
+	case err == nil && !os.SameFile(info, published):
+		tell("%q is not published: it is neither the link of the agent nor a directory", own)
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !transfer.Unpublishable(err):
+		return err
 	}
 	return nil
 }
@@ -215,33 +234,23 @@ func (a *Agent) sayEnd(d Dir, r task.Report) error {
 	if r.State != task.Completed && r.State != task.Stopped {
 		level = "ERROR"
 	}
-	lines := []string{"task " + string(r.State)}
+	lines := []line{{level, "task " + string(r.State)}}
 	if r.Reason != "" {
-		lines[0] += ": " + strings.Join(strings.Fields(r.Reason), " ")
+		lines[0].text += ": " + strings.Join(strings.Fields(r.Reason), " ")
 	}
 	if r.Cost > 0 {
-		lines = append(lines, fmt.Sprintf("cost: about $%.4f", r.Cost))
+		lines = append(lines, line{"INFO", fmt.Sprintf("cost: about $%.4f", r.Cost)})
 	}
-	said, err := readTail(d)
-	if err != nil {
+	tail, err := readTail(d)
+	if err != nil || a.said(tail, true, lines...) {
 		return err
-	}
-	last := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
-	last = last[max(0, len(last)-len(lines)):]
-	same := len(last) == len(lines)
-	for i := range last {
-		same = same && strings.Contains(last[i], lines[i])
-	}
-	if same {
-		return nil
 	}
 	log, err := a.openLog(d, tailFile)
 	if err != nil {
 		return err
 	}
-	for _, line := range lines {
-		log.Say(level, "%s", line)
-		level = "INFO"
+	for _, l := range lines {
+		log.Say(l.level, "%s", l.text)
 	}
 	return log.Close()
 }
@@ -268,7 +277,8 @@ func (a *Agent) putLog(ctx context.Context, d Dir) error {
 
 // tellOnce adds a line to the end of a task's log, unless it is there from an earlier attempt.
 func (a *Agent) tellOnce(d Dir, message string) {
-	if said, err := readTail(d); err == nil && strings.Contains(string(said), message) {
+	message = strings.ReplaceAll(message, "\n", " ")
+	if tail, err := readTail(d); err == nil && a.said(tail, false, line{"ERROR", message}) {
 		return
 	}
 	log, err := a.openLog(d, tailFile)

@@ -19,13 +19,52 @@ import (
 func taskLine(format, level, message string, now time.Time) string {
 	replace := strings.NewReplacer(
 		"%(levelname)s", level,
-		// Python's default: local time with milliseconds behind a comma.
-		"%(asctime)s", now.Format("2006-01-02 15:04:05")+fmt.Sprintf(",%03d", now.Nanosecond()/1e6),
+		"%(asctime)s", asctime(now),
 		"%(name)s", "ponos",
 		"%(message)s", message,
 		"%%", "%",
 	)
 	return replace.Replace(format) + "\n"
+}
+
+// asctime formats a time by Python's default: local time with milliseconds behind a comma.
+func asctime(t time.Time) string {
+	return t.Format("2006-01-02 15:04:05") + fmt.Sprintf(",%03d", t.Nanosecond()/1e6)
+}
+
+// line is a line of the agent in a task's log.
+type line struct{ level, text string }
+
+// said reports whether the agent has said some lines, one after the other, at any time. With atEnd,
+// nothing may follow them.
+func (a *Agent) said(log []byte, atEnd bool, lines ...line) bool {
+	for text := string(log); text != ""; {
+		rest, ok := text, true
+		for _, l := range lines {
+			if rest, ok = a.cutLine(rest, l); !ok {
+				break
+			}
+		}
+		if ok && (rest == "" || !atEnd) {
+			return true
+		}
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return false
+}
+
+// cutLine removes a line from the beginning of a text, whatever the time in it.
+func (a *Agent) cutLine(text string, l line) (rest string, ok bool) {
+	at := asctime(time.Time{})
+	for i, part := range strings.Split(taskLine(a.TaskFormat, l.level, l.text, time.Time{}), at) {
+		if i > 0 {
+			text = text[min(len(text), len(at)):]
+		}
+		if text, ok = strings.CutPrefix(text, part); !ok {
+			return text, false
+		}
+	}
+	return text, true
 }
 
 // taskLog is the agent's part of a task's log.

@@ -510,11 +510,7 @@ func (d Dir) Stage(r Record) (keep func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	temporary := d.file("." + recordFile + ".new")
-	if err := os.WriteFile(temporary, append(b, '\n'), 0o600); err != nil {
-		return nil, err
-	}
-	return func() error { return os.Rename(temporary, d.file(recordFile)) }, nil
+	return replace.Stage(d.file(recordFile), append(b, '\n'), 0o600)
 }
 
 // Note appends a newer record without waiting for the disk, for what is found out again if it is

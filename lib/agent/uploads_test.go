@@ -168,6 +168,91 @@ func TestALogOnAFullDisk(t *testing.T) {
 	}
 }
 
+// What the agent adds to a log is there once, and a message that is part of another is another one.
+func TestWhatIsSaidOnce(t *testing.T) {
+	d, err := testStore(t).Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"%(message)s", "%(asctime)s %(levelname)s: %(message)s (%(asctime)s)", "<%(message)s> %% \xff"} {
+		now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+		a := &Agent{TaskFormat: format, Now: func() time.Time { now = now.Add(time.Second + time.Millisecond); return now }}
+		want := 0
+		for _, message := range []string{"12 more are not published", "2 more are not published", "2 more", "\"a\xff\" is not published", "two\nlines"} {
+			want++
+			for range 2 {
+				a.tellOnce(d, message)
+			}
+		}
+		for _, reason := range []string{"exit code 12", "exit code 1", ""} {
+			want++
+			for range 2 {
+				if err := a.sayEnd(d, task.Report{State: task.Failed, Reason: reason}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		said, err := os.ReadFile(d.file(tailFile))
+		if got := strings.Count(string(said), "\n"); got != want || err != nil {
+			t.Errorf("%q: %d lines, want %d: %q, %v", format, got, want, said, err)
+		}
+		if err := os.Remove(d.file(tailFile)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Artifacts behind a dead mount are reported once in each turn, and hold up no other task. When they
+// can be read again, they are published, and the task ends.
+func TestADeadMount(t *testing.T) {
+	q := &slowQueue{goOn: make(chan error), reported: make(chan task.Report, 2)}
+	close(q.goOn)
+	store := testStore(t)
+	a := &Agent{
+		Queue: q, Runner: overRunner{}, Store: store, Environments: &environment.Store{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler),
+		Transfers: &transfer.Store{Queue: q, Processes: t.TempDir()}, TaskFormat: "%(message)s", Patience: time.Minute,
+	}
+	for _, id := range []task.ID{"dead", "fine"} {
+		d, err := store.Create(id)
+		if err == nil {
+			err = d.Write(Record{ID: id, Attempt: 1, Job: "7"})
+		}
+		dir := filepath.Join(a.Transfers.Artifacts("", id), "mount")
+		if err = errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "result"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount := filepath.Join(a.Transfers.Artifacts("", "dead"), "mount")
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err == nil {
+		err = syscall.Mount("none", mount, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+		fuse.Close() // nothing answers
+	}
+	if err != nil {
+		t.Skipf("mounting a file system takes root and FUSE: %v", err)
+	}
+	defer syscall.Unmount(mount, syscall.MNT_DETACH)
+	for range 2 {
+		_, err := a.Poll(t.Context())
+		want := "task dead: artifacts of task dead: statat mount: transport endpoint is not connected"
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, ok, err := store.Finished("fine"); !ok || err != nil || q.puts.Load() != 1 {
+		t.Errorf("the other task has not ended: %v, %d artifacts", err, q.puts.Load())
+	}
+	if err := syscall.Unmount(mount, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Poll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, ok, err := store.Finished("dead"); !ok || err != nil || q.puts.Load() != 2 {
+		t.Errorf("the task has not ended: %v, %d artifacts", err, q.puts.Load())
+	}
+}
+
 // Failures that differ only in the task become one, which counts each task once.
 func TestJoinFailures(t *testing.T) {
 	full, damaged := errors.New("disk full"), errors.New("tasks/a/task.json: damaged")

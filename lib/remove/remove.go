@@ -4,9 +4,9 @@ package remove
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -30,20 +30,64 @@ func All(path string) (err error) {
 }
 
 func all(path string) error {
-	err := os.RemoveAll(path)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
+	if os.RemoveAll(path) == nil {
+		return nil
 	}
-	root, openErr := os.OpenRoot(filepath.Dir(path)) // a process that still writes may put a link to elsewhere in the place of a directory
-	if openErr != nil {
-		return err
+	// Whatever the first error is, directories without permissions may keep others from being removed.
+	unlock(filepath.Clean(path))
+	return os.RemoveAll(path)
+}
+
+// unlock makes the directories of a tree readable and writable, as far as their owner allows. Through
+// os.Root, nothing outside of the tree is changed: a process that still writes may put a link in the
+// place of a directory.
+func unlock(path string) {
+	parent, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	defer parent.Close()
+	name := filepath.Base(path)
+	if info, err := parent.Lstat(name); err == nil && info.IsDir() {
+		_ = parent.Chmod(name, 0o700) // fails for another user's
+		unlockBelow(parent, name)
+	}
+}
+
+// maxDepth is how many directories below an open one are found by their path from there: each use
+// of a path takes as many steps as it has names.
+const maxDepth = 64
+
+// unlockBelow unlocks what is below a directory that is unlocked. The functions of io/fs are of no
+// use here: they refuse names that are not UTF-8.
+func unlockBelow(parent *os.Root, name string) {
+	root, err := parent.OpenRoot(name)
+	if err != nil {
+		return
 	}
 	defer root.Close()
-	_ = fs.WalkDir(root.FS(), filepath.Base(path), func(name string, e fs.DirEntry, _ error) error {
-		if e != nil && e.IsDir() {
-			_ = root.Chmod(name, 0o700) // before the directory is read
+	for pending := []string{"."}; len(pending) > 0; {
+		name := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if strings.Count(name, "/") >= maxDepth {
+			unlockBelow(root, name)
+			continue
 		}
-		return nil
-	})
-	return os.RemoveAll(path)
+		dir, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+		if err != nil {
+			continue
+		}
+		for err == nil {
+			var names []string
+			names, err = dir.Readdirnames(1024) // ReadDir fails for all if it fails for one
+			for _, below := range names {
+				below = filepath.Join(name, below)
+				if info, err := root.Lstat(below); err == nil && info.IsDir() {
+					_ = root.Chmod(below, 0o700) // before it is read
+					pending = append(pending, below)
+				}
+			}
+		}
+		dir.Close()
+	}
 }

@@ -7,11 +7,51 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// give makes a temporary directory that of an unprivileged user, and has the test act as this user from
+// now on: root needs no permissions.
+func give(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for pending := []string{"."}; len(pending) > 0 && err == nil; {
+		name := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		err = root.Lchown(name, nobody, nobody)
+		if info, statErr := root.Lstat(name); statErr == nil && info.IsDir() {
+			f, openErr := root.Open(name)
+			err = errors.Join(err, openErr)
+			names, readErr := f.Readdirnames(-1)
+			err = errors.Join(err, readErr, f.Close())
+			for _, n := range names {
+				pending = append(pending, filepath.Join(name, n))
+			}
+		}
+	}
+	runtime.LockOSThread() // the thread ends with the goroutine of the test
+	err = errors.Join(err, os.Chmod(filepath.Dir(dir), 0o755), syscall.Setfsuid(nobody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setfsuid(0); err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 // A tree without permissions is removed, and what its links lead to stays.
 func TestAll(t *testing.T) {
@@ -29,14 +69,7 @@ func TestAll(t *testing.T) {
 	must(os.Link(outside, filepath.Join(tree, "a", "b", "hard")))
 	must(os.Chmod(filepath.Join(tree, "a", "b"), 0o500))
 	must(os.Chmod(filepath.Join(tree, "a"), 0))
-	if os.Getuid() == 0 { // which needs no permissions
-		const nobody = 65534
-		must(filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Lchown(path, nobody, nobody) }))
-		must(os.Chmod(filepath.Dir(dir), 0o755))
-		runtime.LockOSThread() // the thread ends with the goroutine of the test
-		must(syscall.Setfsuid(nobody))
-		defer func() { must(syscall.Setfsuid(0)) }()
-	}
+	give(t, dir)
 	must(All(tree))
 	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
@@ -45,6 +78,56 @@ func TestAll(t *testing.T) {
 		t.Error(err)
 	}
 	must(All(tree)) // nothing is there
+}
+
+// Neither the names of directories nor their depth keep a tree without permissions from being removed.
+func TestAllWhateverItsNames(t *testing.T) {
+	for what, sub := range map[string]string{
+		"ASCII":     "bad",
+		"not UTF-8": "bad\377",
+		"deep":      strings.Repeat(strings.Repeat("x", 200)+"/", 300) + "bad",
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			tree := filepath.Join(dir, "tree")
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			name := filepath.Join("tree", sub, "sub")
+			err = errors.Join(root.MkdirAll(name, 0o700), root.WriteFile(filepath.Join(name, "file\n"), nil, 0o600))
+			if err = errors.Join(err, root.Chmod(name, 0o500)); err != nil {
+				t.Fatal(err)
+			}
+			give(t, dir)
+			if err := All(tree + "/"); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A link that cannot be removed, as its directory is another user's, does not lead to what it names.
+func TestAllOfALink(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "dir")
+	target := filepath.Join(dir, "target")
+	err := errors.Join(os.MkdirAll(target, 0o700), os.Symlink("target", filepath.Join(dir, "link")), os.Chmod(target, 0o500), os.Chmod(dir, 0o500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	give(t, parent)
+	defer os.Chmod(dir, 0o700)
+	if err := All(filepath.Join(dir, "link")); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
+	}
+	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o500 {
+		t.Errorf("%v, %v", info, err)
+	}
 }
 
 // TestRemoveWhileWritten removes a directory in which others make files without a

@@ -35,3 +35,29 @@ func TestFile(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
+
+// What is staged replaces the file when it is kept, and not before.
+func TestStage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state")
+	if err := File(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keep, err := Stage(path, []byte("new"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"old", "new"} {
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%q, %v; want %q", b, err, want)
+		}
+		if want == "old" {
+			if err := keep(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}

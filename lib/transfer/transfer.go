@@ -203,13 +203,13 @@ func (s *Store) Publish(ctx context.Context, process string, id task.ID, tell fu
 
 // PublishFrom publishes the files in a directory as a task's artifacts, except links and unfinished
 // downloads. What can never be published is reported and skipped: it must not keep the task from
-// ending.
+// ending. An error is one that may pass.
 func (s *Store) PublishFrom(ctx context.Context, dir string, id task.ID, tell func(format string, args ...any)) error {
 	root, err := openRoot(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, errNotDirectory), errors.Is(err, fs.ErrPermission):
+	case err != nil && Unpublishable(err):
 		tell("the directory of the artifacts is not published: %v", err)
 		return nil
 	case err != nil:
@@ -243,10 +243,28 @@ func openRoot(dir string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opened, err := root.Stat("."); err != nil || !os.SameFile(before, opened) {
-		return nil, errors.Join(errNotDirectory, root.Close())
+	opened, err := root.Stat(".")
+	if err == nil && !os.SameFile(before, opened) {
+		err = errNotDirectory
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
 	return root, nil
+}
+
+// Unpublishable reports whether an error is due to a file, so that it stays. All other errors of file
+// systems may pass.
+func Unpublishable(err error) bool {
+	var number syscall.Errno
+	if !errors.As(err, &number) {
+		return true // of os.Root: the file is out of the directory
+	}
+	switch number {
+	case syscall.ELOOP, syscall.ENXIO, syscall.ENODEV, syscall.ENOTDIR, syscall.EISDIR, syscall.ENAMETOOLONG:
+		return true
+	}
+	return errors.Is(number, fs.ErrPermission)
 }
 
 // maxRefused limits how many artifacts are reported one by one as not published.
@@ -275,33 +293,48 @@ func (p *publication) refuse(name string, err error) {
 }
 
 // directory publishes the files of a directory and of those in it. The functions of io/fs are of no
-// use here: they refuse names that are not UTF-8.
+// use here: they refuse names that are not UTF-8. Nor is ReadDir: if it fails for one entry, it fails
+// for all.
 func (p *publication) directory(ctx context.Context, name string) error {
 	dir, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
-	var entries []fs.DirEntry
+	var names []string
 	if err == nil {
-		entries, err = dir.ReadDir(-1)
+		names, err = dir.Readdirnames(-1)
 		dir.Close()
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.refuse(name, err)
+	if err := p.passing(name, err); err != nil {
+		return err
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, e := range entries {
-		path := filepath.Join(name, e.Name())
+	slices.Sort(names)
+	for _, base := range names {
+		path := filepath.Join(name, base)
+		info, err := p.root.Lstat(path)
 		switch {
-		case e.IsDir():
+		case err != nil:
+			err = p.passing(path, err)
+		case info.IsDir():
 			err = p.directory(ctx, path)
-		case e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".download-"):
+		case info.Mode().IsRegular() && !strings.HasPrefix(base, ".download-"):
 			err = p.file(ctx, path)
-		default:
-			continue
 		}
 		if err != nil || p.seen > maxArtifacts {
 			return err
 		}
 	}
 	return nil
+}
+
+// passing returns an error that may pass. What is not published for good is reported, and what is not
+// there any more is not.
+func (p *publication) passing(name string, err error) error {
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return nil
+	case Unpublishable(err):
+		p.refuse(name, err)
+		return nil
+	}
+	return err
 }
 
 // file publishes a file.
@@ -311,12 +344,8 @@ func (p *publication) file(ctx context.Context, name string) error {
 		return nil
 	}
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe by now
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		p.refuse(name, err)
-		return nil
+		return p.passing(name, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -279,6 +279,80 @@ func TestPublishWhatATaskHasMadeOfIt(t *testing.T) {
 	}
 }
 
+// With every number of files that the process may still open, either all artifacts are published, or
+// the error says that it must be tried again: none is given up for a shortage of a moment.
+func TestPublishWithoutFileDescriptors(t *testing.T) {
+	q := &fake{}
+	s := &Store{Queue: q, Processes: t.TempDir()}
+	dir := s.Artifacts("p1", "t1")
+	want := []string{"a", "b/c/d", "e"}
+	for _, name := range want {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	short := 0
+	for open := uint64(3); ; open++ {
+		if open == 1000 {
+			t.Fatal("it is never published")
+		}
+		var told []string
+		q.artifacts = map[string]string{}
+		err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: open, Max: limit.Max})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Publish(t.Context(), "p1", "t1", func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+		if restoreErr := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); restoreErr != nil {
+			t.Fatal(restoreErr)
+		}
+		if got := slices.Sorted(maps.Keys(q.artifacts)); len(told) > 0 || err == nil && !slices.Equal(got, want) {
+			t.Errorf("%d files: %q are published, %q, %v", open, got, told, err)
+		}
+		if err == nil {
+			break
+		}
+		if short++; !errors.Is(err, syscall.EMFILE) {
+			t.Errorf("%d files: %v", open, err)
+		}
+	}
+	if short == 0 {
+		t.Error("there were always enough")
+	}
+}
+
+// What a file system says in trouble is retried. What is wrong with a file is not: it stays so.
+func TestUnpublishable(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.Symlink("/", "out"); err != nil {
+		t.Fatal(err)
+	}
+	_, escapes := root.Open("out/etc")
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{syscall.ESTALE, false}, {syscall.EIO, false}, {syscall.EMFILE, false}, {syscall.ENFILE, false},
+		{syscall.ENOMEM, false}, {syscall.ETIMEDOUT, false}, {syscall.ENOTCONN, false}, {syscall.EINTR, false},
+		{syscall.EACCES, true}, {syscall.EPERM, true}, {syscall.ELOOP, true}, {syscall.ENXIO, true},
+		{syscall.ENOTDIR, true}, {syscall.ENAMETOOLONG, true}, {escapes, true}, {errNotDirectory, true},
+	} {
+		if err := error(&os.PathError{Op: "openat", Path: "a", Err: tt.err}); Unpublishable(err) != tt.want {
+			t.Errorf("%v: %v", tt.err, !tt.want)
+		}
+	}
+}
+
 func TestPruneKeepsFilesInUse(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	old := time.Now().Add(-48 * time.Hour)

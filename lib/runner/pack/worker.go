@@ -57,6 +57,7 @@ type worker struct {
 	divides     bool         // parent may be divided
 	recorded    atomic.Int32 // see Ran
 
+	alone   bool                // see supersede
 	began   bool                // a task
 	taken   int                 // the number of the last ticket
 	begun   int                 // tasks
@@ -147,18 +148,6 @@ func (w *worker) begin() error {
 	if err := mkdir(own); err != nil {
 		return err
 	}
-	if w.restart > 0 {
-		if err := os.WriteFile(filepath.Join(own, startFile+strconv.Itoa(w.restart)), nil, 0o600); err != nil {
-			fmt.Fprintf(w.out, "pilot %s: an earlier start that still runs is not ended: %v\n", w.id, err)
-		}
-	}
-	begun, err := filepath.Glob(filepath.Join(own, begunFile+"*")) // by an earlier start
-	for _, file := range begun {
-		err = errors.Join(err, ignoreMissing(os.Remove(file)))
-	}
-	if err != nil {
-		return err
-	}
 	w.had = map[string]bool{}
 	if _, err := w.inherit(math.MaxInt); err != nil {
 		return err
@@ -172,6 +161,30 @@ func (w *worker) begin() error {
 		}
 	}
 	return nil
+}
+
+// supersede ends earlier starts of the pilot, which may still run on a node that Slurm cannot reach.
+// Their tasks do not count as running any more. Before that, no task may begin beside them.
+func (w *worker) supersede() error {
+	if w.alone {
+		return nil
+	}
+	own := filepath.Join(w.dir, takenDir, w.id)
+	err := mkdir(own) // an empty one may have been removed
+	if err == nil && w.restart > 0 {
+		err = os.WriteFile(filepath.Join(own, startFile+strconv.Itoa(w.restart)), nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	all, err := names(own)
+	for _, name := range all {
+		if strings.HasPrefix(name, begunFile) {
+			err = errors.Join(err, ignoreMissing(os.Remove(filepath.Join(own, name))))
+		}
+	}
+	w.alone = err == nil
+	return err
 }
 
 // endAt notes when Slurm ends the pilot, with a monotonic reading: the system clock may be set.
@@ -218,6 +231,7 @@ func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 	defer tick.Stop()
 	idle, done := clock.Now(), ctx.Done()
 	looked := idle
+	held := "" // why no task begins
 	for {
 		later, err := w.inherit(w.restart * maxTaken)
 		if err != nil {
@@ -227,7 +241,12 @@ func (w *worker) serve(ctx context.Context, moved <-chan time.Time) error {
 			return errors.Join(errors.New("the job has ended or was requeued, although this process still ran"), w.killAll())
 		}
 		late := false // pending tasks need more time than the pilot has left
-		if ctx.Err() == nil {
+		if err := w.supersede(); err != nil {
+			if text := err.Error(); text != held {
+				fmt.Fprintf(w.out, "pilot %s: no task begins while an earlier start may still run: %s\n", w.id, text)
+				held = text
+			}
+		} else if ctx.Err() == nil {
 			if late, err = w.fill(); err != nil {
 				fmt.Fprintf(w.out, "pilot %s: %v\n", w.id, err) // it may pass
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -258,6 +259,47 @@ func TestRequeuedElsewhere(t *testing.T) {
 	p.dir.Forget("c", "7")
 	if left, err := p.dir.Pilots("c"); err != nil || len(left) != 0 {
 		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// A pilot that was requeued and cannot yet end an earlier start, as on a full disk, begins no task
+// beside it.
+func TestRequeuedOnAFullDisk(t *testing.T) {
+	p := newPilot(t, Pilot{Linger: time.Minute})
+	p.add("a", Ticket{}, "ls ../room; touch ../ran; ls ../../packs/c/taken/7")
+	t.Setenv("SLURM_RESTART_COUNT", "1")
+	own := filepath.Join(p.dir.Class("c"), takenDir, "7")
+	occupied := filepath.Join(own, startFile+"1") // nothing can be written there
+	begun := filepath.Join(own, begunFile+"5")    // of a task of the earlier start
+	if err := errors.Join(os.MkdirAll(occupied, 0o700), os.WriteFile(begun, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	asked := 0
+	p.ends = func() time.Time {
+		if asked++; asked == 5 {
+			if _, err := os.Stat(begun); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(os.WriteFile(filepath.Join(p.dir.Tasks, "room"), nil, 0o600), os.Remove(occupied)); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(p.dir.Tasks, "ran")); err == nil {
+			stop()
+		}
+		return clock.Now().Add(time.Hour)
+	}
+	var out bytes.Buffer
+	if err := work(ctx, p.dir.Class("c"), &out, p.end, 50*time.Millisecond); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if got, want := p.output("a"), "../room\n1000001~"; !strings.HasPrefix(got, want) || !strings.Contains(got, "\nstart.1\n") || strings.Contains(got, begunFile+"5") {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if want := "pilot 7: no task begins while an earlier start may still run: "; strings.Count(out.String(), want) != 1 {
+		t.Errorf("want one %q: %s", want, out.String())
 	}
 }
 

@@ -166,17 +166,22 @@ func (r *Runner) mark() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	temporary := path + "." + own
-	err = os.WriteFile(temporary, []byte(own+"\n"), 0o600)
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(r.Dir))
+	if err != nil {
+		return "", err
+	}
+	defer f.Cleanup()
+	if _, err = f.WriteString(own + "\n"); err == nil {
+		err = f.Sync() // orders that have the mark outlive a power failure
+	}
 	if err == nil { // the first process creates it
-		err = os.Link(temporary, path)
+		err = os.Link(f.Name(), path)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		if mark, err = read(); err == nil && mark == "" { // left by a full disk
-			err = os.Rename(temporary, path)
+			err = f.CloseAtomicallyReplace()
 		}
 	}
-	_ = os.Remove(temporary)
 	if err == nil {
 		mark, err = read()
 	}

@@ -1,12 +1,15 @@
 package jobpool
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
 
@@ -199,6 +202,37 @@ func (in *taskInput) commands(o input.Options) (input.Tasks, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// counted is an input that knows whether there was anything in it.
+type counted struct {
+	input.Tasks
+	some, ended atomic.Bool
+}
+
+// Next implements [input.Tasks].
+func (t *counted) Next() (*pool.Task, error) {
+	next, err := t.Tasks.Next()
+	if errors.Is(err, io.EOF) {
+		t.ended.Store(true)
+	} else {
+		t.some.Store(true)
+	}
+	return next, err
+}
+
+// reportEmpty reports that there was nothing in the input, which is most often a mistake in the pipe.
+func (in *taskInput) reportEmpty(t *counted, message func(format string, args ...any)) {
+	if c := in.c; t.some.Load() || !t.ended.Load() || c.Bool("quiet") || c.Bool("no-run-if-empty") {
+		return
+	}
+	what := "commands"
+	if in.c.Bool("pipe") {
+		what = "records"
+	} else if len(in.template) > 0 {
+		what = "arguments"
+	}
+	message("the input contains no %s", what)
 }
 
 // announce says on a terminal what is to be typed.

@@ -72,10 +72,12 @@ func runAction(serve bool) cli.ActionFunc {
 		if err != nil {
 			return err
 		}
-		if c.Bool("dry-run") {
-			return dryRun(source, c.App.Writer)
-		}
 		t := &console{w: c.App.ErrWriter, terminal: app.IsTerminal(c.App.ErrWriter)}
+		if c.Bool("dry-run") {
+			all := &counted{Tasks: source}
+			defer in.reportEmpty(all, t.message)
+			return dryRun(all, c.App.Writer)
+		}
 		switch {
 		case policy.Quiet || progress == 3:
 		case progress == 1 || progress == 0 && t.terminal && (serve || !app.IsTerminal(c.App.Reader) || !in.stdin):
@@ -84,7 +86,7 @@ func runAction(serve bool) cli.ActionFunc {
 			policy.Progress = scheduler.ProgressLines
 		}
 		r := &runner{
-			c: c, place: at, console: t, policy: policy, setup: setup, base: base, stdin: in.stdin,
+			c: c, place: at, console: t, policy: policy, setup: setup, base: base, input: in,
 			shared: shared, resources: resources,
 		}
 		return r.run(c.Context, source)
@@ -200,7 +202,7 @@ type runner struct {
 	policy  scheduler.Policy
 	setup   wire.Setup
 	base    pool.Spec
-	stdin   bool // tasks come from standard input
+	input   *taskInput
 	// Named resources of the pool and of its nodes.
 	shared    pool.Named
 	resources []core.Resources
@@ -232,9 +234,11 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		return err
 	}
 	var growing *input.Growing
+	all := &counted{}
 	if source != nil {
 		growing = input.Grow(source, filepath.Join(dir, journal.Added), r.base, r.setup.Always)
-		source = growing
+		all.Tasks = growing
+		source = all
 	}
 	server, err := control.Listen(dir, r.base)
 	if err != nil {
@@ -289,7 +293,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	if !r.place.elastic {
 		cfg.Resume = resumeCommand(os.Args, dir)
 	}
-	if cfg.Resume != "" && source != nil && r.stdin {
+	if cfg.Resume != "" && source != nil && r.input.stdin {
 		cfg.Resume += " < " + strings.ReplaceAll(stdinName(), "%", "%%")
 	}
 	cfg.Batch = r.place.job != "" || r.place.elastic
@@ -329,6 +333,9 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 			return fault.Exit(code, result.Err)
 		}
 		return result.Err
+	}
+	if !r.place.elastic { // else tasks come later
+		r.input.reportEmpty(all, r.console.message)
 	}
 	if result.Exit == 3 {
 		return fault.Exit(3, errors.New(result.Why))
