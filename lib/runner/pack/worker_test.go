@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -259,6 +260,48 @@ func TestRequeuedElsewhere(t *testing.T) {
 	p.dir.Forget("c", "7")
 	if left, err := p.dir.Pilots("c"); err != nil || len(left) != 0 {
 		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// A pilot that Slurm has forgotten ends. The pilot of a later job with its id does not, although its
+// directory shows that the earlier one is to end.
+func TestForgottenPilot(t *testing.T) {
+	const superseded = "the job has ended or was requeued, although this process still ran"
+	for name, c := range map[string]struct {
+		marked time.Duration // ago
+		begun  string        // the start of the job
+		want   string
+	}{
+		"forgotten":              {0, strconv.FormatInt(clock.Now().Add(-time.Minute).Unix(), 10), superseded},
+		"of an earlier job":      {time.Hour, strconv.FormatInt(clock.Now().Add(-time.Minute).Unix(), 10), ""},
+		"the start is not known": {time.Hour, "", superseded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPilot(t, Pilot{})
+			p.add("a", Ticket{}, "touch ../ran")
+			t.Setenv("SLURM_JOB_START_TIME", c.begun)
+			if err := mkdir(filepath.Join(p.dir.Class("c"), takenDir, "7")); err != nil {
+				t.Fatal(err)
+			}
+			if marked, err := p.dir.Supersede("c", "7", AllStarts); !marked || err != nil {
+				t.Fatal(marked, err)
+			}
+			mark := filepath.Join(p.dir.Class("c"), takenDir, "7", startFile+strconv.Itoa(AllStarts))
+			at := time.Now().Add(-c.marked)
+			if err := os.Chtimes(mark, at, at); err != nil {
+				t.Fatal(err)
+			}
+			log, err := p.run()
+			if got := fmt.Sprint(err); got != cmp.Or(c.want, "<nil>") {
+				t.Errorf("%s, want %q, %s", got, c.want, log)
+			}
+			if _, err := os.Stat(filepath.Join(p.dir.Tasks, "ran")); (err == nil) != (c.want == "") {
+				t.Errorf("the task has run: %v", err == nil)
+			}
+			if left, _ := names(filepath.Dir(mark)); len(left) != 1 { // an earlier one may still have to see it
+				t.Errorf("left: %q", left)
+			}
+		})
 	}
 }
 
