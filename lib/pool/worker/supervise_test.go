@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,8 +58,8 @@ type supervised struct {
 	tmp        string // its directory for temporary files
 }
 
-// supervise starts a worker below a supervisor.
-func supervise(t *testing.T, edit func(*wire.Setup)) *supervised {
+// supervise starts a worker below a supervisor, with some variables of its own.
+func supervise(t *testing.T, edit func(*wire.Setup), variables ...string) *supervised {
 	t.Helper()
 	s := &supervised{
 		session: session{t: t, messages: make(chan wire.Message, 1000), pids: map[int64]int{}, dir: t.TempDir()},
@@ -89,7 +90,7 @@ func supervise(t *testing.T, edit func(*wire.Setup)) *supervised {
 		}
 		return nil
 	}}.Start(command.Launch{
-		Path: "/proc/self/exe", Argv: []string{"worker"}, Env: append(os.Environ(), programVar+"=1", "TMPDIR="+s.tmp), Dir: s.dir,
+		Path: "/proc/self/exe", Argv: []string{"worker"}, Env: slices.Concat(variables, os.Environ(), []string{programVar + "=1", "TMPDIR=" + s.tmp}), Dir: s.dir,
 		Stdin: in.Fd(), Stdout: out.Fd(), Stderr: stderr.Fd(),
 	})
 	if s.supervisor = <-started; s.supervisor == 0 {
@@ -182,6 +183,43 @@ func TestSupervisor(t *testing.T) {
 		}
 		if got := strings.ReplaceAll(content(t, s.dir, "stderr"), s.dir, "DIR"); got != tt.stderr {
 			t.Errorf("%s: it printed %q, want %q", tt.name, got, tt.stderr)
+		}
+	}
+}
+
+// The last job of a run on a node clears it, and only that one.
+func TestTeardownWithSeveralJobs(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		run, tmp, log := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "log")
+		worker := func(job string) *supervised {
+			s := supervise(t, func(setup *wire.Setup) {
+				setup.Run, setup.Node = wire.Text(run), "n1@"+job
+				setup.Teardown = wire.Text("echo cleared >>" + log)
+			}, "TMPDIR="+tmp, "SLURM_JOB_ID="+job)
+			s.run(setup(1, "echo set up >>"+log))
+			if got := s.ended(s.done(1)); got != "ok" {
+				t.Errorf("job %s: %s", job, got)
+			}
+			return s
+		}
+		first, second := worker("7"), worker("8")
+		first.send(&wire.Message{Bye: true})
+		if !together {
+			first.exit()
+			if got := content(t, log, ""); got != "set up\n" {
+				t.Errorf("while the other job runs: %q", got)
+			}
+		}
+		second.send(&wire.Message{Bye: true})
+		second.exit()
+		if together {
+			first.exit()
+		}
+		if got := content(t, log, ""); got != "set up\ncleared\n" {
+			t.Errorf("together %v: %q", together, got)
+		}
+		if left := files(t, tmp); len(left) > 0 {
+			t.Errorf("left: %v", left)
 		}
 	}
 }

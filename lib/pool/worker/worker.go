@@ -175,7 +175,7 @@ func (w *worker) begin(s *wire.Setup) error {
 		}
 	}
 	w.gate, w.memory = newGate(w), newMemory(s)
-	w.node.path = preparedPath(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
+	w.node = newPrepared(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }
