@@ -244,6 +244,26 @@ func TestPilotsInAFreePartitionOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// Two jobs on one node set it up once, and the last one clears it.
+func TestPilotsOnOneNodeOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--nodelist=cpu1", "--max-jobs", "2", "--linger", "2s",
+		"--node-setup", "echo set up >>node.log", "--node-teardown", "echo cleared >>node.log")
+	task := "touch job.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done; echo task >>node.log\n"
+	if status, stdout, stderr := p.run(strings.Repeat(task, 4)); status != 0 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "tasks run in both jobs", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 2
+	})
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() >= 0 && len(p.jobs()) == 0 })
+	if log := p.quietly("cat", "node.log"); log != "set up\ntask\ntask\ntask\ntask\ncleared" {
+		t.Errorf("%q\n%s", log, p.said())
+	}
+	p.noneLeft()
+}
+
 // Where a limit allows fewer jobs than --max-jobs, those that there are run all tasks.
 func TestPilotsAtLimitOverSlurm(t *testing.T) {
 	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--qos=few", "--max-jobs", "3", "--scheduler", "here")

@@ -77,6 +77,49 @@ func TestSetupOfTheNode(t *testing.T) {
 	again(worker(), 4)
 }
 
+// Jobs of a run share the setup of a node while one of them is there. The next one sets it up again, as
+// what a job has prepared may have gone with it.
+func TestSetupForSeveralJobs(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	run, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	worker := func(label string) *session {
+		_, job, _ := strings.Cut(label, "@")
+		job, _, _ = strings.Cut(job, ".")
+		s := open(t, func(o *Options, setup *wire.Setup) {
+			setup.Run, setup.Node, o.Environ = wire.Text(run), label, append(o.Environ, "SLURM_JOB_ID="+job)
+		})
+		s.run(setup(1, "echo $JOBPOOL_NODE >>"+log))
+		if got := s.ended(s.done(1)); got != "ok" {
+			t.Errorf("%s: %s", label, got)
+		}
+		return s
+	}
+	check := func(want string) {
+		t.Helper()
+		if got := strings.Join(strings.Fields(content(t, log, "")), " "); got != want {
+			t.Errorf("set up by %q, want %q", got, want)
+		}
+	}
+	leave := func(s *session) { // the run goes on
+		s.lose()
+		s.rest()
+	}
+	first, second, other := worker("n1@7"), worker("n1@8"), worker("n2@8")
+	check("n1@7 n2@8")
+	leave(first)
+	third := worker("n1@9.1")
+	leave(second)
+	leave(third)
+	check("n1@7 n2@8")
+	leave(worker("n1@7"))
+	leave(other)
+	check("n1@7 n2@8")
+	leave(worker("n1@8"))
+	check("n1@7 n2@8 n1@8")
+	leave(worker("n1@8.1"))
+	check("n1@7 n2@8 n1@8 n1@8.1")
+}
+
 // While one worker sets the node up, others wait.
 func TestSetupIsAwaited(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
@@ -107,7 +150,7 @@ func TestSetupCannotBeNoted(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	run := t.TempDir()
-	path := preparedPath(run, "", "n1")
+	path := newPrepared(run, "", "n1").path
 	if err := os.Symlink("/nowhere", path); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,28 +23,38 @@ import (
 )
 
 // A node is set up once for a run, by the first of its workers there, and cleared by the last one:
-// after a hand-over, the worker of the next scheduler runs beside that of the previous one. All of
-// them lock a file in the temporary directory, which says that the setup has succeeded: shared while
-// their tasks may run, exclusively to set up or clear. The supervisor clears, as the worker may have
-// been killed; if the supervisor was killed as well, the next worker of the job finds the node set
-// up.
+// several jobs of the run may be there, and after a hand-over, the worker of the next scheduler runs
+// beside that of the previous one. All of them lock a file in the temporary directory, which names the
+// job whose setup has succeeded: shared while their tasks may run, exclusively to set up or clear. The
+// supervisor clears, as the worker may have been killed; if the supervisor was killed as well, the next
+// worker of the job finds the node set up. When no worker is there, that of another job sets it up
+// again: what a job has prepared may have gone with it.
 type prepared struct {
 	path string
+	by   string   // the text of the file, if it is set up by this job
 	file *os.File // locked; nil: not held
 	done bool
 }
 
-// preparedPath is the file for a run, a job of Slurm and a node of it, of which a machine
-// may have several.
-func preparedPath(run, job, node string) string {
+// newPrepared returns the state of a node for a run and a job of Slurm, of which there may be several.
+// A machine may have several nodes.
+func newPrepared(run, job, node string) prepared {
+	name := node
+	if at := strings.LastIndexByte(node, '@'); at >= 0 && job != "" {
+		if number, _, _ := strings.Cut(node[at+1:], "."); number == job { // as pilot.Node.Label has it
+			name = node[:at]
+		}
+	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%s", os.Getuid(), run, job, node, machine.Kernel())
-	return filepath.Join(os.TempDir(), fmt.Sprintf("jobpool-node-%016x", h.Sum64()))
+	fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s", os.Getuid(), run, name, machine.Kernel())
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("jobpool-node-%016x", h.Sum64()))
+	return prepared{path: path, by: fmt.Sprintf("ready by %q of job %q\n", node, job)}
 }
 
-// hold locks the file at a path, and reports whether the one that is there is locked.
-func hold(path string, shared bool) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+// hold locks the file at a path, which may be created, and reports whether the one that is there is
+// locked.
+func hold(path string, create int, shared bool) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|create|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -70,19 +82,22 @@ func (p *prepared) begin() (run, ready bool, err error) {
 		return !p.done, true, nil
 	}
 	for _, shared := range []bool{false, true} {
-		f, err := hold(p.path, shared)
+		f, err := hold(p.path, os.O_CREATE, shared)
 		if errors.Is(err, lock.ErrHeld) {
 			continue
 		}
 		if err != nil {
 			return false, false, err
 		}
-		st, err := f.Stat()
+		text, err := io.ReadAll(io.LimitReader(f, 1<<10))
+		if err == nil && !shared && string(text) != p.by {
+			text, err = nil, f.Truncate(0)
+		}
 		switch {
 		case err != nil:
 			f.Close()
 			return false, false, err
-		case st.Size() > 0:
+		case len(text) > 0:
 			p.file, p.done = f, true
 			return false, true, p.share()
 		case !shared:
@@ -108,7 +123,7 @@ func (p *prepared) end(ok bool) error {
 		return err
 	}
 	p.done = true
-	_, err := p.file.WriteString("ready\n")
+	_, err := p.file.WriteAt([]byte(p.by), 0)
 	return errors.Join(err, p.share())
 }
 
@@ -193,9 +208,9 @@ func clear(temp string, complaints io.Writer) {
 		fmt.Fprintf(complaints, "jobpool worker: the teardown of the node: %v\n", err)
 		return
 	}
-	f, err := hold(c.Path, false)
-	if errors.Is(err, lock.ErrHeld) {
-		return // another worker will
+	f, err := hold(c.Path, 0, false)
+	if errors.Is(err, lock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
+		return // another worker will, or has
 	}
 	if err == nil {
 		defer f.Close()

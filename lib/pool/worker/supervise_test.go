@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,10 @@ import (
 const programVar = "TEST_OF_THE_SUPERVISOR"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "guard" {
+		machine.Guard(os.Stdin, os.Args[2])
+		os.Exit(0)
+	}
 	if os.Getenv(programVar) == "" {
 		os.Exit(m.Run())
 	}
@@ -31,6 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
+	syscall.CloseOnExec(command.GuardFile)
 	err := command.AdoptOrphans()
 	supervisor := os.Getppid()
 	if err == nil {
@@ -57,8 +63,8 @@ type supervised struct {
 	tmp        string // its directory for temporary files
 }
 
-// supervise starts a worker below a supervisor.
-func supervise(t *testing.T, edit func(*wire.Setup)) *supervised {
+// supervise starts a worker below a supervisor, with some variables of its own.
+func supervise(t *testing.T, edit func(*wire.Setup), variables ...string) *supervised {
 	t.Helper()
 	s := &supervised{
 		session: session{t: t, messages: make(chan wire.Message, 1000), pids: map[int64]int{}, dir: t.TempDir()},
@@ -89,7 +95,7 @@ func supervise(t *testing.T, edit func(*wire.Setup)) *supervised {
 		}
 		return nil
 	}}.Start(command.Launch{
-		Path: "/proc/self/exe", Argv: []string{"worker"}, Env: append(os.Environ(), programVar+"=1", "TMPDIR="+s.tmp), Dir: s.dir,
+		Path: "/proc/self/exe", Argv: []string{"worker"}, Env: slices.Concat(variables, os.Environ(), []string{programVar + "=1", "TMPDIR=" + s.tmp}), Dir: s.dir,
 		Stdin: in.Fd(), Stdout: out.Fd(), Stderr: stderr.Fd(),
 	})
 	if s.supervisor = <-started; s.supervisor == 0 {
@@ -126,10 +132,21 @@ func supervise(t *testing.T, edit func(*wire.Setup)) *supervised {
 	return s
 }
 
+// guard returns the process that acts if worker and supervisor are killed.
+func (s *supervised) guard() int {
+	s.t.Helper()
+	var pids []int
+	until(s.t, "a guard is there", func() bool { pids = guards(s.t, s.supervisor); return len(pids) == 1 })
+	return pids[0]
+}
+
 // exit waits for the end of the supervisor: "0", or "signal 9". Nothing may be left of the worker.
 func (s *supervised) exit() string {
 	s.t.Helper()
 	status := <-s.status
+	if status.Exited() && len(guards(s.t, s.supervisor)) > 0 {
+		s.t.Error("the guard has not ended before its supervisor")
+	}
 	until(s.t, "the worker ends", func() bool { return gone(s.worker) })
 	if left := files(s.t, s.tmp); status.Exited() && len(left) > 0 {
 		s.t.Errorf("left in the directory for temporary files: %v", left)
@@ -138,6 +155,19 @@ func (s *supervised) exit() string {
 		return fmt.Sprintf("signal %d", status.Signal())
 	}
 	return itoa(status.ExitStatus())
+}
+
+// guards returns the guards of a supervisor.
+func guards(t *testing.T, supervisor int) (pids []int) {
+	t.Helper()
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		b, _ := os.ReadFile(name) // it may have ended
+		if strings.HasPrefix(string(b), fmt.Sprintf("worker\x00guard\x00%s=%d.", guardVar, supervisor)) {
+			pids = append(pids, atoi(filepath.Base(filepath.Dir(name))))
+		}
+	}
+	return pids
 }
 
 // away starts a process that leaves the session of its task, and the task.
@@ -186,8 +216,54 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
+// The last job of a run on a node clears it, and only that one.
+func TestTeardownWithSeveralJobs(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		run, tmp, log := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "log")
+		worker := func(job string) *supervised {
+			s := supervise(t, func(setup *wire.Setup) {
+				setup.Run, setup.Node = wire.Text(run), "n1@"+job
+				setup.Teardown = wire.Text("echo cleared >>" + log)
+			}, "TMPDIR="+tmp, "SLURM_JOB_ID="+job)
+			s.run(setup(1, "echo set up >>"+log))
+			if got := s.ended(s.done(1)); got != "ok" {
+				t.Errorf("job %s: %s", job, got)
+			}
+			return s
+		}
+		first, second := worker("7"), worker("8")
+		first.send(&wire.Message{Bye: true})
+		if !together {
+			first.exit()
+			if got := content(t, log, ""); got != "set up\n" {
+				t.Errorf("while the other job runs: %q", got)
+			}
+		}
+		second.send(&wire.Message{Bye: true})
+		second.exit()
+		if together {
+			first.exit()
+		}
+		if got := content(t, log, ""); got != "set up\ncleared\n" {
+			t.Errorf("together %v: %q", together, got)
+		}
+		if left := files(t, tmp); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
+// killBoth kills a worker and its supervisor before either sees the end of the other.
+func killBoth(s *supervised) {
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range []int{s.supervisor, s.worker} {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+}
+
 // What is left of a worker that is killed, or stopped until its lease ends, is ended by its supervisor;
-// and the worker ends its tasks when the supervisor is killed.
+// the worker ends its tasks when the supervisor is killed, and a guard does when both are.
 func TestKilledWorkers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -197,6 +273,13 @@ func TestKilledWorkers(t *testing.T) {
 		{"killed", func(s *supervised) { _ = syscall.Kill(s.worker, syscall.SIGKILL) }, itoa(wire.Over)},
 		{"stopped", func(s *supervised) { _ = syscall.Kill(s.worker, syscall.SIGSTOP) }, itoa(wire.Over)},
 		{"its supervisor is killed", func(s *supervised) { _ = syscall.Kill(s.supervisor, syscall.SIGKILL) }, "signal 9"},
+		{"both are killed", killBoth, "signal 9"},
+		{"their guard is killed, and both", func(s *supervised) {
+			guard := s.guard()
+			_ = syscall.Kill(guard, syscall.SIGKILL)
+			until(t, "there is another guard", func() bool { return s.guard() != guard })
+			killBoth(s)
+		}, "signal 9"},
 		{"asked to end", func(s *supervised) {
 			_ = syscall.Kill(s.supervisor, syscall.SIGTERM)
 			s.next("the signal", func(m *wire.Message) bool { return m.Signal == "TERM" })
@@ -220,6 +303,7 @@ func TestKilledWorkers(t *testing.T) {
 		}
 		until(t, tt.name+": the task ends", func() bool { return gone(task) })
 		until(t, tt.name+": what it has left ends", func() bool { return gone(pid) })
+		until(t, tt.name+": the guard ends", func() bool { return len(guards(t, s.supervisor)) == 0 })
 	}
 }
 

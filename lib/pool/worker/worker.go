@@ -175,7 +175,7 @@ func (w *worker) begin(s *wire.Setup) error {
 		}
 	}
 	w.gate, w.memory = newGate(w), newMemory(s)
-	w.node.path = preparedPath(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
+	w.node = newPrepared(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
 }
@@ -191,6 +191,9 @@ func (w *worker) environment() {
 		if !over[name] && !strings.HasPrefix(name, "JOBPOOL_") {
 			w.base = append(w.base, kv)
 		}
+	}
+	if mark := lookup(w.Environ, guardVar); mark != "" && !w.setup.Keep {
+		w.base = append(w.base, guardVar+"="+mark)
 	}
 	w.base = append(w.base, wire.Strings(w.setup.Env)...)
 	if w.setup.HideGPUs {

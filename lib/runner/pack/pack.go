@@ -135,8 +135,7 @@ func dismissed(dir, pilot string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Forget removes what a pilot has left, except its tickets. For a pilot that still runs, this is
-// harmless.
+// Forget removes what a pilot has left, except its tickets. If it still runs, it may take tickets again.
 func (d Dir) Forget(class, pilot string) {
 	path := filepath.Join(d.Class(class), takenDir, pilot)
 	removeStarts(path)
@@ -160,6 +159,22 @@ func (d Dir) Supersede(class, pilot string, start int) (bool, error) {
 	}
 	return true, f.Close()
 }
+
+// Superseded returns for how long starts of a pilot before one with a number have been superseded, if
+// they were.
+func (d Dir) Superseded(class, pilot string, start int) (since time.Duration, ok bool, err error) {
+	info, err := os.Lstat(filepath.Join(d.Class(class), takenDir, pilot, startFile+strconv.Itoa(start)))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return clock.Since(clock.Modified(info)), true, nil
+}
+
+// AllStarts is the number with which Supersede ends all starts of a pilot: more than Slurm requeues.
+const AllStarts = 1 << 20
 
 // begunFile, followed by the number of a ticket, is in the directory of a pilot while the job script of
 // the task runs. The task cannot remove it with its own directory.

@@ -47,6 +47,7 @@ type worker struct {
 	id      string // of the pilot's job
 	restart int
 	ends    time.Time
+	since   time.Time // when the job began, by the clock of the file system; zero: see stale
 	out     io.Writer
 	pool    pool.Pool
 	node    *pool.Node
@@ -204,7 +205,7 @@ func (w *worker) endAt(t time.Time) {
 func (w *worker) inherit(last int) (later int, err error) {
 	all, err := names(filepath.Join(w.dir, takenDir, w.id))
 	for _, name := range all {
-		if n, ok := parseStart(name); ok && n > w.restart {
+		if n, ok := parseStart(name); ok && n > w.restart && !w.stale(name) {
 			later = max(later, n)
 		}
 		if n, _, ok := parseTaken(name); ok && n <= last && !w.had[name] {
@@ -213,6 +214,29 @@ func (w *worker) inherit(last int) (later int, err error) {
 		}
 	}
 	return later, err
+}
+
+// stale reports whether a file in the directory of the pilot is older than its job, and so of an earlier
+// job with the same id: a controller that has lost its records uses ids again.
+func (w *worker) stale(name string) bool {
+	own := filepath.Join(w.dir, takenDir, w.id)
+	if w.since.IsZero() {
+		begun, err := strconv.ParseInt(os.Getenv("SLURM_JOB_START_TIME"), 10, 64)
+		if err != nil {
+			return false
+		}
+		f, err := os.CreateTemp(own, "clock.") // the file system may have a clock of its own
+		if err != nil {
+			return false
+		}
+		info, err := f.Stat()
+		if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+			return false
+		}
+		w.since = info.ModTime().Add(-clock.Since(time.Unix(begun, 0)))
+	}
+	info, err := os.Lstat(filepath.Join(own, name))
+	return err == nil && info.ModTime().Before(w.since)
 }
 
 // mkdir creates a directory, but not its parents.

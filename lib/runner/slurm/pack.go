@@ -345,9 +345,9 @@ func (p *packs) pilots(class string, rows []slurm.Job) (alive []*slurm.Job) {
 // unusedClass is how long a class is kept that is not used: longer than slurm.learn needs its records.
 const unusedClass = 2 * learnFrom
 
-// sweep removes what pilots that have ended have left, and a class that is no longer used, and cancels
-// dismissed pilots that are still in the queue. Pilots that Slurm does not show as running are ended:
-// on a node that it cannot reach, their processes would go on taking tasks.
+// sweep removes what pilots that Slurm has forgotten have left, and a class that is no longer used, and
+// cancels dismissed pilots that are still in the queue. Pilots that Slurm does not show as running are
+// ended: on a node that it cannot reach, their processes would go on taking tasks.
 func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) error {
 	var errs []error
 	states := map[string]string{}
@@ -377,6 +377,8 @@ func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) erro
 		}
 		switch state, alive := states[pilot]; {
 		case kept && !alive: // until Slurm has forgotten it
+		case !alive && starts[pilot] == 0 && !r.packs.Dir.Dismissed(class, pilot):
+			errs = append(errs, r.forget(ctx, class, pilot))
 		case !alive:
 			r.packs.Dir.Forget(class, pilot)
 		case state == "PENDING" && r.packs.Dir.Dismissed(class, pilot):
@@ -389,6 +391,36 @@ func (r *Runner) sweep(ctx context.Context, class string, rows []slurm.Job) erro
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// forget removes what a pilot that the listing lacks has left, once its time is up. Until then, on a
+// node that Slurm could not reach when it ended the job, the pilot may still run: it is ended wherever
+// it is. The listing may be older than the pilot, so Slurm is asked once.
+func (r *Runner) forget(ctx context.Context, class, pilot string) error {
+	since, marked, err := r.packs.Dir.Superseded(class, pilot, pack.AllStarts)
+	switch {
+	case err != nil:
+		return err
+	case marked:
+		p, err := r.packs.Dir.ReadPilot(class)
+		if err == nil && since > p.Time+p.Linger {
+			r.packs.Dir.Forget(class, pilot)
+		}
+		return err
+	}
+	if alive, err := r.pilotAlive(ctx, pilot); alive || err != nil {
+		return err
+	}
+	_, err = r.packs.Dir.Supersede(class, pilot, pack.AllStarts)
+	return err
+}
+
+// pilotAlive asks Slurm for a pilot that a listing lacks, as that may be wrong.
+func (r *Runner) pilotAlive(ctx context.Context, pilot string) (bool, error) {
+	shown, err := r.client.JobDetails(ctx, pilot)
+	return slices.ContainsFunc(shown, func(job slurm.JobDetail) bool {
+		return strings.HasPrefix(job.Comment, packMark) && Alive(&slurm.Job{State: job.State})
+	}), err
 }
 
 // fill submits the pilots that the pending tasks of a class need, if there are fewer, and cancels
@@ -541,14 +573,9 @@ func (r *Runner) stopPacked(ctx context.Context, ref runner.Ref) error {
 			return nil // it was requeued, and reads the request to stop when it begins
 		}
 		if i < 0 {
-			// Slurm has forgotten the pilot, or the listing is wrong.
-			shown, err := r.client.JobDetails(ctx, pilot)
-			if err != nil {
+			if alive, err := r.pilotAlive(ctx, pilot); err != nil {
 				return late(err)
-			}
-			if !slices.ContainsFunc(shown, func(job slurm.JobDetail) bool {
-				return strings.HasPrefix(job.Comment, packMark) && Alive(&slurm.Job{State: job.State})
-			}) {
+			} else if !alive {
 				return nil
 			}
 		} else if state = rows[i].State; !Alive(&rows[i]) {

@@ -16,6 +16,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/runner/pack"
 	"github.com/ponos-tools/ponos/lib/slurm"
 	"github.com/ponos-tools/ponos/lib/task"
+	"github.com/ponos-tools/ponos/testscripts/answers"
 )
 
 func packing() *Runner {
@@ -242,11 +243,12 @@ func TestWhyWaits(t *testing.T) {
 
 // The processes of pilots that do not run, for Slurm, are ended wherever they are: on a node that it
 // cannot reach, they would take tasks, which would be lost. What pilots leave is removed once Slurm has
-// forgotten them.
+// forgotten them, and their time is up.
 func TestSweep(t *testing.T) {
 	r := packing()
+	r.client = &slurm.Client{}
 	r.packs.Dir = pack.Dir{Path: filepath.Join(t.TempDir(), "packs")}
-	if err := r.packs.Dir.Make("c1", pack.Pilot{}); err != nil {
+	if err := r.packs.Dir.Make("c1", pack.Pilot{Time: time.Hour, Linger: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	taken := filepath.Join(r.packs.Dir.Class("c1"), "taken")
@@ -254,6 +256,9 @@ func TestSweep(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(taken, pilot), 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if dismissed, err := r.packs.Dir.Dismiss("c1", "12"); !dismissed || err != nil {
+		t.Fatal(dismissed, err)
 	}
 	mark := r.packs.mark() + "c1"
 	rows := []slurm.Job{
@@ -263,10 +268,11 @@ func TestSweep(t *testing.T) {
 		{ID: 10, State: "PENDING", Comment: mark},
 		{ID: 6, State: "CANCELLED", Comment: mark}, // it has not begun
 	}
+	failed := ""
 	check := func(want ...string) {
 		t.Helper()
-		if err := r.sweep(context.Background(), "c1", rows); err != nil {
-			t.Error(err)
+		if err := r.sweep(context.Background(), "c1", rows); failed == "" && err != nil || !strings.Contains(fmt.Sprint(err), failed) {
+			t.Errorf("%v, want %q", err, failed)
 		}
 		got := []string{}
 		for _, pattern := range []string{"*", "*/*"} {
@@ -279,10 +285,34 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	check("10", "7", "8", "9", "7/start.1", "8/start.2")
-	check("10", "7", "8", "9", "7/start.1", "8/start.2")
+	const shown = "scontrol --all --oneliner --details show job "
+	lines := map[string]string{
+		shown + "7":  answers.Refusal + "slurm_load_jobs error: Invalid job id specified\n",
+		shown + "8":  answers.Refusal + "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+		shown + "11": "JobId=11 JobName=ponos.pack JobState=RUNNING ExitCode=0:0 Comment=" + mark + " \n", // it has begun after the listing
+	}
+	answers.Programs(t, lines)
+	check("10", "11", "7", "8", "9", "7/start.1", "8/start.2")
+	check("10", "11", "7", "8", "9", "7/start.1", "8/start.2")
 	rows = rows[2:]
-	check("10", "9")
+	failed = "Unable to contact slurm controller"
+	check("10", "11", "7", "8", "9", "7/start.1", "7/start.1048576", "8/start.2")
+	delete(lines, shown+"7") // Slurm is asked once
+	lines[shown+"8"] = "JobId=8 JobName=other JobState=RUNNING ExitCode=0:0 Comment=other \n"
+	lines[shown+"11"] = answers.Refusal + "slurm_load_jobs error: Invalid job id specified\n"
+	answers.Programs(t, lines)
+	failed = ""
+	check("10", "11", "7", "8", "9", "11/start.1048576", "7/start.1", "7/start.1048576", "8/start.1048576", "8/start.2")
+	age := func(pilot string, age time.Duration) {
+		t.Helper()
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(taken, pilot, "start.1048576"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age("7", time.Hour) // a pilot may wait for tasks as well
+	age("8", time.Hour+2*time.Minute)
+	check("10", "11", "7", "9", "11/start.1048576", "7/start.1", "7/start.1048576")
 }
 
 // A task whose class was removed gets a new ticket: no pilot has it.
