@@ -8,39 +8,30 @@ import (
 )
 
 // Child is a program started by StartChild.
-type Child struct {
-	PID   int
-	guard *Guard
-}
+type Child struct{ PID int }
 
 // StartChild starts a program that has the standard streams of this process and
-// gets SIGTERM when this process ends. As GuardFile it has what keeps the guard from
-// acting, and must close that when it starts programs. Nothing else in the process may
-// start programs. The thread that starts it is kept.
-func StartChild(path string, argv, env []string, guard *Guard) (*Child, error) {
+// gets SIGTERM when this process ends. Nothing else in the process may start
+// programs. The thread that starts it is kept.
+func StartChild(path string, argv, env []string) (*Child, error) {
 	type result struct {
 		pid int
 		err error
 	}
 	started := make(chan result)
-	files := []uintptr{0, 1, 2}
-	if guard.write >= 0 {
-		files = append(files, uintptr(guard.write))
-	}
 	go func() {
 		runtime.LockOSThread()
 		pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
-			Env: env, Files: files, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM},
+			Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM},
 		})
 		started <- result{pid, err}
 		select {}
 	}()
 	r := <-started
-	return &Child{r.pid, guard}, r.err
+	return &Child{r.pid}, r.err
 }
 
-// Wait waits for the program, and for what comes to this process meanwhile. A guard that has ended is
-// replaced.
+// Wait waits for the program, and for what comes to this process meanwhile.
 func (c *Child) Wait() syscall.WaitStatus {
 	for {
 		var status syscall.WaitStatus
@@ -48,7 +39,6 @@ func (c *Child) Wait() syscall.WaitStatus {
 		if err != nil && !errors.Is(err, syscall.EINTR) || pid == c.PID {
 			return status
 		}
-		c.guard.ended(pid)
 	}
 }
 

@@ -1,11 +1,9 @@
 package worker
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -16,9 +14,9 @@ import (
 
 // Supervise runs the worker as a child and returns its exit status, which is wire.Over if the worker
 // has failed and nothing of it is left. If the worker is killed, its tasks are reparented to this
-// process, which ends them; if this process is killed, the worker gets SIGTERM; if both are, a guard
-// ends the tasks. A worker that still exists when its lease expires, for example because it is stopped,
-// is killed. The output of the node's teardown goes to complaints.
+// process, which ends them; if this process is killed, the worker gets SIGTERM. A worker that still
+// exists when its lease expires, for example because it is stopped, is killed. The output of the
+// node's teardown goes to complaints.
 func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints io.Writer) (int, error) {
 	if err := command.AdoptOrphans(); err != nil {
 		return 1, err
@@ -34,13 +32,8 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints
 		return 1, err
 	}
 	defer lease.Close()
-	mark := machine.GuardMark(guardVar)
-	guard := command.StartGuard([]string{argv[0], "guard", mark}, func(err error) {
-		fmt.Fprintf(complaints, "jobpool worker: %v\n", err)
-	})
-	child, err := command.StartChild("/proc/self/exe", argv, slices.Concat([]string{TempVar + "=" + temp, mark}, env), guard)
+	child, err := command.StartChild("/proc/self/exe", argv, append(env, TempVar+"="+temp))
 	if err != nil {
-		guard.End()
 		return 1, err
 	}
 	// Only the child has the connection: it must close with it.
@@ -70,15 +63,9 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints
 		case status := <-done:
 			well := status.Exited() && status.ExitStatus() == 0
 			if _, err := os.Stat(filepath.Join(temp, keepFile)); err == nil && well {
-				guard.End()
 				return 0, nil
 			}
-			none := killAll(func() []int {
-				return slices.DeleteFunc(machine.Children(), func(pid int) bool { return pid == guard.PID() })
-			}, func() { child.Reap(10 * time.Millisecond) })
-			if none {
-				guard.End()
-			}
+			none := killAll(machine.Children, func() { child.Reap(10 * time.Millisecond) })
 			switch {
 			case none && !well:
 				return wire.Over, nil
@@ -89,9 +76,6 @@ func Supervise(argv []string, env []string, signals <-chan os.Signal, complaints
 		}
 	}
 }
-
-// guardVar is the variable by which the guard of a worker finds the processes of its tasks.
-const guardVar = "JOBPOOL_WORKER"
 
 // TempVar is the variable that tells a worker its directory for files.
 const TempVar = "JOBPOOL_WORKER_TEMP"

@@ -19,10 +19,6 @@ import (
 const programVar = "TEST_OF_THE_SUPERVISOR"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "guard" {
-		machine.Guard(os.Stdin, os.Args[2])
-		os.Exit(0)
-	}
 	if os.Getenv(programVar) == "" {
 		os.Exit(m.Run())
 	}
@@ -36,7 +32,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	syscall.CloseOnExec(command.GuardFile)
 	err := command.AdoptOrphans()
 	supervisor := os.Getppid()
 	if err == nil {
@@ -132,21 +127,10 @@ func supervise(t *testing.T, edit func(*wire.Setup), variables ...string) *super
 	return s
 }
 
-// guard returns the process that acts if worker and supervisor are killed.
-func (s *supervised) guard() int {
-	s.t.Helper()
-	var pids []int
-	until(s.t, "a guard is there", func() bool { pids = guards(s.t, s.supervisor); return len(pids) == 1 })
-	return pids[0]
-}
-
 // exit waits for the end of the supervisor: "0", or "signal 9". Nothing may be left of the worker.
 func (s *supervised) exit() string {
 	s.t.Helper()
 	status := <-s.status
-	if status.Exited() && len(guards(s.t, s.supervisor)) > 0 {
-		s.t.Error("the guard has not ended before its supervisor")
-	}
 	until(s.t, "the worker ends", func() bool { return gone(s.worker) })
 	if left := files(s.t, s.tmp); status.Exited() && len(left) > 0 {
 		s.t.Errorf("left in the directory for temporary files: %v", left)
@@ -155,19 +139,6 @@ func (s *supervised) exit() string {
 		return fmt.Sprintf("signal %d", status.Signal())
 	}
 	return itoa(status.ExitStatus())
-}
-
-// guards returns the guards of a supervisor.
-func guards(t *testing.T, supervisor int) (pids []int) {
-	t.Helper()
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, name := range names {
-		b, _ := os.ReadFile(name) // it may have ended
-		if strings.HasPrefix(string(b), fmt.Sprintf("worker\x00guard\x00%s=%d.", guardVar, supervisor)) {
-			pids = append(pids, atoi(filepath.Base(filepath.Dir(name))))
-		}
-	}
-	return pids
 }
 
 // away starts a process that leaves the session of its task, and the task.
@@ -253,17 +224,8 @@ func TestTeardownWithSeveralJobs(t *testing.T) {
 	}
 }
 
-// killBoth kills a worker and its supervisor before either sees the end of the other.
-func killBoth(s *supervised) {
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range []int{s.supervisor, s.worker} {
-			_ = syscall.Kill(pid, sig)
-		}
-	}
-}
-
 // What is left of a worker that is killed, or stopped until its lease ends, is ended by its supervisor;
-// the worker ends its tasks when the supervisor is killed, and a guard does when both are.
+// and the worker ends its tasks when the supervisor is killed.
 func TestKilledWorkers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -273,13 +235,6 @@ func TestKilledWorkers(t *testing.T) {
 		{"killed", func(s *supervised) { _ = syscall.Kill(s.worker, syscall.SIGKILL) }, itoa(wire.Over)},
 		{"stopped", func(s *supervised) { _ = syscall.Kill(s.worker, syscall.SIGSTOP) }, itoa(wire.Over)},
 		{"its supervisor is killed", func(s *supervised) { _ = syscall.Kill(s.supervisor, syscall.SIGKILL) }, "signal 9"},
-		{"both are killed", killBoth, "signal 9"},
-		{"their guard is killed, and both", func(s *supervised) {
-			guard := s.guard()
-			_ = syscall.Kill(guard, syscall.SIGKILL)
-			until(t, "there is another guard", func() bool { return s.guard() != guard })
-			killBoth(s)
-		}, "signal 9"},
 		{"asked to end", func(s *supervised) {
 			_ = syscall.Kill(s.supervisor, syscall.SIGTERM)
 			s.next("the signal", func(m *wire.Message) bool { return m.Signal == "TERM" })
@@ -303,7 +258,6 @@ func TestKilledWorkers(t *testing.T) {
 		}
 		until(t, tt.name+": the task ends", func() bool { return gone(task) })
 		until(t, tt.name+": what it has left ends", func() bool { return gone(pid) })
-		until(t, tt.name+": the guard ends", func() bool { return len(guards(t, s.supervisor)) == 0 })
 	}
 }
 

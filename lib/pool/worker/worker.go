@@ -192,9 +192,6 @@ func (w *worker) environment() {
 			w.base = append(w.base, kv)
 		}
 	}
-	if mark := lookup(w.Environ, guardVar); mark != "" && !w.setup.Keep {
-		w.base = append(w.base, guardVar+"="+mark)
-	}
 	w.base = append(w.base, wire.Strings(w.setup.Env)...)
 	if w.setup.HideGPUs {
 		w.base = slices.DeleteFunc(w.base, func(kv string) bool {

@@ -18,30 +18,11 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/clock"
-	"github.com/ponos-tools/ponos/lib/command"
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/runner"
 	"github.com/ponos-tools/ponos/lib/task"
 	"github.com/ponos-tools/ponos/testscripts/cgrouptest"
 )
-
-// programVar is set where this test is the program of a pilot; its value is the directory of its class.
-const programVar = "TEST_OF_THE_PILOT"
-
-func TestMain(m *testing.M) {
-	dir := os.Getenv(programVar)
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == "guard":
-		Guard(os.Stdin, os.Args[2])
-	case dir != "":
-		if err := Run(context.Background(), dir, os.Stderr, new(pilot).end); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	default:
-		os.Exit(m.Run())
-	}
-}
 
 // pilot is a class of one pilot and its tasks.
 type pilot struct {
@@ -495,81 +476,6 @@ func TestAbandoned(t *testing.T) {
 	}
 	if got := p.output("a"); got != "" {
 		t.Errorf("%q", got)
-	}
-}
-
-// If both processes of a pilot are killed, its guard ends the tasks, also what has left them. A guard that
-// was killed is replaced, and none outlives a pilot that ends by itself.
-func TestGuard(t *testing.T) {
-	await := func(what string, ok func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal(what)
-			}
-		}
-	}
-	gone := func(pid int) bool { _, alive := machine.Started(pid); return !alive }
-	for _, killed := range []bool{false, true} {
-		p := newPilot(t, Pilot{Linger: time.Millisecond})
-		t.Setenv(childVar, "") // TestMain runs the process that watches the pilot
-		p.add("a", Ticket{}, "setsid sleep 1000 & echo $! $$ $PPID >pids.new; mv pids.new pids; until [ -e ../go ]; do sleep 0.05; done")
-		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := command.StartSession(command.Cmd{Name: "/proc/self/exe", Dir: t.TempDir(), Env: append(os.Environ(), programVar+"="+p.dir.Class("c"))}, out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = syscall.Kill(-s.PID(), syscall.SIGKILL) })
-		var pids []int // what has left the task, the task, and the process that runs it
-		await("the task begins", func() bool {
-			b, _ := os.ReadFile(filepath.Join(p.dir.Task("a"), "pids"))
-			for f := range strings.FieldsSeq(string(b)) {
-				pid, _ := strconv.Atoi(f)
-				pids = append(pids, pid)
-			}
-			return len(pids) == 3
-		})
-		guards := func() (pids []int) {
-			names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-			for _, name := range names {
-				b, _ := os.ReadFile(name) // it may have ended
-				if strings.Contains(string(b), fmt.Sprintf("\x00guard\x00%s=%d.", guardVar, s.PID())) {
-					pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-					pids = append(pids, pid)
-				}
-			}
-			return pids
-		}
-		first := guards()
-		if len(first) != 1 {
-			t.Fatalf("guards: %v", first)
-		}
-		if killed {
-			_ = syscall.Kill(first[0], syscall.SIGKILL)
-			await("there is another guard", func() bool { now := guards(); return len(now) == 1 && now[0] != first[0] })
-			for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-				_ = syscall.Kill(s.PID(), sig)
-				_ = syscall.Kill(pids[2], sig)
-			}
-		} else if err := os.WriteFile(filepath.Join(p.dir.Tasks, "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Wait(); err != nil {
-			t.Error(err)
-		}
-		if left := guards(); !killed && len(left) > 0 {
-			t.Errorf("guards after the end of the pilot: %v", left)
-		}
-		for _, pid := range pids {
-			await("all processes end", func() bool { return gone(pid) })
-		}
-		await("the guard ends", func() bool { return len(guards()) == 0 })
-		if log, err := os.ReadFile(out.Name()); err != nil || strings.Contains(string(log), "guard") {
-			t.Errorf("%s, %v", log, err)
-		}
 	}
 }
 

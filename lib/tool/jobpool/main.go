@@ -65,7 +65,6 @@ jobpool ctl status`,
 			ctlCommand(),
 			logCommand(),
 			{Name: "worker", Hidden: true, Action: workerAction, SkipFlagParsing: true},
-			{Name: "guard", Hidden: true, Action: guardAction, SkipFlagParsing: true},
 			{
 				Name: "pilot", Hidden: true, Action: pilotAction,
 				Flags: []cli.Flag{&cli.StringFlag{Name: "run"}, &cli.BoolFlag{Name: "node"}},

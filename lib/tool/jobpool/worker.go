@@ -26,7 +26,6 @@ func workerAction(c *cli.Context) error {
 		code, err := worker.Supervise([]string{"jobpool", "worker"}, os.Environ(), signals, c.App.ErrWriter)
 		return fault.Exit(code, err)
 	}
-	syscall.CloseOnExec(command.GuardFile)
 	if err := command.AdoptOrphans(); err != nil {
 		return err
 	}
@@ -58,10 +57,4 @@ func workerAction(c *cli.Context) error {
 		Clock: machine.Clock, Clear: worker.Clear,
 		Alone: func() bool { return os.Getppid() != supervisor },
 	})
-}
-
-// guardAction is the program that ends the tasks of a worker that was killed with its supervisor.
-func guardAction(c *cli.Context) error {
-	machine.Guard(c.App.Reader, c.Args().First())
-	return nil
 }

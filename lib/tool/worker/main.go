@@ -45,13 +45,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 				},
 			},
 			{
-				Name: "guard", Hidden: true,
-				Action: func(c *cli.Context) error {
-					pack.Guard(c.App.Reader, c.Args().First())
-					return nil
-				},
-			},
-			{
 				Name: "pilot", Usage: "run packed tasks inside a job of Slurm", ArgsUsage: "DIR",
 				Action: func(c *cli.Context) error {
 					dir, err := directory(c)
