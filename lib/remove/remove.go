@@ -90,7 +90,8 @@ func all(path string) error {
 	if os.RemoveAll(path) == nil {
 		return nil
 	}
-	// Whatever the first error is, directories without permissions may keep others from being removed.
+	// Whatever the first error is, directories without permissions may keep others from being removed,
+	// and there may be more directories in each other than files that may be open.
 	unlock(path)
 	return os.RemoveAll(path)
 }
@@ -115,8 +116,8 @@ func unlock(path string) {
 // of a path takes as many steps as it has names.
 const maxDepth = 64
 
-// unlockBelow unlocks what is below a directory that is unlocked. The functions of io/fs are of no
-// use here: they refuse names that are not UTF-8.
+// unlockBelow unlocks what is below a directory that is unlocked, and removes what is far below it. The
+// functions of io/fs are of no use here: they refuse names that are not UTF-8.
 func unlockBelow(parent *os.Root, name string) {
 	root, err := parent.OpenRoot(name)
 	if err != nil {
@@ -128,6 +129,7 @@ func unlockBelow(parent *os.Root, name string) {
 		pending = pending[:len(pending)-1]
 		if strings.Count(name, "/") >= maxDepth {
 			unlockBelow(root, name)
+			_ = root.RemoveAll(name) // which has a file open for each directory above another
 			continue
 		}
 		dir, err := root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)

@@ -111,6 +111,31 @@ func TestAllWhateverItsNames(t *testing.T) {
 	}
 }
 
+// A tree may be deeper than a process can open files.
+func TestAllWithFewFiles(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.MkdirAll("tree/"+strings.Repeat("d/", 3000)+"d", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := syscall.Rlimit{Cur: 256, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if err := All(filepath.Join(dir, "tree")); err != nil {
+		t.Error(err.Error()[max(0, len(err.Error())-100):])
+	}
+}
+
 // A link that cannot be removed, as its directory is another user's, does not lead to what it names.
 func TestAllOfALink(t *testing.T) {
 	parent := t.TempDir()
