@@ -133,7 +133,10 @@ func failedBy(err error, want Failure) bool {
 // TestFailures checks that a failure differs from an empty answer.
 func TestFailures(t *testing.T) {
 	for words, want := range map[string]Failure{
-		"sacctmgr: error: Problem talking to the database: Connection refused":        NoDatabase,
+		"sacctmgr: error: Problem talking to the database: Connection refused": NoDatabase,
+		// 22.05 and 24.11:
+		"sacctmgr: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: Connection refused\nsacctmgr: error: Sending PersistInit msg: Connection refused": NoDatabase,
+		"sacctmgr: error: _open_persist_conn: failed to open persistent connection to host:db:6819: Connection refused\nsacctmgr: error: Sending PersistInit msg: Connection refused":                   NoDatabase,
 		"sacctmgr: error: Access/permission denied":                                   Refused,
 		"slurm_load_partitions: Unable to contact slurm controller (connect failure)": NoAnswer,
 	} {
