@@ -138,7 +138,9 @@ func Unreachable(err error) bool {
 // Slurm's exit codes do not distinguish these failures, so messages do. The lists cover all
 // versions from 20.11.
 var (
-	databaseWords   = []string{"open persistent connection", "slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database"}
+	databaseWords = []string{
+		"open persistent connection", "slurm_persist_conn_open", "Problem talking to the database", "Unable to connect to database",
+	}
 	controllerWords = []string{
 		"Unable to contact slurm controller", "Unable to establish control", "Connection refused", "Connection timed out",
 		"Socket timed out", "Zero Bytes were transmitted", "Transport endpoint", "connect failure",

@@ -126,10 +126,14 @@ func TestFakesAreTrue(t *testing.T) {
 	if len(g) != 10 || len(w) != 10 || g[0] != w[0] || g[1] != w[1] || !slices.Equal(g[5:], w[5:]) {
 		t.Errorf("squeue prints\n%qits fake\n%q", want, got)
 	}
+	ended := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--output=/dev/null", "--wrap", "true")))
+	eventually(t, "a job ends", func() bool {
+		return strings.TrimSpace(first(run("", real, "squeue", "--noheader", "--states=all", "--jobs="+ended, "--format=%T"))) == "COMPLETED"
+	})
 	cancelled := strings.TrimSpace(first(run("", real, "sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap", "true")))
 	run("", real, "scancel", cancelled)
 	for name, text := range map[string]string{
-		"queue": id + " PENDING " + comment + "\n" + cancelled + " CANCELLED\n", "array/rows": id + " PENDING N/A\n",
+		"queue": id + " PENDING " + comment + "\n" + cancelled + " CANCELLED\n" + ended + " COMPLETED\n", "array/rows": id + " PENDING N/A\n",
 		"left":   first(run("", real, "squeue", "--noheader", "--jobs="+id, "--format=%L")),
 		"nodes":  first(run("", real, "sinfo", "--noheader", "--Node", "--format=%N %R")),
 		"shares": first(run("", real, "sshare", "--noheader", "--parsable2", "--all", "--format=Account,User")),
@@ -154,9 +158,9 @@ func TestFakesAreTrue(t *testing.T) {
 		"squeue --noheader --states=all --jobs=ID --format=%e|%k:%i%A", "squeue --noheader --me --jobs=ID --Format=JobID:|,EndTime:|,Comment:|~x,JobArrayID:|~y",
 		"squeue --noheader --me --states=all --jobs=CANCELLED --format=%T-%k", "squeue --noheader --me --jobs=CANCELLED --format=%A", "squeue --noheader --jobs=999999 --format=%A",
 		"sinfo --noheader --format=%R", "sshare --noheader --parsable2 --format=Account", "sshare --noheader --parsable2 --all --format=User",
-		"scancel -- 999999", "scancel -- CANCELLED", "scancel --state=PENDING -- CANCELLED", "scancel --state=PENDING -- 999999", "srun",
+		"scancel -- 999999", "scancel -- CANCELLED", "scancel -- ENDED", "squeue --noheader --states=all --jobs=ENDED --format=%T", "scancel --state=PENDING -- CANCELLED", "scancel --state=PENDING -- 999999", "srun",
 	} {
-		same(fake, strings.Fields(strings.NewReplacer("=ID", "="+id, " ID", " "+id, "CANCELLED", cancelled).Replace(words))...)
+		same(fake, strings.Fields(strings.NewReplacer("=ID", "="+id, " ID", " "+id, "CANCELLED", cancelled, "ENDED", ended).Replace(words))...)
 	}
 	same([]string{"SLURM_CONF=" + filepath.Join(work, "array/slurm.conf")}, "squeue", "--noheader", "--states=all", "--jobs="+id, "--format=%A %T %S")
 	// A step on a node that the job does not have.

@@ -327,6 +327,14 @@ func live(t *testing.T, whole string) {
 	m.sh("runuser --login other -c 'ponos-submit --spool ~/spool -- true'")
 	m.sh("systemctl disable -q --now ponos@visitor")
 
+	// A home directory elsewhere is in all lines of the drop-in.
+	m.sh("useradd --create-home --home-dir /srv/roamer roamer")
+	m.sh(strings.ReplaceAll(blocks[1], "alice", "roamer"))
+	within(t, "the agent records its directories", func() bool {
+		return m.command("sh", "-c", "grep -q ' /srv/roamer/ponos/data$' /srv/roamer/.local/state/ponos/places/*").Run() == nil
+	})
+	m.sh("systemctl disable -q --now ponos@roamer")
+
 	// Removed: nothing runs, what was configured stays, until it is purged.
 	m.sh("systemctl start ponos@main; apt-get -q -y remove ponos; ! pgrep -u ponos .")
 	m.is("ponos-poll@main.timer", "ActiveState", "inactive")
