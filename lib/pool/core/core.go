@@ -89,6 +89,8 @@ type Core struct {
 	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
 	handing   bool          // the next scheduler takes over
+	early     bool          // and the own job has not come to its end
+	killed    bool          // SIGTERM has ended it, as when its job is cancelled
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
 	choked    bool
