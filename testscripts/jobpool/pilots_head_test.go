@@ -105,3 +105,48 @@ func TestHeadEndsOverSlurm(t *testing.T) {
 		})
 	}
 }
+
+// Tasks that are to run again do so once, whatever happens to the schedulers meanwhile.
+func TestRetryOutlivesSchedulersOverSlurm(t *testing.T) {
+	const tasks = 6
+	p := pilots(t, "--alloc-sbatch=--time=10", "--linger", "2s")
+	// The first attempt fails, and so does the second of tasks with an odd number. Two tasks at a time
+	// run, and wait from the third on.
+	input := strings.Repeat("echo $JOBPOOL_SEQ >>ran; [ -e ok ] || exit 1; [ $JOBPOOL_SEQ -lt 3 ] || until [ -e go ]; do sleep 0.1; done; [ $((JOBPOOL_SEQ % 2)) = 0 ]\n", tasks)
+	submit := func(more ...string) {
+		if status, _, stderr := p.run(input, more...); status != 0 {
+			t.Fatalf("status %d: %s", status, stderr)
+		}
+	}
+	submit()
+	await(p, "all tasks have failed", func() bool { return p.over() == 1 })
+	p.touch("ok")
+	submit("--resume", "--retry-failed")
+	await(p, "some have run again", func() bool { return p.ran() == tasks+4 })
+	for range 2 {
+		schedulers := p.schedulers()
+		for _, pid := range p.processes("--elastic") {
+			kill(pid)
+		}
+		await(p, "another scheduler continues", func() bool { return p.schedulers() > schedulers })
+	}
+	p.touch("go")
+	await(p, "the run has ended", func() bool { return p.over() >= 0 })
+	if p.over() != 1 {
+		t.Errorf("status %d\n%s", p.over(), p.said())
+	}
+	ends := map[int64]string{}
+	for _, r := range p.journal() {
+		if r.Kind == "end" {
+			ends[r.Seq] += r.What + " "
+		}
+	}
+	for seq := int64(1); seq <= tasks; seq++ {
+		if want := []string{"failed ok ", "failed failed "}[seq%2]; ends[seq] != want {
+			t.Errorf("task %d ended as %q, want %q\n%s", seq, ends[seq], want, p.said())
+		}
+	}
+	p.runsExplained()
+	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}

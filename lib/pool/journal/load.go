@@ -216,6 +216,9 @@ func (h *History) add(r *Record) error {
 	switch r.Kind {
 	case Begin:
 		h.Sessions++
+		if r.Retry {
+			h.reopen()
+		}
 	case Node:
 		h.node(r)
 	case Send:
@@ -251,6 +254,16 @@ func (h *History) add(r *Record) error {
 		h.at(r.Seq).State = Ended
 	}
 	return nil
+}
+
+// reopen makes tasks that have failed ones that are to run, even if the run that was to do so ends before
+// it has.
+func (h *History) reopen() {
+	for i := range h.entries {
+		if h.entries[i].State == Ended {
+			h.entries[i].State = Unknown
+		}
+	}
 }
 
 // ran notes the variant in which a task ran.

@@ -65,7 +65,7 @@ func TestFiles(t *testing.T) {
 	if _, over := Over(run); over || SetOver(run, 75) != nil {
 		t.Error("over")
 	}
-	if status, over := Over(run); !over || status != 75 || Reopen(run, true) != nil || !TakeRetry(run) || TakeRetry(run) {
+	if status, over := Over(run); !over || status != 75 || Reopen(run, true) != nil || !Retry(run) || !Retry(run) || TakeRetry(run) != nil || Retry(run) {
 		t.Errorf("over with %d", status)
 	}
 	if _, over := Over(run); over || Reopen(run, false) != nil {

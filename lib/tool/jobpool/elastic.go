@@ -60,6 +60,13 @@ func (e *elastic) observe(s *scheduler.Status) {
 	}
 }
 
+// retries is called when the journal has that failed tasks run again.
+func (e *elastic) retries() {
+	if err := pilot.TakeRetry(e.run); err != nil {
+		e.runner.console.message("failed tasks may run again more than once: %v", err)
+	}
+}
+
 // Jobs are counted, which costs requests to slurmctld, once when there seem to be too few for the
 // waiting tasks, then every count, and every recount if there seem to be enough.
 const (

@@ -257,7 +257,7 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 	}
 	defer stdin.Close()
 	resume := "--resume"
-	if pilot.TakeRetry(p.run) {
+	if pilot.Retry(p.run) {
 		resume = "--retry-failed"
 	}
 	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
