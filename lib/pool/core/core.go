@@ -90,6 +90,8 @@ type Core struct {
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
 	largest   pool.Need     // what the largest job of a node has; zero: unknown
 	handing   bool          // the next scheduler takes over
+	early     bool          // and the own job has not come to its end
+	killed    bool          // SIGTERM has ended it, as when its job is cancelled
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
 	choked    bool

@@ -122,29 +122,38 @@ func (c *Core) checkNodeEnds() {
 		c.endOwn(true)
 	}
 	for _, n := range c.nodes {
-		if n.Spec.End.IsZero() || n.released || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
+		if n.Spec.End.IsZero() || n.dropped || c.now.Before(n.Spec.End.Add(-n.margin)) || c.phase >= Stopping {
 			continue
 		}
-		n.why = "its job is about to end"
-		runs := 0
-		if n.Worker != nil {
-			runs = len(n.Worker.attempts) - n.Worker.queued
+		if !n.released {
+			n.why = "its job is about to end"
+			runs := 0
+			if n.Worker != nil {
+				runs = len(n.Worker.attempts) - n.Worker.queued
+			}
+			c.say("node %s: %s: ending %s", n.Spec.Name, n.why, plural(int64(runs), "task"))
+			c.removeNode(n, true)
 		}
-		c.say("node %s: %s: ending %s", n.Spec.Name, n.why, plural(int64(runs), "task"))
-		c.removeNode(n, true)
 		if n.Spec.Own {
-			c.handOver()
+			c.handOver("the scheduler's job is about to end", ExitLeft, false)
 		}
 	}
 }
 
-// handOver ends the run for this scheduler, but not for the workers of other jobs.
-func (c *Core) handOver() {
+// handOver ends the run for this scheduler, but not for the workers of other jobs. These are left
+// first, as Slurm may be ending their connections, except for those that have a part in a task of
+// several nodes, which ends. Early: the job has not come to its end.
+func (c *Core) handOver(why string, exit int, early bool) {
 	if c.handing {
 		return
 	}
-	c.handing = true
-	c.stop(Draining, "the scheduler's job is about to end", ExitLeft)
+	c.handing, c.early = true, early
+	c.stop(Draining, why, exit)
+	for _, w := range c.workers {
+		if c.Keeps(w) && len(w.shared) == 0 && !c.clears(w) && !slices.ContainsFunc(sorted(w.attempts), (*attempt).wide) {
+			c.send(w, &wire.Message{Leave: true})
+		}
+	}
 	c.killAt = c.now.Add(c.TermGrace)
 	c.endOwn(false)
 }

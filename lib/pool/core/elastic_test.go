@@ -1,6 +1,7 @@
 package core
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -178,6 +179,101 @@ func TestHandOver(t *testing.T) {
 	s := w.core.Summary()
 	if !w.core.Finished() || !w.core.Keeps(other.worker) || w.core.Keeps(own.worker) || !s.HandedOver || s.Exit != ExitLeft || s.Left != 3 {
 		t.Errorf("finished %v, keeps other %v and own %v, %+v", w.core.Finished(), w.core.Keeps(other.worker), w.core.Keeps(own.worker), s)
+	}
+}
+
+// A signal ends the scheduler of a pool that gets its own jobs with what runs in the scheduler's own
+// job. What runs in other jobs continues, and the next scheduler continues the run.
+func TestSignalHandsOver(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	for name, tt := range map[string]struct {
+		signals    []syscall.Signal
+		ends       wire.Done // of the task in the scheduler's job
+		terminated bool
+		exit       int
+	}{
+		"SIGTERM":                         {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 143},
+		"SIGTERM that the task got, too":  {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{Signal: 15}, terminated: true, exit: 143},
+		"SIGUSR1":                         {signals: []syscall.Signal{syscall.SIGUSR1}, ends: wire.Done{Signal: 15}, exit: ExitLeft},
+		"SIGUSR1 of the pilot, then TERM": {signals: []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM}, ends: wire.Done{Exit: 143}, terminated: true, exit: ExitLeft},
+	} {
+		w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, Batch: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{one, one, one})
+		w.readMore()
+		w.add("own", 1, time.Hour, true)
+		w.add("other", 1, time.Hour, false)
+		own, other := w.at("own"), w.at("other")
+		for _, s := range tt.signals {
+			w.handle(Signal{s})
+		}
+		if _, kills := own.given(); kills != 1 {
+			t.Errorf("%s: %d tasks of the scheduler's job were ended", name, kills)
+		}
+		if _, kills := other.given(); kills != 0 || !other.inbox[len(other.inbox)-1].Leave {
+			t.Errorf("%s: in the other job, %d tasks were ended, and the last message is %+v", name, kills, other.inbox[len(other.inbox)-1])
+		}
+		if w.core.Finished() {
+			t.Errorf("%s: the scheduler ends before what runs in its job", name)
+		}
+		tt.ends.Key = wire.Key{Seq: 1, Attempt: 1}
+		w.handle(Received{own.worker, []wire.Message{{Done: &tt.ends}}})
+		w.advance(2 * time.Second)
+		s := w.core.Summary()
+		if !w.core.Finished() || !w.core.Keeps(other.worker) || w.core.Keeps(own.worker) || len(w.ended) != 0 {
+			t.Errorf("%s: finished %v, keeps other %v and own %v, ended %v", name, w.core.Finished(), w.core.Keeps(other.worker), w.core.Keeps(own.worker), w.ended)
+		}
+		if !s.HandedOver || !s.Early || s.Terminated != tt.terminated || s.Exit != tt.exit || s.Left != 3 || s.Failed != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// Tasks of several nodes end with their scheduler, which waits for what their workers say of that.
+func TestSignalEndsWideTasks(t *testing.T) {
+	w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{{CPUs: 2, Nodes: 2}, {CPUs: 1}})
+	w.add("own", 1, time.Hour, true)
+	for _, name := range []string{"a", "b"} {
+		w.add(name, 2, time.Hour, false)
+	}
+	w.readMore()
+	w.handle(Signal{syscall.SIGTERM})
+	for _, name := range []string{"a", "b"} {
+		for _, m := range w.at(name).inbox {
+			if m.Leave {
+				t.Errorf("the worker of node %s is left with a task of two nodes", name)
+			}
+		}
+	}
+	if _, kills := w.at("a").given(); kills != 1 || w.core.Finished() {
+		t.Errorf("%d tasks of two nodes were ended; the scheduler has: %v", kills, w.core.Finished())
+	}
+}
+
+// SIGUSR1 at a worker of a pool that gets its own jobs drains that node, and the run continues elsewhere.
+// The scheduler stays in its job until that ends.
+func TestSignalDrainsNode(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	for _, node := range []string{"own", "other"} {
+		w := newWorld(Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{one, one, one})
+		w.readMore()
+		w.add("own", 1, 100*time.Second, true)
+		w.add("other", 1, time.Hour, false)
+		p := w.at(node)
+		w.handle(Received{p.worker, []wire.Message{{Signal: "USR1"}}})
+		for len(p.inbox) > 0 {
+			w.deliver(p)
+		}
+		for k := range p.running {
+			w.end(p, k, 0)
+		}
+		w.hear(p)
+		w.advance(2 * time.Second)
+		if runs, kills := p.given(); runs != 0 || kills != 0 || w.core.Finished() || len(w.ended) != 1 {
+			t.Errorf("%s: after SIGUSR1, %d tasks were started and %d ended there; the run has ended: %v; %d tasks have", node, runs, kills, w.core.Finished(), len(w.ended))
+		}
+		w.advance(90 * time.Second)
+		if s := w.core.Summary(); !s.HandedOver || s.Early || s.Terminated {
+			t.Errorf("%s: near the end of the scheduler's job: %+v", node, s)
+		}
 	}
 }
 

@@ -166,12 +166,27 @@ func (c *Core) signal(s syscall.Signal) {
 			c.stopExplicitly(Killing, "interrupted", code)
 		}
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		if s == syscall.SIGTERM && c.inOwnJob() {
+			c.killed = true
+			c.handOver("ended by SIGTERM", 128+int(s), true)
+			return
+		}
 		c.explicit = false // it comes after all that was before
 		names := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"}
 		c.stopExplicitly(Stopping, "ended by "+names[s], 128+int(s))
 	case syscall.SIGUSR1:
+		if c.inOwnJob() {
+			c.handOver("the scheduler's job is being ended", ExitLeft, true)
+			return
+		}
 		c.drain("drained by SIGUSR1")
 	}
+}
+
+// inOwnJob reports whether the scheduler is in one of several jobs that give the pool its nodes: a
+// signal that ends it concerns that job only.
+func (c *Core) inOwnJob() bool {
+	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Spec.Own })
 }
 
 func (c *Core) drain(why string) {

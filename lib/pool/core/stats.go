@@ -267,8 +267,9 @@ type Summary struct {
 	Slowest   []Slow
 	Failures  []Failure
 	JournalOK bool
-	// HandedOver says that another scheduler is to continue.
-	HandedOver bool
+	// HandedOver says that another scheduler is to continue; Early, that the own job did not come to its
+	// end. Terminated: it got SIGTERM, as when its job is cancelled.
+	HandedOver, Early, Terminated bool
 }
 
 // Summary returns the summary, at the end.
@@ -299,12 +300,13 @@ func (c *Core) Summary() *Summary {
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
 		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures,
-		JournalOK: !c.paused, HandedOver: c.handing,
+		JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
 	}
 	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
 	for _, l := range reasons {
 		r.Left += l.Tasks
 	}
+	r.HandedOver = c.handing && (r.Left > 0 || !c.eof)
 	bad := r.Failed+r.Cancelled+r.FailedBefore > 0
 	if !c.explicit && r.Left == 0 && c.eof {
 		if r.Why, r.Exit = "", 0; bad && !c.Serve { // clients know the results of their requests

@@ -323,7 +323,7 @@ func (c *Core) checkUndecided() {
 	for len(c.undecided) > 0 && !c.now.Before(c.undecided[0].until) {
 		l := c.undecided[0]
 		c.undecided = c.undecided[1:]
-		if c.phase >= Stopping || !l.worker.connected() || l.worker.ending {
+		if c.phase >= Stopping || c.handing && !c.Keeps(l.worker) || !l.worker.connected() || l.worker.ending {
 			l.result.What = wire.Stopped
 		}
 		if l.wide != nil {

@@ -155,6 +155,14 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 func (c *Core) workerSignal(w *Worker, name string) {
 	switch name {
 	case "USR1":
+		if c.Elastic {
+			if n := w.Node; !n.released {
+				n.why = "drained by SIGUSR1"
+				c.say("node %s: %s", n.Spec.Name, n.why)
+				c.removeNode(n, false)
+			}
+			return
+		}
 		c.drain("drained by SIGUSR1 at node " + w.Name())
 	case "TERM":
 		c.nodeEvent(w.Node, "term", "the worker got SIGTERM")

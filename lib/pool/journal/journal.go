@@ -70,6 +70,7 @@ type Record struct {
 	Version string       `json:"version,omitempty"`
 	Host    string       `json:"host,omitempty"`
 	PID     int          `json:"pid,omitempty"`
+	Retry   bool         `json:"retry,omitempty"` // of begin: tasks that have failed run again
 	Counts  *Counts      `json:"counts,omitempty"`
 	// Worker is that of a node which is up, or of which nothing is left.
 	Worker *wire.Identity `json:"worker,omitempty"`

@@ -112,6 +112,41 @@ func TestRunDirectory(t *testing.T) {
 	}
 }
 
+// A run that is to run failed tasks again, and ends before it has, leaves that to the next one.
+func TestRetryIsRemembered(t *testing.T) {
+	ended := func(seq int64, attempt int32, what wire.Outcome) Record {
+		return Record{Kind: End, Seq: seq, Attempt: attempt, What: what, Hash: FormatHash(HashText("x"))}
+	}
+	sent := Record{Kind: Send, Tasks: "1-2", Attempt: 2}
+	before := []Record{
+		{Kind: Begin}, ended(1, 1, wire.Failed), ended(2, 1, wire.Timeout), ended(3, 1, wire.Cancelled), ended(4, 3, wire.OK),
+		ended(5, 1, wire.OK), {Kind: Output, Seq: 5}, {Kind: Send, Tasks: "6", Attempt: 1},
+	}
+	for name, tt := range map[string]struct {
+		after []Record
+		want  []State // of the tasks from 1 on
+	}{
+		"no retry":                    {[]Record{{Kind: Begin}}, []State{Ended, Ended, Ended, OK, Ended, Started}},
+		"nothing has run again":       {[]Record{{Kind: Begin, Retry: true}}, []State{Unknown, Unknown, Unknown, OK, Unknown, Started}},
+		"and another run continues":   {[]Record{{Kind: Begin, Retry: true}, {Kind: Begin}}, []State{Unknown, Unknown, Unknown, OK, Unknown, Started}},
+		"one failed again, one runs":  {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.Failed)}, []State{Ended, Started, Unknown, OK, Unknown, Started}},
+		"one succeeds, one ran twice": {[]Record{{Kind: Begin, Retry: true}, sent, ended(1, 2, wire.OK), {Kind: Begin}, ended(2, 3, wire.Failed)}, []State{OK, Ended, Unknown, OK, Unknown, Started}},
+	} {
+		h := &History{}
+		for _, r := range append(before, tt.after...) {
+			if err := h.add(&r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range tt.want {
+			e := h.Get(int64(i + 1))
+			if e.State != want || e.Attempt < 1 || i < 4 && e.Hash != HashText("x") {
+				t.Errorf("%s: task %d is %+v, want state %d", name, i+1, e, want)
+			}
+		}
+	}
+}
+
 // Where files cannot be locked, the leases of a scheduler keep others away while it is
 // there, and a while longer if it was killed.
 func TestWithoutLocks(t *testing.T) {

@@ -237,6 +237,9 @@ func (h *History) add(r *Record) error {
 	case Begin:
 		h.Sessions++
 		h.session = r.Session
+		if r.Retry {
+			h.reopen()
+		}
 	case Stop:
 		if h.stopped == nil {
 			h.stopped = map[string]bool{}
@@ -288,6 +291,16 @@ func (h *History) add(r *Record) error {
 		h.at(r.Seq).State = Ended
 	}
 	return nil
+}
+
+// reopen makes tasks that have failed ones that are to run, even if the run that was to do so ends before
+// it has.
+func (h *History) reopen() {
+	for i := range h.entries {
+		if h.entries[i].State == Ended {
+			h.entries[i].State = Unknown
+		}
+	}
 }
 
 // ran notes the variant in which a task ran.

@@ -58,6 +58,9 @@ func Close(l *net.UnixListener) {
 // Host starts workers at a node.
 type Host struct {
 	Worker command.Cmd
+	// HungUp is the signal that a worker gets when its bridge ends before it: Slurm ends steps in a way
+	// that leaves their streams open, and what is written there is lost. 0: none.
+	HungUp syscall.Signal
 	// Complain is called with the errors of bridges that get no worker.
 	Complain func(error)
 
@@ -94,10 +97,8 @@ func (h *Host) Serve(l *net.UnixListener) {
 func (h *Host) End(limit time.Duration) {
 	h.mu.Lock()
 	h.ended = true
-	for w := range h.workers {
-		_ = w.Signal(syscall.SIGTERM)
-	}
 	h.mu.Unlock()
+	h.Signal(syscall.SIGTERM)
 	done := make(chan struct{})
 	go func() {
 		h.serving.Wait()
@@ -106,11 +107,16 @@ func (h *Host) End(limit time.Duration) {
 	select {
 	case <-done:
 	case <-time.After(limit):
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for w := range h.workers {
-			_ = w.Signal(syscall.SIGKILL)
-		}
+		h.Signal(syscall.SIGKILL)
+	}
+}
+
+// Signal sends a signal to all workers.
+func (h *Host) Signal(s syscall.Signal) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.workers {
+		_ = w.Signal(s)
 	}
 }
 
@@ -151,6 +157,13 @@ func (h *Host) attend(c *net.UnixConn) (int, error) {
 		delete(h.workers, w)
 		h.mu.Unlock()
 	}()
+	if h.HungUp != 0 {
+		go func() {
+			if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+				_ = w.Signal(h.HungUp)
+			}
+		}()
+	}
 	return w.Status()
 }
 

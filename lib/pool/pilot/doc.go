@@ -7,7 +7,7 @@
 //	input         the tasks, if they came from standard input
 //	JOB@NODE.json a node of a running pilot, and where it accepts connections
 //	JOB.leave     the scheduler does not need that job any more
-//	retry         the next scheduler runs failed tasks again
+//	retry         the next scheduler is to run failed tasks again
 //	over          the exit status of the run, once it has ended
 //	submit.lock   held while jobs are counted and submitted
 //	JOB.log       the output of a job

@@ -148,9 +148,15 @@ func Reopen(run string, retry bool) error {
 	return os.WriteFile(path(run, "retry"), nil, 0o600)
 }
 
-// TakeRetry reports whether the scheduler that starts now runs failed tasks again: only the first one
-// does.
-func TakeRetry(run string) bool { return os.Remove(path(run, "retry")) == nil }
+// Retry reports whether the scheduler that starts now is to run failed tasks again.
+func Retry(run string) bool {
+	_, err := os.Stat(path(run, "retry"))
+	return err == nil
+}
+
+// TakeRetry is called when the journal has that they run again: the schedulers after that one know it
+// from there.
+func TakeRetry(run string) error { return remove(path(run, "retry")) }
 
 func remove(name string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,12 +1,15 @@
 package pilot
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +65,7 @@ func TestFiles(t *testing.T) {
 	if _, over := Over(run); over || SetOver(run, 75) != nil {
 		t.Error("over")
 	}
-	if status, over := Over(run); !over || status != 75 || Reopen(run, true) != nil || !TakeRetry(run) || TakeRetry(run) {
+	if status, over := Over(run); !over || status != 75 || Reopen(run, true) != nil || !Retry(run) || !Retry(run) || TakeRetry(run) != nil || Retry(run) {
 		t.Errorf("over with %d", status)
 	}
 	if _, over := Over(run); over || Reopen(run, false) != nil {
@@ -132,6 +135,49 @@ func TestDeadPilots(t *testing.T) {
 	}
 	Close(alive)
 	Close(next)
+}
+
+// Where Slurm ends a bridge, and the streams that it has handed over stay open, the worker is told.
+func TestWorkerOutlivesBridge(t *testing.T) {
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Close(l)
+	told := filepath.Join(t.TempDir(), "told")
+	script := fmt.Sprintf("trap 'touch %s; exit 0' %d; echo ready; while :; do sleep 0.1; done", told, int(syscall.SIGIO))
+	h := &Host{Worker: command.Cmd{Name: "/bin/sh", Args: []string{"-c", script}}, HungUp: syscall.SIGIO, Complain: func(err error) { t.Error(err) }}
+	go h.Serve(l)
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "PILOT_TEST_BRIDGE="+l.Addr().String())
+	in, out, err := pipes(c)
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := io.ReadFull(out, make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Process.Kill()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(told); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("the worker does not learn that its bridge has ended")
+		}
+	}
+	_ = c.Wait()
+	h.End(time.Minute)
+}
+
+// pipes are the standard input and output of a program.
+func pipes(c *exec.Cmd) (io.WriteCloser, io.Reader, error) {
+	in, err := c.StdinPipe()
+	out, outErr := c.StdoutPipe()
+	return in, out, errors.Join(err, outErr)
 }
 
 func TestBridge(t *testing.T) {

@@ -70,6 +70,8 @@ type Config struct {
 	Ends <-chan time.Time
 	// Changes are nodes that come and go; may be nil.
 	Changes <-chan core.Event
+	// Began is called once the journal says that this run has begun, and with which Policy; may be nil.
+	Began func()
 	// Observe is called with the status each second; may be nil. It must not block.
 	Observe func(*Status)
 	// Job asks Slurm for the state of the job; may be nil.

@@ -61,6 +61,7 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
 		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid(),
+		Retry: c.Policy.RetryFailed,
 	})
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
@@ -181,6 +182,9 @@ func (s *scheduler) flush() {
 	case err == nil && s.paused:
 		s.paused = false
 		s.handle(core.JournalWorks{})
+	case err == nil && s.Began != nil:
+		s.Began()
+		s.Began = nil
 	case err != nil:
 		var unsent []wire.Key
 		for _, c := range s.conns {

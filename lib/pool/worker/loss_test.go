@@ -156,7 +156,7 @@ func readSpool(t *testing.T, run string) (lines []Spool, files map[string]string
 // Tasks that may finish without their scheduler leave their results in the run directory. Those of
 // several nodes cannot.
 func TestFinishWithoutScheduler(t *testing.T) {
-	for _, leave := range []bool{false, true} {
+	for _, how := range []string{"cut", "leave", "signal"} {
 		run := t.TempDir()
 		s := open(t, func(_ *Options, setup *wire.Setup) { setup.Run, setup.Finish = wire.Text(run), true })
 		fifo := filepath.Join(s.dir, "go")
@@ -172,7 +172,10 @@ func TestFinishWithoutScheduler(t *testing.T) {
 		s.run(follow)
 		s.runs(1)
 		s.runs(2)
-		if leave {
+		switch how {
+		case "signal": // what is sent to the scheduler from now on does not arrive
+			s.signals <- HungUp
+		case "leave":
 			s.send(&wire.Message{Leave: true})
 			s.next("the answer to leave", func(m *wire.Message) bool { return m.Left })
 			s.run(task(4, "true"))
@@ -180,9 +183,15 @@ func TestFinishWithoutScheduler(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
-		s.lose()
+		if how != "signal" {
+			s.lose()
+		}
 		until(t, "a task of several nodes ends", func() bool { lines, _ := readSpool(t, run); return len(lines) >= 3 })
 		write(t, fifo, "on\n")
+		if how == "signal" {
+			until(t, "the result is kept", func() bool { lines, _ := readSpool(t, run); return len(lines) >= 4 })
+			s.lose()
+		}
 		for _, m := range s.rest() {
 			if m.Done != nil {
 				t.Errorf("the result is sent to nobody: %+v", m.Done)
@@ -190,13 +199,13 @@ func TestFinishWithoutScheduler(t *testing.T) {
 		}
 		lines, held := readSpool(t, run)
 		if len(lines) != 5 || lines[0].Node != "n1" || len(lines[1].Running) != 2 || !lines[4].End {
-			t.Fatalf("leave %v: %+v", leave, lines)
+			t.Fatalf("%s: %+v", how, lines)
 		}
 		if d := lines[2].Done; d == nil || d.Seq != 2 || s.ended(d) != "stopped signal 15" {
-			t.Errorf("leave %v: a task of several nodes: %+v", leave, d)
+			t.Errorf("%s: a task of several nodes: %+v", how, d)
 		}
 		if d := lines[3].Done; d == nil || d.Seq != 1 || s.ended(d) != "exit 3" || d.OutSize != 4 || d.ErrSize != 4 {
-			t.Errorf("leave %v: a task that finishes: %+v", leave, d)
+			t.Errorf("%s: a task that finishes: %+v", how, d)
 		}
 		sameFiles(t, "output", held, map[string]string{"1.1.1": "one\n", "1.1.2": "two\n"})
 	}

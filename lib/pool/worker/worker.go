@@ -373,10 +373,16 @@ func (w *worker) unqueue(j *job) bool {
 	return true
 }
 
+// HungUp is the signal by which a worker learns that its streams lead nowhere. Neither a terminal nor
+// Slurm sends it.
+const HungUp = syscall.SIGIO
+
 // signal passes a signal on to the scheduler, which decides. Only SIGTERM is also handled here: Slurm
 // kills everything a little later.
 func (w *worker) signal(s os.Signal) {
 	switch s {
+	case HungUp:
+		w.schedulerLost()
 	case syscall.SIGUSR1:
 		w.out.Send(&wire.Message{Signal: "USR1"})
 	case syscall.SIGTERM:

@@ -58,6 +58,13 @@ func (e *elastic) observe(s *scheduler.Status) {
 	}
 }
 
+// retries is called when the journal has that failed tasks run again.
+func (e *elastic) retries() {
+	if err := pilot.TakeRetry(e.run); err != nil {
+		e.runner.console.message("failed tasks may run again more than once: %v", err)
+	}
+}
+
 // Jobs are counted, which costs requests to slurmctld, once when there seem to be too few for the
 // waiting tasks, then every count, and every recount if there seem to be enough.
 const (
@@ -140,7 +147,8 @@ func (e *elastic) follow(ctx context.Context) {
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
 	for _, n := range e.status.Nodes {
-		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || e.status.Waiting > e.status.Depends && !closed(&n, 0)) {
+		waits := e.status.Waiting > e.status.Depends && n.State != "released" && !closed(&n, 0)
+		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits) {
 			busy[p.Job] = true
 		}
 	}
@@ -316,8 +324,11 @@ func (e *elastic) end(s *core.Summary) {
 		}
 		return
 	}
+	if s.Terminated {
+		return // as the user has cancelled the job, perhaps with all others
+	}
 	e.submit(ctx, func(jobs []pilot.Job) int {
-		life, lasting := e.lasting(jobs)
+		life, lasting := e.lasting(jobs, s.Early)
 		switch {
 		case lasting:
 			return 0
@@ -336,8 +347,8 @@ func (e *elastic) end(s *core.Summary) {
 const takeover = 15 * time.Second
 
 // lasting reports whether a job is there, or will be, that can continue when the own one ends,
-// and how long the own one is in all. Jobs that began together end together.
-func (e *elastic) lasting(jobs []pilot.Job) (life time.Duration, found bool) {
+// and how long the own one is in all. Jobs that began together end together, unless this one ends early.
+func (e *elastic) lasting(jobs []pilot.Job, early bool) (life time.Duration, found bool) {
 	nodes, err := pilot.Nodes(e.run)
 	if err != nil {
 		e.runner.console.message("%v", err)
@@ -349,9 +360,13 @@ func (e *elastic) lasting(jobs []pilot.Job) (life time.Duration, found bool) {
 			life = time.Duration(n.Life * float64(time.Second))
 		}
 	}
+	own := ends[e.own]
+	if early {
+		own = clock.Now()
+	}
 	for _, j := range jobs {
 		end, known := ends[j.ID]
-		if j.ID != e.own && (!known || end.IsZero() || end.After(ends[e.own].Add(takeover))) {
+		if j.ID != e.own && (!known || end.IsZero() || end.After(own.Add(takeover))) {
 			return life, true
 		}
 	}

@@ -32,6 +32,8 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		pending   bool                     // one more job waits
 		done      int64
 		elapsed   time.Duration
+		early     bool // long before the end of its job
+		cancelled bool
 		submitted int
 		says      string
 	}{
@@ -39,6 +41,10 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"beside one that lasts":       {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour},
 		"beside one that waits":       {ends: map[string]time.Duration{"16": 20 * time.Second}, pending: true, done: 5, elapsed: time.Hour},
 		"all end together":            {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 21 * time.Second, "18": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 3},
+		"early":                       {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
+		"early, all end together":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, done: 5, elapsed: time.Minute, early: true},
+		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
+		"cancelled":                   {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, cancelled: true},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 3},
 	} {
@@ -71,7 +77,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			e.status = &scheduler.Status{}
 			e.status.Waiting, e.status.Jobs = 1000, 500
 			close(e.done)
-			e.end(&core.Summary{HandedOver: true, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
+			e.end(&core.Summary{HandedOver: true, Early: tt.early, Terminated: tt.cancelled, Done: tt.done, Elapsed: tt.elapsed, Exit: core.ExitLeft})
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked"))
 			if n := strings.Count(string(asked), "\nsbatch --parsable"); n != tt.submitted || !strings.Contains(said.String(), tt.says) || (tt.submitted == 0) != (!strings.Contains(said.String(), "submitted")) && tt.says == "" {
 				t.Errorf("%d jobs were submitted, want %d\n%s\n%s", n, tt.submitted, said.String(), asked)

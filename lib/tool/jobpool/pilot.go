@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/machine"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
+	"github.com/ponos-tools/ponos/lib/pool/worker"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -75,6 +77,9 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	if _, over := pilot.Over(p.run); over {
 		return nil // it came too late
 	}
+	drain := make(chan os.Signal, 1)
+	signal.Notify(drain, syscall.SIGUSR1)
+	defer signal.Stop(drain)
 	if err := pilot.Begin(p.run, p.job); err != nil {
 		return err
 	}
@@ -82,9 +87,10 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	if err != nil {
 		return err
 	}
-	host := &pilot.Host{Worker: command.Cmd{Name: p.program, Args: []string{"worker"}, Stderr: p.complaints}, Complain: func(err error) {
-		fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err)
-	}}
+	host := &pilot.Host{
+		Worker: command.Cmd{Name: p.program, Args: []string{"worker"}, Stderr: p.complaints}, HungUp: worker.HungUp,
+		Complain: func(err error) { fmt.Fprintf(p.complaints, "jobpool: pilot: %v\n", err) },
+	}
 	defer host.End(30 * time.Second)
 	defer pilot.Close(l)
 	go host.Serve(l)
@@ -108,9 +114,9 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		return err
 	}
 	defer pilot.Withdraw(p.run, n)
+	var others *command.Work
 	if !only {
-		others, err := p.others(n.Name)
-		if err != nil {
+		if others, err = p.others(n.Name); err != nil {
 			return err
 		}
 		if others != nil {
@@ -137,6 +143,11 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 			}
 		}
 		select {
+		case <-drain: // the scheduler learns it from the workers
+			host.Signal(syscall.SIGUSR1)
+			if others != nil {
+				_ = others.Signal(syscall.SIGUSR1)
+			}
 		case <-ctx.Done():
 			if p.scheduler != nil { // it hands over
 				_ = p.scheduler.Signal(syscall.SIGUSR1)
@@ -246,12 +257,13 @@ func (p *pilotJob) schedule(ctx context.Context) (ended bool, err error) {
 	}
 	defer stdin.Close()
 	resume := "--resume"
-	if pilot.TakeRetry(p.run) {
+	if pilot.Retry(p.run) {
 		resume = "--retry-failed"
 	}
 	args := schedulerArgs(p.pool.Args, "--elastic", resume, "--run", p.run)
 	p.scheduler, err = command.StartWork(command.Cmd{
 		Name: p.program, Args: args, Dir: p.pool.Dir, Stdin: stdin, Stdout: p.out, Stderr: p.complaints,
+		DieWithParent: true, // it would hold the run, and no pilot would know how it ends
 	})
 	return err != nil, err
 }

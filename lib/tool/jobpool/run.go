@@ -304,6 +304,9 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 			return err
 		}
 		cfg.Changes, cfg.Observe = e.changes, e.observe
+		if r.policy.RetryFailed {
+			cfg.Began = e.retries
+		}
 		go e.watch(ctx)
 		pilots = e
 	}

@@ -1,0 +1,152 @@
+package jobpool
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// head is the job in which the scheduler runs.
+func (p *pool) head() string {
+	var info struct{ Job string }
+	b, _ := os.ReadFile(filepath.Join(p.dir, "run/run.json"))
+	_ = json.Unmarshal(b, &info)
+	return info.Job
+}
+
+// schedulers is how many the run has had.
+func (p *pool) schedulers() (n int) {
+	for _, r := range p.journal() {
+		if r.Kind == "begin" {
+			n++
+		}
+	}
+	return n
+}
+
+// pilotOf is the process of the pilot that runs the scheduler.
+func (p *pool) pilotOf(scheduler int) int {
+	for _, pid := range p.processes("\x00pilot\x00") {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		for _, name := range threads {
+			more, _ := os.ReadFile(name)
+			children = append(children, more...)
+		}
+		if slices.Contains(strings.Fields(string(children)), fmt.Sprint(scheduler)) {
+			return pid
+		}
+	}
+	p.Fatalf("the scheduler %d has no pilot", scheduler)
+	return 0
+}
+
+// When the job of the scheduler is ended, or its pilot, what runs in the other job continues, and the run
+// continues to its end.
+func TestHeadEndsOverSlurm(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		jobs int
+		end  func(p *pool, head string)
+		// stops: the run continues only when its call is repeated.
+		stops bool
+	}{
+		{name: "cancelled job", jobs: 2, end: func(p *pool, head string) { p.slurm("scancel", head) }},
+		{name: "terminated pilot", jobs: 2, end: func(p *pool, head string) { p.slurm("scancel", "--batch", "--signal=TERM", head) }},
+		{name: "killed pilot", jobs: 2, end: func(p *pool, _ string) { _ = syscall.Kill(p.pilotOf(p.processes("--elastic")[0]), syscall.SIGKILL) }},
+		{name: "cancelled only job", jobs: 1, end: func(p *pool, head string) { p.slurm("scancel", head) }, stops: true},
+		{name: "terminated only pilot", jobs: 1, end: func(p *pool, head string) { p.slurm("scancel", "--batch", "--signal=TERM", head) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", fmt.Sprint(tt.jobs), "--linger", "2s", "--term-grace", "2s")
+			tasks := 2 * tt.jobs
+			input := strings.Repeat("echo $JOBPOOL_SEQ >>ran; echo $JOBPOOL_SEQ >>in.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done\n", tasks)
+			if status, _, stderr := p.run(input); status != 0 {
+				t.Fatalf("status %d: %s", status, stderr)
+			}
+			await(p, "all tasks run", func() bool { return p.ran() == tasks })
+			head := p.head()
+			tt.end(p, head)
+			await(p, "the job ends", func() bool { return !slices.Contains(p.jobs(), head) })
+			if tt.stops {
+				if ids := p.jobs(); len(ids) > 0 || p.over() >= 0 {
+					t.Errorf("the jobs %v were submitted in the place of one that was cancelled, status %d", ids, p.over())
+				}
+				if status, _, stderr := p.run(input, "--resume"); status != 0 {
+					t.Fatalf("status %d: %s", status, stderr)
+				}
+			}
+			await(p, "another scheduler continues", func() bool { return p.schedulers() > 1 && p.head() != head })
+			p.touch("go")
+			await(p, "the run has ended", func() bool { return p.over() >= 0 })
+			if p.over() != 0 {
+				t.Errorf("status %d\n%s", p.over(), p.said())
+			}
+			p.endsOnce(tasks)
+			ran, _ := os.ReadFile(filepath.Join(p.dir, "ran"))
+			ended, _ := os.ReadFile(filepath.Join(p.dir, "in."+head))
+			for seq := 1; seq <= tasks; seq++ {
+				want := 1
+				if slices.Contains(strings.Fields(string(ended)), fmt.Sprint(seq)) {
+					want = 2
+				}
+				if n := slices.DeleteFunc(strings.Fields(string(ran)), func(s string) bool { return s != fmt.Sprint(seq) }); len(n) != want {
+					t.Errorf("task %d was started %d times, want %d\n%s", seq, len(n), want, p.said())
+				}
+			}
+			p.runsExplained()
+			await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+			p.noneLeft()
+		})
+	}
+}
+
+// Tasks that are to run again do so once, whatever happens to the schedulers meanwhile.
+func TestRetryOutlivesSchedulersOverSlurm(t *testing.T) {
+	const tasks = 6
+	p := pilots(t, "--alloc-sbatch=--time=10", "--linger", "2s")
+	// The first attempt fails, and so does the second of tasks with an odd number. Two tasks at a time
+	// run, and wait from the third on.
+	input := strings.Repeat("echo $JOBPOOL_SEQ >>ran; [ -e ok ] || exit 1; [ $JOBPOOL_SEQ -lt 3 ] || until [ -e go ]; do sleep 0.1; done; [ $((JOBPOOL_SEQ % 2)) = 0 ]\n", tasks)
+	submit := func(more ...string) {
+		if status, _, stderr := p.run(input, more...); status != 0 {
+			t.Fatalf("status %d: %s", status, stderr)
+		}
+	}
+	submit()
+	await(p, "all tasks have failed", func() bool { return p.over() == 1 })
+	p.touch("ok")
+	submit("--resume", "--retry-failed")
+	await(p, "some have run again", func() bool { return p.ran() == tasks+4 })
+	for range 2 {
+		schedulers := p.schedulers()
+		for _, pid := range p.processes("--elastic") {
+			kill(pid)
+		}
+		await(p, "another scheduler continues", func() bool { return p.schedulers() > schedulers })
+	}
+	p.touch("go")
+	await(p, "the run has ended", func() bool { return p.over() >= 0 })
+	if p.over() != 1 {
+		t.Errorf("status %d\n%s", p.over(), p.said())
+	}
+	ends := map[int64]string{}
+	for _, r := range p.journal() {
+		if r.Kind == "end" {
+			ends[r.Seq] += r.What + " "
+		}
+	}
+	for seq := int64(1); seq <= tasks; seq++ {
+		if want := []string{"failed ok ", "failed failed "}[seq%2]; ends[seq] != want {
+			t.Errorf("task %d ended as %q, want %q\n%s", seq, ends[seq], want, p.said())
+		}
+	}
+	p.runsExplained()
+	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}
