@@ -326,6 +326,10 @@ complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcomm
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l need -x -d 'named resources, or variants: LIST'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l task-nodes -x -d 'run it on N nodes'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l timeout -x -d 'end it after TIME'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l time -x -d 'it is expected to take TIME'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l priority -x -d 'tasks with a higher N start first (0)'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l cwd -s D -x -a '(__fish_complete_directories)' -d 'run it in DIR'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l after -x -d 'start it when TASK, a number or id, has succeeded; repeatable'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l jsonl -d 'standard input has one JSON object per line'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l help -s h -d 'show help'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from retry' -f
