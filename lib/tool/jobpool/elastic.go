@@ -139,8 +139,9 @@ func (e *elastic) follow(ctx context.Context) {
 // lingered lets jobs end that have had nothing to do for long enough.
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
+	waits := e.status.Waiting > e.status.Depends
 	for _, n := range e.status.Nodes {
-		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || e.status.Waiting > e.status.Depends && !closed(&n, 0)) {
+		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits && !closed(&n, 0)) {
 			busy[p.Job] = true
 		}
 	}
