@@ -34,8 +34,10 @@ func (p *pool) quietly(name string, args ...string) string {
 }
 
 // jobs are those of the pool that have not ended.
-func (p *pool) jobs() (ids []string) {
-	for line := range strings.Lines(p.quietly("squeue", "--noheader", "--format=%i %k %Z %o")) {
+func (p *pool) jobs() []string { return p.jobsIn("PENDING,RUNNING,SUSPENDED,COMPLETING") }
+
+func (p *pool) jobsIn(states string) (ids []string) {
+	for line := range strings.Lines(p.quietly("squeue", "--noheader", "--states="+states, "--format=%i %k %Z %o")) {
 		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], "jobpool:") && strings.Contains(line, p.dir) {
 			ids = append(ids, f[0])
 		}
@@ -84,7 +86,7 @@ func (p *pool) counted() (most func() int) {
 	go func() {
 		n := 0
 		for {
-			n = max(n, len(p.jobs()))
+			n = max(n, len(p.jobsIn("PENDING,RUNNING")))
 			select {
 			case <-stop:
 				out <- n
