@@ -200,7 +200,8 @@ recipes-check: recipes ## check the recipes by the tools that they are for, whic
 	recipes/check '$(or $(OUT),dist)' '$(or $(OUT),dist)/recipes' $(TOOLDIR)/recipes
 
 wheel: build ## make the Python wheel of jobpool for this machine in dist/ (VERSION, OUT)
-	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool '$(or $(OUT),dist)'
+	CGO_ENABLED=0 $(GO) build -trimpath $(TAGS) -ldflags '$(LDFLAGS)' -o bin/wheel/ ./cmd/lfind
+	lib/packaging/wheel '$(VERSION)' "$$($(GO) env GOARCH)" bin/jobpool bin/wheel/lfind '$(or $(OUT),dist)'
 
 demo: build ## run three tasks to their end through a spool, and show states and logs
 	PATH="$(CURDIR)/bin:$$PATH" testscripts/demo/run

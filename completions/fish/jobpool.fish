@@ -326,6 +326,10 @@ complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcomm
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l need -x -d 'named resources for each task, or variants: LIST'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l task-nodes -x -d 'run each task on N nodes, each with these CPUs, GPUs and memory'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l timeout -x -d 'end each task after TIME'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l time -x -d 'expected run time of each task: TIME'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l priority -x -d 'tasks with a higher N start first (0)'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l cwd -s D -x -a '(__fish_complete_directories)' -d 'run the tasks in DIR'
+complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l after -x -d 'start when TASK, a number or id, has succeeded; repeatable'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l jsonl -d 'standard input has one JSON object per line'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from add' -l help -s h -d 'show help'
 complete -c jobpool -n '__fish_seen_subcommand_from ctl; and __fish_seen_subcommand_from retry' -f

@@ -102,6 +102,10 @@ func TestChaos(t *testing.T) {
 		if time.Since(asked) > 15*time.Second {
 			c.submit("--resume")
 			asked = time.Now()
+			// Jobs that are about to end have successors.
+			if n := len(c.jobsIn("PENDING,RUNNING")); n > 2*maxJobs {
+				t.Errorf("%d jobs are pending or running, with --max-jobs %d", n, maxJobs)
+			}
 		}
 		// At the end there is nothing to kill, and the kinds are to have been tried.
 		if time.Now().After(next) && (time.Since(began) < *chaosTime || len(c.killed) < 3) {

@@ -34,8 +34,10 @@ func (p *pool) quietly(name string, args ...string) string {
 }
 
 // jobs are those of the pool that have not ended.
-func (p *pool) jobs() (ids []string) {
-	for line := range strings.Lines(p.quietly("squeue", "--noheader", "--format=%i %k %Z %o")) {
+func (p *pool) jobs() []string { return p.jobsIn("PENDING,RUNNING,SUSPENDED,COMPLETING") }
+
+func (p *pool) jobsIn(states string) (ids []string) {
+	for line := range strings.Lines(p.quietly("squeue", "--noheader", "--states="+states, "--format=%i %k %Z %o")) {
 		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], "jobpool:") && strings.Contains(line, p.dir) {
 			ids = append(ids, f[0])
 		}
@@ -84,7 +86,7 @@ func (p *pool) counted() (most func() int) {
 	go func() {
 		n := 0
 		for {
-			n = max(n, len(p.jobs()))
+			n = max(n, len(p.jobsIn("PENDING,RUNNING")))
 			select {
 			case <-stop:
 				out <- n
@@ -228,6 +230,34 @@ func TestPilotsHereOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// A job that has been idle for --linger ends, while another one works.
+func TestIdlePilotEndsOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "3", "--linger", "2s")
+	task := "touch job.$SLURM_JOB_ID; [ $JOBPOOL_SEQ = 1 ] && echo $SLURM_JOB_ID >long; until [ -e short ] && [ $JOBPOOL_SEQ != 1 ] || [ -e go ]; do sleep 0.1; done\n"
+	status, stdout, stderr := p.run(strings.Repeat(task, 6))
+	ids := strings.Fields(stdout)
+	if status != 0 || len(ids) != 3 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "tasks run in all jobs", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 3
+	})
+	p.touch("short")
+	await(p, "an idle job ends", func() bool { return len(p.jobs()) < 3 })
+	long, err := os.ReadFile(filepath.Join(p.dir, "long"))
+	if left := p.jobs(); err != nil || p.over() >= 0 || !slices.Contains(left, strings.TrimSpace(string(long))) {
+		t.Errorf("the jobs %q are left, and a task runs in job %q; the run is over: %d\n%s", left, long, p.over(), p.said())
+	}
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() == 0 })
+	if n := p.submitted(); n != 3 {
+		t.Errorf("%d jobs were submitted", n)
+	}
+	p.endsOnce(6)
+	p.noneLeft()
+}
+
 // Of two partitions, the jobs go where they start first, though the search prefers the other one.
 func TestPilotsInAFreePartitionOverSlurm(t *testing.T) {
 	p := pilots(t)
@@ -288,7 +318,7 @@ func TestCtlFromAnotherHostOverSlurm(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The host of the scheduler has another name than this one.
-	job := p.batch("exec unshare --uts sh -c 'hostname elsewhere && exec jobpool --run run -j2 <tasks'\n", "--cpus-per-task=2", "--time=10")
+	job := p.batch("exec unshare --uts sh -c 'hostname elsewhere && exec jobpool --run run --hold -j2 <tasks'\n", "--cpus-per-task=2", "--time=10")
 	t.Cleanup(func() { _ = p.quietly("scancel", job) })
 	// Here, nobody listens at the scheduler's socket.
 	away := func(words ...string) (int, string) {
@@ -298,16 +328,37 @@ func TestCtlFromAnotherHostOverSlurm(t *testing.T) {
 		out, _ := c.CombinedOutput()
 		return c.ProcessState.ExitCode(), string(out)
 	}
-	await(p, "both tasks run", func() bool {
-		_, err := os.Stat(filepath.Join(p.dir, "run/ctl.sock"))
-		return err == nil && strings.Contains(p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--run", "run"), " 2 running")
-	})
+	shows := func(text string) func() bool {
+		return func() bool {
+			_, err := os.Stat(filepath.Join(p.dir, "run/ctl.sock"))
+			return err == nil && strings.Contains(p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--run", "run"), text)
+		}
+	}
+	await(p, "both tasks run", shows(" 2 running"))
 	status, out := away("ctl", "status", "--run", "run")
 	if status != 0 || !strings.Contains(out, " 2 running, 0 waiting") || !strings.HasPrefix(out, "running for ") {
 		t.Errorf("status %d: %q", status, out)
 	}
 	if status, out = away("ctl", "explain", "--run", "run", "9"); status != 1 || out != "jobpool: explain: task 9 is not waiting: it has ended, or was not read yet\n" {
 		t.Errorf("of a task that is not there: status %d: %q", status, out)
+	}
+	if status, out = away("ctl", "list", "--run", "run"); status != 0 || strings.Count(out, " running ") != 2 {
+		t.Errorf("list: status %d: %q", status, out)
+	}
+	for _, command := range []string{"test -e good", "until [ -e never ]; do sleep 0.1; done"} {
+		if status, out = away("ctl", "add", "--run", "run", command); status != 0 || out != "added 1 task\n" {
+			t.Errorf("add: status %d: %q", status, out)
+		}
+	}
+	p.touch("go")
+	await(p, "an added task is held", shows(" 1 running, 0 waiting, 1 on hold"))
+	p.touch("good")
+	if status, out = away("ctl", "retry", "--run", "run", "3"); status != 0 || out != "" {
+		t.Errorf("retry: status %d: %q", status, out)
+	}
+	await(p, "the held task has run again", shows(": 3 done, "))
+	if status, out = away("ctl", "drain", "--run", "run"); status != 0 || out != "" || !shows("draining")() {
+		t.Errorf("drain: status %d: %q", status, out)
 	}
 	if status, out = away("ctl", "cancel", "--run", "run", "all"); status != 0 || out != "" {
 		t.Errorf("cancel: status %d: %q", status, out)

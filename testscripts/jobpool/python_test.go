@@ -84,6 +84,9 @@ func TestPython(t *testing.T) {
 	}
 }
 
+// maxWheel is how large a wheel may be: 6.7 MB when this was written.
+const maxWheel = 8 << 20
+
 // The wheel is installed into an environment of its own, and has all that it needs.
 func TestWheel(t *testing.T) {
 	dir := t.TempDir()
@@ -101,8 +104,15 @@ func TestWheel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	programs := filepath.Join(dir, "programs") + "/"
+	build := exec.Command("go", "build", "-trimpath", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", programs, "./cmd/jobpool", "./cmd/lfind")
+	build.Dir, build.Env = harness.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made := []string{script, "v1.2.3-4-gabc", "amd64", programs + "jobpool", programs + "lfind", filepath.Join(dir, "dist")}
 	all := pythons(t)
-	wheel := run(all[0], script, "v1.2.3-4-gabc", "amd64", filepath.Join(harness.Bin, "jobpool"), filepath.Join(dir, "dist"))
+	wheel := run(all[0], made...)
 	if filepath.Base(wheel) != "ponos_jobpool-1.2.3+4.gabc-py3-none-manylinux_2_5_x86_64.manylinux1_x86_64.whl" {
 		t.Errorf("it is called %q", wheel)
 	}
@@ -110,7 +120,10 @@ func TestWheel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run(all[len(all)-1], script, "v1.2.3-4-gabc", "amd64", filepath.Join(harness.Bin, "jobpool"), filepath.Join(dir, "dist")); len(all) == 1 {
+	if len(first) > maxWheel {
+		t.Errorf("it has %d bytes", len(first))
+	}
+	if run(all[len(all)-1], made...); len(all) == 1 {
 		if again, err := os.ReadFile(wheel); err != nil || string(again) != string(first) {
 			t.Errorf("the second one differs: %v", err)
 		}
@@ -122,6 +135,12 @@ func TestWheel(t *testing.T) {
 		out := run(in, "-c", "import jobpool\nwith jobpool.Pool(options=['-j2']) as pool:\n    print(list(pool.map(divmod, [7, 8], [2, 3])), pool.run('echo out').result().stdout.strip())")
 		if out != "[(3, 1), (2, 2)] out" {
 			t.Errorf("%s: %q", python, out)
+		}
+		// lfind is there for --alloc, and says what is wrong.
+		alloc := exec.Command(filepath.Join(venv, "bin/jobpool"), "--alloc", "cpu(cores=x)", "true", ":::", "1")
+		alloc.Dir, alloc.Env = dir, []string{"PATH=/usr/bin:/bin", "HOME=" + dir}
+		if out, _ := alloc.CombinedOutput(); alloc.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "cores") {
+			t.Errorf("%s: --alloc: %v: %q", python, alloc.ProcessState, out)
 		}
 		run(in, "-m", "pip", "--disable-pip-version-check", "uninstall", "--quiet", "--yes", "ponos-jobpool")
 		if _, err := os.Stat(filepath.Join(venv, "bin/jobpool")); err == nil {

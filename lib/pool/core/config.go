@@ -47,7 +47,6 @@ type Policy struct {
 	Hold           bool
 	ReadAhead      int // tasks in memory
 	Serve          bool
-	TrackSeq       bool // tasks may depend on others by number
 	AwaitOrphans   bool // start nothing while workers of earlier runs may have tasks running
 	RetryFailed    bool
 	TimePerTask    time.Duration

@@ -130,7 +130,7 @@ func New(cfg Config, now time.Time) *Core {
 		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared},
 		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
 		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.TrackSeq, cfg.Names), eof: cfg.Requests,
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), eof: cfg.Requests,
 	}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {

@@ -14,7 +14,6 @@ type dependencies struct {
 	ended Names             // the others
 	waits map[string][]*dependent
 	tasks map[int64]*dependent
-	track bool // numbers, too
 	pages []*page
 }
 
@@ -49,12 +48,12 @@ type memory map[string]byte
 func (m memory) Get(name string) (byte, bool) { v, ok := m[name]; return v, ok }
 func (m memory) Put(name string, value byte)  { m[name] = value }
 
-func newDependencies(track bool, names Names) dependencies {
+func newDependencies(names Names) dependencies {
 	if names == nil {
 		names = memory{}
 	}
 	return dependencies{
-		ids: map[string]string{}, ended: names, track: track,
+		ids: map[string]string{}, ended: names,
 		waits: map[string][]*dependent{}, tasks: map[int64]*dependent{},
 	}
 }
@@ -176,9 +175,6 @@ func (d *dependencies) unmet(t *pool.Task) (name string, known bool) {
 // that wait in vain.
 func (d *dependencies) finish(t *pool.Task, ok bool) (free, failed []*pool.Task) {
 	take := func(name string) {
-		if len(d.tasks) == 0 {
-			return
-		}
 		for _, w := range d.waits[name] {
 			w.unmet--
 			switch {
@@ -202,8 +198,7 @@ func (d *dependencies) finish(t *pool.Task, ok bool) (free, failed []*pool.Task)
 		d.ended.Put(id, byte(state))
 		take(id)
 	}
-	if d.track {
-		d.note(t.Seq, ok)
+	if d.note(t.Seq, ok); len(d.tasks) > 0 {
 		take(strconv.FormatInt(t.Seq, 10))
 	}
 	return free, failed

@@ -12,7 +12,7 @@ import (
 // A run that is fed for ever keeps what ended tasks were called, and how they ended,
 // in little memory.
 func TestDependenciesTakeLittleMemory(t *testing.T) {
-	d := newDependencies(true, &names.Map{Dir: t.TempDir()})
+	d := newDependencies(&names.Map{Dir: t.TempDir()})
 	heap := func() float64 {
 		var m runtime.MemStats
 		runtime.GC()

@@ -89,7 +89,7 @@ func TestJobsThatTasksFill(t *testing.T) {
 		"a chain": {pool.Spec{Need: pool.Need{CPUs: 16}}, 2, 1000, 1000, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(Config{Policy: Policy{Elastic: true, TrackSeq: true}}, nil)
+			w := newWorld(Config{Policy: Policy{Elastic: true}}, nil)
 			if s := w.core.Status(w.now); s.Jobs != 0 {
 				t.Errorf("no job is known: %v", s.Jobs)
 			}

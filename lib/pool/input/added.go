@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ponos-tools/ponos/lib/fault"
@@ -16,9 +17,11 @@ import (
 
 // Addition are tasks for a run that has begun.
 type Addition struct {
-	Text wire.Text         `json:"text"`            // as the input of a run: one command per line
-	JSON bool              `json:"jsonl,omitempty"` // or one object per line
-	Set  map[string]string `json:"set,omitempty"`   // what they need, by the names of [Set]
+	Text wire.Text            `json:"text"`            // as the input of a run: one command per line
+	JSON bool                 `json:"jsonl,omitempty"` // or one object per line
+	Set  map[string]wire.Text `json:"set,omitempty"`   // what they need, by the names of [Set]
+	// After are ids or numbers of the tasks that must have succeeded before these start.
+	After []string `json:"after,omitempty"`
 }
 
 // Tasks is where tasks come from.
@@ -41,6 +44,7 @@ type Growing struct {
 	last   int64 // number of the last task
 	added  *Reader
 	before int64 // number of the task before those of added
+	after  []string
 }
 
 // Grow lets an input grow by what is added in a file.
@@ -80,6 +84,12 @@ func (g *Growing) Next() (*pool.Task, error) {
 		case err == nil:
 			t.Seq += g.before
 			g.last = t.Seq
+			if g.added != nil && len(g.after) > 0 {
+				if t.Extra == nil {
+					t.Extra = &pool.Extra{}
+				}
+				t.Extra.After = append(t.Extra.After, g.after...)
+			}
 		}
 		return t, err
 	}
@@ -110,6 +120,7 @@ func (g *Growing) open() error {
 	if g.added, err = a.open(g.base, g.shell); err != nil {
 		return fmt.Errorf("%s: offset %d: %w", g.name, g.offset, err)
 	}
+	g.after = a.After
 	g.offset += int64(len(line)) + 1
 	g.before = g.last
 	return nil
@@ -120,7 +131,7 @@ const maxAddition = 64 << 20
 
 func (a *Addition) open(base pool.Spec, shell bool) (*Reader, error) {
 	for name, value := range a.Set {
-		if err := Set(&base, name, value); err != nil {
+		if err := Set(&base, name, string(value)); err != nil {
 			return nil, err
 		}
 	}
@@ -131,6 +142,9 @@ func (a *Addition) open(base pool.Spec, shell bool) (*Reader, error) {
 // is added.
 func (g *Growing) Add(a *Addition) (int, error) {
 	in, err := a.open(g.base, g.shell)
+	if slices.Contains(a.After, "") {
+		err = errors.New("after: the task is not named")
+	}
 	if err != nil {
 		return 0, fault.Wrap(fault.Usage, err)
 	}

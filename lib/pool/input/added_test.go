@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
 	"github.com/ponos-tools/ponos/lib/pool/wire"
@@ -48,13 +50,13 @@ func TestGrowing(t *testing.T) {
 	if n, err := g.Add(&Addition{Text: "three\n#JOBPOOL cpus=2\nfour\n"}); n != 2 || err != nil {
 		t.Errorf("added %d, %v", n, err)
 	}
-	if n, err := g.Add(&Addition{Text: `{"cmd":"five"}`, JSON: true, Set: map[string]string{"cpus": "3"}}); n != 1 || err != nil {
+	if n, err := g.Add(&Addition{Text: `{"cmd":"five"}`, JSON: true, Set: map[string]wire.Text{"cpus": "3"}}); n != 1 || err != nil {
 		t.Errorf("added %d, %v", n, err)
 	}
 	want(g, "3 three, 4 four, 5 five")
 	want(g, "")
 	for _, a := range []*Addition{
-		{Text: "six\n#JOBPOOL cpus=x\n"}, {Text: "six", Set: map[string]string{"cpus": "many"}}, {Text: "six", Set: map[string]string{"colour": "red"}},
+		{Text: "six\n#JOBPOOL cpus=x\n"}, {Text: "six", Set: map[string]wire.Text{"cpus": "many"}}, {Text: "six", Set: map[string]wire.Text{"colour": "red"}},
 		{Text: `{"cmd":"six"}` + "\n{", JSON: true},
 	} {
 		if n, err := g.Add(a); n != 0 || err == nil {
@@ -100,4 +102,35 @@ func FuzzAddition(f *testing.F) {
 			t.Errorf("more than %d tasks: %v", n, err)
 		}
 	})
+}
+
+// Tasks that are added can wait for others, and have all settings of a task, also in a run that is resumed.
+func TestGrowingAfter(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "added")
+	base := pool.Spec{Need: pool.Need{CPUs: 1}}
+	set := map[string]wire.Text{"time": "1h", "priority": "-3", "cwd": "/a\xff"}
+	if _, err := Grow(nil, name, base, false).Add(&Addition{Text: "a", After: []string{"1", ""}}); err == nil {
+		t.Error("a task waits for one without a name")
+	}
+	for _, a := range []*Addition{
+		{Text: "a\nb\n", After: []string{"1", "x"}, Set: set}, {Text: `{"cmd":"c","after":"y"}`, JSON: true, After: []string{"2"}}, {Text: "d"},
+	} {
+		if _, err := Grow(nil, name, base, false).Add(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := Grow(nil, name, base, false)
+	for i, after := range [][]string{{"1", "x"}, {"1", "x"}, {"y", "2"}, nil} {
+		task, err := g.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if task.Extra != nil {
+			got = task.Extra.After
+		}
+		if s := task.Spec; !slices.Equal(got, after) || i < 2 && (s.Time != time.Hour || s.Priority != -3 || s.Dir != "/a\xff") || i == 2 && s.Priority != 0 {
+			t.Errorf("task %d is after %q, %+v", task.Seq, got, s)
+		}
+	}
 }

@@ -219,7 +219,7 @@ func newLab(t *testing.T, cpus ...int) *lab {
 	}
 	l.cfg.Policy = Policy{ConnectAtOnce: 8, Policy: core.Policy{
 		ConnectTimeout: time.Minute, MinNodes: 1, NodeTimeout: 2 * time.Minute, Reconnects: 3, LostRetries: 3,
-		ReadAhead: 1000000, TermGrace: 20 * time.Second, TrackSeq: true,
+		ReadAhead: 1000000, TermGrace: 20 * time.Second,
 	}}
 	l.cfg.Setup = wire.Setup{Dir: wire.Text(l.dir), Shell: "/bin/sh", Grace: 10, Lease: 132, Session: "s"}
 	l.cfg.Stdout, l.cfg.Stderr = &l.out, &l.out

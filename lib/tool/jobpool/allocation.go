@@ -56,7 +56,8 @@ func allocation(c *cli.Context) ([]string, error) {
 	}
 	lfind, err := command.Sibling("lfind")
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("--alloc: %w", err))
+		return nil, fault.Hint(fault.Errorf(fault.Unavailable, "--alloc: %w", err),
+			"install lfind beside jobpool, or give the options of sbatch with --alloc-sbatch")
 	}
 	say := func(format string, args ...any) {
 		if !c.Bool("quiet") {

@@ -83,6 +83,15 @@ func TestAllocTakesTheSoonest(t *testing.T) {
 	}
 }
 
+func TestAllocWithoutLfind(t *testing.T) {
+	alone(t)
+	t.Setenv("PATH", t.TempDir())
+	code, _, stderr := runTool(t, "true\n", "--alloc", "cpu(cores=1)", "--run", "run")
+	if code != 3 || !strings.Contains(stderr, "jobpool: --alloc: lfind: ") || !strings.Contains(stderr, "jobpool: hint: install lfind beside jobpool") {
+		t.Errorf("status %d, %q", code, stderr)
+	}
+}
+
 func TestSizeOf(t *testing.T) {
 	for _, c := range []struct {
 		options string

@@ -146,8 +146,9 @@ func (e *elastic) follow(ctx context.Context) {
 // lingered lets jobs end that have had nothing to do for long enough.
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
+	waits := e.status.Waiting > e.status.Depends
 	for _, n := range e.status.Nodes {
-		waits := e.status.Waiting > e.status.Depends && n.State != "released" && !closed(&n, 0)
+		waits := waits && n.State != "released" && !closed(&n, 0)
 		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits) {
 			busy[p.Job] = true
 		}

@@ -202,6 +202,39 @@ func TestChangedLimitsAreTaken(t *testing.T) {
 	}
 }
 
+// A job is idle also while tasks wait that cannot start, as they wait for others.
+func TestIdleJobsEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		waiting, depends int
+		ends             bool
+	}{
+		"nothing waits": {0, 0, true}, "one can start": {5, 4, false}, "all wait for others": {5, 5, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := t.TempDir()
+			t.Setenv("SLURM_JOB_ID", "16")
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := newElastic(run, &runner{console: &console{w: io.Discard}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.changes = make(chan core.Event, 2)
+			e.status = &scheduler.Status{Waiting: tt.waiting, Depends: tt.depends}
+			for _, job := range []string{"16", "17"} { // the first is that of the scheduler
+				n := pilot.Node{Job: job, Name: "cpu1"}
+				e.nodes[n.Label()] = n
+				e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up"})
+			}
+			e.lingered(t.Context())
+			if own, other := pilot.Dismissed(run, "16"), pilot.Dismissed(run, "17"); own || other != tt.ends || len(e.changes) > 0 != tt.ends {
+				t.Errorf("the job of the scheduler ends: %v, the other one: %v, want %v", own, other, tt.ends)
+			}
+		})
+	}
+}
+
 // answer is a Slurm that says the same to everything.
 type answer string
 

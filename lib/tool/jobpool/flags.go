@@ -421,7 +421,6 @@ func (v *values) policy(serve bool) scheduler.Policy {
 			Hold:           v.c.Bool("hold"),
 			ReadAhead:      v.count("read-ahead", 1000000, 1),
 			Serve:          serve,
-			TrackSeq:       serve || v.c.Bool("jsonl"),
 			RetryFailed:    v.c.Bool("retry-failed"),
 			TimePerTask:    v.duration("time-per-task", 0),
 			EndMargin:      v.duration("end-margin", 0),

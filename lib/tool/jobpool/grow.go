@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,14 +25,21 @@ const maxAdd = 3 << 20
 
 // ctlAdd adds tasks to a run.
 func ctlAdd(c *cli.Context) error {
-	a := &input.Addition{JSON: c.Bool("jsonl"), Set: map[string]string{}}
-	for _, name := range []string{"cpus", "gpus", "mem", "need", "timeout"} {
+	a := &input.Addition{JSON: c.Bool("jsonl"), Set: map[string]wire.Text{}, After: c.StringSlice("after")}
+	for _, name := range []string{"cpus", "gpus", "mem", "need", "timeout", "time", "priority", "cwd"} {
 		if c.IsSet(name) {
-			a.Set[name] = c.String(name)
+			a.Set[name] = wire.Text(c.String(name))
 		}
 	}
+	if dir, ok := a.Set["cwd"]; ok {
+		abs, err := filepath.Abs(string(dir))
+		if st, e := os.Stat(abs); err != nil || e != nil || !st.IsDir() {
+			return fault.Errorf(fault.Usage, "--cwd: not a directory: %q", dir)
+		}
+		a.Set["cwd"] = wire.Text(abs)
+	}
 	if c.IsSet("task-nodes") {
-		a.Set["nodes"] = c.String("task-nodes")
+		a.Set["nodes"] = wire.Text(c.String("task-nodes"))
 	}
 	switch {
 	case c.Args().Present() && a.JSON:
