@@ -59,7 +59,6 @@ func TestCommandLine(t *testing.T) {
 		{"-j2 -m echo :::: f", "echo a|echo b"},
 		{"-S 1/:,1/n1 -m echo :::: f", "echo a|echo b"},
 		{"--xargs -s 9 echo :::: f", "echo a b"},
-		{"--header : -C . echo", ""},
 		{"--header : --colsep [[:blank:]] echo {y}{x} :::: h", "echo 21"},
 		{"-I ,, echo ,,-{} ::: 1", "echo '1-{}'"},
 		{"-E b echo :::: f", "echo a"},
@@ -77,6 +76,11 @@ func TestCommandLine(t *testing.T) {
 		if got := strings.ReplaceAll(strings.TrimSuffix(out, "\n"), "\n", "|"); code != 0 || got != tt.want || errs != "" {
 			t.Errorf("jobpool %s: %d\n got %s\nwant %s\n%s", tt.args, code, got, tt.want, errs)
 		}
+	}
+	// The only line has the names of the columns.
+	code, out, errs := runTool(t, "in\n", "--dry-run", "--header", ":", "-C", ".", "echo")
+	if code != 0 || out != "" || errs != "jobpool: the input contains no arguments\n" {
+		t.Errorf("%d, %q, %q", code, out, errs)
 	}
 }
 
