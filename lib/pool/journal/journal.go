@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,12 +163,15 @@ func Create(dir, joblog string) (*Journal, error) {
 	}
 	j := &Journal{Dir: dir, sends: map[sendKey][]int64{}}
 	var err error
+	lapsed := false // a scheduler of which no lock shows that it has ended may have had the directory
 	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
 	case lock.Missing(err), err == nil && heldElsewhere(dir):
+		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
+		lapsed = len(holder) > 0 // it has not ended in good order
 		if err := heldByLease(dir); err != nil {
 			if j.lock != nil {
 				_ = j.lock.Close()
@@ -176,15 +181,20 @@ func Create(dir, joblog string) (*Journal, error) {
 	case err != nil:
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
-	j.holder, j.checked = fmt.Sprintf("process %d on %s\n", os.Getpid(), hostname()), clock.Now()
+	j.holder, j.checked = fmt.Sprintf("session %08x, process %d on %s\n", rand.Uint32(), os.Getpid(), hostname()), clock.Now()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(j.holder), 0o666); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
-	if j.file, err = open(filepath.Join(dir, File)); err != nil {
-		return nil, err
-	}
 	if joblog == "" {
 		joblog = filepath.Join(dir, Joblog)
+	}
+	if lapsed {
+		if err := errors.Join(detach(filepath.Join(dir, File)), detach(joblog)); err != nil {
+			return nil, fmt.Errorf("run directory: %w", err)
+		}
+	}
+	if j.file, err = open(filepath.Join(dir, File)); err != nil {
+		return nil, err
 	}
 	if j.joblog, err = open(joblog); err != nil {
 		return nil, err
@@ -217,6 +227,39 @@ func heldElsewhere(dir string) bool {
 }
 
 var localLocks = lock.Local // tests have no such file system
+
+// detach puts a copy in the place of a regular file: what a scheduler that was stopped still writes,
+// when it continues, goes to the file that it has open, which has no name then.
+func detach(name string) error {
+	name, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	st, err := from.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return err
+	}
+	to, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Chmod(st.Mode().Perm()), to.Sync(), to.Close()); err == nil {
+		err = os.Rename(to.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(to.Name()))
+	}
+	return nil
+}
 
 // mine fails with ErrTaken if another scheduler has the run directory. It checks once a second: a
 // scheduler that was stopped for longer than its lease, with its machine, checks before it writes or

@@ -356,3 +356,82 @@ func TestLocksThatOtherHostsDoNotSee(t *testing.T) {
 		t.Errorf("it has written %q, and the holder is %q", after[len(before):], holder)
 	}
 }
+
+// A scheduler of another host that was stopped for longer than its lease may be about to write when it
+// continues: the one that has taken its place does not see that.
+func TestLateWriteAfterATakeover(t *testing.T) {
+	localLocks = func(string) bool { return true }
+	t.Cleanup(func() { localLocks = lock.Local })
+	dir := t.TempDir()
+	joblog := filepath.Join(t.TempDir(), "jobs")
+	if err := os.Symlink(joblog, joblog+".link"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Create(dir, joblog+".link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(first, task(1, "true"), wire.OK, 0)
+	if err := errors.Join(first.Flush(), first.Lease(clock.Now().Add(-time.Minute)), first.lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	first.lock, first.holder = nil, "process 1 on elsewhere\n"
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(first.holder), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Create(dir, joblog+".link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(first, task(2, "true"), wire.OK, 0)
+	first.checked = clock.Now() // it has just looked
+	if err := first.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	first.checked = first.checked.Add(-2 * time.Second)
+	if err := first.Close(); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	end(next, task(3, "true"), wire.OK, 0)
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, load := range map[string]func() (*History, error){
+		"journal": func() (*History, error) { return Load(dir) },
+		"job log": func() (*History, error) { return LoadJoblog(joblog) },
+	} {
+		h, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seq, want := range map[int64]State{1: OK, 2: Unknown, 3: OK} {
+			if got := h.Get(seq).State; got != want {
+				t.Errorf("%s: task %d has state %d, want %d", what, seq, got, want)
+			}
+		}
+	}
+	if st, err := os.Lstat(joblog + ".link"); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link to the job log was replaced: %v, %v", st, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Two schedulers with the same process id on a host, as in containers, are told apart.
+func TestHoldersDiffer(t *testing.T) {
+	holders := map[string]bool{}
+	for range 2 {
+		j, err := Create(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		holders[j.holder] = true
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(holders) != 2 {
+		t.Errorf("holders: %v", holders)
+	}
+}
