@@ -22,6 +22,10 @@ type GPU struct {
 // Node is a machine of the pool.
 type Node struct {
 	Name string
+	// Host is the machine, of which a task has one node at most; empty: it has no other.
+	Host string
+	// Group is what a task of several nodes has them of, if it can: see [Pool.Group].
+	Group string
 	// Data is the caller's.
 	Data any
 

@@ -88,6 +88,7 @@ type Core struct {
 	ending    time.Time // when the scheduler's job ends
 	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
+	widest    int           // the most nodes that a job of the pool has; 0: unknown
 	handing   bool          // the next scheduler takes over
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
@@ -269,6 +270,7 @@ func (c *Core) tick(e Tick) {
 	c.checkTrials()
 	c.checkEnd()
 	c.checkNodeEnds()
+	c.group()
 	c.checkSlow()
 	if c.phase == Stopping && c.now.After(c.killAt) {
 		c.stop(Killing, "", 0)

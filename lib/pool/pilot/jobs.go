@@ -132,6 +132,8 @@ type Backlog struct {
 	PerTask int     // CPUs of a task
 	PerJob  int     // CPUs of a job; 0: not known
 	Life    float64 // seconds of a job; 0: not known, or no end
+	Width   int     // the most nodes that a pending task needs; 0: not known
+	Nodes   int     // of a job; 0: not known
 }
 
 // worth returns how many seconds the pending tasks must take with the present and coming resources for
@@ -147,7 +149,8 @@ const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
 // pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are any. While nothing is known of
-// tasks and nodes, a task is assumed to take a minute, and a job to have one CPU.
+// tasks and nodes, a task is assumed to take a minute, and a job to have one CPU. There are always as
+// many as give a task its nodes.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0
@@ -157,5 +160,9 @@ func Wanted(b Backlog) int {
 		mean = minute
 	}
 	slots := max(1, b.PerJob/max(1, b.PerTask))
-	return max(1, int(math.Ceil(float64(b.Waiting)*mean/b.worth()/float64(slots))))
+	least := 1
+	if b.Nodes > 0 {
+		least = max(least, (b.Width+b.Nodes-1)/b.Nodes)
+	}
+	return max(least, int(math.Ceil(float64(b.Waiting)*mean/b.worth()/float64(slots))))
 }

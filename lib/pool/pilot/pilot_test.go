@@ -86,6 +86,9 @@ func TestWanted(t *testing.T) {
 		{"a job that is short", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 60}, 4},
 		{"a job that is long", Backlog{Waiting: 240, Mean: 1, PerTask: 1, PerJob: 4, Life: 3600}, 1},
 		{"nothing is known", Backlog{Waiting: 5}, 5},
+		{"a task of more nodes than a job has", Backlog{Waiting: 1, Mean: 0.1, PerTask: 5, PerJob: 8, Width: 5, Nodes: 2}, 3},
+		{"a task of as many", Backlog{Waiting: 1, Mean: 0.1, PerTask: 2, PerJob: 8, Width: 2, Nodes: 2}, 1},
+		{"a task of several, of jobs of unknown size", Backlog{Waiting: 1, Mean: 0.1, Width: 4}, 1},
 	} {
 		if got := Wanted(c.b); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)

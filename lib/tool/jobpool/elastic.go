@@ -29,6 +29,7 @@ type elastic struct {
 
 	nodes   map[string]pilot.Node // by their names in the pool
 	perJob  int                   // CPUs
+	widest  int                   // nodes of a job, the most that were seen
 	life    float64               // seconds of a job; 0: not known, or no end
 	waited  time.Duration         // of its jobs in the queue, the longest
 	status  *scheduler.Status
@@ -115,8 +116,9 @@ func (e *elastic) follow(ctx context.Context) {
 			e.failed = 0
 		}
 		e.perJob, e.life = max(e.perJob, n.CPUs), max(e.life, n.Life)
+		e.widest = max(e.widest, n.Nodes)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
 			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs,
 		})
@@ -293,7 +295,7 @@ func (e *elastic) wanted() int {
 	}
 	return pilot.Wanted(pilot.Backlog{
 		Waiting: s.Waiting, Mean: s.Mean, PerTask: e.runner.base.Need.CPUs * e.runner.base.Need.Width(),
-		PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life,
+		PerJob: cmp.Or(e.perJob, e.jobs.Pool.PerJob), Life: e.life, Width: s.Width, Nodes: e.widest,
 	})
 }
 
