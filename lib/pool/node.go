@@ -22,6 +22,10 @@ type GPU struct {
 // Node is a machine of the pool.
 type Node struct {
 	Name string
+	// Host is the machine, of which a task has one node at most; empty: it has no other.
+	Host string
+	// Group is what a task of several nodes has them of, if it can: see [Pool.Group].
+	Group string
 	// Data is the caller's.
 	Data any
 
@@ -33,6 +37,7 @@ type Node struct {
 	free    Need
 	shared  Named   // resources of the pool, which are none of the node's
 	groups  []group // caches, then NUMA nodes, then all: where to look, in order
+	near    bool    // it is known which of its GPUs are near which CPUs
 	closed  bool    // takes nothing new
 	gone    bool    // is not in the pool
 	bucket  int     // index in Pool.buckets[free.CPUs]
@@ -123,6 +128,7 @@ func NewNode(name string, cpus []CPU, gpus []GPU, mem int64, more Named) *Node {
 	n.addGroups(func(a, b CPU) bool { return a.NUMA == b.NUMA && a.Cache == b.Cache })
 	n.addGroups(func(a, b CPU) bool { return a.NUMA == b.NUMA })
 	n.groups = append(n.groups, group{0, len(n.cpus)})
+	n.near = len(n.groups) > 1 && slices.ContainsFunc(gpus, func(g GPU) bool { return g.NUMA >= 0 })
 	return n
 }
 
@@ -186,7 +192,7 @@ func (n *Node) take(t *Task) *Slot {
 	if need.Named != (Named{}) {
 		s.local = n.local(need)
 	}
-	s.cpuAt = n.pickCPUs(need.CPUs)
+	s.cpuAt = n.pickCPUs(need)
 	s.CPUs = make([]int, 0, need.CPUs)
 	for _, i := range s.cpuAt {
 		n.busy[i] = true
@@ -252,25 +258,14 @@ func (n *Node) local(need Need) Need {
 	return need
 }
 
-// pickCPUs chooses want free CPUs: from the smallest group of neighbours that has
-// as many, and there whole cores before parts of one.
-func (n *Node) pickCPUs(want int) []int {
-	best, bestFree, bestSize := group{}, -1, 0
-	for _, g := range n.groups {
-		if len(n.groups) == 1 {
-			best = g
-			break
-		}
-		free := 0
-		for i := g.from; i < g.to; i++ {
-			if !n.busy[i] {
-				free++
-			}
-		}
-		size := g.to - g.from
-		if free >= want && (bestFree < 0 || size < bestSize || size == bestSize && free < bestFree) {
-			best, bestFree, bestSize = g, free, size
-		}
+// pickCPUs chooses free CPUs: from the smallest group of neighbours that has as many, and there whole
+// cores before parts of one. Those for a task with GPUs are near GPUs that it can have, if there are
+// enough; other tasks leave them, unless they would have to split a group that is whole.
+func (n *Node) pickCPUs(need Need) []int {
+	want := need.CPUs
+	best := n.groups[len(n.groups)-1] // all
+	if len(n.groups) > 1 {
+		best = n.pickGroup(need)
 	}
 	picked := make([]int, 0, want)
 	// First round: cores of which all is free and wanted; second: a free core for
@@ -296,6 +291,65 @@ func (n *Node) pickCPUs(want int) []int {
 		}
 	}
 	return picked
+}
+
+// pickGroup chooses where a task gets its CPUs.
+func (n *Node) pickGroup(need Need) group {
+	wants := need.GPUs > 0 || need.Share > 0
+	best, least := n.groups[len(n.groups)-1], -1
+	numa, suits := -1, false
+	for _, g := range n.groups {
+		// In this order: far from its GPUs, size, whether it is whole, near GPUs that others can have, free CPUs.
+		rank := (g.to - g.from) << 30
+		if n.near {
+			if at := n.cpus[g.from].NUMA; at != numa {
+				numa, suits = at, n.suits(need, at)
+			}
+			one := numa == n.cpus[g.to-1].NUMA
+			switch {
+			case wants && !(suits && one):
+				rank |= 1 << 50
+			case !wants && suits && one:
+				rank |= 1 << 28
+			}
+		}
+		if least >= 0 && rank > least|(1<<30-1) {
+			continue
+		}
+		free := 0
+		for i := g.from; i < g.to; i++ {
+			if !n.busy[i] {
+				free++
+			}
+		}
+		if free == g.to-g.from {
+			rank |= 1 << 29
+		}
+		if rank |= free; free >= need.CPUs && (least < 0 || rank < least) {
+			best, least = g, rank
+		}
+	}
+	return best
+}
+
+// suits reports whether a NUMA node has the GPUs of a task, or for a task without GPUs, any that is
+// free. A part of a GPU is of the one of which least is free that suffices.
+func (n *Node) suits(need Need, numa int) bool {
+	count, part := 0, int32(0)
+	for i, free := range n.gpuFree {
+		switch {
+		case need.Share > 0:
+			if free >= need.Share && (part == 0 || free < part) {
+				count, part = 0, free
+			}
+			if free == part && n.gpus[i].NUMA == numa {
+				count++
+			}
+		case free == WholeGPU && n.gpus[i].NUMA == numa:
+			count++
+		}
+	}
+	return count >= max(1, need.GPUs)
 }
 
 // pickGPUs chooses GPUs, near the CPUs if it can: for a part, the one of which least is

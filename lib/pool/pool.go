@@ -29,6 +29,7 @@ type Pool struct {
 	// Hold keeps tasks that need some of it from starting, as not all of its users are known.
 	Hold bool
 
+	together int // see Group
 	nodes    []*Node
 	buckets  [][]*Node // open nodes by free CPUs
 	lines    map[class]*line
@@ -41,6 +42,17 @@ type Pool struct {
 
 // Nodes are the nodes of the pool, in the order they came.
 func (p *Pool) Nodes() []*Node { return p.nodes }
+
+// Group sets how many nodes the largest group has or will have. A task of no more has its nodes of one
+// group, and waits for that; one of more has them of as few groups as possible.
+func (p *Pool) Group(together int) {
+	if p.together != together {
+		p.together, p.reserved = together, nil
+	}
+}
+
+// Together is what Group has set.
+func (p *Pool) Together() int { return p.together }
 
 // AddNode takes a node in.
 func (p *Pool) AddNode(n *Node) {
@@ -229,15 +241,9 @@ func (p *Pool) find(l *line, w *way, held *reservation) (found *Node) {
 
 // findMany returns as many nodes as the line's tasks need, or nil.
 func (p *Pool) findMany(l *line, w *way, held *reservation) []*Node {
-	nodes := make([]*Node, 0, w.need.Nodes)
-	p.scan(l, w, held, func(n *Node) bool {
-		nodes = append(nodes, n)
-		return len(nodes) < cap(nodes)
-	})
-	if len(nodes) < cap(nodes) {
-		return nil
-	}
-	return nodes
+	g := p.gather(w.need)
+	p.scan(l, w, held, func(n *Node) bool { return !g.add(n) })
+	return g.nodes()
 }
 
 // scan goes through the open nodes with room for the line's tasks, until take returns
@@ -284,15 +290,33 @@ func (p *Pool) another(l *line) bool {
 
 // enough reports whether as many open nodes satisfy is as a task needs.
 func (p *Pool) enough(need Need, is func(*Node) bool) bool {
-	left := need.Width()
+	g := p.gather(need)
 	for _, n := range p.nodes {
-		if !n.Closed() && is(n) {
-			if left--; left == 0 {
-				return true
-			}
+		if !n.Closed() && is(n) && (g.width == 1 || g.add(n)) {
+			return true
 		}
 	}
-	return false
+	return g.most() >= g.width
+}
+
+// There is how many of the nodes that a task needs are there, open and large enough, busy or not.
+func (p *Pool) There(need Need) int {
+	return p.count(need, func(n *Node) bool { return n.FitsNode(need) })
+}
+
+// WithRoom is how many of them have room now.
+func (p *Pool) WithRoom(need Need) int {
+	return p.count(need, func(n *Node) bool { return n.HasRoom(need) })
+}
+
+func (p *Pool) count(need Need, is func(*Node) bool) int {
+	g := p.gather(need)
+	for _, n := range p.nodes {
+		if !n.Closed() && is(n) && g.add(n) {
+			break
+		}
+	}
+	return min(g.most(), g.width)
 }
 
 // Fits reports whether open nodes are large enough, busy or not, and the pool has what all

@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -253,5 +254,88 @@ func TestWideTaskGetsItsNodes(t *testing.T) {
 	p.Release(got[0])
 	if n := got[0].Node; n.Free() != n.Total() {
 		t.Errorf("%v is free of %v", n.Free(), n.Total())
+	}
+}
+
+// gathered is a pool of nodes "HOST@GROUP" of two CPUs each, of which those with a "!" have none free.
+func gathered(together int, names ...string) (p *Pool, busy []*Slot) {
+	p = &Pool{}
+	p.Group(together)
+	for _, name := range names {
+		full := strings.TrimSuffix(name, "!")
+		n := NewNode(full, cpus(2), nil, 0, Named{})
+		n.Host, n.Group, _ = strings.Cut(full, "@")
+		p.AddNode(n)
+		if full != name {
+			busy = append(busy, p.Occupy(n, &Task{Seq: int64(100 + len(busy)), Spec: spec(2)}))
+		}
+	}
+	return p, busy
+}
+
+func nodeNames(nodes []*Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// A task of several nodes has them of one group if any group has as many, and never two of one host.
+func TestNodesOfATaskAreOfOneGroup(t *testing.T) {
+	for name, tt := range map[string]struct {
+		together int
+		width    int32
+		nodes    string
+		want     string
+		kept     string // for the task, if it waits
+		there    int
+	}{
+		"one group":                     {2, 2, "a@1 c@2 b@1 d@2", "a@1 b@1", "", 2},
+		"the first of one is busy":      {2, 2, "a@1! c@2 b@1 d@2", "c@2 d@2", "", 2},
+		"one of each is busy":           {2, 2, "a@1! c@2 b@1 d@2!", "", "a@1 b@1", 2},
+		"a group that is not complete":  {2, 2, "a@1 c@2", "", "", 1},
+		"groups that are too small":     {1, 2, "a@1 c@2", "a@1 c@2", "", 2},
+		"as few groups as possible":     {2, 3, "a@1 b@2 c@2 d@3", "a@1 b@2 c@2", "", 3},
+		"one host in two groups":        {1, 2, "a@1 a@2", "", "", 1},
+		"one host in two of three":      {1, 2, "a@1 a@2 b@3", "a@1 b@3", "", 2},
+		"the other host is busy":        {1, 2, "a@1 a@2 b@3!", "", "a@1 b@3", 2},
+		"one host in two larger groups": {2, 3, "a@1 b@1 b@2 c@2", "a@1 b@1 c@2", "", 3},
+		"without groups":                {0, 2, "a b! c", "a c", "", 2},
+	} {
+		p, _ := gathered(tt.together, strings.Fields(tt.nodes)...)
+		need := Need{CPUs: 2, Nodes: tt.width}
+		if there := p.There(need); there != tt.there {
+			t.Errorf("%s: %d nodes are there, want %d", name, there, tt.there)
+		}
+		p.Push(&Task{Seq: 1, Spec: &Spec{Need: need}})
+		p.Push(&Task{Seq: 2, Spec: &Spec{Need: Need{CPUs: 2}, Priority: -1}})
+		got, kept := "", ""
+		if s := p.Next(); s != nil && s.Task.Seq == 1 {
+			got = nodeNames(s.Nodes())
+		} else if task, nodes := p.Kept(); task != nil {
+			kept = nodeNames(nodes)
+		}
+		if got != tt.want || kept != tt.kept {
+			t.Errorf("%s: starts on %q, want %q; %q are kept for it, want %q", name, got, tt.want, kept, tt.kept)
+		}
+		if possible := p.Fits(need); possible != (tt.want != "" || tt.kept != "") {
+			t.Errorf("%s: it fits: %v", name, possible)
+		}
+	}
+}
+
+// Nodes are reserved in the group that is free soonest.
+func TestNodesOfOneGroupAreReserved(t *testing.T) {
+	p, busy := gathered(2, "a@1!", "c@2!", "b@1!", "d@2!")
+	for i, at := range []int64{10, 20, 40, 30} {
+		busy[i].SetEnd(at)
+	}
+	p.Push(&Task{Seq: 1, Spec: &Spec{Need: Need{CPUs: 2, Nodes: 2}}})
+	p.Push(&Task{Seq: 2, Spec: spec(2)})
+	p.Next()
+	if _, nodes := p.Kept(); nodeNames(nodes) != "c@2 d@2" || p.reserved.at != 30 {
+		t.Errorf("%q are kept, until %d; want the nodes of group 2, until 30", nodeNames(nodes), p.reserved.at)
 	}
 }

@@ -80,6 +80,19 @@ func (p *Pool) pop(i int) *Task {
 	return t
 }
 
+// Width is the most nodes that a waiting task needs, in the variant of the fewest; 0: none waits.
+func (p *Pool) Width() int {
+	most := 0
+	for _, l := range p.order {
+		least := l.ways[0].need.Width()
+		for _, w := range l.ways[1:] {
+			least = min(least, w.need.Width())
+		}
+		most = max(most, least)
+	}
+	return most
+}
+
 // Remove takes a waiting task out of the queue, or returns nil.
 func (p *Pool) Remove(seq int64) *Task {
 	for i, l := range p.order {

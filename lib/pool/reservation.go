@@ -103,11 +103,19 @@ func (p *Pool) soonest(l *line, w *way) ([]place, int64) {
 		all = append(all, choice{n, at, w.need.CPUs - n.free.CPUs})
 	}
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Or(cmp.Compare(a.at, b.at), a.short-b.short) })
-	places := make([]place, 0, w.need.Width())
+	g := p.gather(w.need)
+	ends := map[*Node]int64{}
+	for _, c := range all {
+		ends[c.n] = c.at
+		if g.add(c.n) || !g.together && g.most() >= g.width {
+			break
+		}
+	}
+	var places []place
 	at := int64(0)
-	for _, c := range all[:min(len(all), cap(places))] {
-		places = append(places, place{node: c.n})
-		at = max(at, c.at)
+	for _, n := range g.nodes() {
+		places = append(places, place{node: n})
+		at = max(at, ends[n])
 	}
 	if at == math.MaxInt64 {
 		at = 0

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -145,6 +146,33 @@ test -e go || sleep 1
 	p.runsExplained()
 	if b, err := os.ReadFile(filepath.Join(p.dir, "twice")); err == nil {
 		t.Errorf("two attempts ran at a time: %q", b)
+	}
+	p.noneLeft()
+}
+
+// The nodes of a task are those of one pilot where that has enough: a step of srun runs there. Where a
+// pilot has one node, mpirun reaches the other one, and srun refuses.
+func TestTasksOfSeveralNodesInPilots(t *testing.T) {
+	run := func(nodes, jobs, tasks string, more ...string) (int, string, string, *pool) {
+		p := pilots(t, append([]string{
+			"--alloc-sbatch=--time=10 --exclusive --nodes=" + nodes, "--max-jobs", jobs, "--scheduler", "here", "-k", "--task-nodes", "2",
+		}, more...)...)
+		p.pi()
+		status, stdout, stderr := p.run(tasks)
+		return status, regexp.MustCompile(`^(\d+\n)*`).ReplaceAllString(stdout, ""), stderr, p // without the ids of the jobs
+	}
+	status, stdout, stderr, p := run("2", "1", "srun sh -c 'echo $SLURMD_NODENAME' | sort\nsrun --mpi=pmi2 ./pi 100000\n#JOBPOOL nodes=9\ntrue\n")
+	if want := "cpu1\ncpu2\npi is 3.141593, by 2 ranks\n"; status != 1 || stdout != want {
+		t.Errorf("exit %d, printed %q; want %q: %s\n%s", status, stdout, want, stderr, p.said())
+	}
+	if want := "task 3: the pool never has so many nodes: 1 job of at most 2 nodes each: it needs 9 nodes with 1 CPU each"; !strings.Contains(stderr, want) {
+		t.Errorf("%q, want %q", stderr, want)
+	}
+	p.noneLeft()
+	status, stdout, stderr, p = run("1", "2", "mpirun.mpich ./pi 100000\nsrun hostname 2>&1\n")
+	want := "pi is 3.141593, by 2 ranks\nsrun: error: Invalid numeric value \"the nodes of this task are in several jobs: use mpirun or JOBPOOL_RSH\" for --jobid.\n"
+	if status != 1 || stdout != want {
+		t.Errorf("exit %d, printed %q; want %q: %s\n%s", status, stdout, want, stderr, p.said())
 	}
 	p.noneLeft()
 }

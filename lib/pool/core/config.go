@@ -23,6 +23,8 @@ type NodeSpec struct {
 	// Job is the Slurm job of the node, if it differs from the scheduler's, and Socket is where its
 	// pilot accepts connections there.
 	Job, Socket string
+	// JobNodes is how many nodes that job has; 0: unknown.
+	JobNodes int
 	// End is when the node's job ends; zero: as [EndOfJob] says.
 	End time.Time
 	// Life is how long the node's job was to last when it began; 0: unknown, or without end.
@@ -56,6 +58,8 @@ type Policy struct {
 	ReleaseIdle    bool
 	// Elastic says that nodes come and go: a pool without nodes does not end.
 	Elastic bool
+	// MaxJobs is how many jobs may give their nodes at a time; 0: unknown.
+	MaxJobs int
 	// NodeSetup is run once at each node before everything else; empty: no setup.
 	NodeSetup string
 	// Probe is run at each node before its first task; empty: no probe.

@@ -89,6 +89,7 @@ type Core struct {
 	margin    time.Duration
 	longest   time.Duration // that a task can take at a node of a job that begins; 0: unknown
 	largest   pool.Need     // what the largest job of a node has; zero: unknown
+	widest    int           // the most nodes that a job of the pool has; 0: unknown
 	handing   bool          // the next scheduler takes over
 	early     bool          // and the own job has not come to its end
 	killed    bool          // SIGTERM has ended it, as when its job is cancelled
@@ -180,6 +181,8 @@ func (c *Core) Handle(e Event, now time.Time) []Effect {
 		c.addNodes(e.Specs)
 	case *RemoveNodes:
 		c.removeNodes(e)
+	case JobLimit:
+		c.MaxJobs = e.Jobs
 	case EndOfJob:
 		c.setEnd(e.At)
 	case JobState:
@@ -272,6 +275,7 @@ func (c *Core) tick(e Tick) {
 	c.checkTrials()
 	c.checkEnd()
 	c.checkNodeEnds()
+	c.group()
 	c.checkSlow()
 	if c.phase == Stopping && c.now.After(c.killAt) {
 		c.stop(Killing, "", 0)

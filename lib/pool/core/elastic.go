@@ -44,7 +44,10 @@ func (c *Core) addNodes(specs []NodeSpec) {
 		if spec.Life > 0 {
 			c.longest = max(c.longest, spec.Life-n.margin)
 		}
+		c.widest = max(c.widest, spec.JobNodes)
 	}
+	c.group()
+	c.refuseMisfits()
 	var long []int64
 	c.pool.Each(func(t *pool.Task) bool {
 		if c.tooLong(t) != "" {
@@ -56,6 +59,28 @@ func (c *Core) addNodes(specs []NodeSpec) {
 		t := c.pool.Remove(seq)
 		c.refuse(t, c.tooLong(t))
 	}
+}
+
+// group sets how many nodes a task can have of one job: of those that are there, with the nodes that
+// are still to come, and without those that are lost for good. Tasks wait for the nodes of one job if
+// that has enough, so that srun can start their processes as a step of it.
+func (c *Core) group() {
+	if !c.Elastic {
+		return
+	}
+	nodes, lost := map[string]int{}, map[string]int{}
+	for _, n := range c.nodes {
+		if job := n.Spec.Job; n.released || n.dropped || n.quarantine {
+			lost[job]++
+		} else {
+			nodes[job] = max(nodes[job], n.Spec.JobNodes)
+		}
+	}
+	most := 0
+	for job, n := range nodes {
+		most = max(most, n-lost[job])
+	}
+	c.pool.Group(most)
 }
 
 // away reports whether a node has left the pool for good.

@@ -83,6 +83,8 @@ type (
 		Now   bool
 		Count int
 	}
+	// JobLimit changes how many jobs may give their nodes at a time.
+	JobLimit struct{ Jobs int }
 	// EndOfJob tells when the allocation ends.
 	EndOfJob struct{ At time.Time }
 	// JobState answers AskJob: whether Slurm has suspended the job.

@@ -38,6 +38,8 @@ type Status struct {
 	// Resources are those that the tasks of all nodes share.
 	Resources []ResourceStatus `json:"resources,omitempty"`
 	Nodes     []NodeStatus     `json:"nodes"`
+	// Width is the most nodes that a waiting task needs; 0: none waits.
+	Width int `json:"-"`
 }
 
 // NodeStatus is a node in a Status.
@@ -81,8 +83,8 @@ func (c *Core) Status(now time.Time) *Status {
 	st := &Status{
 		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
-		Waiting:   c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
-		Depends:   c.deps.waiting(),
+		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
+		Depends: c.deps.waiting(), Width: c.pool.Width(),
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -278,6 +280,23 @@ func (c *Core) explainDependent(t *pool.Task) []string {
 	return []string{line}
 }
 
+// explainWide returns how many of its nodes a task of several can have.
+func (c *Core) explainWide(need pool.Need) string {
+	n, line := c.pool.WithRoom(need), "%d of %d nodes have room at the moment"
+	if there := c.pool.There(need); there < need.Width() {
+		n, line = there, "%d of %d nodes are there"
+	}
+	line = fmt.Sprintf(line, n, need.Width())
+	switch {
+	case !c.Elastic:
+	case need.Width() <= c.pool.Together():
+		line += ": all are to be of one job"
+	default:
+		line += ": they are to be different hosts"
+	}
+	return line
+}
+
 func (c *Core) explainWaiting(t *pool.Task) []string {
 	out := []string{"it needs " + t.Spec.Needs()}
 	before := 0
@@ -306,6 +325,9 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 	free := c.pool.SharedFree()
 	for i := range t.Spec.Ways() {
 		need := t.Spec.Way(i)
+		if need.Nodes > 1 {
+			out = append(out, c.explainWide(need))
+		}
 		for _, name := range need.Named.Names() {
 			line := fmt.Sprintf("resource %s: %v of %v are free", name, free.Get(name), c.Shared.Get(name))
 			if c.Shared.Get(name) > 0 && free.Get(name) < need.Named.Get(name) && !slices.Contains(out, line) {

@@ -263,6 +263,10 @@ func (c *Core) misfitAs(need pool.Need) string {
 			return fmt.Sprintf("the pool has no resource %q", name)
 		}
 	}
+	if most := c.MaxJobs * c.widest; c.Elastic && most > 0 && need.Width() > most {
+		return fmt.Sprintf("the pool never has so many nodes: %s of at most %s each: it needs %s",
+			plural(int64(c.MaxJobs), "job"), plural(int64(c.widest), "node"), need)
+	}
 	if len(c.nodes) == 0 {
 		return ""
 	}

@@ -34,7 +34,8 @@ type Node struct {
 	Job    string    `json:"job"`
 	Start  int       `json:"start,omitempty"` // of the job: 0, and one more with each requeue
 	Name   string    `json:"node"`
-	CPUs   int       `json:"cpus,omitempty"` // of the job there; 0: not known
+	CPUs   int       `json:"cpus,omitempty"`  // of the job there; 0: not known
+	Nodes  int       `json:"nodes,omitempty"` // of the job; 0: not known
 	Socket string    `json:"socket"`
 	End    time.Time `json:"end,omitzero"`   // of the job
 	Life   float64   `json:"life,omitempty"` // seconds that the job had when it began; 0: not known, or no end

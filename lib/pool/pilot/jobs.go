@@ -164,6 +164,8 @@ type Backlog struct {
 	Jobs    float64 // how many jobs they fill at once; 0: not known
 	Mean    float64 // seconds of a task; 0: not known
 	Life    float64 // seconds of a job; 0: not known, or no end
+	Width   int     // the most nodes that a pending task needs; 0: not known
+	Nodes   int     // of a job; 0: not known
 }
 
 // worth returns how many seconds the pending tasks must take with the present and coming resources for
@@ -178,8 +180,9 @@ func (b *Backlog) worth() float64 {
 const minute = 60 // seconds
 
 // Wanted returns how many jobs a backlog justifies, before the limit of the pool: so many that the
-// pending tasks end within a minute, or a quarter of the time of a job, and at least one if there are
-// any. While nothing is known of tasks, a task is assumed to take a minute.
+// pending tasks end within a minute, or a quarter of the time of a job, at least one if there are any,
+// and as many as give a task its nodes. While nothing is known of tasks, a task is assumed to take a
+// minute.
 func Wanted(b Backlog) int {
 	if b.Waiting == 0 {
 		return 0
@@ -188,5 +191,9 @@ func Wanted(b Backlog) int {
 	if mean == 0 {
 		mean = minute
 	}
-	return max(1, int(math.Ceil(min(b.Jobs*mean/b.worth(), math.MaxInt32))))
+	least := 1
+	if b.Nodes > 0 {
+		least = max(least, (b.Width+b.Nodes-1)/b.Nodes)
+	}
+	return max(least, int(math.Ceil(min(b.Jobs*mean/b.worth(), math.MaxInt32))))
 }

@@ -89,6 +89,9 @@ func TestWanted(t *testing.T) {
 		{"a job that is long", Backlog{Waiting: 240, Jobs: 60, Mean: 1, Life: 3600}, 1},
 		{"nothing is known of tasks", Backlog{Waiting: 5, Jobs: 5}, 5},
 		{"nothing is known of jobs", Backlog{Waiting: 5}, 1},
+		{"a task of more nodes than a job has", Backlog{Waiting: 1, Jobs: 0.25, Mean: 0.1, Width: 5, Nodes: 2}, 3},
+		{"a task of as many", Backlog{Waiting: 1, Jobs: 0.25, Mean: 0.1, Width: 2, Nodes: 2}, 1},
+		{"a task of several, of jobs of unknown size", Backlog{Waiting: 1, Jobs: 0.25, Mean: 0.1, Width: 4}, 1},
 	} {
 		if got := Wanted(c.b); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,14 +54,15 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 	}
 	var names []string
 	files := map[string]*strings.Builder{"nodes": {}, "slots": {}, "machines": {}, "tasks": {}}
-	oneJob := w.setup.Reach.Kind == "srun"
+	oneJob, jobs := w.setup.Reach.Kind == "srun", map[string]bool{}
 	for _, p := range r.Nodes {
 		names = append(names, p.Host)
 		fmt.Fprintf(files["nodes"], "%s\n", p.Host)
 		fmt.Fprintf(files["slots"], "%s slots=%d\n", p.Host, r.Need.CPUs)
 		fmt.Fprintf(files["machines"], "%s:%d\n", p.Host, r.Need.CPUs)
 		files["tasks"].WriteString(strings.Repeat(p.Host+"\n", r.Need.CPUs))
-		oneJob = oneJob && p.Job == r.Nodes[0].Job && p.Group < 0 // srun addresses only one component
+		jobs[p.Job] = true
+		oneJob = oneJob && len(jobs) == 1 && p.Group < 0 // srun addresses only one component
 	}
 	about, err := json.Marshal(Reaching{
 		Reach: w.setup.Reach, Nodes: r.Nodes, Task: w.taskName(r.Key), Run: w.setup.Run, Seq: r.Seq, Pin: w.setup.Pin,
@@ -106,8 +108,14 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 			"SLURM_EXACT=", "SLURM_TRES_PER_TASK=", "SLURM_STEP_", "SLURM_EXCLUSIVE=")
 	} else {
 		set = append(set, "OMPI_MCA_ras=^slurm", "PRTE_MCA_ras=^slurm") // it would ask for the nodes of another job
-		if w.setup.Reach.Kind != "srun" {
+		switch {
+		case w.setup.Reach.Kind != "srun":
 			env = without(env, "SLURM_")
+		case len(jobs) > 1: // with the variables of one of them, srun would start everything there
+			env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+				return strings.HasPrefix(kv, "SLURM_") && !strings.HasPrefix(kv, "SLURM_CONF=")
+			})
+			set = append(set, "SLURM_JOB_ID="+severalJobs)
 		}
 	}
 	env = append([]string{}, env...)
@@ -116,6 +124,10 @@ func (w *worker) describeNodes(r *wire.Run, env []string) ([]string, error) {
 	}
 	return env, nil
 }
+
+// severalJobs takes the place of the id of a job where a task has nodes of several. Without any id, srun
+// would submit a job of its own; this one it refuses, and prints.
+const severalJobs = "the nodes of this task are in several jobs: use mpirun or JOBPOOL_RSH"
 
 // without leaves out the variables that begin so.
 func without(env []string, prefixes ...string) []string {

@@ -27,6 +27,7 @@ type elastic struct {
 	done    chan struct{} // closed when watch has ended
 
 	nodes   map[string]pilot.Node // by their names in the pool
+	widest  int                   // nodes of a job, the most that were seen
 	life    float64               // seconds of a job; 0: not known, or no end
 	waited  time.Duration         // of its jobs in the queue, the longest
 	status  *scheduler.Status
@@ -83,7 +84,10 @@ func (e *elastic) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e.status = <-e.states:
-			e.jobs.Reload()
+			before := e.jobs.Pool.MaxJobs
+			if e.jobs.Reload(); e.jobs.Pool.MaxJobs != before {
+				e.send(ctx, core.JobLimit{Jobs: e.jobs.Pool.MaxJobs})
+			}
 			e.lingered(ctx)
 			if now := clock.Now(); e.status.InputRead && e.due(now) {
 				e.counted = now
@@ -120,9 +124,9 @@ func (e *elastic) follow(ctx context.Context) {
 			delete(e.pending, n.Job)
 			e.failed = 0
 		}
-		e.life = max(e.life, n.Life)
+		e.life, e.widest = max(e.life, n.Life), max(e.widest, n.Nodes)
 		specs = append(specs, scheduler.NodeSpec{
-			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
+			Name: name, Host: n.Name, Job: n.Job, Socket: n.Socket, JobNodes: n.Nodes, Own: n.Job == e.own, Most: n.CPUs, Group: -1,
 			End: n.End, Life: time.Duration(n.Life * float64(time.Second)),
 			Slots: e.runner.place.fixed, Jobs: e.runner.place.jobs,
 		})
@@ -293,7 +297,9 @@ func (e *elastic) count(jobs []pilot.Job) {
 // must be there for what they wait for.
 func (e *elastic) wanted() int {
 	s := e.status
-	return max(min(1, s.Waiting), pilot.Wanted(pilot.Backlog{Waiting: s.Waiting - s.Depends, Jobs: s.Jobs, Mean: s.Mean, Life: e.life}))
+	return max(min(1, s.Waiting), pilot.Wanted(pilot.Backlog{
+		Waiting: s.Waiting - s.Depends, Jobs: s.Jobs, Mean: s.Mean, Life: e.life, Width: s.Width, Nodes: e.widest,
+	}))
 }
 
 // submit submits as many jobs as more returns for those that there are.

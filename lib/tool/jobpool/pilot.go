@@ -110,6 +110,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	}
 	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
 	n.CPUs, _ = strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
+	n.Nodes, _ = strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES")) // of the step, at nodes but the first
 	if err := pilot.Announce(p.run, n); err != nil {
 		return err
 	}

@@ -303,7 +303,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 		if err != nil {
 			return err
 		}
-		cfg.Changes, cfg.Observe = e.changes, e.observe
+		cfg.Changes, cfg.Observe, cfg.MaxJobs = e.changes, e.observe, e.jobs.Pool.MaxJobs
 		if r.policy.RetryFailed {
 			cfg.Began = e.retries
 		}
