@@ -5,8 +5,10 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,19 +93,7 @@ func set(path, value string) error {
 // In version 2 that is the parent of its own: a cgroup that has processes cannot limit others below
 // it.
 func delegated() (dir string, v1 bool) {
-	b, err := os.ReadFile(Self)
-	if err != nil {
-		return "", false
-	}
-	own, memory := "", ""
-	for line := range strings.Lines(string(b)) { // ID:CONTROLLERS:PATH
-		switch fields := strings.SplitN(strings.TrimSpace(line), ":", 3); {
-		case len(fields) == 3 && fields[1] == "":
-			own = fields[2]
-		case len(fields) == 3 && fields[1] == "memory":
-			memory = fields[2]
-		}
-	}
+	own, memory := self()
 	if memory != "" {
 		dir = filepath.Join(Mounted, "memory", memory)
 		if !isDelegated(dir) {
@@ -115,7 +105,8 @@ func delegated() (dir string, v1 bool) {
 		return "", false
 	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
-	if b, err = os.ReadFile(control); err == nil && !strings.Contains(" "+strings.TrimSpace(string(b))+" ", " memory ") {
+	limits, err := lists(control)
+	if err == nil && !limits {
 		err = set(control, "+memory")
 	}
 	if err != nil {
@@ -124,14 +115,81 @@ func delegated() (dir string, v1 bool) {
 	return dir, false
 }
 
-// isDelegated reports whether a cgroup is this user's to divide. Systemd marks those that it
-// delegates; it manages slices itself, even if a user owns them.
-func isDelegated(dir string) bool {
+// self returns the cgroup of this process in version 2, and that of the controller memory of version
+// 1; empty: there is none.
+func self() (own, memory string) {
+	b, _ := os.ReadFile(Self)                    // where there is none, there are no cgroups
+	for line := range strings.Lines(string(b)) { // ID:CONTROLLERS:PATH
+		switch fields := strings.SplitN(strings.TrimSpace(line), ":", 3); {
+		case len(fields) == 3 && fields[1] == "":
+			own = fields[2]
+		case len(fields) == 3 && fields[1] == "memory":
+			memory = fields[2]
+		}
+	}
+	return own, memory
+}
+
+// lists reports whether a file of controllers has memory.
+func lists(file string) (bool, error) {
+	b, err := os.ReadFile(file)
+	return slices.Contains(strings.Fields(string(b)), "memory"), err
+}
+
+// Divide prepares for Delegated where the cgroup of this process is itself delegated, as by "systemd-run
+// --scope -p Delegate=yes". The kernel divides only the memory of cgroups without processes, so all
+// processes in there move to a cgroup below it. The systemd of a user marks nothing: by asks it whether it
+// has delegated a unit.
+func Divide(by func(unit string) bool) {
+	own, memory := self()
+	dir := filepath.Join(Mounted, own)
+	if own == "" || own == "/" || memory != "" || isDelegated(filepath.Dir(dir)) || unix.Access(dir, unix.W_OK) != nil {
+		return
+	}
+	if limits, err := lists(filepath.Join(dir, "cgroup.controllers")); err != nil || !limits {
+		return
+	}
+	var info unix.Stat_t
+	if marked(dir) || unix.Stat(dir, &info) == nil && int(info.Uid) == os.Geteuid() && by(filepath.Base(own)) {
+		vacate(dir)
+	}
+}
+
+// vacate moves the processes of a cgroup to the cgroup main in there. A process can start another one
+// meanwhile, so it looks again, but not without end.
+func vacate(dir string) {
+	main := filepath.Join(dir, "main")
+	if err := os.Mkdir(main, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return
+	}
+	for range 10 {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		pids := strings.Fields(string(b))
+		if err != nil || len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = set(filepath.Join(main, "cgroup.procs"), pid) // it may have ended
+		}
+	}
+}
+
+// marked reports whether systemd has delegated a cgroup.
+func marked(dir string) bool {
 	value := make([]byte, 8)
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
 		if n, err := unix.Getxattr(dir, name, value); err == nil && string(value[:n]) == "1" {
-			return unix.Access(dir, unix.W_OK) == nil
+			return true
 		}
+	}
+	return false
+}
+
+// isDelegated reports whether a cgroup is this user's to divide. Systemd marks those that it
+// delegates; it manages slices itself, even if a user owns them.
+func isDelegated(dir string) bool {
+	if marked(dir) {
+		return unix.Access(dir, unix.W_OK) == nil
 	}
 	var info unix.Stat_t
 	err := unix.Stat(dir, &info)

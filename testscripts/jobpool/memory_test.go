@@ -1,6 +1,7 @@
 package jobpool
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,9 +36,14 @@ func TestMemoryIsLimitedByTheKernel(t *testing.T) {
 	c.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(own, "cgroup.procs"), c.Path}, c.Args[1:]...)
 	c.Path = "/bin/sh"
 	c.Stdin = strings.NewReader(tasks)
+	var complaints bytes.Buffer
+	c.Stderr = &complaints
 	out, err := c.Output()
 	if err == nil || !strings.Contains(string(out), "10485760\n1\n") {
 		t.Errorf("%v: %s", err, out)
+	}
+	if want := "jobpool: 2 tasks exceeded --mem, a limit that the kernel enforces\n"; !strings.Contains(complaints.String(), want) {
+		t.Errorf("%q, want %q", &complaints, want)
 	}
 	journal, err := os.ReadFile(filepath.Join(p.dir, "run/journal.ndjson"))
 	if err != nil {

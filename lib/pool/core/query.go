@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 )
 
 // Status is what --status writes and jobpool ctl status shows.
@@ -58,6 +59,8 @@ type NodeStatus struct {
 	// Closes is until when a waiting task may start there to end before the job does; nil: no task
 	// waits, or the job has no end.
 	Closes *time.Time `json:"closes,omitempty"`
+	// MemLimit says how the memory of tasks is limited there; empty: not at all, or not known yet.
+	MemLimit wire.MemLimit `json:"mem_limit,omitempty"`
 
 	Resources []ResourceStatus `json:"resources,omitempty"`
 }
@@ -99,7 +102,7 @@ func (c *Core) Status(now time.Time) *Status {
 	soonest, waits := c.soonest()
 	for _, n := range c.nodes {
 		st.Waiting += len(n.held)
-		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost}
+		ns := NodeStatus{Name: n.Spec.Name, State: "connecting", Done: n.done, Lost: n.lost, MemLimit: n.enforce}
 		if end, margin := c.endOf(n); waits && !end.IsZero() {
 			closes := end.Add(-margin - soonest)
 			ns.Closes = &closes

@@ -15,6 +15,7 @@ type stats struct {
 	seen, skipped, failedBefore int64
 	done, failed, cancelled     int64
 	lost, attempts, outputLost  int64
+	exceeded                    int64 // that ran out of memory
 	left                        []Reason
 	cpu, busy                   float64 // seconds: used by tasks, given to them
 	first                       time.Time
@@ -81,6 +82,9 @@ func (s *stats) end(t *pool.Task, r *Result, now time.Time) {
 		s.cancelled++
 	default:
 		s.failed++
+	}
+	if r.What == wire.OutOfMemory {
+		s.exceeded++
 	}
 	if r.What != wire.OK && len(s.failures) < 10 {
 		s.failures = append(s.failures, Failure{t, r})
@@ -255,7 +259,9 @@ type Summary struct {
 	Skipped, FailedBefore   int64
 	Left                    int64 // were not run, or not to their end
 	Reasons                 []Reason
-	Attempts, Lost          int64 // Lost: began, were lost and run again
+	Attempts, Lost          int64           // Lost: began, were lost and run again
+	Exceeded                int64           // ran out of memory
+	Limits                  []wire.MemLimit // how nodes limit it
 	InputRead               bool
 	// Why the run has ended before all was done; empty if it was done.
 	Why string
@@ -300,7 +306,12 @@ func (c *Core) Summary() *Summary {
 		Done: s.done, Failed: s.failed, Cancelled: s.cancelled, Skipped: s.skipped, FailedBefore: s.failedBefore, Reasons: reasons,
 		Attempts: s.attempts, Lost: s.lost, InputRead: c.eof, Why: c.why, Exit: c.exit, Elapsed: c.now.Sub(c.began),
 		Given: s.busy / c.allocated(), Used: s.cpu / c.allocated(), Slowest: s.slowest, Failures: s.failures,
-		JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
+		Exceeded: s.exceeded, JournalOK: !c.paused, Early: c.early, Terminated: c.killed,
+	}
+	for _, n := range c.nodes {
+		if n.enforce != "" && !slices.Contains(r.Limits, n.enforce) {
+			r.Limits = append(r.Limits, n.enforce)
+		}
 	}
 	r.Done, r.Failed = r.Done-s.outputLost, r.Failed+s.outputLost
 	for _, l := range reasons {

@@ -47,6 +47,7 @@ type Node struct {
 	up         time.Time
 	done, lost int64
 	unswept    map[wire.Key]bool // attempts of several nodes that may have left something there
+	enforce    wire.MemLimit     // how its worker limits memory, or the last one did
 	trust
 }
 
@@ -133,6 +134,8 @@ func (c *Core) receive(w *Worker, messages []wire.Message) {
 			c.swept(w, *m.Swept)
 		case m.Signal != "":
 			c.workerSignal(w, m.Signal)
+		case m.Enforce != "":
+			w.Node.enforce = m.Enforce
 		case m.Renew != 0:
 			c.grant(w, m.Renew)
 		case m.Clear:

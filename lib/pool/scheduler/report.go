@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
+	"github.com/ponos-tools/ponos/lib/pool/wire"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
 	"github.com/ponos-tools/ponos/lib/replace"
 )
@@ -151,6 +153,9 @@ func (s *scheduler) summary(r *Result) []string {
 			out = append(out, fmt.Sprintf("  and %d more, see %s", more, filepath.Join(s.Journal.Dir, journal.Joblog)))
 		}
 	}
+	if r.Exceeded > 0 {
+		out = append(out, exceeded(r))
+	}
 	if r.Left > 0 {
 		out = append(out, "left:")
 		for _, x := range r.Reasons {
@@ -158,6 +163,18 @@ func (s *scheduler) summary(r *Result) []string {
 		}
 	}
 	return append(out, s.goOn(r)...)
+}
+
+// exceeded says how the memory of tasks that have used too much was limited.
+func exceeded(r *Result) string {
+	line := plural(r.Exceeded, "task") + " exceeded --mem"
+	switch {
+	case !slices.Contains(r.Limits, wire.Measured):
+		return line + ", a limit that the kernel enforces"
+	case len(r.Limits) > 1:
+		return line + ": on some nodes the kernel enforces it, on others memory was measured at intervals"
+	}
+	return line + ": memory was measured at intervals, as the workers have no cgroup of their own"
 }
 
 func (s *scheduler) failure(x core.Failure) []string {

@@ -185,7 +185,18 @@ type Message struct {
 	Swept   *Key    `json:"swept,omitempty"`  // the answer to sweep
 	Clear   bool    `json:"clear,omitempty"`  // nothing is left of Setup.Orphans
 	Left    bool    `json:"left,omitempty"`   // the answer to leave: nothing more comes
+	// Enforce answers Setup.LimitMem: how the worker limits memory.
+	Enforce MemLimit `json:"enforce,omitempty"`
 }
+
+// MemLimit says how the memory of tasks is limited; empty: not at all.
+type MemLimit string
+
+// The ways.
+const (
+	ByKernel MemLimit = "kernel"   // in a cgroup of the task
+	Measured MemLimit = "measured" // by the worker, at intervals
+)
 
 // Key identifies one attempt at one task.
 type Key struct {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -37,8 +38,26 @@ func newMemory(s *wire.Setup) *memory {
 		return nil
 	}
 	m := &memory{}
+	cgroup.Divide(delegates)
 	m.parent, m.divides = cgroup.Delegated()
 	return m
+}
+
+// delegates reports whether the systemd of the user has delegated the cgroup of a unit. It is asked
+// before the worker starts tasks, whose ends it then waits for.
+func delegates(unit string) bool {
+	r, err := command.System.Run(context.Background(), command.Cmd{
+		Name: "systemctl", Args: []string{"--user", "show", "--property=Delegate", "--value", "--", unit}, Timeout: 10 * time.Second,
+	})
+	return err == nil && strings.TrimSpace(string(r.Stdout)) == "yes"
+}
+
+// how says how memory is limited. For a task whose group cannot be created it is measured still.
+func (m *memory) how() wire.MemLimit {
+	if m.divides {
+		return wire.ByKernel
+	}
+	return wire.Measured
 }
 
 // confined is the memory of a task that is limited.

@@ -175,6 +175,9 @@ func (w *worker) begin(s *wire.Setup) error {
 		}
 	}
 	w.gate, w.memory = newGate(w), newMemory(s)
+	if w.memory != nil {
+		w.out.Send(&wire.Message{Enforce: w.memory.how()})
+	}
 	w.node = newPrepared(string(s.Run), lookup(w.base, "SLURM_JOB_ID"), s.Node)
 	w.procs = w.Processes(s.Threads, w.handle)
 	return nil
