@@ -159,7 +159,7 @@ func Divide(by func(unit string) bool) {
 // meanwhile, so it looks again, but not without end.
 func vacate(dir string) {
 	main := filepath.Join(dir, "main")
-	if err := os.Mkdir(main, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(main, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
 	for range 10 {

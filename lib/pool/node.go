@@ -307,7 +307,7 @@ func (n *Node) pickGroup(need Need) group {
 			}
 			one := numa == n.cpus[g.to-1].NUMA
 			switch {
-			case wants && !(suits && one):
+			case wants && (!suits || !one):
 				rank |= 1 << 50
 			case !wants && suits && one:
 				rank |= 1 << 28
