@@ -61,7 +61,7 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
 		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid(),
-		Retry: c.Policy.RetryFailed,
+		Retry: c.RetryFailed,
 	})
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))

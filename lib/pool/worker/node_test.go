@@ -173,7 +173,7 @@ func TestTaskOfSeveralNodes(t *testing.T) {
 	}{
 		{"nodes of one job", wire.Reach{Kind: "srun"}, [2]string{"7", "7"},
 			[]string{"SLURM_JOB_NODELIST=h1,h2", "SLURM_NTASKS=6", "SLURM_TASKS_PER_NODE=3(x2)", "SLURM_OTHER=1"}, []string{"SLURM_MEM_PER_CPU=", "SLURM_STEP_ID=", "OMPI_MCA_ras="}},
-		{"nodes of two jobs", wire.Reach{Kind: "srun"}, [2]string{"7", "8"}, []string{"OMPI_MCA_ras=^slurm", "SLURM_STEP_ID=0"}, []string{"SLURM_JOB_NODELIST="}},
+		{"nodes of two jobs", wire.Reach{Kind: "srun"}, [2]string{"7", "8"}, []string{"OMPI_MCA_ras=^slurm", "SLURM_JOB_ID=" + severalJobs}, []string{"SLURM_JOB_NODELIST=", "SLURM_STEP_ID=", "SLURM_OTHER="}},
 		{"nodes without a job", wire.Reach{Kind: "ssh"}, [2]string{}, []string{"OMPI_MCA_ras=^slurm"}, []string{"SLURM_"}},
 	} {
 		s := open(t, func(o *Options, setup *wire.Setup) {

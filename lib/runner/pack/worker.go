@@ -233,10 +233,10 @@ func (w *worker) stale(name string) bool {
 		if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
 			return false
 		}
-		w.since = info.ModTime().Add(-clock.Since(time.Unix(begun, 0)))
+		w.since = clock.Modified(info).Add(-clock.Since(time.Unix(begun, 0)))
 	}
 	info, err := os.Lstat(filepath.Join(own, name))
-	return err == nil && info.ModTime().Before(w.since)
+	return err == nil && clock.Modified(info).Before(w.since)
 }
 
 // mkdir creates a directory, but not its parents.
