@@ -291,8 +291,8 @@ func Dial(dir string) (*Client, error) {
 	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	if text := strings.TrimSpace(string(holder)); text != "" {
-		pid, host, _ := strings.Cut(strings.TrimPrefix(text, "process "), " on ")
+	if _, text, found := strings.Cut(strings.TrimSpace(string(holder)), "process "); found { // session S, process N on HOST
+		pid, host, _ := strings.Cut(text, " on ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
 			away := &AwayError{Host: host, err: err}
