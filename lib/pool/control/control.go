@@ -291,8 +291,9 @@ func Dial(dir string) (*Client, error) {
 	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
 	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	if _, text, found := strings.Cut(strings.TrimSpace(string(holder)), "process "); found { // session S, process N on HOST
+	if text, found := strings.CutPrefix(string(holder), "process "); found { // process N on HOST, session S
 		pid, host, _ := strings.Cut(text, " on ")
+		host, _, _ = strings.Cut(strings.TrimSpace(host), ", ")
 		own, _ := os.Hostname()
 		if _, e := strconv.Atoi(pid); e == nil && host != own {
 			away := &AwayError{Host: host, err: err}

@@ -167,8 +167,9 @@ func Create(dir, joblog string) (*Journal, error) {
 	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
-		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, strings.TrimSpace(string(holder)))
+		b, _ := os.ReadFile(filepath.Join(dir, "lock"))
+		holder, _, _ := strings.Cut(strings.TrimSpace(string(b)), ", session ")
+		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, holder)
 	case lock.Missing(err), err == nil && heldElsewhere(dir):
 		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
 		lapsed = len(holder) > 0 // it has not ended in good order
@@ -181,7 +182,7 @@ func Create(dir, joblog string) (*Journal, error) {
 	case err != nil:
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
-	j.holder, j.checked = fmt.Sprintf("session %08x, process %d on %s\n", rand.Uint32(), os.Getpid(), hostname()), clock.Now()
+	j.holder, j.checked = fmt.Sprintf("process %d on %s, session %08x\n", os.Getpid(), hostname(), rand.Uint32()), clock.Now()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(j.holder), 0o666); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
