@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ponos-tools/ponos/testscripts/harness"
 )
 
 // head is the job in which the scheduler runs.
@@ -148,5 +150,51 @@ func TestRetryOutlivesSchedulersOverSlurm(t *testing.T) {
 	}
 	p.runsExplained()
 	await(p, "all jobs end", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}
+
+// What a user has drained stays drained when the scheduler's job ends: what runs in another job ends
+// there, no task begins, and the run is over. The same call continues it.
+func TestDrainOutlivesSchedulersOverSlurm(t *testing.T) {
+	const tasks = 8
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "2", "--linger", "60s", "--term-grace", "2s")
+	input := strings.Repeat("echo $JOBPOOL_SEQ >>ran; touch job.$SLURM_JOB_ID; until [ -e go ]; do sleep 0.1; done\n", tasks)
+	if status, _, stderr := p.run(input); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	await(p, "tasks run in both jobs", func() bool {
+		begun, _ := filepath.Glob(filepath.Join(p.dir, "job.*"))
+		return len(begun) == 2 && p.ran() == 4
+	})
+	if out := p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "drain", "--run", "run"); out != "" {
+		t.Errorf("ctl drain: %q", out)
+	}
+	if status, stdout, stderr := p.run(input, "--resume"); status != 0 || stdout != "" || !strings.Contains(stderr, "jobpool: drained by request: the run in "+p.dir+"/run starts nothing new: ") {
+		t.Errorf("again: status %d, %q, %q", status, stdout, stderr)
+	}
+	head := p.head()
+	p.slurm("scancel", head)
+	await(p, "another scheduler continues", func() bool { return p.schedulers() > 1 && p.head() != head })
+	await(p, "it waits for what runs", func() bool {
+		return strings.HasPrefix(p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "status", "--run", "run"), "draining")
+	})
+	p.touch("go")
+	await(p, "the run has ended", func() bool { return p.over() >= 0 && len(p.jobs()) == 0 })
+	ended := 0
+	for _, r := range p.journal() {
+		if r.Kind == "end" {
+			ended++
+		}
+	}
+	if p.over() != 75 || p.ran() != 4 || ended != 2 || p.submitted() != 2 {
+		t.Errorf("status %d, %d tasks were started and %d have ended, in %d jobs\n%s", p.over(), p.ran(), ended, p.submitted(), p.said())
+	}
+	p.noneLeft()
+	if status, _, stderr := p.run(input, "--resume"); status != 0 {
+		t.Fatalf("to continue: status %d: %s", status, stderr)
+	}
+	await(p, "the run is complete", func() bool { return p.over() == 0 && len(p.jobs()) == 0 })
+	p.endsOnce(tasks)
+	p.runsExplained()
 	p.noneLeft()
 }

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -290,16 +289,11 @@ func Dial(dir string) (*Client, error) {
 			"only the user who started the run can control it")
 	}
 	err = fault.Errorf(fault.Unavailable, "no scheduler answers in %q", dir)
-	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	if text, found := strings.CutPrefix(string(holder), "process "); found { // process N on HOST, session S
-		pid, host, _ := strings.Cut(text, " on ")
-		host, _, _ = strings.Cut(strings.TrimSpace(host), ", ")
-		own, _ := os.Hostname()
-		if _, e := strconv.Atoi(pid); e == nil && host != own {
-			away := &AwayError{Host: host, err: err}
-			away.Job, away.Node = jobOf(dir)
-			return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
-		}
+	own, _ := os.Hostname()
+	if _, host := journal.Holder(dir); host != "" && host != own {
+		away := &AwayError{Host: host, err: err}
+		away.Job, away.Node = jobOf(dir)
+		return nil, fault.Hint(away, "its scheduler is on "+host+": run this there")
 	}
 	return nil, fault.Hint(err, howEnded(dir))
 }

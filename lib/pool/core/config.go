@@ -107,10 +107,23 @@ type Config struct {
 	Past     []PastWorker
 	Names    Names // for the ids of tasks that have ended; nil: in memory
 	Requests bool  // tasks come by request only
+	// Closed is what an earlier scheduler has decided about the end of this run; nil: nothing.
+	Closed *Closing
+	// Done and Failed are how many tasks have ended under the schedulers before, as [Halt] counts them.
+	Done, Failed int64
 	// Shared are the named resources that the tasks of all nodes share. Resources are those of nodes.
 	Shared    pool.Named
 	Resources []Resources
 	Policy
+}
+
+// Closing is the decision that a run starts nothing more, and ends when all that runs has ended. In an
+// elastic pool, it holds for the schedulers that follow.
+type Closing struct {
+	Why  string `json:"why"`
+	Exit int    `json:"exit"` // the status of the run
+	// Explicit says that the status does not depend on what is left.
+	Explicit bool `json:"explicit,omitempty"`
 }
 
 // Resources are the named resources of nodes.

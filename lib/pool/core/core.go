@@ -83,6 +83,7 @@ type Core struct {
 	why       string
 	exit      int
 	explicit  bool // exit was requested, whatever is left
+	closed    *Closing
 	interrupt int
 	killAt    time.Time
 	ending    time.Time // when the scheduler's job ends
@@ -92,6 +93,7 @@ type Core struct {
 	widest    int           // the most nodes that a job of the pool has; 0: unknown
 	handing   bool          // the next scheduler takes over
 	early     bool          // and the own job has not come to its end
+	continues bool          // something runs until then
 	killed    bool          // SIGTERM has ended it, as when its job is cancelled
 	paused    bool          // the journal cannot be written
 	pausedAt  time.Time
@@ -131,7 +133,7 @@ func New(cfg Config, now time.Time) *Core {
 		Config: cfg, now: now, began: now, pool: &pool.Pool{Place: cfg.Place, Shared: cfg.Shared},
 		attempts: map[int64]*attempt{}, onHold: map[int64]*pending{}, trials: map[int64]*Node{},
 		wides: map[int64]*attempt{}, prior: map[uint16]*Worker{}, results: map[int64]spooledResult{},
-		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), eof: cfg.Requests,
+		hist: map[pool.Need]*histogram{}, deps: newDependencies(cfg.Names), eof: cfg.Requests, closed: cfg.Closed,
 	}
 	c.pool.Late = c.lateAt
 	c.pool.Ends = func(t *pool.Task) int64 {
@@ -234,13 +236,21 @@ func (c *Core) send(w *Worker, m *wire.Message) { c.do(Send{w, m}) }
 func (c *Core) Finished() bool { return c.finished }
 
 // Phase returns how far the end of the run has progressed.
-func (c *Core) Phase() Phase { return c.phase }
+func (c *Core) Phase() Phase {
+	if c.closed != nil {
+		return max(c.phase, Draining)
+	}
+	return c.phase
+}
 
 // Full reports whether enough input is in memory. While none of the tasks in memory can start, more
 // are read, as they may wait for later ones.
 func (c *Core) Full() bool {
 	if c.phase != Running || c.paused {
 		return true
+	}
+	if c.closed != nil {
+		return !c.unclaimed() && len(c.results) == 0
 	}
 	n := c.pool.Waiting() + c.deps.waiting()
 	return n >= c.ReadAhead && (len(c.attempts) > 0 || c.pool.Waiting() > 0)
@@ -274,6 +284,7 @@ func (c *Core) tick(e Tick) {
 	c.checkUndecided()
 	c.checkTrials()
 	c.checkEnd()
+	c.checkHalt()
 	c.checkNodeEnds()
 	c.group()
 	c.checkSlow()

@@ -206,6 +206,7 @@ func (c *Core) handed() {
 		if c.keptRunning(a) {
 			delete(c.attempts, a.task.Seq)
 			c.leftFor(a.task, "it continues at "+a.worker.Name())
+			c.continues = true
 		}
 	}
 }

@@ -309,3 +309,95 @@ func TestTaskLongerThanAnyJob(t *testing.T) {
 		t.Errorf("it ended as %q; the run is over: %v", w.outcome[1], w.core.Finished())
 	}
 }
+
+// What a pool is to start no more stays so when its scheduler hands over: the next one waits for what
+// runs, and ends the run.
+func TestDrainOutlivesScheduler(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	failed := wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}, Exit: 1}
+	for name, tt := range map[string]struct {
+		halt    Halt
+		ends    bool // the task in the other job ends before the scheduler's job does
+		closing Closing
+		exit    int
+	}{
+		"drained":              {closing: Closing{Why: "drained by request", Exit: ExitLeft}, exit: ExitLeft},
+		"drained, all ended":   {ends: true, closing: Closing{Why: "drained by request", Exit: ExitLeft}, exit: ExitLeft},
+		"a failure":            {halt: Halt{Fail: 1}, closing: Closing{Why: "1 task has failed", Exit: 1, Explicit: true}, exit: 1},
+		"a failure, all ended": {halt: Halt{Fail: 1}, ends: true, closing: Closing{Why: "1 task has failed", Exit: 1, Explicit: true}, exit: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Finish: true, Policy: Policy{Elastic: true, LostRetries: 3, TermGrace: 5 * time.Second, Halt: tt.halt}}
+			w := newWorld(cfg, []pool.Need{one, one, one, one})
+			w.readMore()
+			w.add("own", 1, 100*time.Second, true)
+			w.add("other", 1, time.Hour, false)
+			own, other := w.at("own"), w.at("other")
+			if tt.halt == (Halt{}) {
+				w.handle(Drain{Why: "drained by request"})
+			}
+			w.handle(Received{own.worker, []wire.Message{{Done: &failed}}})
+			s := w.core.Status(w.now)
+			if w.closed == nil || *w.closed != tt.closing || s.Phase != "draining" || s.Why != tt.closing.Why || s.Running != 1 || w.core.Finished() {
+				t.Fatalf("the next scheduler is to know %+v, want %+v; the run has ended: %v; %+v", w.closed, tt.closing, w.core.Finished(), s)
+			}
+			if why := w.core.Explain(3, w.now); len(why) < 2 || why[1] != "nothing new is started: "+tt.closing.Why {
+				t.Errorf("a waiting task: %q", why)
+			}
+			if tt.ends {
+				w.handle(Received{other.worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: 2, Attempt: 1}}}}})
+			}
+			w.advance(91 * time.Second)
+			if s := w.core.Summary(); !w.core.Finished() || s.HandedOver == tt.ends || !s.Closed || tt.ends && (s.Exit != tt.exit || s.Why != tt.closing.Why) || !tt.ends && s.Exit != ExitLeft {
+				t.Fatalf("the run has ended: %v; %+v", w.core.Finished(), s)
+			}
+			if tt.ends {
+				return
+			}
+			orphan := other.identity
+			w.cfg.Closed = w.closed
+			w.kill()
+			w.boot()
+			w.cfg.Past = []PastWorker{{Key: uint16(other.id), Identity: orphan, Until: w.lease, Spool: true}}
+			w.core = New(w.cfg, w.now)
+			w.readMore()
+			w.add("next", 4, time.Hour, true)
+			w.advance(time.Minute)
+			if runs, _ := w.at("next").given(); runs != 0 || w.core.Finished() || w.core.Status(w.now).Phase != "draining" {
+				t.Fatalf("%d tasks were started, the run has ended: %v", runs, w.core.Finished())
+			}
+			past := w.core.Spooling()[0]
+			w.handle(Spooled{Worker: past, Listed: true, Touched: true, Running: []wire.Key{{Seq: 2, Attempt: 1}}})
+			if w.core.Finished() {
+				t.Fatal("the run ends before what runs")
+			}
+			w.handle(Spooled{Worker: past, Done: []SpooledDone{{Done: &wire.Done{Key: wire.Key{Seq: 2, Attempt: 1}}}}, Ended: true})
+			w.handle(Tick{})
+			if s := w.core.Summary(); !w.core.Finished() || w.ended[2] != 1 || s.HandedOver || s.Exit != tt.exit || s.Why != tt.closing.Why || s.Left != 2 {
+				t.Errorf("at the end: %v, task 2 has ended %d times, %+v", w.core.Finished(), w.ended[2], s)
+			}
+		})
+	}
+}
+
+// A limit of failures is that of the run, whatever number of schedulers it has.
+func TestHaltCountsThoseBefore(t *testing.T) {
+	one := pool.Need{CPUs: 1}
+	for before, ends := range map[int64]bool{0: false, 1: true} {
+		w := newWorld(Config{Failed: before, Policy: Policy{Elastic: true, Halt: Halt{Fail: 2}}}, []pool.Need{one, one, one})
+		w.readMore()
+		w.add("a", 1, time.Hour, true)
+		w.handle(Received{w.at("a").worker, []wire.Message{{Done: &wire.Done{Key: wire.Key{Seq: 1, Attempt: 1}, Exit: 1}}}})
+		s := w.core.Summary()
+		if w.core.Finished() != ends || ends && (s.Exit != 1 || s.Why != "2 tasks have failed" || s.Left != 2) {
+			t.Errorf("after %d and one more, the run has ended: %v, %+v", before, w.core.Finished(), s)
+		}
+	}
+	// The scheduler before has ended before it could stop the run.
+	w := newWorld(Config{Failed: 2, Policy: Policy{Elastic: true, Halt: Halt{Fail: 2}}}, []pool.Need{one})
+	w.readMore()
+	w.handle(Tick{})
+	if s := w.core.Summary(); !w.core.Finished() || s.Exit != 1 || s.Left != 1 {
+		t.Errorf("the run has ended: %v, %+v", w.core.Finished(), s)
+	}
+}

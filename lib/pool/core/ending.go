@@ -25,6 +25,9 @@ func (c *Core) isFinished() bool {
 	if c.phase == Running && c.choked {
 		return false
 	}
+	if c.closed != nil && c.phase == Running && c.orphaned == 0 && !c.unclaimed() && (c.eof || len(c.results) == 0) {
+		c.stop(Draining, "", 0)
+	}
 	if c.phase >= Draining {
 		c.chargeAll()
 		return true
@@ -101,6 +104,9 @@ func (c *Core) stuck() bool {
 
 // stop advances the end of the run; it never goes back.
 func (c *Core) stop(to Phase, why string, exit int) {
+	if d := c.closed; d != nil && c.why == "" {
+		why, exit, c.explicit = d.Why, d.Exit, d.Explicit
+	}
 	if c.why == "" {
 		c.why, c.exit = why, exit
 	}
@@ -109,13 +115,7 @@ func (c *Core) stop(to Phase, why string, exit int) {
 	}
 	c.phase = to
 	c.leaveOrphans()
-	for _, w := range c.workers {
-		for _, q := range w.backlog {
-			for _, a := range q {
-				c.recall(a)
-			}
-		}
-	}
+	c.recallAll()
 	switch to {
 	case Stopping:
 		c.killAt = c.now.Add(c.TermGrace)
@@ -123,6 +123,41 @@ func (c *Core) stop(to Phase, why string, exit int) {
 	case Killing:
 		c.killAt = c.now.Add(5 * time.Second)
 		c.killAll(true)
+	}
+}
+
+// whyEnds is why nothing more is started; "" before that.
+func (c *Core) whyEnds() string {
+	if c.why == "" && c.closed != nil {
+		return c.closed.Why
+	}
+	return c.why
+}
+
+// recallAll has the workers give back what they have not started.
+func (c *Core) recallAll() {
+	for _, w := range c.workers {
+		for _, q := range w.backlog {
+			for _, a := range q {
+				c.recall(a)
+			}
+		}
+	}
+}
+
+// closeRun lets what runs end, and starts nothing more. In an elastic pool, the schedulers that follow
+// are to do the same: the phase of this one does not change before all has ended, also at orphans.
+func (c *Core) closeRun(d Closing) {
+	switch {
+	case c.phase != Running || c.closed != nil:
+	case c.Elastic:
+		c.closed = &d
+		c.recallAll()
+		c.do(CloseRun{d})
+	case d.Explicit:
+		c.stopExplicitly(Draining, d.Why, d.Exit)
+	default:
+		c.stop(Draining, d.Why, d.Exit)
 	}
 }
 
@@ -190,14 +225,14 @@ func (c *Core) inOwnJob() bool {
 }
 
 func (c *Core) drain(why string) {
-	if c.phase == Running && len(c.attempts)+c.pool.Waiting()+c.deps.waiting() > 0 {
+	if c.Phase() == Running && len(c.attempts)+c.pool.Waiting()+c.deps.waiting() > 0 {
 		waits := ""
 		if n := c.runs(); n > 0 {
 			waits = ", waiting for " + plural(n, "task")
 		}
 		c.say("%s: nothing new is started%s", why, waits)
 	}
-	c.stop(Draining, why, ExitLeft)
+	c.closeRun(Closing{Why: why, Exit: ExitLeft})
 }
 
 // setEnd records when the allocation ends.

@@ -267,6 +267,8 @@ type (
 		Result *Result
 		Why    string
 	}
+	// Close the run: see Closing. The next scheduler is to know it.
+	CloseRun struct{ Closing }
 	// WakeAt asks for a Wake after some time.
 	WakeAt struct{ After time.Duration }
 	// AskJob requests whether the job is suspended, as nodes are silent.

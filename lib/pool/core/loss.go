@@ -438,6 +438,7 @@ func (c *Core) leaveOrphans() {
 			c.part(a)
 			c.vacate(a)
 			c.leftFor(a.task, "it may still run at "+w.Name())
+			c.continues = true
 		}
 		c.orphaned -= len(w.attempts)
 		clear(w.attempts)

@@ -38,13 +38,13 @@ func (c *Core) settle(t *pool.Task, at *Worker, r *Result, out Output) {
 // charge counts a failure against its task.
 func (c *Core) charge(t *pool.Task, at *Worker, r *Result, out Output) {
 	if r.What != wire.OutputLost {
-		if t.Fails++; int(t.Fails) <= c.Retries && c.phase == Running {
+		if t.Fails++; int(t.Fails) <= c.Retries && c.Phase() == Running {
 			c.again(t, at, r, out)
 			return
 		}
 	}
 	switch {
-	case c.Hold && c.phase == Running:
+	case c.Hold && c.Phase() == Running:
 		c.do(Tried{Task: t, Result: r, Output: out})
 		if len(c.onHold) == 0 {
 			c.say("task %d is on hold: it %s; see %q", t.Seq, r.Describe(), "jobpool ctl list")
@@ -163,8 +163,8 @@ func (c *Core) refuseUnmet() {
 // checkHalt stops the run when enough tasks have failed, succeeded or ended.
 func (c *Core) checkHalt() {
 	s, halt := &c.stats, c.Halt
-	failed := s.failed + s.cancelled
-	ended := failed + s.done
+	done, failed := c.Done+s.done, c.Failed+s.failed+s.cancelled
+	ended := failed + done
 	all := ended
 	if c.eof {
 		all = max(ended, s.seen)
@@ -175,15 +175,15 @@ func (c *Core) checkHalt() {
 	var why string
 	code := 1
 	switch {
-	case c.phase != Running:
+	case c.Phase() != Running:
 		return
 	case halt.Fail > 0 && failed >= int64(halt.Fail):
 		why = have(failed, "failed")
 	case part(failed, halt.Percent):
 		why = fmt.Sprintf("%d %% of the tasks have failed", halt.Percent)
-	case halt.Success > 0 && s.done >= int64(halt.Success):
-		why, code = have(s.done, "succeeded"), 0
-	case part(s.done, halt.SuccessPercent):
+	case halt.Success > 0 && done >= int64(halt.Success):
+		why, code = have(done, "succeeded"), 0
+	case part(done, halt.SuccessPercent):
 		why, code = fmt.Sprintf("%d %% of the tasks have succeeded", halt.SuccessPercent), 0
 	case halt.Done > 0 && ended >= int64(halt.Done):
 		why, code = have(ended, "ended"), min(1, int(failed))
@@ -192,11 +192,11 @@ func (c *Core) checkHalt() {
 	default:
 		return
 	}
-	phase := Draining
 	if halt.Now {
-		phase = Stopping
+		c.stopExplicitly(Stopping, why, code)
+		return
 	}
-	c.stopExplicitly(phase, why, code)
+	c.closeRun(Closing{Why: why, Exit: code, Explicit: true})
 }
 
 func have(n int64, what string) string {

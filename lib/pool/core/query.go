@@ -23,6 +23,7 @@ type Status struct {
 	Running   int        `json:"running"`
 	Waiting   int        `json:"waiting"`
 	Depends   int        `json:"depends,omitempty"` // of the waiting: for other tasks
+	Orphaned  int        `json:"-"`                 // of the waiting: they may still run
 	Held      int        `json:"held"`
 	Lost      int64      `json:"lost"`
 	InputRead bool       `json:"input_read"`     // to its end
@@ -84,10 +85,10 @@ func (c *Core) Status(now time.Time) *Status {
 	c.now = now
 	s := &c.stats
 	st := &Status{
-		Time: now, Phase: c.phase.String(), Why: c.why, Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
+		Time: now, Phase: c.Phase().String(), Why: c.whyEnds(), Done: s.done - s.outputLost, Failed: s.failed + s.outputLost,
 		Cancelled: s.cancelled, Skipped: s.skipped, Held: len(c.onHold), Lost: s.lost,
 		Waiting: c.pool.Waiting() + c.deps.waiting() + c.orphaned + len(c.undecided) + len(c.sweeps),
-		Depends: c.deps.waiting(), Width: c.pool.Width(),
+		Depends: c.deps.waiting(), Orphaned: c.orphaned, Width: c.pool.Width(),
 		InputRead: c.eof, Rate: s.rate(now), Elapsed: now.Sub(c.began).Seconds(),
 	}
 	if c.Shared != (pool.Named{}) {
@@ -310,8 +311,8 @@ func (c *Core) explainWaiting(t *pool.Task) []string {
 		return true
 	})
 	switch {
-	case c.phase != Running:
-		out = append(out, "nothing new is started: "+c.why)
+	case c.Phase() != Running:
+		out = append(out, "nothing new is started: "+c.whyEnds())
 	case c.paused:
 		out = append(out, "nothing new is started: the journal cannot be written")
 	case c.choked:

@@ -274,8 +274,8 @@ type Summary struct {
 	Failures  []Failure
 	JournalOK bool
 	// HandedOver says that another scheduler is to continue; Early, that the own job did not come to its
-	// end. Terminated: it got SIGTERM, as when its job is cancelled.
-	HandedOver, Early, Terminated bool
+	// end. Terminated: it got SIGTERM, as when its job is cancelled. Closed: nothing more is to be started.
+	HandedOver, Early, Terminated, Closed bool
 }
 
 // Summary returns the summary, at the end.
@@ -318,6 +318,9 @@ func (c *Core) Summary() *Summary {
 		r.Left += l.Tasks
 	}
 	r.HandedOver = c.handing && (r.Left > 0 || !c.eof)
+	if c.closed != nil {
+		r.Closed, r.HandedOver = true, r.HandedOver && (c.continues || c.unclaimed())
+	}
 	bad := r.Failed+r.Cancelled+r.FailedBefore > 0
 	if !c.explicit && r.Left == 0 && c.eof {
 		if r.Why, r.Exit = "", 0; bad && !c.Serve { // clients know the results of their requests
@@ -325,7 +328,7 @@ func (c *Core) Summary() *Summary {
 		}
 	}
 	switch {
-	case !c.explicit && r.Left > 0 && r.Exit < 2:
+	case r.Closed && r.HandedOver, !c.explicit && r.Left > 0 && r.Exit < 2:
 		r.Exit = ExitLeft // even if tasks have failed
 	case r.Exit == 0 && (s.outputLost > 0 || c.unprinted):
 		r.Exit = 1

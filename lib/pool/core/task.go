@@ -67,8 +67,8 @@ func (c *Core) skip(t *pool.Task, ok bool) {
 
 func (c *Core) submit(e *Submit) {
 	switch {
-	case c.phase != Running:
-		e.Refused = "the pool is " + c.phase.String()
+	case c.Phase() != Running:
+		e.Refused = "the pool is " + c.Phase().String()
 		return
 	}
 	if e.Refused = c.misfit(e.Task.Spec); e.Refused != "" {
@@ -113,7 +113,7 @@ func (c *Core) push(t *pool.Task) {
 
 // schedule starts all tasks that can start.
 func (c *Core) schedule() {
-	if c.phase != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 ||
+	if c.Phase() != Running || c.paused || c.choked || c.AwaitOrphans && len(c.prior) > 0 ||
 		len(c.workers) < c.MinNodes && c.stats.attempts == 0 {
 		return
 	}

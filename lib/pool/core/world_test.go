@@ -31,6 +31,7 @@ type world struct {
 	lease   time.Time
 	ended   map[int64]int
 	outcome map[int64]wire.Outcome
+	closed  *Closing
 
 	begun    map[int64]int // how often it really began
 	losses   int           // of workers, and restarts
@@ -184,6 +185,8 @@ func (w *world) handle(e Event) {
 			if r := w.record(e.Task.Seq); r.state == Started {
 				r.state = Unrun
 			}
+		case CloseRun:
+			w.closed = &e.Closing
 		case Ended:
 			w.ended[e.Task.Seq]++
 			w.outcome[e.Task.Seq] = e.Result.What

@@ -73,6 +73,7 @@ type Record struct {
 	Host    string       `json:"host,omitempty"`
 	PID     int          `json:"pid,omitempty"`
 	Retry   bool         `json:"retry,omitempty"` // of begin: tasks that have failed run again
+	Call    string       `json:"call,omitempty"`  // of begin: for which call of the user, of which there may be several schedulers
 	Counts  *Counts      `json:"counts,omitempty"`
 	// Worker is that of a node which is up, or of which nothing is left.
 	Worker *wire.Identity `json:"worker,omitempty"`
@@ -167,12 +168,11 @@ func Create(dir, joblog string) (*Journal, error) {
 	j.lock, err = lock.TryFor(filepath.Join(dir, "lock"), probeTime)
 	switch {
 	case errors.Is(err, lock.ErrHeld):
-		b, _ := os.ReadFile(filepath.Join(dir, "lock"))
-		holder, _, _ := strings.Cut(strings.TrimSpace(string(b)), ", session ")
+		holder, _ := Holder(dir)
 		return nil, fault.Errorf(fault.Busy, "run directory %q is in use by %s", dir, holder)
 	case lock.Missing(err), err == nil && heldElsewhere(dir):
-		holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-		lapsed = len(holder) > 0 // it has not ended in good order
+		holder, _ := Holder(dir)
+		lapsed = holder != "" // it has not ended in good order
 		if err := heldByLease(dir); err != nil {
 			if j.lock != nil {
 				_ = j.lock.Close()
@@ -220,11 +220,20 @@ func hostname() string {
 	return host
 }
 
+// Holder returns the scheduler that has a run directory, as its lock file names it: "process N on HOST",
+// and HOST; empty if there is none. It may have ended, if it was killed.
+func Holder(dir string) (holder, host string) {
+	b, _ := os.ReadFile(filepath.Join(dir, "lock"))
+	holder, _, _ = strings.Cut(strings.TrimSpace(string(b)), ", session ")
+	_, host, _ = strings.Cut(holder, " on ")
+	return holder, host
+}
+
 // heldElsewhere reports whether the scheduler that held a run directory last is, or was, on
 // another host, and its lock cannot be seen here.
 func heldElsewhere(dir string) bool {
-	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	return len(holder) > 0 && !strings.HasSuffix(string(holder), " on "+hostname()+"\n") && localLocks(dir)
+	holder, host := Holder(dir)
+	return holder != "" && host != hostname() && localLocks(dir)
 }
 
 var localLocks = lock.Local // tests have no such file system
@@ -266,7 +275,18 @@ func detach(name string) error {
 // scheduler that was stopped for longer than its lease, with its machine, checks before it writes or
 // sends out anything.
 func (j *Journal) mine() error {
-	if now := clock.Now(); !j.taken && now.Sub(j.checked).Abs() >= time.Second {
+	if clock.Since(j.checked).Abs() >= time.Second {
+		return j.Mine()
+	}
+	if j.taken {
+		return ErrTaken
+	}
+	return nil
+}
+
+// Mine fails with ErrTaken if another scheduler has the run directory now.
+func (j *Journal) Mine() error {
+	if now := clock.Now(); !j.taken {
 		holder, err := os.ReadFile(filepath.Join(j.Dir, "lock"))
 		j.checked = now
 		j.taken = err == nil && len(holder) > 0 && string(holder) != j.holder // it is empty while it is written
@@ -280,10 +300,10 @@ func (j *Journal) mine() error {
 // heldByLease stands in for a lock: a scheduler renews the lease file as long as it lives, and its
 // name stays until it has ended.
 func heldByLease(dir string) error {
-	holder, _ := os.ReadFile(filepath.Join(dir, "lock"))
-	if until := LeaseEnd(dir); len(holder) > 0 && clock.Now().Before(until) {
+	holder, _ := Holder(dir)
+	if until := LeaseEnd(dir); holder != "" && clock.Now().Before(until) {
 		return fault.Errorf(fault.Busy, "run directory %q, where files cannot be locked, may be in use until %s by %s", dir,
-			until.Format("15:04:05"), strings.TrimSpace(string(holder)))
+			until.Format("15:04:05"), holder)
 	}
 	return nil
 }

@@ -147,6 +147,35 @@ func TestRetryIsRemembered(t *testing.T) {
 	}
 }
 
+// The schedulers of one call count together; those of the next call begin anew.
+func TestEndsOfACall(t *testing.T) {
+	h := &History{}
+	for i, step := range []struct {
+		Record
+		done, failed int64
+	}{
+		{Record{Kind: Begin}, 0, 0},
+		{Record{Kind: End, Seq: 1, What: wire.Failed}, 0, 1},
+		{Record{Kind: Begin, Call: "a"}, 0, 0},
+		{Record{Kind: End, Seq: 2, What: wire.OK}, 1, 0},
+		{Record{Kind: End, Seq: 3, What: wire.OK}, 2, 0},
+		{Record{Kind: Output, Seq: 3}, 1, 1},
+		{Record{Kind: Try, Seq: 4}, 1, 1},
+		{Record{Kind: End, Seq: 4, What: wire.Refused}, 1, 1},
+		{Record{Kind: Begin, Call: "a"}, 1, 1},
+		{Record{Kind: End, Seq: 4, What: wire.Timeout}, 1, 2},
+		{Record{Kind: Begin, Call: "b"}, 0, 0},
+		{Record{Kind: Begin}, 0, 0},
+	} {
+		if err := h.add(&step.Record); err != nil {
+			t.Fatal(err)
+		}
+		if h.Done != step.done || h.Failed != step.failed {
+			t.Errorf("record %d: %d done, %d failed, want %d, %d", i, h.Done, h.Failed, step.done, step.failed)
+		}
+	}
+}
+
 // Where files cannot be locked, the leases of a scheduler keep others away while it is
 // there, and a while longer if it was killed.
 func TestWithoutLocks(t *testing.T) {
@@ -302,7 +331,9 @@ func TestSecondsOfTasks(t *testing.T) {
 func TestLocksThatOtherHostsDoNotSee(t *testing.T) {
 	localLocks = func(string) bool { return true }
 	t.Cleanup(func() { localLocks = lock.Local })
-	for holder, busy := range map[string]bool{"process 1 on elsewhere\n": true, "process 1 on " + hostname() + "\n": false, "": false} {
+	for holder, busy := range map[string]bool{
+		"process 1 on elsewhere, session 0badcafe\n": true, "process 1 on " + hostname() + ", session 0badcafe\n": false, "": false,
+	} {
 		for until, over := range map[time.Duration]bool{time.Minute: false, -time.Minute: true} {
 			dir := t.TempDir()
 			j, err := Create(dir, "")

@@ -66,6 +66,11 @@ type History struct {
 	Sessions int
 	Losses   int64 // attempts of which the end is not known
 
+	// Call is that of the last scheduler, and Done and Failed are how many tasks have ended since the first
+	// one of that call began, without those that count as not run.
+	Call         string
+	Done, Failed int64
+
 	last int64
 
 	entries []Entry // by number
@@ -237,6 +242,9 @@ func (h *History) add(r *Record) error {
 	case Begin:
 		h.Sessions++
 		h.session = r.Session
+		if r.Call == "" || r.Call != h.Call {
+			h.Call, h.Done, h.Failed = r.Call, 0, 0
+		}
 		if r.Retry {
 			h.reopen()
 		}
@@ -280,15 +288,18 @@ func (h *History) add(r *Record) error {
 		switch {
 		case r.What == wire.OK:
 			e.State = OK
+			h.Done++
 			e.setSeconds(r.Seconds)
 		case r.What == wire.Refused, r.What == wire.Lost, r.By == ByDependency:
 			e.State = Unknown // it has not run to its end, and may now
 		default:
 			e.State = Ended
+			h.Failed++
 		}
 		h.hash(e, r.Hash)
 	case Output:
 		h.at(r.Seq).State = Ended
+		h.Done, h.Failed = h.Done-1, h.Failed+1
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ const Dir = "pilots"
 // Pool is the configuration that all pilots of a run read.
 type Pool struct {
 	ID      string   `json:"id"`   // tells the jobs of this run from all others
+	Call    string   `json:"call"` // tells the schedulers that follow each other from those of a run that was resumed
 	Args    []string `json:"args"` // of the scheduler
 	Dir     string   `json:"dir"`  // where it was called
 	Stdin   bool     `json:"stdin"`
@@ -141,9 +142,10 @@ func Over(run string) (int, bool) {
 // Begin removes the mark of Dismiss: a job that was requeued has the same id.
 func Begin(run, job string) error { return remove(path(run, job+".leave")) }
 
-// Reopen lets pilots work again. With retry, the next scheduler runs failed tasks again.
+// Reopen lets pilots work again, and schedulers start tasks. With retry, the next scheduler runs failed
+// tasks again.
 func Reopen(run string, retry bool) error {
-	if err := remove(path(run, "over")); err != nil || !retry {
+	if err := errors.Join(remove(path(run, "closed")), remove(path(run, "over"))); err != nil || !retry {
 		return err
 	}
 	return os.WriteFile(path(run, "retry"), nil, 0o600)
@@ -158,6 +160,21 @@ func Retry(run string) bool {
 // TakeRetry is called when the journal has that they run again: the schedulers after that one know it
 // from there.
 func TakeRetry(run string) error { return remove(path(run, "retry")) }
+
+// SetClosed records why a run starts nothing more, for the schedulers that follow: v as JSON.
+func SetClosed(run string, v any) error { return write(path(run, "closed"), v) }
+
+// Closed reads into v what SetClosed has recorded, and reports whether it has.
+func Closed(run string, v any) (bool, error) {
+	b, err := os.ReadFile(path(run, "closed"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	return err == nil, err
+}
 
 func remove(name string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

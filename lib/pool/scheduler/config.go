@@ -72,6 +72,12 @@ type Config struct {
 	Changes <-chan core.Event
 	// Began is called once the journal says that this run has begun, and with which Policy; may be nil.
 	Began func()
+	// Closed is the decision of an earlier scheduler of this run; may be nil. Close records such a decision
+	// for the next ones.
+	Closed *core.Closing
+	Close  func(core.Closing)
+	// Call is what the schedulers of one call of the user have in common; empty: there is only this one.
+	Call string
 	// Observe is called with the status each second; may be nil. It must not block.
 	Observe func(*Status)
 	// Job asks Slurm for the state of the job; may be nil.

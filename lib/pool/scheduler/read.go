@@ -200,7 +200,12 @@ func (s *scheduler) add(r *Request, a *Answer) {
 		a.Error = "add: the pool is " + s.core.Phase().String()
 		return
 	}
-	n, err := s.Add(r.Add)
+	// What is added to a file is not held back, as all else is, until the journal has been written.
+	err := s.Journal.Mine()
+	n := 0
+	if s.taken = err != nil; !s.taken {
+		n, err = s.Add(r.Add)
+	}
 	if err != nil {
 		a.Error = "add: " + err.Error()
 		return

@@ -61,17 +61,22 @@ func Run(ctx context.Context, c Config) *Result {
 	host, _ := os.Hostname()
 	s.Journal.Add(&journal.Record{
 		Kind: journal.Begin, Time: now(), Session: c.Setup.Session, Version: c.Version, Host: host, PID: os.Getpid(),
-		Retry: c.RetryFailed,
+		Retry: c.RetryFailed, Call: c.Call,
 	})
 	past := s.past()
 	s.noteLease(clock.Now().Add(seconds(c.Setup.Lease)))
 	policy := c.Policy.Policy
 	policy.AwaitOrphans = c.ResumeByText
 	policy.ReleaseIdle = c.Release != nil
-	s.core = core.New(core.Config{
+	cfg := core.Config{
 		Nodes: c.Nodes, Session: c.Setup.Session, Version: c.Version, Lease: seconds(c.Setup.Lease), Finish: c.Setup.Finish, Past: past,
 		Names: &names.Map{Dir: c.Journal.Dir}, Requests: c.Source == nil, Policy: policy, Shared: c.Shared, Resources: c.Resources,
-	}, clock.Now())
+		Closed: c.Closed,
+	}
+	if h := c.History; c.Call != "" && h.Call == c.Call {
+		cfg.Done, cfg.Failed = h.Done, h.Failed
+	}
+	s.core = core.New(cfg, clock.Now())
 	s.reader.start(s)
 	s.readSpools()
 	s.handle(core.Tick{})
@@ -278,6 +283,8 @@ func (s *scheduler) apply(effect core.Effect) {
 		s.printer.lost(e.Worker)
 	case core.WakeAt:
 		time.AfterFunc(e.After, func() { s.send(func(s *scheduler) { s.handle(core.Wake{}) }) })
+	case core.CloseRun:
+		s.Close(e.Closing)
 	case core.AskJob:
 		s.askJob()
 	case core.Release:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ponos-tools/ponos/lib/fault"
 	"github.com/ponos-tools/ponos/lib/pool"
+	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/input"
 	"github.com/ponos-tools/ponos/lib/pool/journal"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
@@ -127,6 +128,7 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	} else {
 		p.ID = uuid.NewString()[:13]
 	}
+	p.Call = uuid.NewString()[:13]
 	p.Args, p.Stdin = withoutAlloc(os.Args[1:]), in.stdin
 	if !c.IsSet("output") && !c.IsSet("results") && !p.Here {
 		p.Args = schedulerArgs(p.Args, "--output", "files")
@@ -199,6 +201,11 @@ func refill(c *cli.Context, run string, given *pilot.Pool) error {
 	}
 	if c.Bool("retry-failed") {
 		say("--retry-failed has no effect while the run continues: repeat the command when it has ended")
+	}
+	var closed core.Closing
+	if found, err := pilot.Closed(run, &closed); found || err != nil {
+		say("%s: the run in %s starts nothing new: to continue it, repeat the command when it has ended", closed.Why, run)
+		return err
 	}
 	ids, err := jobs.Fill(c.Context, jobs.UpTo(1))
 	if err == nil && len(ids) == 0 {

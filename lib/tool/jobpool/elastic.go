@@ -2,7 +2,6 @@ package jobpool
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ type elastic struct {
 	runner  *runner
 	jobs    *pilot.Jobs
 	own     string // the job of this scheduler
+	closed  *core.Closing
 	changes chan core.Event
 	states  chan *scheduler.Status
 	done    chan struct{} // closed when watch has ended
@@ -36,6 +36,7 @@ type elastic struct {
 	short   bool                 // there seem to be fewer than the backlog justifies
 	listed  map[string]bool      // jobs that were counted and have not gone since
 	pending map[string]bool      // jobs that were submitted here and have not come
+	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
 	failed  int                  // jobs in a row that have ended and never came
 }
 
@@ -44,8 +45,14 @@ func newElastic(run string, r *runner) (*elastic, error) {
 	if err != nil {
 		return nil, err
 	}
+	var closed *core.Closing
+	if found, err := pilot.Closed(run, &closed); err != nil {
+		return nil, err
+	} else if found {
+		r.console.message("%s: nothing new is started", closed.Why)
+	}
 	return &elastic{
-		run: run, runner: r, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
+		run: run, runner: r, closed: closed, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
 		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
 	}, nil
@@ -63,6 +70,13 @@ func (e *elastic) observe(s *scheduler.Status) {
 func (e *elastic) retries() {
 	if err := pilot.TakeRetry(e.run); err != nil {
 		e.runner.console.message("failed tasks may run again more than once: %v", err)
+	}
+}
+
+// closeRun is called when nothing more is to be started.
+func (e *elastic) closeRun(c core.Closing) {
+	if err := pilot.SetClosed(e.run, c); err != nil {
+		e.runner.console.message("if another scheduler takes over, it may start tasks again: %v", err)
 	}
 }
 
@@ -87,6 +101,10 @@ func (e *elastic) watch(ctx context.Context) {
 			before := e.jobs.Pool.MaxJobs
 			if e.jobs.Reload(); e.jobs.Pool.MaxJobs != before {
 				e.send(ctx, core.JobLimit{Jobs: e.jobs.Pool.MaxJobs})
+			}
+			if e.status.Phase != core.Running.String() && !e.emptied {
+				e.emptied = true
+				e.cancelPending(ctx)
 			}
 			e.lingered(ctx)
 			if now := clock.Now(); e.status.InputRead && e.due(now) {
@@ -150,7 +168,11 @@ func (e *elastic) follow(ctx context.Context) {
 // lingered lets jobs end that have had nothing to do for long enough.
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
+	linger := e.jobs.Pool.Linger
 	waits := e.status.Waiting > e.status.Depends
+	if e.status.Phase != core.Running.String() { // nothing more starts
+		linger, waits = 0, e.status.Orphaned > 0
+	}
 	for _, n := range e.status.Nodes {
 		waits := waits && n.State != "released" && !closed(&n, 0)
 		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits) {
@@ -170,7 +192,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		if e.idle[job].IsZero() {
 			e.idle[job] = now
 		}
-		if now.Sub(e.idle[job]).Seconds() >= e.jobs.Pool.Linger {
+		if now.Sub(e.idle[job]).Seconds() >= linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
 			if err := pilot.Dismiss(e.run, job); err != nil {
 				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
@@ -324,20 +346,21 @@ func (e *elastic) end(s *core.Summary) {
 	<-e.done
 	if !s.HandedOver {
 		if s.Exit <= 2 || s.Exit == core.ExitLeft || e.jobs.Pool.Here {
-			err := pilot.SetOver(e.run, s.Exit)
-			if err = errors.Join(err, e.jobs.Cancel(ctx, false)); err != nil {
-				e.runner.console.message("jobs that are pending cannot be cancelled: %v", err)
-			}
+			e.setOver(ctx, s.Exit)
 		}
 		return
 	}
 	if s.Terminated {
 		return // as the user has cancelled the job, perhaps with all others
 	}
+	over := false
 	e.submit(ctx, func(jobs []pilot.Job) int {
 		life, lasting := e.lasting(jobs, s.Early)
 		switch {
 		case lasting:
+			return 0
+		case s.Closed: // results of what still runs are kept for a run that resumes
+			over = true
 			return 0
 		case s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2: // less than that proves nothing
 			e.runner.console.message("no task has ended during the job: no other job is submitted")
@@ -348,6 +371,23 @@ func (e *elastic) end(s *core.Summary) {
 		// The jobs that end now still run, and count no more.
 		return min(max(1, e.wanted()), e.jobs.Pool.MaxJobs)
 	})
+	if over {
+		e.setOver(ctx, s.Exit)
+	}
+}
+
+// setOver ends the pilots, and leaves no job in the queue.
+func (e *elastic) setOver(ctx context.Context, exit int) {
+	if err := pilot.SetOver(e.run, exit); err != nil {
+		e.runner.console.message("%v", err)
+	}
+	e.cancelPending(ctx)
+}
+
+func (e *elastic) cancelPending(ctx context.Context) {
+	if err := e.jobs.Cancel(ctx, false); err != nil {
+		e.runner.console.message("jobs that are pending cannot be cancelled: %v", err)
+	}
 }
 
 // takeover is how much longer than that of this scheduler a job must last to continue for it.

@@ -205,15 +205,20 @@ func TestChangedLimitsAreTaken(t *testing.T) {
 // A job is idle also while tasks wait that cannot start, as they wait for others.
 func TestIdleJobsEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		waiting, depends int
-		ends             bool
+		waiting, depends, orphaned int
+		phase                      core.Phase
+		linger                     float64
+		ends                       bool
 	}{
-		"nothing waits": {0, 0, true}, "one can start": {5, 4, false}, "all wait for others": {5, 5, true},
+		"nothing waits": {ends: true}, "one can start": {waiting: 5, depends: 4}, "all wait for others": {waiting: 5, depends: 5, ends: true},
+		"it lingers":                     {linger: 60},
+		"nothing is started":             {waiting: 5, linger: 60, phase: core.Draining, ends: true},
+		"what was started may still run": {waiting: 5, orphaned: 1, phase: core.Draining},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := t.TempDir()
 			t.Setenv("SLURM_JOB_ID", "16")
-			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2}); err != nil {
+			if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 2, Linger: tt.linger}); err != nil {
 				t.Fatal(err)
 			}
 			e, err := newElastic(run, &runner{console: &console{w: io.Discard}})
@@ -221,7 +226,7 @@ func TestIdleJobsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.changes = make(chan core.Event, 2)
-			e.status = &scheduler.Status{Waiting: tt.waiting, Depends: tt.depends}
+			e.status = &scheduler.Status{Phase: tt.phase.String(), Waiting: tt.waiting, Depends: tt.depends, Orphaned: tt.orphaned}
 			for _, job := range []string{"16", "17"} { // the first is that of the scheduler
 				n := pilot.Node{Job: job, Name: "cpu1"}
 				e.nodes[n.Label()] = n

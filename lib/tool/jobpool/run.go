@@ -304,6 +304,7 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 			return err
 		}
 		cfg.Changes, cfg.Observe, cfg.MaxJobs = e.changes, e.observe, e.jobs.Pool.MaxJobs
+		cfg.Closed, cfg.Close, cfg.Call = e.closed, e.closeRun, e.jobs.Pool.Call
 		if r.policy.RetryFailed {
 			cfg.Began = e.retries
 		}
