@@ -2,6 +2,7 @@ package jobpool
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"math"
@@ -189,31 +190,95 @@ func (c *pilotChaos) report(took time.Duration, calls int) {
 		c.Fatal(err)
 	}
 	starts := bytes.Count(ran, []byte("\n"))
-	slices.Sort(pause)
-	median := math.NaN()
-	if len(pause) > 0 {
-		median = pause[len(pause)/2]
-	}
+	gap := gaps(records)
 	fmt.Printf("%d tasks of %.0f s in all (as measured: %.0f s) in %.0f s, %d jobs submitted, %d did work, killed %v, %d schedulers\n"+
 		"%d starts, so %d were repeated; orderly hand-overs: %d, from the end of one scheduler to the begin of the next %.2f s (median)\n"+
+		"no task ran at a hand-over, though a job went on: %.2f s (median of %d), at most %.2f s\n"+
 		"requests to slurmctld: %d, %.1f a minute, %.3f a task (with those of the test)\n",
 		c.tasks, c.work, lived, took.Seconds(), c.submitted(), len(used), c.killed, schedulers,
-		starts, starts-c.tasks, len(pause), median, calls, float64(calls)/took.Minutes(), float64(calls)/float64(c.tasks))
+		starts, starts-c.tasks, len(pause), median(pause), median(gap), len(gap), slices.Max(append(gap, 0)), calls, float64(calls)/took.Minutes(), float64(calls)/float64(c.tasks))
 	c.runsExplained()
 	// A job that is killed loses what is left of its time.
 	most := int(math.Ceil(lived/(jobSlots*wallTime))) + maxJobs + c.killed["job"] + c.killed["pilot"]
-	// Each job loses a tenth of its time at its end, and some seconds at its begin.
-	if most += int(took.Minutes()); c.submitted() > most {
+	if c.submitted() > most {
 		c.Errorf("%d jobs were submitted, more than %d", c.submitted(), most)
-	}
-	if *chaosTime < thorough {
-		return
-	}
-	if c.tasks < 5000 || len(used) < 6 || min(c.killed["job"], c.killed["pilot"], c.killed["scheduler"]) < 3 {
-		c.Errorf("%d tasks in %d jobs, killed %v: that is too little", c.tasks, len(used), c.killed)
 	}
 	// By time and jobs, not by tasks.
 	if bound := 120*took.Minutes() + 60*float64(c.submitted()); float64(calls) > bound {
 		c.Errorf("%d requests to slurmctld, more than %.0f", calls, bound)
+	}
+	if *chaosTime < thorough {
+		return
+	}
+	if len(pause) < 2 || median(pause) >= 2 || len(gap) > 0 && median(gap) >= 2 {
+		c.Errorf("hand-overs took %.2f s, and no task ran for %.2f s", pause, gap)
+	}
+	if c.tasks < 5000 || len(used) < 6 || min(c.killed["job"], c.killed["pilot"], c.killed["scheduler"]) < 3 {
+		c.Errorf("%d tasks in %d jobs, killed %v: that is too little", c.tasks, len(used), c.killed)
+	}
+}
+
+// median is NaN of nothing.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
+
+// span is a time in which a task ran, in seconds since 1970.
+type span struct{ begin, end float64 }
+
+// gaps returns, for each orderly hand-over during which a job went on, the longest time in which no
+// task ran, in seconds.
+func gaps(records []record) (out []float64) {
+	ran := map[string][]span{} // by node
+	for _, r := range records {
+		if (r.Kind == "end" || r.Kind == "try") && r.Start > 0 {
+			ran[r.Node] = append(ran[r.Node], span{r.Start, r.Start + r.Seconds})
+		}
+	}
+	stopped := 0.0
+	for _, r := range records {
+		switch {
+		case r.Kind == "stop":
+			stopped = r.Time
+		case r.Kind == "begin" && stopped > 0:
+			var all []span
+			for _, spans := range ran {
+				before := slices.ContainsFunc(spans, func(s span) bool { return s.begin < stopped })
+				if before && slices.ContainsFunc(spans, func(s span) bool { return s.end > r.Time }) {
+					all = append(all, spans...)
+				}
+			}
+			if len(all) > 0 {
+				out = append(out, idle(all, stopped-1, r.Time+5))
+			}
+			stopped = 0
+		}
+	}
+	return out
+}
+
+// idle is the longest time between from and to that no span covers.
+func idle(spans []span, from, to float64) (longest float64) {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	covered := from
+	for _, s := range spans {
+		if s.begin >= to {
+			break
+		}
+		longest = max(longest, s.begin-covered)
+		covered = max(covered, s.end)
+	}
+	return max(longest, to-covered)
+}
+
+func TestIdle(t *testing.T) {
+	spans := []span{{10, 20}, {0, 3}, {2, 8}, {12, 15}, {30, 40}}
+	for _, tt := range []struct{ from, to, want float64 }{{0, 20, 2}, {0, 30, 10}, {0, 25, 5}, {4, 7, 0}, {35, 50, 10}, {50, 60, 10}} {
+		if got := idle(spans, tt.from, tt.to); got != tt.want {
+			t.Errorf("between %v and %v: %v, want %v", tt.from, tt.to, got, tt.want)
+		}
 	}
 }
