@@ -441,3 +441,35 @@ func TestPilotsRefuse(t *testing.T) {
 		}
 	}
 }
+
+// A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
+func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
+	p := newPool(t)
+	temp := filepath.Join(p.dir, "temp")
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "TMPDIR="+temp)
+	c := p.command("--run", "run", "--alloc-sbatch=-n1")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inputs := func() []string {
+		names, _ := filepath.Glob(filepath.Join(p.dir, "temp/.input*"))
+		more, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/.input*"))
+		return append(names, more...)
+	}
+	await(p, "the input is stored", func() bool { return len(inputs()) > 0 })
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if _, err := os.Stat(filepath.Join(p.dir, "run")); err == nil || c.ProcessState.ExitCode() != 130 || len(inputs()) > 0 {
+		t.Errorf("status %v, left %q, the run directory: %v", c.ProcessState, inputs(), err)
+	}
+}

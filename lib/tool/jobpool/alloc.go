@@ -2,6 +2,7 @@ package jobpool
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -309,7 +310,7 @@ func takeInput(
 		if w.kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
 			return nil, err
 		}
-		if _, err := io.Copy(w.kept, c.App.Reader); err != nil {
+		if err := copyInput(c.Context, w.kept, c.App.Reader); err != nil {
 			return nil, err
 		}
 		if _, err := w.kept.Seek(0, io.SeekStart); err != nil {
@@ -329,6 +330,22 @@ func takeInput(
 		return nil, fault.Errorf(fault.Usage, "the input has no tasks")
 	}
 	return w, nil
+}
+
+// copyInput copies an input until its end, or until the context ends: an input may be a terminal, or
+// never end.
+func copyInput(ctx context.Context, to io.Writer, from io.Reader) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(to, from)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // work are the tasks of an input.
