@@ -62,6 +62,7 @@ func TestHeadEndsOverSlurm(t *testing.T) {
 		{name: "terminated pilot", jobs: 2, end: func(p *pool, head string) { p.slurm("scancel", "--batch", "--signal=TERM", head) }},
 		{name: "killed pilot", jobs: 2, end: func(p *pool, _ string) { _ = syscall.Kill(p.pilotOf(p.processes("--elastic")[0]), syscall.SIGKILL) }},
 		{name: "cancelled only job", jobs: 1, end: func(p *pool, head string) { p.slurm("scancel", head) }, stops: true},
+		{name: "cancelled jobs", jobs: 2, end: func(p *pool, _ string) { p.slurm("scancel", p.jobs()...) }, stops: true},
 		{name: "terminated only pilot", jobs: 1, end: func(p *pool, head string) { p.slurm("scancel", "--batch", "--signal=TERM", head) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,10 +73,13 @@ func TestHeadEndsOverSlurm(t *testing.T) {
 				t.Fatalf("status %d: %s", status, stderr)
 			}
 			await(p, "all tasks run", func() bool { return p.ran() == tasks })
-			head := p.head()
+			head, before := p.head(), p.jobs()
 			tt.end(p, head)
 			await(p, "the job ends", func() bool { return !slices.Contains(p.jobs(), head) })
+			ended := []string{head}
 			if tt.stops {
+				ended = before
+				await(p, "all jobs end", func() bool { return len(p.jobsIn("RUNNING,COMPLETING")) == 0 })
 				if ids := p.jobs(); len(ids) > 0 || p.over() >= 0 {
 					t.Errorf("the jobs %v were submitted in the place of one that was cancelled, status %d", ids, p.over())
 				}
@@ -91,10 +95,14 @@ func TestHeadEndsOverSlurm(t *testing.T) {
 			}
 			p.endsOnce(tasks)
 			ran, _ := os.ReadFile(filepath.Join(p.dir, "ran"))
-			ended, _ := os.ReadFile(filepath.Join(p.dir, "in."+head))
+			var again []string // what the jobs ran that were ended
+			for _, job := range ended {
+				text, _ := os.ReadFile(filepath.Join(p.dir, "in."+job))
+				again = append(again, strings.Fields(string(text))...)
+			}
 			for seq := 1; seq <= tasks; seq++ {
 				want := 1
-				if slices.Contains(strings.Fields(string(ended)), fmt.Sprint(seq)) {
+				if slices.Contains(again, fmt.Sprint(seq)) {
 					want = 2
 				}
 				if n := slices.DeleteFunc(strings.Fields(string(ran)), func(s string) bool { return s != fmt.Sprint(seq) }); len(n) != want {

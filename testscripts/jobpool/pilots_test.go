@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -212,6 +213,58 @@ func (p *pool) processes(text string) (pids []int) {
 	return pids
 }
 
+// Calls at the same time submit the jobs of one, no call replaces the tasks of another, and one that has
+// nothing to do submits nothing.
+func TestRepeatedCallsOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "2", "--linger", "2s")
+	input := strings.Repeat("echo $JOBPOOL_SEQ >>ran; [ $JOBPOOL_SEQ -lt 4 ] || [ -e ok ]\n", 4)
+	later := "--alloc-sbatch=--begin=now+1hour"
+	var calls sync.WaitGroup
+	for range 6 {
+		calls.Go(func() {
+			if status, _, stderr := p.run(strings.Repeat(input, 2), "--resume", later); status != 0 || !strings.Contains(stderr, "submitted") {
+				t.Errorf("status %d, %q", status, stderr)
+			}
+		})
+	}
+	calls.Wait()
+	ids := p.jobs()
+	if len(ids) != 2 {
+		t.Errorf("6 calls with --max-jobs 2 have submitted the jobs %q", ids)
+	}
+	if status, stdout, stderr := p.run(input); status != 2 || stdout != "" || !strings.Contains(stderr, "already contains a run") {
+		t.Errorf("other tasks while jobs are pending: status %d, %q, %q", status, stdout, stderr)
+	}
+	p.slurm("scancel", ids...)
+	await(p, "the jobs are cancelled", func() bool { return len(p.jobs()) == 0 })
+	if status, _, stderr := p.run(input); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	await(p, "the run is over", func() bool { return p.over() == 1 && len(p.jobs()) == 0 })
+	for _, c := range []struct {
+		input  string
+		status int
+		want   string
+	}{
+		{input, 0, "have ended: 3 succeeded, 1 failed\njobpool: hint: --retry-failed runs those that failed again\n"},
+		{"true\n" + input, 2, `jobpool: task 1 is now "true", which is not what was run as task 1`},
+	} {
+		if status, stdout, stderr := p.run(c.input, "--resume"); status != c.status || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("again: status %d, %q, %q, want %d, %q", status, stdout, stderr, c.status, c.want)
+		}
+	}
+	p.touch("ok")
+	if status, stdout, stderr := p.run(input, "--retry-failed"); status != 0 || len(strings.Fields(stdout)) != 1 {
+		t.Errorf("the failed task: status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "the failed task has run again", func() bool { return p.over() == 0 })
+	if n := p.ran(); n != 5 {
+		t.Errorf("%d tasks were started, want 5", n)
+	}
+	await(p, "the jobs end", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}
+
 // The scheduler may be where the pool is called: the jobs are nodes and nothing else.
 func TestPilotsHereOverSlurm(t *testing.T) {
 	p := pilots(t, "--alloc", "cpu(cores=2) & duration=10m", "--max-jobs", "2", "--scheduler", "here", "-k")
@@ -386,5 +439,37 @@ func TestPilotsRefuse(t *testing.T) {
 		if status != 2 || stdout != "" || !strings.HasPrefix(stderr, c.want) {
 			t.Errorf("%q: status %d, %q, %q, want %q", c.args, status, stdout, stderr, c.want)
 		}
+	}
+}
+
+// A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
+func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
+	p := newPool(t)
+	temp := filepath.Join(p.dir, "temp")
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "TMPDIR="+temp)
+	c := p.command("--run", "run", "--alloc-sbatch=-n1")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inputs := func() []string {
+		names, _ := filepath.Glob(filepath.Join(p.dir, "temp/.input*"))
+		more, _ := filepath.Glob(filepath.Join(p.dir, "run/pilots/.input*"))
+		return append(names, more...)
+	}
+	await(p, "the input is stored", func() bool { return len(inputs()) > 0 })
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if _, err := os.Stat(filepath.Join(p.dir, "run")); err == nil || c.ProcessState.ExitCode() != 130 || len(inputs()) > 0 {
+		t.Errorf("status %v, left %q, the run directory: %v", c.ProcessState, inputs(), err)
 	}
 }

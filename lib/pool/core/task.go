@@ -300,22 +300,16 @@ func (c *Core) done(w *Worker, d *wire.Done) {
 		c.endWide(a, w, r, out)
 		return
 	}
-	if c.mayBeStopped(d, r) {
-		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(endNotice), nil, nil})
+	if c.mayBeStopped(d) {
+		c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(wire.EndNotice), nil, nil})
 		return
 	}
 	c.settle(a.task, w, r, out)
 }
 
-// endNotice is how much later than the end of a task its cause, the end of the node or the job, may
-// become known.
-const endNotice = 1500 * time.Millisecond
-
-// mayBeStopped reports whether a task may have been ended because the job is being ended: Slurm
-// signals all processes at once, and tasks end sooner than the scheduler learns of it.
-func (c *Core) mayBeStopped(d *wire.Done, r *Result) bool {
-	killed := d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9
-	return r.What == wire.Failed && killed && (c.Batch || len(c.nodes) > 1)
+// mayBeStopped reports whether a task may have been ended because the job is being ended.
+func (c *Core) mayBeStopped(d *wire.Done) bool {
+	return d.Killed() && (c.Batch || len(c.nodes) > 1)
 }
 
 // checkUndecided settles such tasks.

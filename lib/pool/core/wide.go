@@ -158,7 +158,7 @@ func (c *Core) endWide(a *attempt, w *Worker, r *Result, out Output) {
 	c.sweep(a, func() {
 		if r.What == wire.Failed && c.phase < Stopping {
 			// It fails before it is known that one of its nodes is lost.
-			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(endNotice), a, others})
+			c.undecided = append(c.undecided, &undecided{pending{a.task, r, out}, w, c.now.Add(wire.EndNotice), a, others})
 			return
 		}
 		c.settleWide(a, others, r, out)

@@ -335,6 +335,16 @@ func (h *History) HashOf(t *pool.Task) uint64 {
 	return Hash(t)
 }
 
+// Same returns an error if another command was run as the task with that number.
+func (h *History) Same(t *pool.Task) error {
+	if e := h.Get(t.Seq); e.Hash == 0 || e.Hash == h.HashOf(t) {
+		return nil
+	}
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, Command(t), t.Seq),
+		"the list has changed: use --resume-by text, or --force-resume if the change is intended")
+}
+
 // unquoted returns a command without its quotes: GNU parallel and jobpool quote arguments
 // differently.
 func unquoted(command string) string {

@@ -114,6 +114,18 @@ func (j *Jobs) lock(ctx context.Context) (*lock.Lock, error) {
 	return held, nil
 }
 
+// Call lets one call at a time set up the pool of a run, until the lock is closed.
+func Call(ctx context.Context, run string) (*lock.Lock, error) {
+	if err := os.MkdirAll(path(run), 0o700); err != nil {
+		return nil, err
+	}
+	held, err := lock.Wait(ctx, path(run, "call.lock"))
+	if err != nil {
+		return nil, fault.Errorf(fault.Unavailable, "%s: %w", path(run, "call.lock"), err)
+	}
+	return held, nil
+}
+
 // Change changes what the jobs of a run may be from now on, also for the scheduler that runs now.
 func (j *Jobs) Change(ctx context.Context, change func(*Pool)) error {
 	held, err := j.lock(ctx)

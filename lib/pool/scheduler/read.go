@@ -158,10 +158,10 @@ func (s *scheduler) pastOf(t *pool.Task) (core.Past, error) {
 	}
 	e := s.History.Get(t.Seq)
 	t.Attempt = e.Attempt
-	if e.Hash != 0 && e.Hash != hash && !s.ForceResume {
-		return core.Past{}, fault.Hint(
-			fault.Errorf(fault.Usage, "task %d is now %.200q, which is not what was run as task %d", t.Seq, journal.Command(t), t.Seq),
-			"the list has changed: use --resume-by text, or --force-resume if the change is intended")
+	if !s.ForceResume {
+		if err := s.History.Same(t); err != nil {
+			return core.Past{}, err
+		}
 	}
 	past := core.Past{State: pastStates[e.State], Worker: e.Worker, Seconds: e.Seconds(), Variant: s.History.Variant(t.Seq)}
 	if !s.Elastic { // else the jobs of schedulers may end at any time

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -396,6 +397,16 @@ type Done struct {
 	// Lost says why not all of its output could be kept.
 	Lost Text `json:"z,omitempty"`
 }
+
+// Killed reports whether the command may have been ended because its job or node is being ended: Slurm
+// signals all processes at once, and tasks end sooner than it becomes known that this is the cause.
+func (d *Done) Killed() bool {
+	return d.What == "" && (d.Signal == 15 || d.Signal == 9 || d.Exit == 128+15 || d.Exit == 128+9)
+}
+
+// EndNotice is how much later than the end of a task its cause, the end of the node or the job, may
+// become known.
+const EndNotice = 1500 * time.Millisecond
 
 // Start tells that a task runs.
 type Start struct {

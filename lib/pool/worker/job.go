@@ -38,6 +38,8 @@ type job struct {
 	stdin    *os.File
 	fulls    int64 // see logs, when it began
 	memory   confined
+	done     *wire.Done // how it has ended, if that is not yet to be reported
+	doubt    time.Time  // until when its cause may become known
 }
 
 // patience is how long a start is tried again while the system lacks resources for another process or
@@ -416,7 +418,6 @@ func (w *worker) patient(j *job) bool {
 // end reports the end of a task and starts the next one on its slot.
 func (w *worker) end(j *job, d *wire.Done) {
 	now := clock.Now()
-	delete(w.jobs, j.run.Key)
 	if j.stdin != nil {
 		j.stdin.Close()
 	}
@@ -425,6 +426,23 @@ func (w *worker) end(j *job, d *wire.Done) {
 	}
 	w.memoryEnd(j, d)
 	d.Key, d.Start, d.Seconds = j.run.Key, seconds(j.began), now.Sub(j.began).Seconds()
+	j.pid, j.done = 0, d
+	if w.lost.Load() && w.spool != nil && j.why == "" && d.Killed() {
+		j.doubt = now.Add(wire.EndNotice) // no scheduler decides this
+		return
+	}
+	w.conclude(j)
+}
+
+// doubted reports whether the task has ended for a reason that was not clear, and now is.
+func (j *job) doubted(now time.Time) bool {
+	return j.done != nil && (j.why != "" || !now.Before(j.doubt))
+}
+
+// conclude reports how a task has ended.
+func (w *worker) conclude(j *job) {
+	d := j.done
+	delete(w.jobs, j.run.Key)
 	if j.why != "" {
 		d.What = j.why
 	}
@@ -496,6 +514,7 @@ func (w *worker) postpone(d time.Duration) {
 		if !j.killAt.IsZero() {
 			j.killAt = j.killAt.Add(d)
 		}
+		j.doubt = j.doubt.Add(d)
 	}
 }
 

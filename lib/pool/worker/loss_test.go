@@ -211,6 +211,52 @@ func TestFinishWithoutScheduler(t *testing.T) {
 	}
 }
 
+// Slurm ends all processes of a job at once. A task that has ended so before its worker knows of it was
+// stopped, and did not fail, though there is no scheduler that could tell.
+func TestJobEndsWithoutScheduler(t *testing.T) {
+	for _, job := range []bool{true, false} {
+		run := t.TempDir()
+		s := open(t, func(_ *Options, setup *wire.Setup) { setup.Run, setup.Finish = wire.Text(run), true })
+		s.run(task(1, "exec sleep 1000"))
+		s.run(task(2, "exec sleep 1000"))
+		s.run(task(3, "read line < go; exit 3"))
+		fifo := filepath.Join(s.dir, "go")
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pid := s.runs(1)
+		s.runs(2)
+		s.runs(3)
+		s.send(&wire.Message{Leave: true})
+		s.next("the answer to leave", func(m *wire.Message) bool { return m.Left })
+		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		write(t, fifo, "on\n")
+		until(t, "a task fails", func() bool { lines, _ := readSpool(t, run); return len(lines) >= 3 })
+		want := "signal 15"
+		if job {
+			want = "stopped signal 15"
+		} else {
+			until(t, "a killed task fails", func() bool { lines, _ := readSpool(t, run); return len(lines) >= 4 })
+		}
+		s.signals <- syscall.SIGTERM
+		s.next("a signal", func(m *wire.Message) bool { return m.Signal == "TERM" })
+		s.lose()
+		s.rest()
+		ends := map[int64]string{}
+		lines, _ := readSpool(t, run)
+		for _, l := range lines {
+			if l.Done != nil {
+				ends[l.Done.Seq] = s.ended(l.Done)
+			}
+		}
+		if ends[1] != want || ends[2] != "stopped signal 15" || ends[3] != "exit 3" {
+			t.Errorf("with the end of the job %v: %v", job, ends)
+		}
+	}
+}
+
 // A spool that was not needed is removed.
 func TestSpoolIsRemoved(t *testing.T) {
 	run := t.TempDir()

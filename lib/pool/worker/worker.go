@@ -78,6 +78,7 @@ type worker struct {
 	node    prepared
 	lost    atomic.Bool // the scheduler is gone
 	ending  bool        // nothing new starts
+	ended   bool        // by SIGTERM, as by the end of the job
 	bye     bool        // the run has ended
 	strange bool        // there are orphans of unknown tasks
 	null    *os.File
@@ -389,11 +390,11 @@ func (w *worker) signal(s os.Signal) {
 	case syscall.SIGUSR1:
 		w.out.Send(&wire.Message{Signal: "USR1"})
 	case syscall.SIGTERM:
-		if w.ending {
+		if w.ended {
 			return
 		}
 		w.out.Send(&wire.Message{Signal: "TERM"})
-		w.ending = true
+		w.ending, w.ended = true, true
 		w.giveBack()
 		w.stopAll(wire.Stopped, false)
 	}
@@ -447,6 +448,9 @@ func (w *worker) tick(now time.Time) {
 		w.probed = now
 	}
 	for _, j := range w.jobs {
+		if j.doubted(now) {
+			w.conclude(j)
+		}
 		if j.pid == 0 {
 			continue
 		}

@@ -2,6 +2,7 @@ package jobpool
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +116,8 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if journal.Held(run) {
 		return false, refill(c, run, p)
 	}
-	if _, err := past(run, c.String("joblog"), c.Bool("resume") || c.Bool("retry-failed"), false); err != nil {
+	history, err := past(run, c.String("joblog"), resumes(c, &policy), false)
+	if err != nil {
 		return false, err
 	}
 	found, err := allocation(c)
@@ -123,12 +125,6 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 		return false, err
 	}
 	p.Options = append(found, given...)
-	if before, err := pilot.Load(run); err == nil {
-		p.ID = before.ID
-	} else {
-		p.ID = uuid.NewString()[:13]
-	}
-	p.Call = uuid.NewString()[:13]
 	p.Args, p.Stdin = withoutAlloc(os.Args[1:]), in.stdin
 	if !c.IsSet("output") && !c.IsSet("results") && !p.Here {
 		p.Args = schedulerArgs(p.Args, "--output", "files")
@@ -136,10 +132,47 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if p.Dir, err = os.Getwd(); err != nil {
 		return false, err
 	}
-	tasks, err := takeInput(c, run, in, base, &policy)
+	tasks, err := takeInput(c, run, in, base, &policy, history)
 	if err != nil {
 		_ = os.Remove(filepath.Join(run, pilot.Dir)) // if it is empty, as that of a new run
 		_ = os.Remove(run)
+		return false, err
+	}
+	defer tasks.forget()
+	return submit(c, run, p, tasks, resumes(c, &policy), size)
+}
+
+// resumes reports whether a run may continue.
+func resumes(c *cli.Context, p *scheduler.Policy) bool {
+	return c.Bool("resume") || p.RetryFailed || p.ResumeByText || p.ForceResume
+}
+
+// submit sets up a pool and submits its first jobs. It reports whether the scheduler is to run here.
+func submit(c *cli.Context, run string, p *pilot.Pool, tasks *work, resume bool, size slots) (here bool, err error) {
+	call, err := pilot.Call(c.Context, run)
+	if err != nil {
+		return false, err
+	}
+	defer call.Close()
+	if journal.Held(run) {
+		return false, refill(c, run, p)
+	}
+	before, err := pilot.Load(run)
+	p.ID, p.Call = uuid.NewString()[:13], uuid.NewString()[:13]
+	if err == nil {
+		p.ID = before.ID
+	}
+	jobs := jobsOf(run, p)
+	if err == nil && !resume {
+		if have, err := jobs.List(c.Context); err != nil || len(have) > 0 {
+			return false, cmp.Or(err, hasRun(run))
+		}
+	}
+	if _, over := pilot.Over(run); over && tasks.left() == 0 && !p.Here {
+		tasks.tell(c, run)
+		return false, nil
+	}
+	if err := tasks.keep(c, run); err != nil {
 		return false, err
 	}
 	if err := pilot.Save(run, p); err != nil {
@@ -154,9 +187,15 @@ func allocate(c *cli.Context, serve bool) (here bool, err error) {
 	if err := pilot.Reopen(run, c.Bool("retry-failed") && !p.Here); err != nil {
 		return false, err
 	}
-	jobs := jobsOf(run, p)
-	filled := tasks.demand.Jobs(sizeOf(p.Options, size))
-	ids, err := jobs.Fill(c.Context, jobs.UpTo(max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))))
+	filled, present := tasks.demand.Jobs(sizeOf(p.Options, size)), 0
+	want := max(1, pilot.Wanted(pilot.Backlog{Waiting: tasks.ready, Jobs: filled}))
+	ids, err := jobs.Fill(c.Context, func(have []pilot.Job) int {
+		present = len(have)
+		return jobs.UpTo(want)(have)
+	})
+	if err == nil && len(ids) == 0 && !c.Bool("quiet") {
+		fmt.Fprintf(c.App.ErrWriter, "jobpool: no more jobs are submitted: the run in %s has %d, pending or running\n", run, present)
+	}
 	if err := told(c, run, ids, err); err != nil || !p.Here {
 		return false, err
 	}
@@ -261,67 +300,143 @@ func sbatchArgs(texts []string) (args []string, err error) {
 	return args, nil
 }
 
-// takeInput counts the tasks and, if they come from standard input, keeps it where the
-// schedulers find it. The input of a run that continues is replaced only when it is good.
-func takeInput(c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy) (tasks work, err error) {
-	var kept *renameio.PendingFile
+// takeInput counts the tasks and, if they come from standard input, stores it for [work.keep].
+func takeInput(
+	c *cli.Context, run string, in *taskInput, base pool.Spec, policy *scheduler.Policy, history *journal.History,
+) (tasks *work, err error) {
+	w := &work{demand: pool.Demand{}}
+	defer func() {
+		if err != nil {
+			w.forget()
+		}
+	}()
 	if in.stdin {
 		if err := os.MkdirAll(filepath.Dir(pilot.Input(run)), 0o700); err != nil {
-			return tasks, err
+			return nil, err
 		}
-		if kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
-			return tasks, err
+		if w.kept, err = renameio.NewPendingFile(pilot.Input(run), renameio.WithPermissions(0o600)); err != nil {
+			return nil, err
 		}
-		defer func() { _ = kept.Cleanup() }()
-		if _, err := io.Copy(kept, c.App.Reader); err != nil {
-			return tasks, err
+		if err := copyInput(c.Context, w.kept, c.App.Reader); err != nil {
+			return nil, err
 		}
-		if _, err := kept.Seek(0, io.SeekStart); err != nil {
-			return tasks, err
+		if _, err := w.kept.Seek(0, io.SeekStart); err != nil {
+			return nil, err
 		}
-		c.App.Reader = kept.File
+		c.App.Reader = w.kept.File
 	}
-	if tasks, err = countTasks(in, base, policy); err != nil {
-		return tasks, err
+	always := c.String("shell") != "" && c.String("shell") != "none"
+	source, err := in.open(base, &place{elastic: true}, always, policy)
+	if err != nil {
+		return nil, err
 	}
-	if tasks.all == 0 {
-		return tasks, fault.Errorf(fault.Usage, "the input has no tasks")
+	if err := w.count(input.Grow(source, filepath.Join(run, journal.Added), base, always), policy, history); err != nil {
+		return nil, err
 	}
-	if in.stdin {
-		if err := kept.CloseAtomicallyReplace(); err != nil {
-			return tasks, err
-		}
-		c.App.Reader, err = os.Open(pilot.Input(run))
+	if w.all == 0 {
+		return nil, fault.Errorf(fault.Usage, "the input has no tasks")
 	}
-	return tasks, err
+	return w, nil
+}
+
+// copyInput copies an input until its end, or until the context ends: an input may be a terminal, or
+// never end.
+func copyInput(ctx context.Context, to io.Writer, from io.Reader) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(to, from)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // work are the tasks of an input.
 type work struct {
-	all, ready int         // ready: they wait for no others
-	demand     pool.Demand // of those that are ready
+	all, done, failed int                   // done: they have succeeded
+	ready             int                   // that are to run and wait for no others
+	demand            pool.Demand           // of those that are ready
+	kept              *renameio.PendingFile // the input, if it is standard input
 }
 
-// countTasks reads all of the input once, so that its errors are reported before a job
-// is submitted.
-func countTasks(in *taskInput, base pool.Spec, policy *scheduler.Policy) (work, error) {
-	w := work{demand: pool.Demand{}}
-	source, err := in.open(base, &place{elastic: true}, in.c.String("shell") != "" && in.c.String("shell") != "none", policy)
-	if err != nil {
-		return w, err
+// left is how many are to run.
+func (w *work) left() int { return w.all - w.done - w.failed }
+
+// keep puts the input where the schedulers find it. That of a run that continues is replaced only when
+// it is good.
+func (w *work) keep(c *cli.Context, run string) (err error) {
+	if w.kept == nil {
+		return nil
 	}
+	if err := w.kept.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	c.App.Reader, err = os.Open(pilot.Input(run))
+	return err
+}
+
+// forget removes what was not kept.
+func (w *work) forget() {
+	if w.kept != nil {
+		_ = w.kept.Cleanup()
+	}
+}
+
+// tell reports that all tasks have ended.
+func (w *work) tell(c *cli.Context, run string) {
+	if c.Bool("quiet") {
+		return
+	}
+	fmt.Fprintf(c.App.ErrWriter, "jobpool: all tasks of the run in %s have ended: %d succeeded, %d failed\n", run, w.done, w.failed)
+	if w.failed > 0 {
+		fmt.Fprintln(c.App.ErrWriter, "jobpool: hint: --retry-failed runs those that failed again")
+	}
+}
+
+// count reads all of the input once, so that its errors are reported before a job is submitted.
+func (w *work) count(source input.Tasks, policy *scheduler.Policy, history *journal.History) error {
 	for {
 		t, err := source.Next()
 		var one *input.BadTask
 		switch {
 		case errors.Is(err, io.EOF):
-			return w, nil
-		case err != nil && !errors.As(err, &one):
-			return w, fault.Wrap(fault.Usage, err)
+			return nil
+		case errors.As(err, &one):
+			w.all++
+			continue
+		case err != nil:
+			return fault.Wrap(fault.Usage, err)
 		}
-		if w.all++; err == nil && (t.Extra == nil || len(t.Extra.After) == 0) {
+		w.all++
+		state, err := stateOf(t, policy, history)
+		switch {
+		case err != nil:
+			return err
+		case state == journal.OK:
+			w.done++
+		case state == journal.Ended && !policy.RetryFailed:
+			w.failed++
+		case t.Extra == nil || len(t.Extra.After) == 0:
 			w.ready++
 			w.demand.Add(t.Spec, 1)
 		}
 	}
+}
+
+// stateOf returns what earlier runs did with a task.
+func stateOf(t *pool.Task, policy *scheduler.Policy, history *journal.History) (journal.State, error) {
+	if policy.ResumeByText {
+		seq, _ := history.Take(history.HashOf(t))
+		return history.Get(seq).State, nil // 0 if it is not known, which no task has
+	}
+	if !policy.ForceResume {
+		if err := history.Same(t); err != nil {
+			return journal.Unknown, err
+		}
+	}
+	return history.Get(t.Seq).State, nil
 }

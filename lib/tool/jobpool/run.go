@@ -213,14 +213,13 @@ func (r *runner) run(ctx context.Context, source input.Tasks) (err error) {
 	if err != nil {
 		return err
 	}
-	resume := r.c.Bool("resume") || r.policy.RetryFailed || r.policy.ResumeByText || r.policy.ForceResume
 	joblog := r.c.String("joblog")
 	j, err := journal.Create(dir, joblog)
 	if err != nil {
 		return hintRun(err)
 	}
 	defer j.Close()
-	history, err := past(dir, joblog, resume, r.policy.Serve)
+	history, err := past(dir, joblog, resumes(r.c, &r.policy), r.policy.Serve)
 	if err != nil {
 		return err
 	}

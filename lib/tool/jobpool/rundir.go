@@ -136,9 +136,7 @@ func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
 	}
 	switch {
 	case h.Sessions > 0 && !resume && !serve:
-		return nil, fault.Hint(
-			fault.Errorf(fault.Usage, "run directory %q already contains a run", dir),
-			"resume it with --resume, or choose another with --run")
+		return nil, hasRun(dir)
 	case h.Sessions == 0 && joblog != "":
 		st, err := os.Stat(joblog)
 		if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
@@ -152,6 +150,12 @@ func past(dir, joblog string, resume, serve bool) (*journal.History, error) {
 		return journal.LoadJoblog(joblog)
 	}
 	return h, nil
+}
+
+func hasRun(dir string) error {
+	return fault.Hint(
+		fault.Errorf(fault.Usage, "run directory %q already contains a run", dir),
+		"resume it with --resume, or choose another with --run")
 }
 
 // remember lets "last" name a run directory of its own making.
