@@ -89,9 +89,16 @@ func (n *Node) away() bool { return (n.released || n.dropped) && n.Worker == nil
 // removeNodes removes nodes once what runs there has ended. Now: it is ended.
 func (c *Core) removeNodes(e *RemoveNodes) {
 	for _, n := range c.nodes {
-		if slices.Contains(e.Names, n.Spec.Name) && !n.released {
+		if !slices.Contains(e.Names, n.Spec.Name) {
+			continue
+		}
+		switch w := n.Worker; {
+		case !n.released:
 			e.Count++
 			c.removeNode(n, e.Now)
+		case e.Now && w != nil && w.connected(): // now it is to be at once
+			e.Count++
+			c.end(w, false)
 		}
 	}
 }

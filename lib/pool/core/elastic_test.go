@@ -73,6 +73,29 @@ func TestNodesComeAndGo(t *testing.T) {
 	}
 }
 
+// A node that is to be removed when its tasks have ended can still be removed at once.
+func TestNodeIsRemovedAtOnceAfterAll(t *testing.T) {
+	w := newWorld(Config{Policy: Policy{Elastic: true, LostRetries: 3}}, []pool.Need{{CPUs: 1}})
+	w.readMore()
+	w.add("a", 1, 0, false)
+	a := w.at("a")
+	w.deliver(a) // its task
+	w.handle(&RemoveNodes{Names: []string{"a"}})
+	for range 2 {
+		e := &RemoveNodes{Names: []string{"a"}, Now: true}
+		if w.handle(e); e.Count != 1 {
+			t.Errorf("%d nodes were removed", e.Count)
+		}
+	}
+	if _, kills := a.given(); kills == 0 {
+		t.Error("its task runs on")
+	}
+	w.add("b", 1, 0, false)
+	if !w.finish() {
+		t.Error(w.broken)
+	}
+}
+
 // The jobs that waiting tasks justify follow from all that they need, and not from tasks that wait for others.
 func TestJobsThatTasksFill(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -50,8 +50,9 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	none := fault.Errorf(fault.Unavailable, "no task of the run in %q has ended on a node", dir)
 	if end <= begin {
-		return nil, fault.Errorf(fault.Unavailable, "the run in %q has no task that has ended", dir)
+		return nil, none
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -75,6 +76,9 @@ func ReadUsage(dir string, intervals int) (*Usage, error) {
 			n.Mean[k] += max(0, min(to, b)-max(from, a)) / part
 		}
 	})
+	if err == nil && len(u.Nodes) == 0 {
+		return nil, none
+	}
 	return u, err
 }
 

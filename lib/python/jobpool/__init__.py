@@ -13,6 +13,7 @@ go through files in the run directory, which all nodes must see. Commands are ru
 existing one, given by Pool(run=DIRECTORY).
 """
 
+import atexit
 import base64
 import concurrent.futures
 import itertools
@@ -104,6 +105,19 @@ def _program():
     return found
 
 
+# The pool ends the connection of a program that sends a longer request, and with it all others of
+# the program.
+_MOST = 8 << 20
+
+
+def _line(request):
+    """A request as it is sent; an error if it cannot be."""
+    line = json.dumps(request).encode("utf-8") + b"\n"
+    if len(line) > _MOST:
+        raise PoolError("the task has %d bytes, at most %d can be sent: put what it reads into a file" % (len(line), _MOST))
+    return line
+
+
 class _Future(concurrent.futures.Future):
     """A future that ends its task when it is cancelled."""
 
@@ -151,6 +165,7 @@ class Pool(concurrent.futures.Executor):
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._closing = False
+        self._pid = os.getpid()
         self._tags = itertools.count(1)
         self._waiting = {}  # tag: function of an answer
         self._error = None
@@ -168,6 +183,7 @@ class Pool(concurrent.futures.Executor):
         except BaseException:
             self._end()
             raise
+        atexit.register(self.shutdown)  # as other executors, which let their tasks end
 
     def _connect(self, deadline):
         while True:
@@ -175,7 +191,7 @@ class Pool(concurrent.futures.Executor):
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             why = ""
             try:
-                self._write({"op": "list", "tag": "hello"})
+                self._write(_line({"op": "list", "tag": "hello"}))
                 if self._bridge.stdout.readline():
                     break
             except OSError:
@@ -189,25 +205,28 @@ class Pool(concurrent.futures.Executor):
         for name, work in (("answers", self._read), ("complaints", self._complain)):
             threading.Thread(target=work, name="jobpool " + name, daemon=True).start()
 
-    def _write(self, request):
+    def _write(self, line):
         with self._lock:
-            self._bridge.stdin.write(json.dumps(request).encode("utf-8") + b"\n")
+            self._bridge.stdin.write(line)
             self._bridge.stdin.flush()
 
     def _send(self, request, done=None):
         """Sends a request; done gets its answer, or None if there is none."""
         with self._lock:
+            if os.getpid() != self._pid:
+                raise PoolError("the pool is that of process %d, from which this one was forked" % self._pid)
             if self._closing and request["op"] == "run":
                 raise PoolError("the pool is shut down")
             if self._error:
                 raise PoolError(self._error)
+            tag = str(next(self._tags))
+            line = _line(dict(request, tag=tag) if done else request)
             if done:
-                request["tag"] = str(next(self._tags))
-                self._waiting[request["tag"]] = done
+                self._waiting[tag] = done
             try:
-                self._write(request)
+                self._write(line)
             except OSError:
-                self._waiting.pop(request.get("tag"), None)
+                self._waiting.pop(tag, None)
                 raise PoolError("the pool has ended")
 
     def _read(self):
@@ -252,21 +271,31 @@ class Pool(concurrent.futures.Executor):
 
         return self._task(task, finish)
 
-    def _task(self, task, finish):
+    def _task(self, task, finish, clean=lambda: None):
+        """Sends a task. When it has ended, finish makes the value of its Result; then clean is called."""
         future = _Future()
         future._pool = self
 
+        def value(answer):
+            if answer is None:
+                raise PoolError(self._error or "the pool has ended")
+            if answer.get("error"):
+                raise PoolError(answer["error"])
+            return finish(Result(answer["result"]))
+
         def ended(answer):
-            if not future.set_running_or_notify_cancel():
-                return
+            wanted = future.set_running_or_notify_cancel()
             try:
-                if answer is None:
-                    raise PoolError(self._error or "the pool has ended")
-                if answer.get("error"):
-                    raise PoolError(answer["error"])
-                future.set_result(finish(Result(answer["result"])))
+                try:
+                    result = value(answer) if wanted else None
+                finally:
+                    if answer is not None:  # otherwise it may still run, or be about to
+                        clean()
             except BaseException as e:
                 future.set_exception(e)
+            else:
+                if wanted:
+                    future.set_result(result)
 
         def taken(answer):
             if answer is None or answer.get("error"):
@@ -314,8 +343,6 @@ class Pool(concurrent.futures.Executor):
                     value, error, trace = pickle.load(f)
             except OSError:
                 raise TaskFailed(result)
-            finally:
-                _remove(name, name + ".out")
             if error is not None:
                 error.__cause__ = RuntimeError("\n" + trace)  # where it was raised
                 raise error
@@ -325,7 +352,7 @@ class Pool(concurrent.futures.Executor):
         task = dict(needs, argv=[sys.executable, call, name], capture=True)
         task.setdefault("cwd", os.getcwd())
         try:
-            return self._task(task, finish)
+            return self._task(task, finish, lambda: _remove(name, name + ".out"))
         except BaseException:
             _remove(name)
             raise
@@ -335,6 +362,8 @@ class Pool(concurrent.futures.Executor):
 
         With cancel_futures, tasks are ended. Without wait, that goes on in the background.
         """
+        if os.getpid() != self._pid:
+            return  # a fork must not end the pool of its parent, and has none of its threads
         with self._lock:
             if self._closing:
                 return
@@ -350,10 +379,11 @@ class Pool(concurrent.futures.Executor):
             threading.Thread(target=self._finish, name="jobpool shutdown").start()
 
     def _finish(self):
+        atexit.unregister(self.shutdown)
         with self._lock:
             while self._waiting and not self._error:
                 self._changed.wait()
-            for last in [lambda: self._write({"op": "drain"})] * bool(self._server) + [self._bridge.stdin.close]:
+            for last in [lambda: self._write(_line({"op": "drain"}))] * bool(self._server) + [self._bridge.stdin.close]:
                 try:
                     last()
                 except OSError:

@@ -38,6 +38,7 @@ type elastic struct {
 	pending map[string]bool      // jobs that were submitted here and have not come
 	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
 	failed  int                  // jobs in a row that have ended and never came
+	unfit   map[string]bool      // jobs all of whose nodes were quarantined
 }
 
 func newElastic(run string, r *runner) (*elastic, error) {
@@ -55,6 +56,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		run: run, runner: r, closed: closed, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
 		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
+		unfit: map[string]bool{},
 	}, nil
 }
 
@@ -165,7 +167,45 @@ func (e *elastic) follow(ctx context.Context) {
 	}
 }
 
-// lingered lets jobs end that have had nothing to do for long enough.
+// serves reports whether a node gets tasks, now or when it is reached.
+func serves(n *core.NodeStatus) bool { return n.State != "released" && n.State != "quarantined" }
+
+// useless reports whether no node of a job serves: all were removed or quarantined. Unfit: not all of
+// them were removed.
+func (e *elastic) useless(job string) (useless, unfit bool) {
+	there, all := 0, 1
+	for _, s := range e.status.Nodes {
+		n, ok := e.nodes[s.Name]
+		if !ok || n.Job != job {
+			continue
+		}
+		if serves(&s) {
+			return false, false
+		}
+		unfit = unfit || s.State == "quarantined"
+		there++
+		all = max(all, n.Nodes)
+	}
+	return there >= all, unfit && there >= all
+}
+
+// most is how many jobs there may be that do not end soon. A job that is useless is replaced. Where one
+// after the other is unfit, another one would hardly be better.
+func (e *elastic) most() int {
+	return max(0, e.jobs.Pool.MaxJobs-max(0, len(e.unfit)-mostFailures))
+}
+
+// judge notes whether a job is unfit.
+func (e *elastic) judge(job string, unfit bool) {
+	if !unfit || e.unfit[job] {
+		return
+	}
+	if e.unfit[job] = true; len(e.unfit) == mostFailures+1 {
+		e.runner.console.message("the nodes of %d jobs were quarantined: fewer jobs are submitted", len(e.unfit))
+	}
+}
+
+// lingered lets jobs end that have had nothing to do for long enough, or get nothing.
 func (e *elastic) lingered(ctx context.Context) {
 	busy := map[string]bool{}
 	linger := e.jobs.Pool.Linger
@@ -174,7 +214,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		linger, waits = 0, e.status.Orphaned > 0
 	}
 	for _, n := range e.status.Nodes {
-		waits := waits && n.State != "released" && !closed(&n, 0)
+		waits := waits && serves(&n) && !closed(&n, 0)
 		if p, ok := e.nodes[n.Name]; ok && (n.Running+n.Queued > 0 || n.State == "connecting" || waits) {
 			busy[p.Job] = true
 		}
@@ -185,6 +225,8 @@ func (e *elastic) lingered(ctx context.Context) {
 	}
 	now := clock.Now()
 	for job, names := range jobs {
+		useless, unfit := e.useless(job)
+		e.judge(job, unfit)
 		if busy[job] || job == e.own {
 			delete(e.idle, job)
 			continue
@@ -192,7 +234,7 @@ func (e *elastic) lingered(ctx context.Context) {
 		if e.idle[job].IsZero() {
 			e.idle[job] = now
 		}
-		if now.Sub(e.idle[job]).Seconds() >= linger {
+		if useless || now.Sub(e.idle[job]).Seconds() >= linger {
 			e.send(ctx, &core.RemoveNodes{Names: names})
 			if err := pilot.Dismiss(e.run, job); err != nil {
 				e.runner.console.message("job %s, which is idle, cannot be ended: %v", job, err)
@@ -207,7 +249,7 @@ func (e *elastic) due(now time.Time) bool {
 		return true
 	}
 	since := now.Sub(e.counted).Abs()
-	short := min(e.wanted(), e.jobs.Pool.MaxJobs) > len(e.present())
+	short := min(e.wanted(), e.most()) > len(e.present())
 	if !short {
 		e.short = false
 		return since >= recount
@@ -235,11 +277,11 @@ func (e *elastic) present() map[string]bool {
 	return e.lasts(jobs)
 }
 
-// lasts leaves out the jobs that are late.
+// lasts leaves out the jobs that are late or useless.
 func (e *elastic) lasts(jobs map[string]bool) map[string]bool {
 	out := map[string]bool{}
 	for job := range jobs {
-		if !e.late(job) {
+		if useless, _ := e.useless(job); !useless && !e.late(job) {
 			out[job] = true
 		}
 	}
@@ -286,9 +328,8 @@ func (e *elastic) fill(ctx context.Context) {
 		if e.failed >= mostFailures {
 			return 0
 		}
-		most := e.jobs.Pool.MaxJobs
-		n := min(e.wanted(), most) - len(e.lasts(e.listed))
-		return min(n, 2*most-len(jobs)) // jobs that are late still run
+		n := min(e.wanted(), e.most()) - len(e.lasts(e.listed))
+		return min(n, 2*e.jobs.Pool.MaxJobs-len(jobs)) // jobs that are late still run
 	})
 }
 

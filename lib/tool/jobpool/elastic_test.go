@@ -1,6 +1,7 @@
 package jobpool
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -92,7 +93,7 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		left, life time.Duration // of each job
 		late       bool          // no waiting task would end there
-		lost       bool          // the nodes do not answer
+		state      string        // of the nodes, if they are not up
 		waiting    int
 		others     int // jobs that wait or run besides
 		submitted  int // at first; never more later
@@ -103,7 +104,9 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 		"in the middle":             {left: 30 * time.Second, life: time.Minute, waiting: 1000, lists: 1},
 		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
 		"replaced before":           {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, others: 3, lists: 1},
-		"no answer":                 {left: 30 * time.Second, life: time.Minute, lost: true, waiting: 1000, lists: 8},
+		"no answer":                 {left: 30 * time.Second, life: time.Minute, state: "lost", waiting: 1000, lists: 8},
+		"removed":                   {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 3, lists: 1},
+		"quarantined":               {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 3, lists: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakes, err := filepath.Abs("../../../testscripts/fakeslurm")
@@ -126,16 +129,14 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			queue := ""
 			for _, job := range []string{"16", "17", "18"} {
 				queue += job + " RUNNING jobpool:x\n"
-				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
+				n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: clock.Now().Add(tt.left), Life: tt.life.Seconds()}
 				e.nodes[n.Label()] = n
 				closes := clock.Now().Add(launch - time.Second)
 				if !tt.late {
 					closes = closes.Add(time.Minute)
 				}
 				s := core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes}
-				if tt.lost {
-					s.State = "lost"
-				}
+				s.State = cmp.Or(tt.state, s.State)
 				e.status.Nodes = append(e.status.Nodes, s)
 				e.life = n.Life
 			}
@@ -145,6 +146,8 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "queue"), []byte(queue), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			e.changes = make(chan core.Event, 3)
+			e.lingered(t.Context())
 			for now := clock.Now(); clock.Until(now) < 100*time.Second; now = now.Add(time.Second) {
 				if e.due(now) {
 					e.counted = now
@@ -207,12 +210,21 @@ func TestIdleJobsEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		waiting, depends, orphaned int
 		phase                      core.Phase
+		state                      string // of the node of the other job
 		linger                     float64
+		running                    int // tasks there
 		ends                       bool
 	}{
 		"nothing waits": {ends: true}, "one can start": {waiting: 5, depends: 4}, "all wait for others": {waiting: 5, depends: 5, ends: true},
-		"it lingers":                     {linger: 60},
-		"nothing is started":             {waiting: 5, linger: 60, phase: core.Draining, ends: true},
+		"idle for less":                  {linger: 300},
+		"removed":                        {waiting: 5, state: "released", linger: 300, ends: true},
+		"removed, busy":                  {waiting: 5, state: "released", linger: 300, running: 1},
+		"quarantined":                    {waiting: 5, state: "quarantined", linger: 300, ends: true},
+		"not reached":                    {waiting: 5, state: "lost", linger: 300},
+		"reached at last":                {waiting: 5, state: "connecting", linger: 300},
+		"one is on trial":                {waiting: 5, state: "trial", linger: 300},
+		"about to be full":               {waiting: 1, state: "up", linger: 300, running: 1},
+		"nothing is started":             {waiting: 5, linger: 300, phase: core.Draining, ends: true},
 		"what was started may still run": {waiting: 5, orphaned: 1, phase: core.Draining},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,9 +240,13 @@ func TestIdleJobsEnd(t *testing.T) {
 			e.changes = make(chan core.Event, 2)
 			e.status = &scheduler.Status{Phase: tt.phase.String(), Waiting: tt.waiting, Depends: tt.depends, Orphaned: tt.orphaned}
 			for _, job := range []string{"16", "17"} { // the first is that of the scheduler
-				n := pilot.Node{Job: job, Name: "cpu1"}
+				n := pilot.Node{Job: job, Name: "cpu1", Nodes: 1}
 				e.nodes[n.Label()] = n
-				e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up"})
+				s := core.NodeStatus{Name: n.Label(), State: "up"}
+				if tt.state != "" && job != "16" {
+					s.State, s.Running = tt.state, tt.running
+				}
+				e.status.Nodes = append(e.status.Nodes, s)
 			}
 			e.lingered(t.Context())
 			if own, other := pilot.Dismissed(run, "16"), pilot.Dismissed(run, "17"); own || other != tt.ends || len(e.changes) > 0 != tt.ends {

@@ -90,6 +90,23 @@ class ServedPool(unittest.TestCase):
         self.assertEqual(self.pool.run("echo free", cpus=2).result(180).stdout, "free\n")
         self.assertFalse(os.path.exists(name))
 
+    def test_cancelled_functions_leave_nothing(self):
+        futures = [self.pool.submit(time.sleep, 1000) for _ in range(4)]
+        for f in futures:
+            self.assertTrue(f.cancel())
+        self.pool.shutdown()
+        self.assertEqual(os.listdir(os.path.join(os.environ["RUN"], "python")), [])
+
+    def test_what_cannot_be_sent(self):
+        # It concerns no other task, and is not waited for.
+        other = self.pool.submit(wait_for, os.path.abspath("sent"))
+        with self.assertRaisesRegex(jobpool.PoolError, r"^the task has \d+ bytes, at most 8388608 can be sent"):
+            self.pool.run("cat", stdin="x" * (8 << 20))
+        with self.assertRaises(TypeError):
+            self.pool.run("true", env={"A": object()})
+        open("sent", "w").close()
+        self.assertEqual(other.result(180), os.path.abspath("sent"))
+
     def test_as_completed(self):
         slow = self.pool.submit(wait_for, os.path.abspath("go"))
         quick = self.pool.submit(shout, "q")
@@ -176,6 +193,28 @@ class OwnPool(unittest.TestCase):
         while os.path.exists("/proc/%d/exe" % int(done.stdout)):  # of a zombie there is none
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.1)
+
+    def test_no_shutdown(self):
+        # Tasks end before the program does, as with other executors, and nothing is left.
+        before = set(os.listdir("."))
+        code = "import jobpool; jobpool.Pool(options=['-j1']).run('sleep 0.5; echo ended >ended')"
+        subprocess.check_call([sys.executable, "-c", code])
+        self.assertEqual(set(os.listdir(".")) - before, {"ended"})
+
+    def test_forks(self):
+        # A fork can neither use the pool of its parent nor end it.
+        with jobpool.Pool(options=["--jobs", "1"]) as pool:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    pool.run("true")
+                except jobpool.PoolError as e:
+                    pool.shutdown()
+                    os._exit(7 if "forked" in str(e) else 8)
+                finally:
+                    os._exit(9)
+            self.assertEqual(os.waitpid(pid, 0)[1] >> 8, 7)
+            self.assertEqual(pool.run("echo still").result(180).stdout, "still\n")
 
     def test_killed(self):
         pool = jobpool.Pool(options=["--jobs", "1"])
