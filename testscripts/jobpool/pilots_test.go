@@ -442,6 +442,26 @@ func TestPilotsRefuse(t *testing.T) {
 	}
 }
 
+// SIGUSR1 at the batch script of a job drains all of its nodes, and reaches no task there.
+func TestDrainedJobOfTwoNodesOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--nodes=2", "--linger", "2s")
+	status, stdout, stderr := p.run(strings.Repeat("echo $JOBPOOL_SEQ >>ran; until [ -e go ]; do sleep 0.1; done\n", 4))
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "all tasks run", func() bool { return p.ran() == 4 })
+	p.slurm("scancel", "--batch", "--signal=USR1", strings.TrimSpace(stdout))
+	await(p, "both nodes are drained", func() bool { return strings.Count(p.said(), ": drained by SIGUSR1") == 2 })
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() >= 0 })
+	if p.over() != 0 || p.ran() != 4 {
+		t.Errorf("status %d, %d tasks were started\n%s", p.over(), p.ran(), p.said())
+	}
+	p.endsOnce(4)
+	await(p, "the job ends", func() bool { return len(p.jobs()) == 0 })
+	p.noneLeft()
+}
+
 // A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
 func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
 	p := newPool(t)

@@ -124,6 +124,15 @@ func Dismissed(run, job string) bool {
 	return err == nil
 }
 
+// Drain lets the pilots at all nodes of a job drain these: srun would signal the tasks as well.
+func Drain(run, job string) error { return os.WriteFile(path(run, job+".drain"), nil, 0o600) }
+
+// Drained reports whether the nodes of a job are drained.
+func Drained(run, job string) bool {
+	_, err := os.Stat(path(run, job+".drain"))
+	return err == nil
+}
+
 // SetOver records, for all pilots, that the run has ended with that status.
 func SetOver(run string, status int) error {
 	return renameio.WriteFile(path(run, "over"), []byte(strconv.Itoa(status)+"\n"), 0o600)
@@ -139,8 +148,10 @@ func Over(run string) (int, bool) {
 	return status, err == nil
 }
 
-// Begin removes the mark of Dismiss: a job that was requeued has the same id.
-func Begin(run, job string) error { return remove(path(run, job+".leave")) }
+// Begin removes the marks of Dismiss and Drain: a job that was requeued has the same id.
+func Begin(run, job string) error {
+	return errors.Join(remove(path(run, job+".leave")), remove(path(run, job+".drain")))
+}
 
 // Reopen lets pilots work again, and schedulers start tasks. With retry, the next scheduler runs failed
 // tasks again.

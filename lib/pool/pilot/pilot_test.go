@@ -62,6 +62,9 @@ func TestFiles(t *testing.T) {
 	if Dismissed(run, "7") || Dismiss(run, "7") != nil || !Dismissed(run, "7") || Dismissed(run, "8") || Begin(run, "7") != nil || Dismissed(run, "7") {
 		t.Error("dismissed")
 	}
+	if Drained(run, "7") || Drain(run, "7") != nil || !Drained(run, "7") || Drained(run, "8") || Begin(run, "7") != nil || Drained(run, "7") {
+		t.Error("drained")
+	}
 	if _, over := Over(run); over || SetOver(run, 75) != nil {
 		t.Error("over")
 	}

@@ -80,8 +80,10 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	drain := make(chan os.Signal, 1)
 	signal.Notify(drain, syscall.SIGUSR1)
 	defer signal.Stop(drain)
-	if err := pilot.Begin(p.run, p.job); err != nil {
-		return err
+	if !only {
+		if err := pilot.Begin(p.run, p.job); err != nil {
+			return err
+		}
 	}
 	l, err := pilot.Listen()
 	if err != nil {
@@ -124,7 +126,12 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 			defer func() { _ = others.Signal(syscall.SIGTERM) }()
 		}
 	}
+	drained := false
 	for asked := clock.Now(); ; {
+		if only && !drained && pilot.Drained(p.run, p.job) {
+			drained = true
+			host.Signal(syscall.SIGUSR1)
+		}
 		if now := clock.Now(); !only && now.Sub(asked).Abs() >= askEnd {
 			asked = now
 			p.renew(ctx, &slurm.Client{})
@@ -147,7 +154,9 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		case <-drain: // the scheduler learns it from the workers
 			host.Signal(syscall.SIGUSR1)
 			if others != nil {
-				_ = others.Signal(syscall.SIGUSR1)
+				if err := pilot.Drain(p.run, p.job); err != nil {
+					host.Complain(err)
+				}
 			}
 		case <-ctx.Done():
 			if p.scheduler != nil { // it hands over
