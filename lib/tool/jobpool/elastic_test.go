@@ -105,8 +105,8 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
 		"replaced before":           {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, others: 3, lists: 1},
 		"no answer":                 {left: 30 * time.Second, life: time.Minute, state: "lost", waiting: 1000, lists: 8},
-		"removed":                  {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 3, lists: 1},
-		"quarantined":              {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 3, lists: 1},
+		"removed":                   {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 3, lists: 1},
+		"quarantined":               {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 3, lists: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakes, err := filepath.Abs("../../../testscripts/fakeslurm")
