@@ -169,10 +169,46 @@ func TestTasksOfSeveralNodesInPilots(t *testing.T) {
 		t.Errorf("%q, want %q", stderr, want)
 	}
 	p.noneLeft()
+	// Where the nodes of a pilot have unequal numbers of CPUs, each is used.
+	status, stdout, stderr, p = run("3", "1", "#JOBPOOL nodes=3\nfor h in $(echo $JOBPOOL_NODELIST | tr , ' '); do $JOBPOOL_RSH $h 'echo $SLURMD_NODENAME'; done | sort\n",
+		"--alloc-sbatch=--partition=gpu_spot")
+	if want := "gpu1\ngpu2\nsmall1\n"; status != 0 || stdout != want {
+		t.Errorf("exit %d, printed %q; want %q: %s\n%s", status, stdout, want, stderr, p.said())
+	}
+	p.noneLeft()
 	status, stdout, stderr, p = run("1", "2", "mpirun.mpich ./pi 100000\nsrun hostname 2>&1\n")
 	want := "pi is 3.141593, by 2 ranks\nsrun: error: Invalid numeric value \"the nodes of this task are in several jobs: use mpirun or JOBPOOL_RSH\" for --jobid.\n"
 	if status != 1 || stdout != want {
 		t.Errorf("exit %d, printed %q; want %q: %s\n%s", status, stdout, want, stderr, p.said())
 	}
+	p.noneLeft()
+}
+
+// The other nodes of a pilot come back when their step has ended, while tasks run at the first one.
+func TestNodesOfAPilotComeBackOverSlurm(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10 --exclusive --nodes=2", "--scheduler", "here", "--node-resource", "cpu1:first=1")
+	c := p.command()
+	c.Stdin = strings.NewReader("#JOBPOOL need=first=1\nuntil test -e go; do sleep 0.1; done\n")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	events := func(what string) (n int) {
+		for _, r := range p.journal() {
+			if r.Kind == "node" && r.What == what {
+				n++
+			}
+		}
+		return n
+	}
+	await(p, "both nodes are up", func() bool { return p.status() != nil && events("up") == 2 && len(p.jobs()) == 1 })
+	_ = p.quietly("scancel", p.jobs()[0]+".0")
+	await(p, "one is lost", func() bool { return events("lost") == 1 })
+	_ = p.quietly(filepath.Join(harness.Bin, "jobpool"), "ctl", "add", "--run", "run", "--task-nodes", "2", "touch go")
+	await(p, "a task of both nodes has run", func() bool { _, err := os.Stat(filepath.Join(p.dir, "go")); return err == nil })
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, p.said())
+	}
+	p.endsOnce(2)
 	p.noneLeft()
 }

@@ -18,12 +18,12 @@ import (
 // end, the scheduler ends what runs in it and hands over: the other workers let their tasks end, as
 // [Config.Finish] says, and the next scheduler reads their results from their files.
 
-// addNodes adds nodes, or updates the end of their jobs.
+// addNodes adds nodes, or updates the end of their jobs and where their pilots listen.
 func (c *Core) addNodes(specs []NodeSpec) {
 	for _, spec := range specs {
 		i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.Spec.Name == spec.Name })
 		if i >= 0 && !c.nodes[i].away() {
-			c.nodes[i].Spec.End = spec.End
+			c.nodes[i].Spec.End, c.nodes[i].Spec.Socket = spec.End, spec.Socket
 			continue
 		}
 		n := &Node{Spec: spec, unswept: map[wire.Key]bool{}, trust: trust{limit: unproven}}

@@ -3,7 +3,10 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -112,10 +115,12 @@ func (w *worker) measure(now time.Time) {
 	m.remove()
 	var tasks []measured
 	var sessions []int
+	byTask := map[string]int{} // their sessions
 	for _, j := range w.jobs {
 		if j.pid != 0 && j.run.Need.Mem > 0 && j.why == "" {
 			tasks = append(tasks, measured{j: j})
 			sessions = append(sessions, j.pid)
+			byTask[w.taskName(j.run.Key)] = j.pid
 		}
 	}
 	if tasks == nil {
@@ -137,7 +142,7 @@ func (w *worker) measure(now time.Time) {
 				continue
 			}
 			if members == nil {
-				members = machine.Members(sessions...)
+				members = w.members(byTask)
 			}
 			t.pids = members[sessions[i]]
 			t.used = machine.Used(t.pids, t.j.run.Need.Mem)
@@ -151,6 +156,30 @@ func (w *worker) measure(now time.Time) {
 			}
 		})
 	}()
+}
+
+// members returns the processes of tasks by their sessions, with daemons that tasks have started: in
+// sessions of their own, and no children of the task any more, but of the worker.
+func (w *worker) members(byTask map[string]int) map[int][]int {
+	sessions := slices.Collect(maps.Values(byTask))
+	own, _ := machine.Session(os.Getpid())
+	daemons := map[int]int{} // sessions of tasks, by those of their daemons
+	if w.Orphans != nil {
+		for _, pid := range w.Orphans() {
+			session, zombie := machine.Session(pid)
+			if zombie || session == own || slices.Contains(sessions, session) {
+				continue
+			}
+			if task, known := byTask[machine.Variable(pid, "JOBPOOL_TASK")]; known {
+				daemons[session] = task
+			}
+		}
+	}
+	out := machine.Members(slices.AppendSeq(sessions, maps.Keys(daemons))...)
+	for session, task := range daemons {
+		out[task] = append(out[task], out[session]...)
+	}
+	return out
 }
 
 // judge ends a task that uses too much.

@@ -136,7 +136,7 @@ func (e *elastic) follow(ctx context.Context) {
 	for _, n := range announced {
 		name := n.Label()
 		seen[name] = true
-		if before, known := e.nodes[name]; known && before.End.Equal(n.End) {
+		if before, known := e.nodes[name]; known && before.End.Equal(n.End) && before.Socket == n.Socket {
 			continue
 		}
 		e.nodes[name] = n

@@ -24,6 +24,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/transport"
 	"github.com/ponos-tools/ponos/lib/pool/worker"
+	"github.com/ponos-tools/ponos/lib/shell"
 	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
@@ -53,16 +54,23 @@ func pilotAction(c *cli.Context) error {
 	if p.pool, err = pilot.Load(p.run); err != nil {
 		return err
 	}
+	// In a step of a job whose nodes differ, Slurm's number of CPUs can be wrong.
+	p.cpus = c.Int("cpus")
+	if p.cpus == 0 {
+		p.cpus, _ = strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
+	}
 	return p.work(c.Context, c.Bool("node"))
 }
 
 // pilotJob is one job of a pool, at one of its nodes.
 type pilotJob struct {
 	run, job, program string
+	cpus              int // of the job at this node, 0: not known
 	out, complaints   io.Writer
 	pool              *pilot.Pool
 	end               time.Time
 	scheduler         *command.Work
+	others            []*nodeStep
 	failures          int // of schedulers that could not begin
 	notBefore         time.Time
 	vacant            time.Time // since when this pilot has left the scheduler to another one
@@ -111,20 +119,17 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		n.Name = machine.Hostname()
 	}
 	n.Start, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	n.CPUs, _ = strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
+	n.CPUs = p.cpus
 	n.Nodes, _ = strconv.Atoi(os.Getenv("SLURM_JOB_NUM_NODES")) // of the step, at nodes but the first
 	if err := pilot.Announce(p.run, n); err != nil {
 		return err
 	}
 	defer pilot.Withdraw(p.run, n)
-	var others *command.Work
 	if !only {
-		if others, err = p.others(n.Name); err != nil {
+		if p.others, err = otherNodes(n.Name); err != nil {
 			return err
 		}
-		if others != nil {
-			defer func() { _ = others.Signal(syscall.SIGTERM) }()
-		}
+		defer p.endOthers()
 	}
 	drained := false
 	for asked := clock.Now(); ; {
@@ -145,6 +150,9 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		if p.pool.Here && p.forsaken() {
 			return nil
 		}
+		if err := p.startOthers(); err != nil {
+			return err
+		}
 		if !only && !p.pool.Here {
 			if ended, err := p.schedule(ctx); ended {
 				return err
@@ -153,7 +161,7 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 		select {
 		case <-drain: // the scheduler learns it from the workers
 			host.Signal(syscall.SIGUSR1)
-			if others != nil {
+			if len(p.others) > 0 {
 				if err := pilot.Drain(p.run, p.job); err != nil {
 					host.Complain(err)
 				}
@@ -220,28 +228,73 @@ func (p *pilotJob) forsaken() bool {
 	return !p.alone.IsZero() && now.Sub(p.alone).Seconds() > max(30, p.pool.Linger)
 }
 
-// others starts pilots at the other nodes of the job; nil if there are none.
-func (p *pilotJob) others(own string) (*command.Work, error) {
+// nodeStep are pilots at other nodes of the job, which a step has started.
+type nodeStep struct {
+	names     []string
+	cpus      int           // of each, or 0
+	work      *command.Work // nil: it does not run
+	failures  int           // in a row
+	notBefore time.Time
+}
+
+// otherNodes returns the steps for the nodes of the job but one. The nodes of a step have the same number
+// of CPUs: Slurm gives each of them as many.
+func otherNodes(own string) ([]*nodeStep, error) {
 	at := &place{}
 	if err := at.fromJob(os.Getenv, 0); err != nil {
 		return nil, err
 	}
-	var names []string
+	var steps []*nodeStep
 	for _, n := range at.nodes {
-		if n.Name != own {
-			names = append(names, n.Name)
+		if n.Name == own {
+			continue
+		}
+		i := slices.IndexFunc(steps, func(s *nodeStep) bool { return s.cpus == n.Most })
+		if i < 0 {
+			i = len(steps)
+			steps = append(steps, &nodeStep{cpus: n.Most})
+		}
+		steps[i].names = append(steps[i].names, n.Name)
+	}
+	return steps, nil
+}
+
+// startOthers starts the pilots at the other nodes of the job, and starts them again where their step
+// has ended before the job: Slurm may not have started it, or it was killed.
+func (p *pilotJob) startOthers() error {
+	for _, s := range p.others {
+		if s.work != nil {
+			select {
+			case <-s.work.Done():
+				s.work = nil
+				s.failures++
+				s.notBefore = clock.Now().Add(time.Duration(s.failures) * 2 * time.Second)
+			default:
+				continue
+			}
+		}
+		if s.failures > mostFailures || clock.Now().Before(s.notBefore) || pilot.Dismissed(p.run, p.job) {
+			continue
+		}
+		version, err := (&slurm.Client{}).Version(context.Background(), "srun")
+		external := err == nil && transport.HasExternalLauncher(version)
+		args := transport.SrunAt(s.names, s.cpus, external, "exec "+shell.Join([]string{p.program, "pilot", "--node", "--cpus", strconv.Itoa(s.cpus), "--run", p.run}))
+		s.work, err = command.StartWork(command.Cmd{
+			Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints,
+		})
+		if err != nil {
+			return err
 		}
 	}
-	if len(names) == 0 {
-		return nil, nil
+	return nil
+}
+
+func (p *pilotJob) endOthers() {
+	for _, s := range p.others {
+		if s.work != nil {
+			_ = s.work.Signal(syscall.SIGTERM)
+		}
 	}
-	version, err := (&slurm.Client{}).Version(context.Background(), "srun")
-	external := err == nil && transport.HasExternalLauncher(version)
-	cpus, _ := strconv.Atoi(os.Getenv("SLURM_CPUS_ON_NODE"))
-	args := transport.SrunAt(names, cpus, external, "exec "+p.program+" pilot --node --run "+p.run)
-	return command.StartWork(command.Cmd{
-		Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints,
-	})
 }
 
 // schedule supervises the scheduler that this pilot runs, or starts one
