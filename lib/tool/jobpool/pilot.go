@@ -267,7 +267,8 @@ func (p *pilotJob) startOthers() error {
 		}
 		version, err := (&slurm.Client{}).Version(context.Background(), "srun")
 		external := err == nil && transport.HasExternalLauncher(version)
-		args := transport.SrunAt(s.names, s.cpus, external, "exec "+shell.Join([]string{p.program, "pilot", "--node", "--cpus", strconv.Itoa(s.cpus), "--run", p.run}))
+		words := []string{p.program, "pilot", "--node", "--cpus", strconv.Itoa(s.cpus), "--run", p.run}
+		args := transport.SrunAt(s.names, s.cpus, external, "exec "+shell.Join(words))
 		s.work, err = command.StartWork(command.Cmd{
 			Name: "srun", Args: args, Env: transport.SrunEnv(os.Environ()), Stdout: p.out, Stderr: p.complaints,
 		})
