@@ -12,6 +12,7 @@ import (
 	"github.com/ponos-tools/ponos/lib/pool/core"
 	"github.com/ponos-tools/ponos/lib/pool/pilot"
 	"github.com/ponos-tools/ponos/lib/pool/scheduler"
+	"github.com/ponos-tools/ponos/lib/slurm"
 )
 
 // elastic gives a scheduler the nodes of pilots, and submits more of these, as its backlog
@@ -391,7 +392,7 @@ func (e *elastic) end(s *core.Summary) {
 		}
 		return
 	}
-	if s.Terminated {
+	if s.Terminated && !s.Closed {
 		return // as the user has cancelled the job, perhaps with all others
 	}
 	over := false
@@ -402,6 +403,10 @@ func (e *elastic) end(s *core.Summary) {
 			return 0
 		case s.Closed: // results of what still runs are kept for a run that resumes
 			over = true
+			return 0
+		// Whoever cancels a job has Slurm signal its pilot, which signals the scheduler, as anybody can. But
+		// the job does not run any more then, and perhaps all others were cancelled with it.
+		case s.Early && !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == e.own }):
 			return 0
 		case s.Done+s.Failed+s.Cancelled == 0 && s.Elapsed >= life/2: // less than that proves nothing
 			e.runner.console.message("no task has ended during the job: no other job is submitted")
@@ -454,6 +459,9 @@ func (e *elastic) lasting(jobs []pilot.Job, early bool) (life time.Duration, fou
 	}
 	for _, j := range jobs {
 		end, known := ends[j.ID]
+		if j.ID == e.own && !slurm.Runs(j.State) { // it was requeued
+			return life, true
+		}
 		if j.ID != e.own && (!known || end.IsZero() || end.After(own.Add(takeover))) {
 			return life, true
 		}

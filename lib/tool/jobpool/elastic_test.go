@@ -30,6 +30,7 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 	t.Setenv("PATH", fakes+":"+os.Getenv("PATH"))
 	for name, tt := range map[string]struct {
 		ends      map[string]time.Duration // of jobs that run, from now on
+		own       string                   // state of the scheduler's job, if it does not run
 		pending   bool                     // one more job waits
 		done      int64
 		elapsed   time.Duration
@@ -46,6 +47,9 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"early, all end together":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, done: 5, elapsed: time.Minute, early: true},
 		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
 		"cancelled":                   {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, cancelled: true},
+		"its job ends":                {ends: map[string]time.Duration{"16": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
+		"its job ends, not the other": {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
+		"its job is requeued":         {ends: map[string]time.Duration{"16": time.Hour}, own: "PENDING", done: 5, elapsed: time.Minute, early: true},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
 		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 3},
 	} {
@@ -59,7 +63,11 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 			}
 			var queue strings.Builder
 			for job, left := range tt.ends {
-				queue.WriteString(job + " RUNNING jobpool:x\n")
+				state := "RUNNING"
+				if job == "16" && tt.own != "" {
+					state = tt.own
+				}
+				queue.WriteString(job + " " + state + " jobpool:x\n")
 				if err := pilot.Announce(run, pilot.Node{Job: job, Name: "cpu1", CPUs: 2, End: clock.Now().Add(left), Life: 3600}); err != nil {
 					t.Fatal(err)
 				}
