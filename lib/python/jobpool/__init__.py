@@ -284,17 +284,17 @@ class Pool(concurrent.futures.Executor):
             return finish(Result(answer["result"]))
 
         def ended(answer):
-            wanted = future.set_running_or_notify_cancel()
+            awaited = future.set_running_or_notify_cancel()
             try:
                 try:
-                    result = value(answer) if wanted else None
+                    result = value(answer) if awaited else None
                 finally:
                     if answer is not None:  # otherwise it may still run, or be about to
                         clean()
             except BaseException as e:
                 future.set_exception(e)
             else:
-                if wanted:
+                if awaited:
                     future.set_result(result)
 
         def taken(answer):

@@ -404,7 +404,7 @@ func (e *elastic) end(s *core.Summary) {
 		case s.Closed: // results of what still runs are kept for a run that resumes
 			over = true
 			return 0
-		// Whoever cancels a job has Slurm signal its pilot, which signals the scheduler, as anybody can. But
+		// scancel signals the pilot, which signals the scheduler, as other signals at the pilot do. But
 		// the job does not run any more then, and perhaps all others were cancelled with it.
 		case s.Early && !slices.ContainsFunc(jobs, func(j pilot.Job) bool { return j.ID == e.own }):
 			return 0
