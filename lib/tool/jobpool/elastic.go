@@ -34,8 +34,9 @@ type elastic struct {
 	status  *scheduler.Status
 	idle    map[string]time.Time // jobs, since when
 	counted time.Time            // when the jobs were
-	short   bool                 // there seem to be fewer than the backlog justifies
+	pause   time.Duration        // until they are counted again, if there seem to be fewer than the backlog justifies
 	listed  map[string]bool      // jobs that were counted and have not gone since
+	left    map[string]bool      // jobs whose pilots have ended, though Slurm may not have ended them yet
 	pending map[string]bool      // jobs that were submitted here and have not come
 	emptied bool                 // the jobs that were pending when nothing more was to be started are cancelled
 	failed  int                  // jobs in a row that have ended and never came
@@ -57,7 +58,7 @@ func newElastic(run string, r *runner) (*elastic, error) {
 		run: run, runner: r, closed: closed, jobs: jobsOf(run, pool), own: os.Getenv("SLURM_JOB_ID"),
 		changes: make(chan core.Event), states: make(chan *scheduler.Status, 1), done: make(chan struct{}),
 		nodes: map[string]pilot.Node{}, idle: map[string]time.Time{}, listed: map[string]bool{}, pending: map[string]bool{},
-		unfit: map[string]bool{},
+		left: map[string]bool{}, unfit: map[string]bool{}, pause: time.Second,
 	}, nil
 }
 
@@ -83,8 +84,9 @@ func (e *elastic) closeRun(c core.Closing) {
 	}
 }
 
-// Jobs are counted, which costs requests to slurmctld, once when there seem to be too few for the
-// waiting tasks, then every count, and every recount if there seem to be enough.
+// Jobs are counted, which costs requests to slurmctld, when there seem to be too few for the waiting
+// tasks: after a second, then at growing intervals up to count. If there seem to be enough, they are
+// counted every recount.
 const (
 	count   = 15 * time.Second
 	recount = 2 * time.Minute
@@ -141,6 +143,7 @@ func (e *elastic) follow(ctx context.Context) {
 			continue
 		}
 		e.nodes[name] = n
+		delete(e.left, n.Job)
 		if e.pending[n.Job] {
 			delete(e.pending, n.Job)
 			e.failed = 0
@@ -156,12 +159,16 @@ func (e *elastic) follow(ctx context.Context) {
 		e.send(ctx, core.AddNodes{Specs: specs})
 	}
 	var gone []string
-	for name := range e.nodes {
+	for name, n := range e.nodes {
 		if !seen[name] {
 			gone = append(gone, name)
-			delete(e.listed, e.nodes[name].Job)
+			delete(e.listed, n.Job)
 			delete(e.nodes, name)
+			e.left[n.Job] = true
 		}
+	}
+	for _, n := range e.nodes {
+		delete(e.left, n.Job)
 	}
 	if len(gone) > 0 {
 		e.send(ctx, &core.RemoveNodes{Names: gone, Now: true})
@@ -250,23 +257,30 @@ func (e *elastic) due(now time.Time) bool {
 		return true
 	}
 	since := now.Sub(e.counted).Abs()
-	short := min(e.wanted(), e.most()) > len(e.present())
-	if !short {
-		e.short = false
+	if e.missing(e.present()) <= 0 {
+		e.pause = time.Second
 		return since >= recount
 	}
-	if since < time.Second || e.short && since < count {
+	if since < e.pause {
 		return false
 	}
-	e.short = true
+	e.pause = min(2*e.pause, count)
 	return true
 }
 
-// present returns the jobs that run tasks or will, as far as is known without a request to Slurm.
+// missing is how many more jobs the waiting tasks justify beside those. Jobs that end soon do not count,
+// but there is at most one job more than the limit of the pool: a pool needs it when all its jobs end, as
+// nothing submits the next one after that.
+func (e *elastic) missing(jobs map[string]bool) int {
+	return min(min(e.wanted(), e.most())-len(e.lasts(jobs)), e.jobs.Pool.MaxJobs+1-len(jobs))
+}
+
+// present returns the jobs that are pending or run, as far as is known without a request to Slurm.
 func (e *elastic) present() map[string]bool {
 	jobs := map[string]bool{}
 	maps.Copy(jobs, e.listed)
 	maps.Copy(jobs, e.pending)
+	maps.DeleteFunc(jobs, func(job string, _ bool) bool { return e.left[job] })
 	for name, n := range e.nodes {
 		i := slices.IndexFunc(e.status.Nodes, func(s core.NodeStatus) bool { return s.Name == name })
 		if i >= 0 && slices.Contains([]string{"lost", "unreachable"}, e.status.Nodes[i].State) {
@@ -275,14 +289,14 @@ func (e *elastic) present() map[string]bool {
 			jobs[n.Job] = true
 		}
 	}
-	return e.lasts(jobs)
+	return jobs
 }
 
-// lasts leaves out the jobs that are late or useless.
+// lasts leaves out the jobs that are late or useless, or whose pilots have ended.
 func (e *elastic) lasts(jobs map[string]bool) map[string]bool {
 	out := map[string]bool{}
 	for job := range jobs {
-		if useless, _ := e.useless(job); !useless && !e.late(job) {
+		if useless, _ := e.useless(job); !useless && !e.left[job] && !e.late(job) {
 			out[job] = true
 		}
 	}
@@ -329,8 +343,7 @@ func (e *elastic) fill(ctx context.Context) {
 		if e.failed >= mostFailures {
 			return 0
 		}
-		n := min(e.wanted(), e.most()) - len(e.lasts(e.listed))
-		return min(n, 2*e.jobs.Pool.MaxJobs-len(jobs)) // jobs that are late still run
+		return e.missing(e.listed)
 	})
 }
 
@@ -339,6 +352,9 @@ func (e *elastic) count(jobs []pilot.Job) {
 	clear(e.listed)
 	for _, j := range jobs {
 		e.listed[j.ID] = true
+		if !slurm.Runs(j.State) {
+			delete(e.left, j.ID) // it was requeued
+		}
 		e.waited = max(e.waited, j.Waited)
 	}
 	for _, n := range e.nodes {
@@ -414,8 +430,7 @@ func (e *elastic) end(s *core.Summary) {
 		case e.status == nil:
 			return 1
 		}
-		// The jobs that end now still run, and count no more.
-		return min(max(1, e.wanted()), e.jobs.Pool.MaxJobs)
+		return max(1, min(e.wanted(), e.jobs.Pool.MaxJobs+1-len(jobs)))
 	})
 	if over {
 		e.setOver(ctx, s.Exit)

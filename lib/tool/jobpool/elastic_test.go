@@ -42,16 +42,16 @@ func TestLastSchedulerSubmitsTheNextJobs(t *testing.T) {
 		"alone":                       {ends: map[string]time.Duration{"16": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 3},
 		"beside one that lasts":       {ends: map[string]time.Duration{"16": 20 * time.Second, "17": time.Minute}, done: 5, elapsed: time.Hour},
 		"beside one that waits":       {ends: map[string]time.Duration{"16": 20 * time.Second}, pending: true, done: 5, elapsed: time.Hour},
-		"all end together":            {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 21 * time.Second, "18": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 3},
+		"all end together":            {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 21 * time.Second, "18": 20 * time.Second}, done: 5, elapsed: time.Hour, submitted: 1},
 		"early":                       {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
 		"early, all end together":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, done: 5, elapsed: time.Minute, early: true},
-		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 3},
+		"early, another ends now":     {ends: map[string]time.Duration{"16": time.Hour, "17": time.Second}, done: 5, elapsed: time.Minute, early: true, submitted: 2},
 		"cancelled":                   {ends: map[string]time.Duration{"16": time.Hour}, done: 5, elapsed: time.Minute, early: true, cancelled: true},
 		"its job ends":                {ends: map[string]time.Duration{"16": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job ends, not the other": {ends: map[string]time.Duration{"16": time.Hour, "17": time.Hour}, own: "COMPLETING", done: 5, elapsed: time.Minute, early: true},
 		"its job is requeued":         {ends: map[string]time.Duration{"16": time.Hour}, own: "PENDING", done: 5, elapsed: time.Minute, early: true},
 		"nothing ended":               {ends: map[string]time.Duration{"16": 20 * time.Second}, elapsed: time.Hour, says: "no task has ended during the job"},
-		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 3},
+		"nothing ended in its moment": {ends: map[string]time.Duration{"16": 20 * time.Second, "17": 20 * time.Second}, elapsed: time.Second, submitted: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -107,14 +107,14 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 		submitted  int // at first; never more later
 		lists      int // requests for the list of jobs in 100 s
 	}{
-		"near the end":              {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, submitted: 3, lists: 1},
+		"near the end":              {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, submitted: 1, lists: 1},
 		"near the end, little left": {left: 10 * time.Second, life: time.Minute, late: true, waiting: 4, submitted: 1, lists: 1},
 		"in the middle":             {left: 30 * time.Second, life: time.Minute, waiting: 1000, lists: 1},
 		"tasks that are too long":   {left: 30 * time.Second, life: time.Minute, late: true, waiting: 1000, lists: 1},
 		"replaced before":           {left: 10 * time.Second, life: time.Minute, late: true, waiting: 1000, others: 3, lists: 1},
-		"no answer":                 {left: 30 * time.Second, life: time.Minute, state: "lost", waiting: 1000, lists: 8},
-		"removed":                   {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 3, lists: 1},
-		"quarantined":               {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 3, lists: 1},
+		"no answer":                 {left: 30 * time.Second, life: time.Minute, state: "lost", waiting: 1000, lists: 10},
+		"removed":                   {left: 30 * time.Second, life: time.Minute, state: "released", waiting: 1000, submitted: 1, lists: 1},
+		"quarantined":               {left: 30 * time.Second, life: time.Minute, state: "quarantined", waiting: 1000, submitted: 1, lists: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakes, err := filepath.Abs("../../../testscripts/fakeslurm")
@@ -170,6 +170,67 @@ func TestJobsNearTheirEndAreReplaced(t *testing.T) {
 				t.Errorf("the list of jobs was requested %d times, want %d", n, tt.lists)
 			}
 		})
+	}
+}
+
+// When jobs end together, one successor is submitted before, and each other one when a job has ended,
+// as Slurm has it, which may be later than its pilot.
+func TestOneJobMoreNearTheEnd(t *testing.T) {
+	withSlurm(t)
+	run := t.TempDir()
+	t.Setenv("SLURM_JOB_ID", "16")
+	if err := pilot.Save(run, &pilot.Pool{ID: "x", MaxJobs: 3}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := newElastic(run, &runner{console: &console{w: io.Discard}, place: &place{}, base: pool.Spec{Need: pool.Need{CPUs: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.changes = make(chan core.Event, 10)
+	e.status = &scheduler.Status{Phase: core.Running.String(), Waiting: 1000, Jobs: 500, Mean: 1}
+	now, closes := clock.Now(), clock.Now()
+	nodes := map[string]pilot.Node{}
+	for _, job := range []string{"16", "17", "18"} {
+		n := pilot.Node{Job: job, Name: "cpu1", CPUs: 2, Nodes: 1, End: now.Add(10 * time.Second), Life: 60}
+		if err := pilot.Announce(run, n); err != nil {
+			t.Fatal(err)
+		}
+		nodes[job] = n
+		e.status.Nodes = append(e.status.Nodes, core.NodeStatus{Name: n.Label(), State: "up", CPUs: 2, Closes: &closes})
+	}
+	for _, step := range []struct {
+		ended     string // its pilot
+		listed    string // by Slurm: the job that ran and those that wait
+		submitted int    // in all, soon after
+	}{
+		{listed: "16R 17R 18R", submitted: 1},
+		{ended: "17", listed: "16R 17R 18R 19P", submitted: 1},
+		{listed: "16R 18R 19P", submitted: 2},
+		{ended: "18", listed: "16R 19P 20P", submitted: 3},
+		{listed: "16R 19P 20P 21P", submitted: 3},
+	} {
+		var queue strings.Builder
+		for _, job := range strings.Fields(step.listed) {
+			state := map[byte]string{'R': "RUNNING", 'P': "PENDING"}[job[2]]
+			queue.WriteString(job[:2] + " " + state + " jobpool:x\n")
+		}
+		if err := os.WriteFile("queue", []byte(queue.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if step.ended != "" {
+			pilot.Withdraw(run, nodes[step.ended])
+		}
+		e.follow(t.Context())
+		for range 5 {
+			if now = now.Add(time.Second); e.due(now) {
+				e.counted = now
+				e.fill(t.Context())
+			}
+		}
+		asked, _ := os.ReadFile("asked")
+		if n := strings.Count(string(asked), "\nsbatch --parsable"); n != step.submitted {
+			t.Errorf("Slurm has %s: %d jobs were submitted, want %d", step.listed, n, step.submitted)
+		}
 	}
 }
 
