@@ -271,6 +271,38 @@ func TestSignalEndsWideTasks(t *testing.T) {
 	}
 }
 
+// Slurm sends the signals of a step to its tasks as well. One that SIGUSR1 has ended, sooner or later than
+// the worker reports the signal, has not failed: it runs again, and after a drain of the run, when that
+// is resumed.
+func TestSignalEndsTasks(t *testing.T) {
+	// It sends messages about the only task, of a node with one CPU.
+	play := func(elastic bool, messages ...wire.Message) *world {
+		w := newWorld(Config{Policy: Policy{Elastic: elastic, Batch: true, LostRetries: 3, TermGrace: 5 * time.Second}}, []pool.Need{{CPUs: 1}}, 1)
+		w.readMore()
+		w.handle(Tick{})
+		w.connect(0)
+		for _, m := range messages {
+			w.handle(Received{w.at("n1").worker, []wire.Message{m}})
+		}
+		w.advance(2 * time.Second)
+		return w
+	}
+	key, signal := wire.Key{Seq: 1, Attempt: 1}, wire.Message{Signal: "USR1"}
+	for _, end := range []wire.Done{{Key: key, Signal: 10}, {Key: key, Exit: 138}} {
+		for _, elastic := range []bool{false, true} {
+			for name, messages := range map[string][]wire.Message{"before": {{Done: &end}, signal}, "after": {signal, {Done: &end}}} {
+				w := play(elastic, messages...)
+				if s := w.core.Summary(); len(w.ended) != 0 || s.Failed != 0 || !elastic && (!w.core.Finished() || s.Left != 1 || s.Exit != ExitLeft) {
+					t.Errorf("%+v %s the signal is reported, own jobs %v: %+v", end, name, elastic, s)
+				}
+			}
+		}
+		if w := play(false, wire.Message{Done: &end}); w.core.Summary().Failed != 1 {
+			t.Errorf("a task that got a SIGUSR1 of its own has not failed: %+v", w.core.Summary())
+		}
+	}
+}
+
 // SIGUSR1 at a worker of a pool that gets its own jobs drains that node, and the run continues elsewhere.
 // The scheduler stays in its job until that ends.
 func TestSignalDrainsNode(t *testing.T) {
