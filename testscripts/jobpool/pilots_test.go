@@ -462,6 +462,29 @@ func TestDrainedJobOfTwoNodesOverSlurm(t *testing.T) {
 	p.noneLeft()
 }
 
+// A job that is pending while the scheduler hands over keeps its place in the queue: the scheduler neither
+// cancels it nor submits another one in its place, even if its own tasks take long to end.
+func TestPendingJobOutlivesAHandOver(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--alloc-sbatch=--nodes=2", "--alloc-sbatch=--exclusive", "--max-jobs", "2", "--term-grace", "4s")
+	status, stdout, stderr := p.run(strings.Repeat("trap '' TERM; echo $JOBPOOL_SEQ >>ran; until [ -e go ]; do sleep 0.1; done\n", 16))
+	ids := strings.Fields(stdout)
+	if status != 0 || len(ids) != 2 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	await(p, "the first job runs tasks", func() bool { return p.ran() == 4 })
+	if pending := p.jobsIn("PENDING"); !slices.Equal(pending, ids[1:]) {
+		t.Fatalf("the jobs %q are pending, want %q", pending, ids[1:])
+	}
+	p.slurm("scancel", "--batch", "--signal=TERM", ids[0])
+	await(p, "the first job ends", func() bool { return !slices.Contains(p.jobs(), ids[0]) })
+	p.touch("go")
+	await(p, "the run is over", func() bool { return p.over() >= 0 })
+	if log, err := os.ReadFile(filepath.Join(p.dir, "run/pilots", ids[1]+".log")); err != nil || strings.Contains(p.said(), "submitted") {
+		t.Errorf("job %s, which was pending, has not continued the run: %v %s\n%s", ids[1], err, log, p.said())
+	}
+	p.endsOnce(16)
+}
+
 // A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
 func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
 	p := newPool(t)
