@@ -485,6 +485,43 @@ func TestPendingJobOutlivesAHandOver(t *testing.T) {
 	p.endsOnce(16)
 }
 
+// A copy of a run directory is a run of its own: it gets its own jobs, and neither counts, cancels nor uses
+// those of the original. A directory that was moved is the same run.
+func TestCopyOfARunHasItsOwnJobs(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--time=10", "--max-jobs", "1", "--resume")
+	tasks := strings.Repeat("echo $JOBPOOL_SEQ $SLURM_JOB_ID >>$JOBPOOL_RUN/ran; until [ -e $JOBPOOL_RUN/go ]; do sleep 0.1; done\n", 4)
+	status, original, stderr := p.run(tasks)
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, original, stderr)
+	}
+	await(p, "tasks run", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "run/ran"))
+		return strings.Count(string(b), "\n") == 2
+	})
+	p.slurm("cp", "-a", "run", "copy")
+	status, copied, stderr := p.run(tasks, "--run", "copy")
+	if status != 0 || copied == "" || !strings.Contains(stderr, "/copy is a copy of "+p.dir+"/run") {
+		t.Fatalf("status %d, %q, %q", status, copied, stderr)
+	}
+	await(p, "tasks of the copy run in its own job", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "copy/ran"))
+		return strings.Contains(string(b), " "+copied)
+	})
+	status, _, stderr = p.run("", "ctl", "drain", "--run", "run")
+	if status != 0 {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	p.touch("run/go")
+	await(p, "the job of the original ends", func() bool { return !slices.Contains(p.jobs(), strings.TrimSpace(original)) })
+	if jobs := p.jobs(); !slices.Equal(jobs, strings.Fields(copied)) || p.over() != 75 {
+		t.Errorf("the original has ended with %d, and there are the jobs %q, want %q\n%s", p.over(), jobs, copied, p.said())
+	}
+	p.slurm("mv", "run", "moved")
+	if status, _, stderr = p.run(tasks, "--run", "moved"); status != 0 || strings.Contains(stderr, "copy") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
 // A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
 func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
 	p := newPool(t)

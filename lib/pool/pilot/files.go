@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -19,7 +20,9 @@ const Dir = "pilots"
 
 // Pool is the configuration that all pilots of a run read.
 type Pool struct {
-	ID      string   `json:"id"`   // tells the jobs of this run from all others
+	ID      string   `json:"id"`  // tells the jobs of this run from all others
+	Run     string   `json:"run"` // the run directory, and its number: a copy of it is another run
+	Inode   uint64   `json:"inode"`
 	Call    string   `json:"call"` // tells the schedulers that follow each other from those of a run that was resumed
 	Args    []string `json:"args"` // of the scheduler
 	Dir     string   `json:"dir"`  // where it was called
@@ -71,6 +74,39 @@ func Save(run string, p *Pool) error {
 		return err
 	}
 	return write(path(run, "pool.json"), p)
+}
+
+// Place returns where a run directory is. A path may have changed since jobs were submitted, or differ
+// between hosts, but then the directory has the same inode.
+func Place(run string) (dir string, inode uint64, err error) {
+	if dir, err = filepath.Abs(run); err != nil {
+		return "", 0, err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(run, &st); err != nil {
+		return "", 0, &fs.PathError{Op: "stat", Path: run, Err: err}
+	}
+	return dir, st.Ino, nil
+}
+
+// Copied reports whether a run directory is a copy of that for which the configuration was written, whose
+// jobs work there.
+func (p *Pool) Copied(run string) bool {
+	dir, inode, err := Place(run)
+	return err == nil && p.Run != "" && p.Run != dir && p.Inode != inode
+}
+
+// Disown removes what jobs of the original have left in a copy of a run directory: their nodes, and the
+// marks of those that are to end.
+func Disown(run string) error {
+	entries, err := os.ReadDir(path(run))
+	for _, e := range entries {
+		if name := e.Name(); strings.Contains(name, "@") && strings.HasSuffix(name, ".json") ||
+			strings.HasSuffix(name, ".leave") || strings.HasSuffix(name, ".drain") {
+			err = errors.Join(err, remove(path(run, name)))
+		}
+	}
+	return err
 }
 
 // Load reads it.
