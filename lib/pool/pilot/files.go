@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,6 +168,26 @@ func Drain(run, job string) error { return os.WriteFile(path(run, job+".drain"),
 func Drained(run, job string) bool {
 	_, err := os.Stat(path(run, job+".drain"))
 	return err == nil
+}
+
+// Writable reports, as an error, why a run directory cannot be written at this time.
+func Writable(run, job string) error {
+	name := path(run, job+".probe")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 64<<10)) // more than fits in what the files there have left of their last blocks
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return remove(name)
+}
+
+// Passes reports whether an error is one of a file system that is full or away, which others may mend.
+func Passes(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.ESTALE, syscall.EIO},
+		func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // SetOver records, for all pilots, that the run has ended with that status.
