@@ -376,3 +376,18 @@ func TestPilotWaitsForItsRunDirectory(t *testing.T) {
 	}
 	_, _ = turn()
 }
+
+// A pilot says why it does nothing where the clock is ahead by more than the time of its job.
+func TestPilotWithAClockThatIsAhead(t *testing.T) {
+	run := t.TempDir()
+	pool := &pilot.Pool{ID: "x"}
+	if err := pilot.Save(run, pool); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("SLURM_JOB_END_TIME", strconv.FormatInt(clock.Now().Add(-time.Minute).Unix(), 10))
+	p := &pilotJob{run: run, job: "16", pool: pool, out: io.Discard, complaints: io.Discard}
+	if err := p.work(t.Context(), false); err == nil || !strings.Contains(err.Error(), "by the clock of ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -114,7 +114,11 @@ func (p *pilotJob) work(ctx context.Context, only bool) error {
 	}
 	life := 0.0
 	if !p.end.IsZero() {
-		life = max(0, clock.Until(p.end).Seconds())
+		if life = clock.Until(p.end).Seconds(); life <= 0 {
+			return fault.Hint(
+				fmt.Errorf("pilot: the job ends at %s, which by the clock of %s is over", p.end.Format(time.DateTime), machine.Hostname()),
+				"report the clock of this node to your administrators, and exclude the node with --alloc-sbatch=--exclude")
+		}
 	}
 	n := pilot.Node{Job: p.job, Name: os.Getenv("SLURMD_NODENAME"), Socket: l.Addr().String(), End: p.end, Life: life}
 	if n.Name == "" {
@@ -225,7 +229,8 @@ func (p *pilotJob) unwritable() error {
 			"when it can be written, repeat the command of the run with --resume")
 	}
 	if !p.stuck.IsZero() {
-		fmt.Fprintf(p.complaints, "jobpool: pilot: the run directory could not be written for %v\n", clock.Since(p.stuck).Round(time.Second))
+		since := clock.Since(p.stuck).Round(time.Second)
+		fmt.Fprintf(p.complaints, "jobpool: pilot: the run directory could not be written for %v\n", since)
 		p.stuck = time.Time{}
 	}
 	return nil
