@@ -522,6 +522,29 @@ func TestCopyOfARunHasItsOwnJobs(t *testing.T) {
 	}
 }
 
+// While no job has started, ctl shows what they wait for, and that there are none when they were cancelled.
+func TestControlBeforeTheFirstJobStarts(t *testing.T) {
+	p := pilots(t, "--alloc-sbatch=--begin=now+1hour", "--max-jobs", "1")
+	status, stdout, stderr := p.run("true\n")
+	if status != 0 {
+		t.Fatalf("status %d, %q, %q", status, stdout, stderr)
+	}
+	job := strings.TrimSpace(stdout)
+	await(p, "Slurm gives the reason", func() bool { return p.quietly("squeue", "--noheader", "--jobs="+job, "--format=%r") == "BeginTime" })
+	for _, args := range [][]string{{"ctl", "status", "--run", "run"}, {"ctl", "explain", "--run", "run", "1"}, {"ctl", "status", "--run", "run", "--watch", "1s"}} {
+		status, _, stderr := p.run("", args...)
+		if want := "jobpool: the jobs of the run in \"run\" have not started: " + job + " (BeginTime)\n"; status != 3 || stderr != want {
+			t.Errorf("%q: status %d, %q, want %q", args, status, stderr, want)
+		}
+	}
+	p.slurm("scancel", job)
+	await(p, "the job is gone", func() bool { return len(p.jobs()) == 0 })
+	want := "jobpool: the run in \"run\" has no jobs\njobpool: hint: repeat its command with --resume\n"
+	if status, _, stderr := p.run("", "ctl", "status", "--run", "run"); status != 3 || stderr != want {
+		t.Errorf("status %d, %q, want %q", status, stderr, want)
+	}
+}
+
 // A call that waits for its input, as from a terminal, ends when it is interrupted, and leaves nothing.
 func TestPilotsInterruptedBeforeTheirInput(t *testing.T) {
 	p := newPool(t)

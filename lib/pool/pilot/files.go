@@ -128,8 +128,11 @@ func (n *Node) file(run string) string { return path(run, n.Job+"@"+n.Name+".jso
 // Announce makes a node known to the scheduler.
 func Announce(run string, n Node) error { return write(n.file(run), n) }
 
-// Withdraw reverses Announce.
-func Withdraw(run string, n Node) { _ = os.Remove(n.file(run)) }
+// Withdraw reverses Announce, and removes what [Writable] has left.
+func Withdraw(run string, n Node) {
+	_ = os.Remove(n.file(run))
+	_ = os.Remove(path(run, n.Job+".probe"))
+}
 
 // Nodes returns the nodes that were announced. A file that cannot be read is left out: it is read
 // again.
