@@ -217,6 +217,8 @@ func TestSignalHandsOver(t *testing.T) {
 	}{
 		"SIGTERM":                         {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 143},
 		"SIGTERM that the task got, too":  {signals: []syscall.Signal{syscall.SIGTERM}, ends: wire.Done{Signal: 15}, terminated: true, exit: 143},
+		"SIGHUP":                          {signals: []syscall.Signal{syscall.SIGHUP}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 129},
+		"SIGQUIT":                         {signals: []syscall.Signal{syscall.SIGQUIT}, ends: wire.Done{What: wire.Stopped}, terminated: true, exit: 131},
 		"SIGUSR1":                         {signals: []syscall.Signal{syscall.SIGUSR1}, ends: wire.Done{Signal: 15}, exit: ExitLeft},
 		"SIGUSR1 of the pilot, then TERM": {signals: []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM}, ends: wire.Done{Exit: 143}, terminated: true, exit: ExitLeft},
 	} {
